@@ -28,6 +28,10 @@ BRIM_API const char* version();  // "0.1.0"
 // The directory of what ScorerOptions::model names; empty for rules. Throws usage where there is none.
 BRIM_API std::string find_model(const std::string& model);
 
+// Whether a classifier and a tagger are two heads on one encoder, as training both at once gives them (OUT and
+// OUT/ner).
+BRIM_API bool share_encoder(const std::string& classifier, const std::string& tagger);
+
 // What the library has to say (why a card is not used, what a model's files contradict) goes to `sink`, line by line,
 // from any thread and under no lock; without one it is dropped.
 BRIM_API void set_log(std::function<void(bool is_warning, std::string_view line)> sink);
@@ -59,6 +63,8 @@ struct ScorerOptions {
   int64_t batch_tokens = 0;                      // most of a batch of submitted texts, but a text's; 0: by speed alone
   bool raw_scores = false;                       // requests may ask for scores before softmax or sigmoid
   Aggregation aggregation = Aggregation::first;  // of taggers
+  // A tagger that shares this classifier's encoder (see share_encoder): requests may ask for its entities too.
+  std::string tagger = {};
   // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a
   // CPU they never do; on a card single texts take longer. Of scorers opened together: the first one's.
   bool deterministic = false;
@@ -122,6 +128,9 @@ struct Request {
   // decided by the window that holds it farther from an edge: at most half of them. Negative: a quarter.
   std::optional<Aggregation> aggregation = {};
   int32_t overlap = -1;
+  // Of a scorer that was opened with a tagger: its entities too, from the same pass. What is too long for one window is
+  // labelled by its beginning, as a text that is truncated is.
+  bool entities = false;
 };
 
 struct Answer {

@@ -161,6 +161,14 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   return config;
 }
 
+bool are_heads_of_one(const std::string& classifier, const std::string& tagger) {
+  try {
+    return share_encoder(classifier, tagger);
+  } catch (const Error&) {  // who opens it says what is wrong
+    return false;
+  }
+}
+
 struct OpenModels {
   std::vector<serve::ServedModel> models;
   std::vector<ScorerOptions> options;                       // of each
@@ -207,6 +215,15 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
     const serve::ServedModel model = named_model(given);
     add({.name = model.name, .path = model.id}, f.pooling);
   }
+  // A tagger on a classifier's encoder: that one has its head too, so that one pass gives labels and entities.
+  for (size_t c = 0; c < options.size(); ++c)
+    for (size_t t = 0; t < options.size() && options[c].tagger.empty(); ++t)
+      if (t != c && !options[c].pooling && !options[t].pooling && options[t].precision == options[c].precision &&
+          are_heads_of_one(options[c].model, options[t].model)) {
+        options[c].tagger = options[t].model;
+        open.models[c].tagger = open.models[t].name;
+        open.models[c].tagger_revision = open.models[t].revision;
+      }
   std::vector<std::shared_ptr<Scorer>> scorers;
   try {
     scorers = Scorer::open_together(options);
@@ -218,6 +235,11 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       } catch (const Error& error) {
         if (!may_fail(open.models[m].name)) throw;
         open.faults.emplace_back(open.models[m].name, error.what());
+        for (size_t c = 0; c < options.size(); ++c)
+          if (open.models[c].tagger == open.models[m].name) {
+            open.models[c].tagger.clear();
+            options[c].tagger.clear();
+          }
         open.models.erase(open.models.begin() + static_cast<std::ptrdiff_t>(m));
         options.erase(options.begin() + static_cast<std::ptrdiff_t>(m));
       }
@@ -309,7 +331,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   OpenModels open = open_models(f, config);
   std::vector<std::string> lines;
   for (const serve::ServedModel& m : open.models)
-    lines.push_back(fmt::format("{}: {} on {}, {}", m.name, m.id, m.scorer->device(), m.scorer->precision()));
+    lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
+                                m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
   std::map<std::string, std::pair<serve::ServedModel, ScorerOptions>> by_name;
   for (size_t m = 0; m < open.models.size(); ++m) {
     by_name[open.models[m].name] = {open.models[m], open.options[m]};
@@ -318,6 +341,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.reopen = [by_name](const std::string& name, const Scorer* beside) {
     auto [model, scorer] = by_name.at(name);
     model.revision = serve::model_revision(scorer.model);
+    if (!scorer.tagger.empty() && !are_heads_of_one(scorer.model, scorer.tagger)) {
+      scorer.tagger.clear();
+      model.tagger.clear();
+    }
+    if (!scorer.tagger.empty()) model.tagger_revision = serve::model_revision(scorer.tagger);
     model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer) : Scorer::open(scorer);
     return model;
   };

@@ -23,11 +23,14 @@ struct DeviceQueue::Slot {
   int64_t launched_ns = 0;        // of a graph
 };
 
-void QueueSize::cover(const plan::Plan& plan, const model::ForwardPlan& forward, const model::ModelShape& shape) {
-  if (forward.arena_bytes() > arena.total()) arena = forward.arena_tags();
+void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPlan>& forwards,
+                      const model::ModelShape& shape) {
+  for (const model::ForwardPlan& forward : forwards) {
+    if (forward.arena_bytes() > arena.total()) arena = forward.arena_tags();
+    const int64_t rows = is_per_token(forward.output) ? plan.token_budget : plan.max_sequences;
+    result_bytes = std::max(result_bytes, rows * output_width(shape, forward.output) * 4);
+  }
   staged_bytes = std::max(staged_bytes, staged_batch_bytes(plan.limits()));
-  const int64_t rows = is_per_token(plan.output) ? plan.token_budget : plan.max_sequences;
-  result_bytes = std::max(result_bytes, rows * output_width(shape, plan.output) * 4);
   depth = std::max(depth, plan.staging_depth);
   for (const memory::LedgerEntry& part : plan.parts)
     if (part.owner == plan::kLoading) loading_bytes = std::max(loading_bytes, part.bytes);
@@ -70,14 +73,14 @@ DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize
 
 DeviceQueue::~DeviceQueue() = default;
 
-bool DeviceQueue::has_room(ModelHost& model, Launch launch) const {
+bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
   if (slots_.empty()) return true;
-  const bool graph = launch == Launch::graph && model.resident() && model.small() != nullptr;
-  return in_flight_ < slots_.size() && !(graph && model.small()->running());
+  const bool graph = launch == Launch::graph && model.resident() && model.small(pass) != nullptr;
+  return in_flight_ < slots_.size() && !(graph && model.small(pass)->running());
 }
 
-void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch) {
-  model::ForwardRunner& forward = model.forward();
+void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch, size_t pass) {
+  model::ForwardRunner& forward = model.forward(pass);
   device::Stream& compute = *compute_;
   if (slots_.empty()) {
     const int64_t since = now_ns();
@@ -92,9 +95,9 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   compute.name_ops(batch.tokens() >= model.named_from());
   // Here nothing is in flight yet, so that setting the clock makes no batch wait.
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
-  SmallBatches* const small = launch == Launch::graph ? model.small() : nullptr;
+  SmallBatches* const small = launch == Launch::graph ? model.small(pass) : nullptr;
   SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
-  while (!has_room(model, graph != nullptr ? Launch::graph : Launch::ops)) collect_one();
+  while (!has_room(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   ++in_flight_;

@@ -30,7 +30,7 @@ struct QueueSize {
   int64_t staged_bytes = 0, result_bytes = 0;  // per batch in flight
   int depth = 0;                               // batches in flight
   int64_t loading_bytes = 0;                   // held while a model is loaded
-  void cover(const plan::Plan& plan, const model::ForwardPlan& forward, const model::ModelShape& shape);
+  void cover(const plan::Plan& plan, const std::vector<model::ForwardPlan>& forwards, const model::ModelShape& shape);
   bool holds(const QueueSize& needed, device::DeviceKind kind) const;  // its batches; what loading holds is not asked
 };
 
@@ -50,9 +50,11 @@ class DeviceQueue {
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
   // on the CPU, else from a later call; batches come back in the order they were given. With no room the oldest is
   // collected first. A graph is launched where one was captured for that size. The model is resident.
-  void submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops);
-  // Whether submit() would collect nothing first. One graph of a model runs at a time.
-  bool has_room(ModelHost& model, Launch launch = Launch::ops) const;
+  // `pass`: which of the model's.
+  void submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops,
+              size_t pass = 0);
+  // Whether submit() would collect nothing first. One graph of a model's pass runs at a time.
+  bool has_room(ModelHost& model, Launch launch = Launch::ops, size_t pass = 0) const;
   size_t in_flight() const { return in_flight_; }
   bool collect_one();  // waits for the oldest batch in flight; false if there is none
   void finish() {      // waits for all that is in flight

@@ -49,6 +49,21 @@ struct Engine::Prepared {
   plan::PlanRequest request;
 };
 
+namespace {
+
+// The passes of a plan. One for two heads is solved for the pass that gives both, which needs more than a classifier's
+// own; that comes first, and is what the plan says from then on.
+std::vector<model::ForwardPlan> forwards_of(const plan::PlanRequest& r, plan::Plan& p, bool raw_scores) {
+  const auto pass = [&](model::Output output) {
+    return plan_forward(r.shape, p.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(), output);
+  };
+  if (p.output != model::Output::token_scores_and_logits) return {pass(p.output)};
+  p.output = raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+  return {pass(p.output), pass(r.output)};
+}
+
+}  // namespace
+
 Engine::~Engine() {
   if (host_) scheduler_->remove(*host_);
 }
@@ -82,7 +97,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     requests.push_back(std::move(prepared.request));
   }
   plan::TurnPlans turns;
-  std::vector<model::ForwardPlan> forwards;
+  std::vector<std::vector<model::ForwardPlan>> forwards;
   QueueSize size;
   {
     ScopedZone zone(Zone::plan);
@@ -93,8 +108,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
       if (const auto depth = env("BRIM_STAGING_DEPTH"))
         p.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, p.staging_depth);
       const plan::PlanRequest& r = requests[i];
-      forwards.push_back(
-          plan_forward(r.shape, p.precision, device->kind(), r.device.isa, r.device.threads, p.limits(), p.output));
+      forwards.push_back(forwards_of(r, p, options[i].raw_scores));
       size.cover(p, forwards.back(), r.shape);
     }
   }
@@ -108,8 +122,9 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
     scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
-    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.facts_, requests[i].shape,
-                                               engine.plan_, std::move(forwards[i]), scheduler->queue());
+    engine.host_ =
+        std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
+                                    requests[i].shape, engine.plan_, std::move(forwards[i]), scheduler->queue());
     scheduler->add(*engine.host_);
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
@@ -124,20 +139,20 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   std::optional<Scheduler::Room> room = scheduler->find_room(prepared.request);
   if (!room) {
     ScopedZone zone(Zone::plan);
-    room = plan_within(scheduler->queue(), prepared.request);
+    room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
     scheduler->add_room(*room);
   }
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
   engine->plan_ = room->plan;
-  engine->host_ = std::make_unique<ModelHost>(options.model_dir, engine->facts_, room->shape, engine->plan_,
-                                              std::move(room->forward), scheduler->queue());
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
+                                              engine->plan_, std::move(room->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
   scheduler->load(*engine->host_);
   return engine;
 }
 
-Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request) {
+Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores) {
   const device::Device& device = queue.device();
   const int64_t limit = request.limit_bytes;
   const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::Room> {
@@ -145,10 +160,9 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
     Scheduler::Room room{request.shape, solve(request), {}};
     plan::Plan& p = room.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
-    room.forward = plan_forward(request.shape, p.precision, device.kind(), request.device.isa, request.device.threads,
-                                p.limits(), p.output);
+    room.forwards = forwards_of(request, p, raw_scores);
     QueueSize needed;
-    needed.cover(p, room.forward, request.shape);
+    needed.cover(p, room.forwards, request.shape);
     if (!queue.size().holds(needed, device.kind())) return std::nullopt;
     // What loading holds beyond the queue's share counts as the model's own.
     if (needed.loading_bytes > queue.size().loading_bytes)
@@ -186,9 +200,14 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
 Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
-  engine->facts_ = hub::model_facts(options.model_dir);
+  engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
   hub::HfConfig& config = engine->config_;
-  const model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  if (!options.tagger_dir.empty()) {
+    hub::HfConfig tagger;
+    shape = both_heads(shape, model::read_shape(options.tagger_dir, &tagger));
+    engine->tags_ = tagger.id2label;
+  }
   engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
   if (tokenizer.vocab_size() > shape.vocab)
@@ -200,6 +219,8 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
   request.shape = shape;
   if (options.output) {
     request.output = *options.output;
+  } else if (!options.tagger_dir.empty()) {
+    request.output = model::Output::token_scores_and_logits;
   } else if (shape.sequence_classes > 0) {
     request.output = options.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
   } else if (shape.token_classes > 0) {
@@ -279,7 +300,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
     } else {
       // The last window is moved back so that it is full: no window is a stub. A tag needs words on both sides, so a
       // tagger's windows share tokens.
-      const bool tags = output() == model::Output::token_scores || output() == model::Output::token_logits;
+      const bool tags =
+          options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
       const int64_t asked = options.overlap < 0 ? room / 4 : options.overlap;
       const int64_t step = tags ? room - std::min(asked, room / 2) : room;
       const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
@@ -419,13 +441,16 @@ batch::PackLimits Engine::pack_limits() const {
   return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};
 }
 
-std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds) {
+std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, Pass pass) {
+  BRIM_CHECK(pass == Pass::own || !tags_.empty(), "a pass of two heads, where there is one");
   prepare_small();
   Interactive::Limits limits;
   limits.pack = {serving_tokens(), plan_.max_sequences};
   limits.position_offset = shape().position_offset;
-  limits.width = width();
-  limits.per_token = is_per_token(output());
+  limits.pass = static_cast<size_t>(pass);
+  const model::Output given = pass == Pass::own ? output() : model::Output::token_scores_and_logits;
+  limits.width = output_width(shape(), given);
+  limits.per_token = is_per_token(given);
   limits.tokens_per_second = plan_.tokens_per_second;
   limits.most_seconds = most_seconds;
   return std::make_unique<Interactive>(*scheduler_, *host_, limits, std::move(answer));
@@ -514,8 +539,9 @@ TokenizedTexts Engine::tokenized(std::span<const std::string_view> texts) const 
 }
 
 void Engine::token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
-                          const std::vector<float>& windows, std::vector<float>& out) const {
-  const auto K = static_cast<size_t>(width());
+                          const std::vector<float>& windows, const std::vector<std::string>& labels,
+                          std::vector<float>& out) const {
+  const size_t K = labels.size();
   out.assign(encoding.ids.size() * K, 0.0f);
   const size_t prefix = tokenizer_->prefix().size(), suffix = tokenizer_->suffix().size();
   const TokenizedText& text = texts.texts[t];
@@ -531,8 +557,8 @@ void Engine::token_scores(const TokenizedTexts& texts, size_t t, const text::Enc
     known = first + content;
   }
   // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
-  const auto outside = static_cast<size_t>(std::find(labels().begin(), labels().end(), "O") - labels().begin());
-  if (outside == labels().size()) return;
+  const auto outside = static_cast<size_t>(std::find(labels.begin(), labels.end(), "O") - labels.begin());
+  if (outside == labels.size()) return;
   for (size_t i = 0; i < encoding.ids.size(); ++i)
     if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K),
                     out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))

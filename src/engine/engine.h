@@ -43,18 +43,24 @@ struct EngineOptions {
   bool fill = false;
   bool raw_scores = false;   // a classifier computes logits; merge_windows() makes scores of them
   int64_t batch_tokens = 0;  // above 0: no interactive batch has more, unless one text has
-  double bulk_seconds = 0;   // above 0: no bulk batch takes longer, by prediction
+  // A tagger with this classifier's encoder (model::same_encoder): its head is loaded too, and Pass::both gives both.
+  std::filesystem::path tagger_dir;
+  double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
   Aggregation aggregation = Aggregation::first;
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
   int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them
 };
 
+// What an interactive text is computed by: what the model's own head asks for, or both heads of one.
+enum class Pass : uint8_t { own, both };
+
 // What happens to one text.
 struct TextOptions {
   LongText long_text = LongText::truncate;
   bool keep_end = false;  // of a text that is truncated
   int32_t overlap = -1;   // of a tagger's windows, in tokens; negative: a quarter of one
+  bool tags = false;      // windows as a tagger has them, whatever the model is
 };
 
 class Engine final : public TextModel {
@@ -81,6 +87,7 @@ class Engine final : public TextModel {
   const model::ModelShape& shape() const { return host_->shape(); }
   const hub::HfConfig& config() const { return config_; }
   const std::vector<std::string>& labels() const override { return config_.id2label; }
+  const std::vector<std::string>& tags() const { return tags_; }  // of the second head; empty: there is none
   const plan::Plan& plan() const { return plan_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   device::Device& device() { return scheduler_->queue().device(); }
@@ -112,7 +119,7 @@ class Engine final : public TextModel {
   // they must end before the engine does.
   std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
   // A text is refused as busy when those before it would take longer than `most_seconds`.
-  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds);
+  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, Pass pass = Pass::own);
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }
@@ -137,7 +144,12 @@ class Engine final : public TextModel {
   // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
   // where their ids do. A token past a truncation counts as outside.
   void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
-                    const std::vector<float>& windows, std::vector<float>& out) const;
+                    const std::vector<float>& windows, std::vector<float>& out) const {
+    token_scores(texts, t, encoding, windows, labels(), out);
+  }
+  void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
+                    const std::vector<float>& windows, const std::vector<std::string>& labels,
+                    std::vector<float>& out) const;
 
   // Merges the windows of one text: results [windows, width] to `out` [width]. Logits become scores, unless `raw`.
   void merge_windows(const float* results, size_t windows, float* out) const {
@@ -150,7 +162,7 @@ class Engine final : public TextModel {
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   struct Prepared;
   int64_t tokens_in(double seconds) const;  // of a batch, by prediction; enough to be quick
-  static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request);
+  static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
   static Prepared prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       const std::vector<EngineOptions>& options, int64_t limit_bytes,
@@ -160,6 +172,7 @@ class Engine final : public TextModel {
   EngineOptions options_;
   std::string facts_;  // of its files when they were read
   hub::HfConfig config_;
+  std::vector<std::string> tags_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   plan::Plan plan_;
   std::shared_ptr<Scheduler> scheduler_;  // of the device; outlives the model on it

@@ -75,9 +75,9 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
   const model::ForwardPlan forward =
       plan_forward(shape, precision, device::DeviceKind::cuda, device::Isa::generic, 1, plan.limits(), setting.output);
   QueueSize size;
-  size.cover(plan, forward, shape);
+  size.cover(plan, {forward}, shape);
   DeviceQueue queue(device, size);
-  ModelHost model(dir, hub::model_facts(dir), shape, plan, forward, queue);
+  ModelHost model(dir, {}, hub::model_facts(dir), shape, plan, {forward}, queue);
   model.load();
   // NaN: whatever is read must have been written.
   const std::vector<uint8_t> poison(static_cast<size_t>(forward.arena_bytes()), 0xFF);
@@ -421,6 +421,43 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
   const Ledger& ledger = Ledger::of(tight->device());
   EXPECT_EQ(ledger.reserved_bytes(), tight->plan().peak_bytes) << "rounding beyond what the context has for it";
   EXPECT_EQ(scores(*tight, {"fine"}).size(), 1u);
+}
+
+// Labels and entities from one pass, as a graph and op by op, are those of a pass of each on the CPU.
+TEST(EngineCuda, BothHeadsOfOneEncoderTakeOnePass) {
+  BRIM_NEEDS_GPU();
+  const TempDir temp;
+  ScorerOptions options;
+  options.model = (temp.path() / "classifier").string();
+  options.tagger = (temp.path() / "tagger").string();
+  options.precision = "fp32";
+  options.device = "cuda";
+  options.memory_limit = "4GiB";
+  model::put_golden_model(options.model, "bert_sequence");
+  model::put_tagger_twin(options.tagger, "bert_sequence");
+  const auto both = Scorer::open(options);
+  options.device = "cpu";
+  const std::string tagger = std::exchange(options.tagger, "");
+  const auto classifier = Scorer::open(options);
+  options.model = tagger;
+  const auto finder = Scorer::open(options);
+  std::string words;
+  for (int i = 0; i < 200; ++i) {
+    words += "w" + std::to_string(5 + i * 37 % 91) + " ";
+    if (i % 20 != 0) continue;
+    const Prediction label = classifier->submit({.text = words}).get();
+    Request request{.text = words, .long_text = LongText::window_mean};
+    const Prediction found = finder->submit(request).get();
+    request.entities = true;
+    const Prediction p = both->submit(request).get();
+    ASSERT_FALSE(p.error) << p.error->what();
+    ASSERT_EQ(p.scores.size(), label.scores.size());
+    for (size_t k = 0; k < p.scores.size(); ++k) EXPECT_NEAR(p.scores[k], label.scores[k], 1e-4) << i;
+    ASSERT_EQ(p.entities.size(), found.entities.size()) << i;
+    for (size_t e = 0; e < p.entities.size(); ++e) EXPECT_EQ(p.entities[e].word, found.entities[e].word);
+    EXPECT_NEAR(both->submit({.text = words}).get().scores[0], label.scores[0], 1e-4);
+  }
+  EXPECT_GT(both->work().graph_batches, 0);
 }
 
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "brim/brim.h"
 #include "hub/model_dir.h"
+#include "model/weights.h"
 
 namespace brim {
 
@@ -15,6 +16,11 @@ void set_log(std::function<void(bool, std::string_view)> sink) {
   (void)set_log_sink([sink = std::move(sink)](LogLevel level, std::string_view line) {
     if (sink && level != LogLevel::debug) sink(level == LogLevel::warning, line);
   });
+}
+
+bool share_encoder(const std::string& classifier, const std::string& tagger) {
+  const std::string a = find_model(classifier), b = find_model(tagger);
+  return !a.empty() && !b.empty() && model::same_encoder(a, b);
 }
 
 }  // namespace brim

@@ -13,13 +13,19 @@
 
 namespace brim::engine {
 
-ModelHost::ModelHost(std::filesystem::path dir, std::string facts, const model::ModelShape& shape,
-                     const plan::Plan& plan, model::ForwardPlan forward, DeviceQueue& queue)
+std::string facts_of(const std::filesystem::path& dir, const std::filesystem::path& tagger) {
+  return hub::model_facts(dir) + (tagger.empty() ? "" : hub::model_facts(tagger));
+}
+
+ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts,
+                     const model::ModelShape& shape, const plan::Plan& plan, std::vector<model::ForwardPlan> forwards,
+                     DeviceQueue& queue)
     : dir_(std::move(dir)),
+      tagger_(std::move(tagger)),
       facts_(std::move(facts)),
       shape_(shape),
       plan_(plan),
-      forward_plan_(std::move(forward)),
+      forward_plans_(std::move(forwards)),
       queue_(queue),
       named_from_(named_from_tokens(plan, shape.layers)) {}
 
@@ -36,15 +42,17 @@ void ModelHost::load() {
     if (model != nullptr) {
       model->unpark(device, &memory_);
     } else {
-      if (hub::model_facts(dir_) != facts_)  // plan, tokenizer and labels are those of the files as they were
+      if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels are those of the files as they were
         fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}: its files have changed since it was opened",
              dir_.string());
-      model = model::Model::load(dir_, device, plan_.precision, &memory_);
+      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_);
     }
     ThreadPool* pool =
         device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(queue_.stream()).pool() : nullptr;
     model_ = std::move(model);
-    runner_ = std::make_unique<model::ForwardRunner>(shape_, model_->weights(), forward_plan_, queue_.arena(), pool);
+    for (const model::ForwardPlan& forward : forward_plans_)
+      runners_.push_back(
+          std::make_unique<model::ForwardRunner>(shape_, model_->weights(), forward, queue_.arena(), pool));
     residence_ = Residence::resident;
     weight_bytes_ = model_->slab_bytes();
     warm_up();
@@ -57,8 +65,8 @@ void ModelHost::load() {
 }
 
 void ModelHost::unload() {
-  small_.reset();
-  runner_.reset();
+  small_.clear();
+  runners_.clear();
   model_.reset();
   memory_ = {};
   residence_ = Residence::disk;
@@ -66,8 +74,8 @@ void ModelHost::unload() {
 
 void ModelHost::park() {
   if (!resident()) return;
-  small_.reset();
-  runner_.reset();
+  small_.clear();
+  runners_.clear();
   try {
     model_->park(queue_.device());
   } catch (const std::exception& error) {
@@ -84,9 +92,12 @@ void ModelHost::want_small_batches() {
 }
 
 void ModelHost::capture() {
-  if (wants_small_ && !small_)
-    small_ = std::make_unique<SmallBatches>(queue_.device(), queue_.stream(), *runner_, plan_.limits(), plan_.output,
-                                            width(), &memory_);
+  if (!wants_small_ || !small_.empty()) return;
+  for (size_t pass = 0; pass < forward_plans_.size(); ++pass) {
+    const model::Output output = forward_plans_[pass].output;
+    small_.push_back(std::make_unique<SmallBatches>(queue_.device(), queue_.stream(), *runners_[pass], plan_.limits(),
+                                                    output, output_width(shape_, output), &memory_));
+  }
 }
 
 // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
@@ -98,11 +109,13 @@ void ModelHost::warm_up() {
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)), 0);
   const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
   for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
-    batch::PackedBatch batch;
-    do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape_.position_offset);
-    while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
-    batch.finish();
-    queue_.submit(*this, batch, ignore);
+    for (size_t pass = 0; pass < forward_plans_.size(); ++pass) {
+      batch::PackedBatch batch;
+      do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape_.position_offset);
+      while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
+      batch.finish();
+      queue_.submit(*this, batch, ignore, Launch::ops, pass);
+    }
     if (tokens >= plan_.token_budget) break;
   }
   queue_.finish();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model on a device: its weights, forward pass and graphs of small batches. It comes and goes: what it is called
+// One model on a device: its weights, forward passes and graphs of small batches. It comes and goes: what it is called
 // and planned to be stays, its bytes are there only while it is resident. The scheduler's thread loads and unloads it.
 #pragma once
 #include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "brim/brim.h"
 #include "device/device.h"
@@ -19,12 +20,16 @@ namespace brim::engine {
 
 class DeviceQueue;
 
+// What names the files of a model and of the tagger whose head it has, if any.
+std::string facts_of(const std::filesystem::path& dir, const std::filesystem::path& tagger);
+
 class ModelHost {
  public:
   // Nothing is loaded yet. `facts` are those of its files (hub::model_facts) when they were read for `shape` and
   // `plan`, its plan among the models that share `queue`.
-  ModelHost(std::filesystem::path dir, std::string facts, const model::ModelShape& shape, const plan::Plan& plan,
-            model::ForwardPlan forward, DeviceQueue& queue);
+  // `forwards`: its passes, most models have one. `tagger`: whose head is its second, else empty.
+  ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts, const model::ModelShape& shape,
+            const plan::Plan& plan, std::vector<model::ForwardPlan> forwards, DeviceQueue& queue);
   ~ModelHost();
 
   const std::filesystem::path& dir() const { return dir_; }
@@ -46,8 +51,8 @@ class ModelHost {
   void want_small_batches();
 
   // While it is resident:
-  model::ForwardRunner& forward() { return *runner_; }
-  SmallBatches* small() { return small_.get(); }
+  model::ForwardRunner& forward(size_t pass) { return *runners_[pass]; }
+  SmallBatches* small(size_t pass) { return pass < small_.size() ? small_[pass].get() : nullptr; }
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
   int64_t named_from() const { return named_from_; }
   uint64_t used = 0;  // the scheduler's count when a batch of it began last
@@ -62,20 +67,20 @@ class ModelHost {
   void capture();
   void warm_up();
 
-  const std::filesystem::path dir_;
+  const std::filesystem::path dir_, tagger_;
   const std::string facts_;
   const model::ModelShape shape_;
   const plan::Plan plan_;
-  const model::ForwardPlan forward_plan_;
+  const std::vector<model::ForwardPlan> forward_plans_;
   DeviceQueue& queue_;
   const int64_t named_from_;
   bool wants_small_ = false;
   std::atomic<int64_t> loads_{0}, weight_bytes_{0};
   std::atomic<Residence> residence_{Residence::disk};
-  memory::PlannedMemory memory_;         // before what draws from it
-  std::unique_ptr<model::Model> model_;  // null: on disk
-  std::unique_ptr<model::ForwardRunner> runner_;
-  std::unique_ptr<SmallBatches> small_;
+  memory::PlannedMemory memory_;                                // before what draws from it
+  std::unique_ptr<model::Model> model_;                         // null: on disk
+  std::vector<std::unique_ptr<model::ForwardRunner>> runners_;  // of each pass
+  std::vector<std::unique_ptr<SmallBatches>> small_;
 };
 
 }  // namespace brim::engine

@@ -297,8 +297,8 @@ void Scheduler::add_room(Room room) {
 std::optional<Scheduler::Room> Scheduler::find_room(const plan::PlanRequest& request) const {
   std::lock_guard lock(mutex_);
   for (const Room& room : rooms_)
-    if (room.shape == request.shape && room.plan.precision == request.precision && room.plan.output == request.output &&
-        room.plan.max_length == request.max_length)
+    if (room.shape == request.shape && room.plan.precision == request.precision &&
+        room.forwards.back().output == request.output && room.plan.max_length == request.max_length)
       return room;
   return std::nullopt;
 }
@@ -383,7 +383,8 @@ bool Scheduler::step(Lock& lock) {
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
   // What is in flight is what a submitted text waits for: where some may come, bulk keeps the device busy and no more.
   const bool enough = texts == nullptr && !interactives_.empty() && queue_->in_flight() >= kBusy;
-  if (enough || !queue_->has_room(model, launch)) return collect_oldest(lock);
+  const size_t pass = texts != nullptr ? texts->limits_.pass : 0;
+  if (enough || !queue_->has_room(model, launch, pass)) return collect_oldest(lock);
   if (texts != nullptr) {
     ++interactive_streak_;
     stand_last(interactives_, texts);
@@ -545,7 +546,7 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   const bool any = !pieces->empty();
   guarded(lock, [&] {
     if (!refused.empty()) texts.answer_(refused);
-    if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph);
+    if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph, texts.limits_.pass);
   });
   if (!any) {
     --texts.begun_;

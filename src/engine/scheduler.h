@@ -92,6 +92,7 @@ class Interactive {
     batch::PackLimits pack;  // of one batch
     int64_t position_offset = 0;
     int64_t width = 0;  // floats per row of a result
+    size_t pass = 0;    // of the model's
     bool per_token = false;
     double tokens_per_second = 0;  // planned; what is measured takes its place
     double most_seconds = 0;       // a text that would wait longer is refused as busy
@@ -154,7 +155,7 @@ class Scheduler {
   struct Room {
     model::ModelShape shape;
     plan::Plan plan;
-    model::ForwardPlan forward;
+    std::vector<model::ForwardPlan> forwards;  // of each pass
   };
   void add_room(Room room);
   std::optional<Room> find_room(const plan::PlanRequest& request) const;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <mutex>
@@ -84,6 +85,7 @@ struct PendingRequest : engine::PendingText {
   uint64_t ticket = 0;
   LongText long_text = LongText::truncate;
   bool raw_scores = false;
+  bool both = false;                             // labels and entities from one pass
   Aggregation aggregation = Aggregation::first;  // taggers, as are text and encoding
   std::string text;
   text::Encoding encoding;
@@ -168,7 +170,7 @@ class EncoderScorer final : public Scorer {
   }
   ~EncoderScorer() override {
     if (process_ != ::getpid()) {  // a child of fork(): threads and device are the parent's
-      (void)interactive_.release();
+      for (Door& door : doors_) (void)door.made.release();
       (void)engine_.release();
       return;
     }
@@ -202,8 +204,17 @@ class EncoderScorer final : public Scorer {
   int64_t max_length() const override { return engine_->plan().max_length; }
 
   ScorerLoad load() const override {
-    if (const engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return ready->load();
-    return {.tokens_per_second = engine_->plan().tokens_per_second};
+    ScorerLoad all{.tokens_per_second = engine_->plan().tokens_per_second};
+    for (const Door& door : doors_) {
+      const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
+      if (ready == nullptr) continue;
+      const ScorerLoad load = ready->load();
+      all.texts += load.texts;
+      all.tokens += load.tokens;
+      all.wait_seconds += load.wait_seconds;
+      all.tokens_per_second = load.tokens_per_second;
+    }
+    return all;
   }
 
   ScorerWork work() const override {
@@ -244,7 +255,7 @@ class EncoderScorer final : public Scorer {
   }
 
   void submit(std::span<const Request> requests, Completion& completion) override {
-    engine::PendingTexts texts;
+    engine::PendingTexts texts, texts_of_both;
     texts.reserve(requests.size());
     std::vector<Answer> refused;
     for (const Request& request : requests) {
@@ -254,12 +265,17 @@ class EncoderScorer final : public Scorer {
         error = TextSource::not_utf8();
       else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
         error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
-      else if (!request.ids.empty() && kind_ == ModelKind::tagger)
+      else if (!request.ids.empty() && (kind_ == ModelKind::tagger || request.entities))
         error.emplace(ErrorCode::usage, "tokens without a text: words cannot be told");
+      else if (request.entities && engine_->tags().empty())
+        error.emplace(ErrorCode::usage, "entities of a scorer that was opened without a tagger");
+      else if (request.entities && request.pair)
+        error.emplace(ErrorCode::usage, "entities are found in single texts, not in pairs");
+      pending->both = request.entities;
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
       if (!error) {
-        const engine::TextOptions how{pending->long_text, request.keep_end, request.overlap};
+        const engine::TextOptions how{pending->long_text, request.keep_end, request.overlap, pending->both};
         error = request.ids.empty() ? engine_->tokenize(request.text, request.pair, pending->tokens, how)
                                     : engine_->take_ids(request.ids, pending->tokens, how);
         const bool counted = request.ids.empty() || pending->long_text == LongText::error;
@@ -273,7 +289,7 @@ class EncoderScorer final : public Scorer {
         refused.push_back({request.ticket, std::move(none)});
         continue;
       }
-      if (kind_ == ModelKind::tagger) {
+      if (kind_ == ModelKind::tagger || pending->both) {
         pending->aggregation = request.aggregation.value_or(engine_->aggregation());
         pending->text = request.text;
         pending->encoding = engine_->tokenizer().encode(request.text);
@@ -284,10 +300,11 @@ class EncoderScorer final : public Scorer {
       pending->stop = request.stop;
       pending->bulk = request.bulk;
       pending->raw_scores = request.raw_scores;
-      texts.push_back(std::move(pending));
+      (pending->both ? texts_of_both : texts).push_back(std::move(pending));
     }
     if (!refused.empty()) completion.done(refused);
-    if (!texts.empty()) interactive().submit(std::move(texts));
+    if (!texts.empty()) interactive(engine::Pass::own).submit(std::move(texts));
+    if (!texts_of_both.empty()) interactive(engine::Pass::both).submit(std::move(texts_of_both));
   }
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -305,7 +322,8 @@ class EncoderScorer final : public Scorer {
   void close() override {
     closed_ = true;
     std::lock_guard lock(interactive_mutex_);
-    if (interactive_) interactive_->close();
+    for (Door& door : doors_)
+      if (door.made) door.made->close();
   }
 
  private:
@@ -321,16 +339,17 @@ class EncoderScorer final : public Scorer {
                       [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
 
-  engine::Interactive& interactive() {
-    if (engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
+  engine::Interactive& interactive(engine::Pass pass) {
+    Door& door = doors_[static_cast<size_t>(pass)];
+    if (engine::Interactive* ready = door.ready.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
-    if (!interactive_) {
-      interactive_ =
-          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds);
-      if (closed_) interactive_->close();
-      interactive_ready_.store(interactive_.get(), std::memory_order_release);
+    if (!door.made) {
+      door.made =
+          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds, pass);
+      if (closed_) door.made->close();
+      door.ready.store(door.made.get(), std::memory_order_release);
     }
-    return *interactive_;
+    return *door.made;
   }
 
   void answer(engine::PendingTexts& texts) {
@@ -352,6 +371,7 @@ class EncoderScorer final : public Scorer {
     p.tokens = request.tokens.texts[0].tokens;
     if (p.error) return p;
     p.truncated = request.tokens.texts[0].truncated;
+    if (request.both) predict_entities(request, p);
     if (kind_ == ModelKind::tagger) {
       std::vector<float> scores;
       engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
@@ -365,8 +385,13 @@ class EncoderScorer final : public Scorer {
       return p;
     }
     std::vector<float> merged(width_);
-    engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data(), request.long_text,
-                           request.raw_scores);
+    if (!request.both)
+      engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data(), request.long_text,
+                             request.raw_scores);
+    else if (request.raw_scores || engine_->shape().raw_scores)
+      merged = request.scores;
+    else
+      engine::scores_of_logits(request.scores, engine_->multi_label(), merged.data());
     if (kind_ == ModelKind::embedder) {
       if (options_.normalize) normalize(merged.data(), width_);
       p.vectors = 1;
@@ -378,6 +403,18 @@ class EncoderScorer final : public Scorer {
     p.score = choice.score;
     p.scores = std::move(merged);
     return p;
+  }
+
+  // The entities of a text whose rows have both heads' results; what is left of those are its first token's logits.
+  void predict_entities(PendingRequest& request, Prediction& p) const {
+    const size_t tags = engine_->tags().size(), all = tags + width_, rows = request.scores.size() / all;
+    std::vector<float> of_tokens(rows * tags), scores;
+    for (size_t row = 0; row < rows; ++row) std::copy_n(&request.scores[row * all], tags, &of_tokens[row * tags]);
+    engine_->token_scores(request.tokens, 0, request.encoding, of_tokens, engine_->tags(), scores);
+    p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
+                                        engine_->tags(), request.aggregation);
+    const size_t first = request.tokens.windows[0].begin * all + tags;
+    request.scores = std::vector<float>(at(request.scores, first), at(request.scores, first + width_));
   }
 
   void finish_row(Predictions& p, size_t row) const {
@@ -436,8 +473,11 @@ class EncoderScorer final : public Scorer {
   const int process_ = ::getpid();
   std::atomic<bool> closed_{false};
   std::mutex interactive_mutex_;
-  std::unique_ptr<engine::Interactive> interactive_;  // made for the first submit(): it captures graphs
-  std::atomic<engine::Interactive*> interactive_ready_{nullptr};
+  struct Door {
+    std::unique_ptr<engine::Interactive> made;  // for the first submit(): it captures graphs
+    std::atomic<engine::Interactive*> ready{nullptr};
+  };
+  std::array<Door, 2> doors_;  // by engine::Pass
 };
 
 // Rules cost less than handing a text to another thread: they are applied where the text comes in.
@@ -566,6 +606,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.batch_tokens = o.batch_tokens;
   encoder.raw_scores = o.raw_scores && !o.pooling;
   encoder.aggregation = o.aggregation;
+  if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, places);
   if (o.pooling)
     encoder.output = *o.pooling == Pooling::mean  ? model::Output::mean_hidden
                      : *o.pooling == Pooling::cls ? model::Output::cls_hidden

@@ -88,6 +88,54 @@ class ScorerTest : public ::testing::Test {
   const TempDir temp_;
 };
 
+TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
+  ScorerOptions both = options();
+  both.tagger = (temp_.path() / "tagger").string();
+  model::put_tagger_twin(both.tagger, "bert_sequence");
+  EXPECT_TRUE(share_encoder(both.model, both.tagger));
+  EXPECT_FALSE(share_encoder(both.model, options("bert_token").model));
+  EXPECT_FALSE(share_encoder(both.tagger, both.model));
+  EXPECT_FALSE(share_encoder(both.model, both.model));
+  EXPECT_FALSE(share_encoder("vader", both.tagger));
+  ScorerOptions tags = options();
+  tags.model = both.tagger;
+  ScorerOptions labels = options();
+  const auto finder = Scorer::open(tags);
+  auto texts = make_texts(60, 5);
+  for (std::string& text : make_texts(6, 6, 200)) texts.push_back(text);  // some longer than a window
+  for (const bool raw : {false, true}) {
+    both.raw_scores = labels.raw_scores = raw;
+    const auto scorer = Scorer::open(both), classifier = Scorer::open(labels);
+    size_t entities = 0;
+    for (const std::string& text : texts) {
+      const Prediction label = classifier->submit({.text = text}).get();
+      const Prediction found = finder->submit({.text = text, .long_text = LongText::window_mean}).get();
+      Request request{.text = text, .long_text = LongText::window_mean};
+      request.entities = true;
+      const Prediction p = scorer->submit(request).get();
+      ASSERT_FALSE(p.error) << p.error->what();
+      EXPECT_EQ(p.label, label.label) << text;
+      ASSERT_EQ(p.scores.size(), label.scores.size());
+      for (size_t k = 0; k < p.scores.size(); ++k) EXPECT_NEAR(p.scores[k], label.scores[k], 1e-6) << text;
+      ASSERT_EQ(p.entities.size(), found.entities.size()) << text;
+      for (size_t i = 0; i < p.entities.size(); ++i) {
+        EXPECT_EQ(p.entities[i].word, found.entities[i].word);
+        EXPECT_EQ(p.entities[i].start, found.entities[i].start);
+        EXPECT_NEAR(p.entities[i].score, found.entities[i].score, 1e-6);
+      }
+      entities += p.entities.size();
+      EXPECT_EQ(scorer->submit({.text = text}).get().scores, label.scores);  // its own pass is what it was
+    }
+    EXPECT_GT(entities, 20u);
+    EXPECT_EQ(scorer->work().batches, static_cast<int64_t>(2 * texts.size())) << "a pass each";
+    Request request{.text = "w6"};
+    request.entities = true;
+    EXPECT_TRUE(classifier->submit(request).get().error) << "it has one head";
+    scorer->park();
+    EXPECT_FALSE(scorer->submit(request).get().error) << "and it comes back with both";
+  }
+}
+
 TEST_F(ScorerTest, ModelsAreFoundAndTheLogIsHeard) {
   const ScorerOptions o = options();
   EXPECT_EQ(find_model(o.model), o.model);

@@ -46,6 +46,8 @@ int64_t output_width(const ModelShape& s, Output output) {
     case Output::token_logits:
     case Output::token_scores:
       return s.token_classes;
+    case Output::token_scores_and_logits:
+      return s.token_classes + s.sequence_classes;
     default:
       return s.hidden;
   }

@@ -36,6 +36,16 @@ inline void put_golden_model(const std::filesystem::path& dir, const std::string
   for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
 }
 
+// A tagger on the encoder of a BERT classifier: the same weights, of which it takes the last matrix for its own.
+inline void put_tagger_twin(const std::filesystem::path& dir, const std::string& model) {
+  put_golden_model(dir, model);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(dir / "config.json"));
+  config["architectures"] = {"BertForTokenClassification"};
+  config["id2label"] = {{"0", "O"}, {"1", "B-PER"}, {"2", "I-PER"}};
+  config.erase("label2id");
+  std::ofstream(dir / "config.json") << config;
+}
+
 inline nlohmann::json golden_json(const std::string& model, const char* file) {
   std::ifstream stream(golden_models() / model / file);
   return nlohmann::json::parse(stream);

@@ -19,6 +19,9 @@ enum class Output : uint8_t {
   cls_hidden,   // [B,H] f32: hidden state of each first token
   mean_hidden,  // [B,H] f32: mean over each sequence
   hidden,       // [T,H] f32: every token's
+  // [T,Kt+K] f32, of a model with both heads: a token's scores, and what the sequence head gives for it as its
+  // logits, which count in the row of a sequence's first token.
+  token_scores_and_logits,
 };
 inline bool wants_first_tokens(const ModelShape& shape, Output output) {
   // A model that pools means keeps its last layer's queries with the rest, so its first tokens are picked at the end.
@@ -27,7 +30,8 @@ inline bool wants_first_tokens(const ModelShape& shape, Output output) {
   return reads_first && !shape.mean_pooling;
 }
 inline bool is_per_token(Output output) {
-  return output == Output::token_logits || output == Output::token_scores || output == Output::hidden;
+  return output == Output::token_logits || output == Output::token_scores || output == Output::hidden ||
+         output == Output::token_scores_and_logits;
 }
 // Values per row of a result.
 int64_t output_width(const ModelShape& shape, Output output);

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "memory/ledger.h"
@@ -324,6 +325,45 @@ ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
   return shape;
 }
 
+ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger) {
+  ModelShape both = classifier;
+  both.token_classes = tagger.token_classes;
+  return both;
+}
+
+bool same_encoder(const std::filesystem::path& classifier, const std::filesystem::path& tagger) {
+  const ModelShape a = read_shape(classifier);
+  ModelShape b = read_shape(tagger);
+  if (a.sequence_classes == 0 || b.token_classes == 0 || a.mean_pooling) return false;
+  const auto without_heads = [](ModelShape s) {
+    s.sequence_classes = s.token_classes = 0;
+    s.multi_label = s.regression = s.raw_scores = false;
+    s.hidden_dropout = s.attention_dropout = s.head_dropout = s.feed_forward_dropout = 0;
+    return s;
+  };
+  if (without_heads(a) != without_heads(b)) return false;
+  for (const char* file :
+       {"tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
+        "spm.model", "spiece.model", "bpe.codes", "added_tokens.json", "special_tokens_map.json"}) {
+    const bool there = std::filesystem::exists(classifier / file);
+    if (there != std::filesystem::exists(tagger / file)) return false;
+    if (there && read_file(classifier / file) != read_file(tagger / file)) return false;
+  }
+  const auto source = WeightSource::open(classifier), other = WeightSource::open(tagger);
+  for (const ParamSpec& spec : model_params(a)) {
+    if (spec.head || spec.rows == 0) continue;
+    for (const std::string& name : spec.names) {
+      const TensorView *x = find_tensor(*source, name), *y = find_tensor(*other, name);
+      if (x == nullptr || y == nullptr || x->dtype != y->dtype || x->elements() != y->elements() ||
+          std::memcmp(x->data, y->data, static_cast<size_t>(x->bytes())) != 0)
+        return false;
+    }
+    release_param(*source, spec);
+    release_param(*other, spec);
+  }
+  return true;
+}
+
 bool read_param(const WeightSource& source, const ModelShape&, const ParamSpec& spec, float* out) {
   const auto stacked = stack_param(source, spec);
   if (!stacked) return false;
@@ -365,6 +405,11 @@ int64_t load_bytes(const ModelShape& s, int threads) {
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
                                    memory::PlannedMemory* planned) {
+  return load_both(dir, {}, device, precision, planned);
+}
+
+std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
+                                        device::Device& device, Precision precision, memory::PlannedMemory* planned) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
@@ -372,6 +417,14 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
   model->source_ = WeightSource::open(dir);
   const WeightSource& source = *model->source_;
   model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
+  std::unique_ptr<WeightSource> tagger_source;
+  std::vector<ParamSpec> tagger_params;  // a list has the same places whatever heads there are
+  if (!tagger.empty()) {
+    const ModelShape tags = read_shape(tagger);
+    tagger_source = WeightSource::open(tagger);
+    tagger_params = model_params(tags);
+    model->shape_ = both_heads(model->shape_, tags);
+  }
   model->precision_ = precision;
   model->device_kind_ = device.kind();
   const ModelShape& s = model->shape_;
@@ -395,7 +448,9 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
   constexpr int64_t kTableElements = int64_t{1} << 20;  // of a task
   std::vector<std::function<void()>> tasks;
   const auto stack = [&](const ParamSpec& spec) {
-    auto stacked = stack_param(source, spec);
+    const auto place = static_cast<size_t>(&spec - params.data());
+    const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
+    auto stacked = of_tagger ? stack_param(*tagger_source, tagger_params[place]) : stack_param(source, spec);
     if (!stacked)
       fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), spec.names[0]);
     return std::move(*stacked);

@@ -48,6 +48,10 @@ class Model {
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
+  // With the head of a `tagger` that has its encoder (same_encoder) as a second one; empty: none.
+  static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
+                                          device::Device& device, ops::Precision precision,
+                                          memory::PlannedMemory* planned);
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }
@@ -77,6 +81,11 @@ class Model {
 
 // The shape of the model in `dir` without its weights' bytes; says which head there is.
 ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* config = nullptr);
+
+// Whether a classifier and a tagger are heads on one encoder, as `task=multi` trains them: of one shape, with the same
+// bytes in every tensor of it, and with the same files of a tokenizer. Then a pass of both_heads() serves both.
+bool same_encoder(const std::filesystem::path& classifier, const std::filesystem::path& tagger);
+ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger);
 
 // One parameter as stored, stacked over its names and converted to f32 (int8 directories are dequantised). Used by
 // training and export; `out` has spec.elements(). False if a head parameter is absent.

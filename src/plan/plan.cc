@@ -130,7 +130,9 @@ class Solver {
       p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
         p.add(memory::Tag::staging, kBatchesInFlight, p.staging_depth * staged_batch_bytes(p.limits()));
-        p.add(memory::Tag::graphs, "small batches", model::kSmallBatchBytes);
+        // A model with both heads has graphs of two passes.
+        const int passes = r_.output == model::Output::token_scores_and_logits ? 2 : 1;
+        p.add(memory::Tag::graphs, "small batches", passes * model::kSmallBatchBytes);
       }
       s.ops = f.ops;
     } else {

@@ -14,7 +14,7 @@ using memory::Tag;
 namespace {
 
 constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores",
-                                    "cls_hidden",      "mean_hidden",     "hidden"};
+                                    "cls_hidden",      "mean_hidden",     "hidden",       "token_scores_and_logits"};
 
 template <class T>
 T known(std::optional<T> value, const char* key, const std::string& text) {

@@ -157,18 +157,20 @@ std::vector<std::string> Service::reload() {
     }
   }
   for (size_t m = 0; options_.reopen && m < slots_.size(); ++m) {
-    std::string revision;
+    Served served;
     {
       std::lock_guard lock(slots_[m]->mutex);
-      if (slots_[m]->served == nullptr) continue;
-      revision = slots_[m]->served->revision;
+      served = slots_[m]->served;
     }
+    if (served == nullptr) continue;
     try {
-      if (options_.revision_of(options_.models[m].name) == revision) continue;
+      const bool tags_anew = !served->tagger.empty() && options_.revision_of(served->tagger) != served->tagger_revision;
+      if (options_.revision_of(options_.models[m].name) == served->revision && !tags_anew) continue;
     } catch (const std::exception& error) {
       problems.push_back(error.what());
       continue;
     }
+    served.reset();
     if (const std::string problem = open_model(m); !problem.empty()) problems.push_back(problem);
   }
   for (const std::string& problem : problems) log_warning("reload: {}", problem);

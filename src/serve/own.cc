@@ -140,28 +140,35 @@ void Service::ner(Call& call) {
   });
 }
 
-// Labels and entities of the same texts: one answer, a pass of each model.
+// Labels and entities of the same texts: one answer, from one pass where both heads are on one encoder, else from a
+// pass of each model. Windows whose labels would be merged are the classifier's own, so those take two.
 void Service::analyze(Call& call) {
   const Body body = parse_body(call.exchange->body());
   Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
-  const int tagger = first_model({ModelKind::tagger});
+  int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
+  if (!w.served->tagger.empty()) tagger = find_model(w.served->tagger);
   if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
   const auto given = texts_of(body, key);
+  const bool cut_alike = !w.keep_end && w.long_text != LongText::window_mean && w.long_text != LongText::window_max;
+  w.entities = cut_alike && !w.served->tagger.empty() && model_at(tagger)->revision == w.served->tagger_revision;
+  call.passes = w.entities ? 1 : 2;
   std::vector<Text> texts;
-  for (const int model : {w.model, tagger})
-    for (const std::string_view text : given) texts.push_back({model, text});
+  for (const std::string_view text : given) texts.push_back({w.model, text});
+  for (const std::string_view text : given)
+    if (!w.entities) texts.push_back({tagger, text});
   const EntityWishes entities = apply_entity_wishes(body, w);
   score(call, w, texts, [this, batch, most = w.top_k, e = entities](std::string& out, Call& c) {
-    const size_t n = c.predictions.size() / 2;
+    const auto passes = static_cast<size_t>(c.passes);
+    const size_t n = c.predictions.size() / passes;
     if (batch) out += '[';
     for (size_t i = 0; i < n; ++i) {
       out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
       append_labels(out, c, i, most);
       out += ",\"entities\":";
-      append_wanted_entities(out, c.predictions[n + i], e);
+      append_wanted_entities(out, c.predictions[(passes - 1) * n + i], e);
       out += '}';
     }
     if (batch) out += ']';

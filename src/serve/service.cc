@@ -249,8 +249,8 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     requests.clear();
     const Served& served = texts[begin].model == call.model ? call.served : call.other;
     std::optional<LongText> long_text = wishes.long_text;
-    if (!long_text && options_.truncates && options_.tags_whole_texts && served->scorer->kind() == ModelKind::tagger)
-      long_text = LongText::window_mean;
+    const bool tags = wishes.entities || served->scorer->kind() == ModelKind::tagger;
+    if (!long_text && options_.truncates && options_.tags_whole_texts && tags) long_text = LongText::window_mean;
     for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
       if (call.predictions[end].error) continue;
       Request request;
@@ -266,6 +266,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.ids = texts[end].ids;
       request.aggregation = wishes.aggregation;
       request.overlap = wishes.overlap;
+      request.entities = wishes.entities;
       requests.push_back(std::move(request));
     }
     served->scorer->submit(requests, inbox);
@@ -436,6 +437,7 @@ std::string Service::compute_fields(const Call& call) const {
       computed * 1e3, ms(call.parsed_ns - e.received_ns()), tokenized, waited * 1e3, computed * 1e3,
       ms(now - call.finished_ns), model.name, model.revision, call.reason);
   if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
+  if (call.passes > 0) fields += fmt::format("X-Brim-Passes: {}\r\n", call.passes);
   return fields;
 }
 

@@ -38,6 +38,8 @@ struct ServedModel {
   std::shared_ptr<Scorer> scorer;  // closed with the service, so that nothing comes back to one that has ended
   std::optional<Pooling> pooling = {};
   double keep_alive_seconds = -1;  // idle for so long it leaves the device; negative: it stays
+  // A tagger whose head its scorer has too, as it was then: name and revision; empty: none.
+  std::string tagger = {}, tagger_revision = {};
 };
 using Served = std::shared_ptr<const ServedModel>;
 
@@ -145,6 +147,7 @@ class Service final : public Handler, public QueueScorer {
     size_t top_k = SIZE_MAX;
     std::optional<Aggregation> aggregation;  // of taggers, as is the overlap of their windows in tokens
     int32_t overlap = -1;
+    bool entities = false;  // of a classifier that has a tagger's head too
   };
   using Kinds = std::initializer_list<ModelKind>;
   // A request that names no model gets a ladder's choice, or the first of these kinds.
@@ -343,6 +346,7 @@ struct Service::Call {
   bool bulk = false, null_errors = false;
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
+  int passes = 0;  // over each text, where an answer needs two models' results
   int64_t parsed_ns = 0, submitted_ns = 0, finished_ns = 0;
   Write write;
   std::shared_ptr<Stream> stream;

@@ -24,6 +24,54 @@ class TokenRoutesTest : public ServiceTest {
   }
 };
 
+TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
+  ServerOptions o;
+  o.listen = "127.0.0.1:0";
+  o.lame_duck_seconds = 0;
+  ScorerOptions s;
+  s.model = (temp_.path() / "cls").string();
+  s.device = "cpu";
+  s.precision = "fp32";
+  s.threads = 1;
+  s.raw_scores = true;
+  model::put_golden_model(s.model, "bert_sequence");
+  s.tagger = (temp_.path() / "tags").string();
+  model::put_tagger_twin(s.tagger, "bert_sequence");
+  ServedModel both{"cls", "cls", "1", Scorer::open(s)};
+  both.tagger = "tags";
+  both.tagger_revision = "2";
+  s.model = std::exchange(s.tagger, "");
+  o.models = {both, {"ner", "ner", "3", open("bert_token")}, {"tags", "tags", "2", Scorer::open(s)}};
+  start(std::move(o));
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
+  for (const std::string& text : {std::string("w6 w7 w8"), words}) {
+    const RawAnswer one = post("/analyze", Said{{"inputs", text}}.dump());
+    EXPECT_EQ(one.fields.at("x-brim-passes"), "1");
+    const Said said = Said::parse(one.body), labels = good("/predict", Said{{"inputs", text}}.dump());
+    EXPECT_EQ(said["labels"][0]["label"], labels[0]["label"]);
+    EXPECT_NEAR(said["labels"][0]["score"].get<double>(), labels[0]["score"].get<double>(), 1e-5);
+    const Said entities = good("/ner", Said{{"inputs", text}, {"model", "tags"}}.dump());
+    ASSERT_EQ(said["entities"].size(), entities.size()) << one.body;
+    for (size_t i = 0; i < entities.size(); ++i) EXPECT_EQ(said["entities"][i]["word"], entities[i]["word"]);
+    for (const char* way : {"window-mean", "window-max"})  // labels from all windows: the classifier's own
+      EXPECT_EQ(post("/analyze", Said{{"inputs", text}, {"long_text", way}}.dump()).fields.at("x-brim-passes"), "2");
+  }
+  const RawAnswer several =
+      post("/analyze", R"({"inputs":["w6 w7","w8"],"parameters":{"aggregation_strategy":"none"}})");
+  EXPECT_EQ(several.fields.at("x-brim-passes"), "1");
+  EXPECT_EQ(Said::parse(several.body).size(), 2u);
+  bad("/analyze", Said{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
+}
+
+TEST_F(TokenRoutesTest, AHeadThatWasExchangedIsNotUsed) {
+  ServerOptions o = tiny();
+  o.models[0].tagger = "ner";
+  o.models[0].tagger_revision = "0";  // the tagger's is another by now
+  start(std::move(o));
+  EXPECT_EQ(post("/analyze", R"({"inputs":"w6"})").fields.at("x-brim-passes"), "2");
+}
+
 TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   start(tiny());
   const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");

@@ -66,11 +66,12 @@ TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDe
   return d_in;
 }
 
-// [dropout], dense, activation, [norm], dropout, out.
-TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved) {
+// [dropout], dense, activation, [norm], dropout, out: to `logits`, where they are given.
+TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved,
+                           TensorView logits = {}) {
   saved.in = at.dropout_first ? dropped(p, x, p.dropout(p.s.head_dropout, kHeadInSite)) : x;
   saved.out = dropped(p, head_dense(p, at, at.dense, saved), p.dropout(p.s.head_dropout, kHeadOutSite));
-  const TensorView logits = p.f32({p.batch.B, p.s.sequence_classes});
+  if (!logits) logits = p.f32({p.batch.B, p.s.sequence_classes});
   apply_linear(p, {saved.out}, at.sequence, logits);
   return logits;
 }
@@ -85,11 +86,12 @@ TensorView sequence_backward(const Pass& p, const HeadPlaces& at, const HeadSave
 }
 
 // [dense, activation, norm], dropout, out.
-TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved) {
+TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved,
+                        TensorView logits = {}) {
   saved.in = x;
   const TensorView made = at.token_dense.at.w >= 0 ? head_dense(p, at, at.token_dense, saved) : x;
   saved.out = dropped(p, made, p.dropout(p.s.head_dropout, kTokenHeadSite));
-  const TensorView logits = p.f32({p.batch.T, p.s.token_classes});
+  if (!logits) logits = p.f32({p.batch.T, p.s.token_classes});
   apply_linear(p, {saved.out}, at.token, logits);
   return logits;
 }
@@ -149,6 +151,18 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
     case Output::token_scores: {
       HeadSaved saved;
       result = token_logits(p, at, x, saved);
+      break;
+    }
+    case Output::token_scores_and_logits: {
+      // The sequence head reads every token, a percent of the pass: so what belongs to a window stays in its rows.
+      BRIM_CHECK(!p.s.mean_pooling, "a head over means has no logits of tokens");
+      const int64_t tags = p.s.token_classes, all = tags + p.s.sequence_classes;
+      result = p.f32({p.batch.T, all});
+      HeadSaved token, sequence;
+      token_logits(p, at, x, token, result.slice_cols(0, tags));
+      sequence_logits(p, at, x, sequence, result.slice_cols(tags, all));
+      const TensorView scores = result.slice_cols(0, tags);
+      ops::softmax(p.e.stream, {.x = scores, .y = scores});
       break;
     }
     case Output::mean_hidden:
