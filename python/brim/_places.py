@@ -179,7 +179,7 @@ class _S3Place(Place):
     def names(self, prefix: str) -> set[str]:
         bucket, key = _split(self.path(prefix))
         with _reading(self.path(prefix)):
-            pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+            pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key, Delimiter="/")
             return {item["Key"].rpartition("/")[2] for page in pages for item in page.get("Contents", [])}
 
     def remove_drafts(self) -> None:

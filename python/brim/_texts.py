@@ -30,13 +30,19 @@ def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
 
 def _column_names(source: Any) -> list[str] | None:
     """The columns' names of a table of any library; None for what is no table."""
+    keys = _column_keys(source)
+    return None if keys is None else [str(key) for key in keys]
+
+
+def _column_keys(source: Any) -> list[Any] | None:
+    """What the table itself calls its columns: numbers, say, which it does not find by their names."""
     if isinstance(source, dict):
-        return [str(name) for name in source]
+        return list(source)
     names = getattr(source, "column_names", None)  # pyarrow, datasets
     if isinstance(names, list):
-        return [str(name) for name in names]
+        return names
     names = getattr(source, "columns", None)  # pandas, polars
-    return None if names is None or callable(names) else [str(name) for name in names]
+    return None if names is None or callable(names) else list(names)
 
 
 def _column(table: Any, names: list[str], column: str | None) -> Any:

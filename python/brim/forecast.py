@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import _program
-from ._texts import _column_names
+from ._texts import _column_keys
 from .errors import UsageError
 from .training import _is_missing, _list, _paths
 
@@ -55,18 +55,21 @@ class Forecasts:
 
 def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, **settings: Any) -> Forecasts:
     """What comes next: of a directory that `train` wrote, whose horizon it is, or of naive, snaive and naive2."""
+    _refuse_output(settings, "leave it out: the forecasts are what predict gives, and to_pandas().to_csv(...) writes them")
     given = {"model": os.fspath(model), "horizon": horizon or None, **settings}
     return _table(_run("predict", {"data": data}, given))
 
 
 def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **settings: Any) -> str:
     """Trains an ensemble of N-BEATS models; the directory, for `predict` and `evaluate`. The same call goes on after a kill."""
+    _refuse_output(settings, "name the directory with output_dir=")
     _run("train", {"data": data}, {"horizon": horizon, "output": os.fspath(output_dir), **settings})
     return os.fspath(output_dir)
 
 
 def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[str], **settings: Any) -> Forecasts:
     """Trains again and again along the series and forecasts from every cutoff; `output_dir` has its report too."""
+    _refuse_output(settings, "name the directory with output_dir=")
     folder = pathlib.Path(output_dir)
     _run("roll", {"data": data}, {"horizon": horizon, "folds": folds, "output": os.fspath(output_dir), **settings})
     return _table((folder / "forecasts.csv").read_text(encoding="utf-8"))
@@ -84,6 +87,12 @@ def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = N
         tables["forecast"] = forecasts
     given = {"model": None if model is None else os.fspath(model), "json": True, **settings}
     return dict(json.loads(_run("eval", tables, given)))
+
+
+def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
+    """The program's flag would take the results away from where they are looked for here."""
+    if "output" in settings:
+        raise UsageError(f"output={settings['output']!r}: no setting of this function", remedy)
 
 
 def _run(verb: str, tables: dict[str, Any], settings: dict[str, Any]) -> str:
@@ -116,16 +125,27 @@ def _files(name: str, rows: Any) -> Iterator[list[str]]:
     if paths is not None:
         yield paths
         return
-    names = _column_names(rows)
-    if names is None:
+    rows = _with_index(rows)
+    keys = _column_keys(rows)
+    if keys is None:
         raise UsageError(f"{name}: series are wanted, {type(rows).__name__} was given", "pass files, or a table of unique_id, ds and y")
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
         path = pathlib.Path(folder) / f"{name}.csv"  # without a column of ids the file's name is the series'
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(names)
-            writer.writerows(zip(*([_cell(value) for value in _values(rows[name])] for name in names), strict=True))
+            writer.writerow([str(key) for key in keys])
+            writer.writerows(zip(*([_cell(value) for value in _values(rows[key])] for key in keys), strict=True))
         yield [str(path)]
+
+
+def _with_index(rows: Any) -> Any:
+    """pandas keeps times and ids in the index as often as in columns: what has a name there, or is times, becomes a column."""
+    if not hasattr(rows, "reset_index") or not hasattr(rows, "columns"):
+        return rows
+    levels = [rows.index.get_level_values(place) for place in range(rows.index.nlevels)]
+    names = ["ds" if level.name is None and type(level).__name__ in ("DatetimeIndex", "PeriodIndex") else level.name for level in levels]
+    added = [place for place, name in enumerate(names) if name is not None and name not in rows.columns]  # set_index(drop=False) has it twice
+    return rows.rename_axis(index=names).reset_index(level=added) if added else rows
 
 
 def _values(column: Any) -> list[Any]:

@@ -209,6 +209,8 @@ def test_s3(tmp_path, monkeypatch):
         s3.upload_file(str(tmp_path / "x.parquet"), "bkt", "in/x.parquet")
         job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/out", model="vader", keep=["id"], rows_per_shard=50)
         assert len(job.shards) == 2 and len(job.missing()) == 2
+        s3.put_object(Bucket="bkt", Key="out/part-old/part-00000.parquet", Body=b"of a deeper folder")
+        assert _places.Place.of("s3://bkt/out").names("part-") == set() and len(job.missing()) == 2
         assert not _places.Place.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
         assert bulk.run(job) == [] and bulk.finish(job)["rows"] == 100 and bulk.load("s3://bkt/out") == job
         s3.download_file("bkt", "out/part-00001.parquet", str(tmp_path / "part.parquet"))

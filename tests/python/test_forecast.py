@@ -42,6 +42,29 @@ def test_predict_from_pandas_and_files(tmp_path):
     assert brim.forecast.predict(tmp_path / "s.csv", model="naive", horizon=2).to_pandas().equals(found)
 
 
+def test_an_index_of_pandas_is_read():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(series())
+    frame["ds"] = pd.to_datetime(frame["ds"])
+    found = brim.forecast.predict(frame, model="snaive", season=7, horizon=7)
+    for indexed in (frame.set_index("ds"), frame.set_index("unique_id"), frame.set_index(["unique_id", "ds"]), frame.set_index("ds", drop=False),
+                    frame.set_index("ds").rename_axis(None), frame.set_index(["unique_id", "ds"]).rename_axis(["unique_id", None])):
+        before = indexed.copy()
+        again = brim.forecast.predict(indexed, model="snaive", season=7, horizon=7)
+        assert again["unique_id"] == found["unique_id"] and again["ds"] == found["ds"]
+        assert again["SeasonalNaive"].tolist() == found["SeasonalNaive"].tolist()
+        assert indexed.equals(before) and indexed.index.names == before.index.names
+
+
+def test_columns_that_are_called_by_numbers():
+    columns = series()
+    wide = {"ds": columns["ds"][:63], 0: columns["y"][:63], 1: columns["y"][63:]}
+    found = brim.forecast.predict(wide, model="snaive", season=7, horizon=7)
+    assert found["unique_id"] == ["0"] * 7 + ["1"] * 7 and found["SeasonalNaive"].tolist() == series(63, 70)["y"]
+    pd = pytest.importorskip("pandas")
+    assert brim.forecast.predict(pd.DataFrame(wide), model="snaive", season=7, horizon=7).columns["ds"] == found["ds"]
+
+
 def test_train_and_roll(tmp_path):
     small = {"lookbacks": 3, "max_steps": 20, "n_blocks": 1, "mlp_units": 8, "device": "cpu", "threads": 1}
     model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / "model", **small)
@@ -62,6 +85,12 @@ def test_what_is_refused(tmp_path):
                        (lambda: brim.forecast.evaluate(series(), series()), brim.UsageError)):
         with pytest.raises(kind):
             call()
+    for call, remedy in ((lambda: brim.forecast.predict(series(), horizon=1, output="f.csv"), "to_csv"),
+                         (lambda: brim.forecast.train(series(), horizon=1, output_dir=tmp_path / "a", output="b"), "output_dir="),
+                         (lambda: brim.forecast.roll(series(), horizon=1, folds=2, output_dir=tmp_path / "a", output="b"), "output_dir=")):
+        with pytest.raises(brim.UsageError, match="output=") as caught:
+            call()
+        assert remedy in caught.value.remedy
 
 
 def test_an_interrupt_reaches_the_program(tmp_path):
