@@ -12,6 +12,7 @@ in a process of its own, which is not killed. Exit 77 where that or pyarrow is m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import pathlib
@@ -64,6 +65,25 @@ def processes(marker: str) -> list[tuple[int, str]]:
         if marker.encode() in command and b"-c" in command:
             found.append((int(entry.name), "driver" if b"subprocess" in command[command.index(b"-c") + 1] else "worker"))
     return found
+
+
+def kill(pid: int) -> bool:
+    """False where it had ended by itself since it was seen."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def kill_all(marker: str) -> None:
+    """Again until none is left: a driver may have started a worker after it was looked for."""
+    for _ in range(100):
+        found = processes(marker)
+        if not found:
+            break
+        for pid, _ in found:
+            kill(pid)
+        time.sleep(0.1)
 
 
 class Disk:
@@ -166,8 +186,7 @@ def main() -> int:
             # Drivers are fewer than workers: half of the kills are theirs all the same.
             kind = random.choice(("driver", "worker"))
             chosen = [pid for pid, what in alive if what == kind]
-            if chosen:
-                os.kill(random.choice(chosen), signal.SIGKILL)
+            if chosen and kill(random.choice(chosen)):
                 killed[kind] += 1
             if not job.missing():
                 for shard in random.sample(job.shards, len(job.shards) // 4):
@@ -188,11 +207,11 @@ def main() -> int:
         print(f"python_kills: {asked.place}, {asked.rows:,} rows in {len(job.shards)} shards, {killed['driver']} drivers and {killed['worker']} workers killed, "
               f"{removed} parts removed and scored again: every row once, labels as of one run; {time.perf_counter() - began:.0f} s")
     finally:
-        for pid, _ in processes(place.place):
-            os.kill(pid, signal.SIGKILL)
-        if hasattr(place, "server"):
-            place.stop()
-        shutil.rmtree(work, ignore_errors=True)
+        with contextlib.ExitStack() as last:  # from the last to the first, each whatever becomes of the others
+            last.callback(shutil.rmtree, work, ignore_errors=True)
+            if hasattr(place, "server"):
+                last.callback(place.stop)
+            last.callback(kill_all, place.place)
     return 0
 
 

@@ -3,6 +3,7 @@
 """serve_soak.py BRIM [SECONDS=3600] [FLAG…]: a server under everything at once: requests that are good, too many, cut off,
 written byte by byte, no HTTP at all; streams that are left; queues; models that are parked, switched and reloaded every 20 s.
 At the end: no error that is not the client's, memory and descriptors as they were, SIGTERM ends it with 0."""
+import atexit
 import collections
 import http.client
 import json
@@ -34,6 +35,7 @@ queues: {news: {ladder: sentiment, flush_size: 10, flush_age_ms: 500}}
 )
 said = open(work.name + "/said", "w+")
 server = subprocess.Popen([brim, "serve", "--config", str(config), *flags], stderr=said)
+atexit.register(server.kill)  # where this ends early
 
 
 def wait_for_address():
@@ -145,8 +147,13 @@ def at_rest():
     running.clear()
     time.sleep(5 if seconds >= 120 else 1)
     connection = http.client.HTTPConnection(*address, timeout=300)
-    for model in ("mood", "other"):
-        ask(connection, "POST", f"/admin/models/{model}/load")
+    try:
+        for model in ("mood", "other"):
+            ask(connection, "POST", f"/admin/models/{model}/load")
+    except OSError:
+        time.sleep(1)
+        require_alive()  # why it died says more than that nobody listens
+        raise
     held = resident()
     running.set()
     return held
@@ -165,9 +172,14 @@ def guarded(work, *args):
                 problems.append(f"{work.__name__}: {type(e).__name__}: {e}")
                 time.sleep(1)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)  # clients of a dead server keep nobody here
     thread.start()
     return thread
+
+
+def require_alive():
+    if server.poll() is not None:
+        raise SystemExit(f"it ended with {server.returncode}: {open(work.name + '/said').read()[-2000:]}")
 
 
 files_before = open_files()
@@ -178,14 +190,17 @@ while time.time() - began < seconds and server.poll() is None:
     if time.time() - began > (len(looks) + 1) * seconds / 12:
         looks.append(at_rest())
         print(f"{looks[-1] / 2**20:.1f} MiB at rest after {time.time() - began:.0f} s", flush=True)
-if server.poll() is not None:
-    raise SystemExit(f"it ended with {server.returncode}: {open(work.name + '/said').read()[-2000:]}")
-last, first = at_rest(), looks[2]
+require_alive()
+last = at_rest()
+first = looks[2] if len(looks) > 2 else last
+if len(looks) < 3:
+    problems.append(f"memory was looked at {len(looks)} times, too few to compare: give it more than {seconds:.0f} seconds")
 ending.set()
 for thread in threads:
     thread.join()
 time.sleep(3)
-files_after = open_files() if server.poll() is None else -1
+require_alive()
+files_after = open_files()
 busy = pathlib.Path(f"/proc/{server.pid}/stat").read_text().split()
 cpu = (int(busy[13]) + int(busy[14])) / os.sysconf("SC_CLK_TCK")
 server.send_signal(signal.SIGTERM)
