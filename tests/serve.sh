@@ -39,10 +39,10 @@ for flags in '--max-batch-requests 4' '--hf-token x' --json-output '--port 1 --l
   code=0; "$brim" serve $flags 2>"$work/said" || code=$?
   [ "$code" -eq 2 ] && grep -q -- "${flags%% *}" "$work/said" || fail "$flags: $code"
 done
-start --model-id default --served-model-name theirs --port 0 --hostname 127.0.0.1 --dtype float32 --auto-truncate false --max-concurrent-requests 64 --max-batch-tokens 256 --max-length 128 \
+start --model-id default --served-model-name their/model --port 0 --hostname 127.0.0.1 --dtype float32 --auto-truncate false --max-concurrent-requests 64 --max-batch-tokens 256 --max-length 128 \
   --tokenization-workers 1 --lame-duck-seconds 0
 [ "$(curl "$url/info" | json '[a[k] for k in ("served_model_name", "model_dtype", "auto_truncate", "max_concurrent_requests", "max_batch_tokens", "tokenization_workers")]')" = \
-  "['theirs', 'fp32', False, 64, 256, 1]" ] || fail "text-embeddings-inference's flags: $(curl "$url/info")"
+  "['their/model', 'fp32', False, 64, 256, 1]" ] || fail "text-embeddings-inference's flags: $(curl "$url/info")"
 finish
 
 start --listen 127.0.0.1:0 --model mood=default --model vader --lame-duck-seconds 0 --access-log "$work/access" --state-dir "$work/jobs"

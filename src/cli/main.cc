@@ -25,6 +25,7 @@
 #include "cli/env_file.h"
 #include "cli/man.h"
 #include "cli/render.h"
+#include "cli/tei_flags.h"
 #include "cli/verb.h"
 #include "io/descriptor.h"
 #include "plan/card_measure.h"
@@ -336,6 +337,7 @@ int run(int argc, char** argv) {
 void add_environment(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    if (option->get_group().empty() || option->get_group() == kTeiGroup) continue;
     std::string name = "BRIM_";
     for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
     if (name != "BRIM_MODELS") option->envname(name);  // that one says where models are looked for

@@ -134,6 +134,14 @@ serve::ServedModel named_model(const std::string& given) {
 }
 
 // Models, ladders and queues, from serve.yaml, from a news bot's .env, or from flags alone.
+void name_first_model(const ServeFlags& f, serve::ServeConfig& config) {
+  const std::string& name = f.tei.served_model_name;
+  if (name.empty()) return;
+  if (named_model(f.models[0]).id != f.models[0])
+    fail(ErrorCode::usage, "--served-model-name {}: --model {} names it already", name, f.models[0]);
+  config.models[0].name = name;
+}
+
 serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   serve::ServeConfig config;
   const bool named = app.get_option("--model")->count() > 0 || app.get_option("--embedding-model")->count() > 0;
@@ -156,6 +164,10 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
       const serve::ServedModel model = named_model(given);
       config.models.push_back({.name = model.name, .path = model.id});
     }
+    name_first_model(f, config);
+  } else if (!f.tei.served_model_name.empty()) {
+    fail(ErrorCode::usage, "--served-model-name: {} the models",
+         f.config.empty() ? "the environment names" : f.config + " names");
   }
   serve::check_names(config);
   return config;
@@ -284,6 +296,7 @@ void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
   if (const auto truncates = f.tei.truncates()) {
     refuse_both("--auto-truncate", "--long-text");
     f.engine.long_text = *truncates ? LongText::truncate : LongText::error;
+    f.cuts_texts = *truncates;
   }
   if (f.tei.tokenization_workers > 0) {
     refuse_both("--tokenization-workers", "--io-threads");
@@ -291,14 +304,8 @@ void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
   }
 }
 
-void name_first_model(ServeFlags& f) {
-  if (!f.config.empty()) fail(ErrorCode::usage, "--served-model-name: {} names the models", f.config);
-  f.models[0] = f.tei.served_model_name + "=" + f.models[0];
-}
-
 int run_serve(ServeFlags f, CLI::App& app) {
   f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;
-  if (!f.tei.served_model_name.empty()) name_first_model(f);
   const serve::ServeConfig config = configuration(f, app);
   apply_tei_flags(f, app);
   serve::ServerOptions options;
@@ -314,6 +321,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.max_client_batch_size = f.max_client_batch_size;
   options.truncates = f.engine.long_text != LongText::error;
   options.tags_whole_texts = !f.cuts_texts;
+  options.merges_windows = f.engine.long_text == LongText::window_mean || f.engine.long_text == LongText::window_max;
   options.max_requests = f.tei.max_concurrent_requests;
   options.io_threads = f.io_threads;
   options.connections_per_address = f.connections_per_address;

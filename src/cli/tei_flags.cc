@@ -37,7 +37,7 @@ constexpr Missing kMissing[] = {
 }  // namespace
 
 void TeiFlags::add_to(CLI::App& app) {
-  const std::string group = "As text-embeddings-inference has them";
+  const std::string group = kTeiGroup;
   app.add_option("--served-model-name", served_model_name, "the first model's name, as --model NAME=MODEL gives it")
       ->group(group);
   app.add_option("--hostname", hostname, "where to listen, with --port; default 127.0.0.1")->group(group);

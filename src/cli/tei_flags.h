@@ -12,6 +12,10 @@ class App;
 
 namespace brim::cli {
 
+// Their group in --help. They are of the command line alone: BRIM_PORT is what Kubernetes sets for a service of our
+// name.
+inline constexpr const char* kTeiGroup = "As text-embeddings-inference has them";
+
 struct TeiFlags {
   std::string served_model_name, hostname, dtype, auto_truncate;
   int64_t port = -1, tokenization_workers = 0, max_concurrent_requests = 0, max_batch_tokens = 0;

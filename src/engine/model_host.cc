@@ -43,8 +43,8 @@ void ModelHost::load() {
       model->unpark(device, &memory_);
     } else {
       if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels are those of the files as they were
-        fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}: its files have changed since it was opened",
-             dir_.string());
+        fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
+             tagger_.empty() ? "" : " or " + tagger_.string());
       model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_);
     }
     ThreadPool* pool =

@@ -405,7 +405,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   pool.parallel_for(good.size(), [&](size_t i, int) {
     NbeatsLane& lane = good[i];
     lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
-    slabs[i] = {};
+    std::vector<float>().swap(slabs[i]);  // assigned from {}, it would keep its room
   });
   if (good.empty())
     fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},

@@ -376,7 +376,7 @@ std::string keys_of_size(const fs::path& dir, int64_t size) {
       const bool counts = key == "id2label" && value.is_object();
       if (key.ends_with("_id") || !(value.is_number_integer() || counts)) continue;
       const int64_t number = counts ? static_cast<int64_t>(value.size()) : value.get<int64_t>();
-      if (number <= 0 || number * times != size) continue;
+      if (number <= 0 || size % times != 0 || number != size / times) continue;
       found += fmt::format("{}\"{}\" {} {}", found.empty() ? "" : ", ", key, counts ? "has" : "is", number);
     }
     if (!found.empty()) break;

@@ -331,6 +331,15 @@ ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger) {
   return both;
 }
 
+namespace {
+
+bool same_tensor(const TensorView* x, const TensorView* y) {
+  return x != nullptr && y != nullptr && x->dtype == y->dtype && x->elements() == y->elements() &&
+         std::memcmp(x->data, y->data, static_cast<size_t>(x->bytes())) == 0;
+}
+
+}  // namespace
+
 bool same_encoder(const std::filesystem::path& classifier, const std::filesystem::path& tagger) {
   const ModelShape a = read_shape(classifier);
   ModelShape b = read_shape(tagger);
@@ -354,8 +363,9 @@ bool same_encoder(const std::filesystem::path& classifier, const std::filesystem
     if (spec.head || spec.rows == 0) continue;
     for (const std::string& name : spec.names) {
       const TensorView *x = find_tensor(*source, name), *y = find_tensor(*other, name);
-      if (x == nullptr || y == nullptr || x->dtype != y->dtype || x->elements() != y->elements() ||
-          std::memcmp(x->data, y->data, static_cast<size_t>(x->bytes())) != 0)
+      if (!same_tensor(x, y)) return false;
+      if (x->dtype == DType::i8 &&
+          !same_tensor(find_tensor(*source, name + "_scale"), find_tensor(*other, name + "_scale")))
         return false;
     }
     release_param(*source, spec);
@@ -450,9 +460,11 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   const auto stack = [&](const ParamSpec& spec) {
     const auto place = static_cast<size_t>(&spec - params.data());
     const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
-    auto stacked = of_tagger ? stack_param(*tagger_source, tagger_params[place]) : stack_param(source, spec);
+    const WeightSource& from = of_tagger ? *tagger_source : source;
+    const ParamSpec& wanted = of_tagger ? tagger_params[place] : spec;
+    auto stacked = stack_param(from, wanted);
     if (!stacked)
-      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), spec.names[0]);
+      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(), wanted.names[0]);
     return std::move(*stacked);
   };
   for (size_t i = 0; i < params.size(); ++i) {

@@ -230,7 +230,14 @@ std::optional<Response> Service::admit(Exchange& exchange) {
 void Service::handle(Exchange& exchange) {
   Call& call = *reinterpret_cast<Call*>(exchange.tag);
   try {
-    if (call.route->scores && call.route->scope == Scope::score && call.route->begin == nullptr) refuse_if_full();
+    if (call.route->scores && call.route->scope == Scope::score && call.route->begin == nullptr) {
+      call.counted = true;
+      if (const size_t others = at_work_++; options_.requests > 0 && others >= options_.requests)
+        throw Refusal{429, "Overloaded",
+                      fmt::format("Model is overloaded: {} requests at one time are taken", options_.requests),
+                      retry_after(0)};
+      refuse_if_full();
+    }
     (this->*call.route->handle)(call);
   } catch (const Refusal& refusal) {
     refuse(call, refusal);
@@ -241,7 +248,6 @@ void Service::handle(Exchange& exchange) {
 
 // Under overload most requests are refused: where no model could take one, it is not even read.
 void Service::refuse_if_full() const {
-  if (options_.requests > 0 && server_->busy() > options_.requests) throw overloaded(0, options_.queue_seconds);
   double least = options_.queue_seconds;
   for (const auto& slot : slots_) {
     std::lock_guard lock(slot->mutex);

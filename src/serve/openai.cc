@@ -36,7 +36,8 @@ void Service::embeddings(Call& call) {
   size_t dimensions = 0;
   if (const auto asked = body.find("dimensions"); asked != body.end() && !asked->is_null()) {
     // 0 is all of them to infinity's clients, which always say it.
-    if (!asked->is_number_integer() || asked->get<int64_t>() < 0) throw invalid("`dimensions` must be positive");
+    if (!asked->is_number_integer() || asked->get<int64_t>() < 0)
+      throw invalid("`dimensions` must be a whole number; 0 is all");
     dimensions = static_cast<size_t>(asked->get<int64_t>());
   }
   w.null_errors = false;

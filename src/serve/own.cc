@@ -152,8 +152,10 @@ void Service::analyze(Call& call) {
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
   const auto given = texts_of(body, key);
-  const bool cut_alike = !w.keep_end && w.long_text != LongText::window_mean && w.long_text != LongText::window_max;
-  w.entities = cut_alike && !w.served->tagger.empty() && model_at(tagger)->revision == w.served->tagger_revision;
+  const bool merges = w.long_text ? *w.long_text == LongText::window_mean || *w.long_text == LongText::window_max
+                                  : options_.merges_windows;
+  w.entities =
+      !w.keep_end && !merges && !w.served->tagger.empty() && model_at(tagger)->revision == w.served->tagger_revision;
   call.passes = w.entities ? 1 : 2;
   std::vector<Text> texts;
   for (const std::string_view text : given) texts.push_back({w.model, text});

@@ -41,8 +41,9 @@ bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, i
   }
   const Predictions p = pairs_.empty() ? scorer_.score(texts_, stop) : scorer_.score_pairs(texts_, pairs_, stop);
   if (stop.stop_requested()) return false;
-  if (!pairs_.empty() && !p.errors.empty() && p.errors.front().second.code() == ErrorCode::bad_model)
-    throw p.errors.front().second;  // of the model, not of a row
+  if (!pairs_.empty())
+    for (const auto& [row, error] : p.errors)  // of the model, not of a row
+      if (error.code() == ErrorCode::bad_model || error.code() == ErrorCode::usage) throw error;
   size_t text = 0, error = 0;
   for (const RowPlace& place : rows) {
     const bool readable = place.chunk->error(place.row) == nullptr;

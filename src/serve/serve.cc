@@ -258,6 +258,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.payload_bytes = static_cast<size_t>(options_.payload_limit);
   service.truncates = options_.truncates;
   service.tags_whole_texts = options_.tags_whole_texts;
+  service.merges_windows = options_.merges_windows;
   service.requests = static_cast<size_t>(options_.max_requests);
   if (!options_.access_log.empty()) {
     log_ = std::make_unique<AccessLog>(options_.access_log);

@@ -32,7 +32,7 @@ struct ServerOptions {
   double max_queue_ms = 1000;
   int64_t payload_limit = 16 << 20;
   int64_t max_client_batch_size = 1024;
-  bool truncates = true, tags_whole_texts = true;  // as ServiceOptions has them, as these
+  bool truncates = true, tags_whole_texts = true, merges_windows = false;  // as ServiceOptions has them, as these
   int64_t max_requests = 0;
   // As ServiceOptions has them.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;

@@ -522,6 +522,7 @@ void Service::release(Call& call) noexcept {
   if (call.stream != nullptr) call.stream->leave();
   call.ended = true;
   call.done = true;
+  if (std::exchange(call.counted, false)) --at_work_;
   if (call.left == 0) delete &call;
 }
 

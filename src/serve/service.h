@@ -60,6 +60,7 @@ struct ServiceOptions {
   size_t payload_bytes = 16 << 20;  // of a request's texts, each as often as it is read
   bool truncates = true;            // texts that are too long, where a request does not say
   bool tags_whole_texts = true;     // taggers read those in windows instead
+  bool merges_windows = false;      // classifiers read them in windows too, where a request does not say
   size_t requests = 0;              // at one time; one more with texts is refused; 0: any number
   // A model from its files as they are now, in the queue of one that is there (or null), what names those files, and
   // the keys; none: they stay as they are.
@@ -275,7 +276,7 @@ class Service final : public Handler, public QueueScorer {
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
   std::unique_ptr<Metrics> metrics_;
   std::atomic<bool> draining_{false}, refusing_{false}, device_lost_{false};
-  std::atomic<size_t> outstanding_{0};
+  std::atomic<size_t> outstanding_{0}, at_work_{0};  // texts; requests with texts
   mutable ProgressWatch progress_;
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
@@ -336,8 +337,9 @@ struct Service::Call {
   int model = -1;
   Served served, other;  // its models, which stay while it does; `other`: a second one's texts
   const char* reason = nullptr;
-  bool ended = false;  // the exchange is over
-  bool done = false;   // its answer was given to the exchange
+  bool ended = false;    // the exchange is over
+  bool done = false;     // its answer was given to the exchange
+  bool counted = false;  // among those at work
   // of texts
   uint32_t slot = 0;
   size_t left = 0;  // answers to come

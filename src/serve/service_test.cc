@@ -456,6 +456,12 @@ TEST_F(ServiceTest, OneRequestTooManyIsRefused) {
   EXPECT_EQ(get("/health").status, 200);  // has no texts
   scorer_->answer_all();
   EXPECT_EQ(waiting.read().status, 200);
+  RawClient reader(server_->port());  // has no texts either, however long it stays
+  reader.send("GET /events HTTP/1.1\r\nHost: a\r\n");
+  waiting.post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  scorer_->answer_all();
+  EXPECT_EQ(waiting.read().status, 200);
 }
 
 TEST_F(ServiceTest, DrainsWithoutLosingARequest) {

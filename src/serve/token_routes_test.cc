@@ -42,6 +42,7 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
   both.tagger_revision = "2";
   s.model = std::exchange(s.tagger, "");
   o.models = {both, {"ner", "ner", "3", open("bert_token")}, {"tags", "tags", "2", Scorer::open(s)}};
+  ServerOptions again = o;
   start(std::move(o));
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
@@ -62,6 +63,13 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
   EXPECT_EQ(several.fields.at("x-brim-passes"), "1");
   EXPECT_EQ(Said::parse(several.body).size(), 2u);
   bad("/analyze", Said{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
+  again.merges_windows = true;  // the server's own way with long texts, where a request does not say
+  start(std::move(again));
+  const std::string asked = Said{{"inputs", words}}.dump();
+  const RawAnswer merged = post("/analyze", asked);
+  EXPECT_EQ(merged.fields.at("x-brim-passes"), "2");
+  EXPECT_EQ(post("/analyze", Said{{"inputs", words}, {"long_text", "truncate"}}.dump()).fields.at("x-brim-passes"),
+            "1");
 }
 
 TEST_F(TokenRoutesTest, AHeadThatWasExchangedIsNotUsed) {

@@ -281,6 +281,15 @@ TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
   EXPECT_EQ(got.err.find("UNRELATED"), std::string::npos) << got.err;
 }
 
+// What Kubernetes sets beside a service called brim, and variables of other programs' flags.
+TEST_F(BadInput, OthersVariablesAreNoSettings) {
+  const Outcome got =
+      brim(tiny({}),
+           {.input = "w5\n",
+            .environment = {{"BRIM_PORT", "tcp://10.0.0.1:80"}, {"BRIM_HOSTNAME", "pod"}, {"BRIM_REVISION", "main"}}});
+  EXPECT_EQ(got.code, 0) << got.err;
+}
+
 TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
