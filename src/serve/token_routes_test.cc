@@ -16,6 +16,27 @@ class TokenRoutesTest : public ServiceTest {
     o.models.push_back({"all", "all", "4", open("bert_sequence", Pooling::none), Pooling::none});
     return o;
   }
+  // A classifier and a tagger with its encoder, and a tagger of its own.
+  ServerOptions both_heads() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    ScorerOptions s;
+    s.model = (temp_.path() / "cls").string();
+    s.device = "cpu";
+    s.precision = "fp32";
+    s.threads = 1;
+    s.raw_scores = true;
+    model::put_golden_model(s.model, "bert_sequence");
+    s.tagger = (temp_.path() / "tags").string();
+    model::put_tagger_twin(s.tagger, "bert_sequence");
+    ServedModel both{"cls", "cls", "1", Scorer::open(s)};
+    both.tagger = "tags";
+    both.tagger_revision = "2";
+    s.model = std::exchange(s.tagger, "");
+    o.models = {both, {"ner", "ner", "3", open("bert_token")}, {"tags", "tags", "2", Scorer::open(s)}};
+    return o;
+  }
   std::string state(const std::string& model) {
     const Said models = Said::parse(get("/v1/models").body);
     for (const Said& m : models["data"])
@@ -25,25 +46,7 @@ class TokenRoutesTest : public ServiceTest {
 };
 
 TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
-  ServerOptions o;
-  o.listen = "127.0.0.1:0";
-  o.lame_duck_seconds = 0;
-  ScorerOptions s;
-  s.model = (temp_.path() / "cls").string();
-  s.device = "cpu";
-  s.precision = "fp32";
-  s.threads = 1;
-  s.raw_scores = true;
-  model::put_golden_model(s.model, "bert_sequence");
-  s.tagger = (temp_.path() / "tags").string();
-  model::put_tagger_twin(s.tagger, "bert_sequence");
-  ServedModel both{"cls", "cls", "1", Scorer::open(s)};
-  both.tagger = "tags";
-  both.tagger_revision = "2";
-  s.model = std::exchange(s.tagger, "");
-  o.models = {both, {"ner", "ner", "3", open("bert_token")}, {"tags", "tags", "2", Scorer::open(s)}};
-  ServerOptions again = o;
-  start(std::move(o));
+  start(both_heads());
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
   for (const std::string& text : {std::string("w6 w7 w8"), words}) {
@@ -63,8 +66,9 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
   EXPECT_EQ(several.fields.at("x-brim-passes"), "1");
   EXPECT_EQ(Said::parse(several.body).size(), 2u);
   bad("/analyze", Said{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
-  again.merges_windows = true;  // the server's own way with long texts, where a request does not say
-  start(std::move(again));
+  ServerOptions merging = both_heads();
+  merging.merges_windows = true;  // the server's own way with long texts, where a request does not say
+  start(std::move(merging));
   const std::string asked = Said{{"inputs", words}}.dump();
   const RawAnswer merged = post("/analyze", asked);
   EXPECT_EQ(merged.fields.at("x-brim-passes"), "2");
