@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "base/units.h"
+#include "device/cuda_info.h"
 #include "forecast/state_file.h"
 #include "io/quote_text.h"
 #include "plan/card_measure.h"
@@ -113,6 +114,7 @@ plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan
 }
 
 EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(s.device, s.threads)) {
+  load_all_kernels(*device_);
   threads_ = s.threads > 0 ? s.threads : hardware_threads();
   limit_bytes_ = s.memory_limit.on(device_->memory(), device_->name(), s.limit_origin);
   const plan::PrecisionChoice choice = lane_precision(s.precision, plan::local_profile(*device_));
@@ -120,7 +122,9 @@ EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(
   precision_reason_ = choice.reason;
   const bool by_default = device_->kind() == DeviceKind::cpu && !s.precision.precision;
   forecast_precision_ = by_default ? ops::Precision::fp32 : precision_;
-  profile_ = plan::measured_profile(*device_, precision_, limit_bytes_);
+  limit_is_given_ = s.memory_limit.bytes > 0 || s.memory_limit.percent > 0;
+  profile_ = limit_is_given_ ? plan::measured_profile(*device_, precision_, limit_bytes_)
+                             : plan::kept_profile(*device_, precision_);
   Ledger::of(*device_).set_limit(limit_bytes_);
 }
 
@@ -157,8 +161,17 @@ EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t po
        format_bytes(target.context_bytes), "in all", format_bytes(plan.peak_bytes));
 }
 
+bool needs_measured_context(bool limit_is_given, int64_t lanes_bytes, int64_t limit_bytes) {
+  return limit_is_given || lanes_bytes > limit_bytes / 2;
+}
+
 EnsemblePlan EnsembleDevice::plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const {
-  return plan_lanes(spec, lanes, series.size(), static_cast<int64_t>(series.values().size()),
+  const auto points = static_cast<int64_t>(series.values().size());
+  if (!profile_.context_measured &&
+      needs_measured_context(
+          limit_is_given_, total_bytes(wave_parts(spec, lanes, series.size(), points, device_->kind())), limit_bytes_))
+    profile_ = plan::measured_profile(*device_, precision_, limit_bytes_);
+  return plan_lanes(spec, lanes, series.size(), points,
                     {device_->name(), device_->kind(), limit_bytes_, profile_.context_bytes});
 }
 
@@ -401,7 +414,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     good.push_back(std::move(model.lanes[static_cast<size_t>(id)]));
     slabs.push_back(std::move(made.state.slab));
   }
-  ThreadPool pool(std::clamp(on.threads(), 1, 8));
+  ThreadPool pool(std::clamp(on.threads(), 1, 16));
   pool.parallel_for(good.size(), [&](size_t i, int) {
     NbeatsLane& lane = good[i];
     lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
@@ -444,9 +457,9 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
     spec.lanes = specs_of(lanes);
     memory::PlannedMemory memory = on.reserve(plan, "forecasting");
     Wave wave(on.device(), spec, series, {}, ops::Sampling::series, &memory);
-    for (size_t g = 0; g < lanes.size(); ++g)
-      wave.state().upload(wave.stream(), static_cast<int64_t>(g),
-                          move_lane(lane_shape(model, lanes[g]), spec.shape, lanes[g].spec.lookback, lanes[g].slab));
+    wave.upload([&](size_t g) {
+      return move_lane(lane_shape(model, lanes[g]), spec.shape, lanes[g].spec.lookback, lanes[g].slab);
+    });
     wave.state().refresh(wave.stream());
     for (size_t from = 0; from < S; from += static_cast<size_t>(spec.options.windows)) {
       if (stop != nullptr && stop->load(std::memory_order_relaxed))

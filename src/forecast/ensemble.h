@@ -63,8 +63,13 @@ class EnsembleDevice {
   std::string precision_reason_;
   int threads_ = 1;
   int64_t limit_bytes_ = 0;
-  plan::DeviceProfile profile_;
+  bool limit_is_given_ = false;
+  mutable plan::DeviceProfile profile_;  // measured when a plan depends on it
 };
+
+// Whether what driver and libraries hold must be measured (seconds, once per card and build) before lanes are planned:
+// under a limit that was given, and where lanes want more than half of what there is. Else an estimate will do.
+bool needs_measured_context(bool limit_is_given, int64_t lanes_bytes, int64_t limit_bytes);
 
 // Waves of a model's lanes, without lanes: all in one shape, so that a lane's state means the same in each.
 WaveSpec training_spec(ops::Precision precision, int threads, const ForecastSettings& settings,

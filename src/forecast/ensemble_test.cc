@@ -213,6 +213,12 @@ TEST(Ensemble, HoldsWhatWasPlanned) {
 }
 
 // Large ones are only planned: limits from 1 to 24 GiB on a card.
+TEST(Ensemble, MeasuresACardOnlyWhereThePlanDependsOnIt) {
+  EXPECT_FALSE(needs_measured_context(false, 50, 100));
+  EXPECT_TRUE(needs_measured_context(false, 51, 100));
+  EXPECT_TRUE(needs_measured_context(true, 1, 100));
+}
+
 TEST(Ensemble, NoPlanPassesALimit) {
   WaveSpec spec;
   spec.shape.horizon = 13;

@@ -101,6 +101,12 @@ class WaveProgram final : public train::TrainProgram {
     if (job_.keep_moments) moments = wave_.state().download_moments(wave_.stream());
     const size_t G = bad_.size(), elements = moments.size() / (2 * G);
     std::vector<TrainedLane> lanes(G);
+    // Lists of gigabytes take longer to touch first than to fill from the device, which is done one by one.
+    ThreadPool pool(static_cast<int>(std::min<size_t>(G, static_cast<size_t>(std::clamp(job_.spec.threads, 1, 16)))));
+    pool.parallel_for(G, [&](size_t g, int) {
+      lanes[g].state.slab = best_[g].slab;
+      if (best_[g].slab.empty()) lanes[g].state.slab.resize(static_cast<size_t>(wave_.state().layout().elements));
+    });
     for (size_t g = 0; g < G; ++g) {
       TrainedLane& lane = lanes[g];
       lane.failed = bad_[g] >= kMostBadSteps;
@@ -109,11 +115,11 @@ class WaveProgram final : public train::TrainProgram {
         const int64_t steps = std::min(kCurveSteps, read_ - static_cast<int64_t>(i) * kCurveSteps);
         lane.curve.push_back(static_cast<float>(sums_[g][i] / static_cast<double>(steps)));
       }
-      lane.state = {wave_.state().download(wave_.stream(), static_cast<int64_t>(g)), lanes_part(moments, g, elements),
-                    lanes_part(moments, G + g, elements)};
+      lane.state.first = lanes_part(moments, g, elements);
+      lane.state.second = lanes_part(moments, G + g, elements);
       lane.best_step = best_[g].step;
       lane.best_error = best_[g].error;
-      if (!best_[g].slab.empty()) lane.state.slab = best_[g].slab;
+      if (best_[g].slab.empty()) wave_.state().download(wave_.stream(), static_cast<int64_t>(g), lane.state.slab);
     }
     return lanes;
   }
@@ -214,21 +220,11 @@ class WaveProgram final : public train::TrainProgram {
  private:
   void begin() {
     const NbeatsState& state = wave_.state();
-    // Drawing eighteen large lanes is seconds of a core.
-    const size_t together = std::min<size_t>(bad_.size(), static_cast<size_t>(std::clamp(job_.spec.threads, 1, 8)));
-    ThreadPool pool(static_cast<int>(together));
-    std::vector<std::vector<float>> drawn(together);
-    for (size_t first = 0; first < bad_.size(); first += together) {
-      const size_t count = std::min(together, bad_.size() - first);
-      const auto is_given = [&](size_t g) { return !job_.start.empty() && !job_.start[g].slab.empty(); };
-      pool.parallel_for(count, [&](size_t i, int) {
-        const ops::LaneSpec& lane = job_.spec.lanes[first + i];
-        if (!is_given(first + i)) drawn[i] = draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback);
-      });
-      for (size_t i = 0; i < count; ++i)
-        wave_.state().upload(wave_.stream(), static_cast<int64_t>(first + i),
-                             is_given(first + i) ? job_.start[first + i].slab : drawn[i]);
-    }
+    wave_.upload([&](size_t g) {
+      if (!job_.start.empty() && !job_.start[g].slab.empty()) return job_.start[g].slab;
+      const ops::LaneSpec& lane = job_.spec.lanes[g];
+      return draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback);
+    });
     // A new state's moments are zero already; lists of zeros for large lanes would be gigabytes.
     if (std::all_of(job_.start.begin(), job_.start.end(), [](const LaneState& from) { return from.first.empty(); }))
       return;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "hub/safetensors.h"
 #include "hub/weights.h"
 #include "io/atomic_file.h"
@@ -24,6 +25,7 @@ namespace {
 
 constexpr std::array kLossNames = {"smape", "mape", "mase", "mae", "mse", "huber", "quantile"};
 constexpr std::array kScalerNames = {"none", "last"};
+constexpr int kMostReaders = 16;
 constexpr int64_t kMost = 1 << 24;  // points, blocks, widths: past any use, far from overflow
 
 std::string tensor_name(size_t lane, const NbeatsParam& p) { return fmt::format("lanes.{}.{}", lane, p.name); }
@@ -246,6 +248,11 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
     const auto [g, i] = places.at(spec.name);
     const NbeatsParam& p = layouts[g].params[i];
     const NbeatsSize size = true_size(shapes[g], p, model.lanes[g].spec.lookback);
+    if (size.rows == p.rows && size.cols == p.cols) {  // lies there as it is stored
+      writer.append(spec.name, model.lanes[g].slab.data() + p.offset,
+                    static_cast<size_t>(p.rows * p.cols) * sizeof(float));
+      continue;
+    }
     std::vector<float> values(static_cast<size_t>(size.rows * size.cols));
     for_each_row(shapes[g], p, model.lanes[g].spec.lookback, [&](int64_t from, int64_t to, int64_t count) {
       std::copy_n(model.lanes[g].slab.begin() + from, count, values.begin() + to);
@@ -276,12 +283,11 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
   NbeatsModel model = read_config(dir / "config.json");
   const auto weights = hub::WeightSource::open_file(dir / "model.safetensors");
   size_t known = 0;
+  // All shapes first: what config.json claims is only believed where the file holds it.
   for (size_t g = 0; g < model.lanes.size(); ++g) {
-    NbeatsLane& lane = model.lanes[g];
+    const NbeatsLane& lane = model.lanes[g];
     const NbeatsShape shape = lane_shape(model, lane);
-    const NbeatsLayout layout = nbeats_layout(shape);
-    // All shapes first: what config.json claims is only believed where the file holds it.
-    for (const NbeatsParam& p : layout.params) {
+    for (const NbeatsParam& p : nbeats_layout(shape).params) {
       const std::string name = tensor_name(g, p);
       const hub::StoredTensor* stored = weights->describe(name);
       const std::vector<int64_t> wanted = stored_shape(shape, p, lane.spec.lookback);
@@ -291,6 +297,15 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
              stored->dtype_text, fmt::join(stored->shape, ","), fmt::join(wanted, ","));
       ++known;
     }
+  }
+  if (known != weights->names().size())
+    fail(ErrorCode::bad_model, "{}: holds {} tensors, config.json names {}: they are of different models",
+         weights->where(), weights->names().size(), known);
+  ThreadPool pool(std::min({hardware_threads(), kMostReaders, static_cast<int>(model.lanes.size())}));
+  pool.parallel_for(model.lanes.size(), [&](size_t g, int) {
+    NbeatsLane& lane = model.lanes[g];
+    const NbeatsShape shape = lane_shape(model, lane);
+    const NbeatsLayout layout = nbeats_layout(shape);
     lane.slab.resize(static_cast<size_t>(layout.elements));
     for (const NbeatsParam& p : layout.params) {
       const auto* values = weights->get(tensor_name(g, p)).as<float>();
@@ -298,10 +313,7 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
         std::copy_n(values + from, count, lane.slab.begin() + to);
       });
     }
-  }
-  if (known != weights->names().size())
-    fail(ErrorCode::bad_model, "{}: holds {} tensors, config.json names {}: they are of different models",
-         weights->where(), weights->names().size(), known);
+  });
   return model;
 }
 

@@ -46,6 +46,7 @@ class Pass {
         layout_(layout),
         views_(views),
         windows_(windows),
+        hidden_(ops::lane_value_type(exec.stream, exec.precision)),
         G_(windows.r.rows()),
         B_(windows.r.dim[1]) {
     int64_t block = 0;
@@ -133,7 +134,7 @@ class Pass {
             g.d_x_write = GradWrite::accumulate;
           }
         } else {
-          g.d_x = make(exec_.activation, width(b));
+          g.d_x = make(has_relu(i - 1) ? hidden_ : exec_.activation, width(b));
         }
         if (g.x_is_relu) g.d_x_sums = vector_in(views_.grad, param(b, i - 1, false));
         g.d_x_sums_write = write;
@@ -196,7 +197,7 @@ class Pass {
     Block& block = blocks_[b];
     block.h.clear();
     for (int64_t i = 0; i < shape_.layers; ++i) {
-      const TensorView x = i == 0 ? block.input : block.h.back(), y = make(exec_.activation, width(b));
+      const TensorView x = i == 0 ? block.input : block.h.back(), y = make(hidden_, width(b));
       linear(x, matrix_in(weights(), param(b, i, true)), vector_in(weights(), param(b, i, false)), y, has_relu(i));
       block.h.push_back(y);
     }
@@ -227,6 +228,7 @@ class Pass {
   const NbeatsLayout& layout_;
   const NbeatsViews& views_;
   const NbeatsWindows& windows_;
+  const DType hidden_;  // of what layers give, and of its gradient behind a ReLU
   int64_t G_, B_;
   std::vector<Block> blocks_;
   TensorView f_;

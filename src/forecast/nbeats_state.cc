@@ -111,6 +111,12 @@ std::vector<float> NbeatsState::read(device::Stream& stream, const TensorView& v
 std::vector<float> NbeatsState::download(device::Stream& stream, int64_t lane) const {
   return read(stream, part_of(views_.master, lane * layout_.elements, (lane + 1) * layout_.elements));
 }
+void NbeatsState::download(device::Stream& stream, int64_t lane, std::span<float> slab) const {
+  BRIM_CHECK(static_cast<int64_t>(slab.size()) == layout_.elements, "{} values for {} elements", slab.size(),
+             layout_.elements);
+  stream.copy(slab.data(), views_.master.as<float>() + lane * layout_.elements, slab.size_bytes());
+  stream.synchronize();
+}
 std::vector<float> NbeatsState::gradients(device::Stream& stream, int64_t lane) const {
   return read(stream, part_of(views_.grad, lane * layout_.elements, (lane + 1) * layout_.elements));
 }

@@ -32,6 +32,7 @@ class NbeatsState {
   void upload(device::Stream& stream, int64_t lane, std::span<const float> slab);
   void refresh(device::Stream& stream);  // the products' copy from the master
   std::vector<float> download(device::Stream& stream, int64_t lane) const;
+  void download(device::Stream& stream, int64_t lane, std::span<float> slab) const;
   std::vector<float> gradients(device::Stream& stream, int64_t lane) const;
   // Moments of all lanes, first then second, for checkpoints.
   std::vector<float> download_moments(device::Stream& stream) const;

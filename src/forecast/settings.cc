@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "rows/labels.h"
@@ -284,38 +285,35 @@ std::vector<Setting<S>> rows_of_table() {
 bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
 bool is_weekly(const Frequency& f) { return f == *rows::parse_frequency("W"); }
 
+// Lists of one-byte values are spans of constants: vectors of them, made and replaced in one function, draw a warning
+// about overflow from GCC 13 that is not true.
 struct PresetValues {
-  std::vector<StackKind> stacks;
+  std::span<const StackKind> stacks;
   std::vector<int64_t> blocks, widths;
   bool shared;
   int64_t batch;
   std::vector<int64_t> lookbacks;
-  std::vector<ForecastLoss> losses;
+  std::span<const ForecastLoss> losses;
   int64_t slow_steps, fast_steps;
   double history = 10;  // of frequencies that are not slow
 };
 
+constexpr StackKind kGeneric[] = {StackKind::generic}, kInterpretable[] = {StackKind::trend, StackKind::seasonality};
+constexpr ForecastLoss kPaperLosses[] = {ForecastLoss::smape, ForecastLoss::mape, ForecastLoss::mase},
+                       kFastLosses[] = {ForecastLoss::smape, ForecastLoss::mase},
+                       kFastWeeklyLosses[] = {ForecastLoss::smape, ForecastLoss::mape};
+
 PresetValues values_of(Preset preset) {
-  const std::vector<ForecastLoss> three = {ForecastLoss::smape, ForecastLoss::mape, ForecastLoss::mase};
   switch (preset) {
     case Preset::paper:
-      return {{StackKind::generic}, {30}, {512, 512, 512, 512}, false, 1024, {2, 3, 4, 5, 6, 7}, three, 15'000, 5'000};
+      return {kGeneric, {30}, {512, 512, 512, 512}, false, 1024, {2, 3, 4, 5, 6, 7}, kPaperLosses, 15'000, 5'000};
     case Preset::interpretable:
       // Trend blocks are 256 wide and seasonal ones 2048, unless one width was given for both.
-      return {
-          {StackKind::trend, StackKind::seasonality}, {3, 3}, {}, true, 1024, {2, 3, 4, 5, 6, 7}, three, 15'000, 5'000};
+      return {kInterpretable, {3, 3}, {}, true, 1024, {2, 3, 4, 5, 6, 7}, kPaperLosses, 15'000, 5'000};
     case Preset::fast:
       break;
   }
-  return {{StackKind::generic},
-          {6},
-          {128, 128, 128, 128},
-          false,
-          256,
-          {4, 5, 6, 7},
-          {ForecastLoss::smape, ForecastLoss::mase},
-          1'500,
-          1'500};
+  return {kGeneric, {6}, {128, 128, 128, 128}, false, 256, {4, 5, 6, 7}, kFastLosses, 1'500, 1'500};
 }
 
 // Weeks repeat after a year, which is many horizons. On the ends of M4's weekly training series lanes that saw less of
@@ -329,7 +327,7 @@ void fit_to_weeks(PresetValues& preset, bool small, int64_t horizon) {
     const double share = small ? static_cast<double>(i + 1) / n : static_cast<double>(i) / (n - 1);
     preset.lookbacks[i] = std::llround(one + (two - one) * share);
   }
-  if (small) preset.losses = {ForecastLoss::smape, ForecastLoss::mape};
+  if (small) preset.losses = kFastWeeklyLosses;
   preset.history = 100;
 }
 
@@ -395,7 +393,7 @@ std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& reco
   PresetValues preset = values_of(s.preset);
   if (is_weekly(frequency) && s.horizon > 0) fit_to_weeks(preset, s.preset == Preset::fast, s.horizon);
   const auto fill = [](auto& given, const auto& value) {
-    if (given.empty()) given = value;
+    if (given.empty()) given.assign(value.begin(), value.end());
   };
   if (s.n_blocks.empty()) s.n_blocks = s.stack_types.empty() ? preset.blocks : std::vector{preset.blocks[0]};
   fill(s.stack_types, preset.stacks);

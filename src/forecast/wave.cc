@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "memory/placement.h"
 
 namespace brim::forecast {
@@ -88,6 +89,20 @@ Wave::Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& seri
 model::Exec Wave::exec(memory::PlannedAllocator& memory) {
   const TensorView& copy = state_.views().copy;
   return {*stream_, memory, copy ? copy.dtype : tensor::DType::f32, spec_.precision, spec_.threads};
+}
+
+void Wave::upload(const std::function<std::vector<float>(size_t lane)>& slab_of) {
+  // Eighteen large lanes are seconds of a core; as few rounds as bound what the host holds, as even as can be.
+  constexpr size_t kMostTogether = 16;
+  const size_t G = spec_.lanes.size(), most = std::min(kMostTogether, static_cast<size_t>(std::max(1, spec_.threads))),
+               rounds = (G + most - 1) / most, together = (G + rounds - 1) / rounds;
+  ThreadPool pool(static_cast<int>(together));
+  std::vector<std::vector<float>> slabs(together);
+  for (size_t first = 0; first < G; first += together) {
+    const size_t count = std::min(together, G - first);
+    pool.parallel_for(count, [&](size_t i, int) { slabs[i] = slab_of(first + i); });
+    for (size_t i = 0; i < count; ++i) state_.upload(*stream_, static_cast<int64_t>(first + i), slabs[i]);
+  }
 }
 
 void Wave::step() {

@@ -2,6 +2,7 @@
 // Lanes that are computed at one time on a device: their state, the series they see, an arena for a pass, and on a card
 // the captured step. What it will hold is known before it is made.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,6 +41,9 @@ class Wave {
   int64_t lanes() const { return static_cast<int64_t>(spec_.lanes.size()); }
   double flops() const { return plan_.flops; }  // of a pass
 
+  // Every lane's weights: slab_of(lane) in the layout of the wave's shape, called by several threads at once. Then
+  // state().refresh().
+  void upload(const std::function<std::vector<float>(size_t lane)>& slab_of);
   void step();  // on the stream, without waiting; the first one is op by op, later ones a graph where there can be one
   // Forecasts of windows (a series, and the point after its last known one), the same for all lanes or of each its own,
   // all of one number: [lane][window][quantile][horizon], in the series' own units. `after_stack` gets the same as it

@@ -10,7 +10,7 @@ using tensor::DType;
 
 namespace {
 
-// What operands are stored as; the CPU rounds them on their way into a product.
+// What weights and lanes' inputs are stored as; the CPU rounds them on their way into a product.
 DType operand_type(const device::Stream& stream, Precision precision) {
   if (target_kind(stream) == device::DeviceKind::cpu) return DType::f32;
   return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
@@ -29,17 +29,21 @@ void check_precision(const char* op, const device::Stream& stream, Precision pre
              "{}: lanes are not computed in {} {}", op, precision_name(precision), cpu ? "on a CPU" : "on CUDA");
 }
 
+// The one of two types that an operand has, for a check to name where it has neither.
+DType either(const TensorView& view, DType type, DType other) { return view.dtype == other ? other : type; }
+
 }  // namespace
 
 void lane_linear(device::Stream& stream, const LaneLinearArgs& a) {
   const char* op = "lane_linear";
   const int64_t G = a.y.rows(), B = a.y.dim[1], N = a.y.cols(), K = a.x.cols();
-  const DType type = operand_type(stream, a.precision);
   check_precision(op, stream, a.precision);
-  check_lanes(op, "x", a.x, type, G, B, K);
+  const DType type = operand_type(stream, a.precision), values = lane_value_type(stream, a.precision);
+  const bool cpu = target_kind(stream) == device::DeviceKind::cpu;
+  check_lanes(op, "x", a.x, either(a.x, type, values), G, B, K);
   check_lanes(op, "w", a.w, type, G, N, K);
-  check_lanes(op, "y", a.y, a.y.dtype == type ? type : DType::f32, G, B, N);
-  check_optional(op, "bias", a.bias, a.y.dtype, {G, N});
+  check_lanes(op, "y", a.y, either(a.y, DType::f32, values), G, B, N);
+  check_optional(op, "bias", a.bias, cpu ? DType::f32 : a.y.dtype, {G, N});
   if (a.y.elements() == 0) return;
   dispatch(stream, Zone::linear, a, lane_linear_work(a), &KernelTable::lane_linear);
 }
@@ -47,19 +51,25 @@ void lane_linear(device::Stream& stream, const LaneLinearArgs& a) {
 Work lane_linear_work(const LaneLinearArgs& a) {
   const double G = static_cast<double>(a.y.rows()), B = static_cast<double>(a.y.dim[1]),
                N = static_cast<double>(a.y.cols()), K = static_cast<double>(a.x.cols());
-  return {2 * G * B * N * K,
-          G * ((B * K + N * K) * dtype_bytes(a.x.dtype) + (B * N + (a.bias ? N : 0)) * dtype_bytes(a.y.dtype))};
+  return {2 * G * B * N * K, G * (B * K * dtype_bytes(a.x.dtype) + N * K * dtype_bytes(a.w.dtype) +
+                                  B * N * dtype_bytes(a.y.dtype) + (a.bias ? N * dtype_bytes(a.bias.dtype) : 0))};
 }
 
 void lane_linear_grad(device::Stream& stream, const LaneLinearGradArgs& a) {
   const char* op = "lane_linear_grad";
   const int64_t G = a.d_y.rows(), B = a.d_y.dim[1], N = a.d_y.cols(), K = a.x.cols();
-  const DType type = operand_type(stream, a.precision);
   check_precision(op, stream, a.precision);
-  check_lanes(op, "x", a.x, type, G, B, K);
+  const DType type = operand_type(stream, a.precision), values = lane_value_type(stream, a.precision);
+  const bool cpu = target_kind(stream) == device::DeviceKind::cpu;
+  check_lanes(op, "x", a.x, either(a.x, type, values), G, B, K);
   check_lanes(op, "w", a.w, type, G, N, K);
-  check_lanes(op, "d_y", a.d_y, type, G, B, N);
-  if (a.d_x) check_lanes(op, "d_x", a.d_x, a.d_x.dtype == type ? type : DType::f32, G, B, K);
+  check_lanes(op, "d_y", a.d_y, either(a.d_y, type, values), G, B, N);
+  if (a.d_x) check_lanes(op, "d_x", a.d_x, either(a.d_x, DType::f32, values), G, B, K);
+  BRIM_CHECK(!cpu || !a.d_x ||
+                 (a.d_x.dtype == DType::bf16 ? a.x_is_relu && a.x.dtype == DType::bf16
+                                             : !a.x_is_relu || a.x.dtype == DType::f32),
+             "{}: a gated d_x is kept as x is, and only such a one is rounded", op);
+  BRIM_CHECK(!cpu || !a.d_bias || a.d_y.dtype == DType::f32, "{}: d_bias sums f32 alone", op);
   if (a.d_w) check_lanes(op, "d_w", a.d_w, DType::f32, G, N, K);
   check_optional(op, "d_bias", a.d_bias, DType::f32, {G, N});
   check_optional(op, "d_x_sums", a.d_x_sums, DType::f32, {G, K});
@@ -72,12 +82,13 @@ void lane_linear_grad(device::Stream& stream, const LaneLinearGradArgs& a) {
 Work lane_linear_grad_work(const LaneLinearGradArgs& a) {
   const double G = static_cast<double>(a.d_y.rows()), B = static_cast<double>(a.d_y.dim[1]),
                N = static_cast<double>(a.d_y.cols()), K = static_cast<double>(a.x.cols());
-  const double size = dtype_bytes(a.x.dtype), products = (a.d_x ? 1 : 0) + (a.d_w ? 1 : 0);
-  Work work{2 * G * B * N * K * products, G * B * N * size};
+  const double products = (a.d_x ? 1 : 0) + (a.d_w ? 1 : 0);
+  Work work{2 * G * B * N * K * products, G * B * N * dtype_bytes(a.d_y.dtype)};
   if (a.d_x)
-    work.bytes +=
-        G * (N * K * size + B * K * dtype_bytes(a.d_x.dtype) * (a.d_x_write == GradWrite::accumulate ? 2 : 1));
-  if (a.d_w) work.bytes += G * (B * K * size + N * K * 4 * (a.write == GradWrite::accumulate ? 2 : 1));
+    work.bytes += G * (N * K * dtype_bytes(a.w.dtype) +
+                       B * K * dtype_bytes(a.d_x.dtype) * (a.d_x_write == GradWrite::accumulate ? 2 : 1));
+  if (a.d_w)
+    work.bytes += G * (B * K * dtype_bytes(a.x.dtype) + N * K * 4 * (a.write == GradWrite::accumulate ? 2 : 1));
   return work;
 }
 

@@ -7,11 +7,15 @@
 
 namespace brim::ops {
 
+// What is worth keeping of values between products. CUDA: the precision's type. CPU: f32, but bf16 where a kernel packs
+// bf16 in its own instructions. It would round the values anyway, so results are the same bits and half the bytes.
+tensor::DType lane_value_type(const device::Stream& stream, Precision precision);
+
 struct LaneLinearArgs {
-  TensorView x;        // [G,B,K] f32 on the CPU; CUDA: the precision's type
-  TensorView w;        // [G,N,K] like x
-  TensorView bias;     // [G,N] like y; may be empty
-  TensorView y;        // [G,B,N] like x, or f32
+  TensorView x;        // [G,B,K] like w, or of lane_value_type
+  TensorView w;        // [G,N,K] f32 on the CPU; CUDA: the precision's type
+  TensorView bias;     // [G,N] f32 on the CPU; CUDA: like y; may be empty
+  TensorView y;        // [G,B,N] f32, or of lane_value_type
   TensorView scratch;  // u8[lane_linear_scratch_bytes]
   Precision precision = Precision::fp32;
   bool relu = false;
@@ -29,10 +33,10 @@ int64_t lane_linear_scratch_bytes(const device::Stream& stream, int64_t G, int64
 // d_y is the gradient of x wᵀ + bias: what a ReLU lets through is decided where the gradient was made. Any of d_x, d_w,
 // d_bias and d_x_sums may be empty (not wanted).
 struct LaneLinearGradArgs {
-  TensorView x;         // [G,B,K]
-  TensorView w;         // [G,N,K] like x
-  TensorView d_y;       // [G,B,N] like x
-  TensorView d_x;       // [G,B,K] like x, or f32
+  TensorView x;         // [G,B,K] like w, or of lane_value_type
+  TensorView w;         // [G,N,K] f32 on the CPU; CUDA: the precision's type
+  TensorView d_y;       // [G,B,N] as x may be; on the CPU f32 where d_bias is wanted
+  TensorView d_x;       // [G,B,K] like x where gated, else f32 (CUDA: or like x)
   TensorView d_w;       // [G,N,K] f32
   TensorView d_bias;    // [G,N] f32: sums of d_y
   TensorView d_x_sums;  // [G,K] f32: sums of d_x after the gate, the bias gradient of the layer that made x

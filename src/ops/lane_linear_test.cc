@@ -144,6 +144,52 @@ TEST(LaneLinear, GradientsAgreeWithFp64) {
     }
 }
 
+// Products round what they read to bf16: kept so between them, values give the bits that they give as f32.
+TEST(LaneLinear, ValuesKeptInBf16GiveTheSameBits) {
+  const auto rounded = [](float v) { return static_cast<double>(to_float(tensor::to_bf16(v))); };
+  for (const LaneShape& s : {LaneShape{1, 1, 8, 8}, {2, 300, 40, 72}, {1, 1100, 40, 72}, {3, 33, 24, 16}}) {
+    const LaneTensor w(s.G, s.N, s.K, 1), bias(s.G, 1, s.N, 2), x16(s.G, s.B, s.K, 3, 0, DType::bf16),
+        d_y16(s.G, s.B, s.N, 4, 0, DType::bf16), x(s.G, s.B, s.K, 5), d_y(s.G, s.B, s.N, 6);
+    for (const auto& [from, to] : {std::pair(&x16, &x), std::pair(&d_y16, &d_y)})
+      for (int64_t g = 0; g < s.G; ++g)
+        for (int64_t i = 0; i < from->height * from->width; ++i)
+          to->lane(g)[i] = static_cast<float>(from->memory.at(g, i));
+    for_each_cpu_stream([&](CpuStream& stream) {
+      if (lane_value_type(stream, Precision::bf16) != DType::bf16) return;
+      const HostTensor scratch =
+          bytes_tensor(std::max(lane_linear_scratch_bytes(stream, s.G, s.B, s.N, s.K, Precision::bf16, 3),
+                                lane_linear_grad_scratch_bytes(stream, s.G, s.B, s.N, s.K, Precision::bf16, 3)));
+      LaneTensor d_w[2] = {{s.G, s.N, s.K, 7}, {s.G, s.N, s.K, 8}}, sums[2] = {{s.G, 1, s.K, 7}, {s.G, 1, s.K, 8}};
+      LaneTensor y(s.G, s.B, s.N, 9), y16(s.G, s.B, s.N, 9, 0, DType::bf16), d_x(s.G, s.B, s.K, 9),
+          d_x16(s.G, s.B, s.K, 9, 0, DType::bf16);
+      for (const bool half : {false, true}) {
+        lane_linear(stream, {.x = half ? x16 : x,
+                             .w = w,
+                             .bias = bias.rows(),
+                             .y = half ? y16 : y,
+                             .scratch = scratch,
+                             .precision = Precision::bf16,
+                             .relu = true});
+        lane_linear_grad(stream, {.x = half ? x16 : x,
+                                  .w = w,
+                                  .d_y = half ? d_y16 : d_y,
+                                  .d_x = half ? d_x16 : d_x,
+                                  .d_w = d_w[half],
+                                  .d_x_sums = sums[half].rows(),
+                                  .scratch = scratch,
+                                  .precision = Precision::bf16,
+                                  .x_is_relu = true});
+      }
+      for (int64_t g = 0; g < s.G; ++g) {
+        EXPECT_EQ(std::memcmp(d_w[0].lane(g), d_w[1].lane(g), static_cast<size_t>(s.N * s.K * 4)), 0);
+        EXPECT_EQ(std::memcmp(sums[0].lane(g), sums[1].lane(g), static_cast<size_t>(s.K * 4)), 0);
+        for (int64_t i = 0; i < s.B * s.N; ++i) ASSERT_EQ(y16.memory.at(g, i), rounded(y.lane(g)[i])) << i;
+        for (int64_t i = 0; i < s.B * s.K; ++i) ASSERT_EQ(d_x16.memory.at(g, i), rounded(d_x.lane(g)[i])) << i;
+      }
+    });
+  }
+}
+
 // Alone, among others, and with any number of threads: the same bits.
 TEST(LaneLinear, ALaneAmongOthersIsTheLaneAlone) {
   const LaneShape s{5, 70, 40, 48};

@@ -93,7 +93,9 @@ void pack_turned(const Stream& stream, const gemm::Kernel& kernel, const TensorV
   const int64_t panel = kernel.nr * gemm::round_up(source.rows(), kernel.k_multiple) * kernel.element_bytes;
   parallel_pieces(stream, source.cols(), kernel.nr, [&](int64_t first, int64_t end, int) {
     if (kernel.pack_turned_weights != nullptr)
-      kernel.pack_turned_weights({source.data, source.ld(), source.cols(), source.rows(), false, first, end}, packed);
+      kernel.pack_turned_weights(
+          {source.data, source.ld(), source.cols(), source.rows(), source.dtype == tensor::DType::bf16, first, end},
+          packed);
     else
       pack_panel(kernel, source, first, static_cast<char*>(packed) + first / kernel.nr * panel);
   });
@@ -121,7 +123,7 @@ int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, in
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
 }
 
-void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone& done) {
+void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone& done, const TensorView& block) {
   const gemm::Kernel& kernel = kernel_of(stream, args.precision);
   const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
   const Sizes size = sizes(kernel, T, N, K, threads_of(stream));
@@ -131,14 +133,14 @@ void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone
        *rows_scratch = weights + size.before_rows();
 
   const auto d_x_of = [&](int64_t begin, int64_t end) {
-    const TensorView d_x = args.d_x.slice_rows(begin, end);
+    const TensorView d_x = block ? block.slice_rows(0, end - begin) : args.d_x.slice_rows(begin, end);
     gemm::multiply(stream, kernel,
                    {.x = args.d_y.slice_rows(begin, end),
                     .b = weights,
                     .residual = args.d_x_write == GradWrite::accumulate ? d_x : TensorView(),
                     .y = d_x,
                     .scratch = rows_scratch});
-    if (done) done(begin, end);
+    if (done) done(begin, end, d_x);
   };
   bool add = args.d_w_write == GradWrite::accumulate;
   const auto d_w_of = [&](int64_t begin, int64_t end) {
@@ -162,11 +164,13 @@ void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone
   };
 
   if (args.d_x) pack_turned(stream, kernel, args.w_plain, weights);
-  const int64_t most = size.apart ? gemm::kRowsABlock : T;  // of d_x at a time
+  const int64_t most = size.apart ? gemm::kRowsABlock : block ? block.rows() : T;  // of d_x at a time
   int64_t ready = 0;
   for (int64_t t = 0; t < T; t += kDepth) {
     const int64_t end = std::min(T, t + kDepth);
-    for (; args.d_x && ready < end; ready = std::min(T, ready + most)) d_x_of(ready, std::min(T, ready + most));
+    // Tokens are packed over the weights unless they lie apart: then all of d_x comes first.
+    for (const int64_t wanted = size.apart ? end : T; args.d_x && ready < wanted; ready = std::min(T, ready + most))
+      d_x_of(ready, std::min(T, ready + most));
     if (args.d_w) d_w_of(t, end);
   }
   if (T == 0 && args.d_w && !add) d_w_of(0, 0);  // becomes zero

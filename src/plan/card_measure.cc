@@ -175,7 +175,7 @@ struct TrialProduct {
 
 // The libraries load a kernel when it is first used, and which one depends on the sizes: those of encoders, at batches
 // from one text to many.
-void load_kernels(Device& device, Stream& stream, Precision precision, int64_t quarter) {
+void load_products(Device& device, Stream& stream, Precision precision, int64_t quarter) {
   for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768}, {3072, 768}, {768, 3072}, {1024, 1024}, {384, 384}})
     for (const int64_t T : {16, 64, 256, 1024, 4096, 16384}) {
       if (16 * (T * (N + K) + N * K) + 2 * ops::kCudaLinearScratchBytes > quarter) continue;
@@ -367,7 +367,8 @@ CardMeasurement measure_card(Device& device, Precision precision, int64_t limit_
   const int64_t quarter = limit / 4;
   const auto stream = device.make_stream();
   CardMeasurement m;
-  load_kernels(device, *stream, precision, quarter);
+  load_all_kernels(device);
+  load_products(device, *stream, precision, quarter);
   m.tflops = product_rate(device, *stream, precision, quarter) * 1e-12;
   const size_t bytes = std::clamp<size_t>(static_cast<size_t>(quarter / 2), size_t{1} << 20, kLargestCopy);
   {
@@ -442,6 +443,13 @@ void set_library(const std::filesystem::path& file) {
 }
 
 bool shares_process() { return !library_file().empty(); }
+
+DeviceProfile kept_profile(Device& device, Precision precision) {
+  DeviceProfile p = local_profile(device);
+  if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
+  if (const auto m = kept_measurement(key_of(cuda_info(device), precision))) apply_measurement(*m, precision, p);
+  return p;
+}
 
 DeviceProfile measured_profile(Device& device, Precision precision, int64_t limit_bytes) {
   DeviceProfile p = local_profile(device);

@@ -50,7 +50,9 @@ void set_measuring_program(const std::filesystem::path& program);
 void set_library(const std::filesystem::path& file);
 bool shares_process();
 
-// What a plan in `precision` is solved with: local_profile, and on a card what was measured, now if not before.
+// local_profile, and on a card what was measured before.
+DeviceProfile kept_profile(device::Device& device, ops::Precision precision);
+// What a plan in `precision` is solved with: the same, measured now if not before.
 DeviceProfile measured_profile(device::Device& device, ops::Precision precision, int64_t limit_bytes);
 // Whether driver and libraries hold more than a plan counted: said, with what follows from it, and kept for the next
 // plan. `held_bytes` as NVML counts this process; negative where it is silent.

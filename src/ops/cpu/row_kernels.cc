@@ -226,6 +226,15 @@ void gelu_grad(const float* x, const float* d_y, float* d_x, int64_t n) {
 void relu_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
   map_grad(y, d_y, d_x, n, [](F v) { return select(less(zero(), v), set1(1.0f), zero()); });
 }
+void relu_grad_bf16(const uint16_t* y, float* d, uint16_t* d_x, int64_t n) {
+  for_vectors(
+      n, BRIM_BODY {
+        const F passes = select(less(zero(), load_bf16_at(y, i, lanes)), set1(1.0f), zero());
+        const F gated = mul(load_at(d, i, lanes), passes);
+        store_at(d, i, gated, lanes);
+        store_bf16_at(d_x, i, gated, lanes);
+      });
+}
 void tanh_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
   map_grad(y, d_y, d_x, n, [](F v) { return mul(sub(set1(1.0f), v), add(set1(1.0f), v)); });
 }
@@ -363,6 +372,7 @@ extern const cpu::RowKernels kRowKernels = {
     .norm_grad = norm_grad,
     .gelu_grad = gelu_grad,
     .relu_grad = relu_grad,
+    .relu_grad_bf16 = relu_grad_bf16,
     .tanh_grad = tanh_grad,
     .gelu_tanh_grad = gated_grad<GeluTanh>,
     .quick_gelu_grad = gated_grad<QuickGelu>,

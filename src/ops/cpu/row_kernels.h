@@ -81,6 +81,8 @@ struct RowKernels {
   void (*norm_grad)(const NormGradRows& rows);
   void (*gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*relu_grad)(const float* y, const float* d_y, float* d_x, int64_t n);  // from the outputs
+  // The same in place from outputs in bf16, and d_x in bf16 beside it.
+  void (*relu_grad_bf16)(const uint16_t* y, float* d, uint16_t* d_x, int64_t n);
   void (*tanh_grad)(const float* y, const float* d_y, float* d_x, int64_t n);
   void (*gelu_tanh_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*quick_gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);

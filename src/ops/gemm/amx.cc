@@ -207,6 +207,13 @@ BRIM_INLINE void with_row(const Rows& rows, int64_t r, int64_t step, Fn&& fn) {
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   auto* tiles = static_cast<char*>(out);
+  if (rows.bf16 && rows.K % 32 == 0) {  // as they are
+    pack_all<32>(rows, tiles, [&](int64_t r) {
+      const uint16_t* x = static_cast<const uint16_t*>(rows.x) + r * rows.ld;
+      pack_tiles<32>(rows, tiles, r, [&](int64_t k) { return _mm512_loadu_si512(x + k); });
+    });
+    return;
+  }
   pack_all<32>(rows, tiles, [&](int64_t r) {
     with_row(rows, r, 32, [&](auto values) {
       pack_tiles<32>(rows, tiles, r,

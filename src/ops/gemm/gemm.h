@@ -55,8 +55,8 @@ struct Kernel {
   // K's padding becomes zero, and so do the rows of the last tile past the end (with the last row).
   void (*pack_rows)(const Rows& rows, void* a, float* a_scale);
   void (*run)(const Block& block);
-  // What training packs anew in every step, in the kernel's own instructions; without them it is done in plain loops.
-  // f32 alone; `begin` is a multiple of mr for rows, of nr for weights.
+  // What training packs anew in every step, in the kernel's own instructions; without them it is done in plain loops,
+  // from f32 alone. `begin` is a multiple of mr for rows, of nr for weights.
   void (*pack_turned_rows)(const Rows& rows, void* a) = nullptr;        // x is [K, rows]
   void (*pack_weights)(const Rows& weights, void* b) = nullptr;         // rows of [N,K] become columns of panels
   void (*pack_turned_weights)(const Rows& weights, void* b) = nullptr;  // x is [K,N]

@@ -61,17 +61,19 @@ struct Parts {
   char* a = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(p.scratch), 64));
   float* a_scale = nullptr;
 
-  const char* x_row(int64_t row) const {
-    return static_cast<const char*>(p.x.data) + row * p.x.ld() * dtype_bytes(p.x.dtype);
+  const char* x_at(int64_t element) const {
+    return static_cast<const char*>(p.x.data) + element * dtype_bytes(p.x.dtype);
   }
+  const char* x_row(int64_t row) const { return x_at(row * p.x.ld()); }
 
   // Rows begin .. end of the `rows` that begin with `first`.
   void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
     if (begin >= end) return;
+    const bool bf16 = p.x.dtype == tensor::DType::bf16;
     if (p.turned)
-      kernel.pack_turned_rows({p.x.as<float>() + first, p.x.ld(), rows, K, false, begin, end}, a);
+      kernel.pack_turned_rows({x_at(first), p.x.ld(), rows, K, bf16, begin, end}, a);
     else
-      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == tensor::DType::bf16, begin, end}, a, a_scale);
+      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, bf16, begin, end}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
     if (begin >= end || n_begin >= n_end) return;

@@ -11,7 +11,7 @@ namespace brim::ops::gemm {
 // y = act(x Bᵀ + bias) + residual, B being [N,K] in the kernel's panels. Threads share outputs, never a sum, so results
 // do not depend on their number.
 struct Product {
-  tensor::TensorView x;            // [T,K] f32, or bf16 for kernels that pack rows; [K,T] f32 where `turned`
+  tensor::TensorView x;            // [T,K], [K,T] where `turned`; f32, or bf16 for kernels that pack rows
   const void* b = nullptr;         // packed_bytes of it
   const float* b_scale = nullptr;  // [N], int8 only
   tensor::TensorView bias;         // [N] f32 or empty

@@ -151,7 +151,7 @@ const Kernel kNeonInt8 = {.name = "neon_int8",
                           .column_sums = false,
                           .a_element_bytes = 1,
                           .pack_step = kInt8Rows,
-                          .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>,
+                          .pack_rows = pack_rows_int8<kInt8Rows, 4>,
                           .run = run_int8};
 
 }  // namespace brim::ops::gemm

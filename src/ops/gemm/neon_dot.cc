@@ -50,7 +50,7 @@ const Kernel kNeonDotInt8 = {.name = "neon_dot_int8",
                              .column_sums = false,
                              .a_element_bytes = 1,
                              .pack_step = kRows,
-                             .pack_rows = pack_rows_int8<kRows, 4, 4>,
+                             .pack_rows = pack_rows_int8<kRows, 4>,
                              .run = run};
 
 }  // namespace brim::ops::gemm

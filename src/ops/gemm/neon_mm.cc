@@ -83,7 +83,15 @@ BRIM_INLINE void pack_panels(const Rows& rows, void* out) {
   auto* panel = static_cast<uint16_t*>(out) + rows.begin * padded;
   for (int64_t first = rows.begin; first < rows.end; first += kWidth, panel += kWidth * padded) {
     int64_t k = 0;
-    if (!rows.bf16 && first + kWidth <= rows.rows) {  // all of it is there
+    if (rows.bf16 && first + kWidth <= rows.rows) {  // all of it is there, and rounded
+      const uint16_t* x = static_cast<const uint16_t*>(rows.x) + first * rows.ld;
+      for (; k + 4 <= rows.K; k += 4) {
+        BRIM_UNROLL
+        for (int r = 0; r < kWidth; r += 2)
+          vst1q_u16(panel + k * kWidth + r * 4,
+                    vcombine_u16(vld1_u16(x + r * rows.ld + k), vld1_u16(x + (r + 1) * rows.ld + k)));
+      }
+    } else if (first + kWidth <= rows.rows) {
       const float* x = static_cast<const float*>(rows.x) + first * rows.ld;
       for (; k + 4 <= rows.K; k += 4) {
         BRIM_UNROLL
@@ -98,12 +106,31 @@ BRIM_INLINE void pack_panels(const Rows& rows, void* out) {
 }
 
 // Four depths of four rows become four rows of four depths.
-BRIM_INLINE void store_turned(uint16_t* to, const F (&x)[4]) {
-  const auto rounded = [](F v) { return vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(v)); };
-  const uint32x4_t first = vreinterpretq_u32_u16(vzip1q_u16(rounded(x[0]), rounded(x[1]))),
-                   second = vreinterpretq_u32_u16(vzip1q_u16(rounded(x[2]), rounded(x[3])));
+BRIM_INLINE void store_turned(uint16_t* to, uint16x4_t a, uint16x4_t b, uint16x4_t c, uint16x4_t d) {
+  const uint16x4_t none = vdup_n_u16(0);
+  const auto zipped = [none](uint16x4_t even, uint16x4_t odd) {
+    return vreinterpretq_u32_u16(vzip1q_u16(vcombine_u16(even, none), vcombine_u16(odd, none)));
+  };
+  const uint32x4_t first = zipped(a, b), second = zipped(c, d);
   vst1q_u16(to, vreinterpretq_u16_u32(vzip1q_u32(first, second)));
   vst1q_u16(to + 8, vreinterpretq_u16_u32(vzip2q_u32(first, second)));
+}
+BRIM_INLINE uint16x4_t rounded(F v) { return vreinterpret_u16_bf16(vcvt_bf16_f32(v)); }
+BRIM_INLINE uint16x4_t rounded(const float* x) { return rounded(vld1q_f32(x)); }
+BRIM_INLINE uint16x4_t rounded(const uint16_t* x) { return vld1_u16(x); }
+
+// A panel's whole groups of four depths, where all of its rows are there; returns the depths.
+template <int kWidth, class Elem>
+BRIM_INLINE int64_t pack_whole_turned(const Rows& rows, int64_t first, uint16_t* panel) {
+  int64_t k = 0;
+  for (; k + 4 <= rows.K; k += 4) {
+    const Elem* x = static_cast<const Elem*>(rows.x) + k * rows.ld + first;
+    BRIM_UNROLL
+    for (int r = 0; r < kWidth; r += 4)
+      store_turned(panel + k * kWidth + r * 4, rounded(x + r), rounded(x + rows.ld + r), rounded(x + 2 * rows.ld + r),
+                   rounded(x + 3 * rows.ld + r));
+  }
+  return k;
 }
 
 // The same panels from x [K, rows].
@@ -114,18 +141,13 @@ void pack_turned(const Rows& rows, void* out) {
   for (int64_t first = rows.begin; first < rows.end; first += kWidth, panel += kWidth * padded) {
     int64_t k = 0;
     if (first + kWidth <= rows.rows)
-      for (; k + 4 <= rows.K; k += 4) {
-        const float* x = static_cast<const float*>(rows.x) + k * rows.ld + first;
-        BRIM_UNROLL
-        for (int r = 0; r < kWidth; r += 4)
-          store_turned(panel + k * kWidth + r * 4, {vld1q_f32(x + r), vld1q_f32(x + rows.ld + r),
-                                                    vld1q_f32(x + 2 * rows.ld + r), vld1q_f32(x + 3 * rows.ld + r)});
-      }
+      k = rows.bf16 ? pack_whole_turned<kWidth, uint16_t>(rows, first, panel)
+                    : pack_whole_turned<kWidth, float>(rows, first, panel);
     for (; k < padded; k += 4)
       for (int r = 0; r < kWidth; r += 4)
-        store_turned(panel + k * kWidth + r * 4,
-                     {turned_values(rows, first + r, k), turned_values(rows, first + r, k + 1),
-                      turned_values(rows, first + r, k + 2), turned_values(rows, first + r, k + 3)});
+        store_turned(panel + k * kWidth + r * 4, rounded(turned_values(rows, first + r, k)),
+                     rounded(turned_values(rows, first + r, k + 1)), rounded(turned_values(rows, first + r, k + 2)),
+                     rounded(turned_values(rows, first + r, k + 3)));
   }
 }
 
@@ -159,7 +181,7 @@ const Kernel kNeonMmInt8 = {.name = "neon_mm_int8",
                             .column_sums = false,
                             .a_element_bytes = 1,
                             .pack_step = kRows,
-                            .pack_rows = pack_rows_int8<kRows, 8, 8>,
+                            .pack_rows = pack_rows_int8<kRows, 8>,
                             .run = run_int8};
 
 }  // namespace brim::ops::gemm

@@ -23,7 +23,12 @@ BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
 BRIM_INLINE F turned_values(const Rows& rows, int64_t r, int64_t k) {
   const int64_t left = rows.rows - r;
   if (left <= 0 || k >= rows.K) return set1(0.0f);
-  const float* at = static_cast<const float*>(rows.x) + k * rows.ld + r;
+  const int64_t i = k * rows.ld + r;
+  if (rows.bf16) {
+    const uint16_t* at = static_cast<const uint16_t*>(rows.x) + i;
+    return left >= kLanes ? load_bf16(at) : load_bf16(at, tail(static_cast<int>(left)));
+  }
+  const float* at = static_cast<const float*>(rows.x) + i;
   return left >= kLanes ? load(at) : load(at, tail(static_cast<int>(left)));
 }
 

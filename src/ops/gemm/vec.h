@@ -211,6 +211,9 @@ BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
   return load_bf16(buffer);
 }
 // Round to nearest even; a NaN keeps its sign and stays one.
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+BRIM_INLINE uint16x4_t bf16_bits(F x) { return vreinterpret_u16_bf16(vcvt_bf16_f32(x)); }
+#else
 BRIM_INLINE uint16x4_t bf16_bits(F x) {
   const uint32x4_t u = vreinterpretq_u32_f32(x);
   const uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
@@ -218,6 +221,7 @@ BRIM_INLINE uint16x4_t bf16_bits(F x) {
                    quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
   return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
+#endif
 BRIM_INLINE F round_to_bf16(F x) { return widen_bf16(bf16_bits(x)); }
 BRIM_INLINE void store_bf16(uint16_t* p, F x) { vst1_u16(p, bf16_bits(x)); }
 BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
@@ -267,17 +271,20 @@ BRIM_INLINE F gelu(F x) {
 }
 
 // x (1/2 + c P(c²)) with c = x clamped to ±4.25, where the sum is exactly 0 or 1; within 5e-5 of gelu everywhere.
+constexpr float kGeluFast[] = {4.76263230242413e-11f,    -4.675598130887693e-09f, 2.0352129581624467e-07f,
+                               -5.2271589083829895e-06f, 8.922610140871257e-05f,  -0.0010829538805410266f,
+                               0.009729632176458836f,    -0.0662040188908577f,    0.3988242745399475f};
 BRIM_INLINE F gelu_fast(F x) {
   const F c = min(set1(4.25f), max(set1(-4.25f), x)), s = mul(c, c);
-  F p = set1(4.76263230242413e-11f);
-  p = fma(p, s, set1(-4.675598130887693e-09f));
-  p = fma(p, s, set1(2.0352129581624467e-07f));
-  p = fma(p, s, set1(-5.2271589083829895e-06f));
-  p = fma(p, s, set1(8.922610140871257e-05f));
-  p = fma(p, s, set1(-0.0010829538805410266f));
-  p = fma(p, s, set1(0.009729632176458836f));
-  p = fma(p, s, set1(-0.0662040188908577f));
-  p = fma(p, s, set1(0.3988242745399475f));
+  F p = set1(kGeluFast[0]);
+  p = fma(p, s, set1(kGeluFast[1]));
+  p = fma(p, s, set1(kGeluFast[2]));
+  p = fma(p, s, set1(kGeluFast[3]));
+  p = fma(p, s, set1(kGeluFast[4]));
+  p = fma(p, s, set1(kGeluFast[5]));
+  p = fma(p, s, set1(kGeluFast[6]));
+  p = fma(p, s, set1(kGeluFast[7]));
+  p = fma(p, s, set1(kGeluFast[8]));
   return mul(x, fma(c, p, set1(0.5f)));
 }
 
