@@ -26,4 +26,8 @@ struct CudaInfo {
 // Of a device opened by open_cuda_device; throws internal for another kind.
 const CudaInfo& cuda_info(const Device& device);
 
+// Every kernel this build has, so that memory in use does not change once batches run. Hundreds: a run of one batch
+// does without. Elsewhere than on a card it does nothing.
+void load_all_kernels(Device& device);
+
 }  // namespace brim::device

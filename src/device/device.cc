@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "device/built_with_cuda.h"
+#include "device/cuda_info.h"
 
 namespace brim::device {
 
@@ -43,6 +44,7 @@ std::unique_ptr<Device> open_cuda_device(int index) {
   fail(ErrorCode::usage, Remedy{"set `device=cpu` to run here"}, "`device=cuda:{}`: {}", index,
        *cuda_unavailable_reason(index));
 }
+void load_all_kernels(Device&) {}
 #endif
 
 bool nvidia_driver_here(const std::string& root) {

@@ -11,9 +11,6 @@ namespace brim::model {
 // cuBLASLt multiplies in fp8 where both widths of the weights are multiples of 16; other products run in bf16.
 constexpr bool fp8_takes(int64_t N, int64_t K) { return N % 16 == 0 && K % 16 == 0; }
 
-// Round to nearest even; beyond 448 saturates.
-uint8_t to_e4m3(float x);
-
 // Largest magnitude of gamma ∘ x̂ + beta, where x̂ has mean 0 and variance 1: |x̂ᵢ| ≤ √(H−1).
 float norm_bound(std::span<const float> gamma, std::span<const float> beta);
 // The same of one row of W (gamma ∘ x̂ + beta) + b, the largest over the rows: ‖w ∘ gamma‖ √H + |w·beta + b|.

@@ -13,37 +13,6 @@
 namespace brim::model {
 namespace {
 
-double value_of(uint8_t code) {
-  const int exponent = code >> 3 & 15, fraction = code & 7;
-  const double size = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
-  return (code & 0x80) != 0 ? -size : size;
-}
-
-TEST(Fp8, EveryCodeIsItself) {
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7F) == 0x7F) continue;  // not a number
-    EXPECT_EQ(to_e4m3(static_cast<float>(value_of(static_cast<uint8_t>(code)))), code);
-  }
-}
-
-TEST(Fp8, RoundsToTheNearestAndTiesToEven) {
-  std::mt19937 generator(1);
-  std::uniform_real_distribution<float> exponent(-12, 9);
-  for (int i = 0; i < 20000; ++i) {
-    const float x = std::exp2(exponent(generator)) * ((i & 1) != 0 ? -1.0f : 1.0f);
-    const double got = value_of(to_e4m3(x));
-    double best = 1e9;
-    for (int code = 0; code < 256; ++code)
-      if ((code & 0x7F) != 0x7F)
-        best = std::min(best, std::abs(value_of(static_cast<uint8_t>(code)) - static_cast<double>(x)));
-    EXPECT_DOUBLE_EQ(std::abs(got - static_cast<double>(x)), best) << x;
-  }
-  EXPECT_EQ(value_of(to_e4m3(17)), 16);  // between 16 and 18: even fraction
-  EXPECT_EQ(value_of(to_e4m3(19)), 20);
-  EXPECT_EQ(value_of(to_e4m3(1e6f)), 448);
-  EXPECT_EQ(value_of(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
-}
-
 TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
   struct Case {
     int64_t hidden, ffn;

@@ -7,8 +7,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <future>
 #include <limits>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -213,7 +216,7 @@ void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target
   for (const float v : wide) amax = std::max(amax, std::abs(v));
   const float scale = amax > 0 ? amax / ops::kFp8Largest : 1.0f;
   *w.scale.as<float>() = scale;
-  for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
+  for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = ops::to_e4m3(wide[i] / scale);
 }
 
 void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& params, const InputBound& input,
@@ -419,7 +422,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
 }
 
 std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
-                                        device::Device& device, Precision precision, memory::PlannedMemory* planned) {
+                                        device::Device& device, Precision precision, memory::PlannedMemory* planned,
+                                        const std::function<void(const Model&)>& meanwhile) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
@@ -498,21 +502,43 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     if (p.input.quantise) tasks.push_back([&] { fill_fp8_scale(source, params, spec.input, p.input); });
   }
 
-  const auto fill = [&](size_t i, int) { tasks[i](); };
+  // Of tasks that fail the first in the list of parameters is reported, whichever thread is faster.
+  std::mutex failing;
+  std::atomic<size_t> failed{tasks.size()};
+  std::exception_ptr failure;
+  const auto fill = [&](size_t i, int) {
+    if (i > failed) return;
+    try {
+      tasks[i]();
+    } catch (...) {
+      std::lock_guard lock(failing);
+      if (i > failed) return;
+      failed = i;
+      failure = std::current_exception();
+    }
+  };
   const auto stream = device.make_stream();
   if (!cpu) {
-    ThreadPool(hardware_threads()).parallel_for(tasks.size(), fill);
-    stream->copy(model->slab_.data(), host.get(), static_cast<size_t>(bytes));
-    stream->synchronize();
+    const auto fill_all = [&] {
+      ThreadPool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0))).parallel_for(tasks.size(), fill);
+      if (failure) std::rethrow_exception(failure);
+      stream->copy(model->slab_.data(), host.get(), static_cast<size_t>(bytes));
+      stream->synchronize();
+    };
+    auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
+    if (meanwhile) meanwhile(*model);
+    filling.get();
     model->source_.reset();
+    ::malloc_trim(0);  // a server loads again and again, by other threads each time
     return model;
   }
   if (ThreadPool* pool =
           static_cast<device::CpuStream&>(*stream).pool()) {  // the plan counts a matrix for each of its threads
     pool->parallel_for(tasks.size(), fill);
   } else {
-    for (const auto& task : tasks) task();
+    for (size_t i = 0; i < tasks.size(); ++i) fill(i, 0);
   }
+  if (failure) std::rethrow_exception(failure);
   model->layout_ = target;
   ::malloc_trim(0);  // the limit is for the whole process, and what packing took is needed no more
   if (tables_in_slab) model->source_.reset();

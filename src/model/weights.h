@@ -3,6 +3,7 @@
 // function of shape, precision and device, so plans know its size without loading anything.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,9 +50,12 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
   // With the head of a `tagger` that has its encoder (same_encoder) as a second one; empty: none.
+  // `meanwhile` is called, except on a CPU, once the weights have their place: their bytes are read and copied on other
+  // threads until it returns, or longer.
   static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
-                                          memory::PlannedMemory* planned);
+                                          memory::PlannedMemory* planned,
+                                          const std::function<void(const Model&)>& meanwhile = {});
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,11 +20,26 @@ void amax_cpu(device::Stream&, const AmaxArgs& a) {
 }
 
 void fp8_scale_cpu(device::Stream&, const Fp8ScaleArgs& a) {
+  for (int64_t i = 0; i < a.amax.rows(); ++i) a.scale.as<float>()[i] = fp8_scale_of(a.amax.as<float>()[i] * a.margin);
+}
+
+void fp8_remember_cpu(device::Stream&, const Fp8RememberArgs& a) {
   for (int64_t i = 0; i < a.amax.rows(); ++i) {
-    const float most = a.amax.as<float>()[i] * a.margin;
-    const bool usable = most > 0 && std::isfinite(most);
-    a.quantise.as<float>()[i] = usable ? kFp8Largest / most : 1.0f;
-    a.dequantise.as<float>()[i] = usable ? most / kFp8Largest : 1.0f;
+    float& most = a.amax.as<float>()[i];
+    float* history = a.history.as<float>() + i * a.history.ld();
+    if (std::isfinite(most)) {
+      std::copy_backward(history, history + kFp8History - 1, history + kFp8History);
+      history[0] = i < a.first_gradient ? most : most / a.unit;
+    }
+    most = 0;
+  }
+}
+
+void fp8_delayed_scale_cpu(device::Stream&, const Fp8DelayedScaleArgs& a) {
+  for (int64_t i = 0; i < a.scale.rows(); ++i) {
+    const float* history = a.history.as<float>() + i * a.history.ld();
+    const float most = *std::max_element(history, history + kFp8History);
+    a.scale.as<float>()[i] = fp8_scale_of(most * (i < a.first_gradient ? 1.0f : a.unit) * a.margin);
   }
 }
 

@@ -28,14 +28,31 @@ __global__ void __launch_bounds__(kElementThreads) amax_kernel(const Elem* x, in
   atomicMax(most_bits, __float_as_int(most));
 }
 
+__global__ void __launch_bounds__(128) fp8_scale_kernel(const float* amax, int n, float margin, float* scale) {
+  const int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) scale[i] = fp8_scale_of(amax[i] * margin);
+}
+
 __global__ void __launch_bounds__(128)
-    fp8_scale_kernel(const float* amax, int n, float margin, float* quantise, float* dequantise) {
+    fp8_remember_kernel(float* amax, float* history, int64_t ld, int n, int first_gradient, float unit) {
   const int i = blockIdx.x * 128 + threadIdx.x;
   if (i >= n) return;
-  const float most = amax[i] * margin;
-  const bool usable = most > 0.0f && most < INFINITY;
-  quantise[i] = usable ? kFp8Largest / most : 1.0f;
-  dequantise[i] = usable ? most / kFp8Largest : 1.0f;
+  history += i * ld;
+  const float most = amax[i];
+  amax[i] = 0.0f;
+  if (!(most < INFINITY)) return;
+  for (int k = static_cast<int>(kFp8History) - 1; k > 0; --k) history[k] = history[k - 1];
+  history[0] = i < first_gradient ? most : most / unit;
+}
+
+__global__ void __launch_bounds__(128)
+    fp8_delayed_scale_kernel(const float* history, int64_t ld, int n, int first_gradient, float unit, float margin,
+                             float* scale) {
+  const int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= n) return;
+  float most = 0.0f;
+  for (int k = 0; k < static_cast<int>(kFp8History); ++k) most = fmaxf(most, history[i * ld + k]);
+  scale[i] = fp8_scale_of(most * (i < first_gradient ? 1.0f : unit) * margin);
 }
 
 }  // namespace
@@ -62,7 +79,25 @@ void fp8_scale_cuda(device::Stream& stream, const Fp8ScaleArgs& a) {
   cuda_op(stream, "fp8_scale", [&](device::CudaStream& s) {
     const int64_t n = a.amax.rows();
     launch<fp8_scale_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n),
-                             a.margin, a.quantise.as<float>(), a.dequantise.as<float>());
+                             a.margin, a.scale.as<float>());
+  });
+}
+
+void fp8_remember_cuda(device::Stream& stream, const Fp8RememberArgs& a) {
+  cuda_op(stream, "fp8_remember", [&](device::CudaStream& s) {
+    const int64_t n = a.amax.rows();
+    launch<fp8_remember_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.amax.as<float>(),
+                                a.history.as<float>(), a.history.ld(), static_cast<int>(n),
+                                static_cast<int>(a.first_gradient), a.unit);
+  });
+}
+
+void fp8_delayed_scale_cuda(device::Stream& stream, const Fp8DelayedScaleArgs& a) {
+  cuda_op(stream, "fp8_delayed_scale", [&](device::CudaStream& s) {
+    const int64_t n = a.scale.rows();
+    launch<fp8_delayed_scale_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.history.as<float>(),
+                                     a.history.ld(), static_cast<int>(n), static_cast<int>(a.first_gradient), a.unit,
+                                     a.margin, a.scale.as<float>());
   });
 }
 

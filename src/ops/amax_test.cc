@@ -27,13 +27,63 @@ TEST(Amax, MergesTheLargestMagnitude) {
 
 TEST(Fp8Scale, FillsTheRange) {
   device::CpuStream stream(nullptr, device::best_isa());
-  const HostTensor most(DType::f32, {4}), quantise(DType::f32, {4}), dequantise(DType::f32, {4});
+  const HostTensor most(DType::f32, {4}), scale(DType::f32, {4});
   const double values[] = {7, 0, INFINITY, 0.25};
   for (int64_t i = 0; i < 4; ++i) most.set(i, 0, values[i]);
-  fp8_scale(stream, {.amax = most, .quantise = quantise, .dequantise = dequantise, .margin = 2});
-  EXPECT_EQ(quantise.values(), (std::vector<double>{32, 1, 1, 896}));
-  EXPECT_FLOAT_EQ(static_cast<float>(dequantise.at(0)), 1.0f / 32);
-  EXPECT_EQ(dequantise.at(1), 1);
+  fp8_scale(stream, {.amax = most, .scale = scale, .margin = 2});
+  EXPECT_EQ(scale.values(), (std::vector<double>{32, 1, 1, 896}));
+}
+
+// Two activations and two gradients over more steps than are remembered: scales follow the largest of the last sixteen,
+// gradients' whatever a step's samples were; a step that was not finite leaves no mark.
+TEST(Fp8Scale, FollowsTheLargestOfTheLastSteps) {
+  device::CpuStream stream(nullptr, device::best_isa());
+  const HostTensor amax(DType::f32, {4}), history(DType::f32, {4, kFp8History}), scale(DType::f32, {4});
+  history.fill(0);
+  const auto scales = [&](float unit) {
+    fp8_delayed_scale(stream, {.history = history, .scale = scale, .first_gradient = 2, .unit = unit, .margin = 2});
+    return scale.values();
+  };
+  EXPECT_EQ(scales(0.5f), (std::vector<double>{1, 1, 1, 1}));
+  const auto step = [&](std::vector<double> most, float unit) {
+    for (int64_t i = 0; i < 4; ++i) amax.set(i, 0, most[static_cast<size_t>(i)]);
+    fp8_remember(stream, {.amax = amax, .history = history, .first_gradient = 2, .unit = unit});
+    EXPECT_EQ(amax.values(), (std::vector<double>{0, 0, 0, 0}));
+  };
+  step({14, 7, 7, 0}, 0.5f);
+  EXPECT_EQ(scales(0.5f), (std::vector<double>{16, 32, 32, 1}));
+  EXPECT_EQ(scales(0.125f), (std::vector<double>{16, 32, 128, 1})) << "fewer samples: larger gradients of each";
+  step({INFINITY, 28, std::nan(""), 3.5}, 1);
+  EXPECT_EQ(scales(1), (std::vector<double>{16, 8, 16, 64}));
+  for (int i = 0; i < kFp8History - 1; ++i) step({1, 1, 1, 1}, 1);
+  EXPECT_EQ(scales(1), (std::vector<double>{16, 8, 16, 64}));
+  step({1, 1, 1, 1}, 1);
+  EXPECT_EQ(scales(1), (std::vector<double>{224, 224, 224, 224}));
+}
+
+TEST(Fp8Code, EveryCodeIsItself) {
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7F) == 0x7F) continue;  // not a number
+    EXPECT_EQ(to_e4m3(static_cast<float>(from_e4m3(static_cast<uint8_t>(code)))), code);
+  }
+}
+
+TEST(Fp8Code, RoundsToTheNearestAndTiesToEven) {
+  std::mt19937 generator(1);
+  std::uniform_real_distribution<float> exponent(-12, 9);
+  for (int i = 0; i < 20000; ++i) {
+    const float x = std::exp2(exponent(generator)) * ((i & 1) != 0 ? -1.0f : 1.0f);
+    const double got = from_e4m3(to_e4m3(x));
+    double best = 1e9;
+    for (int code = 0; code < 256; ++code)
+      if ((code & 0x7F) != 0x7F)
+        best = std::min(best, std::abs(from_e4m3(static_cast<uint8_t>(code)) - static_cast<double>(x)));
+    EXPECT_DOUBLE_EQ(std::abs(got - static_cast<double>(x)), best) << x;
+  }
+  EXPECT_EQ(from_e4m3(to_e4m3(17)), 16);  // between 16 and 18: even fraction
+  EXPECT_EQ(from_e4m3(to_e4m3(19)), 20);
+  EXPECT_EQ(from_e4m3(to_e4m3(1e6f)), 448);
+  EXPECT_EQ(from_e4m3(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
 }
 
 }  // namespace

@@ -9,24 +9,26 @@
 namespace brim::ops {
 namespace {
 
-// Rows of 64 or 128 bytes in shared memory; a piece is 16 of them. One piece of eight rows touches every bank once.
+// Rows of 64 or 128 bytes in shared memory; a piece is 16 of them. One piece of eight rows touches every bank once. The
+// row is a multiple of eight and `r` more, which is the lane's: its part of the address is the same for all rows, and a
+// piece flips bits of it (an address of its own for each was a quarter of the instructions).
 template <int kBytes>
-__device__ __forceinline__ SharedAddress piece_at(SharedAddress base, int row, int piece) {
+__device__ __forceinline__ SharedAddress piece_at(SharedAddress base, int row, int r, int piece) {
   static_assert(kBytes == 64 || kBytes == 128);
-  if constexpr (kBytes == 128)
-    return base + row * 128 + ((piece ^ (row & 7)) << 4);
-  else
-    return base + (row >> 1) * 128 + (((row & 1) << 2 | (piece ^ (row >> 1 & 3))) << 4);
+  const int at = kBytes == 128 ? r * 128 + ((r & 7) << 4) : r * 64 + ((r >> 1 & 3) << 4);
+  return flip_bits(base + at, piece << 4) + row * kBytes;
 }
-// Fragments of 16 rows and the 16 columns from `piece` on, in either order of their 8x8 matrices. Rows first is A, and,
-// transposed, B with the rows summed over; columns first is B with the columns summed over, and, transposed, A.
+// Fragments of 16 rows and the 16 columns from `piece` on, an even one, in either order of their 8x8 matrices. Rows
+// first is A, and, transposed, B with the rows summed over; columns first is B with the columns summed over, and,
+// transposed, A.
 template <int kBytes, bool kTransposed>
 __device__ __forceinline__ void load_rows_first(uint32_t (&f)[4], SharedAddress base, int row, int piece, int lane) {
-  load_matrices<kTransposed>(f, piece_at<kBytes>(base, row + (lane & 15), piece + (lane >> 4)));
+  load_matrices<kTransposed>(f, flip_bits(piece_at<kBytes>(base, 0, lane & 15, lane >> 4), piece << 4) + row * kBytes);
 }
 template <int kBytes, bool kTransposed>
 __device__ __forceinline__ void load_columns_first(uint32_t (&f)[4], SharedAddress base, int row, int piece, int lane) {
-  load_matrices<kTransposed>(f, piece_at<kBytes>(base, row + (lane >> 4 << 3 | (lane & 7)), piece + (lane >> 3 & 1)));
+  const SharedAddress own = piece_at<kBytes>(base, 0, lane >> 4 << 3 | (lane & 7), lane >> 3 & 1);
+  load_matrices<kTransposed>(f, flip_bits(own, piece << 4) + row * kBytes);
 }
 
 // Products of 16 rows of a and the staged rows of b, 16 of those a step.
@@ -86,28 +88,16 @@ __device__ __forceinline__ void store_rows_through(SharedAddress room, const Gra
 #pragma unroll
   for (int j = 0; j < D / 8; ++j)
 #pragma unroll
-    for (int h = 0; h < 2; ++h) store_shared4(piece_at<2 * D>(room, first + g + 8 * h, j) + 4 * t, rows.words[j][h]);
+    for (int h = 0; h < 2; ++h) store_shared4(piece_at<2 * D>(room, first + 8 * h, g, j) + 4 * t, rows.words[j][h]);
   __syncwarp();
+  constexpr int kPieces = D / 8, kStep = 32 / kPieces;  // rows of a step: four, or eight
+  const int r = static_cast<int>(static_cast<unsigned>(lane) / kPieces), piece = lane & (kPieces - 1);
+  to += static_cast<size_t>(first + r) * ld + 8 * piece;
 #pragma unroll
-  for (int i = 0; i < D / 16; ++i) {
-    const int at = 32 * i + lane, row = first + at / (D / 8), piece = at % (D / 8);
-    if (row < count)
-      *reinterpret_cast<uint4*>(to + static_cast<size_t>(row) * ld + 8 * piece) =
-          load_shared16(piece_at<2 * D>(room, row, piece));
-  }
-}
-
-// 16 bits for each of a lane's four probabilities of eight keys, two a word: rows `row` and `row8`, keys 2t and 2t + 1
-// from `key` on. A hash is for four keys, which are two lanes': each makes one row's and gives the other its half.
-__device__ __forceinline__ void dropout_words(uint32_t (&words)[2], const DropoutMask& mask, uint64_t row,
-                                              uint64_t row8, int key, int t) {
-  const bool odd = (t & 1) != 0;
-  const uint64_t bits = dropout_bits(mask.seed, mask.site, odd ? row8 : row,
-                                     static_cast<uint32_t>(key) / 4 + static_cast<uint32_t>(t) / 2);
-  const auto low = static_cast<uint32_t>(bits), high = static_cast<uint32_t>(bits >> 32);
-  const uint32_t mine = odd ? high : low, theirs = __shfl_xor_sync(~0u, odd ? low : high, 1);
-  words[0] = odd ? theirs : mine;
-  words[1] = odd ? mine : theirs;
+  for (int i = 0; i < D / 16; ++i)
+    if (first + r + kStep * i < count)
+      *reinterpret_cast<uint4*>(to + static_cast<size_t>(kStep * i) * ld) =
+          load_shared16(piece_at<2 * D>(room, first + kStep * i / 8 * 8, r + kStep * i % 8, piece));
 }
 
 // Scores of 16 queries from place `query` on and the eight keys from `key` on: bias added, minus infinity where a query
@@ -136,8 +126,9 @@ __device__ __forceinline__ void make_scores(ScoreRows<kWarps>& made, const Atten
                                             const float (&lse)[2], int lane) {
   const int g = lane >> 2, t = lane & 3, steps = (seq.kv_len + 15) / 16;
   const float scale_log2 = p.scale * kLog2e;
-  const uint64_t row = drop_row(p, seq.q_start + first + g, head),
-                 row8 = drop_row(p, seq.q_start + first + g + 8, head);
+  const DropLane drop = drop_lane(p, seq.q_start + first + g, head, t);
+  const uint64_t columns = dropout_columns(p.drop.site, static_cast<uint32_t>(t) / 2);
+  const uint32_t limit = p.drop.threshold != 0 ? drop.limit : 0;
   float s[2 * kWarps][4], dp[2 * kWarps][4], delta[2] = {0.0f, 0.0f};
   row_products<Elem, D, kWarps>(s, q, first, k, steps, lane);
   row_products<Elem, D, kWarps>(dp, d_out, first, v, steps, lane);
@@ -148,8 +139,8 @@ __device__ __forceinline__ void make_scores(ScoreRows<kWarps>& made, const Atten
 #pragma unroll
       for (int j = 2 * step; j < 2 * step + 2; ++j) {
         bias_and_mask(s[j], p, seq.kv_len, first, 8 * j, head, g, t);
-        uint32_t kept[2] = {0, 0};
-        if (p.drop.threshold != 0) dropout_words(kept, p.drop, row, row8, 8 * j, t);
+        uint32_t words[2] = {~0u, ~0u};
+        if (p.drop.threshold != 0) drop_words(words, drop, columns + static_cast<uint64_t>(j) * (2 * kDropoutQuad));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float dropped[2];
@@ -157,7 +148,7 @@ __device__ __forceinline__ void make_scores(ScoreRows<kWarps>& made, const Atten
           for (int i = 0; i < 2; ++i) {
             float &prob = s[j][2 * h + i], &weighted = dp[j][2 * h + i];
             prob = exp2_fast(fmaf(prob, scale_log2, -lse[h]));
-            dropped[i] = (kept[h] >> (16 * i) & 0xFFFF) >= p.drop.threshold ? prob * p.drop.scale : 0.0f;
+            dropped[i] = (i == 0 ? words[h] << 16 : words[h]) > limit ? prob * p.drop.scale : 0.0f;
             weighted *= dropped[i];
             delta[h] += weighted;
           }
@@ -202,14 +193,16 @@ __global__ void __launch_bounds__(32 * kWarps, kWarps == 2 ? 10 : 4)
                       grads = shared_address(scores[1]);
   // Rows up to the next multiple of 16 are zeros: what they are multiplied by is zero, and must stay so.
   const auto stage = [&](SharedAddress to, auto rows, int start, int count) {
-    const Elem* from = head_of(rows, start);
-    for (int i = threadIdx.x; i < (count + 15) / 16 * 16 * kPieces; i += kThreads) {
-      const int row = i / kPieces, piece = i % kPieces;
-      if (row < count)
-        copy_async16(piece_at<2 * D>(to, row, piece), from + static_cast<size_t>(row) * rows.ld + 8 * piece);
-      else
-        store_shared16(piece_at<2 * D>(to, row, piece), make_uint4(0, 0, 0, 0));
-    }
+    constexpr int kStep = kThreads / kPieces;
+    const int r = static_cast<int>(threadIdx.x / kPieces), piece = static_cast<int>(threadIdx.x % kPieces);
+    const Elem* from = head_of(rows, start + r) + 8 * piece;
+    to = piece_at<2 * D>(to, 0, r, piece);
+#pragma unroll
+    for (int row = 0; row < kRows; row += kStep)
+      if (row + r < count)
+        copy_async16(to + row * D * 2, from + static_cast<size_t>(row) * rows.ld);
+      else if (row + r < (count + 15) / 16 * 16)
+        store_shared16(to + row * D * 2, make_uint4(0, 0, 0, 0));
   };
   stage(q, x.q, seq.q_start, seq.q_len);
   stage(k, x.k, seq.kv_start, seq.kv_len);
@@ -235,9 +228,9 @@ __global__ void __launch_bounds__(32 * kWarps, kWarps == 2 ? 10 : 4)
       if (step < k_tiles) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int row = first + g + 8 * (i & 1), piece = 2 * step + (i >> 1);
-          store_shared4(piece_at<2 * kRows>(probs, row, piece) + 4 * t, own.probs[step][i]);
-          store_shared4(piece_at<2 * kRows>(grads, row, piece) + 4 * t, own.grads[step][i]);
+          const int row = first + 8 * (i & 1), piece = 2 * step + (i >> 1);
+          store_shared4(piece_at<2 * kRows>(probs, row, g, piece) + 4 * t, own.probs[step][i]);
+          store_shared4(piece_at<2 * kRows>(grads, row, g, piece) + 4 * t, own.grads[step][i]);
         }
       }
     weigh_rows<Elem, D, kWarps>(made, own.grads, k, k_tiles, p.scale, lane);

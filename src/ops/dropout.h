@@ -22,17 +22,27 @@ struct Dropout {
 #define BRIM_HOST_DEVICE
 #endif
 
-// One hash makes the bits of four neighbouring columns, 16 each. Internal linkage: files of different instruction sets
-// include this.
-BRIM_HOST_DEVICE static inline uint64_t dropout_bits(uint64_t seed, uint32_t site, uint64_t row, uint32_t column_quad) {
-  uint64_t x =
-      seed ^ (row * 0x9E3779B97F4A7C15ULL) ^ (static_cast<uint64_t>(site) << 32 | column_quad) * 0xD1B54A32D192ED03ULL;
+// One hash makes the bits of four neighbouring columns, 16 each. What of it depends on the row and what on the columns
+// are functions of their own: a kernel makes the one once a row, and steps from quad to quad by adding kDropoutQuad.
+// Internal linkage: files of different instruction sets include this.
+constexpr uint64_t kDropoutQuad = 0xD1B54A32D192ED03ULL;
+BRIM_HOST_DEVICE static inline uint64_t dropout_row(uint64_t seed, uint64_t row) {
+  return seed ^ (row * 0x9E3779B97F4A7C15ULL);
+}
+BRIM_HOST_DEVICE static inline uint64_t dropout_columns(uint32_t site, uint32_t column_quad) {
+  return (static_cast<uint64_t>(site) << 32 | column_quad) * kDropoutQuad;
+}
+BRIM_HOST_DEVICE static inline uint64_t dropout_mix(uint64_t row, uint64_t columns) {
+  uint64_t x = row ^ columns;
   x ^= x >> 32;
   x *= 0xBF58476D1CE4E5B9ULL;
   x ^= x >> 29;
   x *= 0x94D049BB133111EBULL;
   x ^= x >> 32;
   return x;  // 16 bits for each of columns 4q .. 4q+3, lowest first
+}
+BRIM_HOST_DEVICE static inline uint64_t dropout_bits(uint64_t seed, uint32_t site, uint64_t row, uint32_t column_quad) {
+  return dropout_mix(dropout_row(seed, row), dropout_columns(site, column_quad));
 }
 BRIM_HOST_DEVICE static inline uint32_t dropout_threshold(float probability) {
   return static_cast<uint32_t>(probability * 65536.0f + 0.5f);

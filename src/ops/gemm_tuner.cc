@@ -159,6 +159,7 @@ std::vector<GemmChoice> gemm_choices(Stream&) { return {}; }
 void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }
 void save_gemm_choices(Stream&) {}
+void preload_gemm_library() {}
 #endif
 
 }  // namespace brim::ops

@@ -53,6 +53,8 @@ void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& cho
 // What the program ships for this card, then the device's file in the cache folder. Loading gives how many fit this
 // library; a file of another version is ignored.
 int load_gemm_choices(device::Stream& stream);
+// Loads the library of products, for a thread beside the one that opens the card; the first product waits for it.
+void preload_gemm_library();
 void save_gemm_choices(device::Stream& stream);
 
 }  // namespace brim::ops

@@ -25,9 +25,10 @@ void glu_grad(device::Stream& stream, const GluGradArgs& a) {
   check_view("glu_grad", "x", a.x, a.x.dtype, {T, 2 * F});
   check_view("glu_grad", "d_y", a.d_y, a.x.dtype, {T, F});
   check_view("glu_grad", "d_x", a.d_x, a.x.dtype, {T, 2 * F});
+  check_optional("glu_grad", "y", a.y, a.x.dtype, {T, F});
   if (a.d_y.elements() == 0) return;
   const Work work{50.0 * static_cast<double>(a.d_y.elements()),
-                  static_cast<double>(a.x.bytes() + a.d_y.bytes() + a.d_x.bytes())};
+                  static_cast<double>(a.x.bytes() + a.d_y.bytes() + a.d_x.bytes() + (a.y ? a.y.bytes() : 0))};
   dispatch(stream, Zone::gelu, a, work, &KernelTable::glu_grad);
 }
 

@@ -22,10 +22,11 @@ struct GluGradArgs {
   TensorView x;    // as in the forward pass, f32 on the CPU
   TensorView d_y;  // [T,F]
   TensorView d_x;  // [T,2F]; may be x
+  TensorView y;    // [T,F]: where given, glu's output is made here again; may be d_y
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {x, d_y, d_x}) f(v);
+    for (const TensorView& v : {x, d_y, d_x, y}) f(v);
   }
 };
 void glu_grad(device::Stream& stream, const GluGradArgs& args);

@@ -60,7 +60,12 @@ void glu_grad_cpu(device::Stream& stream, const GluGradArgs& a) {
     activate(x, active, n);
     for (int64_t j = 0; j < n; ++j) upper[j] = d_y[j] * x[F + j];
     slope(slope_reads_output(a.activation) ? active : x, upper, d_x, n);
-    for (int64_t j = 0; j < n; ++j) d_x[F + j] = d_y[j] * active[j];
+    float* y = a.y ? cpu::row_of<float>(a.y, t) + i : nullptr;
+    for (int64_t j = 0; j < n; ++j) {  // what is read may be where the results go
+      const float d = d_y[j] * active[j];
+      if (y != nullptr) y[j] = active[j] * x[F + j];
+      d_x[F + j] = d;
+    }
   });
 }
 

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kElementThreads)
 
 template <class Elem, Activation kActivation, int kWidth>
 __global__ void __launch_bounds__(kElementThreads)
-    glu_grad_kernel(const Elem* x, int64_t ldx, const Elem* d_y, int64_t ld_d_y, Elem* d_x, int64_t ld_d_x, Extent e) {
+    glu_grad_kernel(const Elem* x, int64_t ldx, const Elem* d_y, int64_t ld_d_y, Elem* d_x, int64_t ld_d_x, Elem* y,
+                    int64_t ldy, Extent e) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float f[kWidth], gates[kWidth], d[kWidth];
@@ -30,12 +31,15 @@ __global__ void __launch_bounds__(kElementThreads)
   load_piece<kWidth>(d_y + row * ld_d_y + col, d);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const float active = activated<kActivation, Elem>(f[i]), upper = d[i];
-    d[i] = upper * gates[i] * activation_slope<kActivation, Elem>(slope_reads_output(kActivation) ? active : f[i]);
-    f[i] = upper * active;
+    const ActivatedWithSlope active = activated_with_slope<kActivation, Elem>(f[i]);
+    const float upper = d[i];
+    d[i] = upper * gates[i] * active.slope;
+    f[i] = upper * active.value;
+    gates[i] *= active.value;
   }
   store_piece<kWidth>(d_x + row * ld_d_x + col, d);
   store_piece<kWidth>(d_x + row * ld_d_x + e.cols + col, f);
+  if (y != nullptr) store_piece<kWidth>(y + row * ldy + col, gates);
 }
 
 // Rows stay rows, as a half of one is not the next's neighbour.
@@ -71,10 +75,11 @@ void glu_grad_cuda(device::Stream& stream, const GluGradArgs& a) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       dispatch_activation(a.activation, [&](auto chosen) {
-        launch_wide(e, all_eight_wide(e, a.x, a.d_y, a.d_x), [&](auto width, dim3 grid) {
+        launch_wide(e, all_eight_wide(e, a.x, a.d_y, a.d_x, a.y), [&](auto width, dim3 grid) {
           device::launch<glu_grad_kernel<Elem, decltype(chosen)::value, decltype(width)::value>>(
               s, grid, dim3(kElementThreads), static_cast<const Elem*>(a.x.data), a.x.ld(),
-              static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), static_cast<Elem*>(a.d_x.data), a.d_x.ld(), e);
+              static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), static_cast<Elem*>(a.d_x.data), a.d_x.ld(),
+              static_cast<Elem*>(a.y.data), a.y.ld(), e);
         });
       });
     });

@@ -30,14 +30,18 @@ TEST(GluGrad, AgreesWithFp64) {
       for (const int64_t F : {1, 7, 64, 600}) {
         SCOPED_TRACE(::testing::Message() << static_cast<int>(activation) << " F " << F);
         const HostTensor x = random_tensor(DType::f32, {5, 2 * F}, 3, 2, 0, 2),
-                         d_y = random_tensor(DType::f32, {5, F}, 4), d_x(DType::f32, {5, 2 * F}, 1);
+                         d_y = random_tensor(DType::f32, {5, F}, 4), d_x(DType::f32, {5, 2 * F}, 1),
+                         y(DType::f32, {5, F});
+        glu(stream, {.x = x, .y = y, .activation = activation});
         const std::vector<double> inputs = x.values();
         GluGradArgs args{.x = x, .d_y = d_y, .d_x = d_x, .activation = activation};
         glu_grad(stream, args);
         check_glu_grad(inputs, d_y.values(), d_x.values(), F, activation, kEps32, 1e-35);
-        args.d_x = x;  // in place
+        args.d_x = x;  // in place, and the output where its gradient was
+        args.y = d_y;
         glu_grad(stream, args);
         EXPECT_EQ(x.values(), d_x.values());
+        EXPECT_EQ(d_y.values(), y.values());
       }
   });
 }

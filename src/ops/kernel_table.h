@@ -7,6 +7,7 @@
 #include "ops/basis_fold.h"
 #include "ops/embedding.h"
 #include "ops/forecast_loss.h"
+#include "ops/fp8_cast.h"
 #include "ops/gather_tokens.h"
 #include "ops/glu.h"
 #include "ops/lane_linear.h"
@@ -54,6 +55,9 @@ namespace brim::ops {
   X(grad_norm, GradNormArgs) \
   X(amax, AmaxArgs) \
   X(fp8_scale, Fp8ScaleArgs) \
+  X(fp8_remember, Fp8RememberArgs) \
+  X(fp8_delayed_scale, Fp8DelayedScaleArgs) \
+  X(fp8_cast, Fp8CastArgs) \
   X(gather_tokens, GatherTokensArgs) \
   X(window_gather, WindowGatherArgs) \
   X(lane_linear, LaneLinearArgs) \

@@ -22,6 +22,10 @@ struct LinearWeight {
   device::Isa isa = device::Isa::generic;
 };
 
+// What an fp8 product is for. The sums of gradients are fp32 throughout, where a forward pass takes what tensor cores
+// add up by themselves, 14 bits and quicker; those of a weight's gradient run over tokens (K is their number).
+enum class LinearRole : uint8_t { forward, input_gradient, weight_gradient };
+
 struct LinearArgs {
   TensorView x;  // [T,K], rows may be strided. CPU: f32, or bf16 (not in fp32). CUDA: activation type (or f8e4m3 with
                  // x_scale).
@@ -33,6 +37,7 @@ struct LinearArgs {
   TensorView x_scale;   // fp8: [1] f32 on the device, dequantises x; else empty
   TensorView y_scale;   // fp8 output: [1] f32 on the device, quantises y; else empty
   Activation activation = Activation::none;
+  LinearRole role = LinearRole::forward;
 
   template <class F>
   void views(F&& f) const {

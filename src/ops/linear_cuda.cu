@@ -111,6 +111,8 @@ LtCall lt_call(const LinearArgs& a) {
   p.c = p.d == DType::f8e4m3 ? DType::bf16 : p.d;
   p.bias = a.bias ? a.bias.dtype : p.c;
   p.tf32 = a.w.precision == Precision::tf32;
+  p.exact_sums = fp8 && a.role != LinearRole::forward;
+  p.tokens_in_k = a.role == LinearRole::weight_gradient;
   p.add_c = a.residual && !rest.residual;
   p.ldc = p.add_c ? a.residual.ld() : p.ldd;
   const Activation fused = rest.activation == Activation::none ? a.activation : Activation::none;
@@ -156,6 +158,8 @@ void check_linear_types(const LinearArgs& a) {
           (!to_fp8 || (fp8 && !a.residual && rest_of(a).activation == Activation::none && a.scratch)),
       "linear: an fp8 result needs y_scale, fp8 operands and scratch, and takes no residual and no {} activation",
       a.activation == Activation::tanh ? "tanh" : "such");
+  BRIM_CHECK(fp8 || a.role == LinearRole::forward, "linear: gradients in {} are linear_grad's",
+             precision_name(a.w.precision));
   BRIM_CHECK(!(a.residual && a.activation != Activation::none && a.residual.data == a.y.data),
              "linear: a residual after an activation must not be y itself");
 }

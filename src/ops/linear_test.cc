@@ -263,7 +263,8 @@ TEST(Linear, ThreadsShareOneOp) {
 // The same bits whatever the number of threads and however the rows are cut.
 TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
   const int64_t T = 77, N = 130, K = 96;
-  const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+  const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2),
+                   bias = testing::random_tensor(DType::f32, {N}, 3);
   for (const Isa isa : device::supported_isas())
     for (const Precision precision : kPrecisions) {
       Packed packed = pack(w, precision, isa);
@@ -275,6 +276,7 @@ TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
         LinearArgs args;
         args.x = x.view().slice_rows(begin, end);
         args.w = packed.weight;
+        args.bias = bias;
         args.y = y.view().slice_rows(begin, end);
         args.scratch = scratch;
         args.activation = Activation::gelu;

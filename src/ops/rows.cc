@@ -103,6 +103,7 @@ void activate_grad(Stream& stream, const ActivationGradArgs& a) {
   check_view("activate_grad", "x", a.x, a.x.dtype, {rows, H});
   check_view("activate_grad", "d_y", a.d_y, a.x.dtype, {rows, H});
   check_view("activate_grad", "d_x", a.d_x, a.x.dtype, {rows, H});
+  check_optional("activate_grad", "y", a.y, a.x.dtype, {rows, H});
   check_optional("activate_grad", "d_bias", a.d_bias, DType::f32, {H});
   BRIM_CHECK(!a.d_bias || a.d_y.data == a.d_x.data, "activate_grad: sums are made in place, d_y and d_x are two");
   if (a.x.elements() == 0) return;

@@ -91,12 +91,13 @@ void activate(device::Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
   TensorView x;         // input of the activation, or its output (slope_reads_output)
   TensorView d_y, d_x;  // may alias
+  TensorView y;         // where given, x is the input whatever the activation, and the output is made here; may be x
   TensorView d_bias;    // [H] f32: the column sums of d_x are added to it; may be empty; d_y and d_x are then one
   TensorView scratch;   // u8[activate_grad_scratch_bytes] where there is a d_bias
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {x, d_y, d_x, d_bias, scratch}) f(v);
+    for (const TensorView& v : {x, d_y, d_x, y, d_bias, scratch}) f(v);
   }
 };
 void activate_grad(device::Stream& stream, const ActivationGradArgs& args);

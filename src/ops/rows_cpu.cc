@@ -111,11 +111,19 @@ void scatter_rows_cpu(Stream& stream, const ScatterRowsArgs& a) {
 }
 
 void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
-  const cpu::ActivationGradRow slope = cpu::activation_grad_row(cpu::row_kernels_of(stream), a.activation);
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const cpu::ActivationGradRow slope = cpu::activation_grad_row(kernels, a.activation);
+  const cpu::ActivationRow activate = cpu::activation_row(kernels, a.activation);
   const int64_t H = a.x.cols();
+  const bool from_y = a.y && slope_reads_output(a.activation);
   parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r)
-      slope(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.d_y, r), cpu::row_of<float>(a.d_x, r), H);
+    for (int64_t r = begin; r < end; ++r) {
+      const float* x = cpu::row_of<float>(a.x, r);
+      float* y = a.y ? cpu::row_of<float>(a.y, r) : nullptr;
+      if (from_y) activate(x, y, H);
+      slope(from_y ? y : x, cpu::row_of<float>(a.d_y, r), cpu::row_of<float>(a.d_x, r), H);
+      if (a.y && !from_y) activate(x, y, H);  // last: it may be x
+    }
   });
   if (a.d_bias) sum_columns(stream, a.d_x, a.d_bias, GradWrite::accumulate);
 }

@@ -106,6 +106,29 @@ void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
 }
 
 // ---- activate ----
+// Contiguous views: the next few pieces are on their way while one is activated.
+constexpr int kPiecesAhead = 4;
+template <class Elem, Activation kActivation>
+__global__ void __launch_bounds__(kElementThreads) activate_flat_kernel(const Elem* x, Elem* y, int64_t pieces) {
+  constexpr int kPerBlock = kPiecesAhead * kElementThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kPerBlock;
+  const int left = static_cast<int>(min(static_cast<int64_t>(kPerBlock), pieces - first)), lane = threadIdx.x;
+  x += 8 * (first + lane);
+  y += 8 * (first + lane);
+  Raw8<Elem> raw[kPiecesAhead];
+#pragma unroll
+  for (int r = 0; r < kPiecesAhead; ++r)
+    if (lane + r * kElementThreads < left) raw[r] = load_raw8(x + 8 * r * kElementThreads);
+#pragma unroll
+  for (int r = 0; r < kPiecesAhead; ++r) {
+    if (lane + r * kElementThreads >= left) return;
+    float f[8];
+    unpack8<Elem>(raw[r], f);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) f[i] = activated<kActivation, Elem>(f[i]);
+    store8(y + 8 * r * kElementThreads, f);
+  }
+}
 template <class Elem, Activation kActivation, int kWidth>
 __global__ void __launch_bounds__(kElementThreads)
     activate_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e) {
@@ -163,7 +186,7 @@ __global__ void __launch_bounds__(kElementThreads)
   if (!piece_at<8>(e, row, col)) return;
   float f[8];
   load8(x + row * ldx + col, f);
-  drop8(mask, static_cast<uint64_t>(row), static_cast<uint32_t>(col), f);
+  if (mask.threshold != 0) drop8(mask, static_cast<uint64_t>(row), static_cast<uint32_t>(col), f);
   store8(y + row * ldy + col, f);
 }
 
@@ -251,7 +274,11 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
         constexpr Activation kActivation = decltype(chosen)::value;
         const auto* x = static_cast<const Elem*>(a.x.data);
         auto* y = static_cast<Elem*>(a.y.data);
-        if (all_eight_wide(e, a.x, a.y))
+        if (e.rows == 1 && all_eight_wide(e, a.x, a.y))
+          device::launch<activate_flat_kernel<Elem, kActivation>>(
+              s, dim3(device::blocks_for(e.cols / 8, kPiecesAhead * kElementThreads)), dim3(kElementThreads), x, y,
+              e.cols / 8);
+        else if (all_eight_wide(e, a.x, a.y))
           device::launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x,
                                                                 a.x.ld(), y, a.y.ld(), e);
         else
@@ -263,6 +290,20 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
 }
 
 void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
+  const bool wide = a.x.cols() % 8 == 0 && eight_wide(a.x) && eight_wide(a.d_x) && eight_wide(a.y);
+  const bool at_once = a.d_bias && wide && a.activation != Activation::none;
+  if (a.y && !at_once) {  // the output, which may be made where x is, after what reads x, or before what reads it
+    const ActivationArgs forward{.x = a.x, .y = a.y, .activation = a.activation};
+    ActivationGradArgs rest = a;
+    rest.y = {};
+    if (slope_reads_output(a.activation)) {
+      activate_cuda(stream, forward);
+      rest.x = a.y;
+    }
+    activate_grad_cuda(stream, rest);
+    if (!slope_reads_output(a.activation)) activate_cuda(stream, forward);
+    return;
+  }
   cuda_op(stream, "activate_grad", [&](CudaStream& s) {
     const int64_t wanted = a.d_bias ? cuda_lane_sums_bytes(1, a.x.rows(), a.x.cols()) : 0;
     BRIM_CHECK(wanted == 0 || (a.scratch && a.scratch.bytes() >= wanted),
@@ -274,10 +315,15 @@ void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
         constexpr Activation kActivation = decltype(chosen)::value;
         const auto *x = static_cast<const Elem*>(a.x.data), *d_y = static_cast<const Elem*>(a.d_y.data);
         auto* d_x = static_cast<Elem*>(a.d_x.data);
+        auto* partials = static_cast<float*>(a.scratch.data);
+        if constexpr (kActivation != Activation::none)
+          if (a.y)
+            return sum_columns_cuda<kActivation, Elem, true>(s, {d_x, 0, a.d_x.ld()}, {x, 0, a.x.ld()}, 1, a.x.rows(),
+                                                             a.x.cols(), true, partials, a.d_bias.as<float>(), 0, true,
+                                                             {static_cast<Elem*>(a.y.data), 0, a.y.ld()});
         if (a.d_bias)
           sum_columns_cuda<kActivation, Elem>(s, {d_x, 0, a.d_x.ld()}, {x, 0, a.x.ld()}, 1, a.x.rows(), a.x.cols(),
-                                              a.x.cols() % 8 == 0 && eight_wide(a.x) && eight_wide(a.d_x),
-                                              static_cast<float*>(a.scratch.data), a.d_bias.as<float>(), 0, true);
+                                              wide, partials, a.d_bias.as<float>(), 0, true);
         else if (all_eight_wide(e, a.x, a.d_y, a.d_x))
           device::launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x,
                                                                      a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);

@@ -257,6 +257,10 @@ TEST(ActivateGrad, AgreesWithFp64) {
       EXPECT_TRUE(same_bits(in_place, d_x));
       for (int64_t i = 0; i < n; ++i)
         ASSERT_EQ(static_cast<float>(d_bias.at(i)), static_cast<float>(d_x.at(0, i) + d_x.at(1, i) + 0.5)) << i;
+      const HostTensor with_output = random_tensor(DType::f32, {2, n}, 3);
+      activate_grad(stream, {.x = x, .d_y = with_output, .d_x = with_output, .y = x, .activation = activation});
+      EXPECT_TRUE(same_bits(with_output, d_x));
+      EXPECT_TRUE(same_bits(x, y)) << "the output, made where the input was";
     }
   });
 }

@@ -36,8 +36,10 @@ namespace {
 constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
 constexpr int64_t kMostCudaTokens = 98304;  // beyond it an H200 with every product tuned gains 2 % at most
 constexpr int64_t kMostCudaTokensFilled = 262144;
-constexpr double kEnough = 0.99;         // of the best speed
-constexpr double kRecomputeToll = 1.03;  // recomputed values come back to cold caches; without it, ties would recompute
+constexpr double kEnough = 0.99;  // of the best speed
+// Of layers computed once more; without it, ties would recompute. What selective recomputation makes again is counted
+// op by op.
+constexpr double kRecomputeToll = 1.03;
 
 struct Way {
   Recompute level = Recompute::none;
@@ -216,7 +218,7 @@ class Solver {
     const bool on_host = c.way.moments == Moments::host;
     const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
                                             bytes[Tag::weights] - teacher_weights_, on_host);
-    const double toll = c.way.level == Recompute::none ? 1 : kRecomputeToll;
+    const double toll = c.way.level == Recompute::full ? kRecomputeToll : 1;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
   double speed(const Curve& c, int64_t tokens) const {
@@ -228,8 +230,11 @@ class Solver {
     if (r_.token_budget > 0) return r_.token_budget;
     int64_t most = cpu_ ? (r_.task == Task::score ? 4096 : 2048) * r_.device.threads : kMostCudaTokens;
     if (r_.task == Task::train && r_.global_batch_tokens > 0) most = std::min(most, r_.global_batch_tokens);
+    if (whole_input()) most = std::min(most, r_.most_tokens);
     return std::max(most, r_.max_length);
   }
+  // One batch, rather than two of nearly its speed in a little less memory.
+  bool whole_input() const { return r_.most_tokens > 0 && r_.most_tokens <= kMostCudaTokens / 2 && !r_.fill; }
   int64_t most_filled() const {
     return std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled);
   }
@@ -296,9 +301,10 @@ class Solver {
       for (const Candidate& c : all)
         if (c.peak <= r_.limit_bytes) fastest = std::max(fastest, c.speed);
       Candidate* pick = nullptr;
-      for (Candidate& c : all)
-        if (c.peak <= r_.limit_bytes && c.speed >= kEnough * fastest && (pick == nullptr || c.peak < pick->peak))
-          pick = &c;
+      for (Candidate& c : all) {
+        if (c.peak > r_.limit_bytes || (c.speed < kEnough * fastest && !whole_input())) continue;
+        if (pick == nullptr || (whole_input() ? c.tokens > pick->tokens : c.peak < pick->peak)) pick = &c;
+      }
       if (pick == nullptr) return std::nullopt;
       Plan plan = size(pick->curve->way, pick->tokens).plan;
       if (plan.peak_bytes > r_.limit_bytes) {  // the placement of this size is a little worse than its neighbours'
@@ -358,6 +364,8 @@ class Solver {
     } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 &&
                plan.token_budget == most) {
       plan.why.push_back(budget + ": the whole global batch in one micro-batch");
+    } else if (whole_input() && plan.token_budget >= r_.most_tokens) {
+      plan.why.push_back(budget + ": the whole input is one batch");
     } else if (plan.token_budget == most) {
       plan.why.push_back(budget + ": the most that is ever useful on this device");
     } else if (own->estimate(plan.token_budget + std::max<int64_t>(128, plan.token_budget / 24)) <= r_.limit_bytes) {

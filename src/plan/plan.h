@@ -68,6 +68,7 @@ struct PlanRequest {
   int64_t tokenizer_bytes = 0;  // and, in training, the token sets
   int64_t load_bytes = 0;       // held while the model is loaded, before there is an arena
   bool fill = false;            // take all the limit allows, not only what speed needs
+  int64_t most_tokens = 0;      // above 0: the whole input has no more, so a larger batch is never filled
   // Training only:
   model::Optimizer optimizer = model::Optimizer::adamw;
   bool keep_optimizer = false;                // asked for by name: never exchanged for the 8-bit one

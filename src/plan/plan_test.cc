@@ -291,6 +291,26 @@ TEST(DeviceProfile, ACardWithoutHalfPrecisionIsPlannedInFp32) {
   EXPECT_EQ(request(minilm(), Task::score, k80).precision, Precision::fp32);
 }
 
+TEST(Plan, AnInputOfFewTokensIsOneBatch) {
+  PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
+  const Plan usual = solve(r);
+  for (const int64_t tokens : {600, 3400, 4321, 20000}) {
+    r.most_tokens = tokens;
+    const Plan few = solve(r);
+    EXPECT_EQ(few.token_budget, tokens);
+    EXPECT_NE(few.why[0].find(": the whole input is one batch"), std::string::npos) << few.why[0];
+    EXPECT_LT(few.peak_bytes, usual.peak_bytes);
+  }
+  r.most_tokens = 1;  // a text may still be as long as any
+  EXPECT_EQ(solve(r).token_budget, r.max_length);
+  r.most_tokens = int64_t{1} << 40;
+  EXPECT_EQ(solve(r), usual);
+  r.fill = true;
+  const Plan filled = solve(r);
+  r.most_tokens = 3400;
+  EXPECT_EQ(solve(r), filled);
+}
+
 TEST(Plan, FillSaysWhenABatchHoldsNoMore) {
   PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
   r.fill = true;

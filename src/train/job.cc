@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "device/cuda_info.h"
 #include "ops/loss.h"
 #include "plan/card_measure.h"
 #include "plan/resolve.h"
@@ -270,6 +271,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const TrainSettings& s = job.settings;
   job.model_dir = s.model;
   job.device = open_device(s.device, s.threads);
+  load_all_kernels(*job.device);
   if (job.device->kind() == device::DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
   job.config = hub::load_hf_config(job.model_dir);
   const auto source = hub::WeightSource::open(job.model_dir);

@@ -100,7 +100,7 @@ std::optional<std::string> probe(int index, CudaInfo& info) {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const CudaInfo& info) : Device(DeviceKind::cuda, info.index), info_(info) { load_kernels(); }
+  explicit CudaDevice(const CudaInfo& info) : Device(DeviceKind::cuda, info.index), info_(info) {}
 
   const CudaInfo& info() const { return info_; }
   std::string name() const override { return info_.name; }
@@ -150,11 +150,6 @@ class CudaDevice final : public Device {
            format_bytes(static_cast<int64_t>(bytes)), what, format_bytes(m.free_bytes), format_bytes(m.total_bytes));
     }
     BRIM_CUDA_CHECK(error);
-  }
-  void load_kernels() {
-    bind_device(info_.index);
-    cudaFuncAttributes attributes{};
-    for (const void* kernel : cuda_kernel_registry()) BRIM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
   }
 
   CudaInfo info_;
@@ -284,6 +279,14 @@ void CudaStream::fill_zero(void* dst, size_t bytes) {
 
 std::unique_ptr<Event> make_cuda_event(Device& device, bool timing) {
   return std::make_unique<CudaEvent>(device.index(), timing);
+}
+
+void load_all_kernels(Device& device) {
+  if (device.kind() != DeviceKind::cuda) return;
+  bind_device(device.index());
+  cudaFuncAttributes attributes{};
+  for (const void* kernel : cuda_kernel_registry()) BRIM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  log_debug("{}: {} kernels are loaded", device.name(), cuda_kernel_registry().size());
 }
 
 const CudaInfo& cuda_info(const Device& device) {

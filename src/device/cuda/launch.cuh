@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way from an op to its kernels: cuda_op names the op to the host and to the stream, so that an error can be
 // told by it, binds the device and, under BRIM_SYNC=1, waits for the result; launch<kernel> launches, checks, and
-// registers the kernel at program start, so that opening a device loads every kernel there is and memory in use does
-// not change once batches run.
+// registers the kernel at program start, so that load_all_kernels() finds every kernel there is.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -10,12 +10,6 @@ using tensor::TensorView;
 
 namespace {
 
-TensorView activated(const Pass& p, const TensorView& wide) {
-  const TensorView active = p.activations(wide.rows(), wide.cols());
-  ops::activate(p.e.stream, {.x = wide, .y = active, .activation = p.s.activation});
-  return active;
-}
-
 // Scoring: the product activates what it makes.
 Input activated_product(const Pass& p, const FeedForwardPlaces& at, const Hidden& x) {
   const int64_t rows = x.x.rows(), F = p.s.ffn;
@@ -46,23 +40,35 @@ Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x,
   if (saved == nullptr) return add_product(p, activated_product(p, at, x), at.down, x.x);
   saved->wide = p.activations(x.x.rows(), p.s.ffn);
   apply_linear(p, {x.x}, at.up, saved->wide);
-  const TensorView active = activated(p, saved->wide);
+  const TensorView active = p.activations(saved->wide.rows(), saved->wide.cols());
+  ops::activate(p.e.stream, {.x = saved->wide, .y = active, .activation = p.s.activation});
   if (keep_active) saved->active = active;
   return add_product(p, {active}, at.down, x.x);
 }
 
 TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
                                  const std::function<TensorView()>& x, const NormGrad& d) {
-  const TensorView active = saved.active ? saved.active : activated(p, saved.wide);
-  const TensorView d_wide = p.activations(saved.wide.rows(), saved.wide.cols());
-  linear_backward(p, active, {.w = at.down.w}, d.x, d_wide);
+  const LinearPlaces down{.w = at.down.w};
+  const bool from_output = slope_reads_output(p.s.activation);
+  ops::ActivationGradArgs args{.x = saved.wide, .activation = p.s.activation};
+  TensorView d_wide = saved.active;  // which only the weights' gradient reads
+  if (!saved.active || from_output || p.on_cpu()) d_wide = p.activations(saved.wide.rows(), saved.wide.cols());
+  if (!saved.active) {  // made again where its input was, together with the gradient
+    args.y = saved.wide;
+    linear_backward_input(p, down, d.x, d_wide);
+  } else if (d_wide.data == saved.active.data) {
+    linear_backward_weights(p, saved.active, down, d.x);
+    linear_backward_input(p, down, d.x, d_wide);
+  } else {
+    if (from_output) args.x = saved.active;
+    linear_backward(p, saved.active, down, d.x, d_wide);
+  }
   // The bias's gradient is summed on the way, while d_wide is at hand.
-  ops::ActivationGradArgs args{.x = slope_reads_output(p.s.activation) ? active : saved.wide};
   args.d_y = args.d_x = d_wide;
   args.d_bias = p.param(at.up.b).grad;
   args.scratch = p.e.memory.scratch(ops::activate_grad_scratch_bytes(p.e.stream, d_wide.rows(), d_wide.cols()));
-  args.activation = p.s.activation;
   ops::activate_grad(p.e.stream, args);
+  if (!saved.active) linear_backward_weights(p, args.y, down, d.x);
   linear_backward(p, x(), {.w = at.up.w}, d_wide, d.residual, ops::GradWrite::accumulate);
   return d.residual;
 }

@@ -21,7 +21,8 @@ struct FeedForwardSaved {
 Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x, FeedForwardSaved* saved,
                     bool keep_active);
 // `x` gives what the block read, which may have to be made again, when it is needed; `d`: the sum's gradient, from the
-// norm that read it and summed the last bias. Returns x's gradient, in the memory of d.residual.
+// norm that read it and summed the last bias. What was saved is overwritten. Returns x's gradient, in the memory of
+// d.residual.
 tensor::TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
                                          const std::function<tensor::TensorView()>& x, const NormGrad& d);
 

@@ -42,13 +42,27 @@ void gated_feed_forward(const Pass& p, const FeedForwardPlaces& at, int64_t l, c
 TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, int64_t l,
                                        const FeedForwardSaved& saved, const std::function<TensorView()>& x,
                                        const TensorView& d) {
-  const TensorView active = saved.active ? saved.active : gated(p, l, saved.wide);
-  const TensorView d_active = p.activations(active.rows(), active.cols());
-  linear_backward(p, active, at.down, d, d_active);
+  TensorView d_active = saved.active;  // which only the weights' gradient reads
+  if (!saved.active || p.on_cpu()) d_active = p.activations(saved.wide.rows(), p.s.ffn);
+  if (saved.active && p.on_cpu()) {
+    linear_backward(p, saved.active, at.down, d, d_active);
+  } else {
+    if (saved.active) linear_backward_weights(p, saved.active, at.down, d);
+    linear_backward_input(p, at.down, d, d_active);
+  }
   const ops::Dropout drop = gate_dropout(p, l);
-  if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d_active, .y = d_active, .dropout = drop});
+  const auto drop_out = [&] {
+    if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d_active, .y = d_active, .dropout = drop});
+  };
+  drop_out();
   const TensorView& d_wide = saved.wide;  // nobody reads it after this
-  ops::glu_grad(p.e.stream, {.x = saved.wide, .d_y = d_active, .d_x = d_wide, .activation = p.s.activation});
+  ops::GluGradArgs args{.x = saved.wide, .d_y = d_active, .d_x = d_wide, .activation = p.s.activation};
+  if (!saved.active) args.y = d_active;  // made again where its gradient was, together with the input's
+  ops::glu_grad(p.e.stream, args);
+  if (!saved.active) {
+    drop_out();
+    linear_backward_weights(p, d_active, at.down, d);
+  }
   const TensorView d_x = p.activations(d.rows(), d.cols());
   linear_backward(p, x(), at.up, d_wide, d_x);
   return d_x;

@@ -23,6 +23,16 @@ Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const TensorV
   return in_product ? Hidden{product} : Hidden{residual, product};
 }
 
+namespace {
+
+void run_linear_grad(const Pass& p, ops::LinearGradArgs& args) {
+  args.scratch = p.e.memory.scratch(linear_grad_scratch_bytes(p.e.stream, args.x.rows(), args.w_plain.rows(),
+                                                              args.x.cols(), args.precision, p.e.threads));
+  linear_grad(p.e.stream, args);
+}
+
+}  // namespace
+
 void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, int64_t begin, int64_t end,
                      const TensorView& d_y, const TensorView& d_x, ops::GradWrite d_x_write) {
   const Param& w = p.param(at.w);
@@ -36,14 +46,23 @@ void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, int64_
   args.precision = w.matrix.precision;
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;
-  args.scratch = p.e.memory.scratch(
-      linear_grad_scratch_bytes(p.e.stream, x.rows(), end - begin, x.cols(), args.precision, p.e.threads));
-  linear_grad(p.e.stream, args);
+  run_linear_grad(p, args);
 }
 
 void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, const TensorView& d_y, const TensorView& d_x,
                      ops::GradWrite d_x_write) {
   linear_backward(p, x, at, 0, p.param(at.w).plain.rows(), d_y, d_x, d_x_write);
+}
+
+void linear_backward_input(const Pass& p, LinearPlaces at, const TensorView& d_y, const TensorView& d_x) {
+  const Param& w = p.param(at.w);
+  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y, .d_x = d_x};  // of x its shape alone counts
+  args.precision = w.matrix.precision;
+  run_linear_grad(p, args);
+}
+
+void linear_backward_weights(const Pass& p, const TensorView& x, LinearPlaces at, const TensorView& d_y) {
+  linear_backward(p, x, at, d_y, {});
 }
 
 }  // namespace brim::model

@@ -42,5 +42,11 @@ void linear_backward(const Pass& p, const tensor::TensorView& x, LinearPlaces at
                      const tensor::TensorView& d_y, const tensor::TensorView& d_x, ops::GradWrite d_x_write);
 void linear_backward(const Pass& p, const tensor::TensorView& x, LinearPlaces at, const tensor::TensorView& d_y,
                      const tensor::TensorView& d_x, ops::GradWrite d_x_write = ops::GradWrite::overwrite);
+// Its two halves, where x is there only after d_x or d_x has room only after x. A CPU likes them together: what the
+// first reads is at hand for the second.
+void linear_backward_input(const Pass& p, LinearPlaces at, const tensor::TensorView& d_y,
+                           const tensor::TensorView& d_x);
+void linear_backward_weights(const Pass& p, const tensor::TensorView& x, LinearPlaces at,
+                             const tensor::TensorView& d_y);
 
 }  // namespace brim::model

@@ -33,7 +33,7 @@ struct NormalParts {
   float upper, bell;
 };
 __device__ __forceinline__ NormalParts normal_parts(float x) {
-  const float bell = exp2_fast(-0.72134752f * x * x), t = __fdividef(1.0f, fmaf(0.231641888f, fabsf(x), 1.0f));
+  const float bell = exp2_fast(-0.72134752f * x * x), t = reciprocal_fast(fmaf(0.231641888f, fabsf(x), 1.0f));
   float tail = fmaf(-0.0684274970f, t, 0.239199007f);
   tail = fmaf(tail, t, -0.186682702f);
   tail = fmaf(tail, t, 0.211070312f);
@@ -77,6 +77,21 @@ __device__ __forceinline__ float activation_slope(float x) {
     return fmaf(gate_slope<kActivation>(x), e * r * r, z < 0.0f ? e * r : r);
   } else
     return 1.0f;
+}
+
+// Both at once, from x whatever the slope reads; GELU's share all but a product each.
+struct ActivatedWithSlope {
+  float value, slope;
+};
+template <Activation kActivation, class Elem = float>
+__device__ __forceinline__ ActivatedWithSlope activated_with_slope(float x) {
+  if constexpr (kActivation == Activation::gelu && sizeof(Elem) == 2) {
+    const NormalParts n = normal_parts(x);
+    return {x * n.upper, fmaf(0.39894228f * x, n.bell, n.upper)};
+  } else {
+    const float y = activated<kActivation, Elem>(x);
+    return {y, activation_slope<kActivation, Elem>(slope_reads_output(kActivation) ? y : x)};
+  }
 }
 
 template <Activation kActivation>

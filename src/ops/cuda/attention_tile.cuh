@@ -209,30 +209,45 @@ __device__ __forceinline__ void add_bias(float (&s)[4][4], const AttentionProble
     for (int e = 0; e < 4; ++e) s[j][e] += bias_of(p, head, key + 8 * j + 2 * t + (e & 1) - place - 8 * (e >> 1));
 }
 
-// Dropout of probabilities: row (query, head), column key. `row` is of the lane's first query row, `row8` of the one 8
-// below.
-__device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropoutMask& mask, uint64_t row,
-                                                   uint64_t row8, int first_key, int t) {
-  // A hash is for four keys, which are two lanes': each makes one row's and gives the neighbour its half.
-  const bool odd = (t & 1) != 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint64_t bits =
-        dropout_bits(mask.seed, mask.site, odd ? row8 : row, static_cast<uint32_t>(first_key + 8 * j + 2 * t) / 4);
-    const auto low = static_cast<uint32_t>(bits), high = static_cast<uint32_t>(bits >> 32);
-    const uint32_t mine = odd ? high : low, theirs = __shfl_xor_sync(~0u, odd ? low : high, 1);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const uint32_t word = (h == 1) == odd ? mine : theirs;
-#pragma unroll
-      for (int e = 0; e < 2; ++e)
-        s[j][2 * h + e] = (word >> (16 * e) & 0xFFFF) >= mask.threshold ? s[j][2 * h + e] * mask.scale : 0.0f;
-    }
-  }
-}
+// Dropout of probabilities: row (query, head), column key.
 __device__ __forceinline__ uint64_t drop_row(const AttentionProblem& p, int query, int head) {
   return (p.drop.first_row + static_cast<uint64_t>(query)) * static_cast<uint64_t>(p.heads) +
          static_cast<uint64_t>(head);
+}
+// What a lane needs of the rows of its tile. A hash is for four keys, which are two lanes': each makes those of one
+// row, the even lane of g and the odd of g + 8, and gives the other its half.
+struct DropLane {
+  uint64_t row;
+  uint32_t limit;
+  bool odd;
+};
+__device__ __forceinline__ DropLane drop_lane(const AttentionProblem& p, int query, int head, int t) {
+  const bool odd = (t & 1) != 0;
+  return {dropout_row(p.drop.seed, drop_row(p, odd ? query + 8 : query, head)), drop_limit(p.drop), odd};
+}
+// 16 bits for each of a lane's four probabilities of eight keys: words[h] has keys 2t and 2t + 1 of row g + 8h.
+// `columns` is dropout_columns of the quad that key 2t is in.
+__device__ __forceinline__ void drop_words(uint32_t (&words)[2], const DropLane& lane, uint64_t columns) {
+  const uint64_t bits = dropout_mix(lane.row, columns);
+  const auto low = static_cast<uint32_t>(bits), high = static_cast<uint32_t>(bits >> 32);
+  const uint32_t mine = lane.odd ? high : low, theirs = __shfl_xor_sync(~0u, lane.odd ? low : high, 1);
+  words[0] = lane.odd ? theirs : mine;
+  words[1] = lane.odd ? mine : theirs;
+}
+// Zeros for the dropped ones; what is kept is scaled with the rest of its row.
+__device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropLane& lane, uint32_t site, int first_key,
+                                                   int t) {
+  const uint64_t first = dropout_columns(site, static_cast<uint32_t>(first_key + 2 * t) / 4);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t words[2];
+    drop_words(words, lane, first + static_cast<uint64_t>(j) * (2 * kDropoutQuad));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (words[h] << 16 <= lane.limit) s[j][2 * h] = 0.0f;
+      if (words[h] <= lane.limit) s[j][2 * h + 1] = 0.0f;
+    }
+  }
 }
 
 template <class Elem>

@@ -31,6 +31,7 @@ struct LtProblem {
   bool trans_a = false, trans_b = false;
   DType ab = DType::bf16, c = DType::bf16, d = DType::bf16, bias = DType::bf16;
   bool tf32 = false;         // f32 operands through tensor cores
+  bool exact_sums = false;   // fp8: sums in fp32 throughout, not the shorter ones of tensor cores
   bool add_c = false;        // beta = 1, else 0
   bool tokens_in_k = false;  // which dimension is the token count: k (weight gradients) or n
   LtEpilogue epilogue = LtEpilogue::none;

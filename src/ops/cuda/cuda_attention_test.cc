@@ -283,6 +283,38 @@ TEST_F(CudaAttention, StaysExactWhereLaterKeysScoreHigher) {
     check_attention({.lengths = {40, 100, 128, 190}, .lse = true, .spread = 1, .rise = rise});
 }
 
+// Where sequences abound a block walks several heads, where they are few it takes one.
+TEST_F(CudaAttention, GivesTheSameBitsAloneAndAmongMany) {
+  const int64_t heads = 32, H = heads * 32;
+  const std::vector<int32_t> kinds = {33, 128, 48, 64, 65, 40};
+  std::vector<int32_t> lengths;
+  for (int i = 0; i < (Gpu::emulated() ? 1 : 22); ++i) lengths.insert(lengths.end(), kinds.begin(), kinds.end());
+  const PackedBatch many(lengths);
+  const int64_t T = many.batch.T;
+  const DeviceTensor qkv(random_tensor(DType::bf16, {T, 3 * H}, 3));
+  for (const float dropped : {0.0f, 0.1f}) {
+    const DeviceTensor together(DType::bf16, {T, H}), alone(DType::bf16, {T, H});
+    const auto attend = [&](const DeviceTensor& out, const BatchView& batch, int64_t begin, int64_t end) {
+      const TensorView x = qkv.view().slice_rows(begin, end);
+      attention(Gpu::stream(), {.q = x.slice_cols(0, H),
+                                .k = x.slice_cols(H, 2 * H),
+                                .v = x.slice_cols(2 * H, 3 * H),
+                                .out = out.view().slice_rows(begin, end),
+                                .batch = batch,
+                                .heads = heads,
+                                .dropout = {.probability = dropped, .seed = 7, .first_row = begin}});
+      Gpu::stream().synchronize();
+    };
+    attend(together, many.batch, 0, T);
+    for (size_t b = 0; b < kinds.size(); ++b)
+      attend(alone, PackedBatch({kinds[b]}).batch, many.starts[b], many.starts[b + 1]);
+    std::vector<double> got = together.values(), want = alone.values();
+    got.resize(static_cast<size_t>(many.starts[kinds.size()] * H));
+    want.resize(got.size());
+    EXPECT_EQ(got, want) << dropped;
+  }
+}
+
 TEST_F(CudaAttention, RepeatsBitForBit) {
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64});
   const DeviceTensor qkv(random_tensor(DType::bf16, {packed.batch.T, 3 * 128}, 3)),

@@ -523,6 +523,27 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
         EXPECT_TRUE(close(summed.values(), sums,
                           [&](size_t i) { return (eps_of(type) + 16 * kEps32) * sizes[i] + 11 * smallest_of(type); }))
             << dtype_name(type) << " " << static_cast<int>(activation);
+
+        // The output made again where the input was: the bits of activate, and of the gradient that reads what it kept.
+        const DeviceTensor kept(type, {11, 24}, pad);
+        activate(Gpu::stream(), {.x = gx, .y = kept, .activation = activation});
+        activate_grad(
+            Gpu::stream(),
+            {.x = slope_reads_output(activation) ? kept : gx, .d_y = gy, .d_x = gd, .activation = activation});
+        for (const bool summing : {false, true}) {
+          const DeviceTensor made(x), d_made(d_y), made_sums(bias0);
+          ActivationGradArgs args{.x = made, .d_y = d_made, .d_x = d_made, .y = made, .activation = activation};
+          if (summing) {
+            args.d_bias = made_sums;
+            args.scratch = scratch;
+          }
+          activate_grad(Gpu::stream(), args);
+          EXPECT_EQ(made.values(), kept.values()) << dtype_name(type) << " " << static_cast<int>(activation);
+          EXPECT_EQ(d_made.values(), gd.values()) << dtype_name(type) << " " << static_cast<int>(activation);
+          if (summing && !slope_reads_output(activation)) {
+            EXPECT_EQ(made_sums.values(), summed.values());
+          }
+        }
       }
       const Dropout drop{.probability = 0.3f, .seed = 9, .site = 3, .first_row = 4};
       dropout_rows(Gpu::stream(), {.x = gx, .y = gd, .dropout = drop});
@@ -543,6 +564,33 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
       EXPECT_TRUE(close(g_to.values(), sums,
                         [&](size_t i) { return (eps_of(type) + kEps32) * std::fabs(sums[i]) + smallest_of(type); }));
     }
+}
+
+// More rows than are on their way at a time, and columns that end inside a block.
+TEST_F(CudaRowsGrad, ActivationsOfManyRows) {
+  for (const DType type : kActivationTypes) {
+    const int64_t T = 100, H = 264;
+    const HostTensor x = random_tensor(type, {T, H}, 5, 2), d_y = random_tensor(type, {T, H}, 6);
+    const DeviceTensor gx(x), gy(d_y), d_apart(type, {T, H}), y(type, {T, H}), bias(random_tensor(DType::f32, {H}, 8));
+    const std::vector<double> bias0 = bias.values();
+    activate(Gpu::stream(), {.x = gx, .y = y});
+    activate_grad(Gpu::stream(), {.x = gx, .d_y = gy, .d_x = d_apart});
+    const DeviceTensor scratch(DType::u8, {activate_grad_scratch_bytes(Gpu::stream(), T, H)});
+    ActivationGradArgs args{.x = gx, .d_y = gy, .d_x = gy, .y = gx, .d_bias = bias};
+    args.scratch = scratch;
+    activate_grad(Gpu::stream(), args);
+    EXPECT_EQ(gx.values(), y.values()) << dtype_name(type);
+    const std::vector<double> d = gy.values();
+    EXPECT_EQ(d, d_apart.values()) << dtype_name(type);
+    std::vector<double> sums = bias0, sizes(static_cast<size_t>(H), 1);
+    for (size_t i = 0; i < d.size(); ++i) {
+      sums[i % static_cast<size_t>(H)] += d[i];
+      sizes[i % static_cast<size_t>(H)] += std::fabs(d[i]);
+    }
+    EXPECT_TRUE(close(bias.values(), sums, [&](size_t i) {
+      return (eps_of(type) + static_cast<double>(T) * kEps32) * sizes[i] + static_cast<double>(T) * smallest_of(type);
+    })) << dtype_name(type);
+  }
 }
 
 }  // namespace

@@ -126,6 +126,9 @@ TEST_F(CudaRows, GatesHalvesOfRows) {
         check_glu(x.values(), y.values(), F, activation, eps_of(type) * 1.01, smallest_of(type));
         glu_grad(Gpu::stream(), {.x = dx, .d_y = g_d_y, .d_x = d_x, .activation = activation});
         check_glu_grad(x.values(), d_y.values(), d_x.values(), F, activation, eps_of(type) * 1.01, smallest_of(type));
+        glu_grad(Gpu::stream(), {.x = dx, .d_y = g_d_y, .d_x = dx, .y = g_d_y, .activation = activation});
+        EXPECT_EQ(dx.values(), d_x.values()) << "in place";
+        EXPECT_EQ(g_d_y.values(), y.values()) << "the output, made where its gradient was";
       }
 }
 
@@ -187,6 +190,12 @@ TEST_F(CudaRows, Activates) {
             [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
             << dtype_name(type) << " " << static_cast<int>(activation) << " pad " << pad;
       }
+  // More pieces than a block takes at a time, and a last block that is not full.
+  const HostTensor x = random_tensor(DType::bf16, {5, 2056}, 5, 3);
+  const DeviceTensor dx(x), apart(DType::bf16, {5, 2056}, 8), flat(DType::bf16, {5, 2056});
+  activate(Gpu::stream(), {.x = dx, .y = apart});
+  activate(Gpu::stream(), {.x = dx, .y = flat});
+  EXPECT_EQ(flat.values(), apart.values());
 }
 
 using CudaRelativeBias = CudaOps;

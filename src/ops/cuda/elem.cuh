@@ -115,11 +115,13 @@ __device__ __forceinline__ void load8(const Elem* p, float (&f)[8]) {
 template <class Elem>
 __device__ __forceinline__ void store8(Elem* p, const float (&f)[8]) {
   if constexpr (std::is_same_v<Elem, float>) {
-    reinterpret_cast<float4*>(p)[0] = make_float4(f[0], f[1], f[2], f[3]);
-    reinterpret_cast<float4*>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+      store_global16(p + i, make_uint4(__float_as_uint(f[i]), __float_as_uint(f[i + 1]), __float_as_uint(f[i + 2]),
+                                       __float_as_uint(f[i + 3])));
   } else {
-    *reinterpret_cast<uint4*>(p) =
-        make_uint4(pack2<Elem>(f[0], f[1]), pack2<Elem>(f[2], f[3]), pack2<Elem>(f[4], f[5]), pack2<Elem>(f[6], f[7]));
+    store_global16(p, make_uint4(pack2<Elem>(f[0], f[1]), pack2<Elem>(f[2], f[3]), pack2<Elem>(f[4], f[5]),
+                                 pack2<Elem>(f[6], f[7])));
   }
 }
 
@@ -155,11 +157,22 @@ inline DropoutMask dropout_mask(const Dropout& d) {
   return {d.seed, static_cast<uint64_t>(d.first_row), d.site, d.on() ? dropout_threshold(d.probability) : 0,
           d.on() ? d.scale() : 1.0f};
 }
+// A word's upper 16 bits are kept above this.
+__device__ __forceinline__ uint32_t drop_limit(const DropoutMask& mask) { return (mask.threshold << 16) - 1; }
 __device__ __forceinline__ void drop8(const DropoutMask& mask, uint64_t row, uint32_t column, float (&f)[8]) {
-  const uint64_t lo = dropout_bits(mask.seed, mask.site, mask.first_row + row, column / 4);
-  const uint64_t hi = dropout_bits(mask.seed, mask.site, mask.first_row + row, column / 4 + 1);
+  const uint64_t of_row = dropout_row(mask.seed, mask.first_row + row), first = dropout_columns(mask.site, column / 4);
+  const uint32_t limit = drop_limit(mask);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) f[i] = dropout_keeps(i < 4 ? lo : hi, i, mask.threshold) ? f[i] * mask.scale : 0.0f;
+  for (int quad = 0; quad < 2; ++quad) {
+    const uint64_t bits = dropout_mix(of_row, first + (quad == 0 ? 0 : kDropoutQuad));
+    const uint32_t words[2] = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = i % 2 == 0 ? words[i / 2] << 16 : words[i / 2];
+      float& x = f[4 * quad + i];
+      x = word > limit ? x * mask.scale : 0.0f;
+    }
+  }
 }
 
 }  // namespace brim::ops

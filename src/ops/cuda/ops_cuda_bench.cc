@@ -2,9 +2,11 @@
 // Time of every CUDA op at RoBERTa-base's shapes on a packed batch of tweet-like lengths, against the card's two roofs
 // (copy bandwidth and a large GEMM, measured first), then the whole encoder, forward and backward, built of the same
 // calls.
-//   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32] [--only forward|train|fp8|modern]
-// modern: a layer of ModernBERT-base, of tweets and of texts of 4,096 tokens.
-// Medians over groups; the card settles at its power limit after a second of work, so it is warmed first.
+//   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32] [--only
+//   forward|train|fp8|fp8train|modern]
+// fp8train: products and conversions of a layer trained in fp8; modern: a layer of ModernBERT-base, of tweets and of
+// texts of 4,096 tokens. Medians over groups; the card settles at its power limit after a second of work, so it is
+// warmed first.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,6 +28,7 @@
 #include "ops/amax.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
+#include "ops/fp8_cast.h"
 #include "ops/gather_tokens.h"
 #include "ops/gemm_tuner.h"
 #include "ops/glu.h"
@@ -211,6 +214,16 @@ struct Layer {
   TensorView b_qkv, b_out, b_up, b_down, gamma, beta;
 };
 
+// Queries, keys and values beside each other in one tensor.
+AttentionArgs attention_of(const TensorView& qkv, const TensorView& out, const BatchView& batch) {
+  return {.q = qkv.slice_cols(0, kH),
+          .k = qkv.slice_cols(kH, 2 * kH),
+          .v = qkv.slice_cols(2 * kH, 3 * kH),
+          .out = out,
+          .batch = batch,
+          .heads = kHeads};
+}
+
 class Encoder {
  public:
   Encoder(Bench& b, const Options& o, const Batch& batch, bool fp8)
@@ -270,12 +283,7 @@ class Encoder {
     return a;
   }
   AttentionArgs attend(const BatchView& batch) const {
-    AttentionArgs a{.q = qkv_.slice_cols(0, kH),
-                    .k = qkv_.slice_cols(kH, 2 * kH),
-                    .v = qkv_.slice_cols(2 * kH, 3 * kH),
-                    .out = att_,
-                    .batch = batch,
-                    .heads = kHeads};
+    AttentionArgs a = attention_of(qkv_, att_, batch);
     if (fp8_) a.out_scale = s16_;
     return a;
   }
@@ -401,8 +409,7 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
   if (!fp8) {
     const TensorView q = b.normal(o.type, {batch.view.B, kH}), kv = b.normal(o.type, {o.tokens, 2 * kH}),
                      x = b.normal(o.type, {o.tokens, kH}), few = b.raw(o.type, {batch.view.B, kH}),
-                     pooled = b.raw(DType::f32, {batch.view.B, kH}), wide = b.normal(o.type, {o.tokens, kF}),
-                     wide_y = b.raw(o.type, {o.tokens, kF});
+                     pooled = b.raw(DType::f32, {batch.view.B, kH});
     AttentionArgs first{.q = q,
                         .k = kv.slice_cols(0, kH),
                         .v = kv.slice_cols(kH, 2 * kH),
@@ -423,7 +430,6 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
         .tokens = set, .begins = begins, .starts = batch.view.starts, .ids = ids, .positions = positions};
     b.row("gather_tokens", 0, gather_tokens_work(cut).bytes, [&] { gather_tokens(s, cut); });
     b.row("pool_mean", 0, row_bytes, [&] { pool_mean(s, {.x = x, .batch = batch.view, .y = pooled}); });
-    b.row("activate gelu", 0, 2.0 * static_cast<double>(wide.bytes()), [&] { activate(s, {.x = wide, .y = wide_y}); });
     const TensorView head = b.normal(o.type, {9, kH}), logits = b.raw(DType::f32, {o.tokens, 9}),
                      scores = b.raw(DType::f32, {o.tokens, 9});
     LinearArgs narrow{.x = x, .w = {.N = 9, .K = kH, .precision = precision_of(o.type), .data = head}, .y = logits};
@@ -447,6 +453,77 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
   small.forward();
   const auto graph = end_capture(s);
   std::printf(", %.0f us as a graph\n", b.us([&] { graph->launch(s); }));
+}
+
+// Products of fp8 training and the conversions before them; per layer the four of each kind.
+void fp8_train_part(Bench& b, const Options& o) {
+  Stream& s = b.stream();
+  const int64_t T = o.tokens, P = fp8_columns(T);
+  const auto tokens = static_cast<double>(T);
+  const TensorView scratch = b.raw(DType::u8, {kCudaLinearScratchBytes}), one = b.scalar(1), small = b.scalar(0.01f);
+  Bench::header("fp8 training");
+  struct Shape {
+    const char* name;
+    int64_t N, K;
+  };
+  for (const Shape& shape : {Shape{"qkv", 3 * kH, kH}, {"out", kH, kH}, {"ffn1", kF, kH}, {"ffn2", kH, kF}}) {
+    const int64_t N = shape.N, K = shape.K;
+    const double flops = 2 * tokens * static_cast<double>(N * K);
+    const TensorView x = b.fp8({T, K}, 1, 64), w = b.fp8({N, K}, 0.03f, 1024), w_t = b.fp8({K, N}, 0.03f, 1024),
+                     d_y = b.fp8({T, N}, 1, 64), x_t = b.fp8({K, P}, 1, 64), d_y_t = b.fp8({N, P}, 1, 64),
+                     y = b.raw(DType::bf16, {T, N}), d_x = b.raw(DType::bf16, {T, K}), d_w = b.raw(DType::f32, {N, K}),
+                     bias = b.raw(DType::bf16, {N});
+    const auto product = [&](const TensorView& left, const TensorView& right, const TensorView& to, bool add,
+                             LinearRole role) {
+      LinearArgs a{.x = left, .y = to, .scratch = scratch, .x_scale = small};
+      a.w = {.N = right.rows(), .K = right.cols(), .precision = Precision::fp8, .data = right, .scale = small};
+      if (add) a.residual = to;
+      if (role == LinearRole::forward) a.bias = bias;
+      a.role = role;
+      return a;
+    };
+    const auto row = [&](const std::string& name, const LinearArgs& a) {
+      b.row(name + " " + shape.name, flops, linear_work(a).bytes, [&] { linear(s, a); });
+    };
+    row("forward", product(x, w, y, false, LinearRole::forward));
+    LinearArgs exact = product(x, w, y, false, LinearRole::input_gradient);
+    row("forward, exact sums,", exact);
+    row("dX", product(d_y, w_t, d_x, false, LinearRole::input_gradient));
+    LinearArgs quick = product(d_y, w_t, d_x, false, LinearRole::input_gradient);
+    quick.role = LinearRole::forward;
+    row("dX, quick sums,", quick);
+    row("dX added", product(d_y, w_t, d_x, true, LinearRole::input_gradient));
+    row("dW", product(d_y_t, x_t, d_w, true, LinearRole::weight_gradient));
+  }
+  for (const int64_t C : {kH, 3 * kH, kF}) {
+    const TensorView x = b.normal(DType::bf16, {T, C}), gate = b.normal(DType::bf16, {T, C}),
+                     rows = b.raw(DType::f8e4m3, {T, C}), columns = b.raw(DType::f8e4m3, {C, P}),
+                     inverse = b.raw(DType::f32, {1}), most = b.raw(DType::f32, {1}), sums = b.raw(DType::f32, {C}),
+                     shares = b.raw(DType::u8, {fp8_cast_scratch_bytes(s, T, C)});
+    const double each = tokens * static_cast<double>(C);
+    const Fp8CastArgs both{
+        .x = x, .rows = rows, .columns = columns, .scale = one, .inverse = inverse, .amax = most, .scratch = shares};
+    const auto row = [&](const std::string& name, double bytes, const Fp8CastArgs& a) {
+      b.row("cast " + std::to_string(C) + name, 0, bytes * each, [&] { fp8_cast(s, a); });
+    };
+    Fp8CastArgs a = both;
+    row(", rows and columns", 4, a);
+    a.d_bias = sums;
+    row(", the same, bias summed", 4, a);
+    a = both;
+    a.columns = {};
+    row(", rows", 3, a);
+    a = both;
+    a.rows = {};
+    row(", columns", 3, a);
+    if (C != kF) continue;
+    a = both;
+    a.activation = Activation::gelu;
+    row(", GELU", 4, a);
+    a.gate = gate;
+    a.d_bias = sums;
+    row(", GELU's slope, bias", 6, a);
+  }
 }
 
 void train_part(Bench& b, const Options& o, const Batch& batch) {
@@ -481,13 +558,8 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   const TensorView out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}),
                    lse = b.raw(DType::f32, {T, kHeads}), a_scratch = b.raw(DType::u8, {T * kHeads * 4});
   attention_rows(b, e, o, batch, [&](const std::string& name, const Batch& batch_of) {
-    AttentionArgs f{.q = qkv.slice_cols(0, kH),
-                    .k = qkv.slice_cols(kH, 2 * kH),
-                    .v = qkv.slice_cols(2 * kH, 3 * kH),
-                    .out = out,
-                    .batch = batch_of.view,
-                    .heads = kHeads,
-                    .lse = lse};
+    AttentionArgs f = attention_of(qkv, out, batch_of.view);
+    f.lse = lse;
     f.dropout = {.probability = 0.1f, .seed = 1};
     b.row("attention + dropout, " + name, 4.0 * kH * batch_of.pairs, 4 * row_bytes, [&] { attention(s, f); });
     AttentionGradArgs g{.q = f.q,
@@ -537,6 +609,11 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                    sums = b.raw(DType::u8, {activate_grad_scratch_bytes(s, wide.rows(), wide.cols())});
   b.row("activate_grad gelu, bias summed", 0, 12 * row_bytes,
         [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide, .d_bias = d_wide_bias, .scratch = sums}); });
+  const TensorView active = b.raw(o.type, {wide.rows(), wide.cols()});  // in place, wide would be another in each round
+  ActivationGradArgs with_output{.x = wide, .d_y = d_wide, .d_x = d_wide, .y = active, .d_bias = d_wide_bias};
+  with_output.scratch = sums;
+  b.row("activate_grad gelu, bias summed, output made", 0, 16 * row_bytes, [&] { activate_grad(s, with_output); });
+  b.row("activate gelu", 0, 8 * row_bytes, [&] { activate(s, {.x = wide, .y = active}); });
   const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}),
                    d_type = b.raw(DType::f32, {1, kH}),
                    type_scratch = b.raw(DType::u8, {embedding_grad_scratch_bytes(s, T, kH, 1)});
@@ -609,13 +686,8 @@ void modern_part(Bench& b, const Options& o, const Batch& batch) {
   const auto attend = [&](const std::string& name, const Batch& of) {
     for (const int64_t window : {int64_t{0}, kWindow})
       for (const bool rotary : {false, true}) {
-        AttentionArgs a{.q = qkv.slice_cols(0, kH),
-                        .k = qkv.slice_cols(kH, 2 * kH),
-                        .v = qkv.slice_cols(2 * kH, 3 * kH),
-                        .out = y,
-                        .batch = of.view,
-                        .heads = kHeads,
-                        .window = window};
+        AttentionArgs a = attention_of(qkv, y, of.view);
+        a.window = window;
         if (rotary) {
           a.rope_theta = 10000;
           a.scratch =
@@ -666,6 +738,9 @@ int run(int argc, char** argv) {
     if (cuda_info(b.device()).fp8 && o.type == DType::bf16) forward_part(b, o, batch, true);
   });
   part("train", [&](Bench& b, const Batch& batch) { train_part(b, o, batch); });
+  part("fp8train", [&](Bench& b, const Batch&) {
+    if (cuda_info(b.device()).fp8) fp8_train_part(b, o);
+  });
   part("modern", [&](Bench& b, const Batch& batch) { modern_part(b, o, batch); });
   return 0;
 }

@@ -14,6 +14,9 @@ namespace brim::ops {
 
 using SharedAddress = char*;
 inline SharedAddress shared_address(void* p) { return static_cast<char*>(p); }
+inline SharedAddress flip_bits(SharedAddress at, int bits) {
+  return reinterpret_cast<SharedAddress>(reinterpret_cast<uintptr_t>(at) ^ static_cast<uintptr_t>(bits));
+}
 inline uint4 load_shared16(SharedAddress at) {
   uint4 r;
   std::memcpy(&r, at, 16);
@@ -31,6 +34,8 @@ inline void copy_async_commit() {}
 template <int kPending>
 void copy_async_wait() {}
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float reciprocal_fast(float x) { return 1.0f / x; }
+inline void store_global16(void* to, uint4 v) { std::memcpy(to, &v, 16); }
 
 // ldmatrix as documented: four 8x8 matrices, lane 8m + i gives the address of row i of matrix m.
 template <bool kTransposed>
@@ -95,6 +100,9 @@ using SharedAddress = uint32_t;
 __device__ __forceinline__ SharedAddress shared_address(void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
+__device__ __forceinline__ SharedAddress flip_bits(SharedAddress at, int bits) {
+  return at ^ static_cast<uint32_t>(bits);
+}
 // Volatile, so that loop-invariant fragments are not hoisted and held in registers.
 __device__ __forceinline__ uint4 load_shared16(SharedAddress at) {
   uint4 r;
@@ -114,6 +122,13 @@ __device__ __forceinline__ void store_shared16(SharedAddress at, uint4 v) {
 }
 __device__ __forceinline__ void store_shared4(SharedAddress at, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+// Written out, as the compiler makes four stores of an assignment where it sees no load from the same place, and each
+// sector is then written in four parts.
+__device__ __forceinline__ void store_global16(void* to, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
 }
 // Four 8x8 matrices of 16-bit elements, lane 8m + i gives the address of row i of matrix m.
 template <bool kTransposed>
@@ -150,6 +165,12 @@ __device__ __forceinline__ void copy_async_wait() {
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// Where x is known to be neither tiny nor huge, a division of it needs no more than this one instruction.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

@@ -20,4 +20,10 @@ inline int64_t cuda_lane_sums_bytes(int64_t lanes, int64_t rows, int64_t columns
   return lanes * cuda_column_partials(rows) * columns * static_cast<int64_t>(sizeof(float));
 }
 
+// Row blocks of fp8_cast, whose tiles have so many rows; each leaves one row of column sums.
+constexpr int64_t kFp8CastRows = 128;
+inline int64_t cuda_fp8_cast_blocks(int64_t T) {
+  return std::clamp<int64_t>((T + kFp8CastRows - 1) / kFp8CastRows, 1, 256);
+}
+
 }  // namespace brim::ops

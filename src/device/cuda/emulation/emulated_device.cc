@@ -77,5 +77,6 @@ std::unique_ptr<Graph> end_capture(Stream&) { fail(ErrorCode::internal, "graphs 
 void abort_capture(Stream&) noexcept {}
 std::optional<std::string> cuda_unavailable_reason(int) { return std::nullopt; }
 std::unique_ptr<Device> open_cuda_device(int) { return std::make_unique<EmulatedDevice>(); }
+void load_all_kernels(Device&) {}
 
 }  // namespace brim::device

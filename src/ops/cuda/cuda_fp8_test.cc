@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions to fp8 and the products of training in it, against fp64.
+#include "ops/cuda/testing.h"
+#include "ops/fp8_cast.h"
+#include "ops/fp8_code.h"
+#include "ops/linear.h"
+
+namespace brim::ops {
+
+using tensor::DType;
+
+namespace {
+using namespace brim::ops::testing;
+
+class CudaFp8 : public CudaOps {
+ protected:
+  void SetUp() override {
+    CudaOps::SetUp();
+    if (!IsSkipped() && !cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+  }
+};
+
+struct CastSetting {
+  int64_t T = 130, C = 80;
+  Activation activation = Activation::none;
+  bool slope = false, rows = true, columns = true, sums = false;
+  int64_t pad = 0;
+};
+
+// bf16 in, arithmetic in fp32: a code may be the next one only where the value is that near to the middle of two.
+void check_cast(const CastSetting& c) {
+  SCOPED_TRACE(::testing::Message() << "T " << c.T << " C " << c.C << " activation " << static_cast<int>(c.activation)
+                                    << " slope " << c.slope << " rows " << c.rows << " columns " << c.columns
+                                    << " sums " << c.sums << " pad " << c.pad);
+  const int64_t P = fp8_columns(c.T);
+  const HostTensor x = random_tensor(DType::bf16, {c.T, c.C}, 1, 2, 0, c.pad),
+                   gate = random_tensor(DType::bf16, {c.T, c.C}, 2, 2, 0, c.pad),
+                   zero = random_tensor(DType::f32, {1}, 1, 0), scale = random_tensor(DType::f32, {1}, 1, 0, 40),
+                   begun = random_tensor(DType::f32, {c.C}, 3);
+  const DeviceTensor dx(x), dg(gate), rows(DType::f8e4m3, {c.T, c.C}), columns(DType::f8e4m3, {c.C, P}), ds(scale),
+      inverse(DType::f32, {1}), most(zero), sums(begun);
+  const DeviceTensor scratch(bytes_tensor(fp8_cast_scratch_bytes(Gpu::stream(), c.T, c.C)));
+  Fp8CastArgs args{.x = dx, .scale = ds, .inverse = inverse, .amax = most};
+  if (c.slope) args.gate = dg;
+  if (c.rows) args.rows = rows;
+  if (c.columns) args.columns = columns;
+  if (c.sums) {
+    args.d_bias = sums;
+    args.scratch = scratch;
+  }
+  args.activation = c.activation;
+  fp8_cast(Gpu::stream(), args);
+  const std::vector<double> by_row = rows.values(), by_column = columns.values(), got_sums = sums.values();
+  double largest = 0;
+  std::vector<double> want, got, tolerance;
+  for (int64_t k = 0; k < c.C; ++k) {
+    double sum = begun.at(k), magnitude = std::fabs(sum);
+    for (int64_t t = 0; t < P; ++t) {
+      const double in_column = c.columns ? by_column[static_cast<size_t>(k * P + t)] : 0;
+      if (t >= c.T) {
+        ASSERT_EQ(in_column, 0) << "beyond the tokens";
+        continue;
+      }
+      const double v =
+          c.slope ? x.at(t, k) * slope64(c.activation, gate.at(t, k)) : activation64(c.activation, x.at(t, k));
+      const double scaled = std::clamp(v * 40, -448.0, 448.0);
+      for (const auto& [there, value] :
+           {std::pair(c.rows, by_row[static_cast<size_t>(t * c.C + k)]), {c.columns, in_column}}) {
+        if (!there) continue;
+        want.push_back(scaled);
+        got.push_back(value);
+        tolerance.push_back(std::max(0x1p-4 * std::fabs(scaled), 0x1p-10) * 1.0001 + 40 * 4e-6);
+      }
+      if (c.rows && c.columns) {
+        ASSERT_EQ(by_row[static_cast<size_t>(t * c.C + k)], in_column);
+      }
+      largest = std::max(largest, std::fabs(v));
+      sum += v;
+      magnitude += std::fabs(v);
+    }
+    if (c.sums) {
+      want.push_back(sum);
+      got.push_back(got_sums[static_cast<size_t>(k)]);
+      tolerance.push_back((static_cast<double>(c.T) * kEps32 + 2e-6) * magnitude);
+    }
+  }
+  EXPECT_TRUE(close(got, want, [&](size_t i) { return tolerance[i]; }));
+  EXPECT_NEAR(most.values()[0], largest, 1e-5 * largest);
+  EXPECT_EQ(inverse.values()[0], static_cast<double>(1.0f / 40.0f));
+}
+
+TEST_F(CudaFp8, CastsEverySizeAroundItsTiles) {
+  for (const int64_t T : {1, 15, 16, 17, 127, 128, 129, 300})
+    for (const int64_t C : {16, 48, 64, 80, 144}) {
+      if (Gpu::emulated() && T * C > 20000) continue;
+      check_cast({.T = T, .C = C, .sums = true, .pad = 16});
+    }
+  check_cast({.rows = false});
+  check_cast({.columns = false});
+}
+
+TEST_F(CudaFp8, CastsEveryActivationAndSlope) {
+  for (const Activation activation : kEveryActivation)
+    for (const bool slope : {false, true})
+      check_cast({.T = 50, .C = 64, .activation = activation, .slope = slope, .sums = slope});
+}
+
+TEST_F(CudaFp8, MoreTilesThanBlocksAreWalked) {
+  if (Gpu::emulated()) GTEST_SKIP() << "too many tiles for the emulator";
+  check_cast({.T = 256 * 128 * 2 + 133, .C = 64, .activation = Activation::gelu, .slope = true, .sums = true});
+}
+
+TEST_F(CudaFp8, AMaximumThatIsNoNumberShows) {
+  const HostTensor x = random_tensor(DType::bf16, {20, 16}, 1);
+  x.set(17, 3, std::nan(""));
+  const DeviceTensor dx(x), rows(DType::f8e4m3, {20, 16}), scale(random_tensor(DType::f32, {1}, 1, 0, 1)),
+      most(random_tensor(DType::f32, {1}, 1, 0));
+  fp8_cast(Gpu::stream(), {.x = dx, .rows = rows, .scale = scale, .amax = most});
+  EXPECT_TRUE(std::isinf(most.values()[0]));
+}
+
+// All three products of a layer, from bf16 tensors: against fp64 products of what the codes say, within the sums'
+// rounding; and against products of the tensors themselves, within a sixteenth of each operand.
+TEST_F(CudaFp8, GradientsAgreeWithFp64) {
+  for (const int64_t T : {5, 48, 131, 1000}) {
+    if (Gpu::emulated() && T > 131) continue;
+    constexpr int64_t N = 96, K = 64;
+    SCOPED_TRACE(T);
+    const int64_t P = fp8_columns(T);
+    struct Operand {
+      HostTensor x;
+      DeviceTensor rows, columns, inverse;
+      double scale;
+      Operand(int64_t r, int64_t c, uint64_t seed, double size, double by)
+          : x(random_tensor(DType::bf16, {r, c}, seed, size)),
+            rows(DType::f8e4m3, {r, c}),
+            columns(DType::f8e4m3, {c, fp8_columns(r)}),
+            inverse(DType::f32, {1}),
+            scale(by) {
+        const DeviceTensor dx(x), s(random_tensor(DType::f32, {1}, 1, 0, by));
+        fp8_cast(Gpu::stream(), {.x = dx, .rows = rows, .columns = columns, .scale = s, .inverse = inverse});
+        Gpu::stream().synchronize();
+      }
+      double code(int64_t i) const { return code_values[static_cast<size_t>(i)] / scale; }
+      std::vector<double> code_values;
+    };
+    Operand x(T, K, 1, 1, 64), w(N, K, 2, 0.05, 1024), d(T, N, 3, 1e-4, 262144);
+    for (Operand* o : {&x, &w, &d}) o->code_values = o->rows.values();
+    const HostTensor residual = random_tensor(DType::bf16, {T, K}, 4, 1e-4),
+                     begun = random_tensor(DType::f32, {N, K}, 5, 1e-3);
+    const DeviceTensor d_x(residual), d_w(begun);
+    LinearArgs input{.x = d.rows, .y = d_x};
+    input.w = {.N = K, .K = N, .precision = Precision::fp8, .data = w.columns, .scale = w.inverse};
+    input.residual = d_x;
+    input.x_scale = d.inverse;
+    input.scratch = gemm_scratch();
+    input.role = LinearRole::input_gradient;
+    linear(Gpu::stream(), input);
+    LinearArgs weight{.x = d.columns, .y = d_w};
+    weight.w = {.N = K, .K = P, .precision = Precision::fp8, .data = x.columns, .scale = x.inverse};
+    weight.residual = d_w;
+    weight.x_scale = d.inverse;
+    weight.scratch = gemm_scratch();
+    weight.role = LinearRole::weight_gradient;
+    linear(Gpu::stream(), weight);
+    const std::vector<double> got_x = d_x.values(), got_w = d_w.values();
+    std::vector<double> got, want, tolerance;
+    const auto compare = [&](double value, double before, double sum, double real, double magnitude, int64_t terms,
+                             double eps) {
+      const double rounding = 4 * kEps32 * static_cast<double>(terms + 8) * magnitude + 0x1p-13 * magnitude;
+      got.push_back(value);
+      want.push_back(before + sum);
+      tolerance.push_back(rounding + 2 * eps * (std::fabs(before) + std::fabs(sum) + rounding));
+      got.push_back(value);
+      want.push_back(before + real);
+      tolerance.push_back(tolerance.back() + magnitude * (2.2 * 0x1p-4));
+    };
+    for (int64_t t = 0; t < T; ++t)
+      for (int64_t k = 0; k < K; ++k) {
+        double sum = 0, real = 0, magnitude = 0;
+        for (int64_t n = 0; n < N; ++n) {
+          sum += d.code(t * N + n) * w.code(n * K + k);
+          real += d.x.at(t, n) * w.x.at(n, k);
+          magnitude += std::fabs(d.code(t * N + n) * w.code(n * K + k)) + 2e-8;
+        }
+        compare(got_x[static_cast<size_t>(t * K + k)], residual.at(t, k), sum, real, magnitude, N, kEpsBf16);
+      }
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t k = 0; k < K; ++k) {
+        double sum = 0, real = 0, magnitude = 0;
+        for (int64_t t = 0; t < T; ++t) {
+          sum += d.code(t * N + n) * x.code(t * K + k);
+          real += d.x.at(t, n) * x.x.at(t, k);
+          magnitude += std::fabs(d.code(t * N + n) * x.code(t * K + k)) + 2e-8;
+        }
+        compare(got_w[static_cast<size_t>(n * K + k)], begun.at(n, k), sum, real, magnitude, T, kEps32);
+      }
+    EXPECT_TRUE(close(got, want, [&](size_t i) { return tolerance[i]; }));
+  }
+}
+
+}  // namespace
+}  // namespace brim::ops

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/lt_library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "base/env.h"
+#include "device/cuda/cuda_stream.h"
+#include "ops/gemm_tuner.h"
+
+namespace brim::ops {
+namespace {
+
+// Where PyPI's package is, seen from a wheel: SITE/brim/lib and SITE/brim/bin hold this code, SITE/nvidia cuBLAS.
+std::vector<std::string> beside_a_wheel(int major) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> files = {fs::read_symlink("/proc/self/exe", ignored)};
+  Dl_info code{};
+  if (::dladdr(reinterpret_cast<const void*>(&beside_a_wheel), &code) != 0 && code.dli_fname != nullptr)
+    files.push_back(fs::absolute(code.dli_fname, ignored));
+  std::vector<std::string> names;
+  for (const fs::path& file : files)
+    for (const std::string& folder : {fmt::format("cu{}", major), std::string("cublas")})
+      names.push_back(file.parent_path().parent_path().parent_path() / "nvidia" / folder / "lib" /
+                      fmt::format("libcublasLt.so.{}", major));
+  return names;
+}
+
+}  // namespace
+
+const LtLibrary& lt_library() {
+  static const LtLibrary loaded = [] {
+    constexpr int kMajor = CUDART_VERSION / 1000;
+    std::vector<std::string> names;
+    if (const auto forced = env("BRIM_CUBLASLT")) names.push_back(*forced);
+    for (const int major : {kMajor, 13, 12}) {
+      names.push_back(fmt::format("libcublasLt.so.{}", major));
+      for (const std::string& name : beside_a_wheel(major)) names.push_back(name);
+      for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // built with; a machine's usual one
+        names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
+    }
+    void* so = nullptr;
+    for (const std::string& name : names)
+      if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+    if (so == nullptr)
+      fail(ErrorCode::device_lost,
+           "cuBLASLt was not found (libcublasLt.so.{}); install CUDA's libraries, set LD_LIBRARY_PATH, or name the "
+           "file in BRIM_CUBLASLT",
+           kMajor);
+    LtLibrary l;
+#define BRIM_LT_LOOKUP(name)                                                         \
+  if ((l.name = reinterpret_cast<decltype(&::name)>(::dlsym(so, #name))) == nullptr) \
+    fail(ErrorCode::device_lost, "cuBLASLt has no {}: it is older than this build needs", #name);
+    BRIM_LT_FUNCTIONS(BRIM_LT_LOOKUP)
+#undef BRIM_LT_LOOKUP
+    return l;
+  }();
+  return loaded;
+}
+
+void preload_gemm_library() {
+  // After the driver is initialised, beside the making of the context: loading it beside the former made that as much
+  // longer (175 ms for 100 on an H200).
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  lt_library();
+}
+
+void check_lt(cublasStatus_t status, const char* call, const std::string& problem) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  // The product may only be where an earlier kernel's failure came out.
+  if (const cudaError_t earlier = cudaDeviceSynchronize(); device::cuda_kernel_failed(earlier))
+    device::cuda_failed(earlier, call, __FILE__, __LINE__);
+  fail(ErrorCode::device_lost, "{}: {}: {} ({})", device::cuda_current_op, call,
+       lt_library().cublasLtGetStatusString(status), problem);
+}
+
+}  // namespace brim::ops

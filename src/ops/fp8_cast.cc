@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/fp8_cast.h"
+
+#include "ops/check.h"
+#include "ops/cuda/scratch.h"
+#include "ops/kernel_table.h"
+
+namespace brim::ops {
+
+using tensor::DType;
+
+void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
+  const int64_t T = a.x.rows(), C = a.x.cols();
+  const DType type = target_kind(stream) == device::DeviceKind::cpu ? DType::f32 : DType::bf16;
+  check_view("fp8_cast", "x", a.x, type, {T, C});
+  check_optional("fp8_cast", "gate", a.gate, type, {T, C});
+  check_optional("fp8_cast", "rows", a.rows, DType::f8e4m3, {T, C});
+  check_optional("fp8_cast", "columns", a.columns, DType::f8e4m3, {C, fp8_columns(T)});
+  check_view("fp8_cast", "scale", a.scale, DType::f32, {1});
+  check_optional("fp8_cast", "inverse", a.inverse, DType::f32, {1});
+  check_optional("fp8_cast", "amax", a.amax, DType::f32, {1});
+  check_optional("fp8_cast", "d_bias", a.d_bias, DType::f32, {C});
+  BRIM_CHECK(C % 16 == 0, "fp8_cast: rows of {} elements, must be a multiple of 16", C);
+  if (a.d_bias) check_scratch("fp8_cast", a.scratch, fp8_cast_scratch_bytes(stream, T, C));
+  if (a.x.elements() == 0) return;
+  const auto bytes = [](const TensorView& v) { return v ? static_cast<double>(v.bytes()) : 0.0; };
+  dispatch(
+      stream, Zone::convert, a,
+      Work{2.0 * static_cast<double>(a.x.elements()), bytes(a.x) + bytes(a.gate) + bytes(a.rows) + bytes(a.columns)},
+      &KernelTable::fp8_cast);
+}
+
+int64_t fp8_cast_scratch_bytes(const device::Stream& stream, int64_t T, int64_t C) {
+  if (target_kind(stream) == device::DeviceKind::cpu) return 0;
+  return cuda_fp8_cast_blocks(T) * C * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace brim::ops

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// fp8_cast on the CPU, plainly: nobody trains in fp8 there; it is what the CUDA kernel is compared with.
+#include <vector>
+
+#include "ops/cpu/activations.h"
+#include "ops/cpu/convert_args.h"
+#include "ops/fp8_code.h"
+#include "ops/kernel_table.h"
+
+namespace brim::ops {
+
+void fp8_cast_cpu(device::Stream& stream, const Fp8CastArgs& a) {
+  const int64_t T = a.x.rows(), C = a.x.cols();
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const float scale = *a.scale.as<float>();
+  std::vector<float> value(static_cast<size_t>(C)), at(static_cast<size_t>(C));
+  float most = 0;
+  for (int64_t t = 0; t < T; ++t) {
+    const float* x = cpu::row_of<float>(a.x, t);
+    if (a.gate) {
+      const float* gate = cpu::row_of<float>(a.gate, t);
+      if (slope_reads_output(a.activation)) {
+        cpu::activation_row(kernels, a.activation)(gate, at.data(), C);
+        gate = at.data();
+      }
+      cpu::activation_grad_row(kernels, a.activation)(gate, x, value.data(), C);
+    } else {
+      cpu::activation_row(kernels, a.activation)(x, value.data(), C);
+    }
+    for (int64_t c = 0; c < C; ++c) {
+      const float v = value[static_cast<size_t>(c)];
+      most = v != v ? std::numeric_limits<float>::infinity() : std::max(most, std::fabs(v));
+      if (a.d_bias) a.d_bias.as<float>()[c] += v;
+      const uint8_t code = to_e4m3(v * scale);
+      if (a.rows) static_cast<uint8_t*>(a.rows.data)[t * a.rows.ld() + c] = code;
+      if (a.columns) static_cast<uint8_t*>(a.columns.data)[c * a.columns.ld() + t] = code;
+    }
+  }
+  for (int64_t c = 0; c < C && a.columns; ++c)
+    std::fill_n(static_cast<uint8_t*>(a.columns.data) + c * a.columns.ld() + T, fp8_columns(T) - T, uint8_t{0});
+  if (a.inverse) *a.inverse.as<float>() = 1 / scale;
+  if (a.amax) *a.amax.as<float>() = std::max(*a.amax.as<float>(), most);
+}
+
+}  // namespace brim::ops
