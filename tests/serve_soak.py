@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -68,7 +69,7 @@ def ask(connection, method, path, body=None, fields=None, good=(200, 202, 429)):
     except OSError as e:
         connection.close()
         raise OSError(f"{method} {path}: {e}") from e
-    counts[f"{path.split('?')[0]} {answer.status}"] += 1
+    counts[f"{re.sub('[0-9]+$', 'ID', path.split('?')[0])} {answer.status}"] += 1
     if answer.status not in good:
         problems.append(f"{method} {path}: {answer.status} {data[:300]!r}")
     return answer.status, data
@@ -138,8 +139,24 @@ def switches():
         step += 1
 
 
+def collector():
+    """Fetches what was flushed and acknowledges it: results that nobody acknowledges are kept."""
+    connection = http.client.HTTPConnection(*address, timeout=120)
+    while not ending.wait(1):
+        running.wait()
+        for flush in json.loads(ask(connection, "GET", "/queues/news/flushes")[1])["flushes"]:
+            ask(connection, "GET", f"/queues/news/flushes/{flush['flush_id']}")
+            ask(connection, "DELETE", f"/queues/news/flushes/{flush['flush_id']}", good=(200, 204))
+
+
 def resident():
     return int(pathlib.Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def parts():
+    """Of what it holds: own memory, threads. Which of them grows says where to look."""
+    status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{server.pid}/status").read_text().splitlines())
+    return f"anonymous {int(status['RssAnon'].split()[0]) / 1024:.1f} MiB, {status['Threads'].strip()} threads"
 
 
 def at_rest():
@@ -183,13 +200,13 @@ def require_alive():
 
 
 files_before = open_files()
-threads = [guarded(requests, i) for i in range(6)] + [guarded(rude, 100 + i) for i in range(4)] + [guarded(switches)]
+threads = [guarded(requests, i) for i in range(6)] + [guarded(rude, 100 + i) for i in range(4)] + [guarded(switches), guarded(collector)]
 began, looks = time.time(), []
 while time.time() - began < seconds and server.poll() is None:
     time.sleep(min(2, seconds / 50))
     if time.time() - began > (len(looks) + 1) * seconds / 12:
         looks.append(at_rest())
-        print(f"{looks[-1] / 2**20:.1f} MiB at rest after {time.time() - began:.0f} s", flush=True)
+        print(f"{looks[-1] / 2**20:.1f} MiB at rest after {time.time() - began:.0f} s, {parts()}", flush=True)
 require_alive()
 last = at_rest()
 first = looks[2] if len(looks) > 2 else last

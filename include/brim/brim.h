@@ -121,6 +121,7 @@ struct Request {
   bool keep_end = false;                                               // what is truncated is the beginning
   bool raw_scores = false;                    // as the head gives them; for scorers opened with raw_scores
   bool bulk = false;                          // may wait for others; a tenth of the batches are its own all the same
+  uint64_t client = 0;                        // whose it is: where texts of several wait, they take turns by tokens
   std::optional<std::string_view> pair = {};  // the second text of a pair, as `text` is read
   // Not empty: these tokens as they are, special ones only where given, in place of `text`. Not for taggers.
   std::span<const int32_t> ids = {};
@@ -149,6 +150,7 @@ class BRIM_API Completion {
 // What a scorer will hold, computed before its first batch. Bytes by purpose sum to `peak_bytes`.
 struct MemoryPlan {
   int64_t limit_bytes = 0, peak_bytes = 0;
+  int64_t shared_bytes = 0;  // of these, what models of one device hold once for all of them
   std::vector<std::pair<std::string, int64_t>> bytes;
   int64_t tokens_per_batch = 0, tokens_per_interactive_batch = 0;
   double tokens_per_second = 0;  // predicted
@@ -190,6 +192,9 @@ class BRIM_API Scorer {
   // In the queue of `other`'s device, beside its models and under their limit; one that is like none of them gets
   // batches as large as that queue takes. By itself where it is for another device.
   static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options);
+  // What these hold together at this moment, by plan: what models of one device share counts once, one that is off it
+  // not at all.
+  static MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers);
   virtual ~Scorer();  // closes; not from within Completion::done
 
   virtual ModelKind kind() const = 0;

@@ -378,7 +378,9 @@ int main(int argc, char** argv) {
   brim::set_log_sink(brim::cli::print_log);
   brim::cli::take_signals();
   try {
-    return written_out(brim::cli::run(argc, argv));
+    const int code = written_out(brim::cli::run(argc, argv));
+    brim::log_debug("leaving");
+    return code;
   } catch (const brim::io::OutputClosed&) {
     return 0;
   } catch (const brim::Error& e) {

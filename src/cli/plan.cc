@@ -21,6 +21,7 @@
 #include "cli/serve_settings.h"
 #include "serve/serve_config.h"
 #endif
+#include "engine/engine.h"
 #include "engine/precision.h"
 #include "hub/model_dir.h"
 #include "plan/card_measure.h"
@@ -60,7 +61,8 @@ struct Job {
   bool rules = false;             // VADER: nothing of it is on a device
   bool batch_given = false;
   std::vector<std::string> notes;
-  std::string name() const { return rules ? "vader" : dir.filename().string(); }
+  std::string served_as;  // where a serve.yaml names it
+  std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }
 };
 
 // A file of training settings is about training.
@@ -486,7 +488,7 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   size_t next = 0;
   for (const Job& job : jobs) {
     if (job.rules) {
-      fmt::print("  {:<24} {:>10}  no device memory: rules on the CPU\n", "vader", "0 B");
+      fmt::print("  {:<24} {:>10}  no device memory: rules on the CPU\n", job.name(), "0 B");
       continue;
     }
     const Plan& p = all.plans[next++];
@@ -496,6 +498,8 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   }
   fmt::print("\n");
   print_ledger(all.ledger, all.limit_bytes);
+  if (all.plans.size() > 1)
+    fmt::print("note: what they share (the forward pass, batches in flight, the context) is counted once\n");
   if (!all.all_resident)
     fmt::print("note: not all fit at once: a model is loaded when it is asked for, and the longest idle goes\n");
   for (const Job& job : jobs)
@@ -522,6 +526,11 @@ int plan_serve(PlanFlags f) {
     PlanFlags own = f;
     if (model.precision != "auto") own.settings["precision"] = {model.precision};
     jobs.push_back(open_job(own, model.path, jobs.empty()));
+    jobs.back().served_as = model.name;
+    if (model.pooling) {  // its head, if it has one, is not computed
+      jobs.back().request.output = engine::output_of(*model.pooling);
+      jobs.back().notes.clear();
+    }
   }
   return run_several(f, jobs);
 }

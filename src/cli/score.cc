@@ -92,7 +92,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
   models.given.push_back(model);
 }
 
-Models open_models(const ScoreFlags& f, const device::DeviceChoice& device) {
+Models open_models(const ScoreFlags& f, const device::DeviceChoice& device, int64_t input_bytes) {
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
   std::vector<engine::EngineOptions> options;
@@ -102,7 +102,9 @@ Models open_models(const ScoreFlags& f, const device::DeviceChoice& device) {
     flags.model = model;
     flags.device = device;
     vader.push_back(flags.is_vader());
-    if (!flags.is_vader()) options.push_back(flags.options());
+    if (flags.is_vader()) continue;
+    options.push_back(flags.options());
+    options.back().input_bytes = std::max<int64_t>(0, input_bytes);
   }
   std::vector<std::unique_ptr<Engine>> engines;
   if (options.size() == 1)
@@ -139,7 +141,7 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   const plan::AutoFacts facts = auto_facts(f, reader);
   const plan::AutoDevice wanted = plan::auto_device(facts);
   if (wanted == plan::AutoDevice::usual) {
-    Models models = open_models(f, f.engine.device);
+    Models models = open_models(f, f.engine.device, facts.bytes);
     const Engine* engine = models.main().engine();
     models.soon_on_cpu =
         facts.on_cpu.value_or(false) && engine != nullptr && engine->device().kind() == device::DeviceKind::cpu;
@@ -147,10 +149,10 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   }
   Models models;
   try {
-    models = open_models(f, {device::DeviceChoice::Kind::cpu});
+    models = open_models(f, {device::DeviceChoice::Kind::cpu}, facts.bytes);
   } catch (const Error& error) {
     if (wanted == plan::AutoDevice::cpu || error.code() != ErrorCode::does_not_fit) throw;
-    return open_models(f, f.engine.device);
+    return open_models(f, f.engine.device, facts.bytes);
   }
   std::vector<double> rates;
   for (engine::TextModel* model : models.all)
@@ -158,7 +160,7 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   const double seconds = plan::predicted_seconds(facts.bytes, rates);
   if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) {
     models = {};  // before the card's, not beside them
-    return open_models(f, f.engine.device);
+    return open_models(f, f.engine.device, facts.bytes);
   }
   models.soon_on_cpu = !rates.empty();
   if (models.soon_on_cpu && !f.engine.quiet)

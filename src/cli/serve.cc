@@ -42,9 +42,10 @@ struct ServeFlags {
   int64_t parked_limit = int64_t{4} << 30;
   bool insecure = false;
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
-  int64_t max_client_batch_size = 1024;
+  int64_t max_client_batch_size = 1024, max_concurrent_requests = 0, max_batch_tokens = 0;
   int io_threads = 0;
   int64_t connections_per_address = 256;
+  bool check = false;
   bool cuts_texts = false;  // asked for in so many words, so that taggers do it too
   EngineFlags engine;
   TeiFlags tei;
@@ -80,6 +81,14 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"max_client_batch_size", "most texts in a request",
        number(&F::max_client_batch_size,
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give a number from 1 to 65536"; })},
+      {"max_concurrent_requests",
+       "requests with texts at one time, one more is refused with 429; 0: the predicted wait alone decides",
+       number(&F::max_concurrent_requests,
+              [](double n) { return n >= 0 && n <= 1 << 20 ? nullptr : "give a number from 1 to 1048576, or 0"; })},
+      {"max_batch_tokens",
+       "most tokens of a batch of single texts, at least one text's; it can only lower what was planned; 0: as planned",
+       number(&F::max_batch_tokens,
+              [](double n) { return n >= 0 && n <= 1 << 30 ? nullptr : "give a number from 1 to 1073741824, or 0"; })},
       {"pooling",
        "how embedding models make one vector of a text's: mean or cls; none keeps every token's for /embed_all",
        choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
@@ -156,10 +165,12 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
         engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
       if (setting.key == "long_text") f.cuts_texts = f.engine.long_text == LongText::truncate;
     }
+    if (f.allowed_hosts.empty()) f.allowed_hosts = config.allowed_hosts;
   } else if (!named) {
     config = serve::config_from_env([](const char* name) { return env(name); });
   }
-  if (named || config.models.empty()) {  // flags name the models; ladders and queues may use them
+  // Flags name the models, and ladders and queues may use them; those that give vectors come beside the others.
+  if (app.get_option("--model")->count() > 0 || config.models.empty()) {
     for (const std::string& given : f.models) {
       const serve::ServedModel model = named_model(given);
       config.models.push_back({.name = model.name, .path = model.id});
@@ -173,24 +184,56 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   return config;
 }
 
-bool are_heads_of_one(const std::string& classifier, const std::string& tagger) {
-  try {
-    return share_encoder(classifier, tagger);
-  } catch (const Error&) {  // who opens it says what is wrong
-    return false;
+// Which taggers are heads on a classifier's encoder: that one has the head too, so that one pass gives labels and
+// entities. Files are compared whole, so what was found is kept until one of the two has changed.
+class SharedEncoders {
+ public:
+  // A place among `options`; empty: none is.
+  std::optional<size_t> tagger_of(const ScorerOptions& classifier, const std::vector<ScorerOptions>& options) {
+    if (classifier.pooling) return std::nullopt;
+    for (size_t t = 0; t < options.size(); ++t)
+      if (options[t].model != classifier.model && !options[t].pooling && options[t].precision == classifier.precision &&
+          are_of_one(classifier.model, options[t].model))
+        return t;
+    return std::nullopt;
   }
-}
+
+ private:
+  bool are_of_one(const std::string& classifier, const std::string& tagger) {
+    try {
+      const std::string files = serve::model_revision(classifier) + serve::model_revision(tagger);
+      const auto [found, is_new] = known_.try_emplace({classifier, tagger});
+      if (is_new || found->second.files != files) found->second = {files, share_encoder(classifier, tagger)};
+      return found->second.share;
+    } catch (const Error&) {  // who opens it says what is wrong
+      return false;
+    }
+  }
+  struct Found {
+    std::string files;
+    bool share = false;
+  };
+  std::map<std::pair<std::string, std::string>, Found> known_;
+};
 
 struct OpenModels {
   std::vector<serve::ServedModel> models;
-  std::vector<ScorerOptions> options;                       // of each
+  std::vector<ScorerOptions> options;                       // of each, as asked for: their taggers may come and go
   std::vector<std::pair<std::string, std::string>> faults;  // models that cannot be opened, and why
+  SharedEncoders encoders;
 };
+
+// To a classifier the head of a tagger that shares its encoder, as their files are now.
+void add_tagger(OpenModels& open, serve::ServedModel& model, ScorerOptions& options) {
+  const std::optional<size_t> tagger = open.encoders.tagger_of(options, open.options);
+  options.tagger = tagger ? open.options[*tagger].model : "";
+  model.tagger = tagger ? open.models[*tagger].name : "";
+  model.tagger_revision = tagger ? serve::model_revision(options.tagger) : "";
+}
 
 // Of a ladder's models those that cannot be opened leave their place to the next; any other ends the start.
 OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   OpenModels open;
-  std::vector<ScorerOptions> options;
   const auto may_fail = [&](const std::string& name) {
     return std::any_of(config.ladders.begin(), config.ladders.end(), [&](const serve::LadderRules& ladder) {
       return std::any_of(ladder.rungs.begin(), ladder.rungs.end(),
@@ -213,53 +256,43 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       o.queue_seconds = f.max_queue_ms * 1e-3;
       o.in_turn = true;
       o.parked_bytes = f.parked_limit;
-      o.batch_tokens = f.tei.max_batch_tokens;
+      o.batch_tokens = f.max_batch_tokens;
       open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr, pooling,
                              entry.keep_alive_seconds.value_or(f.keep_alive)});
-      options.push_back(o);
+      open.options.push_back(o);
     } catch (const Error& error) {
       if (!may_fail(entry.name)) throw;
       open.faults.emplace_back(entry.name, error.what());
     }
   };
-  for (const serve::ModelEntry& entry : config.models) add(entry, std::nullopt);
+  for (const serve::ModelEntry& entry : config.models) add(entry, entry.pooling);
   for (const std::string& given : f.embedding_models) {
     const serve::ServedModel model = named_model(given);
     add({.name = model.name, .path = model.id}, f.pooling);
   }
-  // A tagger on a classifier's encoder: that one has its head too, so that one pass gives labels and entities.
-  for (size_t c = 0; c < options.size(); ++c)
-    for (size_t t = 0; t < options.size() && options[c].tagger.empty(); ++t)
-      if (t != c && !options[c].pooling && !options[t].pooling && options[t].precision == options[c].precision &&
-          are_heads_of_one(options[c].model, options[t].model)) {
-        options[c].tagger = options[t].model;
-        open.models[c].tagger = open.models[t].name;
-        open.models[c].tagger_revision = open.models[t].revision;
-      }
+  const auto open_all = [&] {
+    std::vector<ScorerOptions> options = open.options;
+    for (size_t m = 0; m < options.size(); ++m) add_tagger(open, open.models[m], options[m]);
+    return Scorer::open_together(options);
+  };
   std::vector<std::shared_ptr<Scorer>> scorers;
   try {
-    scorers = Scorer::open_together(options);
+    scorers = open_all();
   } catch (const Error&) {  // which of them?
     if (config.ladders.empty()) throw;
     for (size_t m = open.models.size(); m-- > 0;) {
       try {
-        Scorer::open(options[m]);
+        Scorer::open(open.options[m]);
       } catch (const Error& error) {
         if (!may_fail(open.models[m].name)) throw;
         open.faults.emplace_back(open.models[m].name, error.what());
-        for (size_t c = 0; c < options.size(); ++c)
-          if (open.models[c].tagger == open.models[m].name) {
-            open.models[c].tagger.clear();
-            options[c].tagger.clear();
-          }
         open.models.erase(open.models.begin() + static_cast<std::ptrdiff_t>(m));
-        options.erase(options.begin() + static_cast<std::ptrdiff_t>(m));
+        open.options.erase(open.options.begin() + static_cast<std::ptrdiff_t>(m));
       }
     }
-    scorers = Scorer::open_together(options);
+    scorers = open_all();
   }
   for (size_t m = 0; m < open.models.size(); ++m) open.models[m].scorer = scorers[m];
-  open.options = options;
   if (open.models.empty()) fail(ErrorCode::bad_model, "no model can be opened; {}", open.faults[0].second);
   return open;
 }
@@ -322,7 +355,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.truncates = f.engine.long_text != LongText::error;
   options.tags_whole_texts = !f.cuts_texts;
   options.merges_windows = f.engine.long_text == LongText::window_mean || f.engine.long_text == LongText::window_max;
-  options.max_requests = f.tei.max_concurrent_requests;
+  options.max_requests = f.max_concurrent_requests;
   options.io_threads = f.io_threads;
   options.connections_per_address = f.connections_per_address;
   options.access_log = f.access_log;
@@ -341,39 +374,54 @@ int run_serve(ServeFlags f, CLI::App& app) {
   for (const serve::ServedModel& m : open.models)
     lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
                                 m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
-  std::map<std::string, std::pair<serve::ServedModel, ScorerOptions>> by_name;
-  for (size_t m = 0; m < open.models.size(); ++m) {
-    by_name[open.models[m].name] = {open.models[m], open.options[m]};
-    by_name[open.models[m].name].first.scorer.reset();
-  }
-  options.reopen = [by_name](const std::string& name, const Scorer* beside) {
-    auto [model, scorer] = by_name.at(name);
+  options.models = open.models;
+  // On the one thread of administration. Its models are names here, without their scorers.
+  const auto asked = std::make_shared<OpenModels>(std::move(open));
+  for (serve::ServedModel& model : asked->models) model.scorer.reset();
+  const auto place_of = [asked](const std::string& name) {
+    return static_cast<size_t>(std::find_if(asked->models.begin(), asked->models.end(),
+                                            [&](const serve::ServedModel& m) { return m.name == name; }) -
+                               asked->models.begin());
+  };
+  options.reopen = [asked, place_of](const std::string& name, const Scorer* beside) {
+    serve::ServedModel model = asked->models.at(place_of(name));
+    ScorerOptions scorer = asked->options.at(place_of(name));
     model.revision = serve::model_revision(scorer.model);
-    if (!scorer.tagger.empty() && !are_heads_of_one(scorer.model, scorer.tagger)) {
-      scorer.tagger.clear();
-      model.tagger.clear();
-    }
-    if (!scorer.tagger.empty()) model.tagger_revision = serve::model_revision(scorer.tagger);
+    add_tagger(*asked, model, scorer);
     model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer) : Scorer::open(scorer);
     return model;
   };
-  options.revision_of = [by_name](const std::string& name) {
-    return serve::model_revision(by_name.at(name).second.model);
+  options.revision_of = [asked, place_of](const std::string& name) {
+    return serve::model_revision(asked->options.at(place_of(name)).model);
   };
-  options.models = std::exchange(open.models, {});
+  options.tagger_of = [asked, place_of](const std::string& name) {
+    const auto tagger = asked->encoders.tagger_of(asked->options.at(place_of(name)), asked->options);
+    return tagger ? asked->models[*tagger].name : std::string();
+  };
   options.watch.max_utilization_percent = env_number("GPU_MAX_UTILIZATION_WARN", options.watch.max_utilization_percent);
   options.watch.max_temperature_c = env_number("GPU_MAX_TEMPERATURE_C", options.watch.max_temperature_c);
   options.watch.min_free_mib = env_number("GPU_MIN_FREE_VRAM_MB", options.watch.min_free_mib);
   for (const serve::LadderRules& rules : config.ladders) {
     const auto& ladder = options.ladders.emplace_back(std::make_shared<serve::Ladder>(rules));
-    for (const auto& [model, fault] : open.faults)
+    for (const auto& [model, fault] : asked->faults)
       if (ladder->has(model)) ladder->report_fault(model, fault);
   }
-  for (const auto& [model, fault] : open.faults) log_warning("{} is not served: {}", model, fault);
+  for (const auto& [model, fault] : asked->faults) log_warning("{} is not served: {}", model, fault);
   options.queues = config.queues;
   options.state_needed = !f.state_dir.empty();
   options.jobs_root = f.jobs_root;
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
+  if (f.check) {  // without a port of its own, queues or jobs
+    options.listen = "127.0.0.1:0";
+    options.socket.reset();
+    options.queues.clear();
+    options.state_dir.clear();
+    serve::Server server(std::move(options));
+    for (const std::string& line : lines) log_info("{}", line);
+    for (const std::string& warning : server.check()) log_warning("{}", warning);
+    log_info("this can be served");
+    return 0;
+  }
   serve::Server server(std::move(options));
   stop_on_signals();
   std::signal(SIGHUP, [](int) { reload_requested = true; });
@@ -420,6 +468,8 @@ std::function<int()> setup_serve(CLI::App& app) {
              "max_queue_ms",
              "payload_limit",
              "max_client_batch_size",
+             "max_concurrent_requests",
+             "max_batch_tokens",
              "pooling",
              "keep_alive",
              "parked_limit",
@@ -433,6 +483,7 @@ std::function<int()> setup_serve(CLI::App& app) {
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "deterministic", "q,quiet"});
   f->tei.add_to(app);
+  app.add_flag("--check", f->check, "read everything, open the models, measure the ladders' gates, and end");
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"

@@ -53,14 +53,6 @@ void TeiFlags::add_to(CLI::App& app) {
   app.add_option("--tokenization-workers", tokenization_workers, "threads that read, tokenize and write: --io-threads")
       ->check(CLI::Range(1, 64))
       ->group(group);
-  app.add_option("--max-concurrent-requests", max_concurrent_requests,
-                 "one more is refused with 429; without it the predicted wait alone decides (--max-queue-ms)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app.add_option("--max-batch-tokens", max_batch_tokens,
-                 "most tokens of a batch of single texts, at least one text's; it can only lower what was planned")
-      ->check(CLI::Range(1, 1 << 30))
-      ->group(group);
   for (const Missing& missing : kMissing) {
     const std::string_view names = missing.flag;
     const std::string flag(names.substr(0, names.find(',')));

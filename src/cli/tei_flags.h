@@ -18,7 +18,7 @@ inline constexpr const char* kTeiGroup = "As text-embeddings-inference has them"
 
 struct TeiFlags {
   std::string served_model_name, hostname, dtype, auto_truncate;
-  int64_t port = -1, tokenization_workers = 0, max_concurrent_requests = 0, max_batch_tokens = 0;
+  int64_t port = -1, tokenization_workers = 0;
 
   void add_to(CLI::App& app);
   std::optional<std::string> listen() const;     // of hostname and port

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -13,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "base/units.h"
+#include "device/built_with_cuda.h"
 #include "engine/entities.h"
 #include "engine/label.h"
 #include "engine/precision.h"
@@ -32,6 +34,8 @@ namespace {
 // What an interactive batch may take, and the tokens below which batches of any device lose speed.
 constexpr double kServingSeconds = 0.1;
 constexpr int64_t kLeastServingTokens = 1024;
+// Of texts: no more tokens than that, special ones among them, and as many sequences as bytes; what most have.
+constexpr int64_t kMostTokensPerByte = 4, kUsualBytesPerToken = 4;
 
 }  // namespace
 
@@ -43,6 +47,12 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+model::Output output_of(Pooling pooling) {
+  return pooling == Pooling::mean  ? model::Output::mean_hidden
+         : pooling == Pooling::cls ? model::Output::cls_hidden
+                                   : model::Output::hidden;
+}
+
 // A model as read and asked for, before it is planned among others.
 struct Engine::Prepared {
   std::unique_ptr<Engine> engine;
@@ -51,14 +61,20 @@ struct Engine::Prepared {
 
 namespace {
 
+// What a model's first pass gives: of two heads, the classifier's own.
+model::Output first_output(const plan::PlanRequest& r, bool raw_scores) {
+  if (r.output != model::Output::token_scores_and_logits) return r.output;
+  return raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+}
+
 // The passes of a plan. One for two heads is solved for the pass that gives both, which needs more than a classifier's
 // own; that comes first, and is what the plan says from then on.
 std::vector<model::ForwardPlan> forwards_of(const plan::PlanRequest& r, plan::Plan& p, bool raw_scores) {
   const auto pass = [&](model::Output output) {
     return plan_forward(r.shape, p.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(), output);
   };
-  if (p.output != model::Output::token_scores_and_logits) return {pass(p.output)};
-  p.output = raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+  p.output = first_output(r, raw_scores);
+  if (p.output == r.output) return {pass(p.output)};
   return {pass(p.output), pass(r.output)};
 }
 
@@ -70,31 +86,57 @@ Engine::~Engine() {
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std::move(open_together({options})[0]); }
 
+namespace {
+
+bool card_expected(const device::DeviceChoice& choice) {
+  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_here();
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options,
                                                            plan::Residency residency) {
   if (options.empty()) return {};
+  // A card takes a third of a second to open: what its first batch needs of files and libraries is read meanwhile.
+  const bool card = card_expected(options[0].device);
+  std::future<void> libraries;
+  if (card)
+    libraries = std::async(std::launch::async, [] {
+      ops::preload_gemm_library();
+      open_card_counters();
+    });
+  std::future<std::vector<Prepared>> files =
+      std::async(card ? std::launch::async : std::launch::deferred, [&] { return read_all(options); });
   std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
+  log_debug("{}: opened", device->name());
   const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   Ledger::of(*device).set_limit(limit);
-  auto engines = open_on(device, options, limit, residency);
+  auto engines = open_on(device, files.get(), limit, residency);
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
   const plan::Plan& plan = engines[0]->plan();
   if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
                                   "planning again"))
     return engines;
   engines.clear();
-  return open_on(device, options, limit, residency);
+  return open_on(device, read_all(options), limit, residency);
+}
+
+std::vector<Engine::Prepared> Engine::read_all(const std::vector<EngineOptions>& options) {
+  std::vector<Prepared> all;
+  for (const EngineOptions& o : options) all.push_back(read_files(o));
+  log_debug("files of {} are read", format_count(static_cast<int64_t>(all.size()), "model"));
+  return all;
 }
 
 std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Device> device,
-                                                     const std::vector<EngineOptions>& options, int64_t limit_bytes,
+                                                     std::vector<Prepared> prepared, int64_t limit_bytes,
                                                      plan::Residency residency) {
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<plan::PlanRequest> requests;
-  for (const EngineOptions& o : options) {
-    Prepared prepared = prepare(*device, o, limit_bytes);
-    engines.push_back(std::move(prepared.engine));
-    requests.push_back(std::move(prepared.request));
+  for (Prepared& one : prepared) {
+    resolve(one, *device, limit_bytes);
+    engines.push_back(std::move(one.engine));
+    requests.push_back(std::move(one.request));
   }
   plan::TurnPlans turns;
   std::vector<std::vector<model::ForwardPlan>> forwards;
@@ -108,23 +150,25 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
       if (const auto depth = env("BRIM_STAGING_DEPTH"))
         p.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, p.staging_depth);
       const plan::PlanRequest& r = requests[i];
-      forwards.push_back(forwards_of(r, p, options[i].raw_scores));
+      forwards.push_back(forwards_of(r, p, engines[i]->options_.raw_scores));
       size.cover(p, forwards.back(), r.shape);
     }
   }
   Ledger& ledger = Ledger::of(*device);
   for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
-  if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(options[0].parked_bytes);
-  if (options[0].deterministic) ops::fix_gemm_algorithms(scheduler->queue().stream());
+  const EngineOptions& first = engines[0]->options_;
+  if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(first.parked_bytes);
+  if (first.deterministic) ops::fix_gemm_algorithms(scheduler->queue().stream());
+  log_debug("planned, and memory for batches is there");
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
     scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
-    engine.host_ =
-        std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
-                                    requests[i].shape, engine.plan_, std::move(forwards[i]), scheduler->queue());
+    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
+                                               requests[i].shape, engine.plan_, std::move(forwards[i]),
+                                               scheduler->queue(), engine.one_batch(requests[i].most_tokens));
     scheduler->add(*engine.host_);
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
@@ -135,8 +179,10 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
 std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options) {
   const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
   device::Device& device = scheduler->queue().device();
-  Prepared prepared = prepare(device, options, Ledger::of(device).limit_bytes());
-  std::optional<Scheduler::Room> room = scheduler->find_room(prepared.request);
+  Prepared prepared = read_files(options);
+  resolve(prepared, device, Ledger::of(device).limit_bytes());
+  std::optional<Scheduler::Room> room =
+      scheduler->find_room(prepared.request, first_output(prepared.request, options.raw_scores));
   if (!room) {
     ScopedZone zone(Zone::plan);
     room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
@@ -197,7 +243,8 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
   return *best;
 }
 
-Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes) {
+// All that does not ask for the device.
+Engine::Prepared Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
   engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
@@ -241,17 +288,29 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
   if (longest <= special)
     fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
   request.max_length = longest;
+  request.fill = options.fill;
+  return {std::move(engine), std::move(request)};
+}
 
+void Engine::resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes) {
+  Engine& engine = *prepared.engine;
+  const EngineOptions& options = engine.options_;
+  plan::PlanRequest& request = prepared.request;
   request.device = plan::local_profile(device);
-  const plan::PrecisionChoice choice = choose_precision(options.precision, request.device, config, options.model_dir);
+  const plan::PrecisionChoice choice =
+      choose_precision(options.precision, request.device, engine.config_, options.model_dir);
   request.precision = choice.precision;
-  engine->precision_reason_ = choice.reason;
+  engine.precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);
   request.device.context_bytes = std::max(request.device.context_bytes, Ledger::of(device).context_bytes());
   add_host_memory(request, options.model_dir);
-  request.fill = options.fill;
-  return {std::move(engine), std::move(request)};
+  if (device.kind() == device::DeviceKind::cuda) request.most_tokens = kMostTokensPerByte * options.input_bytes;
+}
+
+int64_t Engine::one_batch(int64_t most_tokens) const {
+  if (most_tokens == 0 || most_tokens > plan_.token_budget) return 0;
+  return std::max<int64_t>(1, options_.input_bytes / kUsualBytesPerToken);
 }
 
 namespace {
@@ -398,21 +457,27 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
 
 std::vector<std::string> Engine::tune(double seconds_per_shape) {
   if (device().kind() != device::DeviceKind::cuda) return {};
-  // A full batch of texts of tweet length, so that every product of the plan is met at its real size.
-  batch::PackedBatch batch;
+  // Texts of tweet length: one, two, … 64 of them as callers give them, and a full batch as files do, so that every
+  // product is met at its real size.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)),
                                  std::max(0, tokenizer_->unk_id()));
-  while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget &&
-         batch.sequences() < plan_.max_sequences)
-    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
-  batch.finish();
+  std::vector<batch::PackedBatch> batches;
+  for (const int64_t most :
+       {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{8}, int64_t{16}, int64_t{32}, int64_t{64}, plan_.max_sequences}) {
+    batch::PackedBatch& batch = batches.emplace_back();
+    while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget && batch.sequences() < most)
+      batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
+    batch.finish();
+  }
   std::vector<std::string> lines;
   scheduler_->call([&] {
-    ops::GemmTuning tuning(seconds_per_shape);
     host_->load();
-    scheduler_->queue().submit(*host_, batch, [](const batch::PackedBatch&, const float*, double) {});
-    scheduler_->queue().finish();
-    for (const ops::GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
+    for (batch::PackedBatch& batch : batches) {
+      ops::GemmTuning tuning(&batch == &batches.back() ? seconds_per_shape : seconds_per_shape / 4);
+      scheduler_->queue().submit(*host_, batch, [](const batch::PackedBatch&, const float*, double) {});
+      scheduler_->queue().finish();
+      for (const ops::GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
+    }
     ops::save_gemm_choices(scheduler_->queue().stream());
   });
   return lines;
@@ -441,14 +506,14 @@ batch::PackLimits Engine::pack_limits() const {
   return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};
 }
 
-std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, Pass pass) {
-  BRIM_CHECK(pass == Pass::own || !tags_.empty(), "a pass of two heads, where there is one");
+std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, Heads heads) {
+  BRIM_CHECK(heads == Heads::own || !tags_.empty(), "a pass of two heads, where there is one");
   prepare_small();
   Interactive::Limits limits;
   limits.pack = {serving_tokens(), plan_.max_sequences};
   limits.position_offset = shape().position_offset;
-  limits.pass = static_cast<size_t>(pass);
-  const model::Output given = pass == Pass::own ? output() : model::Output::token_scores_and_logits;
+  limits.pass = static_cast<size_t>(heads);
+  const model::Output given = heads == Heads::own ? output() : model::Output::token_scores_and_logits;
   limits.width = output_width(shape(), given);
   limits.per_token = is_per_token(given);
   limits.tokens_per_second = plan_.tokens_per_second;

@@ -30,6 +30,7 @@
 namespace brim::engine {
 
 std::optional<LongText> long_text_from_name(std::string_view name);
+model::Output output_of(Pooling pooling);
 
 struct EngineOptions {
   std::filesystem::path model_dir;
@@ -43,17 +44,18 @@ struct EngineOptions {
   bool fill = false;
   bool raw_scores = false;   // a classifier computes logits; merge_windows() makes scores of them
   int64_t batch_tokens = 0;  // above 0: no interactive batch has more, unless one text has
-  // A tagger with this classifier's encoder (model::same_encoder): its head is loaded too, and Pass::both gives both.
+  // A tagger with this classifier's encoder (model::same_encoder): its head is loaded too, and Heads::both gives both.
   std::filesystem::path tagger_dir;
   double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
+  int64_t input_bytes = 0;  // above 0: no more text will come, so that a card is prepared for no more
   Aggregation aggregation = Aggregation::first;
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
   int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them
 };
 
-// What an interactive text is computed by: what the model's own head asks for, or both heads of one.
-enum class Pass : uint8_t { own, both };
+// What an interactive text is computed by: the model's own head, or both heads of one.
+enum class Heads : uint8_t { own, both };
 
 // What happens to one text.
 struct TextOptions {
@@ -119,7 +121,7 @@ class Engine final : public TextModel {
   // they must end before the engine does.
   std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
   // A text is refused as busy when those before it would take longer than `most_seconds`.
-  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, Pass pass = Pass::own);
+  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, Heads heads = Heads::own);
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }
@@ -163,9 +165,12 @@ class Engine final : public TextModel {
   struct Prepared;
   int64_t tokens_in(double seconds) const;  // of a batch, by prediction; enough to be quick
   static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
-  static Prepared prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes);
+  static Prepared read_files(const EngineOptions& options);
+  static std::vector<Prepared> read_all(const std::vector<EngineOptions>& options);
+  int64_t one_batch(int64_t most_tokens) const;  // tokens of the only batch there will be, more or less; 0: of several
+  static void resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
-                                                      const std::vector<EngineOptions>& options, int64_t limit_bytes,
+                                                      std::vector<Prepared> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
   void prepare_small();
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;

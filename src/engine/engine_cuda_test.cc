@@ -274,6 +274,24 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
   EXPECT_GT(engine->plan().bytes[memory::Tag::graphs], 0);  // the graphs were planned for
 }
 
+// Prepared for all the text there is and no more, a card holds less and gives the same bits.
+TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameBits) {
+  BRIM_NEEDS_GPU();
+  for (const size_t count : {3, 60}) {  // launched as a graph, and op by op
+    const auto texts = made_up_texts(count, 30);
+    EngineOptions options;
+    options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+    options.device = device::read_device("cuda");
+    options.memory_limit = plan::MemoryLimit::read("2GiB");
+    const auto usual = Engine::open(options);
+    for (const std::string& text : texts) options.input_bytes += static_cast<int64_t>(text.size()) + 1;
+    const auto few = Engine::open(options);
+    EXPECT_LT(few->plan().token_budget, usual->plan().token_budget);
+    EXPECT_LT(few->plan().peak_bytes, usual->plan().peak_bytes);
+    EXPECT_EQ(scores(*few, texts), scores(*usual, texts));
+  }
+}
+
 TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions one;

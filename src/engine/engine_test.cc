@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/test_files.h"
@@ -117,6 +118,63 @@ TEST_F(EngineTest, BulkBatchesTakeNoLongerThanAskedFor) {
   for (int i = 0; i < 3000; ++i) texts.push_back(text(random, 1 + random() % 12));
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   EXPECT_EQ(brief->score(views), whole->score(views));
+}
+
+TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
+  EngineOptions options;
+  options.model_dir = dir_;
+  options.device = device::read_device("cpu");
+  options.precision = plan::read_precision("fp32");
+  options.threads = 1;
+  options.batch_tokens = 1024;
+  const auto engine = Engine::open(options);
+  // All work is there before the device's thread looks for any.
+  std::atomic<bool> held{false}, go{false};
+  std::thread holding([&] {
+    engine->scheduler().call([&] {
+      held = true;
+      held.notify_all();
+      go.wait(false);
+    });
+  });
+  held.wait(false);
+  int64_t bulk_tokens = 0, beside = 0;  // the device's thread's
+  const auto bulk = engine->bulk([&](const batch::PackedBatch& batch, const float*) { bulk_tokens += batch.tokens(); });
+  const std::vector<int32_t> ids(16, 5);
+  for (int i = 0; i < 400; ++i) {
+    batch::PackedBatch batch;
+    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, engine->shape().position_offset);
+    batch.finish();
+    bulk->submit(batch);
+  }
+  std::mt19937 random(2);
+  PendingTexts texts;
+  int64_t tokens = 0;
+  while (tokens < 20 * 1024) {
+    auto pending = std::make_unique<PendingText>();
+    EXPECT_FALSE(engine->tokenize(text(random, 30), pending->tokens));
+    tokens += static_cast<int64_t>(pending->tokens.ids.size());
+    texts.push_back(std::move(pending));
+  }
+  size_t left = texts.size();
+  std::atomic<bool> answered{false};
+  const auto interactive = engine->interactive(
+      [&](PendingTexts& done) {
+        left -= done.size();
+        if (left > 0) return;
+        beside = bulk_tokens;
+        answered = true;
+        answered.notify_all();
+      },
+      1e9);
+  interactive->submit(std::move(texts));
+  go = true;
+  go.notify_all();
+  holding.join();
+  answered.wait(false);
+  EXPECT_GE(beside * 9, tokens - 2 * 1024);
+  EXPECT_LE(beside * 9, tokens + 5 * 9 * 16) << "and no more";
+  bulk->finish();
 }
 
 TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timeline.h"
+#include "device/cuda_info.h"
 #include "device/graph.h"
 #include "engine/device_queue.h"
 #include "hub/model_dir.h"
@@ -19,7 +20,7 @@ std::string facts_of(const std::filesystem::path& dir, const std::filesystem::pa
 
 ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts,
                      const model::ModelShape& shape, const plan::Plan& plan, std::vector<model::ForwardPlan> forwards,
-                     DeviceQueue& queue)
+                     DeviceQueue& queue, int64_t one_batch)
     : dir_(std::move(dir)),
       tagger_(std::move(tagger)),
       facts_(std::move(facts)),
@@ -27,7 +28,8 @@ ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, st
       plan_(plan),
       forward_plans_(std::move(forwards)),
       queue_(queue),
-      named_from_(named_from_tokens(plan, shape.layers)) {}
+      named_from_(named_from_tokens(plan, shape.layers)),
+      one_batch_(one_batch) {}
 
 ModelHost::~ModelHost() = default;
 
@@ -45,23 +47,32 @@ void ModelHost::load() {
       if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels are those of the files as they were
         fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
              tagger_.empty() ? "" : " or " + tagger_.string());
-      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_);
+      // Kernels and algorithms do not ask for values: they are loaded while the weights are.
+      model =
+          model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, [&](const model::Model& coming) {
+            make_runners(coming);
+            warm_up();
+          });
     }
-    ThreadPool* pool =
-        device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(queue_.stream()).pool() : nullptr;
     model_ = std::move(model);
-    for (const model::ForwardPlan& forward : forward_plans_)
-      runners_.push_back(
-          std::make_unique<model::ForwardRunner>(shape_, model_->weights(), forward, queue_.arena(), pool));
+    if (runners_.empty()) make_runners(*model_);
     residence_ = Residence::resident;
     weight_bytes_ = model_->slab_bytes();
-    warm_up();
+    log_debug("{}: loaded", dir_.string());
     if (wants_small_) capture();
   } catch (...) {
     unload();
     throw;
   }
   loads_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ModelHost::make_runners(const model::Model& model) {
+  ThreadPool* pool = queue_.device().kind() == device::DeviceKind::cpu
+                         ? static_cast<device::CpuStream&>(queue_.stream()).pool()
+                         : nullptr;
+  for (const model::ForwardPlan& forward : forward_plans_)
+    runners_.push_back(std::make_unique<model::ForwardRunner>(shape_, model.weights(), forward, queue_.arena(), pool));
 }
 
 void ModelHost::unload() {
@@ -100,15 +111,19 @@ void ModelHost::capture() {
   }
 }
 
-// Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
+// Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is; or
+// the one that is to come, more or less.
 void ModelHost::warm_up() {
   if (queue_.device().kind() != device::DeviceKind::cuda || loads() > 0) return;
   ScopedZone zone(Zone::warm_up);
+  const bool once = one_batch_ > 0;
+  if (!once) load_all_kernels(queue_.device());
   // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of
-  // two.
-  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)), 0);
+  // two. A single batch has texts of a tweet's length.
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(once ? 26 : 4, plan_.max_length)), 0);
   const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
-  for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
+  for (int64_t tokens = once ? std::min(one_batch_, plan_.token_budget) : 4;;
+       tokens = std::min(tokens * 2, plan_.token_budget)) {
     for (size_t pass = 0; pass < forward_plans_.size(); ++pass) {
       batch::PackedBatch batch;
       do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape_.position_offset);
@@ -116,7 +131,7 @@ void ModelHost::warm_up() {
       batch.finish();
       queue_.submit(*this, batch, ignore, Launch::ops, pass);
     }
-    if (tokens >= plan_.token_budget) break;
+    if (once || tokens >= plan_.token_budget) break;
   }
   queue_.finish();
 }

@@ -27,9 +27,11 @@ class ModelHost {
  public:
   // Nothing is loaded yet. `facts` are those of its files (hub::model_facts) when they were read for `shape` and
   // `plan`, its plan among the models that share `queue`.
-  // `forwards`: its passes, most models have one. `tagger`: whose head is its second, else empty.
+  // `forwards`: its passes, most models have one. `tagger`: whose head is its second, else empty. `one_batch`: above 0,
+  // all it will compute is one batch of about so many tokens, and it is prepared for that alone.
   ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts, const model::ModelShape& shape,
-            const plan::Plan& plan, std::vector<model::ForwardPlan> forwards, DeviceQueue& queue);
+            const plan::Plan& plan, std::vector<model::ForwardPlan> forwards, DeviceQueue& queue,
+            int64_t one_batch = 0);
   ~ModelHost();
 
   const std::filesystem::path& dir() const { return dir_; }
@@ -64,6 +66,7 @@ class ModelHost {
   std::atomic<int64_t> graph_batches{0};
 
  private:
+  void make_runners(const model::Model& model);
   void capture();
   void warm_up();
 
@@ -74,6 +77,7 @@ class ModelHost {
   const std::vector<model::ForwardPlan> forward_plans_;
   DeviceQueue& queue_;
   const int64_t named_from_;
+  const int64_t one_batch_;
   bool wants_small_ = false;
   std::atomic<int64_t> loads_{0}, weight_bytes_{0};
   std::atomic<Residence> residence_{Residence::disk};

@@ -147,6 +147,23 @@ TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
   EXPECT_EQ(Scorer::open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
 }
 
+TEST_F(ResidencyTest, WhatModelsShareIsPlannedOnce) {
+  const auto scorers = Scorer::open_together(std::vector<ScorerOptions>{options(put("a")), options(put("b"))});
+  const MemoryPlan one = scorers[0]->plan(), both = Scorer::plan_together(scorers);
+  const int64_t own = one.peak_bytes - one.shared_bytes;
+  EXPECT_GT(one.shared_bytes, 0);
+  EXPECT_GT(own, 0);
+  EXPECT_EQ(both.peak_bytes, one.shared_bytes + 2 * own);
+  EXPECT_EQ(both.limit_bytes, one.limit_bytes);
+  int64_t sum = 0;
+  for (const auto& [purpose, bytes] : both.bytes) sum += bytes;
+  EXPECT_EQ(sum, both.peak_bytes);
+  scorers[1]->park();
+  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, one.peak_bytes) << "it is off the device";
+  const std::vector<std::shared_ptr<Scorer>> rules{Scorer::open({.model = "vader"})};
+  EXPECT_EQ(Scorer::plan_together(rules).peak_bytes, 0);
+}
+
 TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
   EngineOptions first;
   first.model_dir = put("first");

@@ -52,6 +52,7 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
 // What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative:
 // unknown, as where others share the process.
 int64_t held_bytes(const device::Device& device);
+void open_card_counters();  // what held_bytes() asks about a card, to the end of the process: each time takes long
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
 void reset_peak_resident();
 

@@ -15,8 +15,10 @@ using batch::PackedBatch;
 
 namespace {
 
-// Interactive batches before bulk work has a turn: it keeps a fifth of the device under the heaviest load.
+// Under the heaviest load bulk work keeps a part of the device: a turn after so many interactive batches, and at least
+// a token for so many of theirs, which may be far larger than its own.
 constexpr int kInteractiveStreak = 4;
+constexpr int64_t kTokensPerBulkToken = 9;
 constexpr size_t kBusy = 2;  // batches in flight that keep a card busy
 // Batches of submitted texts before those that may wait have the first places of one.
 constexpr int kBatchesBeforeBulk = 9;
@@ -174,7 +176,8 @@ void Interactive::submit(PendingTexts texts) {
       any = true;
       waiting_tokens_ += tokens;
       Queue& queue = text->bulk ? bulk_ : waiting_;
-      queue.push_back(std::move(text));
+      const uint64_t client = text->client;
+      queue.push(client, tokens, std::move(text));
     }
     if (any) scheduler_.start();
   }
@@ -183,6 +186,11 @@ void Interactive::submit(PendingTexts texts) {
   if (!any) return;
   scheduler_.arrivals_.fetch_add(1);
   scheduler_.work_.notify_one();
+}
+
+void Interactive::take_all(PendingTexts& out) {
+  for (Queue* queue : {&waiting_, &bulk_})
+    while (!queue->empty()) out.push_back(queue->pop());
 }
 
 double Interactive::wait_seconds() const {
@@ -217,13 +225,8 @@ void Interactive::close() {
     return;
   }
   ++answering_;
-  for (Queue* queue : {&waiting_, &bulk_}) {
-    for (auto& text : *queue) {
-      text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
-      cancelled.push_back(std::move(text));
-    }
-    queue->clear();
-  }
+  take_all(cancelled);
+  for (const auto& text : cancelled) text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
   waiting_tokens_ = 0;
   lock.unlock();
   if (!cancelled.empty()) answer_(cancelled);
@@ -294,11 +297,12 @@ void Scheduler::add_room(Room room) {
   rooms_.push_back(std::move(room));
 }
 
-std::optional<Scheduler::Room> Scheduler::find_room(const plan::PlanRequest& request) const {
+std::optional<Scheduler::Room> Scheduler::find_room(const plan::PlanRequest& request, model::Output first) const {
   std::lock_guard lock(mutex_);
   for (const Room& room : rooms_)
     if (room.shape == request.shape && room.plan.precision == request.precision &&
-        room.forwards.back().output == request.output && room.plan.max_length == request.max_length)
+        room.forwards.front().output == first && room.forwards.back().output == request.output &&
+        room.plan.max_length == request.max_length)
       return room;
   return std::nullopt;
 }
@@ -377,7 +381,11 @@ bool Scheduler::step(Lock& lock) {
   if (failure_) return false;
   Interactive* texts = first_with_work(interactives_);
   Bulk* bulk = first_with_work(bulks_);
-  if (texts != nullptr && bulk != nullptr && interactive_streak_ >= kInteractiveStreak) texts = nullptr;
+  if (bulks_.empty()) passed_over_tokens_ = 0;
+  if (texts != nullptr && bulk != nullptr &&
+      (interactive_streak_ >= kInteractiveStreak ||
+       passed_over_tokens_ >= kTokensPerBulkToken * bulk->waiting_.front().batch.tokens()))
+    texts = nullptr;
   if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
   ModelHost& model = texts != nullptr ? texts->model_ : bulk->model_;
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
@@ -391,6 +399,8 @@ bool Scheduler::step(Lock& lock) {
     run(lock, *texts);
   } else {
     interactive_streak_ = 0;
+    passed_over_tokens_ =
+        std::max<int64_t>(0, passed_over_tokens_ - kTokensPerBulkToken * bulk->waiting_.front().batch.tokens());
     stand_last(bulks_, bulk);
     run(lock, *bulk);
   }
@@ -520,10 +530,7 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
     if (texts.open_) refused.push_back(std::move(texts.open_));  // what of it was begun has been collected
-    for (Interactive::Queue* queue : {&texts.waiting_, &texts.bulk_}) {
-      for (auto& text : *queue) refused.push_back(std::move(text));
-      queue->clear();
-    }
+    texts.take_all(refused);
     texts.waiting_tokens_ = 0;
     const int64_t now = now_ns();
     for (const auto& text : refused) {
@@ -533,6 +540,9 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   } else {
     pack(texts, batch_, *pieces, refused);
     texts.running_tokens_ += batch_.tokens();
+    // A client of bulk work that was slow to bring it gets no long run for it afterwards.
+    passed_over_tokens_ =
+        std::min(passed_over_tokens_ + batch_.tokens(), kInteractiveStreak * texts.limits_.pack.tokens);
   }
   const auto collect_pieces = [this, &texts, pieces, begun](const batch::PackedBatch& batch, const float* result,
                                                             double busy_seconds) {
@@ -566,8 +576,7 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
     if (!texts.open_) {
       const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
       Interactive::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
-      std::unique_ptr<PendingText> next = std::move(queue.front());
-      queue.pop_front();
+      std::unique_ptr<PendingText> next = queue.pop();
       if (next->stop.stop_requested())
         next->error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
       else if (next->deadline && *next->deadline <= now)
@@ -634,10 +643,7 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   for (Interactive* texts : all) ++texts->answering_;
   for (Interactive* texts : all) {
     PendingTexts answers;
-    for (Interactive::Queue* queue : {&texts->waiting_, &texts->bulk_}) {
-      for (auto& text : *queue) answers.push_back(std::move(text));
-      queue->clear();
-    }
+    texts->take_all(answers);
     if (texts->open_) answers.push_back(std::move(texts->open_));
     for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));
     texts->begun_texts_.clear();

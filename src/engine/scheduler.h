@@ -23,6 +23,7 @@
 #include "batch/packed_batch.h"
 #include "brim/brim.h"
 #include "engine/device_queue.h"
+#include "engine/fair_queue.h"
 #include "engine/model_host.h"
 #include "engine/tokenized_texts.h"
 #include "engine/window_results.h"
@@ -78,7 +79,8 @@ struct PendingText {
   std::optional<Error> error;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::stop_token stop;
-  bool bulk = false;  // goes after those that are not
+  bool bulk = false;    // goes after those that are not
+  uint64_t client = 0;  // whose it is: clients take turns
   int64_t submitted_ns = 0, begun_ns = 0, done_ns = 0;
   size_t next_window = 0, windows_left = 0;  // for the scheduler
   virtual ~PendingText() = default;
@@ -112,8 +114,10 @@ class Interactive {
 
  private:
   friend class Scheduler;
-  using Queue = std::deque<std::unique_ptr<PendingText>>;
+  using Queue = FairQueue<std::unique_ptr<PendingText>>;
+  static constexpr int64_t kTurnTokens = 512;
   bool has_work() const { return open_ != nullptr || !waiting_.empty() || !bulk_.empty(); }
+  void take_all(PendingTexts& out);  // what has not begun
   double wait_seconds() const;
   void measure(int64_t tokens, int64_t begun_ns, int64_t done_ns);
 
@@ -121,7 +125,7 @@ class Interactive {
   ModelHost& model_;
   const Limits limits_;
   const Answer answer_;
-  Queue waiting_, bulk_;  // this and what follows under the scheduler's lock
+  Queue waiting_{kTurnTokens}, bulk_{kTurnTokens};  // this and what follows under the scheduler's lock
   int64_t waiting_tokens_ = 0, running_tokens_ = 0;
   int batches_before_bulk_ = 0;
   double tokens_per_second_;
@@ -158,7 +162,8 @@ class Scheduler {
     std::vector<model::ForwardPlan> forwards;  // of each pass
   };
   void add_room(Room room);
-  std::optional<Room> find_room(const plan::PlanRequest& request) const;
+  // Whose first pass gives `first`, and its last what is requested.
+  std::optional<Room> find_room(const plan::PlanRequest& request, model::Output first) const;
 
   // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
   void call(const std::function<void()>& work);
@@ -213,7 +218,9 @@ class Scheduler {
   std::atomic<uint64_t> arrivals_{0};
   std::vector<Bulk*> bulks_;  // whoever was served last stands last, as here
   std::vector<Interactive*> interactives_;
-  int interactive_streak_ = 0;  // batches since bulk had its turn
+  // Interactive batches since bulk had its turn, and their tokens, less what its own turns made up for.
+  int interactive_streak_ = 0;
+  int64_t passed_over_tokens_ = 0;
   std::deque<Call*> calls_;
   std::vector<ModelHost*> models_;
   std::vector<Room> rooms_;

@@ -19,6 +19,7 @@
 #include "engine/label.h"
 #include "engine/pipeline.h"
 #include "hub/model_dir.h"
+#include "memory/ledger.h"
 
 namespace brim {
 namespace {
@@ -77,6 +78,14 @@ void normalize(float* vector, size_t width) {
 template <class T>
 auto at(std::vector<T>& values, size_t place) {
   return values.begin() + static_cast<std::ptrdiff_t>(place);
+}
+
+std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& bytes) {
+  std::vector<std::pair<std::string, int64_t>> all;
+  for (size_t tag = 0; tag < memory::kTagCount; ++tag)
+    if (const int64_t n = bytes[static_cast<memory::Tag>(tag)]; n > 0)
+      all.emplace_back(tag_name(static_cast<memory::Tag>(tag)), n);
+  return all;
 }
 
 // A request on its way.
@@ -192,14 +201,15 @@ class EncoderScorer final : public Scorer {
     MemoryPlan p;
     p.limit_bytes = plan.limit_bytes;
     p.peak_bytes = plan.peak_bytes;
-    for (size_t tag = 0; tag < memory::kTagCount; ++tag)
-      if (const int64_t bytes = plan.bytes[static_cast<memory::Tag>(tag)]; bytes > 0)
-        p.bytes.emplace_back(tag_name(static_cast<memory::Tag>(tag)), bytes);
+    p.shared_bytes = plan.peak_bytes - total_bytes(plan.own_parts());
+    p.bytes = by_purpose(plan.bytes);
     p.tokens_per_batch = plan.token_budget;
     p.tokens_per_interactive_batch = engine_->serving_tokens();
     p.tokens_per_second = plan.tokens_per_second;
     return p;
   }
+
+  const memory::Ledger& ledger() const { return memory::Ledger::of(engine_->device()); }
 
   int64_t max_length() const override { return engine_->plan().max_length; }
 
@@ -299,12 +309,13 @@ class EncoderScorer final : public Scorer {
       pending->deadline = request.deadline;
       pending->stop = request.stop;
       pending->bulk = request.bulk;
+      pending->client = request.client;
       pending->raw_scores = request.raw_scores;
       (pending->both ? texts_of_both : texts).push_back(std::move(pending));
     }
     if (!refused.empty()) completion.done(refused);
-    if (!texts.empty()) interactive(engine::Pass::own).submit(std::move(texts));
-    if (!texts_of_both.empty()) interactive(engine::Pass::both).submit(std::move(texts_of_both));
+    if (!texts.empty()) interactive(engine::Heads::own).submit(std::move(texts));
+    if (!texts_of_both.empty()) interactive(engine::Heads::both).submit(std::move(texts_of_both));
   }
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -339,13 +350,13 @@ class EncoderScorer final : public Scorer {
                       [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
 
-  engine::Interactive& interactive(engine::Pass pass) {
-    Door& door = doors_[static_cast<size_t>(pass)];
+  engine::Interactive& interactive(engine::Heads heads) {
+    Door& door = doors_[static_cast<size_t>(heads)];
     if (engine::Interactive* ready = door.ready.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
     if (!door.made) {
       door.made =
-          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds, pass);
+          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds, heads);
       if (closed_) door.made->close();
       door.ready.store(door.made.get(), std::memory_order_release);
     }
@@ -477,7 +488,7 @@ class EncoderScorer final : public Scorer {
     std::unique_ptr<engine::Interactive> made;  // for the first submit(): it captures graphs
     std::atomic<engine::Interactive*> ready{nullptr};
   };
-  std::array<Door, 2> doors_;  // by engine::Pass
+  std::array<Door, 2> doors_;  // by engine::Heads
 };
 
 // Rules cost less than handing a text to another thread: they are applied where the text comes in.
@@ -607,10 +618,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.raw_scores = o.raw_scores && !o.pooling;
   encoder.aggregation = o.aggregation;
   if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, places);
-  if (o.pooling)
-    encoder.output = *o.pooling == Pooling::mean  ? model::Output::mean_hidden
-                     : *o.pooling == Pooling::cls ? model::Output::cls_hidden
-                                                  : model::Output::hidden;
+  if (o.pooling) encoder.output = engine::output_of(*o.pooling);
   return encoder;
 }
 
@@ -622,6 +630,24 @@ std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOpt
   auto engine = beside->open_beside(engine_options(options, hub::model_places(hub::model_roots())), options);
   if (engine == nullptr) return open(options);
   return std::make_shared<EncoderScorer>(std::move(engine), options);
+}
+
+MemoryPlan Scorer::plan_together(std::span<const std::shared_ptr<Scorer>> scorers) {
+  MemoryPlan all;
+  memory::TagBytes bytes;
+  std::vector<const memory::Ledger*> seen;
+  for (const std::shared_ptr<Scorer>& scorer : scorers) {
+    const auto* encoder = dynamic_cast<const EncoderScorer*>(scorer.get());
+    if (encoder == nullptr) continue;  // rules hold nothing
+    const memory::Ledger* ledger = &encoder->ledger();
+    if (std::find(seen.begin(), seen.end(), ledger) != seen.end()) continue;
+    seen.push_back(ledger);
+    if (ledger->limited()) all.limit_bytes = std::max(all.limit_bytes, ledger->limit_bytes());
+    for (const memory::LedgerEntry& entry : ledger->entries()) bytes[entry.tag] += entry.bytes;
+  }
+  all.bytes = by_purpose(bytes);
+  all.peak_bytes = bytes.total();
+  return all;
 }
 
 std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }

@@ -133,6 +133,12 @@ TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
     EXPECT_TRUE(classifier->submit(request).get().error) << "it has one head";
     scorer->park();
     EXPECT_FALSE(scorer->submit(request).get().error) << "and it comes back with both";
+    ScorerOptions otherwise = both;
+    otherwise.raw_scores = !raw;
+    const auto beside = Scorer::open_beside(*scorer, otherwise);
+    const std::vector<float> want = classifier->submit({.text = "w6 w7"}).get().scores,
+                             got = beside->submit({.text = "w6 w7"}).get().scores;
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_NEAR(got[k], want[k], 1e-6) << "its first pass is another";
   }
 }
 
@@ -471,6 +477,21 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
   gate.open.notify_all();
   for (size_t n; (n = order.count) < 6;) order.count.wait(n);
   EXPECT_EQ(order.tickets, (std::vector<uint64_t>{99, 0, 1, 2, 3, 4}));
+
+  // Clients take turns: who comes after another's hundred texts does not wait for all of them.
+  Gate second;
+  Order turns;
+  scorer->submit({.text = "w6"}, second);
+  second.reached.wait(false);
+  const auto texts = make_texts(100, 4, 30);
+  for (uint64_t i = 0; i < 100; ++i) scorer->submit({.text = texts[i], .ticket = i, .client = 1}, turns);
+  scorer->submit({.text = "w8", .ticket = 999, .client = 2}, turns);
+  second.open = true;
+  second.open.notify_all();
+  for (size_t n; (n = turns.count) < 101;) turns.count.wait(n);
+  EXPECT_LT(std::find(turns.tickets.begin(), turns.tickets.end(), 999u) - turns.tickets.begin(), 60);
+  std::erase(turns.tickets, 999u);
+  EXPECT_TRUE(std::is_sorted(turns.tickets.begin(), turns.tickets.end())) << "each in its order";
 }
 
 // What a server does to it: threads that submit, withdraw and time out while others score and one closes.

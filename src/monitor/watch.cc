@@ -6,6 +6,7 @@
 namespace brim::monitor {
 namespace {
 
+constexpr std::string_view kUtilization = "utilization";
 // How far a reading must come back before its threshold can be passed anew.
 constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0.1;
 
@@ -14,10 +15,12 @@ constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0
 std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
   std::vector<std::string> fresh;
   active_.clear();
-  const auto judge = [&](const GpuSample& g, const char* what, bool over, bool calm, const std::string& sentence) {
+  faulty_ = false;
+  const auto judge = [&](const GpuSample& g, std::string_view what, bool over, bool calm, const std::string& sentence) {
     const std::string key = fmt::format("{} {}", g.index, what);
     const std::string line = fmt::format("GPU {}: {}", g.index, sentence);
     if (over) active_.push_back(line);
+    faulty_ = faulty_ || (over && what != kUtilization);
     if (over && passed_.insert(key).second) fresh.push_back(line);
     if (calm) passed_.erase(key);
   };
@@ -25,7 +28,7 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
     judge(g, "lost", g.state == GpuState::lost, g.state == GpuState::ok, fmt::format("lost ({})", g.why));
     if (g.utilization && limits_.max_utilization_percent > 0) {
       const double now = *g.utilization * 100, limit = limits_.max_utilization_percent;
-      judge(g, "utilization", now > limit, now < limit - kUtilizationMargin,
+      judge(g, kUtilization, now > limit, now < limit - kUtilizationMargin,
             fmt::format("utilisation {:.0f} %, above {:g} %", now, limit));
     }
     if (g.temperature_c && limits_.max_temperature_c > 0) {

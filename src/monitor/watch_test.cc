@@ -24,6 +24,7 @@ TEST(Watch, WarnsOnceAndAgainOnlyAfterItHasComeBack) {
   EXPECT_TRUE(watch.active().empty()) << "87 % is not above 90 %";
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_EQ(watch.active(), (std::vector<std::string>{"GPU 0: utilisation 95 %, above 90 %"}));
+  EXPECT_FALSE(watch.faulty()) << "it works hard";
   EXPECT_TRUE(watch.check(one({})).empty());  // not available: no news
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_TRUE(watch.check(one(0.80)).empty());
@@ -38,11 +39,13 @@ TEST(Watch, TemperatureMemoryAndALostCard) {
   EXPECT_TRUE(watch.check(one(1.0, 85.0, 500)).empty());
   EXPECT_EQ(watch.check(one(1.0, 86.0, 499)).size(), 2U);
   EXPECT_EQ(watch.active().size(), 2U);
+  EXPECT_TRUE(watch.faulty());
   EXPECT_TRUE(watch.check(one(1.0, 83.0, 540)).empty());  // within both limits, but not by the margin
   EXPECT_TRUE(watch.active().empty());
   EXPECT_TRUE(watch.check(one(1.0, 86.0, 499)).empty());
   EXPECT_TRUE(watch.check(one(1.0, 81.0, 560)).empty());
   EXPECT_TRUE(watch.active().empty());
+  EXPECT_FALSE(watch.faulty());
   auto gone = one({});
   gone[0].state = GpuState::lost;
   EXPECT_EQ(watch.check(gone).size(), 1U);

@@ -4,8 +4,10 @@
 // opened leaves the other where it is.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -164,8 +166,11 @@ std::vector<std::string> Service::reload() {
     }
     if (served == nullptr) continue;
     try {
-      const bool tags_anew = !served->tagger.empty() && options_.revision_of(served->tagger) != served->tagger_revision;
-      if (options_.revision_of(options_.models[m].name) == served->revision && !tags_anew) continue;
+      const std::string& name = options_.models[m].name;
+      const std::string tagger = options_.tagger_of ? options_.tagger_of(name) : served->tagger;
+      const bool tags_anew =
+          tagger != served->tagger || (!tagger.empty() && options_.revision_of(tagger) != served->tagger_revision);
+      if (options_.revision_of(name) == served->revision && !tags_anew) continue;
     } catch (const std::exception& error) {
       problems.push_back(error.what());
       continue;
@@ -207,6 +212,30 @@ void Service::trace(Call& call) {
   });
 }
 
+// NAME/pin?rung=MODEL: that rung answers until NAME/unpin.
+void Service::pin_ladder(Call& call, std::string_view path) {
+  const size_t slash = std::min(path.rfind('/'), path.size());
+  const std::string_view name = path.substr(0, slash), verb = path.substr(std::min(slash + 1, path.size()));
+  const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(),
+                                   [&](const auto& l) { return l->rules().name == name; });
+  if (ladder == options_.ladders.end() || (verb != "pin" && verb != "unpin"))
+    throw Refusal{404, "NotFound",
+                  "a ladder of this server is pinned by NAME/pin?rung=MODEL and unpinned by NAME/unpin"};
+  if (verb == "unpin") {
+    (*ladder)->unpin();
+  } else {
+    try {
+      (*ladder)->pin(query_value(call.exchange->query(), "rung"));
+    } catch (const Error& error) {
+      throw invalid(error.what());
+    }
+  }
+  const LadderView view = (*ladder)->view(std::time(nullptr));
+  answer(call,
+         nlohmann::json{{"ladder", view.name}, {"active", view.active}, {"reason", reason_name(view.reason)}}.dump(
+             -1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 void Service::admin(Call& call) {
   std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
   log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "nobody's key" : call.key_name,
@@ -221,8 +250,11 @@ void Service::admin(Call& call) {
       return DeskAnswer{problems.empty() ? 200 : 424, nlohmann::json{{"problems", problems}}.dump(
                                                           -1, ' ', false, nlohmann::json::error_handler_t::replace)};
     });
-  const Refusal none{404, "NotFound",
-                     "there are /admin/models/NAME/load, park, unload and reload, /admin/reload, /admin/drain"};
+  if (path.starts_with("ladders/")) return pin_ladder(call, path.substr(std::string_view("ladders/").size()));
+  const Refusal none{
+      404, "NotFound",
+      "there are /admin/models/NAME/load, park, unload and reload, /admin/ladders/NAME/pin?rung=MODEL and "
+      "unpin, /admin/reload, /admin/drain"};
   constexpr std::string_view kModels = "models/";
   const size_t slash = path.rfind('/');
   if (!path.starts_with(kModels) || slash < kModels.size()) throw none;

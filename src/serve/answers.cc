@@ -156,6 +156,10 @@ Refusal invalid(std::string_view problem) {
   return {422, "Validation", fmt::format("Input validation error: {}", problem)};
 }
 
+Refusal too_large(size_t bytes, size_t most) {
+  return invalid(fmt::format("a text has {} bytes, at most {} are taken", bytes, most));
+}
+
 Response error_response(const Refusal& refusal, ErrorShape shape) {
   Response response;
   response.status = refusal.status;

@@ -28,8 +28,9 @@ struct Refusal {
   std::string extra = {};   // of the body: ",\"queue_ms\":12"
 };
 
-std::string retry_after(double seconds);    // "Retry-After: 3\r\n"
-Refusal invalid(std::string_view problem);  // 422 Validation, in text-embeddings-inference's words
+std::string retry_after(double seconds);       // "Retry-After: 3\r\n"
+Refusal invalid(std::string_view problem);     // 422 Validation, in text-embeddings-inference's words
+Refusal too_large(size_t bytes, size_t most);  // of a text
 Response error_response(const Refusal& refusal, ErrorShape shape);
 
 // The body as one JSON value: bounded in depth and number of values, no key twice. Throws Refusal (400 Syntax, with

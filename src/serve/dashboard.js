@@ -175,7 +175,7 @@
     Object.values(m.tags || {}).forEach((size, i) => parts.push([size / limit, "c" + i % 5]));
     fill("device",
       bar("Memory", `${bytes(m.held)} held, ${bytes(m.planned)} planned, ${bytes(m.limit)} limit`, parts.length > 0 ? parts : [[m.held / limit, "c0"]]),
-      legend(Object.keys(m.tags || {}).slice(0, 5)),
+      legend(Object.keys(m.tags || {}).slice(0, 5)), none("planned: of models that are there, what they share counted once"),
       bar("Device busy", percent(d.busy), [[d.busy, "c1"]]), bar("MFU", percent(d.mfu), [[d.mfu, "c3"]]),
       figures(figure(known(gpu.temperature_c) ? number(gpu.temperature_c, 0) + " °C" : "–", "temperature"), figure(known(gpu.power_w) ? number(gpu.power_w, 0) + " W" : "–", "power"),
         figure(known(gpu.sm_clock_mhz) ? number(gpu.sm_clock_mhz, 0) + " MHz" : "–", "clock")), none(d.name || ""));
@@ -193,7 +193,7 @@
       figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "too late")), lines("waiting", [series("queue.wait_ms")], "ms of wait"));
   }
   function showModels(s) {
-    fill("models", table(["model", "state", "precision", "#bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for"], s.models.map((m) =>
+    fill("models", table(["model", "state", "precision", "#own bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for"], s.models.map((m) =>
       [m.id, m.state, m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
         m.keep_alive_s < 0 ? "ever" : duration(m.keep_alive_s)]), "no models"));
   }

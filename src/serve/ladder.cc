@@ -24,12 +24,12 @@ bool source_matches(const SourceRule& rule, const std::string& source) {
 }  // namespace
 
 const char* reason_name(Reason reason) {
-  static constexpr const char* kNames[] = {"requested", "source", "schedule", "load", "default"};
+  static constexpr const char* kNames[] = {"requested", "source", "schedule", "load", "default", "pinned"};
   return kNames[static_cast<size_t>(reason)];
 }
 
 Reason reason_of(std::string_view name) {
-  for (const Reason reason : {Reason::requested, Reason::source, Reason::schedule, Reason::load})
+  for (const Reason reason : {Reason::requested, Reason::source, Reason::schedule, Reason::load, Reason::pinned})
     if (name == reason_name(reason)) return reason;
   return Reason::by_default;
 }
@@ -71,6 +71,7 @@ size_t Ladder::place_of(const std::string& model, const char* who) const {
 }
 
 Ladder::Wish Ladder::wish(const std::string& source, int64_t unix_seconds) const {
+  if (pinned_) return {*pinned_, Reason::pinned};
   const bool closed = rules_.schedule && rules_.schedule->market_at(unix_seconds) == Market::closed;
   if (!source.empty())
     for (const SourceRule& rule : rules_.sources)
@@ -120,7 +121,7 @@ Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wai
     choice.instead_of = rungs_[wished.rung].model;
     choice.why = rungs_[wished.rung].fault;
   }
-  if (!rules_.load || !request.may_spill) return choice;
+  if (!rules_.load || !request.may_spill || pinned_) return choice;
   if (!overloaded(rungs_[*place], wait(choice.model), request, now.ns)) return choice;
   for (size_t i = *place + 1; i <= floor_; ++i) {
     Rung& lower = rungs_[i];
@@ -142,6 +143,16 @@ void Ladder::report_gate(const std::string& model, const std::optional<GateFigur
   const std::lock_guard lock(mutex_);
   Rung& rung = rungs_[place_of(model, "a report")];
   rung.gate = judge(figures, rung.limits, rungs_[against_].model);
+}
+
+void Ladder::pin(const std::string& model) {
+  const std::lock_guard lock(mutex_);
+  pinned_ = place_of(model, "pin");
+}
+
+void Ladder::unpin() {
+  const std::lock_guard lock(mutex_);
+  pinned_.reset();
 }
 
 LadderView Ladder::view(int64_t unix_seconds) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ladder: models for one task, best first, and the rules by which one of them answers. The first rule that speaks
-// decides: the model a request names, its source, the schedule, the default. Then load: where the wait of the rung so
-// chosen is too long, a lower one may answer, if it has passed the accuracy gate. A rung that failed or is not there
-// leaves its place to the next. Every choice says who answers and why. Pure logic: clocks and waits are handed in.
+// decides: the model a request names, the rung it is pinned to, its source, the schedule, the default. Then load: where
+// the wait of the rung so chosen is too long, a lower one may answer, if it has passed the accuracy gate. A rung that
+// failed or is not there leaves its place to the next. Every choice says who answers and why. Pure logic: clocks and
+// waits are handed in.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,8 +18,9 @@
 
 namespace brim::serve {
 
-enum class Reason : uint8_t { requested, source, schedule, load, by_default };
-const char* reason_name(Reason reason);  // requested, source, schedule, load, default
+enum class Reason : uint8_t { requested, source, schedule, load, by_default, pinned };
+constexpr size_t kReasonCount = 6;
+const char* reason_name(Reason reason);  // requested, source, schedule, load, default, pinned
 Reason reason_of(std::string_view name);
 
 struct RungRules {
@@ -104,6 +106,11 @@ class Ladder {
   void report_fault(const std::string& model, const std::string& fault);
   void report_gate(const std::string& model, const std::optional<GateFigures>& figures);
 
+  // From now on this rung answers what names no model, whatever source, hours and load say; until it is unpinned.
+  // Throws usage where it is none of the rungs.
+  void pin(const std::string& model);
+  void unpin();
+
   LadderView view(int64_t unix_seconds) const;
   const LadderRules& rules() const { return rules_; }
   bool has(const std::string& model) const;
@@ -127,8 +134,9 @@ class Ladder {
 
   LadderRules rules_;
   size_t default_ = 0, floor_ = 0, against_ = 0;
-  mutable std::mutex mutex_;  // guards rungs_
+  mutable std::mutex mutex_;  // guards what follows
   std::vector<Rung> rungs_;
+  std::optional<size_t> pinned_;
 };
 
 }  // namespace brim::serve

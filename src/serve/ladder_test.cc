@@ -129,6 +129,22 @@ TEST_F(LadderTest, TheGateHoldsWhatBrimChoosesAndReportsWhatIsNamed) {
   EXPECT_TRUE(ladder.view(kOpen).rungs[1].spilling);
 }
 
+TEST_F(LadderTest, APinnedRungAnswersWhateverTheRulesSay) {
+  ladder.report_gate("tiny", made_figures(0.86, 0.85));
+  waits = {{"distil", 300}, {"tiny", 10}};
+  ladder.pin("distil");
+  EXPECT_EQ(said({}), "distil pinned") << "load does not move it";
+  EXPECT_EQ(said({.source = "reuters"}, kNight), "distil pinned");
+  EXPECT_EQ(said({.model = "vader"}), "vader requested");
+  EXPECT_EQ(ladder.view(kNight).active, "distil");
+  ladder.report_fault("distil", "gone");
+  EXPECT_EQ(said({}), "tiny pinned") << "the next below it";
+  ladder.report_fault("distil", "");
+  ladder.unpin();
+  EXPECT_EQ(said({}), "tiny load");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { ladder.pin("finbrt"); }), "did you mean finbert?");
+}
+
 TEST_F(LadderTest, ARungThatFailedLeavesItsPlaceToTheNext) {
   ladder.report_fault("distil", "no such directory");
   Choice choice = choose({});

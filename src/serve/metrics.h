@@ -13,6 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "serve/ladder.h"
+
 namespace brim::serve {
 
 // Log buckets of 50 µs to 50 s by a factor of 1.5, the same for every histogram.
@@ -52,7 +54,7 @@ struct Counts {
   std::vector<std::array<uint64_t, 2>> texts;  // by model; interactive, bulk
   std::vector<uint64_t> tokens;                // by model
   std::array<uint64_t, kRejections> rejected{};
-  std::array<uint64_t, 5> reasons{};  // texts by Reason, of models that answered them
+  std::array<uint64_t, kReasonCount> reasons{};  // texts by Reason, of models that answered them
   uint64_t cancelled = 0, deadlines_missed = 0;
   void merge(const Counts& other);
 };

@@ -87,6 +87,9 @@ void Service::list_models(Call& call) {
     const MemoryPlan plan = m.scorer->plan();
     Json bytes = Json::object();
     for (const auto& [purpose, n] : plan.bytes) bytes[purpose] = n;
+    std::vector<std::string> ladders;  // it is a rung of
+    for (const auto& ladder : options_.ladders)
+      if (ladder->has(m.name)) ladders.push_back(ladder->rules().name);
     data.push_back({{"id", m.name},
                     {"object", "model"},
                     {"created", started_unix_},
@@ -97,7 +100,9 @@ void Service::list_models(Call& call) {
                     {"max_length", m.scorer->max_length()},
                     {"precision", m.scorer->precision()},
                     {"bytes", bytes},
-                    {"token_budget", plan.tokens_per_interactive_batch}});
+                    {"shared_bytes", plan.shared_bytes},
+                    {"token_budget", plan.tokens_per_interactive_batch},
+                    {"ladder", ladders}});
   }
   for (const auto& ladder : options_.ladders) {
     std::vector<std::string> rungs;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -45,6 +46,11 @@ void Service::live(Call& call) { answer(call, R"({"status":"ok"})"); }
 void Service::ready(Call& call) {
   if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
   if (device_lost_) throw Refusal{503, "Unhealthy", "the device is lost"};
+  // Who answers requests that name no model.
+  if (options_.ladders.empty())
+    (void)model_at(0);
+  else if (const LadderView view = options_.ladders[0]->view(std::time(nullptr)); view.active.empty())
+    throw Refusal{503, "Unhealthy", view.warnings.back(), retry_after(1)};
   answer(call, R"({"status":"ok"})");
 }
 
@@ -82,6 +88,8 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   return view;
 }
 
+std::vector<std::string> Service::warnings() const { return health_view({}).warnings; }
+
 void Service::health(Call& call) {
   CardReadings card;
   {
@@ -107,6 +115,7 @@ void Service::health(Call& call) {
     if (mfu_) mfu = *mfu_ * 100;
   }
   if (gpu.is_object() && card.computes) {
+    if (view.dead) gpu["healthy"] = false;
     gpu["mfu_pct"] = mfu;
     gpu["device_busy_pct"] = busy;
   }
@@ -179,11 +188,25 @@ void Service::metrics(Call& call) {
   by_model("brim_queue_tokens", "gauge", "their tokens", [&](size_t m) { return loads[m].tokens; });
   by_model("brim_queue_wait_seconds", "gauge", "predicted wait of a text that comes now",
            [&](size_t m) { return loads[m].wait_seconds; });
-  by_model("brim_memory_planned_bytes", "gauge", "what the plan holds on the device",
-           [&](size_t m) { return plans[m].peak_bytes; });
-  by_model("brim_memory_limit_bytes", "gauge", "what the process may hold",
-           [&](size_t m) { return plans[m].limit_bytes; });
-  by_model("brim_batches_total", "counter", "batches computed", [&](size_t m) { return works[m].batches; });
+  by_model("brim_model_planned_bytes", "gauge", "what a model's plan has for it alone, while it is resident",
+           [&](size_t m) { return plans[m].peak_bytes - plans[m].shared_bytes; });
+  const MemoryPlan memory = planned();
+  text.family("brim_memory_planned_bytes", "gauge", "of resident models by purpose, what they share counted once");
+  for (const auto& [purpose, bytes] : memory.bytes) {
+    const Label labels[] = {{"tag", purpose}};
+    text.value("brim_memory_planned_bytes", labels, static_cast<double>(bytes));
+  }
+  if (memory.limit_bytes > 0) {
+    text.family("brim_memory_limit_bytes", "gauge", "what the process may hold on the device");
+    text.value("brim_memory_limit_bytes", {}, static_cast<double>(memory.limit_bytes));
+  }
+  text.family("brim_batches_total", "counter", "batches computed, as one graph or op by op");
+  for (size_t m = 0; m < works.size(); ++m)
+    for (const bool graph : {false, true}) {
+      const Label labels[] = {{"model", options_.models[m].name}, {"kind", graph ? "graph" : "eager"}};
+      const int64_t n = graph ? works[m].graph_batches : works[m].batches - works[m].graph_batches;
+      text.value("brim_batches_total", labels, static_cast<double>(n));
+    }
   by_model("brim_computed_tokens_total", "counter", "tokens of those batches, jobs and queues included",
            [&](size_t m) { return works[m].tokens; });
   by_model("brim_device_busy_seconds_total", "counter", "time the device computed",
@@ -195,6 +218,16 @@ void Service::metrics(Call& call) {
   }
   {
     std::lock_guard lock(snapshot_mutex_);
+    if (!ladder_switches_.empty())
+      text.family("brim_ladder_switches_total", "counter", "changes of the rung that answers, or of its reason");
+    for (size_t l = 0; l < ladder_switches_.size(); ++l) {
+      const Label labels[] = {{"ladder", options_.ladders[l]->rules().name}};
+      text.value("brim_ladder_switches_total", labels, static_cast<double>(ladder_switches_[l]));
+    }
+    if (held_bytes_) {
+      text.family("brim_memory_held_bytes", "gauge", "what the process holds on the device");
+      text.value("brim_memory_held_bytes", {}, static_cast<double>(*held_bytes_));
+    }
     if (mfu_) {
       text.family("brim_mfu_ratio", "gauge", "the model's arithmetic as a share of what the device can do");
       text.value("brim_mfu_ratio", {}, *mfu_);
@@ -222,6 +255,24 @@ void Service::metrics(Call& call) {
       const auto active = std::find_if(view.rungs.begin(), view.rungs.end(),
                                        [&](const RungView& rung) { return rung.model == view.active; });
       text.value("brim_ladder_rung", labels, static_cast<double>(active - view.rungs.begin()));
+    }
+  }
+  for (const bool accuracy : {true, false}) {
+    const char* name = accuracy ? "brim_gate_accuracy_ratio" : "brim_gate_agreement_ratio";
+    bool begun = false;
+    for (const auto& ladder : options_.ladders) {
+      const LadderView view = ladder->view(std::time(nullptr));
+      for (const RungView& rung : view.rungs) {
+        if (!rung.gate.figures) continue;
+        const std::optional<double> value =
+            accuracy ? rung.gate.figures->macro_recall : std::optional(rung.gate.figures->agreement);
+        if (!value) continue;
+        if (!std::exchange(begun, true))
+          text.family(name, "gauge",
+                      accuracy ? "macro recall on the gate's rows" : "share of them labelled as the best model does");
+        const Label labels[] = {{"ladder", view.name}, {"model", rung.model}};
+        text.value(name, labels, *value);
+      }
     }
   }
   text.family("brim_request_duration_seconds", "histogram", "from a request's first byte to its answer's last");
@@ -268,6 +319,15 @@ void Service::metrics(Call& call) {
   double queued = 0;
   for (const ScorerLoad& load : loads) queued += static_cast<double>(load.texts);
   single("te_queue_size", "gauge", "texts that wait", queued);
+  for (const char* route : {"predict", "embed"}) {
+    std::array<uint64_t, 2> n{};  // that failed, that succeeded
+    for (const auto& [key, count] : counts.requests)
+      if (route_path(std::get<0>(key)) == fmt::format("/{}", route)) n[std::get<2>(key) == 200] += count;
+    const auto named = [&](const char* what) { return fmt::format("te_{}_{}", route, what); };
+    single(named("count").c_str(), "counter", "requests", static_cast<double>(n[0] + n[1]));
+    single(named("success").c_str(), "counter", "those that succeeded", static_cast<double>(n[1]));
+    single(named("failure").c_str(), "counter", "those that did not", static_cast<double>(n[0]));
+  }
   std::string body = text.take();
   {
     std::lock_guard lock(card_mutex_);

@@ -122,6 +122,43 @@ TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {
   EXPECT_EQ(chunk, "");
 }
 
+// A body that is there whole: its first rows come back while the others are worked on.
+TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
+  class SlowScorer final : public HeldScorer {
+   public:
+    Predictions score(std::span<const std::string_view> texts, std::stop_token,
+                      const std::function<void(size_t)>&) override {
+      if (calls++ > 0) go_on.wait(false);
+      Predictions p;
+      p.rows = texts.size();
+      p.labels.assign(p.rows, 1);
+      p.label_scores.assign(p.rows, 0.75f);
+      return p;
+    }
+    std::atomic<int> calls{0};
+    std::atomic<bool> go_on{false};
+  };
+  const auto slow = std::make_shared<SlowScorer>();
+  ServerOptions o = rules();
+  o.models = {{"slow", "slow", "1", slow}};
+  start(std::move(o));
+  std::string rows, got, chunk;
+  for (int i = 0; i < 5000; ++i) rows += fmt::format("row {}\n", i);
+  RawClient client(server_->port());
+  send(client, "format=txt&output_format=jsonl", rows);
+  EXPECT_EQ(client.read_head().status, 200);
+  while (got.find("\"row 0\"") == std::string::npos) {
+    ASSERT_TRUE(client.read_chunk(chunk));
+    got += chunk;
+  }
+  slow->go_on = true;
+  slow->go_on.notify_all();
+  while (client.read_chunk(chunk) && !chunk.empty()) got += chunk;
+  EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 5000);
+  EXPECT_NE(got.find("\"row 4999\""), std::string::npos);
+  EXPECT_LT(slow->calls, 10) << "pieces grow where a device is fast";
+}
+
 TEST_F(ScoreRouteTest, WaitsForAClientThatReadsLater) {
   start(rules());
   std::string rows;
@@ -167,14 +204,17 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   o.ladders.push_back(std::make_shared<Ladder>(ladder));
   start(std::move(o));
   EXPECT_EQ(answering(), "mood@1");
-  const std::weak_ptr<Scorer> none;
+  EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["ladder"], Said::array({"ladder"}));
+  EXPECT_EQ(get("/health/ready").status, 200);
   EXPECT_EQ(Said::parse(admin("models/mood/unload").body)["state"], "disk");
+  EXPECT_EQ(get("/health/ready").status, 503) << "nobody answers requests that name no model";
   EXPECT_EQ(post("/predict", R"({"inputs":"good","model":"mood"})").status, 503);
   EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 424) << "no rung of the ladder can answer";
   EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["state"], "disk");
   EXPECT_EQ(Said::parse(get("/health").body)["status"], "degraded");
   revision_ = 2;
   EXPECT_EQ(Said::parse(admin("models/mood/load").body)["state"], "resident");
+  EXPECT_EQ(get("/health/ready").status, 200);
   EXPECT_EQ(admin("models/mood/load").status, 200);
   EXPECT_EQ(answering(), "mood@2");
   broken_ = true;
@@ -189,6 +229,12 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(Said::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
   EXPECT_EQ(admin("models/mood/fly").status, 404);
   EXPECT_EQ(admin("nothing").status, 404);
+  EXPECT_EQ(admin("ladders/ladder/pin?rung=none").status, 422);
+  EXPECT_EQ(admin("ladders/none/pin?rung=mood").status, 404);
+  EXPECT_EQ(admin("ladders/ladder/fly").status, 404);
+  EXPECT_EQ(Said::parse(admin("ladders/ladder/pin?rung=mood").body)["reason"], "pinned");
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").fields["x-brim-reason"], "pinned");
+  EXPECT_EQ(Said::parse(admin("ladders/ladder/unpin").body)["reason"], "default");
   EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
 }
 

@@ -3,12 +3,14 @@
 // rows from it as they come, scores them as bulk work and sends them back; where either side is slow, the other waits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "io/compress.h"
 #include "serve/row_scorer.h"
@@ -19,6 +21,29 @@ namespace {
 
 constexpr int kMostRowStreams = 16;
 constexpr size_t kMostAhead = 1 << 20;  // bytes of rows that wait to be scored, or to be read by the client
+
+// Rows are scored and sent in pieces of about a second's work, so that a client sees them come however slow or
+// busy the device is. How much that is shows with each piece; smaller ones than the least would cost a tenth more.
+class PieceSize {
+ public:
+  // How many of the rows from `begin` on are the next piece.
+  size_t rows(const rows::RowChunk& chunk, size_t begin) {
+    taken_ = 0;
+    size_t end = begin;
+    for (; end < chunk.size() && taken_ < bytes_; ++end)
+      taken_ += chunk.texts[end].size() + chunk.pair(end).value_or("").size() + 1;
+    return end - begin;
+  }
+  void took(double seconds) {
+    const double wanted = static_cast<double>(taken_) * std::min(kMostGrowth, kSeconds / std::max(seconds, 1e-6));
+    bytes_ = std::clamp(static_cast<size_t>(wanted), kLeast, kMost);
+  }
+
+ private:
+  static constexpr double kSeconds = 1, kMostGrowth = 8;
+  static constexpr size_t kFirst = 8 << 10, kLeast = 32 << 10, kMost = 512 << 10;
+  size_t bytes_ = kFirst, taken_ = 0;
+};
 
 const char* rows_type(rows::OutputFormat format) {
   return format == rows::OutputFormat::csv   ? "text/csv; charset=utf-8"
@@ -197,13 +222,18 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       writer.header(bytes);
       rows::RowChunk chunk;
       std::vector<RowPlace> places;
-      while (reader.next_chunk(chunk)) {
-        places.clear();
-        for (size_t row = 0; row < chunk.size(); ++row) places.push_back({&chunk, row});
-        int64_t good = 0, bad = 0;
-        if (!score(places, bytes, good, bad, pipe->stop.get_token())) fail(ErrorCode::interrupted, "stopped");
-        send(bytes, good, writing.format);
-      }
+      PieceSize piece;
+      while (reader.next_chunk(chunk))
+        for (size_t begin = 0; begin < chunk.size(); begin += places.size()) {
+          places.clear();
+          for (size_t n = piece.rows(chunk, begin), row = begin; row < begin + n; ++row)
+            places.push_back({&chunk, row});
+          int64_t good = 0, bad = 0;
+          const int64_t since = now_ns();
+          if (!score(places, bytes, good, bad, pipe->stop.get_token())) fail(ErrorCode::interrupted, "stopped");
+          piece.took(seconds_since(since));
+          send(bytes, good, writing.format);
+        }
       if (!bytes.empty()) send(bytes, 0, writing.format);
     }
     void send(std::string& bytes, int64_t good, rows::OutputFormat format) {

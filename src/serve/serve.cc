@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "hub/model_dir.h"
 #include "io/sha256.h"
 #include "monitor/host.h"
@@ -30,24 +31,21 @@ Json reading_json(const std::optional<T>& value, double scale = 1) {
   return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
 }
 
-CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std::vector<std::string>& warnings,
-                         const std::vector<Served>& models) {
+bool is_on_card(const Served& model) { return !model->scorer->device().starts_with("cpu"); }
+
+CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_card,
+                         const MemoryPlan& planned, std::optional<int64_t> held) {
   constexpr double kMiB = 1.0 / (1 << 20);
   CardReadings readings;
-  readings.warnings = warnings;
-  int64_t planned = 0, limit = 0;
-  bool on_card = false;
-  for (const Served& m : models) {
-    if (m->scorer->device().starts_with("cpu")) continue;
-    on_card = true;
-    const MemoryPlan plan = m->scorer->plan();
-    planned += plan.peak_bytes;
-    limit = std::max(limit, plan.limit_bytes);
-  }
+  readings.warnings = watch.active();
+  const bool over = on_card && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
+  if (over)
+    readings.warnings.push_back(fmt::format("{} of the card are held, the limit is {}", format_bytes(*held),
+                                            format_bytes(planned.limit_bytes)));
   const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
   readings.computes = on_card;
   readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
-  const Json block = {{"healthy", readings.healthy && warnings.empty()},
+  const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
                       {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
                       {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
                       {"driver", card != nullptr ? Json(card->driver) : Json(nullptr)},
@@ -57,11 +55,11 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std:
                       {"vram_free_mb", card != nullptr ? reading_json(card->free_bytes, kMiB) : Json(nullptr)},
                       {"temperature_c", card != nullptr ? reading_json(card->temperature_c) : Json(nullptr)},
                       {"power_w", card != nullptr ? reading_json(card->power_w) : Json(nullptr)},
-                      {"planned_mb", on_card ? Json(static_cast<double>(planned) * kMiB) : Json(nullptr)},
-                      {"limit_mb", on_card ? Json(static_cast<double>(limit) * kMiB) : Json(nullptr)},
+                      {"planned_mb", on_card ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
+                      {"limit_mb", on_card ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
                       {"device_busy_pct", nullptr},
-                      {"warnings", warnings}};
+                      {"warnings", readings.warnings}};
   readings.health_json = block.dump(-1, ' ', false, Json::error_handler_t::replace);
   MetricsText text;
   const auto reading = [&](const char* name, const char* type, const char* help, const auto& value, double scale) {
@@ -99,8 +97,7 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std:
 
 int default_io_threads(const std::vector<Served>& models) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const bool card = std::any_of(models.begin(), models.end(),
-                                [](const Served& m) { return !m->scorer->device().starts_with("cpu"); });
+  const bool card = std::any_of(models.begin(), models.end(), is_on_card);
   return card ? std::clamp(cores / 2, 1, 8) : std::max(1, cores / 8);
 }
 
@@ -131,10 +128,12 @@ class Server::Sampler {
       std::vector<monitor::GpuSample> gpus;
       if (nvml.ready()) gpus = nvml.sample(little);
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
-      CardReadings readings = readings_of(gpus, watch.active(), service_.loaded());
-      std::optional<int64_t> held = monitor::own_resident_bytes();
-      if (readings.computes) held = nvml.own_bytes(gpus[0].pci_bus_id);
-      service_.set_card(std::move(readings));
+      const std::vector<Served> models = service_.loaded();
+      const bool on_card = std::any_of(models.begin(), models.end(), is_on_card);
+      std::optional<int64_t> held;
+      if (!on_card) held = monitor::own_resident_bytes();
+      if (on_card && !gpus.empty()) held = nvml.own_bytes(gpus[0].pci_bus_id);
+      service_.set_card(readings_of(gpus, watch, on_card, service_.planned(), held));
       service_.sample(held);
       service_.tend_models();
       lock.lock();
@@ -245,6 +244,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.keys = options_.keys;
   service.reopen = options_.reopen;
   service.revision_of = options_.revision_of;
+  service.tagger_of = options_.tagger_of;
   service.read_keys = options_.read_keys;
   service.allowed_hosts = options_.allowed_hosts;
   service.cors_origins = options_.cors_origins;
@@ -292,6 +292,11 @@ void Server::start() {
   sampler_ = std::make_unique<Sampler>(*service_, options_.watch);
   http_->start();
   gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop); });
+}
+
+std::vector<std::string> Server::check() {
+  service_->measure_gates({});
+  return service_->warnings();
 }
 
 uint16_t Server::port() const { return http_->port(); }

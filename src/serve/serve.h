@@ -37,6 +37,7 @@ struct ServerOptions {
   // As ServiceOptions has them.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
+  std::function<std::string(const std::string& name)> tagger_of;
   std::function<ApiKeys()> read_keys;
   monitor::WatchLimits watch;  // of the card, past which health warns
   int io_threads = 0;          // 0: by the cores
@@ -67,6 +68,8 @@ class Server {
   bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload = nullptr);
   // Refuses texts, finishes what was taken, closes.
   void drain();
+  // Instead of start(): measures the ladders' gates and says what health would warn of.
+  std::vector<std::string> check();
 
  private:
   class Sampler;

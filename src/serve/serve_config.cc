@@ -123,6 +123,13 @@ int64_t read_count(std::string_view text) {
   return count;
 }
 
+Pooling read_pooling(std::string_view text) {
+  for (const auto& [name, pooling] :
+       {std::pair("mean", Pooling::mean), std::pair("cls", Pooling::cls), std::pair("none", Pooling::none)})
+    if (text == name) return pooling;
+  throw BadValue{"use mean, cls or none"};
+}
+
 int64_t read_size(std::string_view text) {
   const int64_t count = read_whole_number(text);
   if (count < 1 || count > 100'000) throw BadValue{"must be from 1 to 100,000"};
@@ -277,12 +284,13 @@ double read_seconds(std::string_view text) {
 ServeConfig read_serve_config(const fs::path& path, const std::vector<std::string>& settings) {
   const YAML::Node root = io::load_yaml(path);
   std::vector<std::string> keys = settings;
-  for (const char* section : {"models", "ladders", "queues"}) keys.emplace_back(section);
+  for (const char* section : {"models", "ladders", "queues", "allowed_host"}) keys.emplace_back(section);
   const ConfigBlock top(root, path, "serve", keys);
   ServeConfig config;
   for (const std::string& key : settings)
     if (top.has(key.c_str())) config.settings.push_back({key, top.text(key.c_str()), top.where(top.node(key.c_str()))});
-  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive"},
+  config.allowed_hosts = top.texts("allowed_host");
+  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
                  fail(ErrorCode::usage, "{}: {}: give `path` or `builtin`", in.where(), in.what());
@@ -290,6 +298,8 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
                ModelEntry entry{name, in.has("builtin") ? "vader" : in.text("path"), in.text("precision", "auto"), {}};
                // A relative directory lies beside the file; anything else is a model's name.
                if (entry.path.starts_with('.')) entry.path = beside(path, entry.path);
+               if (in.has("pooling") && in.has("builtin")) in.refuse("pooling", "rules have no vectors");
+               if (in.has("pooling")) entry.pooling = in.value("pooling", read_pooling, Pooling::mean);
                if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
                config.models.push_back(std::move(entry));
              });

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "brim/brim.h"
 #include "serve/ladder.h"
 #include "serve/queue_rules.h"
 
@@ -19,6 +20,7 @@ struct ModelEntry {
   std::string path;  // a directory, a model's name, or vader
   std::string precision = "auto";
   std::optional<double> keep_alive_seconds;  // parked when idle for so long; negative: never; none: the server's
+  std::optional<Pooling> pooling = {};       // it gives vectors, made so
 };
 
 // A plain `key: value` at the top of the file, for the server's own table of settings.
@@ -31,6 +33,7 @@ struct ServeConfig {
   std::vector<LadderRules> ladders;
   std::vector<QueueRules> queues;
   std::vector<PlainSetting> settings;
+  std::vector<std::string> allowed_hosts;
 };
 
 // `settings`: the plain keys there are. Throws usage with file and line.

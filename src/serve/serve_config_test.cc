@@ -20,6 +20,8 @@ models:
   finbert: {path: ./finbert, precision: bf16, keep_alive: 10m}
   distil:  {path: distilbert, keep_alive: -1}
   vader:   {builtin: vader}
+  vectors: {path: e5, pooling: cls}
+allowed_host: [news.example, bot.example]
 ladders:
   sentiment:
     rungs: [finbert, {model: distil, max_loss: 3%}, vader]
@@ -43,7 +45,10 @@ TEST(ServeConfig, ReadsAWholeFile) {
   ASSERT_EQ(config.settings.size(), 2u);
   EXPECT_EQ(config.settings[1].value, "4GiB");
   EXPECT_HAS(config.settings[1].where, "serve.yaml:2");
-  ASSERT_EQ(config.models.size(), 3u);
+  ASSERT_EQ(config.models.size(), 4u);
+  EXPECT_EQ(config.models[0].pooling, std::nullopt);
+  EXPECT_EQ(config.models[3].pooling, Pooling::cls);
+  EXPECT_EQ(config.allowed_hosts, (std::vector<std::string>{"news.example", "bot.example"}));
   EXPECT_EQ(config.models[0].path, (dir / "finbert").string()) << "beside the file";
   EXPECT_EQ(config.models[0].keep_alive_seconds, 600);
   EXPECT_EQ(config.models[1].path, "distilbert") << "a model's name stays one";

@@ -152,6 +152,12 @@ std::vector<Served> Service::loaded() const {
   return all;
 }
 
+MemoryPlan Service::planned() const {
+  std::vector<std::shared_ptr<Scorer>> scorers;
+  for (const Served& served : loaded()) scorers.push_back(served->scorer);
+  return Scorer::plan_together(scorers);
+}
+
 Served Service::model_at(int model) const {
   const Slot& slot = *slots_[static_cast<size_t>(model)];
   std::lock_guard lock(slot.mutex);
@@ -209,6 +215,8 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   if (wishes.timeout_ms > 0)
     deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
                std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
+  const uint64_t client =
+      std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->remote() : call.key_name);
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
@@ -216,7 +224,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     std::optional<Refusal> bad;
     if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
     if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
-      bad = invalid(fmt::format("a text has {} bytes, at most {} are taken", longer, options_.text_bytes));
+      bad = too_large(longer, options_.text_bytes);
     if (bad && !wishes.null_errors) throw *bad;
     if (bad) {
       call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
@@ -263,6 +271,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.keep_end = wishes.keep_end;
       request.raw_scores = wishes.raw;
       request.bulk = wishes.bulk;
+      request.client = client;
       request.ids = texts[end].ids;
       request.aggregation = wishes.aggregation;
       request.overlap = wishes.overlap;

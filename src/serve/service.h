@@ -62,10 +62,11 @@ struct ServiceOptions {
   bool tags_whole_texts = true;     // taggers read those in windows instead
   bool merges_windows = false;      // classifiers read them in windows too, where a request does not say
   size_t requests = 0;              // at one time; one more with texts is refused; 0: any number
-  // A model from its files as they are now, in the queue of one that is there (or null), what names those files, and
-  // the keys; none: they stay as they are.
+  // A model from its files as they are now, in the queue of one that is there (or null), what names those files, the
+  // name of a tagger that shares its encoder as both are now (or nothing), and the keys; none: they stay as they are.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
+  std::function<std::string(const std::string& name)> tagger_of;
   std::function<ApiKeys()> read_keys;
   std::function<void()> read_certificate;  // of TLS, from its files; none: there is no TLS
   std::function<void(std::string_view line)> access_log;
@@ -97,8 +98,10 @@ class Service final : public Handler, public QueueScorer {
   void request_reload();                               // of keys, and of models whose files changed
   void set_card(CardReadings readings);                // any thread
   std::vector<Served> loaded() const;                  // models that can answer now
+  MemoryPlan planned() const;                          // of all of them at this moment, what they share once
   // Figures of this moment for the dashboard, of the last seconds where they are rates. Every second, one thread.
   void sample(std::optional<int64_t> held_bytes);
+  std::vector<std::string> warnings() const;  // as /health has them
   // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
   void measure_gates(const std::stop_token& stop);
   // Models that nobody asked for long enough leave the device. Every second, one thread.
@@ -221,6 +224,7 @@ class Service final : public Handler, public QueueScorer {
   void end_row_streams();
   // admin_routes.cc
   void admin(Call& call);
+  void pin_ladder(Call& call, std::string_view path);
   void trace(Call& call);
   std::string open_model(size_t place);  // empty: it is there; else what is wrong
   void close_model(size_t place);
@@ -300,12 +304,14 @@ class Service final : public Handler, public QueueScorer {
     Histogram requests_by_duration;  // of those with texts
   };
   std::deque<Sample> recent_, minutes_;  // the sampling thread's, as are these
-  std::vector<std::string> active_rungs_;
+  std::vector<std::string> active_rungs_, warned_;
   std::deque<DashboardSnapshot::Switch> switches_;
   DashboardHistory history_;
   mutable std::mutex snapshot_mutex_;
   std::string snapshot_ = "null";
   std::optional<double> busy_, mfu_;
+  std::optional<int64_t> held_bytes_;
+  std::vector<uint64_t> ladder_switches_;
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
   std::atomic<bool> tracing_{false};

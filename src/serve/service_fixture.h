@@ -22,7 +22,7 @@ namespace brim::serve {
 using Said = nlohmann::json;
 
 // Keeps what it is given until the test lets go.
-class HeldScorer final : public Scorer {
+class HeldScorer : public Scorer {
  public:
   ModelKind kind() const override { return ModelKind::classifier; }
   const std::vector<std::string>& labels() const override { return labels_; }

@@ -139,6 +139,9 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
       R"({"inputs":{"source_sentence":"a","sentences":["b"]},"parameters":{"truncate":1},"model":"emb"})", 422,
       "Validation", "truncate");
   bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
+  const std::string large = Said{{"inputs", std::string((1 << 20) + 1, 'a')}}.dump();
+  bad("/predict", large, 422, "Validation", "at most 1048576 are taken");
+  bad("/tokenize", large, 422, "Validation", "at most 1048576 are taken");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
   std::string long_text;
   for (int i = 0; i < 600; ++i) long_text += "w6 ";

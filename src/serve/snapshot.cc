@@ -154,8 +154,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
   for (const Histogram& slowest : counts.slowest) now.requests_by_duration.merge(slowest);
   for (const auto& by_class : counts.texts) now.texts.push_back(by_class[0] + by_class[1]);
   double rate = 0;
-  int64_t planned = 0, limit = 0, budget = 0;
-  std::map<std::string, int64_t> tags;
+  int64_t budget = 0;
   for (size_t m = 0; m < slots_.size(); ++m) {
     Served served;
     DashboardModel model;
@@ -172,12 +171,9 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
       const ScorerWork work = served->scorer->work();
       const ScorerLoad load = served->scorer->load();
       model.precision = served->scorer->precision();
-      if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes;
+      if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes - plan.shared_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
       budget = std::max(budget, plan.tokens_per_interactive_batch);
-      planned += plan.peak_bytes;
-      limit = std::max(limit, plan.limit_bytes);
-      for (const auto& [tag, bytes] : plan.bytes) tags[tag] += bytes;
       now.work.batches += work.batches;
       now.work.graph_batches += work.graph_batches;
       now.work.tokens += work.tokens;
@@ -197,10 +193,11 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
   for (const uint64_t n : now.texts) s.texts += static_cast<int64_t>(n);
   for (const uint64_t n : counts.tokens) s.tokens += static_cast<int64_t>(n);
   s.requests = static_cast<int64_t>(now.requests);
-  if (planned > 0) s.device.planned = planned;
-  if (limit > 0) s.device.limit = limit;
+  MemoryPlan memory = planned();
+  if (memory.peak_bytes > 0) s.device.planned = memory.peak_bytes;
+  if (memory.limit_bytes > 0) s.device.limit = memory.limit_bytes;
   s.device.held = held_bytes;
-  s.device.tags.assign(tags.begin(), tags.end());
+  s.device.tags = std::move(memory.bytes);
   s.device.gpu = nlohmann::ordered_json::parse(card.health_json);
 
   if (!recent_.empty()) {
@@ -290,8 +287,10 @@ void Service::sample(std::optional<int64_t> held_bytes) {
       if (view.spilling) rung += fmt::format(", {} is overloaded", view.model);
     rungs.push_back(std::move(rung));
   }
+  std::vector<bool> switched(rungs.size());
   for (size_t l = 0; l < rungs.size() && l < active_rungs_.size(); ++l)
     if (rungs[l] != active_rungs_[l]) {
+      switched[l] = true;
       switches_.push_front({s.t_unix_ms, fmt::format("{}: {}", s.ladders[l].view.name, rungs[l])});
       const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", switches_.front().text}};
       post_events(fmt::format("event: switch\ndata: {}\n\n",
@@ -299,6 +298,14 @@ void Service::sample(std::optional<int64_t> held_bytes) {
                   false);
     }
   active_rungs_ = std::move(rungs);
+  for (const std::string& warning : s.warnings) {
+    if (std::find(warned_.begin(), warned_.end(), warning) != warned_.end()) continue;
+    const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", warning}};
+    post_events(fmt::format("event: warning\ndata: {}\n\n",
+                            event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)),
+                false);
+  }
+  warned_ = s.warnings;
   while (switches_.size() > kMostSwitches) switches_.pop_back();
   s.switches.assign(switches_.begin(), switches_.end());
   history_.add(s);
@@ -308,6 +315,9 @@ void Service::sample(std::optional<int64_t> held_bytes) {
   snapshot_ = std::move(text);
   busy_ = s.device.busy;
   mfu_ = s.device.mfu;
+  held_bytes_ = held_bytes;
+  ladder_switches_.resize(switched.size());
+  for (size_t l = 0; l < switched.size(); ++l) ladder_switches_[l] += switched[l];
 }
 
 void Service::measure_gates(const std::stop_token& stop) {

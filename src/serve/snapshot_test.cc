@@ -59,6 +59,15 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   ASSERT_EQ(s["models"].size(), 4u);
   EXPECT_EQ(s["models"][0]["state"], "resident");
   EXPECT_GT(s["device"]["memory"]["held"].get<double>(), 0);
+  int64_t planned = 0, own = 0;
+  for (const auto& [tag, bytes] : s["device"]["memory"]["tags"].items()) {
+    planned += bytes.get<int64_t>();
+    EXPECT_EQ(metric("brim_memory_planned_bytes{tag=\"" + tag + "\"}"), bytes.get<double>());
+  }
+  for (const Said& model : s["models"]) own += model["bytes"].is_null() ? 0 : model["bytes"].get<int64_t>();
+  EXPECT_EQ(s["device"]["memory"]["planned"], planned);
+  EXPECT_LT(own, planned) << "batches are no model's own";
+  EXPECT_EQ(metric("brim_memory_limit_bytes"), s["device"]["memory"]["limit"].get<double>());
   EXPECT_EQ(s["queues"][0]["queue"], "news");
   EXPECT_EQ(timed(s), 5u);
   const Said later = snapshot_with([](const Said& said) { return !said["device"]["busy"].is_null(); });
@@ -68,7 +77,7 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   const Said health = Said::parse(get("/health").body);
   EXPECT_FALSE(health["device"]["busy_pct"].is_null());
   EXPECT_GT(metric("brim_device_busy_seconds_total{model=\"cls\"}"), 0);
-  EXPECT_GT(metric("brim_batches_total{model=\"cls\"}"), 0);
+  EXPECT_GT(metric("brim_batches_total{model=\"cls\",kind=\"eager\"}"), 0);
 }
 
 TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
@@ -96,6 +105,22 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   while (listener.read_chunk(event) && !event.empty()) last = event;
   EXPECT_EQ(last, "event: drain\ndata: {}\n\n");
   draining.join();
+}
+
+TEST_F(SnapshotTest, WarningsAreEventsToo) {
+  ServerOptions o = held();
+  LadderRules rules;
+  rules.name = "ladder";
+  rules.rungs = {{"held", std::nullopt}};
+  o.ladders.push_back(std::make_shared<Ladder>(rules));
+  start(std::move(o));
+  RawClient listener(server_->port());
+  listener.get("/events");
+  EXPECT_EQ(listener.read_head().status, 200);
+  EXPECT_EQ(post("/admin/models/held/unload", "").status, 200);
+  std::string event;
+  while (!event.starts_with("event: warning")) ASSERT_TRUE(listener.read_chunk(event));
+  EXPECT_NE(event.find("it was unloaded"), std::string::npos) << event;
 }
 
 TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
@@ -133,6 +158,9 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   snapshot_with(
       [](const Said& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
   EXPECT_FALSE(std::filesystem::is_empty(temp_.path() / "state" / "gates"));
+  EXPECT_EQ(metric("brim_gate_agreement_ratio{ladder=\"mood/of the day\",model=\"vader\"}"), 1);
+  EXPECT_GE(metric("brim_ladder_switches_total{ladder=\"mood/of the day\"}"), 1);
+  EXPECT_EQ(metric("te_predict_success"), 2);
 }
 
 }  // namespace

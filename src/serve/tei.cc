@@ -262,6 +262,8 @@ void Service::tokenize(Call& call) {
   if (texts.size() > options_.texts_per_request)
     throw invalid(
         fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
+  for (const std::string_view text : texts)
+    if (text.size() > options_.text_bytes) throw too_large(text.size(), options_.text_bytes);
   std::string out = "[";
   for (size_t i = 0; i < texts.size(); ++i) {
     out += i > 0 ? ",[" : "[";

@@ -84,6 +84,33 @@ TEST_F(TokenRoutesTest, AHeadThatWasExchangedIsNotUsed) {
   EXPECT_EQ(post("/analyze", R"({"inputs":"w6"})").fields.at("x-brim-passes"), "2");
 }
 
+TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
+  ServerOptions o = both_heads();
+  std::atomic<bool> share{true};
+  o.tagger_of = [&](const std::string& name) { return name == "cls" && share ? "tags" : ""; };
+  o.revision_of = [](const std::string& name) { return name == "ner" ? "3" : name == "tags" ? "2" : "1"; };
+  o.reopen = [&, dir = temp_.path()](const std::string& name, const Scorer* beside) {
+    EXPECT_EQ(name, "cls") << "no other changed";
+    ScorerOptions s;
+    s.model = (dir / name).string();
+    s.device = "cpu";
+    s.precision = "fp32";
+    s.threads = 1;
+    s.raw_scores = true;
+    if (share) s.tagger = (dir / "tags").string();
+    ServedModel model{name, name, "1", Scorer::open_beside(*beside, s)};
+    if (share) model.tagger = "tags";
+    if (share) model.tagger_revision = "2";
+    return model;
+  };
+  start(std::move(o));
+  for (const bool now : {true, false, true}) {
+    share = now;
+    EXPECT_EQ(post("/admin/reload", "").status, 200);
+    EXPECT_EQ(post("/analyze", R"({"inputs":"w6 w7"})").fields.at("x-brim-passes"), now ? "1" : "2");
+  }
+}
+
 TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   start(tiny());
   const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");

@@ -119,7 +119,7 @@ TEST_F(Models, ContradictoryConfigs) {
   const std::vector<Case> cases = {
       {"bert_sequence",
        {{"id2label", {{"0", "a"}, {"1", "b"}}}, {"label2id", {{"a", 0}, {"b", 1}}}},
-       {"classifier", "[3", "asks for [2", "\"id2label\" has 2"}},
+       {"classifier", "[3,48]", "[2,48]", "\"id2label\" has 2"}},
       {"bert_sequence", {{"hidden_size", 50}}, {"\"hidden_size\" 50", "\"num_attention_heads\" 3"}},
       {"bert_sequence", {{"vocab_size", 97}}, {"[96,48]", "[97,48]", "\"vocab_size\" is 97"}},
       {"bert_sequence", {{"num_hidden_layers", 3}}, {"\"num_hidden_layers\"", "asks for 3", "hold 2"}},

@@ -108,7 +108,10 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
                           "\nmodels: {a: {path: tiny}, b: {path: tagger, precision: fp32}, c: {builtin: vader}}\n");
     return std::vector<std::string>{"plan", "--serve", "serve.yaml", "--device", "rtx3060"};
   };
-  EXPECT_EQ(must(served("4GiB")).find("not all fit at once"), std::string::npos);
+  const std::string room = must(served("4GiB"));
+  EXPECT_EQ(room.find("not all fit at once"), std::string::npos);
+  for (const char* part : {"a: model", "b: model", "\n  c ", "is counted once"})
+    EXPECT_NE(room.find(part), std::string::npos) << part << "\n" << room;
   int mib = 300;
   Outcome least = brim(served("300MiB"));
   while (least.code != 0 && mib < 400) least = brim(served(std::to_string(mib += 2) + "MiB"));
