@@ -74,6 +74,26 @@ def quantise(path, out):
     quantize_dynamic(path, out, weight_type=QuantType.QInt8, per_channel=True, extra_options={"DefaultTensorType": 1})
 
 
+def best_classes(session, encoded):
+    """Each text's best class: batches of 4,096 tokens at most, the longest first, padded to their longest."""
+    import numpy as np
+
+    order = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
+    best, at = [None] * len(encoded), 0
+    while at < len(order):
+        part = order[at:at + max(1, 4096 // len(encoded[order[at]]))]
+        at += len(part)
+        ids = np.zeros((len(part), len(encoded[part[0]])), np.int64)
+        mask = np.zeros_like(ids)
+        for r, i in enumerate(part):
+            ids[r, :len(encoded[i])] = encoded[i]
+            mask[r, :len(encoded[i])] = 1
+        classes = session.run(None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})[0].argmax(-1)
+        for r, i in enumerate(part):
+            best[i] = int(classes[r])
+    return best
+
+
 class Wrapped:
     """A model that returns one tensor, as exporters like it."""
 
@@ -160,7 +180,6 @@ def brim_score(a, texts, out, *flags):
 def tweets(a, work):
     import csv
 
-    import numpy as np
     import torch
     import transformers as tf
 
@@ -188,22 +207,7 @@ def tweets(a, work):
 
         def loop(session):
             encoded = [e.ids for e in getattr(fast, "encode_batch_fast", fast.encode_batch)(lines)]
-            order = sorted(range(len(lines)), key=lambda i: -len(encoded[i]))
-            found, at = [None] * len(lines), 0
-            while at < len(order):
-                n = max(1, 4096 // len(encoded[order[at]]))
-                part = order[at:at + n]
-                at += n
-                width = len(encoded[part[0]])
-                ids = np.zeros((len(part), width), np.int64)
-                mask = np.zeros_like(ids)
-                for r, i in enumerate(part):
-                    ids[r, :len(encoded[i])] = encoded[i]
-                    mask[r, :len(encoded[i])] = 1
-                best = session.run(None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})[0].argmax(-1)
-                for r, i in enumerate(part):
-                    found[i] = names[best[r]]
-            return found
+            return [names[best] for best in best_classes(session, encoded)]
 
         for precision, file in (("fp32", path), ("int8", f"{work}/cls8.onnx")):
             if precision not in labels:

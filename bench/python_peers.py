@@ -200,16 +200,17 @@ def ray_data(part, batch, a, work):
     import transformers  # noqa: F401  (missing here is missing there)
 
     with Clock() as clock:
-        ray.data.read_parquet(f"{work}/peer").map_batches(
+        # Small files are read as one block, which would leave all actors but one idle.
+        ray.data.read_parquet(f"{work}/peer").repartition(8 * a.cores).map_batches(
             Pipeline, fn_constructor_args=(f"{work}/fp32", batch), batch_size=1024, num_cpus=1, concurrency=a.cores).write_parquet(f"{work}/{part}")
     say(part, a.peer_rows, clock, labels_of(f"{work}/{part}"))
 
 
 def onnx_rows(model, file, batches):
-    import numpy as np
     import onnxruntime as ort
     import pyarrow as pa
     import tokenizers
+    from cpu_peers import best_classes
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
@@ -221,19 +222,7 @@ def onnx_rows(model, file, batches):
     for batch in batches:
         table = batch.to_pydict()
         encoded = [e.ids for e in fast.encode_batch(table["text"])]
-        order = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
-        labels, at = [None] * len(encoded), 0
-        while at < len(order):
-            part = order[at:at + max(1, 4096 // len(encoded[order[at]]))]
-            at += len(part)
-            ids = np.zeros((len(part), len(encoded[part[0]])), np.int64)
-            mask = np.zeros_like(ids)
-            for r, i in enumerate(part):
-                ids[r, :len(encoded[i])] = encoded[i]
-                mask[r, :len(encoded[i])] = 1
-            best = session.run(None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})[0].argmax(-1)
-            for r, i in enumerate(part):
-                labels[i] = names[str(best[r])]
+        labels = [names[str(best)] for best in best_classes(session, encoded)]
         yield pa.RecordBatch.from_pydict({"id": pa.array(table["id"], pa.int64()), "label": labels})
 
 
@@ -249,6 +238,7 @@ def spark_onnx(a, work):
     export_onnx(Wrapped(hf), f"{work}/cls.onnx", True)
     quantise(fused(f"{work}/cls.onnx", f"{work}/fused.onnx", hf.config), f"{work}/cls8.onnx")
     session = start_spark(a)
+    session.sparkContext.addPyFile(str(pathlib.Path(__file__).with_name("cpu_peers.py")))
     work_of = functools.partial(onnx_rows, f"{work}/fp32", f"{work}/cls8.onnx")
     with Clock() as clock:
         rows = session.read.parquet(f"{work}/peer").repartition(SHARDS)
