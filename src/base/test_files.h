@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests share: a directory that goes away, files in it, and the message of an expected Error.
+// What tests share: a directory that goes away, files in it, the message of an expected Error, and waiting for others.
 #pragma once
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <source_location>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 
 namespace brim {
+
+// Until another thread has done it; what would wait for ever fails instead.
+template <class Fn>
+void wait_until(Fn&& is_so, std::source_location where = std::source_location::current()) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > end)
+      throw std::runtime_error(std::string(where.file_name()) + ":" + std::to_string(where.line()) +
+                               ": waited for two minutes");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 class TempDir {
  public:

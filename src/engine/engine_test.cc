@@ -133,11 +133,10 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
   std::thread holding([&] {
     engine->scheduler().call([&] {
       held = true;
-      held.notify_all();
-      go.wait(false);
+      wait_until([&] { return go.load(); });
     });
   });
-  held.wait(false);
+  wait_until([&] { return held.load(); });
   int64_t bulk_tokens = 0, beside = 0;  // the device's thread's
   const auto bulk = engine->bulk([&](const batch::PackedBatch& batch, const float*) { bulk_tokens += batch.tokens(); });
   const std::vector<int32_t> ids(16, 5);
@@ -164,14 +163,12 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
         if (left > 0) return;
         beside = bulk_tokens;
         answered = true;
-        answered.notify_all();
       },
       1e9);
   interactive->submit(std::move(texts));
   go = true;
-  go.notify_all();
   holding.join();
-  answered.wait(false);
+  wait_until([&] { return answered.load(); });
   EXPECT_GE(beside * 9, tokens - 2 * 1024);
   EXPECT_LE(beside * 9, tokens + 5 * 9 * 16) << "and no more";
   bulk->finish();

@@ -35,11 +35,12 @@ class Box : public Completion {
       ++times_[a.ticket];
       ++answered_;
     }
-    changed_.notify_all();
   }
   void wait(size_t answers) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answered_ >= answers; });
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return answered_ >= answers;
+    });
   }
   bool each_once() {
     std::lock_guard lock(mutex_);
@@ -53,7 +54,6 @@ class Box : public Completion {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<Prediction> predictions_;
   std::vector<int> times_;
   size_t answered_ = 0, calls_ = 0;
@@ -449,8 +449,7 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
    public:
     void done(std::span<Answer>) noexcept override {
       reached = true;
-      reached.notify_all();
-      open.wait(false);
+      wait_until([&] { return open.load(); });
     }
     std::atomic<bool> reached{false}, open{false};
   };
@@ -459,7 +458,6 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
     void done(std::span<Answer> answers) noexcept override {
       for (const Answer& a : answers) tickets.push_back(a.ticket);
       count = tickets.size();
-      count.notify_all();
     }
     std::vector<uint64_t> tickets;  // of one thread
     std::atomic<size_t> count{0};
@@ -468,27 +466,25 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
   Gate gate;
   Order order;
   scorer->submit({.text = "w6"}, gate);
-  gate.reached.wait(false);
+  wait_until([&] { return gate.reached.load(); });
   for (uint64_t i = 0; i < 5; ++i) scorer->submit({.text = "w6 w7", .ticket = i, .bulk = true}, order);
   scorer->submit({.text = "w8", .ticket = 99}, order);
   EXPECT_EQ(scorer->load().texts, 6);
   EXPECT_GT(scorer->load().wait_seconds, 0);
   gate.open = true;
-  gate.open.notify_all();
-  for (size_t n; (n = order.count) < 6;) order.count.wait(n);
+  wait_until([&] { return order.count >= 6; });
   EXPECT_EQ(order.tickets, (std::vector<uint64_t>{99, 0, 1, 2, 3, 4}));
 
   // Clients take turns: who comes after another's hundred texts does not wait for all of them.
   Gate second;
   Order turns;
   scorer->submit({.text = "w6"}, second);
-  second.reached.wait(false);
+  wait_until([&] { return second.reached.load(); });
   const auto texts = make_texts(100, 4, 30);
   for (uint64_t i = 0; i < 100; ++i) scorer->submit({.text = texts[i], .ticket = i, .client = 1}, turns);
   scorer->submit({.text = "w8", .ticket = 999, .client = 2}, turns);
   second.open = true;
-  second.open.notify_all();
-  for (size_t n; (n = turns.count) < 101;) turns.count.wait(n);
+  wait_until([&] { return turns.count >= 101; });
   EXPECT_LT(std::find(turns.tickets.begin(), turns.tickets.end(), 999u) - turns.tickets.begin(), 60);
   std::erase(turns.tickets, 999u);
   EXPECT_TRUE(std::is_sorted(turns.tickets.begin(), turns.tickets.end())) << "each in its order";
@@ -524,7 +520,7 @@ TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
       }
     });
     std::thread closer([&] {
-      while (begun < texts.size() * (seed + 1) / 4) std::this_thread::yield();
+      wait_until([&] { return begun >= texts.size() * (seed + 1) / 4; });
       scorer->close();
     });
     for (auto& t : threads) t.join();

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -45,7 +44,6 @@ class Echo final : public Handler {
     if (e.path() == "/hold") {
       std::lock_guard lock(mutex_);
       held_.push_back(&e);
-      changed_.notify_all();
       return;
     }
     if (e.path() == "/stream" && e.tag == 1) return e.end_answer();
@@ -60,18 +58,21 @@ class Echo final : public Handler {
     std::lock_guard lock(mutex_);
     std::erase(held_, &e);
     ++gone_;
-    changed_.notify_all();
   }
   Response refused(int status, const std::string& problem) override { return {.status = status, .body = problem}; }
   void answered(Exchange&, int, size_t) noexcept override { ++answered_; }
 
   void wait_held(size_t n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return held_.size() == n; });
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return held_.size() == n;
+    });
   }
   void wait_gone(int n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return gone_ == n; });
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return gone_ == n;
+    });
   }
   void release(HttpServer& server) {
     std::lock_guard lock(mutex_);
@@ -89,7 +90,6 @@ class Echo final : public Handler {
   }
   std::atomic<size_t> pieces_{0}, sent_{0};
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<Exchange*> held_;
   int gone_ = 0;
   std::atomic<int> answered_{0};
@@ -249,8 +249,8 @@ TEST_F(HttpTest, EndsWhoDoesNotReadItsAnswer) {
   start(options);
   RawClient client(port(), 4096);
   client.get("/large");
-  while (server_->busy() == 0) std::this_thread::yield();
-  while (server_->connections() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return server_->busy() > 0; });
+  wait_until([&] { return server_->connections() == 0; });
   EXPECT_EQ(echo_.answered(), 0);
 }
 
@@ -276,7 +276,7 @@ TEST_F(HttpTest, BoundsConnections) {
   EXPECT_EQ(c.read().status, 503);
   EXPECT_EQ(server_->refused_connections(), 1u);
   a.close();
-  while (server_->connections() == 2) std::this_thread::yield();
+  wait_until([&] { return server_->connections() != 2; });
   RawClient d(port());
   d.get("/");
   EXPECT_EQ(d.read().status, 200);

@@ -21,14 +21,13 @@ class JobRoutesTest : public ServiceTest {
   }
   RawAnswer send_file(const std::string& query, const std::string& file) { return post("/jobs?" + query, file); }
   Said wait_for(const std::string& id, const std::string& status = "completed") {
-    for (;;) {
-      const Said job = Said::parse(get("/jobs/" + id).body);
-      if (job.value("status", "") == status || job.value("status", "") == "failed") {
-        EXPECT_EQ(job["status"], status) << job;
-        return job;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    Said job;
+    wait_until([&] {
+      job = Said::parse(get("/jobs/" + id).body);
+      return job.value("status", "") == status || job.value("status", "") == "failed";
+    });
+    EXPECT_EQ(job["status"], status) << job;
+    return job;
   }
   size_t folders() {
     size_t n = 0;
@@ -123,7 +122,7 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   leaving.send("POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n" +
                std::string(3'000'000, 'x'));
   leaving.close();
-  while (folders() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  wait_until([&] { return folders() == 1; });
   EXPECT_EQ(Said::parse(get("/jobs").body)["data"].size(), 1u);
 }
 
@@ -150,7 +149,7 @@ TEST_F(JobRoutesTest, GoOnWithTheNextServer) {
   std::string file;
   for (int i = 0; i < 300'000; ++i) file += "so good " + std::to_string(i) + "\n";
   const std::string id = Said::parse(send_file("format=txt", file).body)["id"];
-  while (get("/jobs/" + id + "/output").status == 404) std::this_thread::yield();
+  wait_until([&] { return get("/jobs/" + id + "/output").status != 404; });
   server_.reset();
   start(with_jobs());
   EXPECT_EQ(wait_for(id)["request_counts"]["total"], 300'000);

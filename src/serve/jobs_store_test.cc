@@ -275,8 +275,7 @@ TEST(JobsStore, AWorkerWaitsForWork) {
   });
   std::vector<Job> sent;
   for (int i = 0; i < 5; ++i) sent.push_back(bench.put(many_rows(50)));
-  for (const Job& job : sent)
-    while (!bench.store->find(job.id)->ended()) std::this_thread::yield();
+  for (const Job& job : sent) wait_until([&] { return bench.store->find(job.id)->ended(); });
   for (const Job& job : sent) EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
 }
 

@@ -128,7 +128,7 @@ TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
    public:
     Predictions score(std::span<const std::string_view> texts, std::stop_token,
                       const std::function<void(size_t)>&) override {
-      if (calls++ > 0) go_on.wait(false);
+      if (calls++ > 0) wait_until([&] { return go_on.load(); });
       Predictions p;
       p.rows = texts.size();
       p.labels.assign(p.rows, 1);
@@ -152,7 +152,6 @@ TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
     got += chunk;
   }
   slow->go_on = true;
-  slow->go_on.notify_all();
   while (client.read_chunk(chunk) && !chunk.empty()) got += chunk;
   EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 5000);
   EXPECT_NE(got.find("\"row 4999\""), std::string::npos);
@@ -224,7 +223,7 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   broken_ = false;
   revision_ = 3;
   EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
-  while (answering() != "mood@3") std::this_thread::yield();
+  wait_until([&] { return answering() == "mood@3"; });
   EXPECT_EQ(admin("models/none/load").status, 404);
   EXPECT_EQ(Said::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
   EXPECT_EQ(admin("models/mood/fly").status, 404);
@@ -299,7 +298,7 @@ TEST_F(AdminTest, AServerIsToldToEnd) {
   const std::atomic<bool> stop{false};
   std::atomic<bool> reload{true};
   std::thread running([&] { EXPECT_TRUE(server_->run(stop, &reload)); });
-  while (reload) std::this_thread::yield();  // as SIGHUP asks for
+  wait_until([&] { return !reload; });  // as SIGHUP asks for
   EXPECT_EQ(admin("drain").status, 200);
   running.join();
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -39,7 +38,6 @@ class HeldScorer : public Scorer {
   void submit(std::span<const Request> requests, Completion& completion) override {
     std::lock_guard lock(mutex_);
     for (const Request& request : requests) held_.push_back({request, &completion});
-    changed_.notify_all();
   }
   Predictions score(std::span<const std::string_view>, std::stop_token, const std::function<void(size_t)>&) override {
     return {};
@@ -47,8 +45,10 @@ class HeldScorer : public Scorer {
   void close() override { answer_all(Error(ErrorCode::cancelled, "closed")); }
 
   void wait_held(size_t n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return held_.size() == n; });
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return held_.size() == n;
+    });
   }
   bool all_stopped() {
     std::lock_guard lock(mutex_);
@@ -81,7 +81,6 @@ class HeldScorer : public Scorer {
   };
   const std::vector<std::string> labels_ = {"no", "yes"};
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<Held> held_;
   ScorerLoad load_;
 };

@@ -359,7 +359,7 @@ TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
   client_->post("/predict", R"({"inputs":[["a"],["b"]]})");
   scorer_->wait_held(2);
   client_->close();
-  while (!scorer_->all_stopped()) std::this_thread::yield();
+  wait_until([&] { return scorer_->all_stopped(); });
   scorer_->answer_all(Error(ErrorCode::cancelled, "withdrawn"));
   client_ = std::make_unique<RawClient>(server_->port());
   EXPECT_NE(get("/metrics").body.find("brim_cancelled_total 1\n"), std::string::npos);

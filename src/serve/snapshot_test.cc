@@ -13,11 +13,12 @@ class SnapshotTest : public ServiceTest {
   // The first snapshot that is as wanted.
   template <class Fn>
   Said snapshot_with(Fn&& wanted) {
-    for (;;) {
-      const Said said = Said::parse(get("/snapshot").body);
-      if (said.is_object() && wanted(said)) return said;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    Said said;
+    wait_until([&] {
+      said = Said::parse(get("/snapshot").body);
+      return said.is_object() && wanted(said);
+    });
+    return said;
   }
   double metric(const std::string& name) {
     const std::string all = get("/metrics").body;
@@ -119,7 +120,7 @@ TEST_F(SnapshotTest, WarningsAreEventsToo) {
   EXPECT_EQ(listener.read_head().status, 200);
   EXPECT_EQ(post("/admin/models/held/unload", "").status, 200);
   std::string event;
-  while (!event.starts_with("event: warning")) ASSERT_TRUE(listener.read_chunk(event));
+  for (int i = 0; i < 60 && !event.starts_with("event: warning"); ++i) ASSERT_TRUE(listener.read_chunk(event));
   EXPECT_NE(event.find("it was unloaded"), std::string::npos) << event;
 }
 

@@ -232,7 +232,7 @@ TEST_F(TlsTest, WaitsForHandsOnlySoLong) {
   }
   bool connected = false;  // on a busy machine also a good client may be too slow, and then comes again
   for (int i = 0; i < 100 && !connected; ++i) {
-    while (server.connections() > 0) std::this_thread::yield();
+    wait_until([&] { return server.connections() == 0; });
     connected = TlsClient(server.port()).connected();
   }
   EXPECT_TRUE(connected);

@@ -151,7 +151,7 @@ TEST_F(TokenRoutesTest, IdleModelsLeaveAndComeBack) {
   o.models[0].keep_alive_seconds = 0;
   start(std::move(o));
   const Said before = good("/predict", R"({"inputs":"w6 w7"})");
-  while (state("cls") == "resident") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  wait_until([&] { return state("cls") != "resident"; });
   EXPECT_EQ(state("cls"), "disk") << "on a CPU";
   EXPECT_EQ(state("ner"), "resident") << "it is kept";
   EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
