@@ -163,13 +163,33 @@ struct ScorerLoad {
   double wait_seconds = 0;       // predicted, of a text submitted now
 };
 
+// How often values of which size came.
+struct ValueCounts {
+  std::span<const double> bounds;  // rising; they stay for ever
+  std::vector<int64_t> counts;     // of values up to each bound and above the one before; last, of those above all
+  double sum = 0;                  // of the values
+};
+
 // What a model computed since it was opened. Models of one device take turns, so their busy seconds add up to its own.
 struct ScorerWork {
   int64_t batches = 0, graph_batches = 0;  // on a card small ones are launched as one graph
   int64_t tokens = 0;
+  int64_t padding_tokens = 0;   // computed beside them, where graphs are larger than their batches
   double busy_seconds = 0;      // of the device
   double flops = 0;             // of the model, for those tokens
   double flops_per_second = 0;  // of the device in products of matrices; 0: not known
+  // Of each batch: its size, and its tokens as a share of those it might have had.
+  ValueCounts batch_tokens, batch_sequences, batch_fill;
+  // |predicted − measured| ÷ measured time, of batches of submitted texts.
+  ValueCounts prediction_error;
+  int64_t loads = 0;  // times its weights came to the device, and how long that took
+  double load_seconds = 0;
+  // Time in which the device computed nothing, by what kept it: nothing to do; texts being packed; results being handed
+  // out; models coming and going. One figure for all models that take turns in one queue.
+  struct Idle {
+    double no_work = 0, pack = 0, collect = 0, switching = 0;
+  } idle;
+  uint64_t queue = 0;  // which one that is
 };
 
 struct TextToken {

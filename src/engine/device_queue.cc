@@ -107,7 +107,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   if (graph != nullptr) {
     slot.launched_ns = now_ns();
     model.graph_batches.fetch_add(1, std::memory_order_relaxed);
-    graph->launch(slot.batch);
+    model.padding_tokens.fetch_add(graph->launch(slot.batch), std::memory_order_relaxed);
     return;
   }
   ops::BatchView view = slot.batch.view();

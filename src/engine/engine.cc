@@ -489,7 +489,7 @@ void Engine::prepare_small() {
 }
 
 std::unique_ptr<Bulk> Engine::bulk(Bulk::Collect collect) {
-  return std::make_unique<Bulk>(*scheduler_, *host_, std::move(collect));
+  return std::make_unique<Bulk>(*scheduler_, *host_, pack_limits().tokens, std::move(collect));
 }
 
 int64_t Engine::tokens_in(double seconds) const {

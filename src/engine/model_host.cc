@@ -2,8 +2,11 @@
 #include "engine/model_host.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timeline.h"
@@ -16,6 +19,45 @@ namespace brim::engine {
 
 std::string facts_of(const std::filesystem::path& dir, const std::filesystem::path& tagger) {
   return hub::model_facts(dir) + (tagger.empty() ? "" : hub::model_facts(tagger));
+}
+
+namespace {
+
+// Powers of two, as batches and their buckets are.
+constexpr std::array<double, 14> kTokenBounds = {16,   32,   64,   128,   256,   512,   1024,
+                                                 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+constexpr std::array<double, 13> kSequenceBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+constexpr std::array<double, 10> kFillBounds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+constexpr std::array<double, 9> kErrorBounds = {0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10};
+
+ValueCounts none_of(std::span<const double> bounds) { return {bounds, std::vector<int64_t>(bounds.size() + 1)}; }
+
+void count_value(ValueCounts& values, double value) {
+  const auto place = std::lower_bound(values.bounds.begin(), values.bounds.end(), value) - values.bounds.begin();
+  ++values.counts[static_cast<size_t>(place)];
+  values.sum += value;
+}
+
+}  // namespace
+
+ModelHost::Work::Work()
+    : batch_tokens(none_of(kTokenBounds)),
+      batch_sequences(none_of(kSequenceBounds)),
+      batch_fill(none_of(kFillBounds)),
+      prediction_error(none_of(kErrorBounds)) {}
+
+void ModelHost::Work::count_batch(const batch::PackedBatch& batch, int64_t most_tokens, double busy) {
+  ++batches;
+  tokens += batch.tokens();
+  sum_squares += batch.sum_squares;
+  busy_seconds += busy;
+  count_value(batch_tokens, static_cast<double>(batch.tokens()));
+  count_value(batch_sequences, static_cast<double>(batch.sequences()));
+  count_value(batch_fill, static_cast<double>(batch.tokens()) / static_cast<double>(std::max<int64_t>(1, most_tokens)));
+}
+
+void ModelHost::Work::count_prediction(double predicted, double measured) {
+  if (measured > 0) count_value(prediction_error, std::abs(predicted - measured) / measured);
 }
 
 ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts,
@@ -37,6 +79,7 @@ int64_t ModelHost::own_bytes() const { return total_bytes(plan_.own_parts()); }
 
 void ModelHost::load() {
   if (resident()) return;
+  const int64_t since = now_ns();
   device::Device& device = queue_.device();
   memory_ = memory::Ledger::of(device).reserve(dir_.filename().string(), plan_.own_parts());
   try {
@@ -65,6 +108,7 @@ void ModelHost::load() {
     throw;
   }
   loads_.fetch_add(1, std::memory_order_relaxed);
+  load_ns_.fetch_add(now_ns() - since, std::memory_order_relaxed);
 }
 
 void ModelHost::make_runners(const model::Model& model) {

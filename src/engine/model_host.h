@@ -43,6 +43,7 @@ class ModelHost {
   Residence residence() const { return residence_.load(std::memory_order_relaxed); }  // any thread
   bool resident() const { return residence() == Residence::resident; }
   int64_t loads() const { return loads_.load(std::memory_order_relaxed); }
+  double load_seconds() const { return static_cast<double>(load_ns_.load(std::memory_order_relaxed)) * 1e-9; }
   // Throws what was wrong with its files, that they are others than they were, or does_not_fit; nothing is held then.
   void load();
   // With nothing of it in flight: to its files alone, or with its weights kept in host memory where that has room.
@@ -60,10 +61,14 @@ class ModelHost {
   uint64_t used = 0;  // the scheduler's count when a batch of it began last
   // What its batches were so far; under the scheduler's lock, but for graphs.
   struct Work {
+    Work();
     int64_t batches = 0, tokens = 0;
     double sum_squares = 0, busy_seconds = 0;
+    ValueCounts batch_tokens, batch_sequences, batch_fill, prediction_error;
+    void count_batch(const batch::PackedBatch& batch, int64_t most_tokens, double busy);
+    void count_prediction(double predicted, double measured);  // seconds of a batch
   } work;
-  std::atomic<int64_t> graph_batches{0};
+  std::atomic<int64_t> graph_batches{0}, padding_tokens{0};
 
  private:
   void make_runners(const model::Model& model);
@@ -79,7 +84,7 @@ class ModelHost {
   const int64_t named_from_;
   const int64_t one_batch_;
   bool wants_small_ = false;
-  std::atomic<int64_t> loads_{0}, weight_bytes_{0};
+  std::atomic<int64_t> loads_{0}, load_ns_{0}, weight_bytes_{0};
   std::atomic<Residence> residence_{Residence::disk};
   memory::PlannedMemory memory_;                                // before what draws from it
   std::unique_ptr<model::Model> model_;                         // null: on disk

@@ -49,8 +49,8 @@ void stand_last(std::vector<Client*>& clients, Client* served) {
 
 // --- bulk ---
 
-Bulk::Bulk(Scheduler& scheduler, ModelHost& model, Collect collect)
-    : scheduler_(scheduler), model_(model), collect_(std::move(collect)) {
+Bulk::Bulk(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect)
+    : scheduler_(scheduler), model_(model), most_tokens_(most_tokens), collect_(std::move(collect)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.start();
@@ -239,7 +239,8 @@ void Interactive::close() {
 
 // --- the device's thread ---
 
-Scheduler::Scheduler(std::unique_ptr<DeviceQueue> queue) : queue_(std::move(queue)), process_(::getpid()) {}
+Scheduler::Scheduler(std::unique_ptr<DeviceQueue> queue)
+    : queue_(std::move(queue)), process_(::getpid()), idle_since_ns_(now_ns()) {}
 
 Scheduler::~Scheduler() {
   if (process_ != ::getpid()) {  // a child of fork(): the thread is the parent's
@@ -329,16 +330,17 @@ ModelHost::Work Scheduler::work_of(const ModelHost& model) const {
   return model.work;
 }
 
-void Scheduler::count(ModelHost& model, const PackedBatch& batch, double busy_seconds) {
-  ++model.work.batches;
-  model.work.tokens += batch.tokens();
-  model.work.sum_squares += batch.sum_squares;
-  model.work.busy_seconds += busy_seconds;
+ScorerWork::Idle Scheduler::idle() const {
+  std::lock_guard lock(mutex_);
+  ScorerWork::Idle idle = idle_;
+  if (idle_since_ns_ != 0) idle.no_work += seconds_since(idle_since_ns_);
+  return idle;
 }
 
 void Scheduler::loop() {
   Timeline::name_thread("compute");
   Lock lock(mutex_);
+  idle_.no_work += seconds_since(std::exchange(idle_since_ns_, 0));  // since it was made
   while (!ending_)
     if (!step(lock)) wait(lock);
 }
@@ -352,6 +354,7 @@ bool Scheduler::has_work() const {
 void Scheduler::wait(Lock& lock) {
   const bool bulk = !bulks_.empty();
   const int64_t since = now_ns();
+  idle_since_ns_ = since;
   {
     std::optional<ScopedZone> zone;
     if (bulk) zone.emplace(Zone::wait_input);
@@ -364,7 +367,9 @@ void Scheduler::wait(Lock& lock) {
     }
     if (!has_work() && !ending_) work_.wait(lock);
   }
-  if (bulk) starved_seconds_ += seconds_since(since);
+  const double seconds = seconds_since(std::exchange(idle_since_ns_, 0));
+  idle_.no_work += seconds;
+  if (bulk) starved_seconds_ += seconds;
 }
 
 template <class Client>
@@ -413,6 +418,7 @@ void Scheduler::run_calls(Lock& lock) {
   if (call.model != nullptr) {
     call.error = make_resident(lock, *call.model);
   } else {
+    const int64_t since = now_ns();
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -421,6 +427,7 @@ void Scheduler::run_calls(Lock& lock) {
       error = std::current_exception();
     }
     lock.lock();
+    idle_.switching += seconds_since(since);
     call.error = error;
   }
   call.done = true;
@@ -469,6 +476,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
     if (other != &model && other->resident()) others.push_back(other);
   std::sort(others.begin(), others.end(), [](const ModelHost* a, const ModelHost* b) { return a->used < b->used; });
   moving_ = true;
+  const int64_t since = now_ns();
   lock.unlock();
   std::exception_ptr error;
   try {
@@ -483,6 +491,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
   }
   lock.lock();
   moving_ = false;
+  idle_.switching += seconds_since(since);
   progress_.notify_all();
   if (error && error_of(error).code() == ErrorCode::device_lost) fail_all(lock, error);
   return error;
@@ -495,16 +504,18 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
   progress_.notify_all();  // there is room
   const auto collect = [this, &bulk](const PackedBatch& batch, const float* result, double busy_seconds) {
     std::exception_ptr error;
+    const int64_t since = now_ns();
     try {
       bulk.collect_(batch, result);
     } catch (...) {
       error = std::current_exception();
     }
     std::lock_guard guard(mutex_);
+    if (queue_->in_flight() == 0) idle_.collect += seconds_since(since);
     --bulk.begun_;
     ++bulk.collected_;
     bulk.busy_seconds_ += busy_seconds;
-    count(bulk.model_, batch, busy_seconds);
+    bulk.model_.work.count_batch(batch, bulk.most_tokens_, busy_seconds);
     if (error && !bulk.failure_) bulk.failure_ = error;
     progress_.notify_all();
   };
@@ -538,7 +549,9 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
       text->done_ns = now;
     }
   } else {
+    const int64_t since = now_ns();
     pack(texts, batch_, *pieces, refused);
+    if (queue_->in_flight() == 0) idle_.pack += seconds_since(since);
     texts.running_tokens_ += batch_.tokens();
     // A client of bulk work that was slow to bring it gets no long run for it afterwards.
     passed_over_tokens_ =
@@ -548,7 +561,9 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
                                                             double busy_seconds) {
     {
       std::lock_guard guard(mutex_);
-      count(texts.model_, batch, busy_seconds);
+      ModelHost::Work& work = texts.model_.work;
+      work.count_batch(batch, texts.limits_.pack.tokens, busy_seconds);
+      work.count_prediction(static_cast<double>(batch.tokens()) / texts.tokens_per_second_, busy_seconds);
     }
     collect(texts, *pieces,
             WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token), begun);
@@ -609,6 +624,7 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
 void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results,
                         int64_t begun_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
+  const int64_t since = now_ns();
   std::vector<PendingText*> finished;
   for (size_t i = 0; i < pieces.size(); ++i) {
     PendingText& text = *pieces[i].text;
@@ -626,6 +642,7 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
   for (const auto& text : answers) text->done_ns = done;
   if (!answers.empty()) texts.answer_(answers);
   std::lock_guard guard(mutex_);
+  if (queue_->in_flight() == 0) idle_.collect += seconds_since(since);
   --texts.begun_;
   progress_.notify_all();
 }

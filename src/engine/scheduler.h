@@ -36,8 +36,8 @@ class Scheduler;
 class Bulk {
  public:
   using Collect = std::function<void(const batch::PackedBatch&, const float* result)>;
-  // `collect` is called on the scheduler's thread, batch by batch in their order.
-  Bulk(Scheduler& scheduler, ModelHost& model, Collect collect);
+  // `collect` is called on the scheduler's thread, batch by batch in their order. `most_tokens`: of a full batch.
+  Bulk(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect);
   ~Bulk();  // what was not begun is dropped, the rest waited for
   Bulk(const Bulk&) = delete;
   Bulk& operator=(const Bulk&) = delete;
@@ -63,6 +63,7 @@ class Bulk {
 
   Scheduler& scheduler_;
   ModelHost& model_;
+  const int64_t most_tokens_;
   const Collect collect_;
   std::deque<Item> waiting_;  // this and what follows under the scheduler's lock
   std::vector<batch::PackedBatch> spare_;
@@ -169,6 +170,7 @@ class Scheduler {
   void call(const std::function<void()>& work);
 
   ModelHost::Work work_of(const ModelHost& model) const;  // its batches so far
+  ScorerWork::Idle idle() const;                          // of the device, all models together
 
   // Seconds the device had nothing to do while bulk work was open: it waited for its texts.
   double starved_seconds() const;
@@ -202,8 +204,7 @@ class Scheduler {
   void wait_for(Call& call);
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);
-  static void count(ModelHost& model, const batch::PackedBatch& batch, double busy_seconds);  // under the lock
-  bool has_work() const;                                                                      // that is not in flight
+  bool has_work() const;  // that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);
   template <class Client>
@@ -229,6 +230,8 @@ class Scheduler {
   uint64_t turns_ = 0;
   std::exception_ptr failure_;
   double starved_seconds_ = 0;
+  ScorerWork::Idle idle_;
+  int64_t idle_since_ns_;  // waiting for work; 0: it does not
   bool ending_ = false;
   batch::PackedBatch batch_;  // of interactive texts; storage circulates
   std::thread thread_;

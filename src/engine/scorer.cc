@@ -234,9 +234,18 @@ class EncoderScorer final : public Scorer {
     w.batches = done.batches;
     w.graph_batches = host.graph_batches.load(std::memory_order_relaxed);
     w.tokens = done.tokens;
+    w.padding_tokens = host.padding_tokens.load(std::memory_order_relaxed);
     w.busy_seconds = done.busy_seconds;
     w.flops = forward_flops(engine_->shape(), static_cast<double>(done.tokens), done.sum_squares);
     w.flops_per_second = engine_->plan().device.rate(engine_->precision());
+    w.batch_tokens = done.batch_tokens;
+    w.batch_sequences = done.batch_sequences;
+    w.batch_fill = done.batch_fill;
+    w.prediction_error = done.prediction_error;
+    w.loads = host.loads();
+    w.load_seconds = host.load_seconds();
+    w.idle = engine_->scheduler().idle();
+    w.queue = reinterpret_cast<uintptr_t>(&engine_->scheduler());
     return w;
   }
 

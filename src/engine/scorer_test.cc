@@ -10,9 +10,11 @@
 #include <cmath>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/test_files.h"
 #include "brim/brim.h"
 #include "engine/engine.h"
@@ -195,6 +197,54 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
   EXPECT_GT(work.tokens, 2 * 3041);
   EXPECT_GT(work.busy_seconds, 0);
   EXPECT_GT(work.flops, static_cast<double>(work.tokens));
+}
+
+TEST_F(ScorerTest, WorkTellsWhatBatchesWereAndWhatTheDeviceWaitedFor) {
+  const int64_t opened = now_ns();
+  const auto scorer = Scorer::open(options());
+  const auto total = [](const ValueCounts& values) {
+    EXPECT_EQ(values.counts.size(), values.bounds.size() + 1);
+    return std::accumulate(values.counts.begin(), values.counts.end(), int64_t{0});
+  };
+  const ScorerWork none = scorer->work();
+  EXPECT_EQ(none.loads, 1);
+  EXPECT_GT(none.load_seconds, 0);
+  EXPECT_EQ(total(none.batch_tokens), 0);
+
+  scorer->submit({.text = "a good day"}).get();  // one batch of one text
+  const ScorerWork one = scorer->work();
+  ASSERT_EQ(one.batches, 1);
+  EXPECT_EQ(one.batch_tokens.sum, static_cast<double>(one.tokens));
+  EXPECT_EQ(one.batch_tokens.counts[0], 1) << "at most 16 tokens";
+  EXPECT_EQ(one.batch_sequences.counts[0], 1);
+  const auto most = static_cast<double>(scorer->plan().tokens_per_interactive_batch);
+  EXPECT_DOUBLE_EQ(one.batch_fill.sum, static_cast<double>(one.tokens) / most);
+  EXPECT_EQ(total(one.prediction_error), 1);
+  EXPECT_GT(one.idle.pack, 0);
+
+  const auto texts = make_texts(3000, 4);
+  scorer->score(views(texts));  // of which nothing is predicted
+  const ScorerWork many = scorer->work();
+  EXPECT_EQ(total(many.batch_tokens), many.batches);
+  EXPECT_EQ(total(many.batch_sequences), many.batches);
+  EXPECT_EQ(many.batch_sequences.sum, 3001);
+  EXPECT_EQ(many.batch_tokens.sum, static_cast<double>(many.tokens));
+  EXPECT_EQ(total(many.batch_fill), many.batches);
+  EXPECT_EQ(many.batch_fill.counts.back(), 0) << "no batch is more than full";
+  EXPECT_EQ(total(many.prediction_error), 1);
+  EXPECT_GT(many.idle.collect, one.idle.collect);
+  EXPECT_EQ(many.idle.switching, one.idle.switching);
+
+  scorer->park();
+  scorer->load_weights();
+  const ScorerWork again = scorer->work();
+  EXPECT_EQ(again.loads, 2);
+  EXPECT_GT(again.load_seconds, none.load_seconds);
+  EXPECT_GT(again.idle.switching, many.idle.switching);
+  EXPECT_GT(again.idle.no_work, 0);
+  EXPECT_LT(again.idle.no_work, scorer->work().idle.no_work) << "also while it still waits";
+  const ScorerWork::Idle& idle = again.idle;
+  EXPECT_LE(again.busy_seconds + idle.no_work + idle.pack + idle.collect + idle.switching, seconds_since(opened));
 }
 
 TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {

@@ -106,7 +106,7 @@ SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const 
   return nullptr;
 }
 
-void SmallBatches::launch(const batch::PackedBatch& batch) {
+int64_t SmallBatches::launch(const batch::PackedBatch& batch) {
   const Bucket& b = *find(batch);
   auto* host = static_cast<char*>(host_.data());
   const auto put = [&](size_t i, const std::vector<int32_t>& from, int64_t count, int32_t rest) {
@@ -124,6 +124,7 @@ void SmallBatches::launch(const batch::PackedBatch& batch) {
   b.graph->launch(stream_);
   done_->record(stream_);
   running_ = true;
+  return b.size.tokens - batch.tokens();
 }
 
 const float* SmallBatches::wait() {

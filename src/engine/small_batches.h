@@ -25,8 +25,9 @@ class SmallBatches {
   ~SmallBatches();
 
   bool takes(const batch::PackedBatch& batch) const { return find(batch) != nullptr; }
-  // Launches it without waiting; one at a time, between launch() and wait() it is running().
-  void launch(const batch::PackedBatch& batch);
+  // Launches it without waiting; one at a time, between launch() and wait() it is running(). The tokens computed beside
+  // its own.
+  int64_t launch(const batch::PackedBatch& batch);
   bool running() const { return running_; }
   const float* wait();  // valid until the next launch
 
