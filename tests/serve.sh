@@ -56,7 +56,7 @@ done <"$work/scored.tsv"
 [ "$(curl "$url/classify" -H 'Content-Type: application/json' -d '{"input":"I love it","model":"vader"}' | json 'a["data"][0][0]["label"]')" = positive ] || fail "VADER"
 [ "$(curl "$url/health" | json 'a["status"]')" = ok ] || fail "health"
 curl "$url/metrics" -o "$work/metrics" # a pipe that grep -q closes early would fail curl
-grep -q '^brim_texts_total{model="mood",class="interactive"} 2$' "$work/metrics" || fail "metrics"
+grep -q '^brim_texts_total{model="mood",class="interactive",reason="default"} 2$' "$work/metrics" || fail "metrics"
 [ "$(curl -o /dev/null -w '%{http_code}' "$url/nothing")" = 404 ] || fail "404"
 # A body that curl announces: without "100 Continue" it would wait a second for each.
 python3 -c 'import json; print(json.dumps({"input": ["good " * 500] * 600, "model": "vader"}))' >"$work/large.json"

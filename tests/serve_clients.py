@@ -46,8 +46,16 @@ request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"B
 families = {f.name: f for f in text_string_to_metric_families(urllib.request.urlopen(request).read().decode())}
 assert families["brim_requests"].type == "counter" and families["brim_request_duration_seconds"].type == "histogram"
 assert sum(s.value for s in families["brim_texts"].samples) >= 6
+total = lambda family, name: sum(s.value for s in families[family].samples if s.name == name)
+for name in ("brim_batch_tokens", "brim_batch_sequences", "brim_batch_fill_ratio"):
+    assert total(name, name + "_count") == total("brim_batches", "brim_batches_total") > 0, name
+assert total("brim_batch_tokens", "brim_batch_tokens_sum") == total("brim_computed_tokens", "brim_computed_tokens_total")
+assert families["brim_model_load_seconds"].type == "summary" and total("brim_model_load_seconds", "brim_model_load_seconds_count") >= 1
+assert {s.labels["cause"] for s in families["brim_device_idle_seconds"].samples} == {"no_work", "pack", "collect", "switch"}
 for family in families.values():
-    assert family.documentation, family.name
+    assert family.documentation and family.samples, family.name
+    if family.type == "counter" and family.name.startswith("brim_"):
+        assert all(s.name.endswith("_total") for s in family.samples), family.name
     if family.type != "histogram":
         continue
     series = {}

@@ -113,6 +113,8 @@ nlohmann::ordered_json to_json(const DashboardSnapshot& s) {
   for (const LatencyBucket& bucket : s.buckets) buckets.push_back({{"le_ms", bucket.le_ms}, {"stages", bucket.stages}});
   for (const auto& [tag, bytes] : s.device.tags) tags[tag] = bytes;
   for (const auto& [cause, share] : s.batches.idle) idle[cause] = share;
+  PageJson batch_tokens = PageJson::array();
+  for (const auto& [bound, n] : s.batches.tokens) batch_tokens.push_back({{"le", or_null(bound)}, {"batches", n}});
   PageJson json = {
       {"schema_version", 1},
       {"t_unix_ms", s.t_unix_ms},
@@ -148,6 +150,8 @@ nlohmann::ordered_json to_json(const DashboardSnapshot& s) {
         {"graph_share", or_null(s.batches.graph_share)},
         {"mean_tokens", or_null(s.batches.mean_tokens)},
         {"batches_s", or_null(s.batches.batches_s)},
+        {"batches", s.batches.batches},
+        {"tokens", batch_tokens},
         {"idle", idle}}},
       {"models", PageJson::array()},
       {"ladders", PageJson::array()},

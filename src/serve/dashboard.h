@@ -66,7 +66,9 @@ struct DashboardSnapshot {
   } device;
   struct Batches {
     std::optional<double> fill, graph_share, mean_tokens, batches_s;
-    std::vector<std::pair<std::string, double>> idle;  // shares of time, by cause
+    std::vector<std::pair<std::string, double>> idle;               // shares of time, by cause
+    int64_t batches = 0;                                            // since the start, as /metrics counts them
+    std::vector<std::pair<std::optional<double>, int64_t>> tokens;  // batches by tokens: up to so many; none: more
   } batches;
   std::vector<DashboardModel> models;
   std::vector<DashboardLadder> ladders;

@@ -103,11 +103,11 @@
     });
     return svg;
   }
-  // How many requests took how long, by the stage that took most of it.
-  function histogram(id, buckets) {
-    const W = room(id), H = 150, left = 44, bottom = 18, top = 8;
-    const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "requests by duration" });
-    const seen = buckets.map((b) => Object.values(b.stages).reduce((a, c) => a + c, 0));
+  // Bars of buckets {le, counts}, each a stack of its counts; a bucket without an end is that of all above.
+  function histogram(id, buckets, unit) {
+    const W = room(id), H = 150, left = 44, bottom = 18, top = 18;
+    const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": unit });
+    const seen = buckets.map((b) => b.counts.reduce((a, c) => a + c, 0));
     const first = Math.max(0, seen.findIndex((n) => n > 0) - 1);
     const end = Math.min(buckets.length, buckets.length - [...seen].reverse().findIndex((n) => n > 0) + 1);
     const shown = buckets.slice(first, Math.max(end, first + 8)), most = Math.max(1, ...seen);
@@ -116,15 +116,16 @@
       draw("text", { x: left - 5, y: top + 8, "text-anchor": "end" }, number(most)));
     shown.forEach((bucket, i) => {
       let base = H - bottom;
-      STAGES.forEach((stage, s) => {
-        const height = (H - bottom - top) * (bucket.stages[stage] || 0) / most;
+      bucket.counts.forEach((count, s) => {
+        const height = (H - bottom - top) * count / most;
         base -= height;
         svg.append(draw("rect", { x: left + i * step + 1, y: base, width: Math.max(1, step - 2), height, class: "f" + s }));
       });
-      if (i % Math.ceil(shown.length / 8) === 0)
-        svg.append(draw("text", { x: left + i * step, y: H - 4 }, "≤ " + number(bucket.le_ms, bucket.le_ms < 10 ? 1 : 0)));
+      const digits = bucket.le < 1 ? 2 : bucket.le < 10 ? 1 : 0;
+      if (i % Math.ceil(shown.length * 52 / (W - left)) === 0 && left + i * step + 48 < W)
+        svg.append(draw("text", { x: left + i * step, y: H - 4 }, known(bucket.le) ? "≤ " + number(bucket.le, digits) : "more"));
     });
-    svg.append(draw("text", { x: W - 4, y: top + 8, "text-anchor": "end" }, "ms, last 15 min"));
+    svg.append(draw("text", { x: W - 4, y: 11, "text-anchor": "end" }, unit));
     return svg;
   }
   // Today's schedule as a band, with the present.
@@ -184,7 +185,9 @@
     const l = s.latency_ms;
     fill("latency", figures(figure(number(l.p50), "p50 ms"), figure(number(l.p95), "p95 ms"), figure(number(l.p99), "p99 ms")),
       lines("latency", [series("latency_ms.p50"), series("latency_ms.p95"), series("latency_ms.p99")], "ms"), legend(["p50", "p95", "p99"]));
-    fill("stages", histogram("stages", l.buckets), legend(STAGES));
+    // How many requests took how long, by the stage that took most of it.
+    const stacks = l.buckets.map((b) => ({ le: b.le_ms, counts: STAGES.map((stage) => b.stages[stage] || 0) }));
+    fill("stages", histogram("stages", stacks, "ms, last 15 min"), legend(STAGES));
   }
   function showQueue(s) {
     const q = s.queue, share = known(q.limit_ms) && q.limit_ms > 0 ? q.wait_ms / q.limit_ms : 0;
@@ -210,10 +213,12 @@
     }));
   }
   function showBatches(s) {
-    const b = s.batches, idle = Object.entries(b.idle || {});
-    fill("batches", bar("Filled", percent(b.fill), [[b.fill, "c0"]]), bar("By graph", percent(b.graph_share), [[b.graph_share, "c1"]]),
-      bar("Idle", idle.map(([cause, share]) => `${cause.replaceAll("_", " ")} ${percent(share)}`).join(", ") || "–", idle.map(([, share], i) => [share, "c" + i % 5])),
-      figures(figure(number(b.mean_tokens, 0), "tokens per batch"), figure(number(b.batches_s), "batches/s")));
+    const b = s.batches, idle = Object.entries(b.idle || {}), tokens = b.tokens || [];
+    const counted = tokens.length > 0 ? [histogram("batches", tokens.map((t) => ({ le: t.le, counts: [t.batches] })), "tokens of batches, last 15 min")] : [];
+    fill("batches", figures(figure(number(b.mean_tokens, 0), "tokens per batch"), figure(number(b.batches_s), "batches/s"), figure(number(b.batches, 0), "batches since the start")),
+      ...counted, bar("Filled", percent(b.fill), [[b.fill, "c0"]]), bar("By graph", percent(b.graph_share), [[b.graph_share, "c1"]]),
+      bar("Idle", percent(idle.length > 0 ? idle.reduce((sum, [, share]) => sum + share, 0) : null), idle.map(([, share], i) => [share, "c" + i % 5])),
+      legend(idle.map(([cause, share]) => `${cause.replaceAll("_", " ")} ${percent(share)}`)));
   }
   function showWork(s) {
     fill("queues", table(["queue", "model", "#waiting", "#oldest", "#flushes to fetch", "state"], s.queues.map((q) =>

@@ -72,6 +72,11 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   EXPECT_EQ(get("/jobs/" + id + "/output").status, 404);
   EXPECT_EQ(del("/jobs/" + id).status, 404);
   EXPECT_EQ(folders(), 0u);
+  for (const char* status : {"completed", "failed"})  // also of jobs that are gone
+    EXPECT_NE(get("/metrics")
+                  .body.find(fmt::format("brim_job_rows_total{{status=\"{}\"}} {}\n", status,
+                                         job["request_counts"][status].get<int64_t>())),
+              std::string::npos);
 }
 
 TEST_F(JobRoutesTest, SendsALargeFileBothWays) {

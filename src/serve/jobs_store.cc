@@ -214,6 +214,11 @@ void JobsStore::set_status(Job& job, JobStatus status) {
   save(job);
 }
 
+JobsStore::Rows JobsStore::rows_done() const {
+  const std::lock_guard lock(mutex_);
+  return rows_done_;
+}
+
 void JobsStore::update(const std::string& id, const std::function<void(Job&)>& change) {
   const std::lock_guard lock(mutex_);
   if (const auto found = jobs_.find(id); found != jobs_.end()) change(found->second);
@@ -417,6 +422,8 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
     update(job.id, [&](Job& known) {
       known.completed_rows = counters["rows"];
       known.failed_rows = counters["bad rows"];
+      rows_done_.completed += good;
+      rows_done_.failed += bad;
       if (reader.bytes_total() > 0)
         known.progress = static_cast<double>(blocks.file_bytes()) / static_cast<double>(reader.bytes_total());
     });

@@ -102,6 +102,11 @@ class JobsStore {
   // Runs the job that has waited longest, if there is one, until it ends or `stop` is asked for: then it goes on where
   // it was, the next time. Whether there was one. For one thread.
   bool run_next(std::stop_token stop);
+  // Rows of this process's jobs so far.
+  struct Rows {
+    int64_t completed = 0, failed = 0;
+  };
+  Rows rows_done() const;
   // Until there is a job, or `stop`.
   void wait_for_work(std::stop_token stop);
 
@@ -124,6 +129,7 @@ class JobsStore {
   std::condition_variable_any changed_;
   std::map<std::string, Job> jobs_;
   std::string running_;
+  Rows rows_done_;
   std::stop_source stop_running_;
   int64_t next_number_ = 1;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace brim::serve {
@@ -66,15 +67,70 @@ void Counts::merge(const Counts& other) {
   for (size_t i = 0; i < kStages; ++i) stages[i].merge(other.stages[i]);
   for (size_t i = 0; i < kStages; ++i) slowest[i].merge(other.slowest[i]);
   for (size_t m = 0; m < texts.size(); ++m) {
-    texts[m][0] += other.texts[m][0];
-    texts[m][1] += other.texts[m][1];
+    for (size_t c = 0; c < texts[m].size(); ++c)
+      for (size_t r = 0; r < kReasonCount; ++r) texts[m][c][r] += other.texts[m][c][r];
     tokens[m] += other.tokens[m];
     models[m].merge(other.models[m]);
   }
   for (size_t i = 0; i < kRejections; ++i) rejected[i] += other.rejected[i];
-  for (size_t i = 0; i < reasons.size(); ++i) reasons[i] += other.reasons[i];
   cancelled += other.cancelled;
   deadlines_missed += other.deadlines_missed;
+}
+
+uint64_t Counts::texts_of(size_t model) const {
+  uint64_t n = 0;
+  for (const auto& by_reason : texts[model]) n = std::accumulate(by_reason.begin(), by_reason.end(), n);
+  return n;
+}
+
+uint64_t Counts::texts_by(Reason reason) const {
+  uint64_t n = 0;
+  for (const TextCounts& model : texts)
+    for (const auto& by_reason : model) n += by_reason[static_cast<size_t>(reason)];
+  return n;
+}
+
+ScorerWork work_of_all(std::span<const ScorerWork> works) {
+  ScorerWork all;
+  std::vector<uint64_t> queues;
+  const auto add = [](ValueCounts& to, const ValueCounts& more) {
+    if (to.counts.empty()) {
+      to = more;
+      return;
+    }
+    for (size_t i = 0; i < more.counts.size(); ++i) to.counts[i] += more.counts[i];
+    to.sum += more.sum;
+  };
+  for (const ScorerWork& work : works) {
+    all.batches += work.batches;
+    all.graph_batches += work.graph_batches;
+    all.tokens += work.tokens;
+    all.padding_tokens += work.padding_tokens;
+    all.busy_seconds += work.busy_seconds;
+    all.flops += work.flops;
+    all.flops_per_second = std::max(all.flops_per_second, work.flops_per_second);
+    all.loads += work.loads;
+    all.load_seconds += work.load_seconds;
+    add(all.batch_tokens, work.batch_tokens);
+    add(all.batch_sequences, work.batch_sequences);
+    add(all.batch_fill, work.batch_fill);
+    add(all.prediction_error, work.prediction_error);
+    if (work.queue == 0 || std::find(queues.begin(), queues.end(), work.queue) != queues.end()) continue;
+    queues.push_back(all.queue = work.queue);
+    all.idle.no_work += work.idle.no_work;
+    all.idle.pack += work.idle.pack;
+    all.idle.collect += work.idle.collect;
+    all.idle.switching += work.idle.switching;
+  }
+  return all;
+}
+
+uint64_t count_of(const ValueCounts& values) {
+  return static_cast<uint64_t>(std::accumulate(values.counts.begin(), values.counts.end(), int64_t{0}));
+}
+
+std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWork::Idle& idle) {
+  return {{{"no_work", idle.no_work}, {"pack", idle.pack}, {"collect", idle.collect}, {"switch", idle.switching}}};
 }
 
 Metrics::Metrics(int threads, size_t models) : models_(models) {
@@ -131,23 +187,33 @@ void MetricsText::value(std::string_view name, Labels all, double value) {
   fmt::format_to(std::back_inserter(out_), " {}\n", value);
 }
 
-void MetricsText::histogram(std::string_view name, Labels all, const Histogram& histogram) {
-  uint64_t below = 0;
-  for (size_t i = 0; i <= Histogram::kBounds; ++i) {
-    below += histogram.bucket(i);
+void MetricsText::summary(std::string_view name, Labels all, int64_t count, double sum) {
+  value(fmt::format("{}_sum", name), all, sum);
+  value(fmt::format("{}_count", name), all, static_cast<double>(count));
+}
+
+template <class CountAt>
+void MetricsText::buckets(std::string_view name, Labels all, std::span<const double> bounds, const CountAt& counts,
+                          double sum) {
+  int64_t below = 0;
+  for (size_t i = 0; i <= bounds.size(); ++i) {
+    below += static_cast<int64_t>(counts(i));
     out_ += name;
     out_ += "_bucket";
-    labels(all, i < Histogram::kBounds ? fmt::format("{}", Histogram::bounds()[i]) : "+Inf");
+    labels(all, i < bounds.size() ? fmt::format("{}", bounds[i]) : "+Inf");
     fmt::format_to(std::back_inserter(out_), " {}\n", below);
   }
-  out_ += name;
-  out_ += "_sum";
-  labels(all, "");
-  fmt::format_to(std::back_inserter(out_), " {}\n", histogram.sum());
-  out_ += name;
-  out_ += "_count";
-  labels(all, "");
-  fmt::format_to(std::back_inserter(out_), " {}\n", histogram.count());
+  summary(name, all, below, sum);
+}
+
+void MetricsText::histogram(std::string_view name, Labels all, const Histogram& histogram) {
+  buckets(
+      name, all, Histogram::bounds(), [&](size_t i) { return histogram.bucket(i); }, histogram.sum());
+}
+
+void MetricsText::histogram(std::string_view name, Labels all, const ValueCounts& values) {
+  buckets(
+      name, all, values.bounds, [&](size_t i) { return values.counts[i]; }, values.sum);
 }
 
 }  // namespace brim::serve

@@ -13,11 +13,12 @@
 #include <tuple>
 #include <vector>
 
+#include "brim/brim.h"
 #include "serve/ladder.h"
 
 namespace brim::serve {
 
-// Log buckets of 50 µs to 50 s by a factor of 1.5, the same for every histogram.
+// Log buckets of 50 µs to 50 s by a factor of 1.5, the same for every time.
 class Histogram {
  public:
   static constexpr size_t kBounds = 36;
@@ -44,20 +45,30 @@ const char* stage_name(Stage stage);
 enum class Rejection : uint8_t { overloaded, deadline, draining, loading, body, auth };
 constexpr size_t kRejections = 6;
 
+// Texts of a model: interactive and bulk, by Reason.
+using TextCounts = std::array<std::array<uint64_t, kReasonCount>, 2>;
+
 struct Counts {
   // Route and model by their places, the status as it is.
   std::map<std::tuple<int, int, int>, uint64_t> requests;
   std::map<int, Histogram> durations;  // by route
   std::array<Histogram, kStages> stages;
-  std::array<Histogram, kStages> slowest;      // whole requests, by the stage that took most of their time
-  std::vector<Histogram> models;               // whole requests, by model
-  std::vector<std::array<uint64_t, 2>> texts;  // by model; interactive, bulk
-  std::vector<uint64_t> tokens;                // by model
+  std::array<Histogram, kStages> slowest;  // whole requests, by the stage that took most of their time
+  std::vector<Histogram> models;           // whole requests, by model
+  std::vector<TextCounts> texts;           // by the model that answered them
+  std::vector<uint64_t> tokens;            // by model
   std::array<uint64_t, kRejections> rejected{};
-  std::array<uint64_t, kReasonCount> reasons{};  // texts by Reason, of models that answered them
   uint64_t cancelled = 0, deadlines_missed = 0;
   void merge(const Counts& other);
+  uint64_t texts_of(size_t model) const;
+  uint64_t texts_by(Reason reason) const;
 };
+
+// Of several models: those of one queue have its idle time in common.
+ScorerWork work_of_all(std::span<const ScorerWork> works);
+uint64_t count_of(const ValueCounts& values);
+constexpr size_t kIdleCauses = 4;
+std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWork::Idle& idle);
 
 class Metrics {
  public:
@@ -88,10 +99,14 @@ class MetricsText {
   using Labels = std::span<const std::pair<std::string_view, std::string_view>>;
   void value(std::string_view name, Labels labels, double value);
   void histogram(std::string_view name, Labels labels, const Histogram& histogram);
+  void histogram(std::string_view name, Labels labels, const ValueCounts& values);
+  void summary(std::string_view name, Labels labels, int64_t count, double sum);
   std::string take() { return std::move(out_); }
 
  private:
   void labels(Labels labels, std::string_view bound);
+  template <class CountAt>
+  void buckets(std::string_view name, Labels labels, std::span<const double> bounds, const CountAt& counts, double sum);
   std::string out_;
 };
 

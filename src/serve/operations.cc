@@ -37,6 +37,54 @@ int64_t open_descriptors() {
   return n;
 }
 
+// What models computed, and what the device did meanwhile.
+void put_work(MetricsText& text, const std::vector<ServedModel>& models, const std::vector<ScorerWork>& works) {
+  text.family("brim_batches_total", "counter", "batches computed, as one graph or op by op");
+  for (size_t m = 0; m < works.size(); ++m)
+    for (const bool graph : {false, true}) {
+      const Label labels[] = {{"model", models[m].name}, {"kind", graph ? "graph" : "eager"}};
+      const int64_t n = graph ? works[m].graph_batches : works[m].batches - works[m].graph_batches;
+      text.value("brim_batches_total", labels, static_cast<double>(n));
+    }
+  const auto counter = [&](const char* name, const char* help, auto ScorerWork::*value) {
+    text.family(name, "counter", help);
+    for (size_t m = 0; m < works.size(); ++m) {
+      const Label labels[] = {{"model", models[m].name}};
+      text.value(name, labels, static_cast<double>(works[m].*value));
+    }
+  };
+  counter("brim_computed_tokens_total", "tokens of those batches, jobs and queues included", &ScorerWork::tokens);
+  counter("brim_padding_tokens_total", "tokens computed beside them, where a graph is larger than its batch",
+          &ScorerWork::padding_tokens);
+  const auto sizes = [&](const char* name, const char* help, ValueCounts ScorerWork::*values) {
+    bool begun = false;
+    for (size_t m = 0; m < works.size(); ++m) {
+      if ((works[m].*values).counts.empty()) continue;  // rules have no batches
+      if (!std::exchange(begun, true)) text.family(name, "histogram", help);
+      const Label labels[] = {{"model", models[m].name}};
+      text.histogram(name, labels, works[m].*values);
+    }
+  };
+  sizes("brim_batch_tokens", "tokens of a batch", &ScorerWork::batch_tokens);
+  sizes("brim_batch_sequences", "texts, or windows of texts, in a batch", &ScorerWork::batch_sequences);
+  sizes("brim_batch_fill_ratio", "tokens of a batch as a share of those it might have had", &ScorerWork::batch_fill);
+  sizes("brim_prediction_error_ratio", "|predicted - measured| / measured time of a batch of submitted texts",
+        &ScorerWork::prediction_error);
+  counter("brim_device_busy_seconds_total", "time the device computed", &ScorerWork::busy_seconds);
+  if (const ScorerWork all = work_of_all(works); all.queue != 0) {
+    text.family("brim_device_idle_seconds_total", "counter", "time it did not, by what kept it");
+    for (const auto& [cause, seconds] : by_cause(all.idle)) {
+      const Label labels[] = {{"cause", cause}};
+      text.value("brim_device_idle_seconds_total", labels, seconds);
+    }
+  }
+  text.family("brim_model_load_seconds", "summary", "until a model's weights were on the device");
+  for (size_t m = 0; m < works.size(); ++m) {
+    const Label labels[] = {{"model", models[m].name}};
+    text.summary("brim_model_load_seconds", labels, works[m].loads, works[m].load_seconds);
+  }
+}
+
 }  // namespace
 
 void Service::ping(Call& call) { answer(call, ""); }
@@ -157,12 +205,18 @@ void Service::metrics(Call& call) {
     if (model >= 0) all += n;
     if (model >= 0 && code == 200) succeeded += n;
   }
-  text.family("brim_texts_total", "counter", "texts scored");
+  text.family("brim_texts_total", "counter", "texts scored, by why their model was chosen");
   for (size_t m = 0; m < options_.models.size(); ++m)
-    for (size_t c = 0; c < 2; ++c) {
-      const Label labels[] = {{"model", options_.models[m].name}, {"class", c == 0 ? "interactive" : "bulk"}};
-      text.value("brim_texts_total", labels, static_cast<double>(counts.texts[m][c]));
-    }
+    for (size_t c = 0; c < 2; ++c)
+      for (size_t r = 0; r < kReasonCount; ++r) {
+        const auto reason = static_cast<Reason>(r);
+        // Without ladders there are but two reasons.
+        if (options_.ladders.empty() && reason != Reason::requested && reason != Reason::by_default) continue;
+        const Label labels[] = {{"model", options_.models[m].name},
+                                {"class", c == 0 ? "interactive" : "bulk"},
+                                {"reason", reason_name(reason)}};
+        text.value("brim_texts_total", labels, static_cast<double>(counts.texts[m][c][r]));
+      }
   const auto by_model = [&](const char* name, const char* type, const char* help, const auto& value) {
     text.family(name, type, help);
     for (size_t m = 0; m < options_.models.size(); ++m) {
@@ -191,7 +245,8 @@ void Service::metrics(Call& call) {
   by_model("brim_model_planned_bytes", "gauge", "what a model's plan has for it alone, while it is resident",
            [&](size_t m) { return plans[m].peak_bytes - plans[m].shared_bytes; });
   const MemoryPlan memory = planned();
-  text.family("brim_memory_planned_bytes", "gauge", "of resident models by purpose, what they share counted once");
+  if (!memory.bytes.empty())
+    text.family("brim_memory_planned_bytes", "gauge", "of resident models by purpose, what they share counted once");
   for (const auto& [purpose, bytes] : memory.bytes) {
     const Label labels[] = {{"tag", purpose}};
     text.value("brim_memory_planned_bytes", labels, static_cast<double>(bytes));
@@ -200,17 +255,7 @@ void Service::metrics(Call& call) {
     text.family("brim_memory_limit_bytes", "gauge", "what the process may hold on the device");
     text.value("brim_memory_limit_bytes", {}, static_cast<double>(memory.limit_bytes));
   }
-  text.family("brim_batches_total", "counter", "batches computed, as one graph or op by op");
-  for (size_t m = 0; m < works.size(); ++m)
-    for (const bool graph : {false, true}) {
-      const Label labels[] = {{"model", options_.models[m].name}, {"kind", graph ? "graph" : "eager"}};
-      const int64_t n = graph ? works[m].graph_batches : works[m].batches - works[m].graph_batches;
-      text.value("brim_batches_total", labels, static_cast<double>(n));
-    }
-  by_model("brim_computed_tokens_total", "counter", "tokens of those batches, jobs and queues included",
-           [&](size_t m) { return works[m].tokens; });
-  by_model("brim_device_busy_seconds_total", "counter", "time the device computed",
-           [&](size_t m) { return works[m].busy_seconds; });
+  put_work(text, options_.models, works);
   text.family("brim_model_state", "gauge", "1 for the state a model is in");
   for (size_t m = 0; m < states.size(); ++m) {
     const Label labels[] = {{"model", options_.models[m].name}, {"state", states[m]}};
@@ -219,11 +264,14 @@ void Service::metrics(Call& call) {
   {
     std::lock_guard lock(snapshot_mutex_);
     if (!ladder_switches_.empty())
-      text.family("brim_ladder_switches_total", "counter", "changes of the rung that answers, or of its reason");
-    for (size_t l = 0; l < ladder_switches_.size(); ++l) {
-      const Label labels[] = {{"ladder", options_.ladders[l]->rules().name}};
-      text.value("brim_ladder_switches_total", labels, static_cast<double>(ladder_switches_[l]));
-    }
+      text.family("brim_ladder_switches_total", "counter", "changes of the rung that answers, by the reason that came");
+    for (size_t l = 0; l < ladder_switches_.size(); ++l)
+      for (size_t r = 0; r < kReasonCount; ++r) {
+        if (static_cast<Reason>(r) == Reason::requested) continue;  // a request's, not a ladder's
+        const Label labels[] = {{"ladder", options_.ladders[l]->rules().name},
+                                {"reason", reason_name(static_cast<Reason>(r))}};
+        text.value("brim_ladder_switches_total", labels, static_cast<double>(ladder_switches_[l][r]));
+      }
     if (held_bytes_) {
       text.family("brim_memory_held_bytes", "gauge", "what the process holds on the device");
       text.value("brim_memory_held_bytes", {}, static_cast<double>(*held_bytes_));
@@ -233,18 +281,19 @@ void Service::metrics(Call& call) {
       text.value("brim_mfu_ratio", {}, *mfu_);
     }
   }
-  if (!options_.ladders.empty()) {
-    text.family("brim_choices_total", "counter", "texts by the reason for which their model was chosen");
-    for (size_t i = 0; i < counts.reasons.size(); ++i) {
-      const Label labels[] = {{"reason", reason_name(static_cast<Reason>(i))}};
-      text.value("brim_choices_total", labels, static_cast<double>(counts.reasons[i]));
-    }
-  }
   if (!options_.queues.empty()) {
     text.family("brim_queue_items", "gauge", "items that wait in a queue");
     for (const std::string& name : desk_->queues().names()) {
       const Label labels[] = {{"queue", name}};
       text.value("brim_queue_items", labels, static_cast<double>(desk_->queues().find(name)->size()));
+    }
+  }
+  if (desk_ != nullptr) {
+    const JobsStore::Rows rows = desk_->jobs().rows_done();
+    text.family("brim_job_rows_total", "counter", "rows of jobs, scored or not");
+    for (const bool good : {true, false}) {
+      const Label labels[] = {{"status", good ? "completed" : "failed"}};
+      text.value("brim_job_rows_total", labels, static_cast<double>(good ? rows.completed : rows.failed));
     }
   }
   if (!options_.ladders.empty()) {
@@ -319,6 +368,21 @@ void Service::metrics(Call& call) {
   double queued = 0;
   for (const ScorerLoad& load : loads) queued += static_cast<double>(load.texts);
   single("te_queue_size", "gauge", "texts that wait", queued);
+  Histogram requests;
+  for (const Histogram& slowest : counts.slowest) requests.merge(slowest);
+  const auto alias = [&](const char* name, const char* help, const auto& values) {
+    text.family(name, "histogram", help);
+    text.histogram(name, {}, values);
+  };
+  alias("te_request_duration", "seconds of a scoring request", requests);
+  constexpr std::pair<const char*, Stage> kTimes[] = {{"te_request_tokenization_duration", Stage::tokenize},
+                                                      {"te_request_queue_duration", Stage::queue},
+                                                      {"te_request_inference_duration", Stage::infer}};
+  for (const auto& [name, stage] : kTimes) alias(name, "seconds of it", counts.stages[static_cast<size_t>(stage)]);
+  if (const ScorerWork device = work_of_all(works); !device.batch_tokens.counts.empty()) {
+    alias("te_batch_next_tokens", "tokens of a batch", device.batch_tokens);
+    alias("te_batch_next_size", "texts of a batch", device.batch_sequences);
+  }
   for (const char* route : {"predict", "embed"}) {
     std::array<uint64_t, 2> n{};  // that failed, that succeeded
     for (const auto& [key, count] : counts.requests)

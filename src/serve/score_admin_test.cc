@@ -47,7 +47,8 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row stays in its place";
   EXPECT_EQ(score("", "a\nb\n", "Content-Type: text/plain\r\n").body.substr(0, 16), "text,label,score");
   EXPECT_EQ(score("", "").status, 200);
-  EXPECT_NE(get("/metrics").body.find("brim_texts_total{model=\"mood\",class=\"bulk\"} 5"), std::string::npos);
+  EXPECT_NE(get("/metrics").body.find("brim_texts_total{model=\"mood\",class=\"bulk\",reason=\"default\"} 5"),
+            std::string::npos);
 
   EXPECT_EQ(score("format=csv&text_column=none", "id,t\n1,a\n").status, 422);
   EXPECT_EQ(score("format=xml", "a").status, 422);

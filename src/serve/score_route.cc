@@ -250,8 +250,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   void go_on() { call_->exchange->resume(); }
   void send(const std::string& bytes, int64_t good, rows::OutputFormat format) {
     service_.metrics_->count(call_->thread, [&](Counts& c) {
-      c.texts[static_cast<size_t>(call_->model)][1] += static_cast<uint64_t>(good);
-      c.reasons[static_cast<size_t>(reason_of(call_->reason))] += static_cast<uint64_t>(good);
+      c.texts[static_cast<size_t>(call_->model)][1][static_cast<size_t>(reason_of(call_->reason))] +=
+          static_cast<uint64_t>(good);
     });
     start(format);
     call_->exchange->send(bytes);

@@ -407,7 +407,8 @@ void Service::finish(Call& call) {
       stage(Stage::queue).add(waited);
       stage(Stage::infer).add(computed);
       stage(Stage::write).add(static_cast<double>(written_ns - call.finished_ns) * 1e-9);
-      c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0] += call.predictions.size();
+      c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0][static_cast<size_t>(reason_of(call.reason))] +=
+          call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
       const double parts[kStages] = {static_cast<double>(call.parsed_ns - call.exchange->received_ns()) * 1e-9,
                                      static_cast<double>(call.submitted_ns - call.parsed_ns) * 1e-9, waited, computed,
@@ -416,7 +417,6 @@ void Service::finish(Call& call) {
       const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
       c.slowest[most].add(total);
       c.models[static_cast<size_t>(call.model)].add(total);
-      c.reasons[static_cast<size_t>(reason_of(call.reason))] += call.predictions.size();
     });
     answer(call, std::move(out));
   }
@@ -472,7 +472,7 @@ void Service::refuse(Call& call, const Refusal& refusal) {
       ++c.rejected[static_cast<size_t>(Rejection::deadline)];
     }
     if (refusal.status == 429) ++c.rejected[static_cast<size_t>(Rejection::overloaded)];
-    if (refusal.status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];
+    if (refusal.status == 503) ++c.rejected[static_cast<size_t>(draining_ ? Rejection::draining : Rejection::loading)];
   });
   Response response = error_response(refusal, call.route->shape);
   response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
@@ -486,6 +486,7 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
   metrics_->count(exchange.thread(), [&](Counts& c) {
     ++c.requests[{route, call == nullptr ? -1 : call->model, status}];
     c.durations[route].add(seconds);
+    if (status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];  // also before a request is one
   });
   if (options_.access_log) {
     const auto unix_ms =

@@ -311,7 +311,7 @@ class Service final : public Handler, public QueueScorer {
   std::string snapshot_ = "null";
   std::optional<double> busy_, mfu_;
   std::optional<int64_t> held_bytes_;
-  std::vector<uint64_t> ladder_switches_;
+  std::vector<std::array<uint64_t, kReasonCount>> ladder_switches_;  // by the reason that came
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
   std::atomic<bool> tracing_{false};

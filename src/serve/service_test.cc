@@ -304,8 +304,8 @@ TEST_F(ServiceTest, SaysHowItIs) {
   for (const char* line :
        {"brim_requests_total{route=\"/predict\",model=\"cls\",code=\"200\"} 1\n",
         "brim_requests_total{route=\"/predict\",model=\"cls\",code=\"400\"} 1\n",
-        "brim_texts_total{model=\"cls\",class=\"interactive\"} 1\n", "brim_tokens_total{model=\"cls\"} 3\n",
-        "brim_stage_duration_seconds_count{stage=\"infer\"} 1\n",
+        "brim_texts_total{model=\"cls\",class=\"interactive\",reason=\"default\"} 1\n",
+        "brim_tokens_total{model=\"cls\"} 3\n", "brim_stage_duration_seconds_count{stage=\"infer\"} 1\n",
         "brim_stage_duration_seconds_bucket{stage=\"infer\",le=\"+Inf\"} 1\n", "te_request_success 1\n",
         "brim_connections{state=\"busy\"} 1\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
@@ -329,6 +329,19 @@ TEST_F(ServiceTest, OverloadIsSaidAtOnce) {
   scorer_->answer_all();
   EXPECT_EQ(client_->read().status, 200);
   EXPECT_NE(get("/metrics").body.find("brim_rejected_total{reason=\"overloaded\"} 2\n"), std::string::npos);
+
+  EXPECT_EQ(post("/admin/models/held/unload", "").status, 200);
+  EXPECT_EQ(post("/predict", R"({"inputs":"a"})").status, 503);
+  RawClient other(server_->port());
+  other.send(
+      "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 99999999\r\n\r\n");
+  EXPECT_EQ(other.read().status, 413);
+  for (const char* reason : {"loading", "body"})
+    wait_until([&] {  // the last is counted once its answer is on its way
+      return get("/metrics").body.find(fmt::format("brim_rejected_total{{reason=\"{}\"}} 1\n", reason)) !=
+             std::string::npos;
+    });
 }
 
 TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {

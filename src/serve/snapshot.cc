@@ -152,9 +152,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
   const Counts& counts = now.counts;
   for (const auto& [key, n] : counts.requests) now.requests += n;
   for (const Histogram& slowest : counts.slowest) now.requests_by_duration.merge(slowest);
-  for (const auto& by_class : counts.texts) now.texts.push_back(by_class[0] + by_class[1]);
-  double rate = 0;
-  int64_t budget = 0;
+  for (size_t m = 0; m < slots_.size(); ++m) now.texts.push_back(counts.texts_of(m));
+  std::vector<ScorerWork> works;
   for (size_t m = 0; m < slots_.size(); ++m) {
     Served served;
     DashboardModel model;
@@ -173,18 +172,14 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
       model.precision = served->scorer->precision();
       if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes - plan.shared_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
-      budget = std::max(budget, plan.tokens_per_interactive_batch);
-      now.work.batches += work.batches;
-      now.work.graph_batches += work.graph_batches;
-      now.work.tokens += work.tokens;
-      now.work.busy_seconds += work.busy_seconds;
-      now.work.flops += work.flops;
-      rate = std::max(rate, work.flops_per_second);
       s.queue.interactive_tokens += load.tokens;
       if (s.device.name.empty() || work.flops_per_second > 0) s.device.name = served->scorer->device();
+      works.push_back(work);
     }
     s.models.push_back(std::move(model));
   }
+  now.work = work_of_all(works);
+  s.batches.batches = now.work.batches;
   s.queue.wait_ms = health.wait_seconds * 1e3;
   s.queue.limit_ms = options_.queue_seconds * 1e3;
   for (const uint64_t n : counts.rejected) s.queue.rejected += static_cast<int64_t>(n);
@@ -227,13 +222,19 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
     const double busy = std::min(1.0, more(then.work.busy_seconds, now.work.busy_seconds) / seconds);
     const double batches = more(static_cast<double>(then.work.batches), static_cast<double>(now.work.batches));
     s.device.busy = busy;
-    if (rate > 0) s.device.mfu = more(then.work.flops, now.work.flops) / seconds / rate;
+    if (const double rate = now.work.flops_per_second; rate > 0)
+      s.device.mfu = more(then.work.flops, now.work.flops) / seconds / rate;
     s.batches.batches_s = per_second(batches);
-    s.batches.idle = {{"no_batch", 1 - busy}};
+    if (now.work.queue != 0) {
+      const auto were = by_cause(then.work.idle);
+      size_t cause = 0;
+      for (const auto& [name, is] : by_cause(now.work.idle))
+        s.batches.idle.emplace_back(name, std::min(1.0, more(were[cause++].second, is) / seconds));
+    }
     if (batches > 0) {
       s.batches.mean_tokens =
           more(static_cast<double>(then.work.tokens), static_cast<double>(now.work.tokens)) / batches;
-      if (budget > 0) s.batches.fill = std::min(1.0, *s.batches.mean_tokens / static_cast<double>(budget));
+      s.batches.fill = more(then.work.batch_fill.sum, now.work.batch_fill.sum) / batches;
       s.batches.graph_share =
           more(static_cast<double>(then.work.graph_batches), static_cast<double>(now.work.graph_batches)) / batches;
     }
@@ -249,14 +250,23 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
     }
     s.buckets.push_back(std::move(bucket));
   }
+  for (size_t i = 0; i < now.work.batch_tokens.counts.size(); ++i) {
+    const ValueCounts& is = now.work.batch_tokens;
+    const bool known = quarter != nullptr && !quarter->work.batch_tokens.counts.empty();
+    const int64_t before = known ? quarter->work.batch_tokens.counts[i] : 0;
+    s.batches.tokens.emplace_back(i < is.bounds.size() ? std::optional(is.bounds[i]) : std::nullopt,
+                                  std::max<int64_t>(0, is.counts[i] - before));
+  }
   const Sample* since = quarter != nullptr ? quarter : recent_.empty() ? nullptr : &recent_.front();
   for (size_t l = 0; l < health.ladders.size(); ++l) {
     DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
     double all = 0, spilled = 0;
-    for (size_t i = 0; i < counts.reasons.size(); ++i) {
-      const auto n = static_cast<double>(counts.reasons[i] - (since == nullptr ? 0 : since->counts.reasons[i]));
+    for (size_t i = 0; i < kReasonCount; ++i) {
+      const auto reason = static_cast<Reason>(i);
+      const auto n =
+          static_cast<double>(counts.texts_by(reason) - (since == nullptr ? 0 : since->counts.texts_by(reason)));
       all += n;
-      if (static_cast<Reason>(i) == Reason::load) spilled = n;
+      if (reason == Reason::load) spilled = n;
     }
     if (all > 0) ladder.spill_share = spilled / all;
     s.ladders.push_back(std::move(ladder));
@@ -280,17 +290,17 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
 
 void Service::sample(std::optional<int64_t> held_bytes) {
   DashboardSnapshot s = figures(held_bytes);
-  std::vector<std::string> rungs;
+  std::vector<std::string> rungs, choices;
   for (const DashboardLadder& ladder : s.ladders) {
-    std::string rung = ladder.view.active + " by " + reason_name(ladder.view.reason);
+    std::string rung = choices.emplace_back(ladder.view.active + " by " + reason_name(ladder.view.reason));
     for (const RungView& view : ladder.view.rungs)
       if (view.spilling) rung += fmt::format(", {} is overloaded", view.model);
     rungs.push_back(std::move(rung));
   }
-  std::vector<bool> switched(rungs.size());
+  std::vector<std::optional<Reason>> switched(rungs.size());
   for (size_t l = 0; l < rungs.size() && l < active_rungs_.size(); ++l)
     if (rungs[l] != active_rungs_[l]) {
-      switched[l] = true;
+      switched[l] = active_rungs_[l].starts_with(choices[l]) ? Reason::load : s.ladders[l].view.reason;
       switches_.push_front({s.t_unix_ms, fmt::format("{}: {}", s.ladders[l].view.name, rungs[l])});
       const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", switches_.front().text}};
       post_events(fmt::format("event: switch\ndata: {}\n\n",
@@ -317,7 +327,8 @@ void Service::sample(std::optional<int64_t> held_bytes) {
   mfu_ = s.device.mfu;
   held_bytes_ = held_bytes;
   ladder_switches_.resize(switched.size());
-  for (size_t l = 0; l < switched.size(); ++l) ladder_switches_[l] += switched[l];
+  for (size_t l = 0; l < switched.size(); ++l)
+    if (switched[l]) ++ladder_switches_[l][static_cast<size_t>(*switched[l])];
 }
 
 void Service::measure_gates(const std::stop_token& stop) {

@@ -55,7 +55,7 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   const Said s = snapshot_with([&](const Said& said) { return said["totals"]["texts"] == 10 && timed(said) >= 5; });
   EXPECT_EQ(s["schema_version"], 1);
   EXPECT_EQ(s["state"], "ok");
-  EXPECT_EQ(metric("brim_texts_total{model=\"cls\",class=\"interactive\"}"), 10);
+  EXPECT_EQ(metric("brim_texts_total{model=\"cls\",class=\"interactive\",reason=\"default\"}"), 10);
   EXPECT_EQ(metric("brim_tokens_total{model=\"cls\"}"), s["totals"]["tokens"].get<double>());
   ASSERT_EQ(s["models"].size(), 4u);
   EXPECT_EQ(s["models"][0]["state"], "resident");
@@ -78,7 +78,49 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   const Said health = Said::parse(get("/health").body);
   EXPECT_FALSE(health["device"]["busy_pct"].is_null());
   EXPECT_GT(metric("brim_device_busy_seconds_total{model=\"cls\"}"), 0);
-  EXPECT_GT(metric("brim_batches_total{model=\"cls\",kind=\"eager\"}"), 0);
+  const double batches = metric("brim_batches_total{model=\"cls\",kind=\"eager\"}");
+  EXPECT_GT(batches, 0);
+
+  EXPECT_EQ(s["batches"]["batches"].get<double>(), batches) << "no other model computed";
+  double counted = 0;
+  for (const Said& bucket : s["batches"]["tokens"]) {
+    counted += bucket["batches"].get<double>();
+    const std::string le = bucket["le"].is_null() ? "+Inf" : fmt::format("{}", bucket["le"].get<double>());
+    EXPECT_EQ(metric("brim_batch_tokens_bucket{model=\"cls\",le=\"" + le + "\"}"), counted);
+  }
+  EXPECT_EQ(counted, batches);
+  EXPECT_EQ(metric("brim_batch_tokens_sum{model=\"cls\"}"), metric("brim_computed_tokens_total{model=\"cls\"}"));
+  EXPECT_EQ(metric("brim_batch_sequences_sum{model=\"cls\"}"), 10);
+  EXPECT_EQ(metric("brim_batch_fill_ratio_count{model=\"cls\"}"), batches);
+  EXPECT_EQ(metric("brim_prediction_error_ratio_count{model=\"cls\"}"), batches);
+  EXPECT_EQ(metric("brim_padding_tokens_total{model=\"cls\"}"), 0) << "the CPU pads nothing";
+  EXPECT_EQ(metric("brim_model_load_seconds_count{model=\"cls\"}"), 1);
+  EXPECT_GT(metric("brim_model_load_seconds_sum{model=\"cls\"}"), 0);
+  EXPECT_EQ(metric("brim_model_load_seconds_count{model=\"vader\"}"), 0);
+  EXPECT_EQ(metric("te_batch_next_tokens_count"), batches);
+  EXPECT_EQ(metric("te_request_duration_count"), 5);
+  double idle = 0;
+  for (const auto& [cause, share] : later["batches"]["idle"].items()) {
+    EXPECT_GE(metric("brim_device_idle_seconds_total{cause=\"" + cause + "\"}"), 0);
+    idle += share.get<double>();
+  }
+  EXPECT_EQ(later["batches"]["idle"].size(), kIdleCauses);
+  EXPECT_GT(idle, 0);
+}
+
+TEST_F(SnapshotTest, RulesAloneHaveNoBatches) {
+  ServerOptions o;
+  o.listen = "127.0.0.1:0";
+  o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+  start(std::move(o));
+  good("/classify", R"({"input":["so good","so bad"]})");
+  const std::string all = get("/metrics").body;
+  for (const char* none : {"brim_batch_tokens", "brim_device_idle_seconds_total", "te_batch_next_tokens",
+                           "brim_memory_planned_bytes", "load\""})
+    EXPECT_EQ(all.find(none), std::string::npos) << none;
+  const Said s = snapshot_with([](const Said& said) { return !said["device"]["busy"].is_null(); });
+  EXPECT_TRUE(s["batches"]["idle"].empty());
+  EXPECT_TRUE(s["batches"]["tokens"].empty());
 }
 
 TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
@@ -151,7 +193,7 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   const RawAnswer answer = post("/predict", R"({"inputs":"I love it"})");
   EXPECT_EQ(answer.fields.at("x-brim-reason"), "load");
   EXPECT_EQ(answer.fields.at("x-brim-model"), "vader@3");
-  EXPECT_EQ(metric("brim_choices_total{reason=\"load\"}"), 1);
+  EXPECT_EQ(metric("brim_texts_total{model=\"vader\",class=\"interactive\",reason=\"load\"}"), 1);
   client_->post("/predict", R"({"inputs":"I love it","model":"blind"})");  // whose rung was not measured
   scorer_->wait_held(1);
   scorer_->answer_all();
@@ -160,7 +202,7 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
       [](const Said& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
   EXPECT_FALSE(std::filesystem::is_empty(temp_.path() / "state" / "gates"));
   EXPECT_EQ(metric("brim_gate_agreement_ratio{ladder=\"mood/of the day\",model=\"vader\"}"), 1);
-  EXPECT_GE(metric("brim_ladder_switches_total{ladder=\"mood/of the day\"}"), 1);
+  EXPECT_GE(metric("brim_ladder_switches_total{ladder=\"mood/of the day\",reason=\"load\"}"), 1);
   EXPECT_EQ(metric("te_predict_success"), 2);
 }
 
