@@ -220,7 +220,9 @@ class BRIM_API Scorer {
   virtual ModelKind kind() const = 0;
   virtual const std::vector<std::string>& labels() const = 0;
   virtual const std::vector<std::string>& score_names() const = 0;
-  virtual std::string device() const = 0;     // "NVIDIA H200", "cpu (neon, 2 threads)"
+  virtual std::string device() const = 0;  // "NVIDIA H200", "cpu (neon, 2 threads)"
+  // Of the card that is, "0000:65:00.0"; empty: none, or not told. Numbers of cards differ from tool to tool.
+  virtual std::string pci_bus_id() const;
   virtual std::string precision() const = 0;  // "bf16"; "exact" for rules
   virtual MemoryPlan plan() const = 0;
   virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any

@@ -194,6 +194,7 @@ class EncoderScorer final : public Scorer {
     return kind_ == ModelKind::classifier ? engine_->labels() : none_;
   }
   std::string device() const override { return engine_->device().name(); }
+  std::string pci_bus_id() const override { return engine_->device().pci_bus_id(); }
   std::string precision() const override { return precision_name(engine_->precision()); }
 
   MemoryPlan plan() const override {
@@ -597,6 +598,7 @@ const char* version() { return BRIM_VERSION; }
 Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
+std::string Scorer::pci_bus_id() const { return {}; }
 Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<const std::string_view>, std::stop_token,
                                 const std::function<void(size_t)>&) {
   fail(ErrorCode::usage, "this model scores single texts, not pairs");

@@ -55,6 +55,7 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
                       {"vram_free_mb", card != nullptr ? reading_json(card->free_bytes, kMiB) : Json(nullptr)},
                       {"temperature_c", card != nullptr ? reading_json(card->temperature_c) : Json(nullptr)},
                       {"power_w", card != nullptr ? reading_json(card->power_w) : Json(nullptr)},
+                      {"sm_clock_mhz", card != nullptr ? reading_json(card->sm_clock_mhz) : Json(nullptr)},
                       {"planned_mb", on_card ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
                       {"limit_mb", on_card ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
@@ -121,18 +122,26 @@ class Server::Sampler {
   void run() {
     monitor::Nvml nvml;
     monitor::Watch watch{limits_};
+    std::optional<std::string> own_card;  // by its address: NVML has an order of its own, and cards that CUDA hides
     const monitor::GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
-      std::vector<monitor::GpuSample> gpus;
-      if (nvml.ready()) gpus = nvml.sample(little);
-      for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
       const std::vector<Served> models = service_.loaded();
-      const bool on_card = std::any_of(models.begin(), models.end(), is_on_card);
+      const auto computing = std::find_if(models.begin(), models.end(), is_on_card);
+      const bool on_card = computing != models.end();
+      if (on_card) own_card = (*computing)->scorer->pci_bus_id();
+      // The models' card, once there was one, and no other's business; else whatever the machine has.
+      std::vector<monitor::GpuSample> gpus;
+      if (nvml.ready() && own_card) {
+        if (auto card = nvml.sample_card(*own_card, little)) gpus.push_back(std::move(*card));
+      } else if (nvml.ready()) {
+        gpus = nvml.sample(little);
+      }
+      for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
       std::optional<int64_t> held;
       if (!on_card) held = monitor::own_resident_bytes();
-      if (on_card && !gpus.empty()) held = nvml.own_bytes(gpus[0].pci_bus_id);
+      if (on_card && nvml.ready()) held = nvml.own_bytes(*own_card);
       service_.set_card(readings_of(gpus, watch, on_card, service_.planned(), held));
       service_.sample(held);
       service_.tend_models();

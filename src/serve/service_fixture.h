@@ -26,7 +26,8 @@ class HeldScorer : public Scorer {
   ModelKind kind() const override { return ModelKind::classifier; }
   const std::vector<std::string>& labels() const override { return labels_; }
   const std::vector<std::string>& score_names() const override { return labels_; }
-  std::string device() const override { return "cpu"; }
+  std::string device() const override { return card.empty() ? "cpu" : "cuda:0"; }
+  std::string pci_bus_id() const override { return card; }
   std::string precision() const override { return "fp32"; }
   MemoryPlan plan() const override { return {}; }
   int64_t max_length() const override { return 16; }
@@ -69,6 +70,7 @@ class HeldScorer : public Scorer {
       h.completion->done({&answer, 1});
     }
   }
+  std::string card;  // whose address it says it has; set it before the server starts
   void set_load(const ScorerLoad& load) {
     std::lock_guard lock(mutex_);
     load_ = load;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Over real sockets: the dashboard and what it shows, and gates that the server measures by itself.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -148,6 +151,41 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   while (listener.read_chunk(event) && !event.empty()) last = event;
   EXPECT_EQ(last, "event: drain\ndata: {}\n\n");
   draining.join();
+}
+
+TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
+  ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
+  ::setenv(
+      "BRIM_NVML_SCENARIO",
+      fmt::format("name=First,pci=65,temp=99,mem=7000/8000|name=Second,pci=b3,temp=40,power=123,mem=2000/8000,pid={}",
+                  ::getpid())
+          .c_str(),
+      1);
+  ServerOptions o = held();
+  scorer_->card = "0000:B3:00.0";  // CUDA's spelling; its first card, and NVML's second
+  start(std::move(o));
+  const Said s = snapshot_with([](const Said& said) { return !said["device"]["gpu"].is_null(); });
+  const Said health = Said::parse(get("/health").body);
+  const std::string metrics = get("/metrics").body;
+  start(held());  // a CPU's
+  const Said beside = snapshot_with([](const Said& said) { return !said["device"]["gpu"].is_null(); });
+  server_.reset();  // its threads read the environment too
+  ::unsetenv("BRIM_NVML_LIBRARY");
+  ::unsetenv("BRIM_NVML_SCENARIO");
+  EXPECT_EQ(health["gpu"]["name"], "Second");
+  EXPECT_EQ(health["gpu"]["temperature_c"], 40);
+  EXPECT_EQ(health["gpu"]["vram_used_mb"], 2000);
+  EXPECT_EQ(health["gpu"]["sm_clock_mhz"], 1755);
+  EXPECT_EQ(health["gpu"]["healthy"], true);
+  EXPECT_EQ(health["status"], "ok") << "that the other card is hot is not ours: " << health["warnings"];
+  EXPECT_EQ(s["device"]["gpu"]["power_w"], 123);
+  EXPECT_NE(metrics.find("brim_gpu_temperature_celsius{gpu=\"1\",uuid=\"GPU-2\",pci_bus_id=\"0000:b3:00.0\"} 40\n"),
+            std::string::npos)
+      << metrics;
+  EXPECT_EQ(metrics.find("uuid=\"GPU-1\""), std::string::npos);
+  EXPECT_NE(metrics.find("\nbrim_memory_held_bytes "), std::string::npos);
+  EXPECT_EQ(beside["device"]["gpu"]["name"], "First") << "whatever the machine has";
+  EXPECT_NE(beside["warnings"].dump().find("99 °C"), std::string::npos);
 }
 
 TEST_F(SnapshotTest, WarningsAreEventsToo) {
