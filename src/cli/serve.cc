@@ -35,7 +35,8 @@ constexpr double kBulkSeconds = 0.002;
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
   std::string config, state_dir, jobs_root;
-  std::string listen = "127.0.0.1:8080", cors_allow_origin, api_key_file, api_key, access_log, tls_cert, tls_key;
+  std::string listen = "127.0.0.1:8080", cors_allow_origin, trusted_proxy, api_key_file, api_key, access_log, tls_cert,
+              tls_key;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
   double keep_alive = -1;
@@ -73,6 +74,10 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"tls_key", "its key, a PEM file; SIGHUP reads both anew", setting::text(&F::tls_key)},
       {"cors_allow_origin", "origins whose pages may use this server, separated by commas: https://a.example; *: any",
        setting::text(&F::cors_allow_origin)},
+      {"trusted_proxy",
+       "proxies whose X-Forwarded-For names the client: 10.0.0.7,192.168.0.0/16,fd00::/8, unix; from others it is "
+       "ignored",
+       setting::text(&F::trusted_proxy)},
       {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
       {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
        number(&F::max_queue_ms, above_zero)},
@@ -107,7 +112,7 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
        setting::text(&F::state_dir)},
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
-      {"connections_per_address", "clients of one address at one time; more where a proxy stands between",
+      {"connections_per_address", "clients of one address at one time; trusted proxies are not counted",
        number(&F::connections_per_address,
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give 1 to 65536"; })},
       {"io_threads", "threads that read, tokenize and write; 0 chooses by the cores",
@@ -345,6 +350,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.listen = f.listen;
   options.socket = serve::inherited_socket();
   options.cors_origins = read_origins(f.cors_allow_origin);
+  options.proxies = serve::TrustedProxies(f.trusted_proxy);
   options.insecure = f.insecure;
   options.tls_cert = f.tls_cert;
   options.tls_key = f.tls_key;
@@ -464,6 +470,7 @@ std::function<int()> setup_serve(CLI::App& app) {
              "tls_cert",
              "tls_key",
              "cors_allow_origin",
+             "trusted_proxy",
              "insecure",
              "max_queue_ms",
              "payload_limit",

@@ -239,7 +239,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
 void Service::admin(Call& call) {
   std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
   log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "nobody's key" : call.key_name,
-           call.exchange->remote());
+           call.exchange->client());
   if (path == "drain") {
     drain_wanted_ = true;
     return answer(call, R"({"state":"draining"})");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which requests are taken: the table of routes, and what is decided from a head alone, before the body is read.
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,15 +19,12 @@ std::string_view host_name(std::string_view host) {
   return host.substr(0, std::min(host.find(':'), host.size()));
 }
 
-bool is_address(std::string_view host) {
-  const std::string text(host);
-  in_addr four{};
-  in6_addr six{};
-  return ::inet_pton(AF_INET, text.c_str(), &four) == 1 || ::inet_pton(AF_INET6, text.c_str(), &six) == 1;
-}
+bool is_address(std::string_view host) { return IpAddress::read(host).has_value(); }
 
-bool is_loopback_address(std::string_view remote) {
-  return remote == "unix" || remote == "::1" || remote.starts_with("127.") || remote.starts_with("::ffff:127.");
+bool is_of_this_machine(const Exchange& exchange) {
+  if (exchange.client_unclear()) return false;
+  const std::optional<IpAddress> address = IpAddress::read(exchange.client());
+  return exchange.client() == "unix" || (address && address->is_loopback());
 }
 
 // In a pattern {a name} is any one part of a path, and * at its end any number of them.
@@ -156,7 +152,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     }
     if (!keys->empty() && !open) {
       const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
-      const bool free = scope == Scope::metrics && is_loopback_address(exchange.remote());
+      const bool free = scope == Scope::metrics && is_of_this_machine(exchange);
       const ApiKey* key = keys->find(head.find("authorization"));
       if (key == nullptr && !free)
         return Refusal{401, "Unauthorized", "a key is needed: Authorization: Bearer KEY",

@@ -15,6 +15,7 @@
 
 #include "serve/framing.h"
 #include "serve/listen.h"
+#include "serve/proxies.h"
 #include "serve/tls.h"
 
 namespace brim::serve {
@@ -30,8 +31,9 @@ struct HttpOptions {
   double answer_seconds = 30;                  // until the client has read its answer
   double idle_seconds = 75;                    // between requests
   size_t connections = 1024;                   // at one time
-  size_t connections_per_address = 256;        // unix sockets are one address and have no such limit
-  int64_t body_bytes = int64_t{256} << 20;     // of all requests that are being read or worked on
+  size_t connections_per_address = 256;        // unix sockets and trusted proxies bring many: they have no such limit
+  TrustedProxies proxies = {};
+  int64_t body_bytes = int64_t{256} << 20;  // of all requests that are being read or worked on
 };
 
 struct Response {
@@ -51,7 +53,11 @@ class Exchange {
   std::string_view query() const { return query_; }  // behind its question mark
   std::string& body() { return reader_.body(); }
   uint64_t body_bytes() const { return reader_.body_bytes(); }
-  const std::string& remote() const { return remote_; }  // the client's address, "unix" for a socket in the file system
+  // Who is at the other end, "unix" for a socket in the file system; and whose request it is, which may be another
+  // where that is a trusted proxy.
+  const std::string& remote() const { return remote_; }
+  const std::string& client() const { return client_.address.empty() ? remote_ : client_.address; }
+  bool client_unclear() const { return client_.unclear; }
   int thread() const { return thread_; }
   int64_t begun_ns() const { return begun_ns_; }        // its first byte
   int64_t received_ns() const { return received_ns_; }  // its last
@@ -80,6 +86,7 @@ class Exchange {
   RequestReader reader_;
   std::string_view path_, query_;
   std::string remote_;
+  TrustedProxies::Client client_;
   bool streams_ = false;
   const int thread_;
   int64_t begun_ns_ = 0, received_ns_ = 0;

@@ -267,6 +267,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
         phase_ = Phase::head;
         tag = 0;
         fields.clear();
+        client_ = {};
         streams_ = streaming_ = answer_ended_ = chunked_ = false;
         total_written_ = 0;
         begun_ns_ = now_ns();
@@ -321,6 +322,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     path_ = target.substr(0, question);
     query_ = question == target.size() ? std::string_view() : target.substr(question + 1);
     received_ns_ = body_begun_ns_;
+    client_ = options().proxies.client_of(remote_, head());
     admitted_ = true;
     try {
       if (auto refusal = loop_.server.handler.admit(*this)) {

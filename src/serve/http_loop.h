@@ -83,8 +83,8 @@ struct HttpServer::Impl {
   bool take_place(const std::string& remote) {
     std::lock_guard lock(places_mutex);
     int& held = places[remote];
-    if (connections >= options.connections ||
-        (remote != "unix" && held >= static_cast<int>(options.connections_per_address))) {
+    if (connections >= options.connections || (held >= static_cast<int>(options.connections_per_address) &&
+                                               remote != "unix" && !options.proxies.trusts(remote))) {
       if (held == 0) places.erase(remote);
       ++refused_connections;
       return false;

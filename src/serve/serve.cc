@@ -282,6 +282,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   }
   service_ = std::make_unique<Service>(std::move(service));
   http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
+  http.proxies = options_.proxies;
   http.connections_per_address = static_cast<size_t>(options_.connections_per_address);
   http.connections = std::max(http.connections, http.connections_per_address);
   http.framing.body = static_cast<uint64_t>(options_.payload_limit);

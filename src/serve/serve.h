@@ -26,6 +26,7 @@ struct ServerOptions {
   bool state_needed = false;  // else a directory that another server has means no jobs
   std::string jobs_root;      // files below it may be scored where they lie
   ApiKeys keys;
+  TrustedProxies proxies;                                // whose word about their clients is taken
   std::string tls_cert, tls_key;                         // PEM files; empty: no TLS
   bool insecure = false;                                 // another address than loopback without keys
   std::vector<std::string> allowed_hosts, cors_origins;  // the latter as ServiceOptions has them

@@ -216,7 +216,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
                std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
   const uint64_t client =
-      std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->remote() : call.key_name);
+      std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
@@ -495,7 +495,11 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
     std::string line = fmt::format("{{\"t_unix_ms\":{},\"id\":", unix_ms);
     rows::append_json_string(line, call == nullptr ? "" : call->id);
     line += ",\"remote\":";
-    rows::append_json_string(line, exchange.remote());
+    rows::append_json_string(line, exchange.client());
+    if (exchange.client() != exchange.remote()) {
+      line += ",\"proxy\":";
+      rows::append_json_string(line, exchange.remote());
+    }
     line += ",\"key\":";
     if (call != nullptr && !call->key_name.empty())
       rows::append_json_string(line, call->key_name);

@@ -51,6 +51,12 @@ class HeldScorer : public Scorer {
       return held_.size() == n;
     });
   }
+  std::vector<uint64_t> clients() {  // of what it holds
+    std::lock_guard lock(mutex_);
+    std::vector<uint64_t> all;
+    for (const Held& h : held_) all.push_back(h.request.client);
+    return all;
+  }
   bool all_stopped() {
     std::lock_guard lock(mutex_);
     return std::all_of(held_.begin(), held_.end(), [](const Held& h) { return h.request.stop.stop_requested(); });

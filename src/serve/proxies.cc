@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/proxies.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr int kFourBits = 96;  // of IPv6, before an IPv4 address in it
+
+std::string_view without_spaces(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+}
+
+bool is_port(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return problem == std::errc() && end == text.data() + text.size();
+}
+
+// As a proxy writes it: 192.0.2.1, 2001:db8::1, [2001:db8::1], either of the bracketless kind of IPv4 or the bracketed
+// one of IPv6 with a port behind.
+std::optional<IpAddress> forwarded_address(std::string_view text) {
+  if (text.starts_with('[')) {
+    const size_t end = text.find(']');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view rest = text.substr(end + 1);
+    if (!rest.empty() && !(rest.starts_with(':') && is_port(rest.substr(1)))) return std::nullopt;
+    return IpAddress::read(text.substr(1, end - 1));
+  }
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos && colon == text.rfind(':'))
+    return is_port(text.substr(colon + 1)) ? IpAddress::read(text.substr(0, colon)) : std::nullopt;
+  return IpAddress::read(text);
+}
+
+bool same_bits(const IpAddress& a, const IpAddress& b, int bits) {
+  const auto whole = static_cast<size_t>(bits / 8);
+  if (std::memcmp(a.bytes.data(), b.bytes.data(), whole) != 0) return false;
+  if (bits % 8 == 0) return true;
+  return (a.bytes[whole] ^ b.bytes[whole]) >> (8 - bits % 8) == 0;
+}
+
+}  // namespace
+
+std::optional<IpAddress> IpAddress::read(std::string_view text) {
+  if (text.empty() || text.size() >= INET6_ADDRSTRLEN) return std::nullopt;
+  const std::string ended(text);
+  IpAddress address;
+  if (::inet_pton(AF_INET, ended.c_str(), address.bytes.data() + 12) == 1) {
+    address.bytes[10] = address.bytes[11] = 0xFF;
+    address.four = true;
+    return address;
+  }
+  in6_addr six{};
+  if (::inet_pton(AF_INET6, ended.c_str(), &six) != 1) return std::nullopt;
+  std::memcpy(address.bytes.data(), &six, sizeof six);
+  address.four = IN6_IS_ADDR_V4MAPPED(&six);
+  return address;
+}
+
+std::string IpAddress::text() const {
+  char out[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(four ? AF_INET : AF_INET6, bytes.data() + (four ? 12 : 0), out, sizeof out);
+  return out;
+}
+
+bool IpAddress::is_loopback() const {
+  if (four) return bytes[12] == 127;
+  static constexpr std::array<uint8_t, 16> kOne = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return bytes == kOne;
+}
+
+TrustedProxies::TrustedProxies(std::string_view list) {
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    const std::string_view entry = without_spaces(list.substr(0, comma));
+    list.remove_prefix(std::min(list.size(), comma + 1));
+    if (entry == "unix") {
+      unix_ = true;
+      continue;
+    }
+    const size_t slash = std::min(entry.find('/'), entry.size());
+    const std::optional<IpAddress> address = IpAddress::read(entry.substr(0, slash));
+    const int most = address && address->four ? 32 : 128;
+    int bits = most;
+    if (slash < entry.size()) {
+      const std::string_view digits = entry.substr(slash + 1);
+      const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
+      if (problem != std::errc() || end != digits.data() + digits.size()) bits = -1;
+    }
+    if (!address || bits < 0 || bits > most)
+      fail(ErrorCode::usage, Remedy{"give addresses, networks or unix: 10.0.0.7,192.168.0.0/16,fd00::/8,unix"},
+           "`trusted_proxy`: {} is no address", entry.empty() ? "an empty entry" : entry);
+    Network network{*address, bits + (address->four ? kFourBits : 0)};
+    IpAddress first = *address;  // of the network
+    for (int bit = network.bits; bit < 128; ++bit)
+      first.bytes[static_cast<size_t>(bit / 8)] &= static_cast<uint8_t>(~(0x80 >> bit % 8));
+    if (first.bytes != address->bytes)
+      fail(ErrorCode::usage, Remedy{fmt::format("give {0}/{1}, or {2} alone", first.text(), bits, address->text())},
+           "`trusted_proxy`: {} has digits beyond its {} bits", entry, bits);
+    networks_.push_back(network);
+  }
+}
+
+bool TrustedProxies::trusts(const IpAddress& address) const {
+  return std::any_of(networks_.begin(), networks_.end(), [&](const Network& network) {
+    return network.address.four == address.four && same_bits(network.address, address, network.bits);
+  });
+}
+
+bool TrustedProxies::trusts(std::string_view peer) const {
+  if (peer == "unix") return unix_;
+  if (networks_.empty()) return false;
+  const std::optional<IpAddress> address = IpAddress::read(peer);
+  return address && trusts(*address);
+}
+
+TrustedProxies::Client TrustedProxies::client_of(std::string_view peer, const RequestHead& head) const {
+  if (empty() || !trusts(peer)) return {};
+  for (auto field = head.fields.rbegin(); field != head.fields.rend(); ++field) {
+    if (!same_ignoring_case(field->name, "x-forwarded-for")) continue;
+    std::string_view list = field->value;
+    for (bool more = true; more;) {
+      const size_t comma = list.rfind(',');
+      more = comma != std::string_view::npos;
+      const std::optional<IpAddress> address = forwarded_address(without_spaces(more ? list.substr(comma + 1) : list));
+      if (!address) return {.unclear = true};
+      if (!trusts(*address)) return {.address = address->text()};
+      list = list.substr(0, more ? comma : 0);
+    }
+  }
+  return {};
+}
+
+}  // namespace brim::serve
