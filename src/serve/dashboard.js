@@ -4,7 +4,7 @@
   const STAGES = ["parse", "tokenize", "queue", "infer", "write"];
   const KEEP = 900; // seconds of history
   const history = [];
-  let stopping = null;
+  let stopping = null, administered = "";
 
   const byId = (id) => document.getElementById(id);
   function make(tag, options, ...children) {
@@ -195,10 +195,28 @@
       figures(figure(number(q.tokens.interactive), "interactive tokens"), figure(number(q.tokens.bulk), "bulk tokens")),
       figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "too late")), lines("waiting", [series("queue.wait_ms")], "ms of wait"));
   }
+  // Who gave a key may take models off the device and bring them back; whether that key may is the server's to say.
+  async function administer(model, verb) {
+    try {
+      const path = model.split("/").map(encodeURIComponent).join("/");
+      const response = await fetch(`/admin/models/${path}/${verb}`, { method: "POST", headers: headers() });
+      const answer = await response.json();
+      administered = `${verb} ${model}: ${response.ok ? answer.state : answer.error}`;
+    } catch (error) { administered = `${verb} ${model}: ${error.message}`; }
+  }
+  function verbs(m) {
+    const verb = m.state === "loading" ? "" : m.state !== "resident" ? "load" : known(m.bytes) ? "park" : "";
+    if (verb === "") return "";
+    const button = make("button", { type: "button", text: verb });
+    button.addEventListener("click", () => { button.blur(); administer(m.id, verb); });
+    return button;
+  }
   function showModels(s) {
-    fill("models", table(["model", "state", "precision", "#own bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for"], s.models.map((m) =>
+    if (document.querySelector("#models button:active, #models button:focus-visible")) return; // it would go from under the finger
+    const may = byId("key").value !== "";
+    fill("models", table(["model", "state", "precision", "#own bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for", ...(may ? [""] : [])], s.models.map((m) =>
       [m.id, m.state, m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
-        m.keep_alive_s < 0 ? "ever" : duration(m.keep_alive_s)]), "no models"));
+        m.keep_alive_s < 0 ? "ever" : duration(m.keep_alive_s), ...(may ? [verbs(m)] : [])]), "no models"), none(administered));
   }
   function showLadders(s) {
     if (s.ladders.length === 0) return fill("ladders", none("no ladder: one model answers"));
