@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -24,6 +25,7 @@
 #include "cli/verb.h"
 #include "io/descriptor.h"
 #include "monitor/snapshot.h"
+#include "monitor/summary.h"
 #include "monitor/view.h"
 #include "monitor/watch.h"
 
@@ -35,7 +37,7 @@ namespace {
 
 struct MonitorFlags {
   bool once = false, json = false;
-  std::string jsonl, interval = "1s";
+  std::string jsonl, summary, interval = "1s";
   int64_t samples = 0;
   std::optional<double> max_utilization, max_temperature, min_free;
 };
@@ -221,7 +223,25 @@ int run_log(const MonitorFlags& f, double interval) {
   return 0;
 }
 
+int run_summary(const MonitorFlags& f) {
+  if (f.once || f.json || !f.jsonl.empty())
+    fail(ErrorCode::usage, "--summary {}: reads a log and samples nothing; leave out --once, --json and --jsonl",
+         f.summary);
+  std::ifstream log(f.summary, std::ios::binary);
+  std::error_code ignored;
+  if (!log.is_open() || std::filesystem::is_directory(f.summary, ignored))
+    fail(ErrorCode::bad_data, "--summary {}: cannot be read", f.summary);
+  monitor::LogSummary summary;
+  summary.read(log);
+  if (summary.samples() == 0)
+    fail(ErrorCode::bad_data, "--summary {}: has no samples; `brim monitor --jsonl FILE` writes them", f.summary);
+  const std::string text = summary.text();
+  write_line(stdout, "stdout", text.substr(0, text.size() - 1));
+  return 0;
+}
+
 int run_monitor(const MonitorFlags& f) {
+  if (!f.summary.empty()) return run_summary(f);
   const double interval = parse_interval(f.interval);
   if (f.samples < 0) fail(ErrorCode::usage, "--samples {}: must not be negative", f.samples);
   if (f.json && !f.jsonl.empty())
@@ -252,6 +272,8 @@ std::function<int()> setup_monitor(CLI::App& app) {
   app.add_flag("--json", f->json, "print one sample as JSON; what is not available is null");
   app.add_option("--jsonl", f->jsonl,
                  "append one line of JSON per sample to this file, whose folder is made; - is stdout");
+  app.add_option("--summary", f->summary,
+                 "read such a log: memory and temperature by the hour and for the whole, gaps and warnings");
   app.add_option("--interval", f->interval, "time between two samples: 1s, 500ms, 5m")->capture_default_str();
   app.add_option("--samples", f->samples, "stop after this many samples; 0 continues until q, Ctrl-C or a signal")
       ->capture_default_str();

@@ -258,6 +258,20 @@ TEST_F(MonitorTest, KeepsALogAndWarnsOnce) {
   EXPECT_TRUE(lines[3]["warnings"].empty());
 }
 
+TEST_F(MonitorTest, SumsUpALog) {
+  const std::string path = dir_ / "log.jsonl";
+  EXPECT_EQ(run_monitor_with({"--jsonl", path, "--interval", "100ms", "--samples", "3"}), 0);
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_monitor_with({"--summary", path}), 0);
+  const std::string text = testing::internal::GetCapturedStdout();
+  for (const char* part : {"3 samples", "no gaps", "GPU 0 NVIDIA H200", "memory used, MiB", "20000", "61", "GPU 1"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  std::ofstream(dir_ / "empty");
+  for (const std::string& bad : {std::string(dir_ / "none"), std::string(dir_ / "empty"), std::string(dir_)})
+    EXPECT_THROW(run_monitor_with({"--summary", bad}), Error) << bad;
+  EXPECT_THROW(run_monitor_with({"--summary", path, "--json"}), Error);
+}
+
 TEST_F(MonitorTest, WrongFlagsAreUsageErrors) {
   for (const std::vector<std::string>& args :
        std::vector<std::vector<std::string>>{{"--interval", "soon"},
