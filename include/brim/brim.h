@@ -51,6 +51,7 @@ struct ScorerOptions {
   std::string device = "auto";        // auto, cpu, cuda or cuda:1
   std::string precision = "auto";     // auto, fp32, tf32, bf16, fp16, fp8 or int8
   std::string memory_limit = "auto";  // what the process may hold on the device: 6GiB, 90%
+  std::string leave_free = {};        // with "auto": so much of what is free at the start is left to others: 8GiB
   int threads = 0;                    // of the CPU; 0: all cores
   int64_t max_length = 0;             // of a text in tokens; 0: the model's own
   LongText long_text = LongText::truncate;

@@ -6,8 +6,10 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/timeline.h"
+#include "cli/env_file.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
+#include "device/built_with_cuda.h"
 #include "io/atomic_file.h"
 
 namespace brim::cli {
@@ -27,8 +29,8 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string
     app.add_option("-m,--model", model, help)->capture_default_str();
   }
   add_flags(app, engine_settings(), *this,
-            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "fill", "deterministic",
-             "q,quiet", "trace"});
+            {"device", "precision", "memory_limit", "leave_free", "threads", "max_length", "long_text", "fill",
+             "deterministic", "q,quiet", "trace"});
 }
 
 const SettingsTable<EngineFlags>& engine_settings() {
@@ -39,7 +41,8 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8",
        typed(&F::precision, plan::read_precision, plan::precision_text)},
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
-       typed(&F::memory_limit, plan::MemoryLimit::read, [](const plan::MemoryLimit& limit) { return limit.text; })},
+       plan::memory_limit_value<F>(&F::memory_limit)},
+      {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
       {"threads", "CPU threads; 0 takes all cores",
        number(&F::threads,
               [](double n) {
@@ -86,11 +89,19 @@ ScorerOptions EngineFlags::scorer_options() const {
   o.device = device_text(device);
   o.precision = precision_text(precision);
   o.memory_limit = memory_limit.text;
+  o.leave_free = memory_limit.leave_free_text;
   o.threads = checked.threads;
   o.max_length = checked.max_length;
   o.long_text = checked.long_text;
   o.deterministic = deterministic;
   return o;
+}
+
+std::string leave_free_of_env(std::string_view device) {
+  const double mib = env_number("GPU_MIN_FREE_VRAM_MB", 0);
+  const bool chosen = device.empty() || device == "auto";
+  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_here() : device != "cpu";
+  return mib > 0 && on_card ? fmt::format("{:.0f}MiB", mib) : "";
 }
 
 void DialectFlags::add_to(CLI::App& app) {

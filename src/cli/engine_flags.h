@@ -44,6 +44,9 @@ struct EngineFlags {
 
 const SettingsTable<EngineFlags>& engine_settings();
 
+// GPU_MIN_FREE_VRAM_MB as `leave_free` takes it; empty where it is not set, 0, or `device` will be the CPU.
+std::string leave_free_of_env(std::string_view device);
+
 // How the records of csv and tsv inputs are written.
 struct DialectFlags {
   std::string delimiter;

@@ -28,7 +28,7 @@ constexpr EnvKey kKeys[] = {
      "`brim monitor` and `brim serve` warn above this utilisation, percent (90)"},
     {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` and `brim serve` warn above this temperature, °C (85)"},
     {"GPU_MIN_FREE_VRAM_MB", number, in_force,
-     "`brim monitor` and `brim serve` warn below this much free memory, MiB (500)"},
+     "`brim monitor` and `brim serve` warn below this much free memory, MiB (500); `brim serve` leaves it free too"},
     {"SENTIMENT_BATCH_SIZE", number, in_force,
      "items after which the queue of `brim serve` is scored (10); batches on the device are planned, in tokens"},
     {"GPU_MEMORY_CLEANUP", flag, unnecessary,

@@ -421,7 +421,7 @@ std::function<int()> setup_forecast(CLI::App& app) {
                                      std::pair(f->eval, &f->eval_values), std::pair(f->roll, &f->roll_values)}) {
     add_rows(*verb, *values,
              {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
-              "memory_limit", "threads"});
+              "memory_limit", "leave_free", "threads"});
     verb->add_option("--config", f->config, "YAML file of the same keys");
     if (verb == f->train || verb == f->roll)
       verb->add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/engine_flags.h"
 #include "cli/plan_forecast.h"
 #include "cli/render.h"
 #include "cli/setting_flags.h"
@@ -181,6 +182,16 @@ PlanRequest request_for(const Job& job, const Target& t) {
   if (t.device && r.device.kind != device::DeviceKind::cpu)
     r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
+}
+
+// What `auto` leaves to others, where it was asked to.
+std::vector<std::string> notes_on_limit(const train::TrainSettings& s) {
+  const plan::MemoryLimit& limit = s.memory_limit;
+  if (limit.leave_free_bytes == 0) return {};
+  if (limit.bytes > 0 || limit.percent > 0)
+    return {
+        fmt::format("--leave-free {} is not asked: --memory-limit {} was given", limit.leave_free_text, limit.text)};
+  return {fmt::format("of what is free {} are left to others (--leave-free)", format_bytes(limit.leave_free_bytes))};
 }
 
 plan::Plan in_flags(plan::Plan p) {
@@ -392,6 +403,7 @@ int run_all(const PlanFlags& f, const Job& job) {
 int run_one(const PlanFlags& f, Job job) {
   Target t = open_target(f, device_of(f, job));
   job.notes.insert(job.notes.end(), t.notes.begin(), t.notes.end());
+  for (std::string& note : notes_on_limit(job.settings)) job.notes.push_back(std::move(note));
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
   Plan p;
@@ -505,6 +517,7 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   for (const Job& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
   for (const auto& note : t.notes) fmt::print("note: {}\n", note);
+  for (const auto& note : notes_on_limit(jobs[0].settings)) fmt::print("note: {}\n", note);
   return 0;
 }
 
@@ -518,9 +531,11 @@ int plan_serve(PlanFlags f) {
   if (config.models.empty()) fail(ErrorCode::usage, "{}: names no models", f.serve);
   for (const serve::PlainSetting& setting : config.settings) {
     if (setting.key == "device" && f.device.empty()) f.device = setting.value;
-    for (const char* key : {"memory_limit", "precision", "max_length"})
+    for (const char* key : {"memory_limit", "leave_free", "precision", "max_length"})
       if (setting.key == key && f.settings.count(key) == 0) f.settings[key] = {setting.value};
   }
+  if (const std::string left = leave_free_of_env(f.vram.empty() ? f.device : "card"); !left.empty())
+    f.settings.try_emplace("leave_free", std::vector<std::string>{left});
   std::vector<Job> jobs;
   for (const serve::ModelEntry& model : config.models) {
     PlanFlags own = f;
@@ -539,7 +554,7 @@ int plan_serve(PlanFlags f) {
 // The flags that all plans share mean the same to forecasting.
 int run_forecast_plan(const PlanFlags& f) {
   FlagValues values = f.forecast;
-  for (const char* key : {"memory_limit", "precision", "batch_size", "learning_rate"})
+  for (const char* key : {"memory_limit", "leave_free", "precision", "batch_size", "learning_rate"})
     if (const auto given = f.settings.find(key); given != f.settings.end()) values[key] = given->second;
   if (!f.models.empty()) fail(ErrorCode::usage, "--model: an ensemble is planned from its settings; leave it out");
   if (f.device == "all") fail(ErrorCode::usage, "--device all: name one card for --task forecast");
@@ -600,6 +615,8 @@ std::function<int()> setup_plan(CLI::App& app) {
     add_kept_flag(app, setting, f->settings, Spelling::dashes);
   };
   add("memory_limit", "bytes the process may hold on the device: 6GiB, 90% or auto");
+  add("leave_free",
+      "with --memory-limit auto: what is left to others of what is free (of a card by name: of all): 8GiB");
   add("precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8");
   add("max_length", "longest text in tokens; 0 takes the model's own");
   app.add_option("--typical-length", f->typical_length,

@@ -137,7 +137,8 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
       ->capture_default_str();
   app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();
-  add_flags(app, engine_settings(), f->engine, {"device", "precision", "memory_limit", "threads", "max_length"});
+  add_flags(app, engine_settings(), f->engine,
+            {"device", "precision", "memory_limit", "leave_free", "threads", "max_length"});
   app.add_option("--llm-url", f->llm.url, "where the language model answers: Ollama or an OpenAI-compatible server");
   app.add_option("--llm-model", f->llm.model, "its name there");
   app.add_option("--llm-api", f->llm.api, "auto, ollama or openai")->capture_default_str();

@@ -352,6 +352,9 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.cors_origins = read_origins(f.cors_allow_origin);
   options.proxies = serve::TrustedProxies(f.trusted_proxy);
   options.insecure = f.insecure;
+  if (const std::string left = leave_free_of_env(device_text(f.engine.device));
+      f.engine.memory_limit.leave_free_text.empty() && !left.empty())
+    f.engine.memory_limit.set_leave_free(left);
   options.tls_cert = f.tls_cert;
   options.tls_key = f.tls_key;
   options.allowed_hosts = f.allowed_hosts;
@@ -488,7 +491,8 @@ std::function<int()> setup_serve(CLI::App& app) {
              "lame_duck_seconds",
              "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
-            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "deterministic", "q,quiet"});
+            {"device", "precision", "memory_limit", "leave_free", "threads", "max_length", "long_text", "deterministic",
+             "q,quiet"});
   f->tei.add_to(app);
   app.add_flag("--check", f->check, "read everything, open the models, measure the ladders' gates, and end");
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");

@@ -624,6 +624,11 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.long_text = o.long_text;
   encoder.deterministic = o.deterministic;
   encoder.parked_bytes = o.parked_bytes;
+  if (!o.leave_free.empty())
+    read_setting("leave_free", o.leave_free, [&](std::string_view text) {
+      encoder.memory_limit.set_leave_free(text);
+      return true;
+    });
   encoder.bulk_seconds = o.bulk_seconds;
   encoder.batch_tokens = o.batch_tokens;
   encoder.raw_scores = o.raw_scores && !o.pooling;

@@ -606,29 +606,52 @@ std::string LimitOrigin::setting(int64_t bytes) const {
 
 MemoryLimit MemoryLimit::read(std::string_view given) {
   MemoryLimit limit;
-  limit.text = given;
-  const std::string& text = limit.text;
-  if (same_word(text, "auto")) return limit;
+  limit.set_limit(given);
+  return limit;
+}
+
+void MemoryLimit::set_limit(std::string_view given) {
+  text = given;
+  bytes = 0;
+  percent = 0;
+  if (same_word(text, "auto")) return;
   if (text.ends_with('%')) {
     char* end = nullptr;
-    limit.percent = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() + text.size() - 1 || !(limit.percent > 0) || limit.percent > 100)
+    percent = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() + text.size() - 1 || !(percent > 0) || percent > 100)
       throw BadValue{"a percentage is above 0 and at most 100"};
-    return limit;
+    return;
   }
   if (text.starts_with('-')) throw BadValue{"must be above zero"};
-  const auto bytes = parse_bytes(text);
-  if (!bytes) throw BadValue{"give bytes (6GiB, 512MiB), a percentage (90%) or auto"};
-  if (*bytes <= 0) throw BadValue{"must be above zero"};
+  const auto read = parse_bytes(text);
+  if (!read) throw BadValue{"give bytes (6GiB, 512MiB), a percentage (90%) or auto"};
+  if (*read <= 0) throw BadValue{"must be above zero"};
   if (const std::string meant = with_unit(text); !meant.empty())
     throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
-  limit.bytes = *bytes;
-  return limit;
+  bytes = *read;
+}
+
+void MemoryLimit::set_leave_free(std::string_view given) {
+  const std::string size(given);
+  const auto read = parse_bytes(size);
+  if (!read || *read < 0) throw BadValue{"give a size: 8GiB, 500MiB"};
+  if (const std::string meant = *read > 0 ? with_unit(size) : ""; !meant.empty())
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  leave_free_text = size;
+  leave_free_bytes = *read;
 }
 
 int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, const LimitOrigin& origin) const {
   if (percent > 0) return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
-  if (bytes == 0) return memory.free_bytes - memory.free_bytes / 20;
+  if (bytes == 0) {
+    if (memory.total_bytes > 0 && leave_free_bytes > memory.total_bytes)
+      fail(ErrorCode::usage, "`leave_free={}`: {} has {}", leave_free_text, device, format_bytes(memory.total_bytes));
+    const int64_t most = memory.free_bytes - leave_free_bytes;
+    if (leave_free_bytes > 0 && most <= 0)
+      fail(ErrorCode::does_not_fit, Remedy{"give back memory there, or set a smaller `leave_free`"},
+           "`leave_free={}`: {} of {} are free now", leave_free_text, format_bytes(memory.free_bytes), device);
+    return std::min(memory.free_bytes - memory.free_bytes / 20, most);
+  }
   if (memory.total_bytes > 0 && bytes > memory.total_bytes)
     fail(ErrorCode::usage, "{}: {} has {}; write {} or less", origin.name(text), device,
          format_bytes(memory.total_bytes), origin.setting(memory.total_bytes - 10'000'000));

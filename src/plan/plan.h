@@ -34,12 +34,17 @@ struct LimitOrigin {
 struct MemoryLimit {
   std::string text = "auto";  // as written
   int64_t bytes = 0;
-  double percent = 0;  // both 0: auto
+  double percent = 0;            // both 0: auto
+  std::string leave_free_text;   // as written
+  int64_t leave_free_bytes = 0;  // of what is free at the start, auto leaves this much to others; a limit does not ask
 
   // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. A
   // number without a unit is a BadValue.
   static MemoryLimit read(std::string_view text);
-  // More than `device` has is a usage error.
+  // The two halves, in any order: neither changes what the other said.
+  void set_limit(std::string_view text);
+  void set_leave_free(std::string_view text);  // "8GiB"; 0: nothing
+  // More than `device` has is a usage error; does_not_fit where auto has to leave all that is free.
   int64_t on(device::MemoryInfo memory, const std::string& device = "the device", const LimitOrigin& origin = {}) const;
 };
 

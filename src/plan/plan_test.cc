@@ -458,6 +458,33 @@ TEST(MemoryLimit, WhatPeopleWrite) {
             "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
 }
 
+TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
+  const device::MemoryInfo card{int64_t{20} << 30, int64_t{24} << 30};
+  const auto left = [&](const char* leave, const char* limit = "auto") {
+    MemoryLimit both;
+    read_setting("leave_free", leave, [&](std::string_view text) {
+      both.set_leave_free(text);
+      return true;
+    });
+    both.set_limit(limit);  // said later, and changes nothing of it
+    return both.on(card, "rtx3090");
+  };
+  EXPECT_EQ(left("8GiB"), int64_t{12} << 30) << "of what is free, not of all";
+  EXPECT_EQ(left("500MiB"), MemoryLimit().on(card)) << "less than the reserve that auto leaves anyway";
+  EXPECT_EQ(left("0"), MemoryLimit().on(card));
+  EXPECT_EQ(left("8GiB", "16GiB"), int64_t{16} << 30) << "a limit given by hand wins";
+  EXPECT_EQ(left("8GiB", "50%"), int64_t{12} << 30);
+  MemoryLimit limit;
+  limit.set_limit("16GiB");
+  limit.set_leave_free("8GiB");
+  EXPECT_EQ(limit.on(card), int64_t{16} << 30);
+  const std::string over = message_of([&] { left("32GiB"); }, ErrorCode::usage);
+  EXPECT_NE(over.find("`leave_free=32GiB`: rtx3090 has 24.0 GiB"), std::string::npos) << over;
+  const std::string all = message_of([&] { left("22GiB"); }, ErrorCode::does_not_fit);
+  EXPECT_NE(all.find("`leave_free=22GiB`: 20.0 GiB of rtx3090 are free now"), std::string::npos) << all;
+  for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
+}
+
 TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
   r.limit_bytes = int64_t{100} << 20;

@@ -5,9 +5,25 @@
 #include <string>
 #include <string_view>
 
+#include "base/settings.h"
 #include "plan/plan.h"
 
 namespace brim::plan {
+
+// How tables of settings read the two halves of a limit.
+template <class S>
+SettingValue<S> memory_limit_value(MemoryLimit S::*m) {
+  return {[m](S& s, std::string_view v) { (s.*m).set_limit(v); }, [m](const S& s) { return (s.*m).text; }, {}, {}};
+}
+template <class S>
+SettingValue<S> leave_free_value(MemoryLimit S::*m) {
+  return {[m](S& s, std::string_view v) { (s.*m).set_leave_free(v); },
+          [m](const S& s) { return (s.*m).leave_free_text; },
+          {},
+          {}};
+}
+constexpr const char* kLeaveFreeHelp =
+    "with `memory_limit=auto`: leave so much of what is free at the start to others: 8GiB";
 
 struct PrecisionChoice {
   ops::Precision precision = ops::Precision::fp32;

@@ -79,7 +79,7 @@ std::vector<Setting<S>> run_rows() {
     } catch (const BadValue&) {  // refused below
     }
     if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
-    s.memory_limit = plan::MemoryLimit::read(std::string(v) + "GB");
+    s.memory_limit.set_limit(std::string(v) + "GB");
   };
   return {
       {"gradient_accumulation_steps",
@@ -117,9 +117,8 @@ std::vector<Setting<S>> run_rows() {
       {"device", "auto, cpu, cuda or cuda:N",
        typed<S, device::DeviceChoice>(&S::device, device::read_device, device::device_text), Keep::report},
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
-       typed<S, plan::MemoryLimit>(&S::memory_limit, plan::MemoryLimit::read,
-                                   [](const plan::MemoryLimit& limit) { return limit.text; }),
-       Keep::report},
+       plan::memory_limit_value<S>(&S::memory_limit), Keep::report},
+      {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<S>(&S::memory_limit)},
       {"max_memory_gb", "the same, in GB", gigabytes},
       {"use_mixed_precision", "true: 16-bit training", mixed},
       {"threads", "CPU threads; 0: all cores", number<S, int>(&S::threads)},

@@ -182,6 +182,7 @@ std::vector<Setting<S>> rows() {
       {"gradient_checkpointing", "true: full recompute", when_true<S>([](S& s) { s.recompute = Recompute::full; })},
       run_row<S>("device"),
       run_row<S>("memory_limit"),
+      run_row<S>("leave_free"),
       run_row<S>("max_memory_gb"),
       {"token_set",
        "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",

@@ -50,6 +50,26 @@ TEST_F(PlanVerb, EveryCardInOneTableWithUnits) {
   }
 }
 
+TEST_F(PlanVerb, WhatAutoLeavesToOthers) {
+  const auto limit = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--device", "rtx3090", "--json"});
+    return nlohmann::json::parse(must(plan(std::move(more)))).at("limit_bytes").get<int64_t>();
+  };
+  EXPECT_EQ(limit({"--leave-free", "8GiB"}), int64_t{16} << 30);
+  EXPECT_EQ(limit({"--leave-free", "8GiB", "--memory-limit", "20GiB"}), int64_t{20} << 30) << "given by hand";
+  EXPECT_EQ(limit({"--memory-limit", "auto", "--leave-free", "8GiB"}), int64_t{16} << 30);
+  EXPECT_NE(must(plan({"--device", "rtx3090", "--leave-free", "8GiB"}))
+                .find("note: of what is free 8.00 GiB are left to others (--leave-free)"),
+            std::string::npos);
+  refused(2, {"--leave-free 32GiB: rtx3090 has 24.0 GiB"}, plan({"--device", "rtx3090", "--leave-free", "32GiB"}));
+  refused(2, {"--leave-free lots: give a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
+  refused(5, {"--leave-free 24GiB: 24.0 GiB of rtx3090 are free now"},
+          plan({"--device", "rtx3090", "--leave-free", "24GiB"}));
+  put("run.yaml", "model: tiny\nleave_free: 4GiB\n");
+  const auto train = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3090", "--json"}));
+  EXPECT_EQ(train.at("limit_bytes"), int64_t{20} << 30);
+}
+
 TEST_F(PlanVerb, AFileOfTrainingSettingsPlansTraining) {
   put("run.yaml", "model: tiny\nper_device_train_batch_size: 8\ngpu_optimization:\n  max_memory_gb: 4\n");
   const auto plan = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3070", "--json"}));
