@@ -237,6 +237,13 @@ class BRIM_API Scorer {
   virtual Residence residence() const;  // resident for rules
   virtual void park();
   virtual void load_weights();  // throws what was wrong with its files, or does_not_fit
+  // For want of room others leave before it: those that nobody asks for, then those that load soonest for their size
+  // and are asked for least. With `keep` it never does.
+  virtual void keep_loaded(bool keep);
+  // Where no model of its device is resident or has work, all that is held of it goes: a card's context, a CPU's
+  // threads and what is parked. The next text opens it again; one that comes while others have its memory gets
+  // does_not_fit.
+  virtual bool close_device();  // true: it is closed now; false for rules
 
   // Texts from any thread; they are tokenized before this returns and computed with whatever else waits, those of one
   // call together where the device is idle. `completion` must stay until it has answered them all.

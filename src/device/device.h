@@ -62,6 +62,10 @@ class Device {
   virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this process; the CPU does not count
   // What a block of `bytes` takes of the device's memory: drivers round up.
   virtual int64_t rounded_bytes(int64_t bytes) const { return bytes; }
+  // With no buffer or stream of it left, what it holds besides goes too: a card's context, a CPU's threads. open()
+  // brings it back, and throws does_not_fit where that cannot be done now.
+  virtual void close() {}
+  virtual void open() {}
 
  protected:
   Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}

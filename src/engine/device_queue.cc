@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "engine/model_host.h"
 #include "memory/placement.h"
 #include "model/staging.h"
@@ -44,6 +45,11 @@ bool QueueSize::holds(const QueueSize& needed, device::DeviceKind kind) const {
 
 DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size)
     : device_(std::move(device)), size_(size) {
+  take_memory();
+}
+
+void DeviceQueue::take_memory() {
+  const QueueSize& size = size_;
   const bool on_cpu = device_->kind() == device::DeviceKind::cpu;
   plan::Plan shared;  // as plans count it
   shared.add(size.arena, plan::kForwardPass);
@@ -53,6 +59,7 @@ DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize
   arena_ = memory::Ledger::allocate(*device_, &memory_, size.arena, plan::kForwardPass);
   compute_ = device_->make_stream();
   ops::load_gemm_choices(*compute_);
+  if (fixes_algorithms_) ops::fix_gemm_algorithms(*compute_);
   if (on_cpu) return;
   copy_ = device_->make_stream();
   block_ = memory::Ledger::allocate(*device_, &memory_, memory::Tag::staging, plan::kBatchesInFlight,
@@ -72,6 +79,45 @@ DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize
 }
 
 DeviceQueue::~DeviceQueue() = default;
+
+void DeviceQueue::fix_algorithms() {
+  fixes_algorithms_ = true;
+  ops::fix_gemm_algorithms(*compute_);
+}
+
+void DeviceQueue::close() {
+  BRIM_CHECK(in_flight_ == 0, "a queue is closed with {} batches in flight", in_flight_);
+  slots_.clear();
+  next_ = 0;
+  clock_.reset();
+  block_ = {};
+  arena_ = {};
+  // Another queue of this process may have the same card: then its library and context stay.
+  const bool last = device_->allocated_bytes() == 0;
+  if (last && compute_) ops::release_gemm_library(*compute_);
+  compute_.reset();
+  copy_.reset();
+  memory_ = {};
+  if (const memory::LedgerEntry held = memory::Ledger::of(*device_).release_context(); held.bytes > 0) context_ = held;
+  if (last) device_->close();
+}
+
+void DeviceQueue::open(int64_t model_bytes) {
+  if (is_open()) return;
+  try {
+    device_->open();
+    memory::Ledger::of(*device_).hold_context(context_.owner, context_.bytes, 0);
+    const int64_t needed = size_.arena.total() + size_.depth * size_.staged_bytes + size_.loading_bytes + model_bytes;
+    if (const device::MemoryInfo memory = device_->memory(); memory.free_bytes < needed)
+      fail(ErrorCode::does_not_fit, "{} was closed, and others have its memory now: {} are needed, {} are free",
+           device_->name(), format_bytes(needed), format_bytes(memory.free_bytes));
+    take_memory();
+  } catch (...) {
+    close();
+    throw;
+  }
+  ++openings_;
+}
 
 bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
   if (slots_.empty()) return true;

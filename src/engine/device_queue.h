@@ -41,6 +41,15 @@ class DeviceQueue {
   DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size);
   ~DeviceQueue();
 
+  // With nothing in flight and no model on the device: its memory, streams and the device itself are given up. open()
+  // takes them again as they were, for a model of so many bytes; it throws does_not_fit, and stays closed, where the
+  // device has no room for both now.
+  void close();
+  void open(int64_t model_bytes);
+  bool is_open() const { return compute_ != nullptr; }
+  int openings() const { return openings_; }  // so far; what a device had loaded went with the one before
+  void fix_algorithms();                      // of products, whatever a batch's size (ops::fix_gemm_algorithms)
+
   device::Device& device() { return *device_; }
   device::Stream& stream() { return *compute_; }
   void* arena() const { return arena_.data(); }
@@ -64,6 +73,7 @@ class DeviceQueue {
 
  private:
   struct Slot;
+  void take_memory();
   void start_lanes();
 
   const std::shared_ptr<device::Device> device_;
@@ -77,6 +87,9 @@ class DeviceQueue {
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t last_done_ns_ = 0;
+  int openings_ = 1;
+  bool fixes_algorithms_ = false;
+  memory::LedgerEntry context_;  // while it is closed: what the ledger held for the device
 };
 
 }  // namespace brim::engine

@@ -159,7 +159,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
   const EngineOptions& first = engines[0]->options_;
   if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(first.parked_bytes);
-  if (first.deterministic) ops::fix_gemm_algorithms(scheduler->queue().stream());
+  if (first.deterministic) scheduler->queue().fix_algorithms();
   log_debug("planned, and memory for batches is there");
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
@@ -180,6 +180,7 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
   device::Device& device = scheduler->queue().device();
   Prepared prepared = read_files(options);
+  scheduler->open_device();  // its profile asks it
   resolve(prepared, device, Ledger::of(device).limit_bytes());
   std::optional<Scheduler::Room> room =
       scheduler->find_room(prepared.request, first_output(prepared.request, options.raw_scores));

@@ -125,6 +125,8 @@ class Engine final : public TextModel {
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }
+  bool close_device() { return scheduler_->close_device(); }
+  void keep(bool on) { host_->kept = on; }
   batch::PackLimits pack_limits() const;  // of bulk batches
   // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
   int64_t serving_tokens() const;

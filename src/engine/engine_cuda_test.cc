@@ -292,6 +292,33 @@ TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameBits) {
   }
 }
 
+// A card that nobody uses is given up altogether, and comes back with the next text.
+TEST(EngineCuda, AClosedCardHoldsNothingAndGivesTheSameBitsAfterwards) {
+  BRIM_NEEDS_GPU();
+  const auto texts = made_up_texts(300, 30);
+  EngineOptions options;
+  options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  options.device = device::read_device("cuda");
+  options.memory_limit = plan::MemoryLimit::read("2GiB");
+  options.parked_bytes = int64_t{1} << 30;
+  const auto engine = Engine::open(options);
+  device::Device& device = engine->device();
+  const int64_t before = held_bytes(device);
+  const auto want = scores(*engine, texts);
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_FALSE(engine->close_device()) << "its model is there";
+    engine->park();
+    EXPECT_EQ(engine->host().residence(), Residence::parked);
+    ASSERT_TRUE(engine->close_device());
+    EXPECT_EQ(engine->host().residence(), Residence::disk);
+    EXPECT_EQ(device.allocated_bytes(), 0);
+    EXPECT_LE(held_bytes(device), 0) << "the driver counts nothing for this process, or does not tell";
+    EXPECT_EQ(Ledger::of(device).reserved_bytes(), 0);
+    EXPECT_EQ(scores(*engine, texts), want) << round;
+    EXPECT_LE(held_bytes(device), before + (int64_t{64} << 20)) << round;
+  }
+}
+
 TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions one;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -77,6 +78,27 @@ ModelHost::~ModelHost() = default;
 
 int64_t ModelHost::own_bytes() const { return total_bytes(plan_.own_parts()); }
 
+namespace {
+
+constexpr double kRecentSeconds = 600;
+
+double faded(double texts, int64_t since_ns, int64_t now_ns) {
+  return texts * std::exp(-static_cast<double>(now_ns - since_ns) * 1e-9 / kRecentSeconds);
+}
+
+}  // namespace
+
+double ModelHost::worth(int64_t now_ns) const {
+  const double texts_per_second = faded(recent_texts_, recent_ns_, now_ns) / kRecentSeconds;
+  return load_seconds() / static_cast<double>(std::max<int64_t>(1, loads())) * texts_per_second /
+         static_cast<double>(std::max<int64_t>(1, own_bytes()));
+}
+
+void ModelHost::note_texts(int64_t texts, int64_t now_ns) {
+  recent_texts_ = faded(recent_texts_, recent_ns_, now_ns) + static_cast<double>(texts);
+  recent_ns_ = now_ns;
+}
+
 void ModelHost::load() {
   if (resident()) return;
   const int64_t since = now_ns();
@@ -142,7 +164,8 @@ void ModelHost::park() {
 }
 
 void ModelHost::want_small_batches() {
-  wants_small_ = queue_.device().kind() == device::DeviceKind::cuda && can_capture(queue_.stream());
+  wants_small_ =
+      queue_.device().kind() == device::DeviceKind::cuda && (!queue_.is_open() || can_capture(queue_.stream()));
   if (resident()) capture();
 }
 
@@ -158,7 +181,9 @@ void ModelHost::capture() {
 // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is; or
 // the one that is to come, more or less.
 void ModelHost::warm_up() {
-  if (queue_.device().kind() != device::DeviceKind::cuda || loads() > 0) return;
+  if (queue_.device().kind() != device::DeviceKind::cuda ||
+      std::exchange(warm_, queue_.openings()) == queue_.openings())
+    return;
   ScopedZone zone(Zone::warm_up);
   const bool once = one_batch_ > 0;
   if (!once) load_all_kernels(queue_.device());

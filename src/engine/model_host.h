@@ -50,6 +50,11 @@ class ModelHost {
   void unload();
   void park();
   int64_t weight_bytes() const { return weight_bytes_; }  // that park() holds; known once it was loaded
+  // What it costs that it is not there, for each byte it takes: seconds of loading, as often as it was asked for in the
+  // last ten minutes, which counts less the longer it is ago. Who is least worth leaves first.
+  double worth(int64_t now_ns) const;
+  void note_texts(int64_t texts, int64_t now_ns);
+  std::atomic<bool> kept{false};  // never put away for want of room
   // Graphs of small batches from now on, captured with each load. CUDA; elsewhere it does nothing.
   void want_small_batches();
 
@@ -84,6 +89,10 @@ class ModelHost {
   const int64_t named_from_;
   const int64_t one_batch_;
   bool wants_small_ = false;
+  int warm_ = 0;  // the queue's opening it was warmed up for
+  // For worth(): under the scheduler's lock, as those are.
+  double recent_texts_ = 0;
+  int64_t recent_ns_ = 0;
   std::atomic<int64_t> loads_{0}, load_ns_{0}, weight_bytes_{0};
   std::atomic<Residence> residence_{Residence::disk};
   memory::PlannedMemory memory_;                                // before what draws from it

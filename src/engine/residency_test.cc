@@ -2,7 +2,9 @@
 // Models that leave a device and come back, by wish, for want of room, or because their files changed.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/test_files.h"
@@ -200,6 +202,192 @@ TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
   }
   EXPECT_FALSE(narrow->score(texts).empty()) << "it harmed nobody";
+}
+
+// Of three models two have room at a time.
+class RoomForTwo : public ResidencyTest {
+ protected:
+  void SetUp() override {
+    std::vector<EngineOptions> options(3);
+    for (size_t i = 0; i < options.size(); ++i) {
+      options[i].model_dir = put(fmt::format("model{}", i));
+      options[i].device = device::read_device("cpu");
+      options[i].precision = plan::read_precision("fp32");
+      options[i].threads = 1;
+    }
+    int64_t own = 0, context = 0;
+    {
+      const auto alone = Engine::open(options[0]);
+      own = total_bytes(alone->plan().own_parts());
+      context = alone->plan().device.context_bytes;
+    }
+    for (int64_t limit = context + 2 * own; engines_.empty(); limit += own / 4) {
+      ASSERT_LT(limit, context + 64 * own);
+      options[0].memory_limit = plan::MemoryLimit::read(fmt::format("{}B", limit));
+      try {
+        engines_ = Engine::open_together(options, plan::Residency::in_turn);
+      } catch (const Error& e) {
+        ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+        continue;
+      }
+      for (const auto& engine : engines_) engine->load_weights();
+      if (resident() != 2) engines_.clear();
+    }
+    for (const auto& engine : engines_) engine->park();
+  }
+  int resident() const {
+    int n = 0;
+    for (const auto& engine : engines_) n += engine->host().resident();
+    return n;
+  }
+  bool resident(size_t m) const { return engines_[m]->host().resident(); }
+  void ask(size_t m, size_t texts) {
+    engines_[m]->score(std::vector<std::string_view>(texts, "w5 w6"));
+    EXPECT_TRUE(resident(m));
+  }
+  std::vector<std::unique_ptr<Engine>> engines_;
+};
+
+TEST_F(RoomForTwo, WhoIsAskedForLeastLeavesFirst) {
+  ask(0, 2000);
+  ask(1, 1);  // later, but hardly ever
+  ask(2, 1);
+  EXPECT_TRUE(resident(0)) << "though it was idle longest";
+  EXPECT_FALSE(resident(1));
+  ask(1, 2000);
+  EXPECT_FALSE(resident(2));
+  EXPECT_TRUE(resident(0));
+}
+
+TEST_F(RoomForTwo, OneThatIsKeptNeverLeavesForWantOfRoom) {
+  ask(0, 1);
+  ask(1, 2000);
+  engines_[0]->keep(true);
+  ask(2, 1);
+  EXPECT_TRUE(resident(0)) << "though it is worth least";
+  EXPECT_FALSE(resident(1));
+  engines_[2]->keep(true);
+  try {
+    ask(1, 1);
+    ADD_FAILURE() << "both places are kept";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+  }
+  EXPECT_TRUE(resident(0) && resident(2));
+  engines_[2]->keep(false);
+  ask(1, 1);
+  EXPECT_TRUE(resident(0));
+  EXPECT_FALSE(resident(2));
+}
+
+TEST_F(ResidencyTest, WorthIsOfTheLastMinutes) {
+  EngineOptions one;
+  one.model_dir = put("model");
+  one.device = device::read_device("cpu");
+  one.threads = 1;
+  one.memory_limit = plan::MemoryLimit::read("1GiB");
+  const auto engine = Engine::open(one);
+  auto& host = const_cast<ModelHost&>(engine->host());
+  constexpr int64_t kMinute = 60'000'000'000, kBegin = 1000 * kMinute;
+  EXPECT_EQ(host.worth(kBegin), 0) << "nobody asked for it";
+  host.note_texts(100, kBegin);
+  const double now = host.worth(kBegin);
+  EXPECT_GT(now, 0);
+  EXPECT_LT(host.worth(kBegin + 10 * kMinute), now / 2);
+  EXPECT_LT(host.worth(kBegin + 60 * kMinute), now / 300);
+  host.note_texts(100, kBegin + 60 * kMinute);
+  EXPECT_NEAR(host.worth(kBegin + 60 * kMinute), now, now / 100);
+  host.note_texts(100, kBegin + 60 * kMinute);
+  EXPECT_NEAR(host.worth(kBegin + 60 * kMinute), 2 * now, now / 100);
+}
+
+int threads_here() {
+  int n = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) n += !task.path().empty();
+  return n;
+}
+
+TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
+  std::vector<ScorerOptions> all{options(put("a")), options(put("b", "bert_token"))};
+  for (ScorerOptions& o : all) o.threads = 4;
+  const auto scorers = Scorer::open_together(all);
+  const auto labels = scorers[0]->submit({.text = "w5 w6"}).get().scores;
+  const auto entities = scorers[1]->submit({.text = "w5 w6"}).get().entities;
+  const MemoryPlan before = Scorer::plan_together(scorers);
+  const std::string device = scorers[0]->device();
+  scorers[0]->park();
+  EXPECT_FALSE(scorers[0]->close_device()) << "the other is there";
+  const int threads = threads_here();
+  scorers[1]->park();
+  EXPECT_TRUE(scorers[0]->close_device());
+  EXPECT_TRUE(scorers[1]->close_device()) << "it is";
+  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, 0) << "not even what the program holds is counted";
+  EXPECT_EQ(Scorer::plan_together(scorers).limit_bytes, before.limit_bytes);
+  wait_until([&] { return threads_here() == threads - 3; });  // its threads went
+  EXPECT_EQ(scorers[0]->device(), device);
+  EXPECT_EQ(scorers[0]->residence(), Residence::disk);
+  EXPECT_EQ(scorers[0]->load().texts, 0);
+
+  EXPECT_EQ(scorers[0]->submit({.text = "w5 w6"}).get().scores, labels);
+  wait_until([&] { return threads_here() == threads; });
+  EXPECT_FALSE(scorers[1]->close_device());
+  EXPECT_EQ(scorers[1]->submit({.text = "w5 w6"}).get().entities.size(), entities.size());
+  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, before.peak_bytes) << "the same plan";
+  for (const auto& scorer : scorers) scorer->park();
+  EXPECT_TRUE(scorers[0]->close_device());
+  scorers[1]->load_weights();  // not a text, and yet
+  EXPECT_EQ(scorers[1]->residence(), Residence::resident);
+  scorers[1]->park();
+  EXPECT_TRUE(scorers[0]->close_device());
+  const auto again = Scorer::open_beside(*scorers[0], all[0]);
+  EXPECT_EQ(again->submit({.text = "w5 w6"}).get().scores, labels);
+  EXPECT_FALSE(Scorer::open({.model = "vader"})->close_device()) << "rules have none";
+}
+
+TEST_F(ResidencyTest, ADeviceWhoseMemoryOthersTookStaysClosedUntilTheyGiveItBack) {
+  EngineOptions one;
+  one.model_dir = put("model");
+  one.device = device::read_device("cpu");
+  one.threads = 2;
+  one.memory_limit = plan::MemoryLimit::read("1GiB");
+  const auto engine = Engine::open(one);
+  const std::vector<std::string_view> texts{"w5 w6 w7", "w8"};
+  const auto want = engine->score(texts);
+  memory::Ledger& ledger = memory::Ledger::of(engine->device());
+  engine->park();
+  ASSERT_TRUE(engine->close_device());
+  ASSERT_EQ(ledger.reserved_bytes(), 0);
+  {
+    const auto others = ledger.reserve(memory::Tag::workspace, "others", ledger.limit_bytes() - 4096);
+    for (int twice = 0; twice < 2; ++twice) try {
+        engine->score(texts);
+        ADD_FAILURE() << "scored with 4 KiB";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+      }
+    EXPECT_EQ(ledger.reserved_bytes(), others.bytes()) << "nothing is held for an opening that failed";
+    EXPECT_FALSE(engine->host().resident());
+  }
+  EXPECT_EQ(engine->score(texts), want);
+}
+
+TEST_F(ResidencyTest, TextsThatComeWhileADeviceIsClosedAreAnswered) {
+  const auto scorer = Scorer::open(options(put("model")));
+  const auto want = scorer->submit({.text = "w5 w6"}).get().scores;
+  std::atomic<bool> ended{false};
+  std::thread closing([&] {
+    while (!ended) {
+      scorer->park();
+      scorer->close_device();
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const Prediction p = scorer->submit({.text = "w5 w6"}).get();
+    EXPECT_FALSE(p.error) << p.error->what();
+    EXPECT_EQ(p.scores, want);
+  }
+  ended = true;
+  closing.join();
 }
 
 TEST_F(ResidencyTest, VectorsOfEveryToken) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/timeline.h"
@@ -293,6 +294,39 @@ void Scheduler::put_away(ModelHost& model) {
     model.unload();
 }
 
+bool Scheduler::close_device() {
+  bool closed = false;
+  call([&] {
+    std::vector<ModelHost*> models;
+    {
+      std::lock_guard lock(mutex_);
+      // What came meanwhile would open it again at once.
+      const bool busy = std::any_of(models_.begin(), models_.end(),
+                                    [&](const ModelHost* model) { return model->resident() || has_work_for(*model); });
+      if (busy) return;
+      models = models_;
+      moving_ = true;
+    }
+    for (ModelHost* model : models) model->unload();  // what is parked is the device's
+    if (queue_->is_open()) queue_->close();
+    closed = true;
+    std::lock_guard lock(mutex_);
+    moving_ = false;
+    progress_.notify_all();
+  });
+  return closed;
+}
+
+void Scheduler::open_device() {
+  call([&] { queue_->open(0); });
+}
+
+bool Scheduler::has_work_for(const ModelHost& model) const {
+  const auto waits = [&](const auto* client) { return &client->model_ == &model && client->has_work(); };
+  return std::any_of(bulks_.begin(), bulks_.end(), waits) ||
+         std::any_of(interactives_.begin(), interactives_.end(), waits);
+}
+
 void Scheduler::add_room(Room room) {
   std::lock_guard lock(mutex_);
   rooms_.push_back(std::move(room));
@@ -471,19 +505,28 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
   while (collect_oldest(lock)) {
   }
   if (failure_) return failure_;
-  std::vector<ModelHost*> others;
-  for (ModelHost* other : models_)
-    if (other != &model && other->resident()) others.push_back(other);
-  std::sort(others.begin(), others.end(), [](const ModelHost* a, const ModelHost* b) { return a->used < b->used; });
-  moving_ = true;
+  struct Leaving {
+    bool wanted;
+    double worth;
+    ModelHost* model;
+  };
+  std::vector<Leaving> others;
   const int64_t since = now_ns();
+  for (ModelHost* other : models_)
+    if (other != &model && other->resident() && !other->kept)
+      others.push_back({has_work_for(*other), other->worth(since), other});
+  std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
+    return std::tuple(a.wanted, a.worth, a.model->used) < std::tuple(b.wanted, b.worth, b.model->used);
+  });
+  moving_ = true;
   lock.unlock();
   std::exception_ptr error;
   try {
+    queue_->open(model.own_bytes());
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
-    for (ModelHost* idle : others) {
+    for (const Leaving& other : others) {
       if (ledger.left_bytes() >= model.own_bytes()) break;
-      put_away(*idle);
+      put_away(*other.model);
     }
     model.load();
   } catch (...) {
@@ -516,6 +559,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
     ++bulk.collected_;
     bulk.busy_seconds_ += busy_seconds;
     bulk.model_.work.count_batch(batch, bulk.most_tokens_, busy_seconds);
+    bulk.model_.note_texts(batch.sequences(), now_ns());
     if (error && !bulk.failure_) bulk.failure_ = error;
     progress_.notify_all();
   };
@@ -563,6 +607,7 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
       std::lock_guard guard(mutex_);
       ModelHost::Work& work = texts.model_.work;
       work.count_batch(batch, texts.limits_.pack.tokens, busy_seconds);
+      texts.model_.note_texts(batch.sequences(), now_ns());
       work.count_prediction(static_cast<double>(batch.tokens()) / texts.tokens_per_second_, busy_seconds);
     }
     collect(texts, *pieces,

@@ -146,7 +146,8 @@ class Scheduler {
 
   DeviceQueue& queue() { return *queue_; }
   // Models of the queue, which outlive their Bulk and Interactive. One that is not resident is loaded when its turn
-  // comes; those that were idle longest go where the ledger has no room. What fails then is that model's work alone.
+  // comes; where the ledger has no room others go: those without work before those with it, least worth first, one that
+  // is kept never. What fails then is that model's work alone.
   void add(ModelHost& model);
   void remove(ModelHost& model);
 
@@ -155,6 +156,10 @@ class Scheduler {
   void park(ModelHost& model);
   void load(ModelHost& model);  // throws what failed
   void set_parked_limit(int64_t bytes) { parked_limit_ = bytes; }
+  // With no model on it and nothing to do, the device is given up, with what is parked: false where there is. The next
+  // work opens it again, under the same plan and limit, or fails with does_not_fit.
+  bool close_device();
+  void open_device();
 
   // What the queue was sized for, so that a model like it may come later.
   struct Room {
@@ -201,6 +206,7 @@ class Scheduler {
   bool collect_oldest(Lock& lock);
   std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
   void put_away(ModelHost& model);                                 // without the lock
+  bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);

@@ -267,6 +267,8 @@ class EncoderScorer final : public Scorer {
   Residence residence() const override { return engine_->host().residence(); }
   void park() override { engine_->park(); }
   void load_weights() override { engine_->load_weights(); }
+  void keep_loaded(bool keep) override { engine_->keep(keep); }
+  bool close_device() override { return engine_->close_device(); }
 
   // Null: it is for another device.
   std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked) const {
@@ -606,6 +608,8 @@ Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<con
 Residence Scorer::residence() const { return Residence::resident; }
 void Scorer::park() {}
 void Scorer::load_weights() {}
+void Scorer::keep_loaded(bool) {}
+bool Scorer::close_device() { return false; }
 
 std::string Scorer::decode(std::span<const int32_t>, bool) const {
   fail(ErrorCode::usage, "this model has no tokens, so that ids mean nothing to it");
@@ -620,15 +624,15 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.precision = read_setting("precision", o.precision, plan::read_precision);
   encoder.threads = o.threads;
   encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
-  encoder.max_length = o.max_length;
-  encoder.long_text = o.long_text;
-  encoder.deterministic = o.deterministic;
-  encoder.parked_bytes = o.parked_bytes;
   if (!o.leave_free.empty())
     read_setting("leave_free", o.leave_free, [&](std::string_view text) {
       encoder.memory_limit.set_leave_free(text);
       return true;
     });
+  encoder.max_length = o.max_length;
+  encoder.long_text = o.long_text;
+  encoder.deterministic = o.deterministic;
+  encoder.parked_bytes = o.parked_bytes;
   encoder.bulk_seconds = o.bulk_seconds;
   encoder.batch_tokens = o.batch_tokens;
   encoder.raw_scores = o.raw_scores && !o.pooling;

@@ -98,6 +98,12 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     return context_.bytes;
   }
 
+  LedgerEntry release_context() {
+    const std::lock_guard lock(mutex_);
+    sum_ -= context_.bytes;
+    return std::exchange(context_, {Tag::context, "", 0});
+  }
+
   // What the driver adds to a block: first what the context has for it, then what is free.
   void round_up(int64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -267,6 +273,7 @@ int64_t Ledger::limit_bytes() const { return book_->limit(); }
 int64_t Ledger::reserved_bytes() const { return book_->sum(); }
 int64_t Ledger::most_reserved_bytes() const { return book_->most(); }
 int64_t Ledger::context_bytes() const { return book_->context(); }
+LedgerEntry Ledger::release_context() { return book_->release_context(); }
 std::vector<LedgerEntry> Ledger::entries() const { return book_->entries(); }
 
 Reservation Ledger::reserve(Tag tag, std::string owner, int64_t bytes) {

@@ -108,6 +108,8 @@ class Ledger {
   void hold_context(const std::string& owner, int64_t bytes, int64_t for_rounding);
 
   int64_t context_bytes() const;
+  // The device is closed: nothing of it is held any more. What was, for who opens it again.
+  LedgerEntry release_context();
 
   std::vector<LedgerEntry> entries() const;  // in order of reservation
 

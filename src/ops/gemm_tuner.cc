@@ -144,6 +144,9 @@ int load_gemm_choices(Stream& stream) {
   return static_cast<int>(known.size() + choices->size());
 }
 
+void release_gemm_library(Stream& stream) {
+  if (stream.kind() == DeviceKind::cuda) release_gemm_library_cuda(stream);
+}
 void save_gemm_choices(Stream& stream) {
   if (stream.kind() != DeviceKind::cuda) return;
   const std::string library = gemm_library_cuda(stream);
@@ -160,6 +163,7 @@ void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }
 void save_gemm_choices(Stream&) {}
 void preload_gemm_library() {}
+void release_gemm_library(Stream&) {}
 #endif
 
 }  // namespace brim::ops

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU as a device: aligned host memory and streams on one thread pool.
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
@@ -21,10 +22,19 @@ constexpr size_t kAlignment = 256, kHugePage = 2 << 20;
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads)
-      : Device(DeviceKind::cpu, 0), pool_(threads > 0 ? threads : hardware_threads()), isa_(best_isa()) {}
+      : Device(DeviceKind::cpu, 0), threads_(threads > 0 ? threads : hardware_threads()), isa_(best_isa()) {
+    open();
+  }
 
   std::string name() const override {
-    return fmt::format("cpu ({}, {} thread{})", isa_name(isa_), pool_.size(), pool_.size() == 1 ? "" : "s");
+    return fmt::format("cpu ({}, {} thread{})", isa_name(isa_), threads_, threads_ == 1 ? "" : "s");
+  }
+  void open() override {
+    if (pool_ == nullptr) pool_ = std::make_unique<ThreadPool>(threads_);
+  }
+  void close() override {
+    pool_.reset();
+    ::malloc_trim(0);
   }
 
   MemoryInfo memory() const override {
@@ -47,7 +57,8 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Stream> make_stream() override {
-    return std::make_unique<CpuStream>(pool_.size() > 1 ? &pool_ : nullptr, isa_);
+    BRIM_CHECK(pool_ != nullptr, "a stream of a device that is closed");
+    return std::make_unique<CpuStream>(threads_ > 1 ? pool_.get() : nullptr, isa_);
   }
 
   DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
@@ -68,7 +79,8 @@ class CpuDevice final : public Device {
   void release(void* data, size_t, bool) noexcept override { std::free(data); }
 
  private:
-  ThreadPool pool_;
+  const int threads_;
+  std::unique_ptr<ThreadPool> pool_;  // null: closed
   Isa isa_;
 };
 

@@ -124,7 +124,25 @@ class CudaDevice final : public Device {
     bind_device(info_.index);
     check_room(bytes == 0 ? cudaSuccess : cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes,
                "page-locked host");
+    if (data != nullptr) ++blocks();
     return DeviceBuffer(this, data, bytes, true);
+  }
+  // The context is the process's: while any buffer of this card is held, whoever's, it stays.
+  void close() override {
+    if (blocks() > 0 || device_lost) return;
+    bind_device(info_.index);
+    const cudaError_t error = cudaDeviceReset();
+    bound_device = -1;
+    if (error != cudaSuccess) cuda_warn(error, "closing the device");
+  }
+  void open() override {
+    cuda_refuse_after_loss();
+    cudaError_t error = cudaSetDevice(info_.index);
+    if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context
+    bound_device = error == cudaSuccess ? info_.index : -1;
+    if (error == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());
+    fail(ErrorCode::does_not_fit, "{} cannot be opened again: {}", info_.name, cudaGetErrorString(error));
   }
 
  protected:
@@ -133,10 +151,12 @@ class CudaDevice final : public Device {
     bind_device(info_.index);
     check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
     allocated() += static_cast<int64_t>(bytes);
+    if (data != nullptr) ++blocks();
     return DeviceBuffer(this, data, bytes, false);
   }
   void release(void* data, size_t bytes, bool pinned) noexcept override {
     if (!pinned) allocated() -= static_cast<int64_t>(bytes);
+    --blocks();
     const cudaError_t error = pinned ? cudaFreeHost(data) : cudaFree(data);
     if (error != cudaSuccess) cuda_warn(error, "releasing memory");
   }
@@ -154,9 +174,14 @@ class CudaDevice final : public Device {
 
   CudaInfo info_;
   // Of all objects for this card: the driver counts by process.
+  using ByCard = std::array<std::atomic<int64_t>, 64>;
   std::atomic<int64_t>& allocated() const {
-    static std::array<std::atomic<int64_t>, 64> by_card{};
-    return by_card.at(static_cast<size_t>(info_.index));
+    static ByCard bytes{};
+    return bytes.at(static_cast<size_t>(info_.index));
+  }
+  std::atomic<int64_t>& blocks() const {  // page-locked ones too
+    static ByCard count{};
+    return count.at(static_cast<size_t>(info_.index));
   }
 };
 

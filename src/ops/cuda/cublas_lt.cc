@@ -35,6 +35,11 @@ void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
 
 void fix_gemm_algorithms_cuda(device::Stream& stream) { as_cuda(stream).set_algorithm_tokens(kFullTokens); }
 
+void release_gemm_library_cuda(device::Stream& stream) {
+  stream.synchronize();
+  lt_choices_of(as_cuda(stream)).release_handle();
+}
+
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream) { return lt_choices_of(as_cuda(stream)).all(); }
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices) {
   lt_choices_of(as_cuda(stream)).use(choices);

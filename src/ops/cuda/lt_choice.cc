@@ -53,8 +53,13 @@ std::string lt_algo_hex(const cublasLtMatmulAlgo_t& algo) {
   return text;
 }
 
-LtChoices::LtChoices(int device) {
-  check_lt(lt_library().cublasLtCreate(&handle_), "cublasLtCreate", fmt::format("cuda:{}", device));
+void LtChoices::open_handle(int device) {
+  if (handle_ == nullptr)
+    check_lt(lt_library().cublasLtCreate(&handle_), "cublasLtCreate", fmt::format("cuda:{}", device));
+}
+
+void LtChoices::release_handle() {
+  if (handle_ != nullptr) static_cast<void>(lt_library().cublasLtDestroy(std::exchange(handle_, nullptr)));
 }
 
 cublasLtMatmulAlgo_t LtChoices::algorithm(const LtProblem& p, const LtOperands& o) {
@@ -197,9 +202,10 @@ LtChoices& lt_choices_of(const device::CudaStream& stream) {
   static auto* of_devices = new std::map<int, LtChoices*>;
   const std::lock_guard lock(mutex);
   LtChoices*& choices = (*of_devices)[stream.device_index()];
-  if (choices == nullptr) {
+  if (choices == nullptr) choices = new LtChoices;
+  if (choices->handle() == nullptr) {
     stream.bind();
-    choices = new LtChoices(stream.device_index());
+    choices->open_handle(stream.device_index());
   }
   return *choices;
 }

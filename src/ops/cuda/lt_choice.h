@@ -43,7 +43,8 @@ using LtAnswers = std::vector<cublasLtMatmulHeuristicResult_t>;
 // One per device; never destroyed, since the runtime may go first.
 class LtChoices {
  public:
-  explicit LtChoices(int device);
+  void open_handle(int device);  // unless it is
+  void release_handle();         // what was chosen stays
   cublasLtHandle_t handle() const { return handle_; }
 
   cublasLtMatmulAlgo_t algorithm(const LtProblem& p, const LtOperands& o);

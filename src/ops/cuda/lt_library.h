@@ -11,6 +11,7 @@ namespace brim::ops {
 // clang-format off
 #define BRIM_LT_FUNCTIONS(X) \
   X(cublasLtCreate) \
+  X(cublasLtDestroy) \
   X(cublasLtGetVersion) \
   X(cublasLtGetStatusString) \
   X(cublasLtMatmul) \
