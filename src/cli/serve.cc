@@ -39,7 +39,7 @@ struct ServeFlags {
               tls_key;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
-  double keep_alive = -1;
+  double keep_alive = -1, release_device_after = -1;
   int64_t parked_limit = int64_t{4} << 30;
   bool insecure = false;
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
@@ -57,6 +57,8 @@ int64_t read_byte_count(std::string_view text) {
   if (!bytes || *bytes < 1024 || *bytes > (int64_t{1} << 31)) throw BadValue{"give a size from 1KiB to 2GiB: 16MiB"};
   return *bytes;
 }
+
+std::string seconds_text(double seconds) { return seconds < 0 ? "-1" : fmt::format("{}s", seconds); }
 
 const SettingsTable<ServeFlags>& serve_settings() {
   using namespace setting;  // NOLINT: the kinds of values
@@ -98,8 +100,7 @@ const SettingsTable<ServeFlags>& serve_settings() {
        "how embedding models make one vector of a text's: mean or cls; none keeps every token's for /embed_all",
        choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
       {"keep_alive", "a model nobody asked for so long leaves the device until it is asked for: 10m, 0; -1: it stays",
-       typed(&F::keep_alive, serve::read_seconds,
-             [](double seconds) { return seconds < 0 ? "-1" : fmt::format("{}s", seconds); })},
+       typed(&F::keep_alive, serve::read_seconds, seconds_text)},
       {"parked_limit", "host memory for weights of models that left a card and are to come back fast; 0: none",
        typed(
            &F::parked_limit,
@@ -109,6 +110,10 @@ const SettingsTable<ServeFlags>& serve_settings() {
              return *bytes;
            },
            [](int64_t bytes) { return format_bytes(bytes); })},
+      {"release_device_after",
+       "once no encoder was on the device for so long (see keep_alive): give it up, a card's context too, until a text "
+       "wants it: 10m; -1: never",
+       typed(&F::release_device_after, serve::read_seconds, seconds_text)},
       {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
        setting::text(&F::state_dir)},
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
@@ -346,15 +351,15 @@ int run_serve(ServeFlags f, CLI::App& app) {
   f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;
   const serve::ServeConfig config = configuration(f, app);
   apply_tei_flags(f, app);
+  if (const std::string left = leave_free_of_env(device_text(f.engine.device));
+      f.engine.memory_limit.leave_free_text.empty() && !left.empty())
+    f.engine.memory_limit.set_leave_free(left);
   serve::ServerOptions options;
   options.listen = f.listen;
   options.socket = serve::inherited_socket();
   options.cors_origins = read_origins(f.cors_allow_origin);
   options.proxies = serve::TrustedProxies(f.trusted_proxy);
   options.insecure = f.insecure;
-  if (const std::string left = leave_free_of_env(device_text(f.engine.device));
-      f.engine.memory_limit.leave_free_text.empty() && !left.empty())
-    f.engine.memory_limit.set_leave_free(left);
   options.tls_cert = f.tls_cert;
   options.tls_key = f.tls_key;
   options.allowed_hosts = f.allowed_hosts;
@@ -365,6 +370,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.tags_whole_texts = !f.cuts_texts;
   options.merges_windows = f.engine.long_text == LongText::window_mean || f.engine.long_text == LongText::window_max;
   options.max_requests = f.max_concurrent_requests;
+  options.release_device_seconds = f.release_device_after;
   options.io_threads = f.io_threads;
   options.connections_per_address = f.connections_per_address;
   options.access_log = f.access_log;
@@ -483,6 +489,7 @@ std::function<int()> setup_serve(CLI::App& app) {
              "pooling",
              "keep_alive",
              "parked_limit",
+             "release_device_after",
              "state_dir",
              "jobs_root",
              "connections_per_address",

@@ -62,36 +62,6 @@ const Scorer* Service::queue_owner(size_t place, Served& held) const {
   return nullptr;
 }
 
-void Service::tend_models() {
-  for (size_t m = 0; m < slots_.size(); ++m) {
-    const double keep = options_.models[m].keep_alive_seconds;
-    Slot& slot = *slots_[m];
-    if (keep < 0 || slot.kind == ModelKind::rules) continue;
-    std::lock_guard lock(slot.mutex);
-    if (slot.served == nullptr || slot.parking) continue;
-    const Scorer& scorer = *slot.served->scorer;
-    const int64_t batches = scorer.work().batches;
-    if (batches != slot.batches || slot.used_ns == 0 || scorer.load().texts > 0 ||
-        scorer.residence() != Residence::resident) {
-      slot.batches = batches;
-      slot.used_ns = now_ns();
-    } else if (seconds_since(slot.used_ns) >= keep) {
-      slot.parking = true;
-      admin_.call([this, m, served = slot.served] {
-        try {
-          served->scorer->park();
-          log_info("{} is {}: nobody asked for it", served->name,
-                   served->scorer->residence() == Residence::parked ? "parked" : "on disk");
-        } catch (const std::exception& error) {
-          log_warning("{} stays on the device: {}", served->name, error.what());
-        }
-        std::lock_guard done(slots_[m]->mutex);
-        slots_[m]->parking = false;
-      });
-    }
-  }
-}
-
 std::string Service::open_model(size_t place) {
   const std::string& name = options_.models[place].name;
   Slot& slot = *slots_[place];
@@ -108,6 +78,7 @@ std::string Service::open_model(size_t place) {
     std::lock_guard lock(slot.mutex);
     old = std::exchange(slot.served, std::move(opened));
     slot.state = "resident";
+    slot.failed_ns = 0;
     slot.fault.clear();
   } catch (const std::exception& error) {
     std::lock_guard lock(slot.mutex);
@@ -132,6 +103,7 @@ void Service::close_model(size_t place) {
     std::lock_guard lock(slot.mutex);
     old = std::exchange(slot.served, nullptr);
     slot.state = "disk";
+    slot.failed_ns = 0;
     slot.fault.clear();
   }
   report_fault(options_.models[place].name, "it was unloaded");
@@ -230,7 +202,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
       throw invalid(error.what());
     }
   }
-  const LadderView view = (*ladder)->view(std::time(nullptr));
+  const LadderView view = (*ladder)->view(unix_now());
   answer(call,
          nlohmann::json{{"ladder", view.name}, {"active", view.active}, {"reason", reason_name(view.reason)}}.dump(
              -1, ' ', false, nlohmann::json::error_handler_t::replace));

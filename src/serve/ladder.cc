@@ -155,6 +155,20 @@ void Ladder::unpin() {
   pinned_.reset();
 }
 
+std::optional<std::string> Ladder::pinned() const {
+  const std::lock_guard lock(mutex_);
+  return pinned_ ? std::optional(rungs_[*pinned_].model) : std::nullopt;
+}
+
+std::optional<Ladder::Coming> Ladder::coming(int64_t unix_seconds) const {
+  const std::lock_guard lock(mutex_);
+  if (!rules_.schedule || pinned_ || rules_.lead_seconds <= 0) return std::nullopt;
+  const std::optional<int64_t> change = rules_.schedule->next_change(unix_seconds);
+  if (!change || static_cast<double>(*change - unix_seconds) > rules_.lead_seconds) return std::nullopt;
+  const std::optional<size_t> place = answering(wish("", *change).rung);
+  return place ? std::optional(Coming{rungs_[*place].model, *change}) : std::nullopt;
+}
+
 LadderView Ladder::view(int64_t unix_seconds) const {
   const std::lock_guard lock(mutex_);
   LadderView view;

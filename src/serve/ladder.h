@@ -52,6 +52,8 @@ struct LadderRules {
   GateRules gate;
   std::vector<SourceRule> sources;
   std::optional<Schedule> schedule;
+  double lead_seconds =
+      30;  // so long before the schedule names another rung, that one is loaded; 0: with its first text
   std::optional<LoadRules> load;
 };
 
@@ -110,6 +112,14 @@ class Ladder {
   // Throws usage where it is none of the rungs.
   void pin(const std::string& model);
   void unpin();
+  std::optional<std::string> pinned() const;
+
+  // The rung that will answer once the schedule changes, from `lead_seconds` before that moment on.
+  struct Coming {
+    std::string model;
+    int64_t unix_seconds;  // of the change
+  };
+  std::optional<Coming> coming(int64_t unix_seconds) const;
 
   LadderView view(int64_t unix_seconds) const;
   const LadderRules& rules() const { return rules_; }

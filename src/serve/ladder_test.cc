@@ -177,6 +177,56 @@ TEST_F(LadderTest, ViewSaysWhatComesNext) {
   EXPECT_EQ(ladder.view(kNight).next_change, kMidnight + 4 * 3600);
 }
 
+TEST(Ladder, TheNextRungIsKnownInTimeWhateverClocksDo) {
+  std::string block = "TZif2" + std::string(31, '\0');
+  block += std::string(3, '\0') + '\1' + std::string(3, '\0') + '\4' + std::string(6, '\0') + std::string("LMT\0", 4);
+  const TimeZone new_york = TimeZone::parse(block + block + "\nEST5EDT,M3.2.0,M11.1.0\n", "America/New_York");
+  LadderRules rules = test_rules();
+  rules.schedule = Schedule(new_york, MarketRungs{MarketCalendar::nyse(), "distil", "tiny", "vader"});
+  rules.lead_seconds = 90;
+  const auto coming = [&rules](int64_t now) {
+    const auto next = Ladder(rules).coming(now);
+    return next ? fmt::format("{} in {}", next->model, next->unix_seconds - now) : std::string();
+  };
+  // Friday, 2026-03-06: New York is five hours behind; on Monday, the 9th, four.
+  constexpr int64_t kFriday = 1772755200, kMonday = kFriday + 3 * 86'400;
+  EXPECT_EQ(coming(kFriday + 9 * 3600 - 91), "");
+  EXPECT_EQ(coming(kFriday + 9 * 3600 - 90), "tiny in 90") << "04:00, before hours";
+  EXPECT_EQ(coming(kFriday + 9 * 3600), "") << "it is there";
+  EXPECT_EQ(coming(kFriday + 14 * 3600 + 1800 - 30), "distil in 30") << "09:30";
+  EXPECT_EQ(coming(kMonday + 9 * 3600 - 30), "") << "an hour too late";
+  EXPECT_EQ(coming(kMonday + 8 * 3600 - 30), "tiny in 30");
+  EXPECT_EQ(coming(kMonday + 13 * 3600 + 1800 - 30), "distil in 30");
+  EXPECT_EQ(coming(kMonday + 24 * 3600 - 45), "vader in 45") << "20:00: rules, which need no loading";
+  // Independence Day is kept on Friday, 2026-07-03; Monday, the 6th, is a usual day.
+  constexpr int64_t kHoliday = 1783036800;
+  for (int hour = 0; hour < 24; ++hour)
+    for (const int minute : {0, 30}) {
+      const int64_t change = kHoliday + hour * 3600 + minute * 60;
+      EXPECT_EQ(coming(change - 30), hour == 0 && minute == 0 ? "vader in 30" : "") << hour << ":" << minute;
+    }
+  EXPECT_EQ(coming(kHoliday + 3 * 86'400 + 8 * 3600 - 30), "tiny in 30");
+  // In November clocks go back on Sunday, the 1st; a span from 01:30 begins in the first of two such hours.
+  rules.schedule = Schedule(new_york, std::vector<TimedRung>{{0x7F, 90, 150, "finbert"}});
+  constexpr int64_t kNovember = 1793491200;
+  EXPECT_EQ(coming(kNovember + 5 * 3600 + 1800 - 30), "finbert in 30");
+  // In March 02:30 is skipped: what begins there begins when clocks jump.
+  rules.schedule = Schedule(new_york, std::vector<TimedRung>{{0x7F, 150, 600, "finbert"}});
+  EXPECT_EQ(coming(kMonday - 86'400 + 7 * 3600 - 30), "finbert in 30");
+
+  Ladder ladder(rules);
+  const int64_t soon = kMonday - 86'400 + 7 * 3600 - 30;
+  ladder.report_fault("finbert", "gone");
+  EXPECT_EQ(ladder.coming(soon)->model, "distil") << "who will answer in its place";
+  ladder.pin("tiny");
+  EXPECT_FALSE(ladder.coming(soon)) << "the schedule does not decide";
+  EXPECT_EQ(ladder.pinned(), "tiny");
+  ladder.unpin();
+  EXPECT_FALSE(ladder.pinned());
+  rules.lead_seconds = 0;
+  EXPECT_EQ(coming(soon), "");
+}
+
 TEST(Ladder, RulesThatNameNoRungAreRefused) {
   const auto refusal = [](const std::function<void(LadderRules&)>& spoil) {
     LadderRules r = test_rules();

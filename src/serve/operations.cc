@@ -97,7 +97,7 @@ void Service::ready(Call& call) {
   // Who answers requests that name no model.
   if (options_.ladders.empty())
     (void)model_at(0);
-  else if (const LadderView view = options_.ladders[0]->view(std::time(nullptr)); view.active.empty())
+  else if (const LadderView view = options_.ladders[0]->view(unix_now()); view.active.empty())
     throw Refusal{503, "Unhealthy", view.warnings.back(), retry_after(1)};
   answer(call, R"({"status":"ok"})");
 }
@@ -109,7 +109,7 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   if (device_lost_) view.warnings.emplace_back("the device is lost");
   if (!device_lost_ && view.dead) view.warnings.emplace_back("a batch takes far longer than predicted");
   for (const auto& ladder : options_.ladders) {
-    view.ladders.push_back(ladder->view(std::time(nullptr)));
+    view.ladders.push_back(ladder->view(unix_now()));
     for (const std::string& warning : view.ladders.back().warnings) view.warnings.push_back(warning);
   }
   for (size_t m = 0; m < slots_.size(); ++m) {
@@ -299,7 +299,7 @@ void Service::metrics(Call& call) {
   if (!options_.ladders.empty()) {
     text.family("brim_ladder_rung", "gauge", "the rung a request without wishes gets, 0 the best");
     for (const auto& ladder : options_.ladders) {
-      const LadderView view = ladder->view(std::time(nullptr));
+      const LadderView view = ladder->view(unix_now());
       const Label labels[] = {{"ladder", view.name}};
       const auto active = std::find_if(view.rungs.begin(), view.rungs.end(),
                                        [&](const RungView& rung) { return rung.model == view.active; });
@@ -310,7 +310,7 @@ void Service::metrics(Call& call) {
     const char* name = accuracy ? "brim_gate_accuracy_ratio" : "brim_gate_agreement_ratio";
     bool begun = false;
     for (const auto& ladder : options_.ladders) {
-      const LadderView view = ladder->view(std::time(nullptr));
+      const LadderView view = ladder->view(unix_now());
       for (const RungView& rung : view.rungs) {
         if (!rung.gate.figures) continue;
         const std::optional<double> value =

@@ -107,8 +107,8 @@ int default_io_threads(const std::vector<Served>& models) {
 // Asks the card once a second: a driver may take its time, and /health may not. Then takes the dashboard's figures.
 class Server::Sampler {
  public:
-  Sampler(Service& service, const monitor::WatchLimits& limits)
-      : service_(service), limits_(limits), thread_([this] { run(); }) {}
+  Sampler(Service& service, const monitor::WatchLimits& limits, double tick_seconds)
+      : service_(service), limits_(limits), tick_seconds_(tick_seconds), thread_([this] { run(); }) {}
   ~Sampler() {
     {
       std::lock_guard lock(mutex_);
@@ -146,11 +146,12 @@ class Server::Sampler {
       service_.sample(held);
       service_.tend_models();
       lock.lock();
-      changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ending_; });
+      changed_.wait_for(lock, std::chrono::duration<double>(tick_seconds_), [this] { return ending_; });
     }
   }
   Service& service_;
   const monitor::WatchLimits limits_;
+  const double tick_seconds_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
@@ -269,6 +270,9 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.tags_whole_texts = options_.tags_whole_texts;
   service.merges_windows = options_.merges_windows;
   service.requests = static_cast<size_t>(options_.max_requests);
+  service.release_device_seconds = options_.release_device_seconds;
+  service.load_retry_seconds = options_.load_retry_seconds;
+  service.unix_clock = options_.unix_clock;
   if (!options_.access_log.empty()) {
     log_ = std::make_unique<AccessLog>(options_.access_log);
     service.access_log = [this](std::string_view line) { log_->add(line); };
@@ -299,7 +303,7 @@ Server::~Server() {
 }
 
 void Server::start() {
-  sampler_ = std::make_unique<Sampler>(*service_, options_.watch);
+  sampler_ = std::make_unique<Sampler>(*service_, options_.watch, options_.tick_seconds);
   http_->start();
   gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop); });
 }

@@ -35,6 +35,9 @@ struct ServerOptions {
   int64_t max_client_batch_size = 1024;
   bool truncates = true, tags_whole_texts = true, merges_windows = false;  // as ServiceOptions has them, as these
   int64_t max_requests = 0;
+  double release_device_seconds = -1, load_retry_seconds = 10;
+  std::function<int64_t()> unix_clock;
+  double tick_seconds = 1;  // between two looks at card, figures and models; less in tests
   // As ServiceOptions has them.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
   std::function<std::string(const std::string& name)> revision_of;

@@ -152,9 +152,16 @@ GateLimits limits_of(const ConfigBlock& block, const GateLimits& otherwise) {
           block.value("min_agreement", read_share, otherwise.min_agreement)};
 }
 
-Schedule schedule_of(const ConfigBlock& ladder) {
+double read_lead(std::string_view text) {
+  const double seconds = read_seconds(text);
+  if (seconds < 0 || seconds > 86'400) throw BadValue{"give a time such as 30s or 5m, up to a day"};
+  return seconds;
+}
+
+Schedule schedule_of(const ConfigBlock& ladder, LadderRules& rules) {
   const ConfigBlock in(ladder.node("schedule"), ladder.file(), ladder.what() + ": schedule",
-                       {"zone", "calendar", "calendar_file", "open", "extended", "closed", "times"});
+                       {"zone", "calendar", "calendar_file", "open", "extended", "closed", "times", "lead"});
+  rules.lead_seconds = in.value("lead", read_lead, rules.lead_seconds);
   TimeZone zone = TimeZone::load(in.text("zone", kNewYorkZone));
   if (!in.has("times")) {
     if (const std::string name = in.must("calendar"); name != "nyse") in.refuse("calendar", "use nyse, or `times`");
@@ -207,7 +214,7 @@ LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
     rules.sources.push_back({source.texts("match"), source.must("rung"), source.value("wake", read_truth, false)});
     if (rules.sources.back().match.empty()) fail(ErrorCode::usage, "{}: sources: needs match", source.where());
   });
-  if (in.has("schedule")) rules.schedule = schedule_of(in);
+  if (in.has("schedule")) rules.schedule = schedule_of(in, rules);
   if (in.has("load")) {
     const ConfigBlock load(in.node("load"), in.file(), in.what() + ": load",
                            {"spill_over_ms", "back_under_ms", "floor"});

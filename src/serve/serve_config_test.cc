@@ -28,7 +28,7 @@ ladders:
     default: distil
     gate: {data: gate.csv, text: headline, label: label, max_loss: 2%, min_agreement: 88%, against: finbert}
     sources: [{match: [reuters, bloom*], rung: finbert}, {match: sec, rung: finbert, wake: true}]
-    schedule: {zone: UTC, calendar: nyse, calendar_file: days.txt, open: distil, closed: vader}
+    schedule: {zone: UTC, calendar: nyse, calendar_file: days.txt, open: distil, closed: vader, lead: 2m}
     load: {spill_over_ms: 200, back_under_ms: 50, floor: distil}
 queues:
   news: {ladder: sentiment, flush_size: 20, flush_age_ms: 2000, apply: {compound: mood}}
@@ -63,6 +63,7 @@ TEST(ServeConfig, ReadsAWholeFile) {
   EXPECT_EQ(ladder.sources[0].match.size(), 2u);
   EXPECT_TRUE(ladder.sources[1].wake);
   EXPECT_EQ(ladder.load->floor, "distil");
+  EXPECT_EQ(ladder.lead_seconds, 120);
   // 2026-06-02 12:00 UTC is a Tuesday that the file of days closes; the day after is usual, and extended is as open.
   EXPECT_EQ(ladder.schedule->rung_at(1780401600), "vader");
   EXPECT_EQ(ladder.schedule->rung_at(1780401600 + 86400), "distil");
@@ -118,6 +119,8 @@ TEST(ServeConfig, RefusesWithPlaceAndNearestName) {
       {ladder + "schedule: {calendar: lse, open: vader}}}\n", "use nyse"},
       {ladder + "schedule: {zone: Mars/Base, calendar: nyse, open: vader}}}\n", "Mars/Base"},
       {ladder + "schedule: {calendar: nyse, open: vader, times: []}}}\n", "use one of the two"},
+      {ladder + "schedule: {calendar: nyse, open: vader, lead: -1}}}\n", "lead: -1: give a time such as 30s or 5m"},
+      {ladder + "schedule: {calendar: nyse, open: vader, lead: soon}}}\n", "lead: soon: give a time"},
       {ladder + "schedule: {calendar: nyse, open: vader, calendar_file: none.txt}}}\n", "cannot be read"},
       {ladder + "schedule: {times: [{days: monday, rung: vader}]}}}\n", "mon-fri"},
       {ladder + "schedule: {times: [{from: 7, rung: vader}]}}}\n", "give a time such as"},

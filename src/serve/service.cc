@@ -22,6 +22,11 @@ namespace {
 
 constexpr int kIndexBits = 24;
 
+// Not a text's fault: its model was not on the device and could not come.
+bool failed_to_load(const Error& error) {
+  return error.code() == ErrorCode::does_not_fit || error.code() == ErrorCode::bad_model;
+}
+
 }  // namespace
 
 // Takes a batch's answers on the device's thread and wakes its I/O thread once for all of them.
@@ -354,6 +359,7 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
     prediction = std::move(answer.prediction);
     call.tokens += static_cast<size_t>(prediction.tokens);
     if (prediction.error && prediction.error->code() == ErrorCode::device_lost) device_lost_ = true;
+    if (prediction.error && failed_to_load(*prediction.error)) note_not_loaded(call, *prediction.error);
     --call.left;
     if (prediction.error && !call.null_errors && !call.done) {
       refuse(call, refusal_of(call, prediction));
@@ -361,6 +367,12 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
     }
     if (call.left == 0) finish(call);
   }
+}
+
+void Service::note_not_loaded(const Call& call, const Error& error) {
+  for (const Served& served : {call.served, call.other})
+    if (served != nullptr && served->scorer->residence() != Residence::resident)
+      note_not_loaded(static_cast<size_t>(find_model(served->name)), error.what());
 }
 
 Refusal Service::refusal_of(const Call& call, const Prediction& prediction) const {
@@ -376,6 +388,9 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
     }
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};
+    case ErrorCode::does_not_fit:
+      return {503, "Unhealthy", fmt::format("the model cannot be loaded now: {}", error.what()),
+              retry_after(options_.load_retry_seconds)};
     case ErrorCode::bad_data: {
       const int64_t longest = call.served->scorer->max_length();
       if (prediction.tokens > longest)

@@ -62,6 +62,10 @@ struct ServiceOptions {
   bool tags_whole_texts = true;     // taggers read those in windows instead
   bool merges_windows = false;      // classifiers read them in windows too, where a request does not say
   size_t requests = 0;              // at one time; one more with texts is refused; 0: any number
+  // No encoder was on the device for so long: it is closed until a text wants it. Negative: never.
+  double release_device_seconds = -1;
+  double load_retry_seconds = 10;       // a model that could not be loaded is tried again
+  std::function<int64_t()> unix_clock;  // of ladders' schedules, for tests; none: the system's
   // A model from its files as they are now, in the queue of one that is there (or null), what names those files, the
   // name of a tagger that shares its encoder as both are now (or nothing), and the keys; none: they stay as they are.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
@@ -104,7 +108,8 @@ class Service final : public Handler, public QueueScorer {
   std::vector<std::string> warnings() const;  // as /health has them
   // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
   void measure_gates(const std::stop_token& stop);
-  // Models that nobody asked for long enough leave the device. Every second, one thread.
+  // Models come to the device and leave it, by keep_alive, schedules and pins; see tending.cc. Every second, one
+  // thread.
   void tend_models();
   size_t texts_waiting() const { return outstanding_; }
 
@@ -269,12 +274,22 @@ class Service final : public Handler, public QueueScorer {
     Served served;  // null: not loaded
     ModelKind kind;
     std::string state = "resident", fault;
-    // What it had computed when it was last seen at work, for keep_alive; it is on its way off the device.
+    // What it had computed when it was last seen at work, for keep_alive; it is on its way to the device or off it.
     int64_t batches = 0, used_ns = 0;
-    bool parking = false;
+    bool moving = false;
+    int64_t failed_ns = 0;  // above 0: it could not be loaded then, and is tried again
     std::string state_now() const;
   };
   std::vector<std::unique_ptr<Slot>> slots_;
+  // tending.cc
+  int64_t unix_now() const;
+  void bring(Slot& slot, size_t place);
+  void park_if_idle(Slot& slot, size_t place);
+  void close_idle_device();
+  void note_loaded(size_t place);
+  void note_not_loaded(size_t place, const std::string& why);
+  void note_not_loaded(const Call& call, const Error& error);
+  int64_t unused_since_ns_ = 0;  // the tending thread's: no encoder is on the device; negative: it was closed for that
   const int64_t started_ns_, started_unix_;
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread

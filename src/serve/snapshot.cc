@@ -353,7 +353,7 @@ void Service::measure_gates(const std::stop_token& stop) {
       faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
     }
     for (const std::string& fault : faults) log_warning("{}", fault);
-    for (const RungView& rung : ladder->view(std::time(nullptr)).rungs)
+    for (const RungView& rung : ladder->view(unix_now()).rungs)
       if (rung.gate.figures)
         log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
     std::lock_guard lock(card_mutex_);

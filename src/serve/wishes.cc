@@ -52,7 +52,7 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
   request.may_spill = !w.bulk;
   const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
-  const Choice choice = (*ladder)->choose(request, {std::time(nullptr), now_ns()}, wait);
+  const Choice choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
   w.model = find_model(choice.model);
   w.reason = reason_name(choice.reason);
   w.served = model_at(w.model);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server does for its models unasked, once a second: one that nobody asks for leaves the device, the one that
+// a schedule will name is loaded before its time, one that could not be loaded is tried again, and a device that only
+// rules would use is closed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+
+int64_t Service::unix_now() const { return options_.unix_clock ? options_.unix_clock() : std::time(nullptr); }
+
+void Service::tend_models() {
+  std::vector<std::string> awaited;  // by a ladder: they stay, or come
+  for (const auto& ladder : options_.ladders) {
+    if (auto pinned = ladder->pinned()) awaited.push_back(std::move(*pinned));
+    if (auto coming = ladder->coming(unix_now())) awaited.push_back(coming->model);
+  }
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    Slot& slot = *slots_[m];
+    if (slot.kind == ModelKind::rules) continue;
+    std::lock_guard lock(slot.mutex);
+    if (slot.served == nullptr) continue;
+    const bool waited_for = std::find(awaited.begin(), awaited.end(), options_.models[m].name) != awaited.end();
+    slot.served->scorer->keep_loaded(waited_for);
+    const bool again = slot.failed_ns > 0 && seconds_since(slot.failed_ns) >= options_.load_retry_seconds;
+    const bool away = slot.served->scorer->residence() != Residence::resident;
+    if (again || (waited_for && away && slot.failed_ns == 0))
+      bring(slot, m);
+    else if (!waited_for)
+      park_if_idle(slot, m);
+  }
+  close_idle_device();
+}
+
+// The next two: under the slot's lock.
+void Service::bring(Slot& slot, size_t place) {
+  if (std::exchange(slot.moving, true)) return;
+  admin_.call([this, place, served = slot.served] {
+    try {
+      served->scorer->load_weights();
+      note_loaded(place);
+    } catch (const std::exception& error) {
+      note_not_loaded(place, error.what());
+    }
+    std::lock_guard done(slots_[place]->mutex);
+    slots_[place]->moving = false;
+  });
+}
+
+void Service::park_if_idle(Slot& slot, size_t place) {
+  const double keep = options_.models[place].keep_alive_seconds;
+  if (keep < 0 || slot.moving) return;
+  const Scorer& scorer = *slot.served->scorer;
+  const int64_t batches = scorer.work().batches;
+  if (batches != slot.batches || slot.used_ns == 0 || scorer.load().texts > 0 ||
+      scorer.residence() != Residence::resident) {
+    slot.batches = batches;
+    slot.used_ns = now_ns();
+    return;
+  }
+  if (seconds_since(slot.used_ns) < keep) return;
+  slot.moving = true;
+  admin_.call([this, place, served = slot.served] {
+    try {
+      served->scorer->park();
+      log_info("{} is {}: nobody asked for it", served->name,
+               served->scorer->residence() == Residence::parked ? "parked" : "on disk");
+    } catch (const std::exception& error) {
+      log_warning("{} stays on the device: {}", served->name, error.what());
+    }
+    std::lock_guard done(slots_[place]->mutex);
+    slots_[place]->moving = false;
+  });
+}
+
+void Service::close_idle_device() {
+  if (options_.release_device_seconds < 0) return;
+  bool any = false, used = false;
+  for (const Served& model : loaded()) {
+    if (model->scorer->kind() == ModelKind::rules) continue;
+    any = true;
+    used = used || model->scorer->residence() == Residence::resident || model->scorer->load().texts > 0;
+  }
+  if (!any || used) {
+    unused_since_ns_ = 0;
+    return;
+  }
+  if (unused_since_ns_ == 0) unused_since_ns_ = now_ns();
+  if (unused_since_ns_ < 0 || seconds_since(unused_since_ns_) < options_.release_device_seconds) return;
+  unused_since_ns_ = -1;  // asked for once, until it has been used again
+  admin_.call([this] {
+    bool closed = true;
+    for (const Served& model : loaded())
+      if (model->scorer->kind() != ModelKind::rules) closed = model->scorer->close_device() && closed;
+    if (closed) log_info("the device is closed: rules alone answered for {} s", options_.release_device_seconds);
+  });
+}
+
+// A ladder's next rung answers until it is there.
+void Service::note_not_loaded(size_t place, const std::string& why) {
+  const std::string& name = options_.models[place].name;
+  Slot& slot = *slots_[place];
+  {
+    std::lock_guard lock(slot.mutex);
+    if (slot.failed_ns == 0) log_warning("{} cannot be loaded: {}", name, why);
+    slot.failed_ns = now_ns();
+    slot.fault = why;
+  }
+  report_fault(name, why);
+}
+
+void Service::note_loaded(size_t place) {
+  const std::string& name = options_.models[place].name;
+  Slot& slot = *slots_[place];
+  {
+    std::lock_guard lock(slot.mutex);
+    if (std::exchange(slot.failed_ns, 0) == 0) return;
+    log_info("{} is loaded again", name);
+    slot.fault.clear();
+  }
+  report_fault(name, "");
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server does for its models unasked: loaded ahead of a schedule, tried again, the device closed.
+#include <atomic>
+#include <chrono>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+// A model whose weights come and go without a device.
+class ComingScorer final : public HeldScorer {
+ public:
+  Residence residence() const override { return there ? Residence::resident : Residence::disk; }
+  void load_weights() override {
+    ++loads;
+    if (!room) throw Error(ErrorCode::does_not_fit, "others have the memory");
+    there = true;
+  }
+  void park() override { there = false; }
+  void keep_loaded(bool keep) override { kept = keep; }
+  bool close_device() override { return closed = !there; }
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    if (room) there = true;
+    HeldScorer::submit(requests, completion);
+    answer_all(room ? std::optional<Error>() : Error(ErrorCode::does_not_fit, "others have the memory"));
+  }
+  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false};
+  std::atomic<int> loads{0};
+};
+
+class TendingTest : public ServiceTest {
+ protected:
+  // Two rungs: one that comes and goes, which answers from 09:00 to 17:00 UTC, and rules.
+  ServerOptions two_rungs() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.load_retry_seconds = 0;
+    o.tick_seconds = 0.02;
+    o.models.push_back({"model", "model", "1", coming_});
+    o.models.push_back({"vader", "vader", "2", Scorer::open({.model = "vader"})});
+    LadderRules rules;
+    rules.name = "ladder";
+    rules.rungs = {{"model", {}}, {"vader", {}}};
+    rules.default_rung = "vader";
+    std::string block = "TZif2" + std::string(31, '\0');
+    block += std::string(3, '\0') + '\1' + std::string(3, '\0') + '\4' + std::string(6, '\0') + std::string("LMT\0", 4);
+    rules.schedule = Schedule(TimeZone::parse(block + block + "\nUTC0\n", "UTC"),
+                              std::vector<TimedRung>{{0x7F, 9 * 60, 17 * 60, "model"}});
+    ladder_ = std::make_shared<Ladder>(rules);
+    o.ladders.push_back(ladder_);
+    o.unix_clock = [this] {
+      ++looks_;
+      return now_.load();
+    };
+    return o;
+  }
+  void set_time(int hour, int minute, int second) { now_ = kMidnight + hour * 3600 + minute * 60 + second; }
+  // Until the server has tended its models since the last change, twice: one may have been under way.
+  void let_it_tend() {
+    const int seen = looks_;
+    wait_until([&] { return looks_ > seen + 8; });
+  }
+  std::string answering() { return post("/predict", R"({"inputs":"good"})").fields["x-brim-model"].substr(0, 5); }
+  std::string status() { return Said::parse(get("/health").body)["status"]; }
+
+  static constexpr int64_t kMidnight = 1780358400;  // 2026-06-02, UTC
+  std::shared_ptr<ComingScorer> coming_ = std::make_shared<ComingScorer>();
+  std::shared_ptr<Ladder> ladder_;
+  std::atomic<int64_t> now_{kMidnight};
+  std::atomic<int> looks_{0};
+};
+
+TEST_F(TendingTest, TheNextRungIsLoadedAheadOfItsTime) {
+  ServerOptions o = two_rungs();
+  o.models[0].keep_alive_seconds = 0;
+  set_time(8, 59, 29);
+  start(std::move(o));
+  let_it_tend();
+  EXPECT_EQ(coming_->loads, 0) << "31 s before";
+  set_time(8, 59, 30);
+  wait_until([&] { return coming_->there.load(); });
+  EXPECT_EQ(answering(), "vader") << "it is not yet time";
+  let_it_tend();
+  EXPECT_TRUE(coming_->there) << "it waits for its hour, whatever keep_alive says";
+  EXPECT_EQ(coming_->loads, 1);
+  set_time(9, 0, 0);
+  EXPECT_EQ(answering(), "model");
+  wait_until([&] { return !coming_->there; });  // keep_alive again
+  set_time(16, 59, 45);                         // rules need no loading
+  let_it_tend();
+  EXPECT_EQ(coming_->loads, 1);
+}
+
+TEST_F(TendingTest, ARungThatIsPinnedIsLoadedAndStays) {
+  ServerOptions o = two_rungs();
+  o.models[0].keep_alive_seconds = 0;
+  set_time(3, 0, 0);
+  start(std::move(o));
+  let_it_tend();
+  EXPECT_FALSE(coming_->kept);
+  EXPECT_EQ(post("/admin/ladders/ladder/pin?rung=model", "").status, 200);
+  wait_until([&] { return coming_->there && coming_->kept; });
+  let_it_tend();
+  EXPECT_TRUE(coming_->there);
+  EXPECT_EQ(post("/admin/ladders/ladder/unpin", "").status, 200);
+  wait_until([&] { return !coming_->there && !coming_->kept; });
+}
+
+TEST_F(TendingTest, WhoseModelCannotBeLoadedIsToldAndTheNextRungAnswers) {
+  ServerOptions o = two_rungs();
+  o.load_retry_seconds = 1e9;
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  EXPECT_EQ(status(), "ok");
+  const RawAnswer refused = post("/predict", R"({"inputs":"good"})");
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_NE(refused.body.find("others have the memory"), std::string::npos) << refused.body;
+  EXPECT_EQ(Said::parse(refused.body)["error_type"], "Unhealthy");
+  EXPECT_NE(refused.fields.find("retry-after"), refused.fields.end());
+  EXPECT_EQ(answering(), "vader");
+  EXPECT_EQ(status(), "degraded");
+  EXPECT_NE(get("/health").body.find("model cannot answer: others have the memory"), std::string::npos);
+}
+
+TEST_F(TendingTest, AModelThatCouldNotBeLoadedIsTriedAgain) {
+  ServerOptions o = two_rungs();
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503);
+  wait_until([&] { return coming_->loads >= 2; });
+  EXPECT_EQ(answering(), "vader");
+  coming_->room = true;
+  wait_until([&] { return answering() == "model"; });
+  EXPECT_EQ(status(), "ok");
+  const int loads = coming_->loads;
+  let_it_tend();
+  EXPECT_EQ(coming_->loads, loads) << "it is there";
+}
+
+TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
+  ServerOptions o = two_rungs();
+  o.models[0].keep_alive_seconds = 0;
+  o.release_device_seconds = 0;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  EXPECT_EQ(answering(), "model");
+  wait_until([&] { return coming_->closed.load(); });
+  set_time(20, 0, 0);
+  EXPECT_EQ(answering(), "vader");
+  coming_->closed = false;
+  let_it_tend();
+  EXPECT_FALSE(coming_->closed) << "once is enough";
+  set_time(10, 0, 0);
+  EXPECT_EQ(answering(), "model");
+  wait_until([&] { return coming_->closed.load(); });
+}
+
+TEST_F(TendingTest, NobodyClosesADeviceUnasked) {
+  ServerOptions o = two_rungs();
+  o.models[0].keep_alive_seconds = 0;
+  start(std::move(o));
+  let_it_tend();
+  EXPECT_FALSE(coming_->closed);
+}
+
+// The same with encoders: every byte of the plan goes, and the answers after it are those before.
+TEST_F(TendingTest, EncodersComeBackToADeviceThatWasClosed) {
+  ServerOptions o = tiny();
+  for (ServedModel& model : o.models) model.keep_alive_seconds = 0;
+  o.release_device_seconds = 0;
+  o.tick_seconds = 0.02;
+  start(std::move(o));
+  const auto planned = [&] { return get("/metrics").body.find("brim_memory_planned_bytes{") != std::string::npos; };
+  const Said labels = good("/predict", R"({"inputs":"w6 w7"})"), vector = good("/embed", R"({"inputs":"w6 w7"})");
+  for (int round = 0; round < 2; ++round) {
+    wait_until([&] { return !planned(); });
+    EXPECT_EQ(get("/health/ready").status, 200);
+    EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+    EXPECT_TRUE(good("/predict", R"({"inputs":"good","model":"vader"})").is_array());
+    EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), labels);
+    EXPECT_EQ(good("/embed", R"({"inputs":"w6 w7"})"), vector);
+    EXPECT_TRUE(good("/ner", R"({"inputs":"w6"})").is_array());
+  }
+}
+
+}  // namespace
+}  // namespace brim::serve
