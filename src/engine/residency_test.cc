@@ -354,14 +354,16 @@ TEST_F(ResidencyTest, ADeviceWhoseMemoryOthersTookStaysClosedUntilTheyGiveItBack
   const std::vector<std::string_view> texts{"w5 w6 w7", "w8"};
   const auto want = engine->score(texts);
   memory::Ledger& ledger = memory::Ledger::of(engine->device());
+  const int64_t context = ledger.context_bytes();
+  ASSERT_GT(context, 0);
   engine->park();
   ASSERT_TRUE(engine->close_device());
   ASSERT_EQ(ledger.reserved_bytes(), 0);
-  {
-    const auto others = ledger.reserve(memory::Tag::workspace, "others", ledger.limit_bytes() - 4096);
+  for (const int64_t left : {int64_t{4096}, context + 4096}) {  // not even what the program holds; that, but no batch
+    const auto others = ledger.reserve(memory::Tag::workspace, "others", ledger.limit_bytes() - left);
     for (int twice = 0; twice < 2; ++twice) try {
         engine->score(texts);
-        ADD_FAILURE() << "scored with 4 KiB";
+        ADD_FAILURE() << "scored with " << left << " bytes";
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
       }
