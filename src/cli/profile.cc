@@ -19,12 +19,14 @@
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "hub/model_dir.h"
+#include "report/profile_change.h"
 
 namespace brim::cli {
 namespace {
 
 struct ProfileFlags {
-  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, output_dir = ".";
+  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, output_dir = ".",
+              baseline;
   report::ProfileFile texts;
   double seconds = 1;
   bool json = false, quiet = false;
@@ -77,6 +79,7 @@ int run(const ProfileFlags& f) {
   std::filesystem::create_directories(f.output_dir, ec);
   if (::access(f.output_dir.c_str(), W_OK) != 0)
     fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
+  const std::string before = f.baseline.empty() ? "" : report::read_profile(f.baseline);
   stop_on_signals();
   report::ProfileOptions options;
   options.engine = f.engine.settings();
@@ -112,6 +115,7 @@ int run(const ProfileFlags& f) {
   in_flags(profile);
   const report::ProfileFiles files = write_profile(profile, f.output_dir);
   fmt::print("{}", f.json ? profile_json(profile) : profile_table(profile));
+  if (!before.empty() && !f.json) fmt::print("{}", report::profile_change(before, profile_json(profile), f.baseline));
   log_info("{} and {} written", files.json.string(), files.html.filename().string());
   return 0;
 }
@@ -136,6 +140,9 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--format", f->texts.format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
       ->capture_default_str();
+  app.add_option(
+      "--baseline", f->baseline,
+      "a gpu_profile_….json of before: what changed since is a table of its own, with what is more than noise");
   app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length"});

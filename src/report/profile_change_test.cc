@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/profile_change.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/test_files.h"
+
+namespace brim::report {
+namespace {
+
+std::string made_profile(double one_text_ms, double least, double rate, double most, const char* more = "") {
+  return fmt::format(R"({{"generated_at":"2026-11-16T10:00:00Z","machine":{{"cpu":"a core"}},"results":[)"
+                     R"({{"model_name":"default","device":"cpu","precision":"bf16","load_time_ms":400,)"
+                     R"("inference_time_ms":{},"vram_used_mb":0.0,"batch_results":[{{"batch_size":20,)"
+                     R"("items_per_second":{},"items_per_second_range":{{"count":5,"min":{},"max":{}}}}}],)"
+                     R"("size_results":[{{"rows":1000,"items_per_second":{},"items_per_second_range":null}}]}}{}]}})",
+                     one_text_ms, rate, least, most, rate, more);
+}
+
+bool tells(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(ProfileChange, SaysWhatIsMoreThanNoise) {
+  const std::string before = made_profile(4, 90, 100, 110);
+  const std::string faster = profile_change(before, made_profile(2, 111, 150, 160), "old.json");
+  EXPECT_TRUE(tells(faster, "before and after: old.json of 2026-11-16T10:00:00Z\n")) << faster;
+  EXPECT_TRUE(tells(faster, "  default  load, ms                  400.0  400.0  +0.0 %\n")) << faster;
+  EXPECT_TRUE(tells(faster, "  default  one text, ms                4.0    2.0  -50.0 %\n")) << faster;
+  EXPECT_TRUE(tells(faster, "texts/s, 20 a call")) << faster;
+  EXPECT_TRUE(tells(faster, "100.0  150.0  +50.0 %  faster\n")) << faster;
+  EXPECT_TRUE(tells(faster, "texts/s, 1000 rows")) << faster;
+  EXPECT_TRUE(tells(faster, "100.0  150.0  +50.0 %\n")) << "one round says nothing of noise\n" << faster;
+  EXPECT_FALSE(tells(faster, "note:"));
+  EXPECT_TRUE(tells(profile_change(before, made_profile(4, 80, 85, 89), "x"), "-15.0 %  slower\n"));
+  std::string few = made_profile(4, 80, 85, 89);
+  few.replace(few.find("\"count\":5"), 9, "\"count\":4");
+  EXPECT_TRUE(tells(profile_change(before, few, "x"), "-15.0 %  too few rounds to tell\n"));
+  EXPECT_TRUE(
+      tells(profile_change(before, made_profile(4, 80, 95, 120), "x"), "-5.0 %  within the range of the rounds"));
+}
+
+TEST(ProfileChange, SaysWhatCannotBeCompared) {
+  const std::string other = R"(,{"model_name":"vader","batch_results":[]})";
+  std::string after = made_profile(4, 90, 100, 110, other.c_str());
+  after.replace(after.find("a core"), 6, "b core");
+  after.replace(after.find("bf16"), 4, "fp32");
+  const std::string text = profile_change(made_profile(4, 90, 100, 110), after, "old.json");
+  EXPECT_TRUE(tells(text, "note: another machine: a core then, b core now\n")) << text;
+  EXPECT_TRUE(tells(text, "note: default: precision was bf16, now fp32\n")) << text;
+  EXPECT_TRUE(tells(text, "note: vader was not measured then\n")) << text;
+}
+
+TEST(ProfileChange, RefusesWhatIsNoProfile) {
+  const TempDir dir;
+  put_file(dir / "none.json", "{\"a\":1}");
+  put_file(dir / "text", "hello");
+  put_file(dir / "good.json", made_profile(4, 90, 100, 110));
+  for (const char* bad : {"none.json", "text", "missing"}) EXPECT_THROW(read_profile(dir / bad), Error) << bad;
+  EXPECT_EQ(read_profile(dir / "good.json"), made_profile(4, 90, 100, 110));
+}
+
+}  // namespace
+}  // namespace brim::report
