@@ -84,18 +84,20 @@ void Service::park_if_idle(Slot& slot, size_t place) {
 void Service::close_idle_device() {
   if (options_.release_device_seconds < 0) return;
   bool any = false, used = false;
+  int64_t loads = 0;
   for (const Served& model : loaded()) {
     if (model->scorer->kind() == ModelKind::rules) continue;
     any = true;
+    loads += model->scorer->work().loads;
     used = used || model->scorer->residence() == Residence::resident || model->scorer->load().texts > 0;
   }
-  if (!any || used) {
-    unused_since_ns_ = 0;
-    return;
-  }
+  // It is closed once, and again when a model has come since, even if that one left before anybody looked.
+  const int64_t closed_now = -1 - loads;
+  if (!any || used || (unused_since_ns_ < 0 && unused_since_ns_ != closed_now)) unused_since_ns_ = 0;
+  if (!any || used || unused_since_ns_ == closed_now) return;
   if (unused_since_ns_ == 0) unused_since_ns_ = now_ns();
-  if (unused_since_ns_ < 0 || seconds_since(unused_since_ns_) < options_.release_device_seconds) return;
-  unused_since_ns_ = -1;  // asked for once, until it has been used again
+  if (seconds_since(unused_since_ns_) < options_.release_device_seconds) return;
+  unused_since_ns_ = closed_now;
   admin_.call([this] {
     bool closed = true;
     for (const Served& model : loaded())

@@ -12,21 +12,30 @@ namespace {
 class ComingScorer final : public HeldScorer {
  public:
   Residence residence() const override { return there ? Residence::resident : Residence::disk; }
+  ScorerWork work() const override {
+    ScorerWork work;
+    work.loads = comings;
+    return work;
+  }
   void load_weights() override {
     ++loads;
     if (!room) throw Error(ErrorCode::does_not_fit, "others have the memory");
-    there = true;
+    come();
   }
   void park() override { there = false; }
   void keep_loaded(bool keep) override { kept = keep; }
   bool close_device() override { return closed = !there; }
   void submit(std::span<const Request> requests, Completion& completion) override {
-    if (room) there = true;
+    if (room) come();
+    if (leaves_at_once) there = false;
     HeldScorer::submit(requests, completion);
     answer_all(room ? std::optional<Error>() : Error(ErrorCode::does_not_fit, "others have the memory"));
   }
-  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false};
-  std::atomic<int> loads{0};
+  void come() {
+    if (!there.exchange(true)) ++comings;
+  }
+  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false};
+  std::atomic<int> loads{0}, comings{0};
 };
 
 class TendingTest : public ServiceTest {
@@ -147,6 +156,8 @@ TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
   o.release_device_seconds = 0;
   set_time(10, 0, 0);
   start(std::move(o));
+  wait_until([&] { return coming_->closed.load(); });  // it was not there from the start
+  coming_->closed = false;
   EXPECT_EQ(answering(), "model");
   wait_until([&] { return coming_->closed.load(); });
   set_time(20, 0, 0);
@@ -157,6 +168,10 @@ TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
   set_time(10, 0, 0);
   EXPECT_EQ(answering(), "model");
   wait_until([&] { return coming_->closed.load(); });
+  coming_->leaves_at_once = true;
+  coming_->closed = false;
+  EXPECT_EQ(answering(), "model");
+  wait_until([&] { return coming_->closed.load(); });  // though nobody saw it there
 }
 
 TEST_F(TendingTest, NobodyClosesADeviceUnasked) {
