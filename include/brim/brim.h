@@ -58,6 +58,7 @@ struct ScorerOptions {
   std::optional<Pooling> pooling = {};  // set: embeddings, not what the model's head gives
   bool normalize = false;               // embeddings of length 1; not with Pooling::none
   double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
+  int64_t queue_bytes = 256 << 20;      // and one that would make all that wait hold more than this
   // Above 0: no batch of score() takes longer, by prediction, so that texts submitted meanwhile wait little. Not below
   // what is quick: on a CPU 1,024 tokens.
   double bulk_seconds = 0;
@@ -161,7 +162,14 @@ struct MemoryPlan {
 struct ScorerLoad {
   int64_t texts = 0, tokens = 0;
   double tokens_per_second = 0;  // 0: nothing ever waits
-  double wait_seconds = 0;       // predicted, of a text submitted now
+  double wait_seconds = 0;       // predicted, until all that waits is done
+};
+
+// What one client's texts would wait for if they were submitted now: what runs, its own that wait, and of each other
+// client's what goes before them by turns. Predicted.
+struct ClientWait {
+  int64_t own_tokens = 0;  // of it that wait already
+  double begin_seconds = 0, end_seconds = 0;
 };
 
 // How often values of which size came.
@@ -230,6 +238,8 @@ class BRIM_API Scorer {
   virtual ScorerLoad load() const = 0;
   virtual ScorerWork work() const;                                           // nothing for rules
   virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
+  // For `tokens` more of Request::client; `bulk` as there.
+  virtual ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk = false) const;
   // Ids back to text. Throws usage for rules, bad_model for tokenizers that cannot.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 

@@ -507,7 +507,8 @@ batch::PackLimits Engine::pack_limits() const {
   return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};
 }
 
-std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, Heads heads) {
+std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
+                                                 Heads heads) {
   BRIM_CHECK(heads == Heads::own || !tags_.empty(), "a pass of two heads, where there is one");
   prepare_small();
   Interactive::Limits limits;
@@ -519,6 +520,7 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
   limits.per_token = is_per_token(given);
   limits.tokens_per_second = plan_.tokens_per_second;
   limits.most_seconds = most_seconds;
+  limits.most_bytes = most_bytes;
   return std::make_unique<Interactive>(*scheduler_, *host_, limits, std::move(answer));
 }
 

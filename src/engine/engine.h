@@ -98,6 +98,7 @@ class Engine final : public TextModel {
   Aggregation aggregation() const { return options_.aggregation; }
   const ModelHost& host() const { return *host_; }
   ops::Precision precision() const { return plan_.precision; }
+  ModelHost& host() { return *host_; }
   const std::string& precision_reason() const { return precision_reason_; }
   model::Output output() const override { return plan_.output; }
   // Floats per sequence of a result (classes or hidden size); token outputs have this many per token.
@@ -121,7 +122,8 @@ class Engine final : public TextModel {
   // they must end before the engine does.
   std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
   // A text is refused as busy when those before it would take longer than `most_seconds`.
-  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, Heads heads = Heads::own);
+  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
+                                           Heads heads = Heads::own);
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }

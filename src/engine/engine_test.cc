@@ -164,7 +164,7 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
         beside = bulk_tokens;
         answered = true;
       },
-      1e9);
+      1e9, 1 << 30);
   interactive->submit(std::move(texts));
   go = true;
   holding.join();

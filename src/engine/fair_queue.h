@@ -2,6 +2,7 @@
 // What waits, in turns by whose it is: a client that brings very much delays others by what has begun and a turn of
 // its own, not by all of it. Turns are counted by cost (deficit round robin); one client's items keep their order.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,39 +15,88 @@ namespace brim::engine {
 template <class Item>
 class FairQueue {
  public:
-  // `turn`: what a client may cost before the next one's turn; its last item may pass it, which is made
-  // up for in its next turns while more of its items wait, and forgotten when none does.
+  // `turn`: what a client may cost before the next one's turn. Its last item may pass it, which is made up for in its
+  // next turns; a client that leaves in debt is remembered until it has missed a turn, or nobody waits any more.
   explicit FairQueue(int64_t turn) : turn_(turn) {}
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
+  int64_t cost() const { return cost_; }  // of all that waits, less what was charged
 
   void push(uint64_t client, int64_t cost, Item item) {
     const auto [found, is_new] = places_.try_emplace(client);
-    if (is_new) found->second = clients_.insert(clients_.end(), Client{client, turn_, {}});
+    if (is_new) found->second = clients_.insert(clients_.end(), Client{client, turn_, 0, 0, {}});
     found->second->waiting.push_back({cost, std::move(item)});
+    found->second->cost += cost;
+    cost_ += cost;
     ++size_;
   }
 
-  // The next one; call where there is one.
-  Item pop() {
-    while (clients_.front().left <= 0) {
-      clients_.front().left += turn_;
-      clients_.splice(clients_.end(), clients_, clients_.begin());
+  // The next one, where there is one. It stays until pop(), or until charges end its client's turn.
+  Item& front() {
+    while (clients_.front().left <= 0 || clients_.front().waiting.empty()) {
+      Client& client = clients_.front();
+      if (client.left > 0) {  // its turn, and nothing of it waits
+        remove_first();
+        continue;
+      }
+      client.left += turn_;
+      pass();
     }
+    return clients_.front().waiting.front().item;
+  }
+
+  // So much of what front() gave costs is spent now.
+  void charge(int64_t cost) {
     Client& client = clients_.front();
-    client.left -= client.waiting.front().cost;
-    Item item = std::move(client.waiting.front().item);
+    client.left -= cost;
+    client.waiting.front().cost -= cost;
+    client.cost -= cost;
+    cost_ -= cost;
+  }
+
+  // Takes out what front() gave, before another call of it. What was not charged is nobody's cost; after many of
+  // those the next client has its turn, so that a client which leaves with very many holds up nobody.
+  Item pop() {
+    Client& client = clients_.front();
+    Waiting taken = std::move(client.waiting.front());
     client.waiting.pop_front();
+    client.cost -= taken.cost;
+    cost_ -= taken.cost;
     --size_;
-    if (client.waiting.empty()) {
-      places_.erase(client.name);
-      clients_.pop_front();
+    const bool passes = taken.cost > 0 && ++client.dropped >= kDropsOfATurn;
+    if (size_ == 0) {
+      clients_.clear();
+      places_.clear();
+    } else if (client.waiting.empty() && client.left >= 0) {
+      remove_first();
+    } else if (passes) {
+      client.dropped = 0;
+      pass();
     }
-    return item;
+    return std::move(taken.item);
+  }
+
+  int64_t cost_of(uint64_t client) const {
+    const auto found = places_.find(client);
+    return found == places_.end() ? 0 : found->second->cost;
+  }
+  // What is spent until this client had `more` than it has waiting: its own, and of each other's what the turns let go
+  // before that.
+  int64_t cost_until(uint64_t client, int64_t more) const {
+    const auto found = places_.find(client);
+    const Client* own = found == places_.end() ? nullptr : &*found->second;
+    const int64_t wanted = more + (own != nullptr ? own->cost : 0);
+    const int64_t later = std::max<int64_t>(0, wanted - (own != nullptr ? own->left : turn_));
+    const int64_t turns = 1 + (later + turn_ - 1) / turn_;
+    int64_t sum = wanted;
+    for (const Client& other : clients_)
+      if (&other != own) sum += std::min(other.cost, turns * turn_);
+    return sum;
   }
 
  private:
+  static constexpr int kDropsOfATurn = 256;
   struct Waiting {
     int64_t cost;
     Item item;
@@ -54,10 +104,19 @@ class FairQueue {
   struct Client {
     uint64_t name;
     int64_t left;  // of its turn
+    int64_t cost;  // of what waits
+    int dropped;   // uncharged, in this turn
     std::deque<Waiting> waiting;
   };
+  void pass() { clients_.splice(clients_.end(), clients_, clients_.begin()); }
+  void remove_first() {
+    places_.erase(clients_.front().name);
+    clients_.pop_front();
+  }
+
   const int64_t turn_;
   size_t size_ = 0;
+  int64_t cost_ = 0;
   std::list<Client> clients_;  // whose turn it is stands first
   std::unordered_map<uint64_t, typename std::list<Client>::iterator> places_;
 };

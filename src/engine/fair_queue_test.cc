@@ -5,56 +5,132 @@
 
 #include <map>
 #include <random>
+#include <string>
 
 namespace brim::engine {
 namespace {
 
+struct Errand {
+  uint64_t client;
+  int number;
+  int64_t cost;
+};
+using Errands = FairQueue<Errand>;
+
+Errand take(Errands& queue) {
+  queue.charge(queue.front().cost);
+  return queue.pop();
+}
+void push(Errands& queue, uint64_t client, int64_t cost, int number = 0) {
+  queue.push(client, cost, {client, number, cost});
+}
+
 TEST(FairQueue, OneClientsItemsKeepTheirOrder) {
-  FairQueue<int> queue(10);
-  for (int i = 0; i < 100; ++i) queue.push(7, i % 30, i);
+  Errands queue(10);
+  for (int i = 0; i < 100; ++i) push(queue, 7, 1 + i % 30, i);
   EXPECT_EQ(queue.size(), 100u);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(queue.pop(), i);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(take(queue).number, i);
   EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.cost(), 0);
 }
 
 TEST(FairQueue, WhoBringsMuchDelaysOthersByATurn) {
-  FairQueue<int> queue(100);
-  for (int i = 0; i < 10'000; ++i) queue.push(1, 10, i);
-  for (int i = 0; i < 50; ++i) queue.pop();
-  queue.push(2, 10, -1);
-  int before = 0;
-  while (queue.pop() != -1) ++before;
-  EXPECT_LE(before, 10);
+  Errands queue(100);
+  for (int i = 0; i < 10'000; ++i) push(queue, 1, 10);
+  for (int i = 0; i < 50; ++i) take(queue);
+  const int64_t predicted = queue.cost_until(2, 10);
+  push(queue, 2, 10);
+  int64_t before = 10;
+  while (take(queue).client != 2) before += 10;
+  EXPECT_LE(before, 110);
+  EXPECT_EQ(predicted, 110);
+  EXPECT_EQ(queue.cost_until(1, 0), queue.cost()) << "whose own is all";
+}
+
+// One item that costs many turns is spent in pieces, and others have theirs between them.
+TEST(FairQueue, OneLargeItemTakesTurnsToo) {
+  Errands queue(100);
+  push(queue, 1, 1000);
+  push(queue, 2, 100);
+  push(queue, 2, 100);
+  std::string order;
+  while (!queue.empty()) {
+    const uint64_t client = queue.front().client;
+    order += std::to_string(client);
+    queue.charge(100);
+    if (client == 2 || queue.cost_of(1) == 0) queue.pop();
+  }
+  EXPECT_EQ(order, "121211111111");
+}
+
+TEST(FairQueue, WhatIsDroppedCostsNothing) {
+  Errands queue(100);
+  for (int i = 0; i < 1000; ++i) push(queue, 1, 50, i);
+  push(queue, 2, 50);
+  int drops = 0;
+  for (; queue.front().client == 1; ++drops) queue.pop();
+  EXPECT_LE(drops, 256) << "another's turn comes before all of them are gone";
+  EXPECT_GT(drops, 100);
+  EXPECT_EQ(queue.cost(), 50 + (1000 - drops) * 50);
+  take(queue);
+  push(queue, 2, 50);
+  while (queue.front().client != 1 || queue.front().number < 998) queue.front().client == 2 ? take(queue) : queue.pop();
+  push(queue, 2, 50);
+  push(queue, 2, 50);
+  int row = 0;
+  for (; !queue.empty() && queue.front().client == 1; ++row) take(queue);
+  EXPECT_EQ(row, 2) << "a whole turn is left to it";
+}
+
+// Who always has just one item, as large as an item may be, gets no more than one that waits with many.
+TEST(FairQueue, ADebtIsNotForgottenBetweenTwoItems) {
+  Errands queue(100);
+  std::map<uint64_t, int64_t> spent;
+  for (int i = 0; i < 10'000; ++i) push(queue, 1, 20);
+  push(queue, 2, 350);
+  while (spent[1] < 100'000) {
+    const Errand piece = take(queue);
+    spent[piece.client] += piece.cost;
+    if (piece.client == 2) push(queue, 2, 350);
+  }
+  EXPECT_NEAR(static_cast<double>(spent[2]), static_cast<double>(spent[1]), 500);
+  // Once nobody waits, nobody was kept waiting.
+  while (!queue.empty()) take(queue);
+  push(queue, 1, 20);
+  push(queue, 2, 20);
+  EXPECT_EQ(take(queue).client, 1u);
 }
 
 // Whatever comes when: nothing is lost, everyone's order is kept, and two that always wait get the same within a turn
 // and the longest item.
 TEST(FairQueue, SharesAreEqualAndNothingIsLost) {
   std::mt19937 random(3);
-  FairQueue<std::pair<uint64_t, int>> queue(64);
+  Errands queue(64);
   std::map<uint64_t, int> pushed, popped;
   std::map<uint64_t, int64_t> cost;
-  std::map<std::pair<uint64_t, int>, int64_t> costs;
-  const auto push = [&](uint64_t client) {
+  int64_t waiting = 0;
+  const auto add = [&](uint64_t client) {
     const int64_t n = 1 + static_cast<int64_t>(random() % 200);
-    costs[{client, pushed[client]}] = n;
-    queue.push(client, n, {client, pushed[client]++});
+    push(queue, client, n, pushed[client]++);
+    waiting += n;
+  };
+  const auto next = [&](bool dropped) {
+    const Errand piece = dropped ? (queue.front(), queue.pop()) : take(queue);
+    EXPECT_EQ(piece.number, popped[piece.client]++);
+    if (!dropped) cost[piece.client] += piece.cost;
+    waiting -= piece.cost;
+    EXPECT_EQ(queue.cost(), waiting);
   };
   for (int i = 0; i < 2000; ++i) {
-    push(1);
-    push(2);
+    add(1);
+    add(2);
   }
   for (int i = 0; i < 2000; ++i) {
-    if (random() % 3 == 0) push(3 + random() % 50);  // who comes and goes
-    const auto item = queue.pop();
-    EXPECT_EQ(item.second, popped[item.first]++);
-    cost[item.first] += costs[item];
+    if (random() % 3 == 0) add(3 + random() % 50);  // who comes and goes
+    next(random() % 10 == 0);
     EXPECT_LE(std::abs(cost[1] - cost[2]), 64 + 200) << i;
   }
-  while (!queue.empty()) {
-    const auto item = queue.pop();
-    EXPECT_EQ(item.second, popped[item.first]++);
-  }
+  while (!queue.empty()) next(false);
   EXPECT_EQ(popped, pushed);
 }
 

@@ -21,12 +21,22 @@ namespace {
 constexpr int kInteractiveStreak = 4;
 constexpr int64_t kTokensPerBulkToken = 9;
 constexpr size_t kBusy = 2;  // batches in flight that keep a card busy
-// Batches of submitted texts before those that may wait have the first places of one.
-constexpr int kBatchesBeforeBulk = 9;
 constexpr size_t kMostSpare = 2;
+// Texts that are dropped while one batch is packed, under the lock: under half a millisecond. Others are for the next.
+constexpr int kMostDrops = 1024;
+// A batch ends where more in it would leave less than a fifth of the time until a deadline.
+constexpr double kDeadlineShare = 0.8;
 // A text often follows the answer to the one before. On a card that wait costs a core nothing else needs; on the CPU
 // the cores compute.
 constexpr int64_t kSpinNs = 100'000;
+
+template <class Client>
+void stand_last(std::vector<Client*>& clients, Client* served) {
+  std::erase(clients, served);
+  clients.push_back(served);
+}
+
+}  // namespace
 
 Error error_of(const std::exception_ptr& failure) {
   try {
@@ -39,14 +49,6 @@ Error error_of(const std::exception_ptr& failure) {
     return Error(ErrorCode::internal, "unknown exception");
   }
 }
-
-template <class Client>
-void stand_last(std::vector<Client*>& clients, Client* served) {
-  std::erase(clients, served);
-  clients.push_back(served);
-}
-
-}  // namespace
 
 // --- bulk ---
 
@@ -127,115 +129,6 @@ std::vector<PackedBatch> Bulk::take_back() {
 double Bulk::busy_seconds() const {
   std::lock_guard lock(scheduler_.mutex_);
   return busy_seconds_;
-}
-
-// --- interactive ---
-
-Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
-    : scheduler_(scheduler),
-      model_(model),
-      limits_(limits),
-      answer_(std::move(answer)),
-      tokens_per_second_(std::max(1.0, limits.tokens_per_second)) {
-  scheduler_.require_process();
-  std::lock_guard lock(scheduler_.mutex_);
-  scheduler_.interactives_.push_back(this);
-}
-
-void Interactive::submit(PendingTexts texts) {
-  scheduler_.require_process();
-  const int64_t now = now_ns();
-  for (const auto& text : texts) {
-    text->submitted_ns = now;
-    text->windows_left = text->tokens.windows.size();
-    const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
-    text->scores.resize(rows * static_cast<size_t>(limits_.width));
-  }
-  PendingTexts refused;
-  bool any = false;
-  {
-    std::lock_guard lock(scheduler_.mutex_);
-    // The texts of one call that finds nothing waiting are taken together, unless they would take this long; the first
-    // of them is taken however long it is.
-    constexpr double kLongCallSeconds = 30;
-    const double most = waiting_tokens_ == 0 ? std::max(limits_.most_seconds, kLongCallSeconds) : limits_.most_seconds;
-    bool first = waiting_tokens_ == 0;
-    for (auto& text : texts) {
-      const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
-      if (closed_)
-        text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
-      else if (scheduler_.failure_)
-        text->error = error_of(scheduler_.failure_);
-      else if (!first && wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > most)
-        text->error.emplace(ErrorCode::busy, fmt::format("{} tokens wait already, {:.3f} s of work; at most {} s may",
-                                                         waiting_tokens_, wait_seconds(), most));
-      first = false;
-      if (text->error) {
-        refused.push_back(std::move(text));
-        continue;
-      }
-      any = true;
-      waiting_tokens_ += tokens;
-      Queue& queue = text->bulk ? bulk_ : waiting_;
-      const uint64_t client = text->client;
-      queue.push(client, tokens, std::move(text));
-    }
-    if (any) scheduler_.start();
-  }
-  for (const auto& text : refused) text->done_ns = now_ns();
-  if (!refused.empty()) answer_(refused);
-  if (!any) return;
-  scheduler_.arrivals_.fetch_add(1);
-  scheduler_.work_.notify_one();
-}
-
-void Interactive::take_all(PendingTexts& out) {
-  for (Queue* queue : {&waiting_, &bulk_})
-    while (!queue->empty()) out.push_back(queue->pop());
-}
-
-double Interactive::wait_seconds() const {
-  return static_cast<double>(waiting_tokens_ + running_tokens_) / tokens_per_second_;
-}
-
-ScorerLoad Interactive::load() const {
-  std::lock_guard lock(scheduler_.mutex_);
-  ScorerLoad load;
-  load.texts = static_cast<int64_t>(waiting_.size() + bulk_.size() + (open_ ? 1 : 0));
-  load.tokens = waiting_tokens_;
-  load.tokens_per_second = tokens_per_second_;
-  load.wait_seconds = wait_seconds();
-  return load;
-}
-
-// The rate of full batches: small ones are bound by more than their tokens, and nothing waits behind them.
-void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
-  constexpr double kWeight = 0.1;
-  const int64_t since = std::max(begun_ns, last_done_ns_);
-  last_done_ns_ = done_ns;
-  if (tokens * 2 < limits_.pack.tokens || done_ns <= since) return;
-  const double rate = static_cast<double>(tokens) * 1e9 / static_cast<double>(done_ns - since);
-  tokens_per_second_ += kWeight * (rate - tokens_per_second_);
-}
-
-void Interactive::close() {
-  PendingTexts cancelled;
-  Scheduler::Lock lock(scheduler_.mutex_);
-  if (std::exchange(closed_, true)) {
-    scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && !open_ && answering_ == 0; });
-    return;
-  }
-  ++answering_;
-  take_all(cancelled);
-  for (const auto& text : cancelled) text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
-  waiting_tokens_ = 0;
-  lock.unlock();
-  if (!cancelled.empty()) answer_(cancelled);
-  lock.lock();
-  --answering_;
-  scheduler_.progress_.notify_all();
-  scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && !open_ && answering_ == 0; });
-  std::erase(scheduler_.interactives_, this);
 }
 
 // --- the device's thread ---
@@ -584,14 +477,9 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   const int64_t begun = now_ns();
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
-    if (texts.open_) refused.push_back(std::move(texts.open_));  // what of it was begun has been collected
-    texts.take_all(refused);
-    texts.waiting_tokens_ = 0;
+    texts.take_all(refused, error_of(error));  // what of them was begun has been collected
     const int64_t now = now_ns();
-    for (const auto& text : refused) {
-      text->error = error_of(error);
-      text->done_ns = now;
-    }
+    for (const auto& text : refused) text->done_ns = now;
   } else {
     const int64_t since = now_ns();
     pack(texts, batch_, *pieces, refused);
@@ -630,38 +518,43 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
   const int64_t ns = now_ns();
   batch.clear();
   const bool bulk_first =
-      !texts.bulk_.empty() && (texts.waiting_.empty() || texts.batches_before_bulk_ >= kBatchesBeforeBulk);
+      !texts.bulk_.empty() && (texts.waiting_.empty() || texts.batches_before_bulk_ >= Interactive::kBatchesBeforeBulk);
   texts.batches_before_bulk_ = bulk_first ? 0 : texts.batches_before_bulk_ + 1;
-  while (texts.has_work()) {
-    if (!texts.open_) {
-      const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
-      Interactive::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
-      std::unique_ptr<PendingText> next = queue.pop();
-      if (next->stop.stop_requested())
-        next->error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
-      else if (next->deadline && *next->deadline <= now)
-        next->error.emplace(ErrorCode::timed_out, "its deadline passed before the device was free");
-      if (next->error) {
-        texts.waiting_tokens_ -= static_cast<int64_t>(next->tokens.ids.size());
-        next->done_ns = ns;
-        refused.push_back(std::move(next));
-        continue;
-      }
-      next->begun_ns = ns;
-      texts.open_ = std::move(next);
+  const auto limits = texts.limits_.pack;
+  int64_t most = limits.tokens;
+  for (int drops = 0; texts.has_work() && drops < kMostDrops;) {
+    const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
+    Interactive::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
+    PendingText& text = *queue.front();
+    std::optional<Error> error;
+    if (text.stop.stop_requested())
+      error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+    else if (text.deadline && *text.deadline <= now)
+      error.emplace(ErrorCode::timed_out, "its deadline passed before the device was free");
+    if (error) {
+      text.done_ns = ns;
+      texts.drop(queue, *error, refused);
+      ++drops;
+      continue;
     }
-    PendingText& text = *texts.open_;
-    while (text.next_window < text.tokens.windows.size()) {
-      const auto& window = text.tokens.windows[text.next_window];
-      if (batch.tokens() + window.length > texts.limits_.pack.tokens ||
-          batch.sequences() == texts.limits_.pack.sequences)
-        break;
-      batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, texts.limits_.position_offset);
-      pieces.push_back({&text, text.next_window++});
+    const auto& window = text.tokens.windows[text.next_window];
+    const int64_t tokens = batch.tokens() + window.length;
+    if (batch.sequences() > 0 && (tokens > most || batch.sequences() == limits.sequences)) break;
+    if (text.deadline) {
+      // One that would be late even by itself makes no batch smaller.
+      const double left = std::chrono::duration<double>(*text.deadline - now).count();
+      const double in_time =
+          std::min(kDeadlineShare * left * texts.tokens_per_second_ - static_cast<double>(texts.running_tokens_),
+                   static_cast<double>(most));
+      if (in_time >= window.length) most = std::max(tokens, static_cast<int64_t>(in_time));
     }
-    if (text.next_window < text.tokens.windows.size()) break;  // the batch is full
-    texts.waiting_tokens_ -= static_cast<int64_t>(text.tokens.ids.size());
-    texts.begun_texts_.emplace(&text, std::move(texts.open_));
+    if (text.next_window == 0) text.begun_ns = ns;
+    batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, texts.limits_.position_offset);
+    pieces.push_back({&text, text.next_window++});
+    queue.charge(window.length);
+    if (text.next_window < text.tokens.windows.size()) continue;
+    texts.waiting_bytes_ -= text.bytes();
+    texts.begun_texts_.emplace(&text, queue.pop());
   }
   batch.finish();
 }
@@ -670,19 +563,17 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
                         int64_t begun_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
   const int64_t since = now_ns();
-  std::vector<PendingText*> finished;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    PendingText& text = *pieces[i].text;
-    results.put(i, text.tokens, pieces[i].window, text.scores);
-    if (--text.windows_left == 0) finished.push_back(&text);
-  }
+  for (size_t i = 0; i < pieces.size(); ++i)
+    results.put(i, pieces[i].text->tokens, pieces[i].window, pieces[i].text->scores);
   PendingTexts answers;
   const int64_t done = now_ns();
   {
     std::lock_guard guard(mutex_);
     texts.running_tokens_ -= results.tokens();
     texts.measure(results.tokens(), begun_ns, done);
-    for (PendingText* text : finished) answers.push_back(std::move(texts.begun_texts_.extract(text).mapped()));
+    for (const Piece& piece : pieces)
+      if (--piece.text->windows_left == 0)
+        answers.push_back(std::move(texts.begun_texts_.extract(piece.text).mapped()));
   }
   for (const auto& text : answers) text->done_ns = done;
   if (!answers.empty()) texts.answer_(answers);
@@ -705,11 +596,10 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   for (Interactive* texts : all) ++texts->answering_;
   for (Interactive* texts : all) {
     PendingTexts answers;
-    texts->take_all(answers);
-    if (texts->open_) answers.push_back(std::move(texts->open_));
+    texts->take_all(answers, error);
     for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));
     texts->begun_texts_.clear();
-    texts->waiting_tokens_ = texts->running_tokens_ = 0;
+    texts->running_tokens_ = 0;
     texts->begun_ = 0;
     for (const auto& text : answers) text->error = error;
     lock.unlock();

@@ -32,6 +32,8 @@ namespace brim::engine {
 
 class Scheduler;
 
+Error error_of(const std::exception_ptr& failure);
+
 // One caller's packed batches for one model.
 class Bulk {
  public:
@@ -80,11 +82,13 @@ struct PendingText {
   std::optional<Error> error;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::stop_token stop;
-  bool bulk = false;    // goes after those that are not
-  uint64_t client = 0;  // whose it is: clients take turns
+  bool bulk = false;       // goes after those that are not
+  uint64_t client = 0;     // whose it is: clients take turns
+  int64_t more_bytes = 0;  // that whoever made it holds for it
   int64_t submitted_ns = 0, begun_ns = 0, done_ns = 0;
   size_t next_window = 0, windows_left = 0;  // for the scheduler
   virtual ~PendingText() = default;
+  int64_t bytes() const;  // that it holds, more or less
 };
 using PendingTexts = std::vector<std::unique_ptr<PendingText>>;
 
@@ -99,6 +103,7 @@ class Interactive {
     bool per_token = false;
     double tokens_per_second = 0;  // planned; what is measured takes its place
     double most_seconds = 0;       // a text that would wait longer is refused as busy
+    int64_t most_bytes = 0;        // and one that would make all that wait hold more
   };
   // `answer` gets each text exactly once, those of one batch together, on the scheduler's thread or on the one that
   // submits or closes. It must not throw, nor wait.
@@ -111,15 +116,30 @@ class Interactive {
   // Any thread. Those of one call are there together when the device looks for work.
   void submit(PendingTexts texts);
   ScorerLoad load() const;
+  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk) const;
   void close();  // what has not begun is answered as cancelled, the rest waited for; later texts are cancelled
 
  private:
   friend class Scheduler;
   using Queue = FairQueue<std::unique_ptr<PendingText>>;
   static constexpr int64_t kTurnTokens = 512;
-  bool has_work() const { return open_ != nullptr || !waiting_.empty() || !bulk_.empty(); }
-  void take_all(PendingTexts& out);  // what has not begun
-  double wait_seconds() const;
+  static constexpr int kBatchesBeforeBulk = 9;  // then those that may wait have the first places of one
+  // One caller's texts while submit() looks at them.
+  struct Caller {
+    uint64_t client;
+    bool bulk;
+    double most_seconds;
+    bool first = true, refused = false;
+  };
+  Caller caller(const PendingText& text) const;
+  std::optional<Error> why_not(Caller& caller, const PendingText& text) const;
+  bool has_work() const { return !waiting_.empty() || !bulk_.empty(); }
+  // What has not begun, with this error. Of what has, the rest of its windows; it is answered with those that run.
+  void take_all(PendingTexts& out, const Error& error);
+  void drop(Queue& queue, const Error& error, PendingTexts& out);  // the queue's front
+  int64_t waiting_tokens() const { return waiting_.cost() + bulk_.cost(); }
+  double seconds_until(uint64_t client, int64_t tokens, bool bulk) const;
+  double wait_seconds() const;  // for all that waits
   void measure(int64_t tokens, int64_t begun_ns, int64_t done_ns);
 
   Scheduler& scheduler_;
@@ -127,12 +147,11 @@ class Interactive {
   const Limits limits_;
   const Answer answer_;
   Queue waiting_{kTurnTokens}, bulk_{kTurnTokens};  // this and what follows under the scheduler's lock
-  int64_t waiting_tokens_ = 0, running_tokens_ = 0;
+  int64_t waiting_bytes_ = 0, running_tokens_ = 0;
   int batches_before_bulk_ = 0;
   double tokens_per_second_;
   int64_t last_done_ns_ = 0;
-  std::unique_ptr<PendingText> open_;  // some of its windows are on their way, others wait
-  std::unordered_map<PendingText*, std::unique_ptr<PendingText>> begun_texts_;  // all of its windows are
+  std::unordered_map<PendingText*, std::unique_ptr<PendingText>> begun_texts_;  // none of their windows waits
   size_t begun_ = 0;                                                            // batches that are not yet collected
   size_t answering_ = 0;  // calls of answer_ that close() must wait for
   bool closed_ = false;

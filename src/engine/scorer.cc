@@ -26,6 +26,7 @@ namespace {
 
 // Fewer bytes of text are scored on the caller's thread: starting a pipeline takes longer than they do.
 constexpr size_t kFewBytes = 32 << 10;
+constexpr size_t kEncodedBytes = 48;  // of a token that is kept with its spelling and place
 
 bool are_few(std::span<const std::string_view> texts) {
   size_t bytes = 0;
@@ -228,6 +229,21 @@ class EncoderScorer final : public Scorer {
     return all;
   }
 
+  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk) const override {
+    ClientWait all;
+    bool any = false;
+    for (const Door& door : doors_) {
+      const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
+      if (ready == nullptr) continue;
+      const ClientWait wait = ready->wait_of(client, std::exchange(any, true) ? 0 : tokens, bulk);
+      all.own_tokens += wait.own_tokens;
+      all.begin_seconds += wait.begin_seconds;
+      all.end_seconds += wait.end_seconds;
+    }
+    if (!any) all.end_seconds = static_cast<double>(tokens) / std::max(1.0, engine_->plan().tokens_per_second);
+    return all;
+  }
+
   ScorerWork work() const override {
     const engine::ModelHost& host = engine_->host();
     const engine::ModelHost::Work done = engine_->scheduler().work_of(host);
@@ -316,6 +332,7 @@ class EncoderScorer final : public Scorer {
         pending->text = request.text;
         pending->encoding = engine_->tokenizer().encode(request.text);
       }
+        pending->more_bytes = static_cast<int64_t>(pending->text.size() + pending->encoding.ids.size() * kEncodedBytes);
       pending->completion = &completion;
       pending->ticket = request.ticket;
       pending->deadline = request.deadline;
@@ -367,8 +384,8 @@ class EncoderScorer final : public Scorer {
     if (engine::Interactive* ready = door.ready.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
     if (!door.made) {
-      door.made =
-          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds, heads);
+      door.made = engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds,
+                                       options_.queue_bytes, heads);
       if (closed_) door.made->close();
       door.ready.store(door.made.get(), std::memory_order_release);
     }
@@ -627,6 +644,11 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   if (!o.leave_free.empty())
     read_setting("leave_free", o.leave_free, [&](std::string_view text) {
       encoder.memory_limit.set_leave_free(text);
+ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where clients take no turns
+  const ScorerLoad all = load();
+  const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
+  return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
+}
       return true;
     });
   encoder.max_length = o.max_length;

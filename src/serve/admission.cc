@@ -232,7 +232,7 @@ void Service::handle(Exchange& exchange) {
         throw Refusal{429, "Overloaded",
                       fmt::format("Model is overloaded: {} requests at one time are taken", options_.requests),
                       retry_after(0)};
-      refuse_if_full();
+      refuse_if_full(call);
     }
     (this->*call.route->handle)(call);
   } catch (const Refusal& refusal) {
@@ -243,15 +243,20 @@ void Service::handle(Exchange& exchange) {
 }
 
 // Under overload most requests are refused: where no model could take one, it is not even read.
-void Service::refuse_if_full() const {
+void Service::refuse_if_full(const Call& call) const {
   double least = options_.queue_seconds;
   for (const auto& slot : slots_) {
     std::lock_guard lock(slot->mutex);
     if (slot->served == nullptr) continue;
-    const double wait = slot->served->scorer->load().wait_seconds;
+    const double wait = slot->served->scorer->wait_of(client_of(call), 0).begin_seconds;
     if (wait <= options_.queue_seconds) return;
     least = least == options_.queue_seconds ? wait : std::min(least, wait);
   }
+// Who takes turns with others: a key, or an address.
+uint64_t Service::client_of(const Call& call) {
+  return std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
+}
+
   if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
 }
 

@@ -220,8 +220,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   if (wishes.timeout_ms > 0)
     deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
                std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
-  const uint64_t client =
-      std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
+  const uint64_t client = client_of(call);
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
@@ -239,13 +238,12 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   }
   const double limit =
       wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
-  // A token has about four bytes; a request that finds nothing waiting is always taken.
-  const ScorerLoad load = call.served->scorer->load();
-  const double waiting = load.wait_seconds;
-  const double cost = load.tokens_per_second > 0 ? static_cast<double>(bytes) / 4 / load.tokens_per_second : 0;
-  if (waiting > 0 && waiting + cost > limit) {
-    throw overloaded(waiting, limit);
-  }
+  // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
+  // how long its own texts take is then its own affair, but for its deadline.
+  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk);
+  const bool late = wishes.timeout_ms > 0 && wait.end_seconds > wishes.timeout_ms * 1e-3;
+  if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
+    throw overloaded(wait.begin_seconds, limit);
   for (const Text& text : texts)
     if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
   Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];
@@ -383,8 +381,12 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
               fmt::format("waited {:.0f} of {:.0f} ms",
                           static_cast<double>(now_ns() - call.exchange->begun_ns()) * 1e-6, call.timeout_ms)};
     case ErrorCode::busy: {
-      const double waiting = queue_seconds(call.model);
-      return overloaded(waiting, options_.queue_seconds);
+      // Too long a wait of this client's; or, of all of them, more bytes than may wait.
+      const ClientWait wait = call.served->scorer->wait_of(client_of(call), 0, call.bulk);
+      const bool long_wait = wait.own_tokens > 0 || wait.begin_seconds > options_.queue_seconds;
+      Refusal refusal = overloaded(long_wait ? wait.begin_seconds : queue_seconds(call.model), options_.queue_seconds);
+      refusal.message += fmt::format(": {}", error.what());
+      return refusal;
     }
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};

@@ -187,7 +187,11 @@ class Service final : public Handler, public QueueScorer {
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
-  void refuse_if_full() const;
+  void run_route(Call& call);
+  void hold(Call& call, int model);  // until that model was replaced
+  void go_on(int thread, uint32_t slot);
+  static uint64_t client_of(const Call& call);
+  void refuse_if_full(const Call& call) const;
   static Refusal overloaded(double waiting, double limit);  // in seconds
   Refusal refusal_of(const Call& call, const Prediction& prediction) const;
   void answer(Call& call, std::string body, const char* content_type = "application/json");

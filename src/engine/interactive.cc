@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts of one model that wait: which are taken, how long they will wait, and how they end. The device's side, which
+// packs them, is scheduler.cc.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "engine/scheduler.h"
+
+namespace brim::engine {
+
+int64_t PendingText::bytes() const {
+  return static_cast<int64_t>(sizeof(*this) + tokens.ids.size() * sizeof(tokens.ids[0]) +
+                              tokens.windows.size() * sizeof(tokens.windows[0]) + scores.size() * sizeof(float)) +
+         more_bytes;
+}
+
+Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
+    : scheduler_(scheduler),
+      model_(model),
+      limits_(limits),
+      answer_(std::move(answer)),
+      tokens_per_second_(std::max(1.0, limits.tokens_per_second)) {
+  scheduler_.require_process();
+  std::lock_guard lock(scheduler_.mutex_);
+  scheduler_.interactives_.push_back(this);
+}
+
+void Interactive::submit(PendingTexts texts) {
+  scheduler_.require_process();
+  const int64_t now = now_ns();
+  for (const auto& text : texts) {
+    text->submitted_ns = now;
+    text->windows_left = text->tokens.windows.size();
+    const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
+    text->scores.resize(rows * static_cast<size_t>(limits_.width));
+  }
+  PendingTexts refused;
+  bool any = false;
+  {
+    std::lock_guard lock(scheduler_.mutex_);
+    std::optional<Caller> now_asking;
+    for (auto& text : texts) {
+      if (!now_asking || now_asking->client != text->client || now_asking->bulk != text->bulk)
+        now_asking = caller(*text);
+      if (closed_)
+        text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
+      else if (scheduler_.failure_)
+        text->error = error_of(scheduler_.failure_);
+      else
+        text->error = why_not(*now_asking, *text);
+      if (text->error) {
+        refused.push_back(std::move(text));
+        continue;
+      }
+      any = true;
+      waiting_bytes_ += text->bytes();
+      const uint64_t client = text->client;
+      const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
+      (text->bulk ? bulk_ : waiting_).push(client, tokens, std::move(text));
+    }
+    if (any) scheduler_.start();
+  }
+  for (const auto& text : refused) text->done_ns = now_ns();
+  if (!refused.empty()) answer_(refused);
+  if (!any) return;
+  scheduler_.arrivals_.fetch_add(1);
+  scheduler_.work_.notify_one();
+}
+
+// The texts of one call that finds nothing of its client waiting are taken together, unless they would take this long;
+// the first of them is taken however long it is.
+Interactive::Caller Interactive::caller(const PendingText& text) const {
+  constexpr double kLongCallSeconds = 30;
+  Caller caller{text.client, text.bulk, limits_.most_seconds};
+  if ((text.bulk ? bulk_ : waiting_).cost_of(text.client) > 0)
+    caller.first = false;
+  else if (!has_work() || seconds_until(text.client, 0, text.bulk) <= limits_.most_seconds)
+    caller.most_seconds = std::max(limits_.most_seconds, kLongCallSeconds);
+  else
+    caller.first = false;  // others alone are too many
+  return caller;
+}
+
+std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& text) const {
+  const auto tokens = static_cast<int64_t>(text.tokens.ids.size());
+  const bool first = std::exchange(caller.first, false);
+  if (const int64_t bytes = waiting_bytes_ + text.bytes(); bytes > limits_.most_bytes && waiting_bytes_ > 0)
+    return Error(ErrorCode::busy,
+                 fmt::format("texts that wait hold {} already, and with this one {}; at most {} may",
+                             format_bytes(waiting_bytes_), format_bytes(bytes), format_bytes(limits_.most_bytes)));
+  // All that waits is quickly summed; what goes before one client's texts is not.
+  const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
+  if (first || (few && !caller.refused)) return std::nullopt;
+  if (!caller.refused && seconds_until(text.client, tokens, text.bulk) <= caller.most_seconds) return std::nullopt;
+  caller.refused = true;
+  return Error(ErrorCode::busy,
+               fmt::format("{} tokens wait already, {:.3f} s of work before this text; at most {} s may",
+                           waiting_tokens(), seconds_until(text.client, 0, text.bulk), caller.most_seconds));
+}
+
+void Interactive::drop(Queue& queue, const Error& error, PendingTexts& out) {
+  PendingText& text = *queue.front();
+  text.error = error;
+  text.windows_left -= text.tokens.windows.size() - text.next_window;
+  waiting_bytes_ -= text.bytes();
+  if (text.windows_left == 0)
+    out.push_back(queue.pop());
+  else
+    begun_texts_.emplace(&text, queue.pop());
+}
+
+void Interactive::take_all(PendingTexts& out, const Error& error) {
+  for (Queue* queue : {&waiting_, &bulk_})
+    while (!queue->empty()) drop(*queue, error, out);
+}
+
+double Interactive::wait_seconds() const {
+  return static_cast<double>(waiting_tokens() + running_tokens_) / tokens_per_second_;
+}
+
+// Until so many more tokens of this client were computed. Those that may wait have one batch in ten.
+double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk) const {
+  int64_t sum = running_tokens_;
+  if (bulk) {
+    sum += waiting_.cost() + bulk_.cost_until(client, tokens);
+  } else {
+    sum += waiting_.cost_until(client, tokens);
+    sum += std::min(bulk_.cost(), sum / kBatchesBeforeBulk);
+  }
+  return static_cast<double>(sum) / tokens_per_second_;
+}
+
+ScorerLoad Interactive::load() const {
+  std::lock_guard lock(scheduler_.mutex_);
+  ScorerLoad load;
+  load.texts = static_cast<int64_t>(waiting_.size() + bulk_.size());
+  load.tokens = waiting_tokens();
+  load.tokens_per_second = tokens_per_second_;
+  load.wait_seconds = wait_seconds();
+  return load;
+}
+
+ClientWait Interactive::wait_of(uint64_t client, int64_t tokens, bool bulk) const {
+  std::lock_guard lock(scheduler_.mutex_);
+  return {(bulk ? bulk_ : waiting_).cost_of(client), seconds_until(client, 0, bulk),
+          seconds_until(client, tokens, bulk)};
+}
+
+// The rate of full batches: small ones are bound by more than their tokens, and nothing waits behind them.
+void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
+  constexpr double kWeight = 0.1;
+  const int64_t since = std::max(begun_ns, last_done_ns_);
+  last_done_ns_ = done_ns;
+  if (tokens * 2 < limits_.pack.tokens || done_ns <= since) return;
+  const double rate = static_cast<double>(tokens) * 1e9 / static_cast<double>(done_ns - since);
+  tokens_per_second_ += kWeight * (rate - tokens_per_second_);
+}
+
+void Interactive::close() {
+  PendingTexts cancelled;
+  Scheduler::Lock lock(scheduler_.mutex_);
+  if (std::exchange(closed_, true)) {
+    scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && answering_ == 0; });
+    return;
+  }
+  ++answering_;
+  take_all(cancelled, Error(ErrorCode::cancelled, "the scorer was closed"));
+  lock.unlock();
+  if (!cancelled.empty()) answer_(cancelled);
+  lock.lock();
+  --answering_;
+  scheduler_.progress_.notify_all();
+  scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && answering_ == 0; });
+  std::erase(scheduler_.interactives_, this);
+}
+
+}  // namespace brim::engine

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which waiting texts are taken, in whose turn they are computed, and how they end.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/test_files.h"
+#include "engine/engine.h"
+#include "model/golden_models.h"
+
+namespace brim::engine {
+namespace {
+
+class InteractiveTest : public ::testing::Test {
+ protected:
+  struct Numbered : PendingText {
+    int number = 0;
+  };
+  static constexpr int64_t kBatchTokens = 1024;
+  static constexpr int32_t kWindow = 16;
+
+  void SetUp() override {
+    model::put_golden_model(dir_ / "model", "bert_sequence");
+    EngineOptions options;
+    options.model_dir = dir_ / "model";
+    options.device = device::read_device("cpu");
+    options.precision = plan::read_precision("fp32");
+    options.threads = 1;
+    engine_ = Engine::open(options);
+    limits_.pack = {kBatchTokens, 1000};
+    limits_.position_offset = engine_->shape().position_offset;
+    limits_.width = engine_->width();
+    limits_.tokens_per_second = 1;  // what is predicted lasts for minutes, whatever this machine does
+    limits_.most_seconds = 1e9;
+    limits_.most_bytes = int64_t{1} << 40;
+  }
+  void TearDown() override { let_go(); }
+
+  void open() {
+    interactive_ =
+        std::make_unique<Interactive>(engine_->scheduler(), engine_->host(), limits_, [&](PendingTexts& done) {
+          std::lock_guard lock(mutex_);
+          batches_.push_back(done.size());
+          for (const auto& text : done) {
+            order_.push_back(static_cast<const Numbered&>(*text).number);
+            codes_.push_back(text->error ? std::optional(text->error->code()) : std::nullopt);
+            last_error_ = text->error ? text->error->what() : "";
+            if (order_.back() == stops_at_) stop_.request_stop();
+          }
+        });
+  }
+  // The device's thread begins nothing until let_go().
+  void hold() {
+    held_ = go_ = false;
+    holding_ = std::thread([this] {
+      engine_->scheduler().call([this] {
+        held_ = true;
+        wait_until([this] { return go_.load(); });
+      });
+    });
+    wait_until([this] { return held_.load(); });
+  }
+  void let_go() {
+    go_ = true;
+    if (holding_.joinable()) holding_.join();
+  }
+  static std::unique_ptr<Numbered> text(int number, uint64_t client, int windows = 1) {
+    auto text = std::make_unique<Numbered>();
+    text->number = number;
+    text->client = client;
+    text->tokens.ids.assign(static_cast<size_t>(windows * kWindow), 5);
+    for (int w = 0; w < windows; ++w) text->tokens.windows.push_back({static_cast<size_t>(w * kWindow), kWindow, 0});
+    text->tokens.texts.push_back({0, static_cast<size_t>(windows), windows * kWindow, false});
+    return text;
+  }
+  void submit(std::unique_ptr<Numbered> one) {
+    PendingTexts texts;
+    texts.push_back(std::move(one));
+    interactive_->submit(std::move(texts));
+  }
+  // Texts of one window each, in one call.
+  void submit_many(int first, int count, uint64_t client, const std::stop_token& stop = {}) {
+    PendingTexts texts;
+    for (int i = 0; i < count; ++i) {
+      texts.push_back(text(first + i, client));
+      texts.back()->stop = stop;
+    }
+    interactive_->submit(std::move(texts));
+  }
+  void wait_answered(size_t n) {
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return order_.size() >= n;
+    });
+  }
+  size_t place_of(int number) {
+    return static_cast<size_t>(std::find(order_.begin(), order_.end(), number) - order_.begin());
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Engine> engine_;
+  Interactive::Limits limits_;
+  std::mutex mutex_;
+  std::vector<size_t> batches_;
+  std::vector<int> order_;
+  std::vector<std::optional<ErrorCode>> codes_;
+  std::string last_error_;
+  std::stop_source stop_;
+  int stops_at_ = -1;  // the text whose answer withdraws others
+  std::atomic<bool> held_{false}, go_{true};
+  std::thread holding_;
+  std::unique_ptr<Interactive> interactive_;  // last: it is closed first
+};
+
+TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
+  limits_.most_seconds = 2000;
+  open();
+  hold();
+  submit_many(0, 1, 1);
+  submit_many(1, 1000, 1);
+  EXPECT_EQ(codes_.size(), 1000u - 124u) << "2,000 s are 125 texts of 16 tokens";
+  EXPECT_EQ(codes_.back(), ErrorCode::busy);
+  codes_.clear();
+  submit_many(2000, 1, 2);
+  EXPECT_TRUE(codes_.empty()) << "another client's text goes before most of those";
+  EXPECT_EQ(interactive_->load().wait_seconds, 126 * kWindow) << "which all the same are there";
+  const ClientWait own = interactive_->wait_of(1, kWindow, false), other = interactive_->wait_of(3, kWindow, false);
+  EXPECT_EQ(own.own_tokens, 125 * kWindow);
+  EXPECT_EQ(own.begin_seconds, 126 * kWindow);
+  EXPECT_EQ(own.end_seconds, 127 * kWindow);
+  EXPECT_EQ(other.own_tokens, 0);
+  EXPECT_EQ(other.begin_seconds, 512 + kWindow) << "a turn of the one, and all of the other";
+  EXPECT_EQ(other.end_seconds, 512 + 2 * kWindow);
+  EXPECT_EQ(interactive_->wait_of(3, 0, true).begin_seconds, 126 * kWindow) << "what may wait goes after them";
+  // Very many clients are a wait of their own.
+  for (uint64_t client = 100; client < 200; ++client) submit_many(5000, 40, client);
+  EXPECT_EQ(codes_.back(), ErrorCode::busy);
+  EXPECT_GT(interactive_->wait_of(99, 0, false).begin_seconds, limits_.most_seconds);
+  let_go();
+  interactive_->close();
+  EXPECT_EQ(interactive_->load().tokens, 0);
+}
+
+TEST_F(InteractiveTest, WhatWaitsIsBoundedInBytes) {
+  limits_.most_bytes = 10'000;
+  open();
+  hold();
+  submit(text(0, 1, 1000));  // however large, where nothing waits
+  EXPECT_TRUE(order_.empty());
+  submit_many(1, 1, 2);
+  ASSERT_EQ(codes_.size(), 1u);
+  EXPECT_EQ(codes_[0], ErrorCode::busy);
+  EXPECT_NE(last_error_.find("at most 9.77 KiB may"), std::string::npos) << last_error_;
+  let_go();
+  wait_answered(2);
+  hold();
+  for (int i = 0; i < 100; ++i) submit_many(10 + i, 1, static_cast<uint64_t>(i));
+  const size_t refused = codes_.size() - 2;
+  EXPECT_GT(refused, 50u);
+  EXPECT_LT(refused, 99u);
+  let_go();
+  wait_answered(102);
+  hold();
+  submit_many(200, 1, 1);
+  EXPECT_EQ(order_.size(), 102u) << "they hold nothing any more";
+  let_go();
+}
+
+TEST_F(InteractiveTest, WithdrawnTextsCostTheirClientNothing) {
+  open();
+  hold();
+  std::stop_source stop;
+  submit_many(0, 1000, 1, stop.get_token());
+  submit_many(1000, 1, 1);
+  submit_many(2000, 500, 2);
+  stop.request_stop();
+  let_go();
+  wait_answered(1501);
+  std::erase_if(order_, [](int number) { return number < 1000; });
+  // After each 256 that are dropped another's turn comes, of 32 texts.
+  EXPECT_LE(place_of(1000), 4u * 32) << "they would have been 32 turns";
+  EXPECT_EQ(std::count(codes_.begin(), codes_.end(), ErrorCode::cancelled), 1000);
+}
+
+TEST_F(InteractiveTest, ALongTextTakesTurnsWindowByWindow) {
+  open();
+  hold();
+  submit(text(0, 1, 1000));
+  submit_many(1, 40, 2);
+  let_go();
+  wait_answered(41);
+  EXPECT_EQ(order_.back(), 0);
+  EXPECT_EQ(batches_.front(), 32u) << "half of the first batch is the other client's";
+}
+
+TEST_F(InteractiveTest, ALongTextIsWithdrawnBetweenItsWindows) {
+  open();
+  hold();
+  stops_at_ = 1;  // which is in the first batch
+  auto text_of_many = text(0, 1, 5000);
+  text_of_many->stop = stop_.get_token();
+  submit(std::move(text_of_many));
+  submit_many(1, 1, 2);
+  const int64_t before = engine_->scheduler().work_of(engine_->host()).tokens;
+  let_go();
+  wait_answered(2);
+  EXPECT_EQ(codes_[1], ErrorCode::cancelled);
+  EXPECT_EQ(engine_->scheduler().work_of(engine_->host()).tokens - before, kBatchTokens);
+  EXPECT_EQ(interactive_->load().tokens, 0);
+}
+
+TEST_F(InteractiveTest, ClosingAnswersWhatIsHalfDone) {
+  open();
+  hold();
+  submit(text(0, 1, 5000));
+  submit_many(1, 1, 2);
+  let_go();
+  wait_answered(1);
+  interactive_->close();
+  ASSERT_EQ(order_.size(), 2u);
+  EXPECT_EQ(order_[1], 0);
+  EXPECT_EQ(interactive_->load().texts, 0);
+}
+
+TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
+  const auto first_batch = [&](std::optional<std::chrono::seconds> deadline) {
+    batches_.clear();
+    order_.clear();
+    open();
+    hold();
+    PendingTexts texts;
+    for (int i = 0; i < 100; ++i) texts.push_back(text(i, 1));
+    if (deadline) texts[10]->deadline = std::chrono::steady_clock::now() + *deadline;
+    interactive_->submit(std::move(texts));
+    let_go();
+    wait_answered(100);
+    interactive_.reset();
+    return batches_[0];
+  };
+  const size_t whole = kBatchTokens / kWindow;
+  EXPECT_EQ(first_batch({}), whole);
+  // A token a second: of 700 seconds four fifths are 560 tokens, less where this machine is slow to begin.
+  const size_t cut = first_batch(std::chrono::seconds(700));
+  EXPECT_LE(cut, 35u);
+  EXPECT_GE(cut, 11u);
+  EXPECT_EQ(first_batch(std::chrono::seconds(100'000)), whole);
+  EXPECT_GE(first_batch(std::chrono::seconds(15)), whole - 1) << "one that is late anyway cuts nothing";
+  // One that comes late in the batch is its last.
+  EXPECT_EQ(first_batch(std::chrono::seconds(150)), 11u);
+}
+
+}  // namespace
+}  // namespace brim::engine
