@@ -219,8 +219,10 @@ class BRIM_API Scorer {
   // Several models on one device under one limit, those of the first; they take turns by batches.
   static std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options);
   // In the queue of `other`'s device, beside its models and under their limit; one that is like none of them gets
-  // batches as large as that queue takes. By itself where it is for another device.
-  static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options);
+  // batches as large as that queue takes. By itself where it is for another device. Others leave the device for it
+  // where there is no room, those idle longest first; `other_stays`: but not that one, and it throws does_not_fit.
+  static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options,
+                                             bool other_stays = false);
   // What these hold together at this moment, by plan: what models of one device share counts once, one that is off it
   // not at all.
   static MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers);
@@ -236,10 +238,10 @@ class BRIM_API Scorer {
   virtual MemoryPlan plan() const = 0;
   virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any
   virtual ScorerLoad load() const = 0;
-  virtual ScorerWork work() const;                                           // nothing for rules
-  virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
   // For `tokens` more of Request::client; `bulk` as there.
   virtual ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk = false) const;
+  virtual ScorerWork work() const;                                           // nothing for rules
+  virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
   // Ids back to text. Throws usage for rules, bad_model for tokenizers that cannot.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 

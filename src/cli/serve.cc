@@ -398,12 +398,12 @@ int run_serve(ServeFlags f, CLI::App& app) {
                                             [&](const serve::ServedModel& m) { return m.name == name; }) -
                                asked->models.begin());
   };
-  options.reopen = [asked, place_of](const std::string& name, const Scorer* beside) {
+  options.reopen = [asked, place_of](const std::string& name, const Scorer* beside, bool beside_stays) {
     serve::ServedModel model = asked->models.at(place_of(name));
     ScorerOptions scorer = asked->options.at(place_of(name));
     model.revision = serve::model_revision(scorer.model);
     add_tagger(*asked, model, scorer);
-    model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer) : Scorer::open(scorer);
+    model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer, beside_stays) : Scorer::open(scorer);
     return model;
   };
   options.revision_of = [asked, place_of](const std::string& name) {

@@ -176,7 +176,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   return engines;
 }
 
-std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options) {
+std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options, bool other_stays) {
   const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
   device::Device& device = scheduler->queue().device();
   Prepared prepared = read_files(options);
@@ -195,7 +195,7 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
                                               engine->plan_, std::move(room->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
-  scheduler->load(*engine->host_);
+  scheduler->load(*engine->host_, other_stays ? other.host_.get() : nullptr);
   return engine;
 }
 

@@ -75,7 +75,8 @@ class Engine final : public TextModel {
                                                             plan::Residency residency = plan::Residency::all);
   // Joins `other`'s queue and its limit, loaded: with the plan of one like it that was opened there, else with batches
   // as large as that queue takes. Throws does_not_fit where not one text of its length would be.
-  static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options);
+  static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options,
+                                             bool other_stays = false);
   ~Engine() override;
 
   std::string name() const override { return options_.model_dir.string(); }
@@ -97,8 +98,8 @@ class Engine final : public TextModel {
   const std::filesystem::path& model_dir() const { return options_.model_dir; }
   Aggregation aggregation() const { return options_.aggregation; }
   const ModelHost& host() const { return *host_; }
-  ops::Precision precision() const { return plan_.precision; }
   ModelHost& host() { return *host_; }
+  ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
   model::Output output() const override { return plan_.output; }
   // Floats per sequence of a result (classes or hidden size); token outputs have this many per token.

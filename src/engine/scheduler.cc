@@ -164,8 +164,8 @@ void Scheduler::call(const std::function<void()>& work) {
   wait_for(call);
 }
 
-void Scheduler::load(ModelHost& model) {
-  Call call{nullptr, &model};
+void Scheduler::load(ModelHost& model, const ModelHost* stays) {
+  Call call{nullptr, &model, stays};
   wait_for(call);
 }
 
@@ -343,7 +343,7 @@ void Scheduler::run_calls(Lock& lock) {
   Call& call = *calls_.front();
   calls_.pop_front();
   if (call.model != nullptr) {
-    call.error = make_resident(lock, *call.model);
+    call.error = make_resident(lock, *call.model, call.stays);
   } else {
     const int64_t since = now_ns();
     lock.unlock();
@@ -392,7 +392,7 @@ void Scheduler::remove(ModelHost& model) {
   std::erase(models_, &model);
 }
 
-std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
+std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const ModelHost* stays) {
   model.used = ++turns_;
   if (model.resident()) return nullptr;
   while (collect_oldest(lock)) {
@@ -406,7 +406,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
   std::vector<Leaving> others;
   const int64_t since = now_ns();
   for (ModelHost* other : models_)
-    if (other != &model && other->resident() && !other->kept)
+    if (other != &model && other != stays && other->resident() && !other->kept)
       others.push_back({has_work_for(*other), other->worth(since), other});
   std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
     return std::tuple(a.wanted, a.worth, a.model->used) < std::tuple(b.wanted, b.worth, b.model->used);
@@ -417,8 +417,10 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
   try {
     queue_->open(model.own_bytes());
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
+    int64_t room = ledger.left_bytes();
+    for (const Leaving& other : others) room += other.model->own_bytes();
     for (const Leaving& other : others) {
-      if (ledger.left_bytes() >= model.own_bytes()) break;
+      if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;  // none goes in vain
       put_away(*other.model);
     }
     model.load();

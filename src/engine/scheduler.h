@@ -173,7 +173,8 @@ class Scheduler {
   // Off the device, between two batches, and back. Weights stay in host memory while all that do have at most so many
   // bytes there; others are read from their files again.
   void park(ModelHost& model);
-  void load(ModelHost& model);  // throws what failed
+  // Throws what failed. `stays`: is not put away for it.
+  void load(ModelHost& model, const ModelHost* stays = nullptr);
   void set_parked_limit(int64_t bytes) { parked_limit_ = bytes; }
   // With no model on it and nothing to do, the device is given up, with what is parked: false where there is. The next
   // work opens it again, under the same plan and limit, or fails with does_not_fit.
@@ -209,7 +210,8 @@ class Scheduler {
   };
   struct Call {
     const std::function<void()>* work;
-    ModelHost* model = nullptr;  // to be made resident, instead
+    ModelHost* model = nullptr;        // to be made resident, instead
+    const ModelHost* stays = nullptr;  // beside this one
     std::exception_ptr error = nullptr;
     bool done = false;
   };
@@ -223,8 +225,9 @@ class Scheduler {
   void run(Lock& lock, Bulk& bulk);
   void run(Lock& lock, Interactive& texts);
   bool collect_oldest(Lock& lock);
-  std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
-  void put_away(ModelHost& model);                                 // without the lock
+  // Null: it is. `stays`: is not put away for it.
+  std::exception_ptr make_resident(Lock& lock, ModelHost& model, const ModelHost* stays = nullptr);
+  void put_away(ModelHost& model);  // without the lock
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);

@@ -287,9 +287,10 @@ class EncoderScorer final : public Scorer {
   bool close_device() override { return engine_->close_device(); }
 
   // Null: it is for another device.
-  std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked) const {
+  std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked,
+                                              bool stays) const {
     if (asked.device != options_.device || asked.threads != options_.threads) return nullptr;
-    return engine::Engine::open_beside(*engine_, options);
+    return engine::Engine::open_beside(*engine_, options, stays);
   }
 
   void submit(std::span<const Request> requests, Completion& completion) override {
@@ -331,8 +332,8 @@ class EncoderScorer final : public Scorer {
         pending->aggregation = request.aggregation.value_or(engine_->aggregation());
         pending->text = request.text;
         pending->encoding = engine_->tokenizer().encode(request.text);
-      }
         pending->more_bytes = static_cast<int64_t>(pending->text.size() + pending->encoding.ids.size() * kEncodedBytes);
+      }
       pending->completion = &completion;
       pending->ticket = request.ticket;
       pending->deadline = request.deadline;
@@ -643,12 +644,12 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
   if (!o.leave_free.empty())
     read_setting("leave_free", o.leave_free, [&](std::string_view text) {
-      encoder.memory_limit.set_leave_free(text);
 ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where clients take no turns
   const ScorerLoad all = load();
   const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
   return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
 }
+      encoder.memory_limit.set_leave_free(text);
       return true;
     });
   encoder.max_length = o.max_length;
@@ -666,10 +667,11 @@ ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where cli
 
 }  // namespace
 
-std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOptions& options) {
+std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOptions& options, bool other_stays) {
   const auto* beside = dynamic_cast<const EncoderScorer*>(&other);
   if (beside == nullptr || hub::names_vader(options.model)) return open(options);
-  auto engine = beside->open_beside(engine_options(options, hub::model_places(hub::model_roots())), options);
+  auto engine =
+      beside->open_beside(engine_options(options, hub::model_places(hub::model_roots())), options, other_stays);
   if (engine == nullptr) return open(options);
   return std::make_shared<EncoderScorer>(std::move(engine), options);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // /admin: models come and go while the server runs, keys are read anew, the server is told to end. A model is opened
 // beside the one it replaces, which answers until then and goes when its last request is done; one that cannot be
-// opened leaves the other where it is.
+// opened leaves the other where it is. Where there is no room for both, requests wait while one goes and the other
+// comes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ namespace {
 constexpr double kLongestTrace = 30;  // seconds
 constexpr auto kLookForUsers = std::chrono::milliseconds(5);
 constexpr auto kLongestUse = std::chrono::seconds(1);  // a stream of rows may hold it longer, and then lets it go
+constexpr double kLongestBatch = 5;                    // seconds, with its answers
 
 }  // namespace
 
@@ -62,38 +64,126 @@ const Scorer* Service::queue_owner(size_t place, Served& held) const {
   return nullptr;
 }
 
+Served Service::reopened(size_t place, const Scorer* beside, bool stays) {
+  const std::string& name = options_.models[place].name;
+  auto opened = std::make_shared<const ServedModel>(options_.reopen(name, beside, stays));
+  if (opened->scorer->kind() != slots_[place]->kind) fail(ErrorCode::bad_model, "{}: is of another kind now", name);
+  return opened;
+}
+
 std::string Service::open_model(size_t place) {
   const std::string& name = options_.models[place].name;
   Slot& slot = *slots_[place];
+  bool there;
   {
     std::lock_guard lock(slot.mutex);
-    if (slot.served == nullptr) slot.state = "loading";
+    there = slot.served != nullptr;
+    if (!there) slot.state = "loading";
   }
-  Served old;
+  Served opened;
+  std::string problem;
+  bool no_room = false;
   try {
     Served held;
     const Scorer* beside = queue_owner(place, held);
-    auto opened = std::make_shared<const ServedModel>(options_.reopen(name, beside));
-    if (opened->scorer->kind() != slot.kind) fail(ErrorCode::bad_model, "{}: is of another kind now", name);
+    opened = reopened(place, beside, there);
+  } catch (const Error& error) {
+    problem = error.what();
+    no_room = error.code() == ErrorCode::does_not_fit;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (there && no_room) return replace_model(place);
+  if (opened == nullptr) {
+    std::lock_guard lock(slot.mutex);
+    slot.fault = problem;
+    if (slot.served == nullptr) {
+      slot.state = "failed";
+      report_fault(name, problem);
+    }
+    log_warning("{} is not loaded: {}", name, problem);
+    return problem;
+  }
+  Served old;
+  {
     std::lock_guard lock(slot.mutex);
     old = std::exchange(slot.served, std::move(opened));
     slot.state = "resident";
     slot.failed_ns = 0;
     slot.fault.clear();
-  } catch (const std::exception& error) {
-    std::lock_guard lock(slot.mutex);
-    slot.fault = error.what();
-    if (slot.served == nullptr) {
-      slot.state = "failed";
-      report_fault(name, error.what());
-    }
-    log_warning("{} is not loaded: {}", name, error.what());
-    return error.what();
   }
   report_fault(name, "");
   log_info("{} is loaded", name);
   retire(std::move(old));
   return "";
+}
+
+// The one that is there leaves the device, and requests wait, until its successor came. Where that does not, the old
+// one comes back from its files, if they still are the ones it had.
+std::string Service::replace_model(size_t place) {
+  const std::string& name = options_.models[place].name;
+  Slot& slot = *slots_[place];
+  Served old, next;
+  {
+    std::lock_guard lock(slot.mutex);
+    old = std::exchange(slot.served, nullptr);
+    slot.replacing = true;
+    slot.state = "loading";
+  }
+  log_info("{}: requests wait while it is replaced, there is no room for both", name);
+  std::string problem;
+  try {
+    const int64_t since = now_ns();
+    while (old.use_count() > 1 || old->scorer.use_count() > 1) {  // what it was given is finished first
+      if (seconds_since(since) > options_.queue_seconds + kLongestBatch)
+        fail(ErrorCode::busy, "{}: there is no room beside the one it replaces, and a job or stream still uses that",
+             name);
+      std::this_thread::sleep_for(kLookForUsers);
+    }
+    old->scorer->park();
+    try {
+      next = reopened(place, old->scorer.get(), false);
+    } catch (const Error& error) {
+      // Its batches may leave no room in a queue that was made for the old one's. Where that is lost anyway, as its
+      // files are others now, and is alone there, the queue goes with it.
+      Served other;
+      if (error.code() != ErrorCode::does_not_fit || old->scorer->residence() != Residence::disk ||
+          !options_.revision_of || options_.revision_of(name) == old->revision || queue_owner(place, other) != nullptr)
+        throw;
+      old.reset();
+      next = reopened(place, nullptr, false);
+    }
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (next == nullptr && old != nullptr) {
+    try {
+      old->scorer->load_weights();
+      next = std::move(old);
+    } catch (const std::exception& error) {
+      problem += fmt::format("; the one before cannot come back: {}", error.what());
+    }
+  }
+  std::vector<std::pair<int, uint32_t>> held;
+  {
+    std::lock_guard lock(slot.mutex);
+    slot.served = next;
+    slot.state = next != nullptr ? "resident" : "failed";
+    slot.fault = problem;
+    slot.failed_ns = 0;
+    slot.replacing = false;
+    held.swap(slot.held);
+  }
+  slot.replaced.notify_all();
+  report_fault(name, next != nullptr ? "" : problem);
+  for (const auto& [thread, waiting] : held) go_on(thread, waiting);
+  if (problem.empty())
+    log_info("{} is loaded", name);
+  else
+    log_warning("{} is not replaced: {}", name, problem);
+  next.reset();
+  retire(std::move(old));
+  return problem;
 }
 
 void Service::close_model(size_t place) {

@@ -234,12 +234,27 @@ void Service::handle(Exchange& exchange) {
                       retry_after(0)};
       refuse_if_full(call);
     }
+  } catch (const Refusal& refusal) {
+    return refuse(call, refusal);
+  }
+  run_route(call);
+}
+
+void Service::run_route(Call& call) {
+  try {
     (this->*call.route->handle)(call);
+  } catch (const ModelIsComing& coming) {
+    hold(call, coming.model);
   } catch (const Refusal& refusal) {
     refuse(call, refusal);
   } catch (const Error& error) {
     refuse(call, {424, "Backend", fmt::format("Backend error: {}", error.what())});
   }
+}
+
+// Who takes turns with others: a key, or an address.
+uint64_t Service::client_of(const Call& call) {
+  return std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
 }
 
 // Under overload most requests are refused: where no model could take one, it is not even read.
@@ -252,11 +267,6 @@ void Service::refuse_if_full(const Call& call) const {
     if (wait <= options_.queue_seconds) return;
     least = least == options_.queue_seconds ? wait : std::min(least, wait);
   }
-// Who takes turns with others: a key, or an address.
-uint64_t Service::client_of(const Call& call) {
-  return std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
-}
-
   if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
 }
 

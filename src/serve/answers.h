@@ -28,6 +28,11 @@ struct Refusal {
   std::string extra = {};   // of the body: ",\"queue_ms\":12"
 };
 
+// The model it wants is being replaced. What can waits for that instead.
+struct ModelIsComing : Refusal {
+  int model = 0;
+};
+
 std::string retry_after(double seconds);       // "Retry-After: 3\r\n"
 Refusal invalid(std::string_view problem);     // 422 Validation, in text-embeddings-inference's words
 Refusal too_large(size_t bytes, size_t most);  // of a text

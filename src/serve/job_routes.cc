@@ -347,6 +347,7 @@ JobModel Service::job_model(const std::string& name) {
   w.bulk = true;  // load does not split a job
   try {
     choose_model(w, name, "", {ModelKind::classifier, ModelKind::rules});
+  w.may_wait = true;
   } catch (const Refusal& refusal) {
     fail(ErrorCode::bad_model, "{}", refusal.message);
   }

@@ -95,10 +95,17 @@ void Service::ready(Call& call) {
   if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
   if (device_lost_) throw Refusal{503, "Unhealthy", "the device is lost"};
   // Who answers requests that name no model.
-  if (options_.ladders.empty())
-    (void)model_at(0);
-  else if (const LadderView view = options_.ladders[0]->view(unix_now()); view.active.empty())
-    throw Refusal{503, "Unhealthy", view.warnings.back(), retry_after(1)};
+  int model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
+  if (!options_.ladders.empty()) {
+    const LadderView view = options_.ladders[0]->view(unix_now());
+    if (view.active.empty()) throw Refusal{503, "Unhealthy", view.warnings.back(), retry_after(1)};
+    model = find_model(view.active);
+  }
+  try {
+    (void)model_at(model);
+  } catch (const ModelIsComing& coming) {  // which is not waited for here
+    throw Refusal(coming);
+  }
   answer(call, R"({"status":"ok"})");
 }
 

@@ -90,6 +90,7 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
   for (size_t i = 0; i < items.size(); ++i) {
     Wishes w;
     w.bulk = true;  // load does not split a flush
+    w.may_wait = true;
     try {
       choose_model(w, rules.model, items[i].source, {ModelKind::classifier, ModelKind::rules});
     } catch (const Refusal& refusal) {

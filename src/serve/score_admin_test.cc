@@ -180,7 +180,7 @@ class AdminTest : public ScoreRouteTest {
  protected:
   ServerOptions changing() {
     ServerOptions o = rules();
-    o.reopen = [this](const std::string& name, const Scorer*) {
+    o.reopen = [this](const std::string& name, const Scorer*, bool) {
       if (broken_) fail(ErrorCode::bad_model, "{}: its files are broken", name);
       return ServedModel{name, "vader", std::to_string(revision_.load()), Scorer::open({.model = "vader"})};
     };
@@ -261,7 +261,7 @@ TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
 
 TEST_F(AdminTest, NoExceptionEndsTheProcess) {
   ServerOptions o = rules();
-  o.reopen = [](const std::string&, const Scorer*) -> ServedModel { throw std::bad_alloc(); };
+  o.reopen = [](const std::string&, const Scorer*, bool) -> ServedModel { throw std::bad_alloc(); };
   o.revision_of = [](const std::string&) -> std::string { throw std::runtime_error("no revision"); };
   o.read_keys = []() -> ApiKeys { throw std::runtime_error("no keys"); };
   start(std::move(o));

@@ -39,7 +39,7 @@ struct ServerOptions {
   std::function<int64_t()> unix_clock;
   double tick_seconds = 1;  // between two looks at card, figures and models; less in tests
   // As ServiceOptions has them.
-  std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
+  std::function<ServedModel(const std::string& name, const Scorer* beside, bool beside_stays)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
   std::function<std::string(const std::string& name)> tagger_of;
   std::function<ApiKeys()> read_keys;

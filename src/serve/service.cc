@@ -163,9 +163,15 @@ MemoryPlan Service::planned() const {
   return Scorer::plan_together(scorers);
 }
 
-Served Service::model_at(int model) const {
+Served Service::model_at(int model, bool may_wait) const {
   const Slot& slot = *slots_[static_cast<size_t>(model)];
-  std::lock_guard lock(slot.mutex);
+  std::unique_lock lock(slot.mutex);
+  if (may_wait) slot.replaced.wait(lock, [&] { return !slot.replacing; });
+  if (slot.replacing)
+    throw ModelIsComing{
+        {503, "Unhealthy", fmt::format("model {} is being replaced", options_.models[static_cast<size_t>(model)].name),
+         retry_after(1)},
+        model};
   if (slot.served == nullptr)
     throw Refusal{503, "Unhealthy",
                   fmt::format("model {} is not loaded{}", options_.models[static_cast<size_t>(model)].name,
@@ -213,7 +219,8 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   call.null_errors = wishes.null_errors;
   call.timeout_ms = wishes.timeout_ms;
   call.write = std::move(write);
-  call.predictions.resize(texts.size());
+  call.predictions.assign(texts.size(), {});
+  call.characters = 0;
   std::vector<Request> requests;
   requests.reserve(texts.size());
   std::optional<std::chrono::steady_clock::time_point> deadline;
@@ -299,6 +306,41 @@ void Service::stream_ended(Call& call) {
 }
 
 void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
+// --- requests for a model that is being replaced ---
+
+void Service::hold(Call& call, int model) {
+  call.left = 1;
+  const uint32_t place = inboxes_[static_cast<size_t>(call.thread)]->put(call);
+  Slot& slot = *slots_[static_cast<size_t>(model)];
+  {
+    std::lock_guard lock(slot.mutex);
+    if (slot.replacing) {
+      slot.held.emplace_back(call.thread, place);
+      return;
+    }
+  }
+  go_on(call.thread, place);
+}
+
+void Service::go_on(int thread, uint32_t place) {
+  server_->post(thread, [this, thread, place] {
+    Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
+    Call& call = inbox.at(place);
+    inbox.remove(place);
+    call.left = 0;
+    if (call.ended) {
+      delete &call;
+      return;
+    }
+    try {
+      run_route(call);
+    } catch (const std::exception& error) {
+      log_warning("{}: {}", call.exchange->path(), error.what());
+      if (!call.done) refuse(call, {500, "Backend", "internal error"});
+    }
+  });
+}
+
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
   workers.call([this, thread = call.thread, slot, work = std::move(work)] {

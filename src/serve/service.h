@@ -66,9 +66,10 @@ struct ServiceOptions {
   double release_device_seconds = -1;
   double load_retry_seconds = 10;       // a model that could not be loaded is tried again
   std::function<int64_t()> unix_clock;  // of ladders' schedules, for tests; none: the system's
-  // A model from its files as they are now, in the queue of one that is there (or null), what names those files, the
+  // A model from its files as they are now, in the queue of one that is there (or null), which may have to leave the
+  // device for it unless it stays (then does_not_fit is thrown); what names those files, the
   // name of a tagger that shares its encoder as both are now (or nothing), and the keys; none: they stay as they are.
-  std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
+  std::function<ServedModel(const std::string& name, const Scorer* beside, bool beside_stays)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
   std::function<std::string(const std::string& name)> tagger_of;
   std::function<ApiKeys()> read_keys;
@@ -163,8 +164,11 @@ class Service final : public Handler, public QueueScorer {
   Wishes wishes(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
+    bool may_wait = false;  // for a model that is being replaced
   int first_model(Kinds kinds) const;  // -1: none
-  Served model_at(int model) const;    // throws 503 where it is not loaded
+  // Throws 503 where it is not loaded, ModelIsComing while it is being replaced: on other than I/O threads that is
+  // waited for instead.
+  Served model_at(int model, bool may_wait = false) const;
   void require_kind(int model, Kinds kinds, const char* what) const;
 
   struct Text {
@@ -242,6 +246,8 @@ class Service final : public Handler, public QueueScorer {
   void report_fault(const std::string& model, const std::string& fault);
   std::vector<std::string> reload();
   // operations.cc
+  Served reopened(size_t place, const Scorer* beside, bool stays);
+  std::string replace_model(size_t place);  // where there is no room for both
   void ping(Call& call);
   void health(Call& call);
   void live(Call& call);
@@ -288,6 +294,10 @@ class Service final : public Handler, public QueueScorer {
   // tending.cc
   int64_t unix_now() const;
   void bring(Slot& slot, size_t place);
+    // It left the device for its successor, which is not there yet; requests that wait for it, by thread and slot.
+    bool replacing = false;
+    mutable std::condition_variable replaced;
+    std::vector<std::pair<int, uint32_t>> held;
   void park_if_idle(Slot& slot, size_t place);
   void close_idle_device();
   void note_loaded(size_t place);

@@ -40,13 +40,16 @@ void Service::tend_models() {
   close_idle_device();
 }
 
-// The next two: under the slot's lock.
+// The next two: under the slot's lock. What waits for its turn holds no model, which may be replaced before.
 void Service::bring(Slot& slot, size_t place) {
   if (std::exchange(slot.moving, true)) return;
-  admin_.call([this, place, served = slot.served] {
+  admin_.call([this, place, weak = std::weak_ptr(slot.served)] {
+    const Served served = weak.lock();
     try {
-      served->scorer->load_weights();
-      note_loaded(place);
+      if (served != nullptr) {
+        served->scorer->load_weights();
+        note_loaded(place);
+      }
     } catch (const std::exception& error) {
       note_not_loaded(place, error.what());
     }
@@ -68,11 +71,14 @@ void Service::park_if_idle(Slot& slot, size_t place) {
   }
   if (seconds_since(slot.used_ns) < keep) return;
   slot.moving = true;
-  admin_.call([this, place, served = slot.served] {
+  admin_.call([this, place, weak = std::weak_ptr(slot.served)] {
+    const Served served = weak.lock();
     try {
-      served->scorer->park();
-      log_info("{} is {}: nobody asked for it", served->name,
-               served->scorer->residence() == Residence::parked ? "parked" : "on disk");
+      if (served != nullptr) {
+        served->scorer->park();
+        log_info("{} is {}: nobody asked for it", served->name,
+                 served->scorer->residence() == Residence::parked ? "parked" : "on disk");
+      }
     } catch (const std::exception& error) {
       log_warning("{} stays on the device: {}", served->name, error.what());
     }

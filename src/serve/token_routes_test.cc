@@ -89,7 +89,7 @@ TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
   std::atomic<bool> share{true};
   o.tagger_of = [&](const std::string& name) { return name == "cls" && share ? "tags" : ""; };
   o.revision_of = [](const std::string& name) { return name == "ner" ? "3" : name == "tags" ? "2" : "1"; };
-  o.reopen = [&, dir = temp_.path()](const std::string& name, const Scorer* beside) {
+  o.reopen = [&, dir = temp_.path()](const std::string& name, const Scorer* beside, bool) {
     EXPECT_EQ(name, "cls") << "no other changed";
     ScorerOptions s;
     s.model = (dir / name).string();
@@ -168,7 +168,7 @@ TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
   ServerOptions o = tiny();
   std::atomic<const Scorer*> beside{nullptr};
   const auto dir = (temp_.path() / "bert_sequence").string();
-  o.reopen = [&beside, dir](const std::string& name, const Scorer* other) {
+  o.reopen = [&beside, dir](const std::string& name, const Scorer* other, bool) {
     beside = other;
     ScorerOptions options;
     options.model = dir;

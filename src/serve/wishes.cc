@@ -44,7 +44,7 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   if (ladder == options_.ladders.end()) {
     w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
     w.reason = model.empty() ? "default" : "requested";
-    w.served = model_at(w.model);
+    w.served = model_at(w.model, w.may_wait);
     return;
   }
   LadderRequest request;
@@ -55,7 +55,7 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   const Choice choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
   w.model = find_model(choice.model);
   w.reason = reason_name(choice.reason);
-  w.served = model_at(w.model);
+  w.served = model_at(w.model, w.may_wait);
 }
 
 Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
