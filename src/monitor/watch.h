@@ -24,13 +24,14 @@ class Watch {
   std::vector<std::string> check(const std::vector<GpuSample>& gpus);
   // What is past its limit in the last sample.
   const std::vector<std::string>& active() const { return active_; }
+  const std::vector<std::string>& active_kinds() const { return kinds_; }  // of those, whatever their numbers
   // And is more than hard work: a card that is lost, too hot, or has too little memory left.
   bool faulty() const { return faulty_; }
 
  private:
   WatchLimits limits_;
   std::set<std::string> passed_;  // "0 temperature"
-  std::vector<std::string> active_;
+  std::vector<std::string> active_, kinds_;
   bool faulty_ = false;
 };
 

@@ -113,23 +113,23 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   HealthView view{};
   view.warnings = card.warnings;
   view.dead = device_lost_ || stuck();
-  if (device_lost_) view.warnings.emplace_back("the device is lost");
-  if (!device_lost_ && view.dead) view.warnings.emplace_back("a batch takes far longer than predicted");
+  const auto warn = [&](const std::string& text) { view.warnings.push_back({"", text}); };
+  if (device_lost_) warn("the device is lost");
+  if (!device_lost_ && view.dead) warn("a batch takes far longer than predicted");
   for (const auto& ladder : options_.ladders) {
     view.ladders.push_back(ladder->view(unix_now()));
-    for (const std::string& warning : view.ladders.back().warnings) view.warnings.push_back(warning);
+    for (const std::string& warning : view.ladders.back().warnings) warn(warning);
   }
   for (size_t m = 0; m < slots_.size(); ++m) {
     std::lock_guard lock(slots_[m]->mutex);
-    if (!slots_[m]->fault.empty())
-      view.warnings.push_back(fmt::format("model {}: {}", options_.models[m].name, slots_[m]->fault));
+    if (!slots_[m]->fault.empty()) warn(fmt::format("model {}: {}", options_.models[m].name, slots_[m]->fault));
   }
   {
     std::lock_guard lock(card_mutex_);
-    view.warnings.insert(view.warnings.end(), gate_faults_.begin(), gate_faults_.end());
+    for (const std::string& fault : gate_faults_) warn(fault);
   }
   if (desk_ != nullptr)
-    for (const std::string& fault : desk_->queues().faults()) view.warnings.push_back(fault);
+    for (const std::string& fault : desk_->queues().faults()) warn(fault);
   view.status = draining_                                 ? "draining"
                 : view.dead                               ? "unhealthy"
                 : !card.healthy || !view.warnings.empty() ? "degraded"
@@ -143,7 +143,13 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   return view;
 }
 
-std::vector<std::string> Service::warnings() const { return health_view({}).warnings; }
+std::vector<std::string> Service::warnings() const { return sentences(health_view({}).warnings); }
+
+std::vector<std::string> sentences(const std::vector<Warning>& warnings) {
+  std::vector<std::string> texts;
+  for (const Warning& warning : warnings) texts.push_back(warning.text);
+  return texts;
+}
 
 void Service::health(Call& call) {
   CardReadings card;
@@ -186,7 +192,7 @@ void Service::health(Call& call) {
       {"device",
        {{"name", models.empty() ? Json() : Json(models[0]->scorer->device())}, {"busy_pct", busy}, {"mfu_pct", mfu}}},
       {"gpu", gpu},
-      {"warnings", view.warnings}};
+      {"warnings", sentences(view.warnings)}};
   std::string body = all.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (!draining_ && !view.dead) return answer(call, std::move(body));
   Response response{.status = 503, .body = std::move(body)};

@@ -37,11 +37,12 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
                          const MemoryPlan& planned, std::optional<int64_t> held) {
   constexpr double kMiB = 1.0 / (1 << 20);
   CardReadings readings;
-  readings.warnings = watch.active();
+  for (size_t i = 0; i < watch.active().size(); ++i)
+    readings.warnings.push_back({watch.active_kinds()[i], watch.active()[i]});
   const bool over = on_card && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
   if (over)
-    readings.warnings.push_back(fmt::format("{} of the card are held, the limit is {}", format_bytes(*held),
-                                            format_bytes(planned.limit_bytes)));
+    readings.warnings.push_back({"held", fmt::format("{} of the card are held, the limit is {}", format_bytes(*held),
+                                                     format_bytes(planned.limit_bytes))});
   const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
   readings.computes = on_card;
   readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
@@ -60,7 +61,7 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
                       {"limit_mb", on_card ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
                       {"device_busy_pct", nullptr},
-                      {"warnings", readings.warnings}};
+                      {"warnings", sentences(readings.warnings)}};
   readings.health_json = block.dump(-1, ' ', false, Json::error_handler_t::replace);
   MetricsText text;
   const auto reading = [&](const char* name, const char* type, const char* help, const auto& value, double scale) {
@@ -127,10 +128,11 @@ class Server::Sampler {
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
-      const std::vector<Served> models = service_.loaded();
+      std::vector<Served> models = service_.loaded();
       const auto computing = std::find_if(models.begin(), models.end(), is_on_card);
       const bool on_card = computing != models.end();
       if (on_card) own_card = (*computing)->scorer->pci_bus_id();
+      models.clear();  // one that is unloaded or replaced would stay for as long as this waits
       // The models' card, once there was one, and no other's business; else whatever the machine has.
       std::vector<monitor::GpuSample> gpus;
       if (nvml.ready() && own_card) {

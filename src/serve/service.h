@@ -77,12 +77,18 @@ struct ServiceOptions {
   std::function<void(std::string_view line)> access_log;
 };
 
+// What /health warns of. Its kind stays while it lasts, whatever numbers its text has; empty: the text.
+struct Warning {
+  std::string kind, text;
+};
+std::vector<std::string> sentences(const std::vector<Warning>& warnings);
+
 // The card's readings, as /health and /metrics show them.
 struct CardReadings {
   std::string health_json = "null";
   std::string metrics_text;
   bool healthy = true, computes = false;  // computes: a model of this server runs there
-  std::vector<std::string> warnings;
+  std::vector<Warning> warnings;
 };
 
 class Service final : public Handler, public QueueScorer {
@@ -158,13 +164,13 @@ class Service final : public Handler, public QueueScorer {
     std::optional<Aggregation> aggregation;  // of taggers, as is the overlap of their windows in tokens
     int32_t overlap = -1;
     bool entities = false;  // of a classifier that has a tagger's head too
+    bool may_wait = false;  // for a model that is being replaced
   };
   using Kinds = std::initializer_list<ModelKind>;
   // A request that names no model gets a ladder's choice, or the first of these kinds.
   Wishes wishes(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
-    bool may_wait = false;  // for a model that is being replaced
   int first_model(Kinds kinds) const;  // -1: none
   // Throws 503 where it is not loaded, ModelIsComing while it is being replaced: on other than I/O threads that is
   // waited for instead.
@@ -240,14 +246,14 @@ class Service final : public Handler, public QueueScorer {
   void pin_ladder(Call& call, std::string_view path);
   void trace(Call& call);
   std::string open_model(size_t place);  // empty: it is there; else what is wrong
+  Served reopened(size_t place, const Scorer* beside, bool stays);
+  std::string replace_model(size_t place);  // where there is no room for both
   void close_model(size_t place);
   const Scorer* queue_owner(size_t place, Served& held) const;  // for a model that comes to that place
   void retire(Served old);
   void report_fault(const std::string& model, const std::string& fault);
   std::vector<std::string> reload();
   // operations.cc
-  Served reopened(size_t place, const Scorer* beside, bool stays);
-  std::string replace_model(size_t place);  // where there is no room for both
   void ping(Call& call);
   void health(Call& call);
   void live(Call& call);
@@ -256,7 +262,7 @@ class Service final : public Handler, public QueueScorer {
   struct HealthView {
     const char* status;
     bool dead;
-    std::vector<std::string> warnings;
+    std::vector<Warning> warnings;
     std::vector<LadderView> ladders;
     double wait_seconds = 0;
     int64_t texts = 0, tokens = 0;
@@ -269,7 +275,7 @@ class Service final : public Handler, public QueueScorer {
   void events(Call& call);
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
-  DashboardSnapshot figures(std::optional<int64_t> held_bytes);
+  DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const CardReadings& card);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
   // The same with token ids among them: a text, a list of ids, or a list of either.
@@ -288,16 +294,16 @@ class Service final : public Handler, public QueueScorer {
     int64_t batches = 0, used_ns = 0;
     bool moving = false;
     int64_t failed_ns = 0;  // above 0: it could not be loaded then, and is tried again
+    // It left the device for its successor, which is not there yet; requests that wait for it, by thread and slot.
+    bool replacing = false;
+    mutable std::condition_variable replaced;
+    std::vector<std::pair<int, uint32_t>> held;
     std::string state_now() const;
   };
   std::vector<std::unique_ptr<Slot>> slots_;
   // tending.cc
   int64_t unix_now() const;
   void bring(Slot& slot, size_t place);
-    // It left the device for its successor, which is not there yet; requests that wait for it, by thread and slot.
-    bool replacing = false;
-    mutable std::condition_variable replaced;
-    std::vector<std::pair<int, uint32_t>> held;
   void park_if_idle(Slot& slot, size_t place);
   void close_idle_device();
   void note_loaded(size_t place);
@@ -333,7 +339,8 @@ class Service final : public Handler, public QueueScorer {
     Histogram requests_by_duration;  // of those with texts
   };
   std::deque<Sample> recent_, minutes_;  // the sampling thread's, as are these
-  std::vector<std::string> active_rungs_, warned_;
+  std::vector<std::string> active_rungs_;
+  std::set<std::string> warned_;  // kinds
   std::deque<DashboardSnapshot::Switch> switches_;
   DashboardHistory history_;
   mutable std::mutex snapshot_mutex_;

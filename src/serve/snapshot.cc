@@ -130,21 +130,16 @@ void Service::post_events(const std::string& event, bool is_snapshot) {
     server_->post(thread, [this, thread, event, is_snapshot] { deliver(thread, event, is_snapshot); });
 }
 
-DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
+DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const HealthView& health,
+                                   const CardReadings& card) {
   DashboardSnapshot s;
-  CardReadings card;
-  {
-    std::lock_guard lock(card_mutex_);
-    card = card_;
-  }
-  const HealthView health = health_view(card);
   s.t_unix_ms = unix_ms_now();
   s.state = health.status;
   s.version = version();
   s.uptime_s = seconds_since(started_ns_);
   s.model = health.ladders.empty() ? options_.models[0].name : health.ladders[0].active;
   s.reason = health.ladders.empty() ? "default" : reason_name(health.ladders[0].reason);
-  s.warnings = health.warnings;
+  s.warnings = sentences(health.warnings);
 
   Sample now;
   now.ns = now_ns();
@@ -289,7 +284,13 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
 }
 
 void Service::sample(std::optional<int64_t> held_bytes) {
-  DashboardSnapshot s = figures(held_bytes);
+  CardReadings card;
+  {
+    std::lock_guard lock(card_mutex_);
+    card = card_;
+  }
+  const HealthView health = health_view(card);
+  DashboardSnapshot s = figures(held_bytes, health, card);
   std::vector<std::string> rungs, choices;
   for (const DashboardLadder& ladder : s.ladders) {
     std::string rung = choices.emplace_back(ladder.view.active + " by " + reason_name(ladder.view.reason));
@@ -308,14 +309,16 @@ void Service::sample(std::optional<int64_t> held_bytes) {
                   false);
     }
   active_rungs_ = std::move(rungs);
-  for (const std::string& warning : s.warnings) {
-    if (std::find(warned_.begin(), warned_.end(), warning) != warned_.end()) continue;
-    const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", warning}};
+  std::set<std::string> kinds;
+  for (const Warning& warning : health.warnings) {
+    const std::string& kind = warning.kind.empty() ? warning.text : warning.kind;
+    if (!kinds.insert(kind).second || warned_.contains(kind)) continue;
+    const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", warning.text}};
     post_events(fmt::format("event: warning\ndata: {}\n\n",
                             event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)),
                 false);
   }
-  warned_ = s.warnings;
+  warned_ = std::move(kinds);
   while (switches_.size() > kMostSwitches) switches_.pop_back();
   s.switches.assign(switches_.begin(), switches_.end());
   history_.add(s);
