@@ -344,8 +344,8 @@ class EncoderScorer final : public Scorer {
       (pending->both ? texts_of_both : texts).push_back(std::move(pending));
     }
     if (!refused.empty()) completion.done(refused);
-    if (!texts.empty()) interactive(engine::Heads::own).submit(std::move(texts));
-    if (!texts_of_both.empty()) interactive(engine::Heads::both).submit(std::move(texts_of_both));
+    hand_over(std::move(texts), engine::Heads::own);
+    hand_over(std::move(texts_of_both), engine::Heads::both);
   }
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -380,6 +380,20 @@ class EncoderScorer final : public Scorer {
                       [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
 
+  // Where the device was lost before its graphs are made, that is the answer.
+  void hand_over(engine::PendingTexts texts, engine::Heads heads) {
+    if (texts.empty()) return;
+    engine::Interactive* door = nullptr;
+    try {
+      door = &interactive(heads);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::usage) throw;  // in a child of fork()
+      for (const auto& text : texts) text->error = error;
+      return answer(texts);
+    }
+    door->submit(std::move(texts));
+  }
+
   engine::Interactive& interactive(engine::Heads heads) {
     Door& door = doors_[static_cast<size_t>(heads)];
     if (engine::Interactive* ready = door.ready.load(std::memory_order_acquire)) return *ready;
@@ -398,9 +412,20 @@ class EncoderScorer final : public Scorer {
     answers.reserve(texts.size());
     for (const auto& text : texts) {
       auto& request = static_cast<PendingRequest&>(*text);
-      answers.emplace_back(request.completion, Answer{request.ticket, predict(request)});
+      answers.emplace_back(request.completion, Answer{request.ticket, answer_of(request)});
     }
     hand_out(answers);
+  }
+
+  // What is wrong with one text's result is its own error: thrown here it would be the device's, and end everything.
+  Prediction answer_of(PendingRequest& request) const {
+    try {
+      return predict(request);
+    } catch (const std::exception& error) {
+      Prediction p;
+      p.error.emplace(ErrorCode::internal, error.what());
+      return p;
+    }
   }
 
   Prediction predict(PendingRequest& request) const {
@@ -619,6 +644,11 @@ Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
 std::string Scorer::pci_bus_id() const { return {}; }
+ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where clients take no turns
+  const ScorerLoad all = load();
+  const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
+  return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
+}
 Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<const std::string_view>, std::stop_token,
                                 const std::function<void(size_t)>&) {
   fail(ErrorCode::usage, "this model scores single texts, not pairs");
@@ -644,11 +674,6 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
   if (!o.leave_free.empty())
     read_setting("leave_free", o.leave_free, [&](std::string_view text) {
-ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where clients take no turns
-  const ScorerLoad all = load();
-  const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
-  return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
-}
       encoder.memory_limit.set_leave_free(text);
       return true;
     });

@@ -149,7 +149,10 @@ const char* reason_phrase(int status) {
 }
 
 std::string retry_after(double seconds) {
-  return fmt::format("Retry-After: {}\r\n", std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds))));
+  constexpr double kMost = 86'400;  // and what is no number
+  return fmt::format("Retry-After: {}\r\n", seconds < kMost
+                                                ? std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds)))
+                                                : static_cast<int64_t>(kMost));
 }
 
 Refusal invalid(std::string_view problem) {

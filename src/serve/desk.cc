@@ -52,7 +52,7 @@ void Desk::run_jobs(const std::stop_token& stop) {
     if (stop.stop_requested()) return;
     try {
       jobs_.run_next(stop);
-    } catch (const Error& error) {  // its state cannot be written; another look may find room
+    } catch (const std::exception& error) {  // its state cannot be written; another look may find room
       log_warning("{}", error.what());
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kJobPause, [&] { return ending_; });
@@ -66,7 +66,7 @@ void Desk::flush_old() {
     lock.unlock();
     try {
       queues_.flush_by_age();
-    } catch (const Error& error) {  // tried again; health names it
+    } catch (const std::exception& error) {  // tried again; health names it
       log_warning("{}", error.what());
     }
     const int64_t pause = std::clamp<int64_t>(queues_.due_ms().value_or(INT64_MAX) - unix_ms(), 1, kLongestPauseMs);

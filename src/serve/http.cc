@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
-#include <latch>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -152,14 +152,28 @@ void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
 void HttpServer::close_after_answers() { impl_->closing = true; }
 
 void HttpServer::stop_accepting() {
-  std::latch closed(static_cast<std::ptrdiff_t>(impl_->loops.size()));
-  for (auto& loop : impl_->loops)
-    asio::post(loop->io, [raw = loop.get(), &closed] {
+  // Not a std::latch: it sleeps in std::atomic::wait, whose wake-ups GCC 12 can lose on weakly ordered cores.
+  struct Closing {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t open = 0;
+  };
+  const auto closing = std::make_shared<Closing>();
+  std::unique_lock lock(closing->mutex);
+  for (auto& loop : impl_->loops) {
+    if (!loop->thread.joinable() || loop->io.stopped()) continue;  // nobody would answer
+    ++closing->open;
+    asio::post(loop->io, [raw = loop.get(), closing] {
       Failure failure;
       raw->acceptor.close(failure);
-      asio::post(raw->io, [&closed] { closed.count_down(); });  // behind what was accepted before
+      asio::post(raw->io, [closing] {  // behind what was accepted before
+        std::lock_guard done(closing->mutex);
+        --closing->open;
+        closing->changed.notify_all();
+      });
     });
-  closed.wait();
+  }
+  closing->changed.wait(lock, [&] { return closing->open == 0; });
 }
 
 void HttpServer::stop_listening() {

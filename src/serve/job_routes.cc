@@ -139,6 +139,8 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
             refusal = thrown;
           } catch (const Error& error) {
             refusal = refusal_of_desk(error);
+          } catch (const std::exception& error) {
+            refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
           }
           const std::weak_ptr<JobUpload> weak = self;
           self->service_.server_->post(thread, [weak, refusal, job] {
@@ -345,9 +347,9 @@ void Service::job_call(Call& call) {
 JobModel Service::job_model(const std::string& name) {
   Wishes w;
   w.bulk = true;  // load does not split a job
+  w.may_wait = true;
   try {
     choose_model(w, name, "", {ModelKind::classifier, ModelKind::rules});
-  w.may_wait = true;
   } catch (const Refusal& refusal) {
     fail(ErrorCode::bad_model, "{}", refusal.message);
   }

@@ -120,7 +120,8 @@ class RawClient {
  private:
   void connect(const sockaddr* address, socklen_t size) {
     const timeval patience{60, 0};  // a test that hangs should fail
-    ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    for (const int what : {SO_RCVTIMEO, SO_SNDTIMEO})
+      ::setsockopt(descriptor_, SOL_SOCKET, what, &patience, sizeof patience);
     connected_ = ::connect(descriptor_, address, size) == 0;
   }
   bool take(std::string& bytes, size_t length) {

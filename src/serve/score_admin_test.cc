@@ -337,7 +337,7 @@ TEST_F(AdminTest, ServersThatShareASocketFollowEachOtherWithoutAFailedRequest) {
       }
     });
   for (int i = 0; i < 10; ++i) {
-    while (answered < i * 30 && !HasFailure()) std::this_thread::yield();
+    wait_until([&] { return answered >= i * 30 || HasFailure(); });
     server_->drain();
     open();
   }

@@ -140,15 +140,20 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       std::lock_guard lock(service_.rows_mutex_);
       ++service_.row_streams_;
     }
-    std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
-                 served = wishes_.served, request = request_] {
-      Rows rows{pipe, self, service, thread, served, request};
-      rows.run();
-      // Nothing of the service is touched after this.
-      std::lock_guard lock(service.rows_mutex_);
-      --service.row_streams_;
-      service.rows_ended_.notify_all();
-    }).detach();
+    try {
+      std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
+                   served = wishes_.served, request = request_]() mutable {
+        Rows{pipe, self, service, thread, std::move(served), request}.run();  // and lets the model go
+        // Nothing of the service is touched after this.
+        std::lock_guard lock(service.rows_mutex_);
+        --service.row_streams_;
+        service.rows_ended_.notify_all();
+      }).detach();
+    } catch (...) {  // no thread: nobody would count it down
+      std::lock_guard lock(service_.rows_mutex_);
+      --service_.row_streams_;
+      throw;
+    }
   }
 
   void take(std::string_view bytes) override {

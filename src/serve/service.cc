@@ -48,6 +48,7 @@ class Service::Inbox final : public Completion {
   void take() {
     {
       std::lock_guard lock(mutex_);
+      taken_.clear();
       taken_.swap(waiting_);
     }
     service_.take_answers(thread_, taken_);
@@ -288,24 +289,23 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.entities = wishes.entities;
       requests.push_back(std::move(request));
     }
-    served->scorer->submit(requests, inbox);
+    try {
+      served->scorer->submit(requests, inbox);
+    } catch (...) {  // these and what follows will not come back
+      const auto lost =
+          static_cast<size_t>(std::count_if(call.predictions.begin() + static_cast<std::ptrdiff_t>(begin),
+                                            call.predictions.end(), [](const Prediction& p) { return !p.error; }));
+      outstanding_ -= lost;
+      call.left -= lost;
+      call.stop.request_stop();
+      if (call.left == 0) inbox.remove(call.slot);
+      throw;
+    }
     begin = end;
   }
   call.submitted_ns = now_ns();
 }
 
-void Service::take(Exchange& exchange, std::string_view bytes) {
-  Call& call = *reinterpret_cast<Call*>(exchange.tag);
-  if (!call.done) call.stream->take(bytes);
-}
-
-void Service::sent(Exchange& exchange) { reinterpret_cast<Call*>(exchange.tag)->stream->sent(); }
-
-void Service::stream_ended(Call& call) {
-  if (!call.done) call.stream->ended();
-}
-
-void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
 // --- requests for a model that is being replaced ---
 
 void Service::hold(Call& call, int model) {
@@ -341,6 +341,18 @@ void Service::go_on(int thread, uint32_t place) {
   });
 }
 
+void Service::take(Exchange& exchange, std::string_view bytes) {
+  Call& call = *reinterpret_cast<Call*>(exchange.tag);
+  if (!call.done) call.stream->take(bytes);
+}
+
+void Service::sent(Exchange& exchange) { reinterpret_cast<Call*>(exchange.tag)->stream->sent(); }
+
+void Service::stream_ended(Call& call) {
+  if (!call.done) call.stream->ended();
+}
+
+void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
   workers.call([this, thread = call.thread, slot, work = std::move(work)] {
@@ -405,7 +417,13 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
       refuse(call, refusal_of(call, prediction));
       call.stop.request_stop();
     }
-    if (call.left == 0) finish(call);
+    if (call.left > 0) continue;
+    try {
+      finish(call);
+    } catch (const std::exception& error) {  // of one answer; the others' come all the same
+      log_warning("{}: {}", call.exchange->path(), error.what());
+      if (!call.done) refuse(call, {500, "Backend", "internal error"});
+    }
   }
 }
 
@@ -479,6 +497,8 @@ void Service::finish(Call& call) {
     });
     answer(call, std::move(out));
   }
+  call.served.reset();  // a client that reads slowly keeps no model
+  call.other.reset();
   if (call.ended) delete &call;
 }
 

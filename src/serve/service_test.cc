@@ -490,8 +490,7 @@ TEST_F(ServiceTest, DrainsWithoutLosingARequest) {
   std::atomic<bool> stop{false};
   std::thread running([&] { EXPECT_TRUE(server_->run(stop)); });
   stop = true;
-  for (RawAnswer answer; (answer = get("/health/ready")).status == 200;) {
-  }
+  wait_until([&] { return get("/health/ready").status != 200; });
   client_ = std::make_unique<RawClient>(server_->port());  // the answer closed it
   RawAnswer answer = post("/predict", R"({"inputs":"a"})");
   EXPECT_EQ(answer.status, 503);

@@ -113,7 +113,8 @@ void Service::events(Call& call) {
                                .content_type = "text/event-stream",
                                .fields = fmt::format("Cache-Control: no-store\r\nX-Request-Id: {}\r\n", call.id)},
                               std::nullopt);
-  if (call.exchange->head().method != "HEAD") return;
+  if (draining_) call.exchange->send("event: drain\ndata: {}\n\n");  // it began meanwhile, and this one was not told
+  if (!draining_ && call.exchange->head().method != "HEAD") return;
   call.done = true;
   call.exchange->end_answer();
 }
@@ -353,6 +354,8 @@ void Service::measure_gates(const std::stop_token& stop) {
       faults = measure_gate(*ladder, model, cache, stop);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::interrupted || stop.stop_requested()) return;
+      faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
+    } catch (const std::exception& error) {
       faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
     }
     for (const std::string& fault : faults) log_warning("{}", fault);

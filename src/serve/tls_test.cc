@@ -49,7 +49,8 @@ class TlsClient {
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const timeval patience{60, 0};
-    ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    for (const int what : {SO_RCVTIMEO, SO_SNDTIMEO})
+      ::setsockopt(descriptor_, SOL_SOCKET, what, &patience, sizeof patience);
     if (::connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
     if (version != 0) {
       ::SSL_CTX_set_security_level(context_, 0);

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: who is refused when much waits, what happens where a scorer or an answer fails, and warnings.
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "io/sha256.h"
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+// Clients wait as they are told to; what it is asked may fail.
+class OddScorer final : public HeldScorer {
+ public:
+  ClientWait wait_of(uint64_t client, int64_t, bool) const override {
+    const auto found = waits.find(client);
+    return found == waits.end() ? ClientWait{} : found->second;
+  }
+  const std::vector<std::string>& score_names() const override {
+    if (names_fail) throw std::runtime_error("no names");
+    return HeldScorer::score_names();
+  }
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    if (submit_fails) fail(ErrorCode::internal, "it takes nothing");
+    HeldScorer::submit(requests, completion);
+  }
+  std::map<uint64_t, ClientWait> waits;
+  std::atomic<bool> names_fail{false}, submit_fails{false};
+};
+
+class AdmissionTest : public ServiceTest {
+ protected:
+  AdmissionTest() { scorer_ = odd_; }
+  ServerOptions odd() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.models.push_back({"odd", "odd", "1", odd_});
+    return o;
+  }
+  static std::string with(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
+  // A service without what samples it every second.
+  void start_bare() {
+    ServiceOptions o;
+    o.models.push_back({"odd", "odd", "1", odd_});
+    service_ = std::make_unique<Service>(std::move(o));
+    http_ = std::make_unique<HttpServer>(parse_listen_address("127.0.0.1:0"), HttpOptions{}, *service_);
+    service_->attach(*http_);
+    http_->start();
+    client_ = std::make_unique<RawClient>(http_->port());
+  }
+  void TearDown() override {
+    if (http_ != nullptr) http_->stop();
+    service_.reset();
+  }
+
+  const std::shared_ptr<OddScorer> odd_ = std::make_shared<OddScorer>();
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
+  const auto id = [](std::string_view name) { return std::hash<std::string_view>()(name); };
+  odd_->waits[id("much")] = {.own_tokens = 5000, .begin_seconds = 5, .end_seconds = 6};
+  odd_->waits[id("little")] = {.own_tokens = 100, .begin_seconds = 0.5, .end_seconds = 1.5};
+  odd_->waits[id("none")] = {.own_tokens = 0, .begin_seconds = 0.5, .end_seconds = 20};
+  odd_->waits[id("crowded")] = {.own_tokens = 0, .begin_seconds = 1.5, .end_seconds = 1.6};
+  scorer_->set_load({.texts = 100, .tokens = 5000, .tokens_per_second = 1000, .wait_seconds = 7});
+  std::string keys;
+  for (const char* name : {"much", "little", "none", "crowded"})
+    keys += fmt::format("{}:score,metrics:{}\n", name, io::sha256_hex(name));
+  ServerOptions o = odd();
+  o.keys = ApiKeys::parse(keys, "keys");
+  start(std::move(o));
+  const auto refused = [&](const std::string& key, const std::string& more = "") {
+    RawAnswer answer = post("/predict", R"({"inputs":"a")" + more + "}", with(key));
+    EXPECT_EQ(answer.status, 429) << key << answer.body;
+    return answer.fields["retry-after"] + " s, " + Said::parse(answer.body)["queue_ms"].dump() + " ms";
+  };
+  EXPECT_EQ(refused("much"), "5 s, 5000 ms");
+  EXPECT_EQ(refused("little"), "1 s, 500 ms") << "what it has and this are too much";
+  EXPECT_EQ(refused("crowded"), "2 s, 1500 ms") << "others alone are";
+  EXPECT_EQ(refused("none", R"(,"timeout_ms":10000)"), "1 s, 500 ms") << "its deadline could not be met";
+  for (const char* more : {R"(,"timeout_ms":30000)", ""}) {
+    client_->post("/predict", R"({"inputs":"a")" + std::string(more) + "}", with("none"));
+    scorer_->wait_held(1);
+    scorer_->answer_all();
+    EXPECT_EQ(client_->read().status, 200) << "much of others' waits, and nothing of its own";
+  }
+  EXPECT_NE(get("/metrics", with("none")).body.find("brim_queue_wait_seconds{model=\"odd\"} 7\n"), std::string::npos)
+      << "the gauge is of all of them";
+  // What all of them hold is bounded too, and says so.
+  client_->post("/predict", R"({"inputs":"a"})", with("none"));
+  scorer_->wait_held(1);
+  scorer_->answer_all(Error(ErrorCode::busy, "texts that wait hold 256 MiB"));
+  RawAnswer answer = client_->read();
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.fields["retry-after"], "7");
+  EXPECT_EQ(Said::parse(answer.body)["error"], "Model is overloaded: texts that wait hold 256 MiB");
+}
+
+TEST_F(AdmissionTest, AWaitWithoutEndIsSaidToo) {
+  start(odd());
+  odd_->waits[std::hash<std::string_view>()("127.0.0.1")] = {1, HUGE_VAL, HUGE_VAL};
+  EXPECT_EQ(post("/predict", R"({"inputs":"a"})").fields["retry-after"], "86400");
+}
+
+TEST_F(AdmissionTest, ATextThatIsNotTakenIsNotWaitedFor) {
+  start_bare();
+  odd_->submit_fails = true;
+  EXPECT_EQ(post("/predict", R"({"inputs":[["a"],["b"]]})").status, 424);
+  EXPECT_EQ(service_->texts_waiting(), 0u);
+  odd_->submit_fails = false;
+  client_->post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  EXPECT_EQ(service_->texts_waiting(), 1u);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().status, 200);
+  EXPECT_EQ(service_->texts_waiting(), 0u);
+}
+
+TEST_F(AdmissionTest, AnAnswerThatCannotBeWrittenHoldsUpNoOther) {
+  start_bare();
+  RawClient other(http_->port());
+  odd_->names_fail = true;
+  client_->post("/predict", R"({"inputs":"a"})");
+  other.post("/predict", R"({"inputs":"b"})");
+  scorer_->wait_held(2);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().status, 500);
+  EXPECT_EQ(other.read().status, 500);
+  odd_->names_fail = false;
+  client_->post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().status, 200);
+}
+
+TEST_F(AdmissionTest, AWarningIsSentWhenItBegins) {
+  start_bare();
+  RawClient listener(http_->port());
+  listener.get("/events");
+  EXPECT_EQ(listener.read_head().status, 200);
+  std::string event;
+  ASSERT_TRUE(listener.read_chunk(event));
+  const auto warned = [&](std::vector<Warning> warnings) {
+    service_->set_card({.warnings = std::move(warnings)});
+    service_->sample(std::nullopt);
+    std::string texts;
+    while (listener.read_chunk(event) && !event.starts_with("event: snapshot"))
+      if (event.starts_with("event: warning")) texts += event.substr(event.find("\"text\""));
+    return texts;
+  };
+  EXPECT_NE(warned({{"0 temperature", "86 degrees"}}).find("86 degrees"), std::string::npos);
+  EXPECT_EQ(warned({{"0 temperature", "87 degrees"}}), "") << "the same, with another number";
+  EXPECT_NE(get("/snapshot").body.find("87 degrees"), std::string::npos);
+  const std::string second = warned({{"0 temperature", "88 degrees"}, {"1 temperature", "90 degrees"}});
+  EXPECT_NE(second.find("90 degrees"), std::string::npos);
+  EXPECT_EQ(second.find("88 degrees"), std::string::npos);
+  EXPECT_EQ(warned({}), "");
+  EXPECT_NE(warned({{"0 temperature", "86 degrees"}}).find("86 degrees"), std::string::npos) << "it began anew";
+}
+
+TEST_F(AdmissionTest, ReadyIsWhoAnswersRequestsThatNameNoModel) {
+  ServerOptions o = tiny();
+  std::rotate(o.models.begin(), o.models.begin() + 2, o.models.end());  // the embedder first
+  o.models.erase(o.models.begin() + 1);                                 // and no rules
+  start(std::move(o));
+  EXPECT_EQ(post("/admin/models/emb/unload", "").status, 200);
+  EXPECT_EQ(get("/health/ready").status, 200) << "the classifier is there";
+  EXPECT_EQ(post("/predict", R"({"inputs":"w6"})").status, 200);
+  EXPECT_EQ(post("/admin/models/cls/unload", "").status, 200);
+  EXPECT_EQ(get("/health/ready").status, 503);
+}
+
+}  // namespace
+}  // namespace brim::serve
