@@ -22,7 +22,7 @@ constexpr int kInteractiveStreak = 4;
 constexpr int64_t kTokensPerBulkToken = 9;
 constexpr size_t kBusy = 2;  // batches in flight that keep a card busy
 constexpr size_t kMostSpare = 2;
-// Texts that are dropped while one batch is packed, under the lock: under half a millisecond. Others are for the next.
+// Texts that are dropped while one batch is packed, under the lock. Others are for the next.
 constexpr int kMostDrops = 1024;
 // A batch ends where more in it would leave less than a fifth of the time until a deadline.
 constexpr double kDeadlineShare = 0.8;
