@@ -161,6 +161,7 @@ struct MemoryPlan {
 // What submitted texts wait for now. The rate is measured once batches were computed, before that planned.
 struct ScorerLoad {
   int64_t texts = 0, tokens = 0;
+  int64_t bulk_tokens = 0;       // among them, of texts that may wait
   double tokens_per_second = 0;  // 0: nothing ever waits
   double wait_seconds = 0;       // predicted, until all that waits is done
 };

@@ -136,6 +136,7 @@ ScorerLoad Interactive::load() const {
   ScorerLoad load;
   load.texts = static_cast<int64_t>(waiting_.size() + bulk_.size());
   load.tokens = waiting_tokens();
+  load.bulk_tokens = bulk_.cost();
   load.tokens_per_second = tokens_per_second_;
   load.wait_seconds = wait_seconds();
   return load;

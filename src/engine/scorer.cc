@@ -223,6 +223,7 @@ class EncoderScorer final : public Scorer {
       const ScorerLoad load = ready->load();
       all.texts += load.texts;
       all.tokens += load.tokens;
+      all.bulk_tokens += load.bulk_tokens;
       all.wait_seconds += load.wait_seconds;
       all.tokens_per_second = load.tokens_per_second;
     }

@@ -520,6 +520,8 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
   for (uint64_t i = 0; i < 5; ++i) scorer->submit({.text = "w6 w7", .ticket = i, .bulk = true}, order);
   scorer->submit({.text = "w8", .ticket = 99}, order);
   EXPECT_EQ(scorer->load().texts, 6);
+  EXPECT_EQ(scorer->load().tokens, 5 * 4 + 3) << "with [CLS] and [SEP]";
+  EXPECT_EQ(scorer->load().bulk_tokens, 5 * 4);
   EXPECT_GT(scorer->load().wait_seconds, 0);
   gate.open = true;
   wait_until([&] { return order.count >= 6; });

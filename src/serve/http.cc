@@ -152,7 +152,7 @@ void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
 void HttpServer::close_after_answers() { impl_->closing = true; }
 
 void HttpServer::stop_accepting() {
-  // Not a std::latch: it sleeps in std::atomic::wait, whose wake-ups GCC 12 can lose on weakly ordered cores.
+  // Not a std::latch: a loop that has ended would never count down.
   struct Closing {
     std::mutex mutex;
     std::condition_variable changed;

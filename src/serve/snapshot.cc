@@ -168,7 +168,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
       model.precision = served->scorer->precision();
       if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes - plan.shared_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
-      s.queue.interactive_tokens += load.tokens;
+      s.queue.interactive_tokens += load.tokens - load.bulk_tokens;
+      s.queue.bulk_tokens += load.bulk_tokens;
       if (s.device.name.empty() || work.flops_per_second > 0) s.device.name = served->scorer->device();
       works.push_back(work);
     }

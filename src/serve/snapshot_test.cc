@@ -221,13 +221,14 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   blind.gate.data = temp_ / "none.csv";
   o.ladders.push_back(std::make_shared<Ladder>(blind));
   start(std::move(o));
-  scorer_->set_load({.tokens_per_second = 100, .wait_seconds = 0.5});
+  scorer_->set_load({.tokens = 50, .bulk_tokens = 20, .tokens_per_second = 100, .wait_seconds = 0.5});
   const Said s = snapshot_with([](const Said& said) {
     return said["ladders"][0]["rungs"][1]["gate"] == "passed" &&
            said["warnings"].dump().find("blind") != std::string::npos;
   });
   EXPECT_EQ(s["ladders"][0]["rungs"][0]["gate"], "not measured");
   EXPECT_EQ(s["state"], "degraded");
+  EXPECT_EQ(s["queue"]["tokens"], (Said{{"interactive", 30}, {"bulk", 20}}));
   const RawAnswer answer = post("/predict", R"({"inputs":"I love it"})");
   EXPECT_EQ(answer.fields.at("x-brim-reason"), "load");
   EXPECT_EQ(answer.fields.at("x-brim-model"), "vader@3");
