@@ -23,12 +23,13 @@ struct AmaxArgs {
 void amax(device::Stream& stream, const AmaxArgs& args);
 
 struct Fp8ScaleArgs {
-  TensorView amax;   // [n] f32
-  TensorView scale;  // [n] f32: 448 / (amax * margin); 1 where amax is 0 or not finite
-  float margin = 1;  // room above the largest value seen
+  TensorView amax;     // [n] f32
+  TensorView scale;    // [n] f32: 448 / (amax * margin); 1 where amax is 0 or not finite
+  TensorView inverse;  // [n] f32: 1 / scale; may be empty
+  float margin = 1;    // room above the largest value seen
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {amax, scale}) f(v);
+    for (const TensorView& v : {amax, scale, inverse}) f(v);
   }
 };
 void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& args);
@@ -51,17 +52,25 @@ void fp8_remember(device::Stream& stream, const Fp8RememberArgs& args);
 
 struct Fp8DelayedScaleArgs {
   TensorView history;  // [n,kFp8History] f32
-  TensorView scale;    // [n] f32: 448 / (the largest remembered * margin); 1 where nothing is
+  // [n] f32: 448 / (the largest remembered * margin). Where nothing is: 1, and for gradients as if their largest were
+  // `unit`.
+  TensorView scale;
+  TensorView inverse;  // [n] f32: 1 / scale; may be empty
   int64_t first_gradient = 0;
   float unit = 1, margin = 1;
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {history, scale}) f(v);
+    for (const TensorView& v : {history, scale, inverse}) f(v);
   }
 };
 void fp8_delayed_scale(device::Stream& stream, const Fp8DelayedScaleArgs& args);
 
-// For both backends. Smaller than any tensor that means something, and its factor is still a number.
+// For both backends. What a site is taken to be at most, before there is a margin.
+BRIM_HOST_DEVICE static inline float fp8_expected(float remembered, bool gradient, float unit) {
+  if (!gradient) return remembered;
+  return remembered > 0 ? remembered * unit : unit;
+}
+// Smaller than any tensor that means something, and its factor is still a number.
 BRIM_HOST_DEVICE static inline float fp8_scale_of(float most) {
   return most > 1e-30f && most < 1e30f ? kFp8Largest / most : 1.0f;
 }

@@ -20,7 +20,10 @@ void amax_cpu(device::Stream&, const AmaxArgs& a) {
 }
 
 void fp8_scale_cpu(device::Stream&, const Fp8ScaleArgs& a) {
-  for (int64_t i = 0; i < a.amax.rows(); ++i) a.scale.as<float>()[i] = fp8_scale_of(a.amax.as<float>()[i] * a.margin);
+  for (int64_t i = 0; i < a.amax.rows(); ++i) {
+    const float scale = a.scale.as<float>()[i] = fp8_scale_of(a.amax.as<float>()[i] * a.margin);
+    if (a.inverse) a.inverse.as<float>()[i] = 1 / scale;
+  }
 }
 
 void fp8_remember_cpu(device::Stream&, const Fp8RememberArgs& a) {
@@ -39,7 +42,9 @@ void fp8_delayed_scale_cpu(device::Stream&, const Fp8DelayedScaleArgs& a) {
   for (int64_t i = 0; i < a.scale.rows(); ++i) {
     const float* history = a.history.as<float>() + i * a.history.ld();
     const float most = *std::max_element(history, history + kFp8History);
-    a.scale.as<float>()[i] = fp8_scale_of(most * (i < a.first_gradient ? 1.0f : a.unit) * a.margin);
+    const float scale = a.scale.as<float>()[i] =
+        fp8_scale_of(fp8_expected(most, i >= a.first_gradient, a.unit) * a.margin);
+    if (a.inverse) a.inverse.as<float>()[i] = 1 / scale;
   }
 }
 

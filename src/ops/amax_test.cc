@@ -27,11 +27,12 @@ TEST(Amax, MergesTheLargestMagnitude) {
 
 TEST(Fp8Scale, FillsTheRange) {
   device::CpuStream stream(nullptr, device::best_isa());
-  const HostTensor most(DType::f32, {4}), scale(DType::f32, {4});
+  const HostTensor most(DType::f32, {4}), scale(DType::f32, {4}), inverse(DType::f32, {4});
   const double values[] = {7, 0, INFINITY, 0.25};
   for (int64_t i = 0; i < 4; ++i) most.set(i, 0, values[i]);
-  fp8_scale(stream, {.amax = most, .scale = scale, .margin = 2});
+  fp8_scale(stream, {.amax = most, .scale = scale, .inverse = inverse, .margin = 2});
   EXPECT_EQ(scale.values(), (std::vector<double>{32, 1, 1, 896}));
+  EXPECT_EQ(inverse.values(), (std::vector<double>{1.0f / 32, 1, 1, 1.0f / 896}));
 }
 
 // Two activations and two gradients over more steps than are remembered: scales follow the largest of the last sixteen,
@@ -44,15 +45,15 @@ TEST(Fp8Scale, FollowsTheLargestOfTheLastSteps) {
     fp8_delayed_scale(stream, {.history = history, .scale = scale, .first_gradient = 2, .unit = unit, .margin = 2});
     return scale.values();
   };
-  EXPECT_EQ(scales(0.5f), (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_EQ(scales(0.5f), (std::vector<double>{1, 1, 448, 448})) << "gradients as if their largest were the unit";
   const auto step = [&](std::vector<double> most, float unit) {
     for (int64_t i = 0; i < 4; ++i) amax.set(i, 0, most[static_cast<size_t>(i)]);
     fp8_remember(stream, {.amax = amax, .history = history, .first_gradient = 2, .unit = unit});
     EXPECT_EQ(amax.values(), (std::vector<double>{0, 0, 0, 0}));
   };
   step({14, 7, 7, 0}, 0.5f);
-  EXPECT_EQ(scales(0.5f), (std::vector<double>{16, 32, 32, 1}));
-  EXPECT_EQ(scales(0.125f), (std::vector<double>{16, 32, 128, 1})) << "fewer samples: larger gradients of each";
+  EXPECT_EQ(scales(0.5f), (std::vector<double>{16, 32, 32, 448}));
+  EXPECT_EQ(scales(0.125f), (std::vector<double>{16, 32, 128, 1792})) << "fewer samples: larger gradients of each";
   step({INFINITY, 28, std::nan(""), 3.5}, 1);
   EXPECT_EQ(scales(1), (std::vector<double>{16, 8, 16, 64}));
   for (int i = 0; i < kFp8History - 1; ++i) step({1, 1, 1, 1}, 1);

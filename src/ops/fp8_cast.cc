@@ -30,6 +30,22 @@ void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
       &KernelTable::fp8_cast);
 }
 
+void check_fp8_copy(const char* op, const Fp8Copy& copy, int64_t T, int64_t C) {
+  if (!copy) return;
+  check_optional(op, "fp8 rows", copy.rows, DType::f8e4m3, {T, C});
+  check_optional(op, "fp8 columns", copy.columns, DType::f8e4m3, {C, fp8_columns(T)});
+  check_view(op, "fp8 scale", copy.scale, DType::f32, {1});
+  check_optional(op, "fp8 amax", copy.amax, DType::f32, {1});
+  BRIM_CHECK(C % 16 == 0, "{}: fp8 copies of rows of {} elements, must be a multiple of 16", op, C);
+}
+
+void fp8_copy(device::Stream& stream, const tensor::TensorView& x, const Fp8Copy& copy) {
+  if (!copy) return;
+  Fp8CastArgs args{.x = x, .rows = copy.rows, .columns = copy.columns, .scale = copy.scale};
+  args.amax = copy.amax;
+  (kernels_of(stream).fp8_cast)(stream, args);
+}
+
 int64_t fp8_cast_scratch_bytes(const device::Stream& stream, int64_t T, int64_t C) {
   if (target_kind(stream) == device::DeviceKind::cpu) return 0;
   return cuda_fp8_cast_blocks(T) * C * static_cast<int64_t>(sizeof(float));

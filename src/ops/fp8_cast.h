@@ -4,6 +4,7 @@
 // activation, or the slope of one and the column sums of what that gives (a bias's gradient), on the way. The largest
 // magnitude is merged into `amax`, for the scale of later steps (ops/amax.h).
 #pragma once
+#include "ops/fp8_copy.h"
 #include "ops/op.h"
 
 namespace brim::ops {
@@ -29,8 +30,5 @@ struct Fp8CastArgs {
 };
 void fp8_cast(device::Stream& stream, const Fp8CastArgs& args);
 int64_t fp8_cast_scratch_bytes(const device::Stream& stream, int64_t T, int64_t C);
-
-// Tokens rounded up to what a sum of an fp8 product may have.
-constexpr int64_t fp8_columns(int64_t T) { return (T + 15) / 16 * 16; }
 
 }  // namespace brim::ops

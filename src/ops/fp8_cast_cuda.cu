@@ -2,6 +2,7 @@
 // fp8_cast on CUDA: tiles of 128 rows and 64 columns. A thread takes 4 rows of 8 columns: its bytes are stored as rows
 // at once, and as words of 4 rows in shared memory, from which whole columns of 128 bytes leave.
 #include "ops/cuda/column_sums.cuh"
+#include "ops/cuda/fp8_tile.cuh"
 #include "ops/fp8_cast.h"
 #include "ops/kernel_table.h"
 
@@ -30,12 +31,6 @@ __device__ __forceinline__ float cast_value(float x, float gate) {
     return x * activation_slope<kActivation, __nv_bfloat16>(activated<kActivation, __nv_bfloat16>(gate));
   else
     return x * activation_slope<kActivation, __nv_bfloat16>(gate);
-}
-
-// Byte `j` of four rows' words as one word.
-__device__ __forceinline__ uint32_t bytes_of_rows(uint32_t a, uint32_t b, uint32_t c, uint32_t d, int j) {
-  const uint32_t pick = static_cast<uint32_t>(j | (4 + j) << 4);
-  return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
 
 template <Activation kActivation, bool kSlope>

@@ -19,6 +19,7 @@ void layer_norm(device::Stream& stream, const LayerNormArgs& a) {
   check_view(op, "x", a.x, type, {T, H});
   check_optional(op, "residual", a.residual, type, {T, H});
   check_norm(op, stream, a, type, gain, T, H);
+  check_fp8_copy(op, a.train_fp8, T, H);
   if (T == 0 || H == 0) return;
   dispatch(stream, Zone::layer_norm, a, layer_norm_work(a), &KernelTable::layer_norm);
 }
@@ -47,6 +48,7 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   check_view(op, "d_gamma", a.d_gamma, DType::f32, {H});
   check_optional(op, "d_beta", a.d_beta, DType::f32, {H});
   check_optional(op, "d_bias", a.d_bias, DType::f32, {H});
+  check_fp8_copy(op, a.train_fp8, T, H);
   BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.sum.elements()), 0};

@@ -2,6 +2,7 @@
 // layer_norm: y = LN(dropout(x) + residual) * gamma + beta over rows of length H; statistics in fp32, two passes.
 #pragma once
 #include "ops/dropout.h"
+#include "ops/fp8_copy.h"
 #include "ops/op.h"
 
 namespace brim::ops {
@@ -17,12 +18,15 @@ struct LayerNormArgs {
   TensorView mean, rstd;   // [T] f32, written when training
   TensorView y_fp8;        // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
   TensorView fp8_scale;    // [1] f32 on the device
+  Fp8Copy train_fp8;       // of y, for training's products
   float eps = 1e-12f;
   Dropout dropout;
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {x, residual, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale}) f(v);
+    for (const TensorView& v : {x, residual, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale, train_fp8.rows,
+                                train_fp8.columns, train_fp8.scale, train_fp8.amax})
+      f(v);
   }
 };
 void layer_norm(device::Stream& stream, const LayerNormArgs& args);
@@ -37,12 +41,15 @@ struct LayerNormGradArgs {
   TensorView d_bias;   // [H] f32, accumulated: sums of what is stored of x's gradient, which are the gradient of
                        // the bias that was added to x; may be empty
   TensorView scratch;  // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
+  Fp8Copy train_fp8;   // of x's gradient (d_x, or d_sum where there is none), for the products behind it
   GradWrite d_sum_write = GradWrite::overwrite;
   Dropout dropout;
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, d_bias, scratch}) f(v);
+    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, d_bias, scratch,
+                                train_fp8.rows, train_fp8.columns, train_fp8.scale, train_fp8.amax})
+      f(v);
   }
 };
 void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& args);

@@ -31,6 +31,7 @@ void layer_norm_cpu(device::Stream& stream, const LayerNormArgs& a) {
                   .drop_in = cpu::drop_rows(a.dropout, begin),
                   .drop_out = {}});
   });
+  fp8_copy(stream, a.y, a.train_fp8);
 }
 
 // Each run of rows adds its share of d_gamma and d_beta into a row of scratch; the rows are then added in order.
@@ -67,7 +68,9 @@ void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
     kernels.add(a.d_gamma.as<float>(), partial + i * 2 * H, H);
     if (a.d_beta) kernels.add(a.d_beta.as<float>(), partial + i * 2 * H + H, H);
   }
-  if (a.d_bias) sum_columns(stream, a.d_x ? a.d_x : a.d_sum, a.d_bias, GradWrite::accumulate);
+  const tensor::TensorView& of_x = a.d_x ? a.d_x : a.d_sum;
+  if (a.d_bias) sum_columns(stream, of_x, a.d_bias, GradWrite::accumulate);
+  fp8_copy(stream, of_x, a.train_fp8);
 }
 
 }  // namespace brim::ops

@@ -2,6 +2,7 @@
 // Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma, d_beta and d_bias in registers,
 // and leaves it as one row of partial sums each; a second kernel adds the rows in order.
 #include "ops/cuda/column_sums.cuh"
+#include "ops/cuda/fp8_tile.cuh"
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"
 
@@ -18,27 +19,37 @@ struct NormGradArgs {
   float inverse_h;
   bool accumulate;
   DropoutMask drop;
+  Fp8Out fp8;  // of x's gradient
 };
 
-template <class Elem, int kVec, int kGroup>
+// What holds no tile where there are no copies.
+struct NoTile {};
+
+// kFp8: with copies of x's gradient; rows_per_block is a multiple of 32 then.
+template <class Elem, int kVec, int kGroup, bool kFp8>
 __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 2 : 1)
     layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
+  static_assert(!kFp8 || kGroup == 1);
   __shared__ float shares[kVec * kGroup * 256];
+  __shared__ std::conditional_t<kFp8, Fp8Tile<kVec * 256, kNormThreads>, NoTile> tile;
+  float scale = 1.0f, most = 0.0f;
+  if constexpr (kFp8) scale = *a.fp8.scale;
   NormRow<kVec, kGroup> row;  // for where this lane's columns are
   row.lane = threadIdx.x % (32 * kGroup);
   row.pieces = a.H / 8;
   const int group = threadIdx.x / (32 * kGroup);
-  const int begin = static_cast<int>(blockIdx.x) * a.rows_per_block, end = min(a.T, begin + a.rows_per_block);
+  const int begin = static_cast<int>(blockIdx.x) * a.rows_per_block, end = min(a.T, begin + a.rows_per_block),
+            walked = kFp8 ? min(a.fp8.padded, begin + a.rows_per_block) : end;
   float sums[3][kVec][8];  // of d_gamma, d_beta, d_bias
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
 #pragma unroll
     for (int j = 0; j < 8; ++j) sums[0][i][j] = sums[1][i][j] = sums[2][i][j] = 0.0f;
-  for (int first = begin; first < end; first += kRows) {
+  for (int first = begin; first < walked; first += kRows) {
     const int r = first + group;
     const bool valid = r < end;
-    if (kGroup == 1 && !valid) break;  // longer rows meet at a block barrier
+    if (kGroup == 1 && !kFp8 && !valid) break;  // longer rows and copies meet at a block barrier
     const auto at = [&](int ld, int i) { return static_cast<int64_t>(r) * ld + row.column(i); };
     // Loaded twice, the second time from the nearest cache: the sums have the registers.
     Raw8<Elem> raw_sum[kVec], raw_d_y[kVec];
@@ -66,10 +77,15 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 
       }
     total = row.total(total) * a.inverse_h;
     total_x = row.total(total_x) * a.inverse_h;
-    if (!valid) continue;
+    if (!kFp8 && !valid) continue;
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (row.has(i)) {
+        if constexpr (kFp8)
+          if (!valid) {
+            tile.put((first - begin) % kFp8TileRows + group, row.column(i), make_uint2(0, 0));
+            continue;
+          }
         float sum[8], d[8], gamma[8];
         unpack8<Elem>(stream_raw8(a.sum + at(a.ld_sum, i)), sum);
         unpack8<Elem>(stream_raw8(a.d_y + at(a.ld_d_y, i)), d);
@@ -90,9 +106,23 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 
         }
 #pragma unroll
         for (int j = 0; j < 8; ++j) sums[2][i][j] += d[j];
+        if constexpr (kFp8) {
+          const uint2 codes = codes_of<Elem>(d, scale, most);
+          if (a.fp8.rows != nullptr) *reinterpret_cast<uint2*>(a.fp8.rows + r * a.fp8.ld_rows + row.column(i)) = codes;
+          tile.put((first - begin) % kFp8TileRows + group, row.column(i), codes);
+        }
       }
+    if constexpr (kFp8) {
+      const int so_far = first + kRows - begin;
+      if (a.fp8.columns != nullptr && (so_far % kFp8TileRows == 0 || first + kRows >= walked)) {
+        __syncthreads();
+        tile.leave(a.fp8, begin + (so_far - 1) / kFp8TileRows * kFp8TileRows, a.H);
+        __syncthreads();
+      }
+    }
   }
-  // The groups of rows add their shares one after another.
+  if constexpr (kFp8) merge_most<kNormThreads>(a.fp8, most);
+    // The groups of rows add their shares one after another.
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
     for (int turn = 0; turn < kRows; ++turn) {
@@ -134,6 +164,8 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
       check_norm_view("layer_norm_grad", name, view);
     BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "layer_norm_grad: scratch has {} bytes, needs {}",
                a.scratch ? a.scratch.bytes() : 0, wanted);
+    check_fp8_out("layer_norm_grad", a.train_fp8);
+    bool copied = !a.train_fp8;
     auto* partials = static_cast<float*>(a.scratch.data);
     dispatch_elem(a.sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
@@ -156,15 +188,24 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
       args.inverse_h = 1.0f / static_cast<float>(H);
       args.accumulate = a.d_sum_write == GradWrite::accumulate;
       args.drop = dropout_mask(a.dropout);
+      const dim3 grid(static_cast<unsigned>(blocks)), block(kNormThreads);
       dispatch_norm("layer_norm_grad", H, [&](auto shape) {
         using Shape = decltype(shape);
-        device::launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)),
-                                                                               dim3(kNormThreads), args);
+        if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)
+          if (a.train_fp8) {
+            copied = true;
+            args.fp8 = fp8_out(a.train_fp8, T);
+            args.rows_per_block = (args.rows_per_block + kFp8TileRows - 1) / kFp8TileRows * kFp8TileRows;
+            device::launch<layer_norm_grad_kernel<Elem, Shape::vec, 1, true>>(s, grid, block, args);
+            return;
+          }
+        device::launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, args);
       });
     });
     launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 32), 3), dim3(kSumThreads), partials,
                                      static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(),
                                      a.d_beta.as<float>(), a.d_bias.as<float>());
+    if (!copied) fp8_copy(stream, a.d_x ? a.d_x : a.d_sum, a.train_fp8);
   });
 }
 

@@ -20,8 +20,8 @@ namespace {
 constexpr std::array kPrecisionNames = {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
 
 bool is_activation_type(const device::Stream& stream, DType dtype) {
-  if (dtype == DType::f32 || dtype == DType::bf16) return true;
-  return target_kind(stream) == device::DeviceKind::cuda && (dtype == DType::f16 || dtype == DType::f8e4m3);
+  if (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f8e4m3) return true;
+  return target_kind(stream) == device::DeviceKind::cuda && dtype == DType::f16;
 }
 
 void check_linear(const device::Stream& stream, const LinearArgs& args) {
@@ -33,6 +33,19 @@ void check_linear(const device::Stream& stream, const LinearArgs& args) {
   if (args.bias) check_view("linear", "bias", args.bias, args.bias.dtype, {N});
   if (args.residual) check_view("linear", "residual", args.residual, args.residual.dtype, {T, N});
   if (target_kind(stream) != device::DeviceKind::cpu) return;
+  if (args.w.precision == Precision::fp8) {  // training's products, plainly
+    check_view("linear", "x", args.x, DType::f8e4m3, {T, K});
+    check_view("linear", "y", args.y, DType::f32, {T, N});
+    check_view("linear", "w", args.w.data, DType::f8e4m3, {N, K});
+    check_view("linear", "w.scale", args.w.scale, DType::f32, {1});
+    check_view("linear", "x_scale", args.x_scale, DType::f32, {1});
+    check_optional("linear", "bias", args.bias, DType::f32, {N});
+    check_optional("linear", "residual", args.residual, DType::f32, {T, N});
+    BRIM_CHECK(args.activation == Activation::none && !args.y_scale, "linear: fp8 on the CPU takes no activation");
+    return;
+  }
+  BRIM_CHECK(args.x.dtype != DType::f8e4m3 && args.y.dtype != DType::f8e4m3, "linear: x is {} and y {} in {}",
+             args.x.shape_text(), args.y.shape_text(), precision_name(args.w.precision));
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   if (args.bias) check_view("linear", "bias", args.bias, DType::f32, {N});
   if (args.residual) check_view("linear", "residual", args.residual, DType::f32, {T, N});

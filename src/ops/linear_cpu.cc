@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear on the CPU: the kernel of the weights' own instruction set, through gemm/multiply.h.
+#include <array>
 #include <atomic>
 
 #include "ops/check.h"
+#include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
+#include "ops/fp8_code.h"
 #include "ops/gemm/kernels.h"
 #include "ops/gemm/multiply.h"
 #include "ops/kernel_table.h"
@@ -34,6 +37,26 @@ gemm::Act act_of(Activation activation, Precision precision) {
   return gemm::Act::none;
 }
 
+// Nobody trains in fp8 on a CPU: this is what a card's products are compared with.
+void multiply_fp8(const LinearArgs& a) {
+  std::array<float, 256> value;
+  for (size_t code = 0; code < value.size(); ++code)
+    value[code] = static_cast<float>(from_e4m3(static_cast<uint8_t>(code)));
+  const float scale = *a.w.scale.as<float>() * *a.x_scale.as<float>();
+  for (int64_t t = 0; t < a.x.rows(); ++t) {
+    const uint8_t* x = static_cast<const uint8_t*>(a.x.data) + t * a.x.ld();
+    for (int64_t n = 0; n < a.w.N; ++n) {
+      const uint8_t* w = static_cast<const uint8_t*>(a.w.data.data) + n * a.w.data.ld();
+      double sum = 0;
+      for (int64_t k = 0; k < a.w.K; ++k) sum += static_cast<double>(value[x[k]]) * value[w[k]];
+      sum *= scale;
+      if (a.bias) sum += a.bias.as<float>()[n];
+      if (a.residual) sum += cpu::row_of<float>(a.residual, t)[n];
+      cpu::row_of<float>(a.y, t)[n] = static_cast<float>(sum);
+    }
+  }
+}
+
 }  // namespace
 
 const char* linear_kernel_name(device::Isa isa, Precision precision) { return gemm::kernel_for(isa, precision).name; }
@@ -42,10 +65,15 @@ const char* linear_last_kernel() { return last_kernel.load(std::memory_order_rel
 int64_t linear_scratch_bytes(const device::Stream& stream, int64_t T, int64_t, int64_t K, Precision precision,
                              int threads) {
   if (target_kind(stream) == device::DeviceKind::cuda) return kCudaLinearScratchBytes;
+  if (precision == Precision::fp8) return 0;
   return gemm::multiply_scratch_bytes(gemm::kernel_for(target_isa(stream), precision), T, K, threads);
 }
 
 void linear_cpu(device::Stream& stream, const LinearArgs& args) {
+  if (args.w.precision == Precision::fp8) {
+    multiply_fp8(args);
+    return;
+  }
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   check_scratch("linear", args.scratch,
                 gemm::multiply_scratch_bytes(kernel, args.x.rows(), args.w.K, threads_of(stream)));

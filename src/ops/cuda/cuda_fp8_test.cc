@@ -3,6 +3,7 @@
 #include "ops/cuda/testing.h"
 #include "ops/fp8_cast.h"
 #include "ops/fp8_code.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 
 namespace brim::ops {
@@ -117,6 +118,103 @@ TEST_F(CudaFp8, AMaximumThatIsNoNumberShows) {
       most(random_tensor(DType::f32, {1}, 1, 0));
   fp8_cast(Gpu::stream(), {.x = dx, .rows = rows, .scale = scale, .amax = most});
   EXPECT_TRUE(std::isinf(most.values()[0]));
+}
+
+// Copies on the way and copies by a pass of their own, of the same tensor: the same bytes. Sizes around the tiles of 32
+// rows and the columns' 16, and rows too long for a warp, which fall back to that pass.
+struct NormCopies {
+  int64_t T = 0, H = 0;
+  DeviceTensor rows, columns, scale, most;
+  NormCopies(int64_t T_, int64_t H_)
+      : T(T_),
+        H(H_),
+        rows(DType::f8e4m3, {T_, H_}),
+        columns(DType::f8e4m3, {H_, fp8_columns(T_)}),
+        scale(random_tensor(DType::f32, {1}, 1, 0, 57)),
+        most(random_tensor(DType::f32, {1}, 1, 0, 0.001)) {}
+  Fp8Copy wanted() const { return {rows, columns, scale, most}; }
+
+  void expect_of(const TensorView& x) const {
+    const NormCopies plain(T, H);
+    fp8_cast(Gpu::stream(),
+             {.x = x, .rows = plain.rows, .columns = plain.columns, .scale = plain.scale, .amax = plain.most});
+    EXPECT_EQ(rows.values(), plain.rows.values());
+    EXPECT_EQ(columns.values(), plain.columns.values());
+    EXPECT_EQ(most.values(), plain.most.values());
+  }
+};
+constexpr std::pair<int64_t, int64_t> kNormCopySizes[] = {{1, 16},    {15, 64},   {16, 256}, {17, 272},
+                                                          {32, 768},  {33, 784},  {70, 48},  {300, 32},
+                                                          {49, 1024}, {20, 1040}, {8300, 16}};
+
+TEST_F(CudaFp8, NormsCopyWhatTheyStore) {
+  for (const auto& [T, H] : kNormCopySizes) {
+    SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H);
+    const DeviceTensor x(random_tensor(DType::bf16, {T, H}, 1)), residual(random_tensor(DType::bf16, {T, H}, 2)),
+        gamma(random_tensor(DType::bf16, {H}, 3)), beta(random_tensor(DType::bf16, {H}, 4)), y(DType::bf16, {T, H}),
+        y_alone(DType::bf16, {T, H}), sum(DType::bf16, {T, H}), mean(DType::f32, {T}), rstd(DType::f32, {T});
+    LayerNormArgs args{.x = x, .residual = residual, .gamma = gamma, .beta = beta, .y = y, .sum = sum};
+    args.mean = mean;
+    args.rstd = rstd;
+    args.dropout.probability = 0.1f;
+    args.dropout.seed = 7;
+    const NormCopies copies(T, H), rows_alone(T, H);
+    args.train_fp8 = copies.wanted();
+    layer_norm(Gpu::stream(), args);
+    copies.expect_of(y);
+    args.train_fp8 = {};
+    args.y = y_alone;
+    layer_norm(Gpu::stream(), args);
+    EXPECT_EQ(y.values(), y_alone.values());
+    args.train_fp8 = rows_alone.wanted();
+    args.train_fp8.columns = {};
+    args.train_fp8.amax = {};
+    layer_norm(Gpu::stream(), args);
+    EXPECT_EQ(rows_alone.rows.values(), copies.rows.values());
+  }
+}
+
+TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
+  for (const auto& [T, H] : kNormCopySizes)
+    for (const bool dropped : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " dropped " << dropped);
+      const HostTensor begun = random_tensor(DType::f32, {H}, 9), before = random_tensor(DType::bf16, {T, H}, 8);
+      const DeviceTensor sum(random_tensor(DType::bf16, {T, H}, 1)), d_y(random_tensor(DType::bf16, {T, H}, 2)),
+          gamma(random_tensor(DType::bf16, {H}, 3)), mean(random_tensor(DType::f32, {T}, 4, 0.1)),
+          rstd(random_tensor(DType::f32, {T}, 5, 0.1, 1)),
+          scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
+      const auto run = [&](const Fp8Copy& wanted, const DeviceTensor& d_sum, const DeviceTensor& d_x) {
+        const DeviceTensor d_gamma(begun), d_beta(begun), d_bias(begun);
+        LayerNormGradArgs args{.sum = sum, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = d_sum};
+        args.d_gamma = d_gamma;
+        args.d_beta = d_beta;
+        args.d_bias = d_bias;
+        args.scratch = scratch;
+        args.train_fp8 = wanted;
+        if (dropped) {
+          args.d_x = d_x;
+          args.d_sum_write = GradWrite::accumulate;
+          args.dropout.probability = 0.1f;
+          args.dropout.seed = 7;
+        }
+        layer_norm_grad(Gpu::stream(), args);
+        std::vector<double> sums;
+        for (const DeviceTensor* t : {&d_gamma, &d_beta, &d_bias})
+          for (const double v : t->values()) sums.push_back(v);
+        return sums;
+      };
+      const DeviceTensor d_sum(before), d_x(DType::bf16, {T, H}), d_sum_alone(before), d_x_alone(DType::bf16, {T, H});
+      const NormCopies copies(T, H);
+      const std::vector<double> sums = run(copies.wanted(), d_sum, d_x), alone = run({}, d_sum_alone, d_x_alone);
+      copies.expect_of(dropped ? d_x : d_sum);
+      EXPECT_EQ(d_sum.values(), d_sum_alone.values());
+      if (dropped) {
+        EXPECT_EQ(d_x.values(), d_x_alone.values());
+      }
+      // The same terms, of a mean magnitude below 10, in another order; no chain of additions is longer than 160.
+      const auto terms = static_cast<double>(T);
+      EXPECT_TRUE(close(sums, alone, 2 * std::min(2 * terms, 160.0) * kEps32 * 10 * terms));
+    }
 }
 
 // All three products of a layer, from bf16 tensors: against fp64 products of what the codes say, within the sums'

@@ -88,9 +88,14 @@ NormOutput<Elem> norm_output(const Args& a, int64_t H) {
           1.0f / static_cast<float>(H)};
 }
 
-template <class Elem, int kVec, int kGroup, bool kTrain>
+struct NoCopy {
+  __device__ __forceinline__ void operator()(int, const float (&)[8]) const {}
+};
+// `also` is given each eight of y as they are stored: also(column, y).
+template <class Elem, int kVec, int kGroup, bool kTrain, class Also = NoCopy>
 __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, int64_t r, bool valid,
-                                                    const NormOutput<Elem>& o, const DropoutMask& after) {
+                                                    const NormOutput<Elem>& o, const DropoutMask& after,
+                                                    const Also& also = {}) {
   if constexpr (kTrain)
     if (o.sum != nullptr && valid) {
 #pragma unroll
@@ -122,6 +127,7 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
       if constexpr (kTrain)
         if (after.threshold != 0) drop8(after, static_cast<uint64_t>(r), static_cast<uint32_t>(row.column(i)), y);
       store8(o.y + r * o.ldy + row.column(i), y);
+      also(row.column(i), y);
       if (o.y_fp8 != nullptr) {
         const float scale = *o.fp8_scale;
 #pragma unroll
