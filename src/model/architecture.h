@@ -38,8 +38,9 @@ class Architecture {
   // Layers of one kind ask for the same memory in the same order; the last one is a kind of its own anyway.
   virtual size_t kind(int64_t) const { return 0; }
   // In what scale layer l wants a narrow copy of its input; empty: in none.
+  int64_t reader_of(int64_t l) const { return l < shape_.layers ? reader(l) : -1; }
   Fp8Scale wanted_by(const Params& params, int64_t l) const {
-    const int64_t place = l < shape_.layers ? reader(l) : -1;
+    const int64_t place = reader_of(l);
     return place >= 0 ? params[static_cast<size_t>(place)].input : Fp8Scale();
   }
 

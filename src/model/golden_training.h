@@ -50,6 +50,17 @@ class GoldenTraining {
     return sum;
   }
 
+  // Before a step of these sequences: in fp8 its scales, rehearsed where the run begins.
+  void begin_step(const std::vector<size_t>& rows, double scale) {
+    const auto unit = static_cast<float>(scale);
+    for (int i = 0, n = state_.needs_rehearsal() ? kFp8Rehearsals : 0; i < n; ++i) {
+      state_.begin_step(*stream_, unit);
+      pass(rows, Recompute::none, scale);
+      state_.end_rehearsal(*stream_);
+    }
+    state_.begin_step(*stream_, unit);
+  }
+
   // One micro-batch of these sequences: gradients of loss * scale are added up, the summed loss is returned.
   double pass(const std::vector<size_t>& rows, Recompute recompute, double scale) {
     std::vector<std::vector<int32_t>> sequences;

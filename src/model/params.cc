@@ -24,6 +24,16 @@ Precision matrix_precision(const ParamSpec& spec, Precision precision, device::D
   return spec.input.kind != InputBound::Kind::none && fp8_takes(spec.rows, spec.cols) ? precision : Precision::bf16;
 }
 
+bool trains_in_fp8(const ParamSpec& spec) {
+  return spec.kind == ParamKind::matrix && !spec.head && spec.rows > 0 && fp8_takes(spec.rows, spec.cols) &&
+         spec.split % 16 == 0;
+}
+
+Precision pass_precision(Precision precision, device::DeviceKind target) {
+  if (precision != Precision::fp8) return precision;
+  return target == device::DeviceKind::cpu ? Precision::fp32 : Precision::bf16;
+}
+
 int64_t param_count(const ModelShape& shape) {
   int64_t n = 0;
   for (const auto& p : model_params(shape)) n += p.elements();

@@ -55,6 +55,18 @@ struct Fp8Scale {
   tensor::TensorView quantise, dequantise;
 };
 
+// Training in fp8: where values become e4m3, [1] f32 each on the device. A step's scale is of earlier steps' maxima.
+struct Fp8Site {
+  tensor::TensorView scale, inverse;  // on the way into e4m3 and back
+  tensor::TensorView amax;            // largest magnitude of this step so far
+};
+// A matrix as training's products read it; empty: they run in the compute type.
+struct Fp8Matrix {
+  tensor::TensorView rows, columns;  // [N,K] and, turned, [K,N] f8e4m3
+  Fp8Site w, x, d_y;                 // of the matrix, of what it multiplies, of its result's gradient
+  explicit operator bool() const { return static_cast<bool>(rows); }
+};
+
 // One parameter as passes read it.
 struct Param {
   tensor::TensorView plain;       // a table or a vector; training: also a matrix, in the compute type
@@ -62,10 +74,16 @@ struct Param {
   ops::LinearWeight first, rest;  // its parts, where the list splits it
   Fp8Scale input;                 // scoring: of what the matrix reads
   tensor::TensorView grad;        // training: f32, accumulated
+  Fp8Matrix fp8;                  // training
 };
 using Params = std::vector<Param>;  // in the order of model_params()
 
 // Precision of a matrix: that of the model, but wider for heads and for what fp8 cannot multiply.
 ops::Precision matrix_precision(const ParamSpec& spec, ops::Precision precision, device::DeviceKind target);
+
+// Whether training in fp8 multiplies a matrix in it, forward and backward: an encoder's, of widths that fp8 takes.
+bool trains_in_fp8(const ParamSpec& spec);
+// What everything else of training in `precision` is computed in, evaluation and teachers too.
+ops::Precision pass_precision(ops::Precision precision, device::DeviceKind target);
 
 }  // namespace brim::model

@@ -65,8 +65,9 @@ inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSit
 struct Hidden {
   tensor::TensorView x;             // [rows,H] in the activation type
   tensor::TensorView pending = {};  // [rows,H] to be added to x; empty: x is the value
-  tensor::TensorView narrow =
-      {};  // [rows,H] f8e4m3 copy of the value, scaled for the matrix that reads it; may be empty
+  // f8e4m3 copies of the value, scaled for the matrix that reads it; may be empty.
+  tensor::TensorView narrow = {};   // [rows,H]
+  tensor::TensorView columns = {};  // training: [H,fp8_columns(rows)], turned
 };
 
 struct Pass {
@@ -77,6 +78,7 @@ struct Pass {
   const Training* training = nullptr;
 
   const Param& param(int64_t place) const { return params[static_cast<size_t>(place)]; }
+  bool trains_fp8(int64_t place) const { return training != nullptr && place >= 0 && param(place).fp8; }
   bool on_cpu() const { return target_kind(e.stream) == device::DeviceKind::cpu; }
 
   tensor::TensorView activations(int64_t rows, int64_t cols) const {

@@ -14,7 +14,7 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision,
   plan.precision = precision;
   memory::LifetimeRecorder recorder;
   device::NullStream stream(&recorder, target, isa);
-  Exec exec{stream, recorder, activation_type(precision, target), precision, threads};
+  Exec exec{stream, recorder, activation_type(precision, target), pass_precision(precision, target), threads};
   const Params params = describe_train_params(shape, precision, target, isa);
   const auto model = make_architecture(shape);
   TrainPass pass{*model, params, recompute, {}, {}};
@@ -41,7 +41,8 @@ TrainResult run_train_pass(device::Stream& stream, void* arena, const TrainPassP
              "micro-batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B,
              batch.S, plan.limits.tokens, plan.limits.sequences, plan.limits.longest);
   memory::PlannedAllocator memory(arena, &plan.placement);
-  Exec exec{stream, memory, activation_type(plan.precision, stream.kind()), plan.precision, threads};
+  Exec exec{stream, memory, activation_type(plan.precision, stream.kind()),
+            pass_precision(plan.precision, stream.kind()), threads};
   return forward_backward(exec, pass, batch, targets);
 }
 

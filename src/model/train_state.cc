@@ -10,6 +10,8 @@
 #include "memory/ledger.h"
 #include "memory/placement.h"
 #include "model/weights.h"
+#include "ops/amax.h"
+#include "ops/fp8_cast.h"
 #include "ops/rows.h"
 
 namespace brim::model {
@@ -68,9 +70,62 @@ TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtyp
   return p.cols > 0 ? TensorView(at, dtype, {p.rows, p.cols}) : TensorView(at, dtype, {p.rows});
 }
 
-Params make_params(const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa, char* master, char* grad,
-                   char* copy, void* packed) {
+std::vector<size_t> fp8_places(const SlabLayout& layout, Precision precision) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < layout.params.size() && precision == Precision::fp8; ++i)
+    if (trains_in_fp8(layout.params[i])) places.push_back(i);
+  return places;
+}
+
+Fp8Table fp8_table(int64_t matrices, char* base) {
+  Fp8Table t;
+  const auto cut = [&](TensorView& v, std::initializer_list<int64_t> dims) {
+    v = TensorView(base + t.bytes, DType::f32, dims);
+    t.bytes += memory::align_up(v.bytes());
+  };
+  if (matrices == 0) return t;
+  for (TensorView* v : {&t.w_amax, &t.w_scale, &t.w_inverse}) cut(*v, {matrices});
+  for (TensorView* v : {&t.amax, &t.scale, &t.inverse}) cut(*v, {2 * matrices});
+  cut(t.history, {2 * matrices, ops::kFp8History});
+  return t;
+}
+
+// Both turns of every matrix in e4m3, one after another; the params' views from `codes` and the table on.
+int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, char* codes, const Fp8Table& table,
+                   Params& params) {
+  int64_t used = 0;
+  const auto cut = [&](int64_t rows, int64_t cols) {
+    const TensorView v(codes + used, DType::f8e4m3, {rows, cols});
+    used += memory::align_up(v.bytes());
+    return v;
+  };
+  const auto matrices = static_cast<int64_t>(places.size());
+  for (int64_t i = 0; i < matrices; ++i) {
+    const ParamSpec& spec = layout.params[places[static_cast<size_t>(i)]];
+    Fp8Matrix& m = params[places[static_cast<size_t>(i)]].fp8;
+    m.rows = cut(spec.rows, spec.cols);
+    m.columns = cut(spec.cols, spec.rows);
+    const auto one = [](const TensorView& all, int64_t at) { return all.slice_rows(at, at + 1); };
+    const auto site = [&](int64_t at) {
+      return Fp8Site{one(table.scale, at), one(table.inverse, at), one(table.amax, at)};
+    };
+    m.w = {one(table.w_scale, i), one(table.w_inverse, i), one(table.w_amax, i)};
+    m.x = site(i);
+    m.d_y = site(matrices + i);
+  }
+  return used;
+}
+
+// Addresses of a state's parts; null where there are none.
+struct StateBases {
+  char *master, *grad, *copy, *packed, *codes, *table;
+};
+Params make_params(const SlabLayout& layout, Precision asked, DeviceKind target, Isa isa, const StateBases& at) {
+  const Precision precision = pass_precision(asked, target);
+  const std::vector<size_t> in_fp8 = fp8_places(layout, asked);
+  char *master = at.master, *grad = at.grad, *copy = at.copy, *packed = at.packed;
   Params params(layout.params.size());
+  fp8_layout(layout, in_fp8, at.codes, fp8_table(static_cast<int64_t>(in_fp8.size()), at.table), params);
   const DType compute = activation_type(precision, target);
   char* plain = is_half(compute) ? copy : master;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -137,12 +192,13 @@ struct StateLayout {
   struct Piece {
     int64_t at = 0, bytes = 0;
   };
-  Piece master, grad, copy, packed, m, v, moment_scales, windows, small;
+  Piece master, grad, copy, packed, codes, m, v, moment_scales, windows, small, table;
   memory::TagBytes bytes;
 };
 
-StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precision precision, Optimizer optimizer,
+StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precision asked, Optimizer optimizer,
                          Moments moments, DeviceKind target, Isa isa) {
+  const Precision precision = pass_precision(asked, target);
   StateLayout layout;
   const auto cut = [&](StateLayout::Piece& piece, Tag tag, int64_t bytes) {
     piece = {layout.bytes.total(), bytes};
@@ -156,6 +212,14 @@ StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precis
     cut(layout.packed, Tag::weights, pack_layout(slab, precision, isa, nullptr, nowhere));
   } else if (is_half(compute)) {
     cut(layout.copy, Tag::weights, slab.elements() * dtype_bytes(compute));
+  }
+  const std::vector<size_t> in_fp8 = fp8_places(slab, asked);
+  {
+    Params nowhere(slab.params.size());
+    auto* anywhere = reinterpret_cast<char*>(uintptr_t{1} << 40);
+    const Fp8Table table = fp8_table(static_cast<int64_t>(in_fp8.size()), anywhere);
+    cut(layout.codes, Tag::weights, fp8_layout(slab, in_fp8, anywhere, table, nowhere));
+    cut(layout.table, Tag::workspace, table.bytes);
   }
   if (moments == Moments::device) {
     cut(layout.m, Tag::optimizer, moment_bytes(slab, optimizer));
@@ -197,7 +261,7 @@ memory::TagBytes train_state_bytes(const ModelShape& shape, Precision precision,
 Params describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
   const SlabLayout layout = slab_layout(shape);
   auto fake = [](int region) { return reinterpret_cast<char*>(static_cast<uintptr_t>(region) << 38); };
-  return make_params(layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
+  return make_params(layout, precision, target, isa, {fake(1), fake(2), fake(3), fake(4), fake(5), fake(6)});
 }
 
 TrainState::TrainState(device::Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
@@ -238,8 +302,13 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
                           make_event(device, false), make_event(device, false)});
   }
   const auto address = [](Bytes bytes) { return bytes.empty() ? nullptr : reinterpret_cast<char*>(bytes.data()); };
-  params_ = make_params(layout_, precision, device.kind(), isa, address(master_), address(grad_), address(copy_),
-                        address(packed_));
+  params_ = make_params(layout_, precision, device.kind(), isa,
+                        {address(master_), address(grad_), address(copy_), address(packed_),
+                         address(piece(layout.codes)), address(piece(layout.table))});
+  fp8_places_ = fp8_places(layout_, precision);
+  fp8_ = fp8_table(static_cast<int64_t>(fp8_places_.size()), address(piece(layout.table)));
+  if (fp8_.history)
+    fp8_history_ = Bytes(static_cast<std::byte*>(fp8_.history.data), static_cast<size_t>(fp8_.history.bytes()));
   const SmallLayout small = small_layout(shape_, layout_);
   char* base = address(piece(layout.small));
   norm_ = TensorView(base, DType::f32, {1});
@@ -256,6 +325,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   }
   stream->fill_zero(moment_scales_.data(), moment_scales_.size());
   stream->fill_zero(grad_.data(), grad_.size());
+  if (const Bytes table = piece(layout.table); !table.empty()) stream->fill_zero(table.data(), table.size());
   stream->synchronize();
 }
 
@@ -300,12 +370,12 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
   if (leave_) leave_->synchronize();
   std::vector<std::span<const std::byte>> parts;
   if (device_.kind() == DeviceKind::cpu) {
-    for (const Bytes bytes : {m_, v_, moment_scales_}) parts.emplace_back(bytes);
+    for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_}) parts.emplace_back(bytes);
     return parts;
   }
-  copy.resize(m_.size() + v_.size() + moment_scales_.size());
+  copy.resize(m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size());
   size_t at = 0;
-  for (const Bytes bytes : {m_, v_, moment_scales_}) {
+  for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_}) {
     if (!bytes.empty()) stream.copy(copy.data() + at, bytes.data(), bytes.size());
     at += bytes.size();
   }
@@ -315,12 +385,13 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
 }
 
 void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
-  BRIM_CHECK(all.size() == m_.size() + v_.size() + moment_scales_.size(), "{} bytes of moments, {} wanted", all.size(),
-             m_.size() + v_.size() + moment_scales_.size());
+  const size_t wanted = m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size();
+  BRIM_CHECK(all.size() == wanted, "{} bytes of moments, {} wanted", all.size(), wanted);
   if (leave_) leave_->synchronize();
   constexpr size_t kPiece = size_t{1} << 20;  // no more of the file than that is in memory
   size_t at = 0;
-  for (const Bytes bytes : {m_, v_, moment_scales_})
+  has_history_ = !fp8_history_.empty();
+  for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_})
     for (size_t done = 0; done < bytes.size();) {
       const size_t n = std::min(kPiece, bytes.size() - done);
       stream.copy(bytes.data() + done, all.data() + at, n);
@@ -336,8 +407,10 @@ void TrainState::refresh(Stream& stream) {
     const DType compute = activation_type(precision_, device_.kind());
     const int64_t n = layout_.elements();
     ops::convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
+    refresh_fp8(stream);
     return;
   }
+  refresh_fp8(stream);
   if (packed_.empty()) return;
   // CPU: the packed matrices follow the master.
   std::vector<std::pair<TensorView, LinearWeight>> work;
@@ -356,6 +429,44 @@ void TrainState::refresh(Stream& stream) {
   } else {
     for (size_t i = 0; i < work.size(); ++i) pack(i, 0);
   }
+}
+
+void TrainState::refresh_fp8(Stream& stream) {
+  if (fp8_places_.empty()) return;
+  stream.fill_zero(fp8_.w_amax.data, static_cast<size_t>(fp8_.w_amax.bytes()));
+  for (const size_t i : fp8_places_) ops::amax(stream, {.x = params_[i].plain, .amax = params_[i].fp8.w.amax});
+  ops::fp8_scale(stream, {.amax = fp8_.w_amax, .scale = fp8_.w_scale, .inverse = fp8_.w_inverse});
+  for (const size_t i : fp8_places_) {
+    const Fp8Matrix& m = params_[i].fp8;
+    ops::fp8_cast(stream, {.x = params_[i].plain, .rows = m.rows, .columns = m.columns, .scale = m.w.scale});
+  }
+}
+
+void TrainState::begin_step(Stream& stream, float unit) {
+  if (fp8_places_.empty()) return;
+  fp8_unit_ = unit;
+  constexpr float kMargin =
+      2;  // a step may meet twice what the sixteen before it met; the price is one of e4m3's binades
+  ops::fp8_delayed_scale(stream, {.history = fp8_.history,
+                                  .scale = fp8_.scale,
+                                  .inverse = fp8_.inverse,
+                                  .first_gradient = static_cast<int64_t>(fp8_places_.size()),
+                                  .unit = unit,
+                                  .margin = kMargin});
+}
+
+void TrainState::remember_fp8(Stream& stream) {
+  if (fp8_places_.empty()) return;
+  ops::fp8_remember(stream, {.amax = fp8_.amax,
+                             .history = fp8_.history,
+                             .first_gradient = static_cast<int64_t>(fp8_places_.size()),
+                             .unit = fp8_unit_});
+  has_history_ = true;
+}
+
+void TrainState::end_rehearsal(Stream& stream) {
+  remember_fp8(stream);
+  zero_grad(stream);
 }
 
 void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.size()); }
@@ -413,7 +524,11 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     else
       step_through_windows(stream, args, part.begin);
   }
-  if (!packed_.empty()) refresh(stream);
+  if (!packed_.empty())
+    refresh(stream);
+  else
+    refresh_fp8(stream);
+  remember_fp8(stream);
   zero_grad(stream);
 }
 

@@ -36,7 +36,8 @@ struct SlabLayout {
 SlabLayout slab_layout(const ModelShape& shape);
 
 // Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices), workspace (norms and
-// class weights).
+// class weights). In fp8 the weights are the bf16 copy and both turns of every matrix in e4m3, and the workspace has
+// the scales and what they are made of.
 memory::TagBytes train_state_bytes(const ModelShape& shape, ops::Precision precision, Optimizer optimizer,
                                    Moments moments, device::DeviceKind target, device::Isa isa);
 
@@ -49,6 +50,15 @@ struct StepSettings {
   float grad_scale = 1;  // 1 / loss scale
   int64_t step = 1;
 };
+
+// Scales of training in fp8: of matrices, then of activations and gradients. n matrices have 2n sites.
+struct Fp8Table {
+  tensor::TensorView w_amax, w_scale, w_inverse;     // [n] f32, of this step's matrices
+  tensor::TensorView amax, scale, inverse, history;  // [2n] f32, [2n,kFp8History] f32; gradients in the second half
+  int64_t bytes = 0;
+};
+// Passes after which a new run's scales have settled: activations are right after the first, gradients after two more.
+inline constexpr int kFp8Rehearsals = 3;
 
 class TrainState {
  public:
@@ -79,8 +89,18 @@ class TrainState {
   void zero_grad(device::Stream& stream);
   const tensor::TensorView& norm() const { return norm_; }
 
+  // Training in fp8: scales for a step whose gradients are multiples of `unit` (one over its samples), from what passes
+  // before it met. step() ends it. Nothing in other precisions.
+  void begin_step(device::Stream& stream, float unit);
+  // What the passes since begin_step() met is remembered, where no step follows: a run begins with such passes, until
+  // the scales have settled (kFp8Rehearsals), and throws their gradients away.
+  void end_rehearsal(device::Stream& stream);
+  bool needs_rehearsal() const { return !fp8_places_.empty() && !has_history_; }
+
  private:
-  void refresh(device::Stream& stream);  // compute weights from the master
+  void refresh(device::Stream& stream);      // compute weights from the master
+  void refresh_fp8(device::Stream& stream);  // their copies in e4m3
+  void remember_fp8(device::Stream& stream);
   using Bytes = std::span<std::byte>;
   tensor::TensorView slab(Bytes bytes, tensor::DType dtype, int64_t begin, int64_t end) const;
   void step_through_windows(device::Stream& stream, const ops::AdamWArgs& part, int64_t begin);
@@ -97,10 +117,15 @@ class TrainState {
   std::unique_ptr<Architecture> architecture_;
   SlabLayout layout_;
   device::DeviceBuffer block_;  // all of it that is on the device
-  Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;
+  Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_, fp8_history_;
   tensor::TensorView norm_, factor_, constants_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;
   Params params_;
+  // Training in fp8:
+  std::vector<size_t> fp8_places_;  // of the matrices
+  Fp8Table fp8_;
+  float fp8_unit_ = 1;
+  bool has_history_ = false;
   // Moments on the host:
   device::DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;

@@ -16,7 +16,7 @@ ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision
   plan.limits.tokens = std::max(training.longest, std::min(training.tokens, kTokens));
   plan.limits.sequences = std::min(training.sequences, most_sequences(plan.limits.tokens));
   const auto pass = [&](Output output) {
-    return plan_forward(shape, precision, target, isa, threads, plan.limits, output);
+    return plan_forward(shape, pass_precision(precision, target), target, isa, threads, plan.limits, output);
   };
   if (shape.sequence_classes > 0) plan.sequence = pass(Output::sequence_logits);
   if (shape.token_classes > 0) plan.token = pass(Output::token_logits);
@@ -29,7 +29,8 @@ TeachersPlan plan_teachers(std::span<const ModelShape> shapes, ops::Precision pr
   TeachersPlan plan;
   int64_t classes = 0;
   for (const ModelShape& shape : shapes) {
-    plan.passes.push_back(plan_forward(shape, precision, target, isa, threads, training, Output::sequence_logits));
+    plan.passes.push_back(plan_forward(shape, pass_precision(precision, target), target, isa, threads, training,
+                                       Output::sequence_logits));
     plan.pass_bytes = std::max(plan.pass_bytes, memory::align_up(plan.passes.back().arena_bytes()));
     classes += shape.sequence_classes;
   }

@@ -27,6 +27,7 @@ inline std::vector<double> losses_of(device::Device& device, const std::string& 
     std::vector<size_t> rows(each);
     for (size_t j = 0; j < each; ++j) rows[j] = (each * static_cast<size_t>(step) + j) % training.sequences();
     const double weight = std::max(1.0, training.weight(rows));
+    training.begin_step(rows, loss_scale / weight);
     losses.push_back(training.pass(rows, model::Recompute::none, loss_scale / weight) / weight);
     model::StepSettings s;
     s.lr = static_cast<float>(learning_rate_at(settings, settings.learning_rate, step, steps));

@@ -44,6 +44,14 @@ void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden
   made.first = gather_first_tokens(p, x.x);
   made.qkv = p.between(p.batch.T, 2 * H);
   Hidden first{made.first};
+  if (p.trains_fp8(at.qkv.w)) {
+    made.input = operand_of(p, x, at.qkv.w, {.columns = made.keep_input});
+    multiply_fp8(p, made.input, at.qkv, made.qkv, H, 3 * H);
+    made.first_input = operand_of(p, first, at.qkv.w);
+    made.q = p.between(B, H);
+    multiply_fp8(p, made.first_input, at.qkv, made.q, 0, H);
+    return;
+  }
   if (x.narrow) {
     first.narrow = p.narrow(B, H);
     ops::convert(p.e.stream, {.x = first.x, .y = first.narrow, .scale = w.input.quantise});
@@ -57,8 +65,13 @@ void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, con
   const int64_t H = p.s.hidden;
   const Param& w = p.param(at.qkv.w);
   const TensorView& bias = p.param(at.qkv.b).plain;
-  const Input input = input_of(x, w);
   made.qkv = p.between(p.batch.T, 3 * H);
+  if (p.trains_fp8(at.qkv.w)) {
+    made.input = operand_of(p, x, at.qkv.w, {.columns = made.keep_input});
+    multiply_fp8(p, made.input, at.qkv, made.qkv);
+    return;
+  }
+  const Input input = input_of(x, w);
   if (p.training != nullptr || l + 1 < p.s.layers || p.s.mean_pooling) {
     apply_linear(p, input, w.matrix, bias, made.qkv);
     return;
@@ -80,6 +93,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
               bool first_tokens, AttentionSaved* saved) {
   const int64_t H = p.s.hidden;
   AttentionSaved made;
+  if (saved != nullptr) made.keep_input = saved->keep_input;
   if (first_tokens)
     project_first_tokens(p, at, x, made);
   else
@@ -89,7 +103,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   if (!turns_inside) turn(p, at, made, false);
   const QkvParts parts = parts_of(made, H);
   const int64_t rows = parts.q.rows();
-  const Fp8Scale& scale = p.param(at.out.w).input;
+  const Fp8Scale& scale = p.param(at.out.w).input;  // empty in training
   made.context = scale.quantise ? p.narrow(rows, H) : p.between(rows, H);
   if (saved != nullptr) made.lse = p.f32({rows, p.s.heads});
   if (at.relative >= 0) {  // a few thousand numbers: making them for every layer costs less than handing them on
@@ -109,9 +123,12 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   args.scratch = p.e.memory.scratch(attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads,
                                                             p.e.precision, p.e.threads, turns_inside));
   attention(p.e.stream, args);
+  const bool in_fp8 = p.trains_fp8(at.out.w);
+  if (in_fp8) made.context_input = operand_of(p, {made.context}, at.out.w);
   if (saved != nullptr) *saved = made;
   const bool apart = residual.data != x.x.data;
   const TensorView sum_with = !first_tokens ? residual : apart ? gather_first_tokens(p, residual) : made.first;
+  if (in_fp8) return add_product_fp8(p, made.context_input, at.out, sum_with);
   return add_product(p, {made.context, scale.dequantise}, at.out, sum_with, at.keeps_sum);
 }
 
@@ -119,7 +136,8 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
                            const AttentionSaved& saved, const NormGrad& d, bool normed) {
   const int64_t H = p.s.hidden, T = p.batch.T, B = p.batch.B;
   const TensorView d_context = p.activations(saved.context.rows(), H);
-  linear_backward(p, saved.context, {.w = at.out.w}, d.x, d_context);
+  const auto read = [](const Operand& copies, const TensorView& values) { return copies.columns ? copies : values; };
+  linear_backward(p, read(saved.context_input, saved.context), {.w = at.out.w}, d.x, d_context);
   const QkvParts parts = parts_of(saved, H);
   AttentionSaved grad;
   grad.qkv = p.activations(T, first_tokens ? 2 * H : 3 * H);
@@ -152,12 +170,12 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
   const TensorView to = normed ? p.activations(d.residual.rows(), H) : d.residual;
   const GradWrite write = normed ? GradWrite::overwrite : GradWrite::accumulate;
   if (!first_tokens) {
-    linear_backward(p, x, at.qkv, grad.qkv, to, write);
+    linear_backward(p, read(saved.input, x), at.qkv, grad.qkv, to, write);
     return to;
   }
   const TensorView d_x = p.activations(T, H);
-  linear_backward(p, x, at.qkv, H, 3 * H, grad.qkv, d_x, GradWrite::overwrite);
-  linear_backward(p, saved.first, at.qkv, 0, H, grad.q, to, write);
+  linear_backward(p, read(saved.input, x), at.qkv, H, 3 * H, grad.qkv, d_x, GradWrite::overwrite);
+  linear_backward(p, read(saved.first_input, saved.first), at.qkv, 0, H, grad.q, to, write);
   ops::scatter_rows(p.e.stream, {.d_y = to, .rows = p.batch.starts.slice_rows(0, B), .d_x = d_x});
   return d_x;
 }

@@ -20,6 +20,9 @@ struct AttentionSaved {
   tensor::TensorView q, first;      // on first tokens: [B,H] queries and the input rows they came from
   tensor::TensorView context, lse;  // [rows,H], [rows,N]
   tensor::TensorView bias;          // [N,kRelativeWidth], where there is a table
+  // In fp8, columns of what the products read: of the input, of first tokens' rows of it and of the context.
+  Operand input, first_input, context_input;
+  bool keep_input = true;  // false: the input's are made again
 };
 
 // The rows of first tokens, [B,H].
@@ -29,7 +32,8 @@ tensor::TensorView gather_first_tokens(const Pass& p, const tensor::TensorView& 
 // what x is the norm of.
 Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,
               bool first_tokens, AttentionSaved* saved);
-// `d`: the sum's gradient, from the norm that read it and summed the output's bias. Returns that of x [T,H], in which
+// `x`: what attention read; in fp8 it may be empty where the input's columns were kept. `d`: the sum's gradient, from
+// the norm that read it and summed the output's bias. Returns that of x [T,H], in which
 // the residual's is counted unless x is `normed` from it.
 tensor::TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const tensor::TensorView& x,
                                    bool first_tokens, const AttentionSaved& saved, const NormGrad& d,

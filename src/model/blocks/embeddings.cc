@@ -31,6 +31,11 @@ void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8
   args.dropout = p.dropout(p.s.hidden_dropout, kEmbeddingSite);
   embedding(p.e.stream, args);
   if (!projects) return;
+  if (p.trains_fp8(at.project.w)) {
+    saved->y = operand_of(p, {args.y}, at.project.w);
+    multiply_fp8(p, saved->y, at.project, to.x);
+    return;
+  }
   if (saved != nullptr) saved->y = args.y;
   apply_linear(p, {args.y}, at.project, to.x);
   if (to.narrow) ops::convert(p.e.stream, {.x = to.x, .y = to.narrow, .scale = fp8.quantise});

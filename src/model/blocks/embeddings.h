@@ -15,7 +15,7 @@ struct EmbeddingPlaces {
 
 struct EmbeddingSaved {
   NormSaved norm;
-  tensor::TensorView y;  // [T,E] what is projected
+  Operand y;  // [T,E] what is projected
 };
 
 // To `to`, its narrow copy (where there is one) in the scale its reader wants.

@@ -39,6 +39,17 @@ Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x,
                     bool keep_active) {
   if (saved == nullptr) return add_product(p, activated_product(p, at, x), at.down, x.x);
   saved->wide = p.activations(x.x.rows(), p.s.ffn);
+  if (p.trains_fp8(at.up.w)) {
+    const Operand input = operand_of(p, x, at.up.w, {.columns = keep_active});
+    multiply_fp8(p, input, at.up, saved->wide);
+    const Operand active =
+        cast_operand(p, p.param(at.down.w).fp8.x, saved->wide, {.columns = keep_active}, p.s.activation);
+    if (keep_active) {
+      saved->input_fp8 = input;
+      saved->active_fp8 = active;
+    }
+    return add_product_fp8(p, active, at.down, x.x);
+  }
   apply_linear(p, {x.x}, at.up, saved->wide);
   const TensorView active = p.activations(saved->wide.rows(), saved->wide.cols());
   ops::activate(p.e.stream, {.x = saved->wide, .y = active, .activation = p.s.activation});
@@ -46,8 +57,29 @@ Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x,
   return add_product(p, {active}, at.down, x.x);
 }
 
+namespace {
+
+// The activation and the slope are worked out by the casts, so that neither exists in the compute type.
+TensorView feed_forward_backward_fp8(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
+                                     const std::function<TensorView()>& x, const NormGrad& d) {
+  const TensorView& wide = saved.wide;
+  const Operand active = saved.active_fp8.columns
+                             ? saved.active_fp8
+                             : cast_operand(p, p.param(at.down.w).fp8.x, wide, {.rows = false}, p.s.activation);
+  linear_backward_weights(p, active, {.w = at.down.w}, d.x);
+  const TensorView d_active = p.activations(wide.rows(), wide.cols());
+  linear_backward_input(p, {.w = at.down.w}, d.x, d_active);
+  const Operand d_wide = cast_slope(p, at.up, d_active, wide, p.s.activation);
+  const Operand input = saved.input_fp8.columns ? saved.input_fp8 : Operand(x());
+  linear_backward(p, input, {.w = at.up.w}, d_wide, d.residual, ops::GradWrite::accumulate);
+  return d.residual;
+}
+
+}  // namespace
+
 TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
                                  const std::function<TensorView()>& x, const NormGrad& d) {
+  if (p.trains_fp8(at.up.w)) return feed_forward_backward_fp8(p, at, saved, x, d);
   const LinearPlaces down{.w = at.down.w};
   const bool from_output = slope_reads_output(p.s.activation);
   ops::ActivationGradArgs args{.x = saved.wide, .activation = p.s.activation};

@@ -13,8 +13,9 @@ struct FeedForwardPlaces {
 };
 
 struct FeedForwardSaved {
-  tensor::TensorView wide;    // [rows,F] before the activation, [rows,2F] with a gate
-  tensor::TensorView active;  // [rows,F] after it; empty: made again
+  tensor::TensorView wide;        // [rows,F] before the activation, [rows,2F] with a gate
+  tensor::TensorView active;      // [rows,F] after it; empty: made again
+  Operand input_fp8, active_fp8;  // columns of what both products read in fp8; empty: made again
 };
 
 // x + feed_forward(x); the sum is its reader's to make. `keep_active`: keep what is cheap to make again, too.

@@ -30,25 +30,43 @@ void gated_feed_forward(const Pass& p, const FeedForwardPlaces& at, int64_t l, c
   const int64_t rows = x.x.rows(), F = p.s.ffn;
   const Param& up = p.param(at.up.w);
   const TensorView wide = saved != nullptr ? p.activations(rows, 2 * F) : p.between(rows, 2 * F);
-  apply_linear(p, input_of(x, up), up.matrix, p.param(at.up.b).plain, wide);
+  Operand input;
+  if (p.trains_fp8(at.up.w)) {
+    input = operand_of(p, x, at.up.w, {.columns = keep_active});
+    multiply_fp8(p, input, at.up, wide);
+  } else {
+    apply_linear(p, input_of(x, up), up.matrix, p.param(at.up.b).plain, wide);
+  }
   const TensorView active = gated(p, l, wide);
   if (saved != nullptr) {
     saved->wide = wide;
-    if (keep_active) saved->active = active;
+    if (keep_active) saved->input_fp8 = input;
   }
+  if (p.trains_fp8(at.down.w)) {
+    const Operand copies = operand_of(p, {active}, at.down.w, {.columns = keep_active});
+    if (keep_active) saved->active_fp8 = copies;
+    multiply_fp8(p, copies, at.down, to, 0, -1, residual);
+    return;
+  }
+  if (keep_active) saved->active = active;
   apply_linear(p, {active}, p.param(at.down.w).matrix, p.param(at.down.b).plain, to, {.residual = residual});
 }
 
 TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, int64_t l,
                                        const FeedForwardSaved& saved, const std::function<TensorView()>& x,
                                        const TensorView& d) {
+  LinearPlaces down = at.down;
+  const Operand of_result = gradient_operand(p, down, d);
+  Operand active = saved.active;
+  if (saved.active_fp8.columns) active = saved.active_fp8;
+  const bool kept = active.x || active.columns;
   TensorView d_active = saved.active;  // which only the weights' gradient reads
   if (!saved.active || p.on_cpu()) d_active = p.activations(saved.wide.rows(), p.s.ffn);
   if (saved.active && p.on_cpu()) {
-    linear_backward(p, saved.active, at.down, d, d_active);
+    linear_backward(p, active, down, of_result, d_active);
   } else {
-    if (saved.active) linear_backward_weights(p, saved.active, at.down, d);
-    linear_backward_input(p, at.down, d, d_active);
+    if (kept) linear_backward_weights(p, active, down, of_result);
+    linear_backward_input(p, down, of_result, d_active);
   }
   const ops::Dropout drop = gate_dropout(p, l);
   const auto drop_out = [&] {
@@ -57,14 +75,14 @@ TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& a
   drop_out();
   const TensorView& d_wide = saved.wide;  // nobody reads it after this
   ops::GluGradArgs args{.x = saved.wide, .d_y = d_active, .d_x = d_wide, .activation = p.s.activation};
-  if (!saved.active) args.y = d_active;  // made again where its gradient was, together with the input's
+  if (!kept) args.y = d_active;  // made again where its gradient was, together with the input's
   ops::glu_grad(p.e.stream, args);
-  if (!saved.active) {
+  if (!kept) {
     drop_out();
-    linear_backward_weights(p, d_active, at.down, d);
+    linear_backward_weights(p, d_active, down, of_result);
   }
   const TensorView d_x = p.activations(d.rows(), d.cols());
-  linear_backward(p, x(), at.up, d_wide, d_x);
+  linear_backward(p, saved.input_fp8.columns ? saved.input_fp8 : Operand(x()), at.up, d_wide, d_x);
   return d_x;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks/linear.h"
 
+#include "ops/fp8_cast.h"
+
 namespace brim::model {
 
 using tensor::TensorView;
@@ -23,6 +25,142 @@ Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const TensorV
   return in_product ? Hidden{product} : Hidden{residual, product};
 }
 
+ops::Fp8Copy room_for_copies(const Pass& p, const Fp8Site& site, int64_t T, int64_t C, Wanted wanted) {
+  ops::Fp8Copy copy{.scale = site.scale, .amax = site.amax};
+  if (wanted.rows) copy.rows = p.narrow(T, C);
+  if (wanted.columns) copy.columns = p.narrow(C, ops::fp8_columns(T));
+  return copy;
+}
+
+namespace {
+
+Operand run_cast(const Pass& p, ops::Fp8CastArgs args, const Fp8Site& site, Wanted wanted) {
+  const ops::Fp8Copy copy = room_for_copies(p, site, args.x.rows(), args.x.cols(), wanted);
+  args.rows = copy.rows;
+  args.columns = copy.columns;
+  args.scale = copy.scale;
+  args.amax = copy.amax;
+  if (args.d_bias)
+    args.scratch = p.e.memory.scratch(ops::fp8_cast_scratch_bytes(p.e.stream, args.x.rows(), args.x.cols()));
+  ops::fp8_cast(p.e.stream, args);
+  Operand made;
+  made.rows = copy.rows;
+  made.columns = copy.columns;
+  return made;
+}
+
+// Rows [begin,end) of a bias's gradient; empty where there is none.
+TensorView bias_grad(const Pass& p, LinearPlaces at, int64_t begin, int64_t end) {
+  if (at.b < 0 || !p.param(at.b).grad) return {};
+  return p.param(at.b).grad.slice_rows(begin, end);
+}
+
+Operand cast_gradient(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+                      Wanted wanted) {
+  ops::Fp8CastArgs args{.x = d_y};
+  args.d_bias = bias_grad(p, at, begin, end);
+  return run_cast(p, args, p.param(at.w).fp8.d_y, wanted);
+}
+
+struct Fp8Product {
+  TensorView x, x_inverse, w, w_inverse, y;
+  TensorView bias = {}, residual = {};
+  ops::LinearRole role = ops::LinearRole::forward;
+};
+void run_product(const Pass& p, const Fp8Product& a) {
+  ops::LinearArgs args{.x = a.x};
+  args.w = {.N = a.w.rows(), .K = a.w.cols(), .precision = ops::Precision::fp8, .data = a.w, .scale = a.w_inverse};
+  args.bias = a.bias;
+  args.residual = a.residual;
+  args.y = a.y;
+  args.x_scale = a.x_inverse;
+  args.role = a.role;
+  args.scratch = p.e.memory.scratch(
+      linear_scratch_bytes(p.e.stream, a.x.rows(), args.w.N, args.w.K, ops::Precision::fp8, p.e.threads));
+  linear(p.e.stream, args);
+}
+
+void input_product(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+                   const TensorView& d_x, ops::GradWrite write) {
+  const Fp8Matrix& w = p.param(at.w).fp8;
+  run_product(p, {.x = d_y,
+                  .x_inverse = w.d_y.inverse,
+                  .w = w.columns.slice_cols(begin, end),
+                  .w_inverse = w.w.inverse,
+                  .y = d_x,
+                  .residual = write == ops::GradWrite::accumulate ? d_x : TensorView(),
+                  .role = ops::LinearRole::input_gradient});
+}
+
+void weights_product(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+                     const TensorView& x) {
+  const Param& w = p.param(at.w);
+  const TensorView d_w = w.grad.slice_rows(begin, end);
+  run_product(p, {.x = d_y,
+                  .x_inverse = w.fp8.d_y.inverse,
+                  .w = x,
+                  .w_inverse = w.fp8.x.inverse,
+                  .y = d_w,
+                  .residual = d_w,
+                  .role = ops::LinearRole::weight_gradient});
+}
+
+}  // namespace
+
+Operand cast_operand(const Pass& p, const Fp8Site& site, const TensorView& x, Wanted wanted,
+                     ops::Activation activation) {
+  ops::Fp8CastArgs args{.x = x};
+  args.activation = activation;
+  return run_cast(p, args, site, wanted);
+}
+
+Operand operand_of(const Pass& p, const Hidden& x, int64_t w, Wanted wanted) {
+  Operand made;
+  made.rows = x.narrow;
+  made.columns = x.columns;
+  const Wanted missing{wanted.rows && !made.rows, wanted.columns && !made.columns};
+  if (!missing.rows && !missing.columns) return made;
+  const Operand cast = cast_operand(p, p.param(w).fp8.x, x.x, missing);
+  if (missing.rows) made.rows = cast.rows;
+  if (missing.columns) made.columns = cast.columns;
+  return made;
+}
+
+Operand gradient_operand(const Pass& p, LinearPlaces& at, const TensorView& d_y) {
+  if (!p.trains_fp8(at.w)) return d_y;
+  const Operand made = cast_gradient(p, at, 0, p.param(at.w).plain.rows(), d_y, {});
+  at.b = -1;
+  return made;
+}
+
+Operand cast_slope(const Pass& p, LinearPlaces at, const TensorView& d_y, const TensorView& before,
+                   ops::Activation activation) {
+  ops::Fp8CastArgs args{.x = d_y, .gate = before};
+  args.activation = activation;
+  args.d_bias = bias_grad(p, at, 0, d_y.cols());
+  return run_cast(p, args, p.param(at.w).fp8.d_y, {});
+}
+
+void multiply_fp8(const Pass& p, const Operand& x, LinearPlaces at, const TensorView& y, int64_t begin, int64_t end,
+                  const TensorView& residual) {
+  const Fp8Matrix& w = p.param(at.w).fp8;
+  if (end < 0) end = w.rows.rows();
+  const TensorView bias = at.b >= 0 ? p.param(at.b).plain : TensorView();
+  run_product(p, {.x = x.rows,
+                  .x_inverse = w.x.inverse,
+                  .w = w.rows.slice_rows(begin, end),
+                  .w_inverse = w.w.inverse,
+                  .y = y,
+                  .bias = bias ? bias.slice_rows(begin, end) : TensorView(),
+                  .residual = residual});
+}
+
+Hidden add_product_fp8(const Pass& p, const Operand& x, LinearPlaces at, const TensorView& residual) {
+  const TensorView product = p.activations(x.rows.rows(), p.param(at.w).fp8.rows.rows());
+  multiply_fp8(p, x, at, product);
+  return {residual, product};
+}
+
 namespace {
 
 void run_linear_grad(const Pass& p, ops::LinearGradArgs& args) {
@@ -33,35 +171,46 @@ void run_linear_grad(const Pass& p, ops::LinearGradArgs& args) {
 
 }  // namespace
 
-void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, int64_t begin, int64_t end,
-                     const TensorView& d_y, const TensorView& d_x, ops::GradWrite d_x_write) {
+void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, int64_t begin, int64_t end, const Operand& d_y,
+                     const TensorView& d_x, ops::GradWrite d_x_write) {
   const Param& w = p.param(at.w);
+  if (p.trains_fp8(at.w)) {
+    const Operand d = d_y.columns ? d_y : cast_gradient(p, at, begin, end, d_y.x, {.rows = static_cast<bool>(d_x)});
+    const Operand multiplied = x.columns ? x : cast_operand(p, w.fp8.x, x.x, {.rows = false});
+    weights_product(p, at, begin, end, d.columns, multiplied.columns);
+    if (d_x) input_product(p, at, begin, end, d.rows, d_x, d_x_write);
+    return;
+  }
   ops::LinearGradArgs args;
-  args.x = x;
+  args.x = x.x;
   args.w_plain = w.plain.slice_rows(begin, end);
-  args.d_y = d_y;
+  args.d_y = d_y.x;
   args.d_x = d_x;
   args.d_w = w.grad.slice_rows(begin, end);
-  if (at.b >= 0 && p.param(at.b).grad) args.d_bias = p.param(at.b).grad.slice_rows(begin, end);
+  args.d_bias = bias_grad(p, at, begin, end);
   args.precision = w.matrix.precision;
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;
   run_linear_grad(p, args);
 }
 
-void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, const TensorView& d_y, const TensorView& d_x,
+void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y, const TensorView& d_x,
                      ops::GradWrite d_x_write) {
   linear_backward(p, x, at, 0, p.param(at.w).plain.rows(), d_y, d_x, d_x_write);
 }
 
-void linear_backward_input(const Pass& p, LinearPlaces at, const TensorView& d_y, const TensorView& d_x) {
+void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, const TensorView& d_x) {
   const Param& w = p.param(at.w);
-  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y, .d_x = d_x};  // of x its shape alone counts
+  if (p.trains_fp8(at.w)) {
+    input_product(p, at, 0, w.plain.rows(), d_y.rows, d_x, ops::GradWrite::overwrite);
+    return;
+  }
+  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y.x, .d_x = d_x};  // of x its shape alone counts
   args.precision = w.matrix.precision;
   run_linear_grad(p, args);
 }
 
-void linear_backward_weights(const Pass& p, const TensorView& x, LinearPlaces at, const TensorView& d_y) {
+void linear_backward_weights(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y) {
   linear_backward(p, x, at, d_y, {});
 }
 

@@ -21,12 +21,18 @@ Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& res
   }
   Hidden y = result.to;
   if (!y.x) y.x = p.activations(rows, cols);
-  if (result.fp8.quantise) {
+  const Fp8Scale scored = result.reader >= 0 && p.training == nullptr ? p.param(result.reader).input : Fp8Scale();
+  if (scored.quantise) {
     if (!y.narrow) y.narrow = p.narrow(rows, cols);
     args.y_fp8 = y.narrow;
-    args.fp8_scale = result.fp8.quantise;
+    args.fp8_scale = scored.quantise;
   } else {
     y.narrow = {};
+  }
+  if (p.trains_fp8(result.reader)) {
+    args.train_fp8 = room_for_copies(p, p.param(result.reader).fp8.x, rows, cols, {.columns = result.keeps_columns});
+    y.narrow = args.train_fp8.rows;
+    y.columns = args.train_fp8.columns;
   }
   args.y = y.x;
   args.eps = p.s.eps;
@@ -44,7 +50,7 @@ TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
 }
 
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const TensorView& d_y, const TensorView& into, int64_t bias) {
+                       const TensorView& d_y, const TensorView& into, LinearPlaces product) {
   const int64_t rows = d_y.rows(), cols = d_y.cols();
   ops::LayerNormGradArgs args{
       .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
@@ -53,11 +59,15 @@ NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, con
   if (dropout.on()) args.d_x = p.activations(rows, cols);
   args.d_gamma = p.param(at.gamma).grad;
   args.d_beta = p.param(at.beta).grad;
-  if (bias >= 0) args.d_bias = p.param(bias).grad;
+  if (product.b >= 0) args.d_bias = p.param(product.b).grad;
+  if (p.trains_fp8(product.w)) args.train_fp8 = room_for_copies(p, p.param(product.w).fp8.d_y, rows, cols);
   args.dropout = dropout;
   args.scratch = p.e.memory.scratch(ops::layer_norm_grad_scratch_bytes(p.e.stream, rows, cols, p.e.threads));
   layer_norm_grad(p.e.stream, args);
-  return {args.d_sum, dropout.on() ? args.d_x : args.d_sum};
+  Operand of_x = dropout.on() ? args.d_x : args.d_sum;
+  of_x.rows = args.train_fp8.rows;
+  of_x.columns = args.train_fp8.columns;
+  return {args.d_sum, of_x};
 }
 
 }  // namespace brim::model

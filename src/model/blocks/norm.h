@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer norm of a sum, which is made on the way, and its gradient.
 #pragma once
-#include "model/pass.h"
+#include "model/blocks/linear.h"
 
 namespace brim::model {
 
@@ -14,11 +14,12 @@ struct NormSaved {
   tensor::TensorView mean, rstd;  // [rows] f32
 };
 
-// Where the result goes, and the fp8 scale in which its reader wants a copy. Empty views are allocated.
+// Where the result goes, and the matrix that reads it, which may want copies in fp8. Empty views are allocated.
 struct NormResult {
   Hidden to = {};
-  Fp8Scale fp8 = {};
-  bool keep_sum = false;  // also when scoring
+  int64_t reader = -1;
+  bool keep_sum = false;      // also when scoring
+  bool keeps_columns = true;  // training: the reader's gradient reads them, rather than making them again
 };
 
 // LN(dropout(pending) + x). When the sum is kept (in training, where `saved` is given) it is in the memory of
@@ -29,11 +30,12 @@ Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& res
 tensor::TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved);
 
 struct NormGrad {
-  tensor::TensorView residual, x;  // the same view when there is no dropout
+  tensor::TensorView residual;
+  Operand x;  // the same view when there is no dropout; in fp8 with its copies
 };
-// `into`: what the sum's gradient is added to, where the sum has other readers; else it is a tensor of its own. `bias`:
-// of the product that made x; its gradient is summed on the way.
+// `into`: what the sum's gradient is added to, where the sum has other readers; else it is a tensor of its own.
+// `product`: that made x; its bias's gradient is summed on the way, and in fp8 copies are made for its others.
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const tensor::TensorView& d_y, const tensor::TensorView& into = {}, int64_t bias = -1);
+                       const tensor::TensorView& d_y, const tensor::TensorView& into = {}, LinearPlaces product = {});
 
 }  // namespace brim::model

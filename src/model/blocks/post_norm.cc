@@ -100,26 +100,26 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
   const LayerPlaces& at = layer_at(l);
   const Hidden attention =
       attend(p, at.attention, l, x, x.x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
-  const Hidden attended =
-      norm(p, at.norm1, attention, {.fp8 = p.param(at.feed_forward.up.w).input},
-           p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
+  const Hidden attended = norm(
+      p, at.norm1, attention, {.reader = at.feed_forward.up.w, .keeps_columns = tape != nullptr && tape->keep_cheap},
+      p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
   if (tape != nullptr && tape->keep_cheap) tape->attended = attended.x;
   const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
                                   tape != nullptr && tape->keep_cheap);
-  return norm(p, at.norm2, fed, {to, first_tokens ? Fp8Scale() : wanted_by(p.params, l + 1)},
-              feed_forward_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);
+  return norm(p, at.norm2, fed, {to, first_tokens ? -1 : reader_of(l + 1)}, feed_forward_dropout(p, l),
+              tape != nullptr ? &tape->norm2 : nullptr);
 }
 
 TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
                                            const TensorView& d_y) const {
   const LayerPlaces& at = layer_at(l);
   const NormGrad fed =
-      norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down.b);
+      norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down);
   const TensorView d_attended = feed_forward_backward(
       p, at.feed_forward, tape.feed_forward,
       [&] { return tape.attended ? tape.attended : norm_again(p, at.norm1, tape.norm1); }, fed);
   const NormGrad attention = norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out),
-                                           d_attended, {}, at.attention.out.b);
+                                           d_attended, {}, at.attention.out);
   return attend_backward(p, at.attention, l, tape.x, first_tokens, tape.attention, attention);
 }
 

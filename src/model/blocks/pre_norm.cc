@@ -85,14 +85,16 @@ Hidden PreNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fir
   const bool keep_cheap = tape != nullptr && tape->keep_cheap;
   Hidden normed = x;
   if (at.norm1.gamma >= 0) {
-    normed = norm(p, at.norm1, {x.x}, {.fp8 = p.param(at.attention.qkv.w).input}, {},
+    normed = norm(p, at.norm1, {x.x}, {.reader = at.attention.qkv.w, .keeps_columns = keep_cheap}, {},
                   tape != nullptr ? &tape->norm1 : nullptr);
     if (keep_cheap) tape->normed = normed.x;
+    if (tape != nullptr) tape->attention.keep_input = keep_cheap;
   }
   const Hidden attention =
       attend(p, at.attention, l, normed, x.x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
-  const Hidden attended = norm(p, at.norm2, attention, {.fp8 = p.param(at.feed_forward.up.w).input, .keep_sum = true},
-                               attention_out_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);
+  const Hidden attended =
+      norm(p, at.norm2, attention, {.reader = at.feed_forward.up.w, .keep_sum = true, .keeps_columns = keep_cheap},
+           attention_out_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);
   if (keep_cheap) tape->attended = attended.x;
   const TensorView sum = attention.pending ? attention.pending : attention.x;
   const bool last = l + 1 == p.s.layers;
@@ -114,8 +116,9 @@ TensorView PreNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_t
       p, at.feed_forward, l, tape.feed_forward,
       [&] { return tape.attended ? tape.attended : norm_again(p, at.norm2, tape.norm2); }, d_sum);
   const NormGrad attention =
-      norm_backward(p, at.norm2, tape.norm2, attention_out_dropout(p, l), d_attended, d_sum, at.attention.out.b);
-  const TensorView input = !normed ? tape.x : tape.normed ? tape.normed : norm_again(p, at.norm1, tape.norm1);
+      norm_backward(p, at.norm2, tape.norm2, attention_out_dropout(p, l), d_attended, d_sum, at.attention.out);
+  const bool remade = normed && !tape.normed && !tape.attention.input.columns;
+  const TensorView input = !normed ? tape.x : remade ? norm_again(p, at.norm1, tape.norm1) : tape.normed;
   const TensorView d_input =
       attend_backward(p, at.attention, l, input, first_tokens, tape.attention, attention, normed);
   if (!normed) return d_input;
