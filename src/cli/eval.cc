@@ -110,9 +110,9 @@ std::string trained_in(const std::filesystem::path& dir) {
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec)) return "";
   const auto state = nlohmann::json::parse(read_file(path), nullptr, false);
-  return state.is_object() && state.contains("precision") && state["precision"].is_string()
-             ? state["precision"].get<std::string>()
-             : "";
+  if (!state.is_object() || !state.contains("precision") || !state["precision"].is_string()) return "";
+  const auto precision = state["precision"].get<std::string>();
+  return precision == "fp8" ? "bf16" : precision;  // a run in fp8 evaluates in bf16
 }
 
 int run_eval(const EvalFlags& f) {

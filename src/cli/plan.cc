@@ -177,7 +177,7 @@ PlanRequest request_for(const Job& job, const Target& t) {
   add_host_memory(r, job.dir);
   const train::TrainSettings& s = job.settings;
   r.precision = (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config, job.dir)
-                                       : resolve_precision(s.precision, t.profile, r.task))
+                                       : train_precision(s.precision, t.profile, r.shape))
                     .precision;
   if (t.device && r.device.kind != device::DeviceKind::cpu)
     r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);

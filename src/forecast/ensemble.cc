@@ -108,6 +108,8 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
 plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device) {
   // Cores that multiply bf16 are more than twice as fast in it, for 0.003 of weekly OWA (docs/measurements.md).
   if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);
+  if (wish.precision == ops::Precision::fp8)
+    fail(ErrorCode::usage, "`precision=fp8`: forecasts are trained in fp32, tf32 or bf16");
   const plan::PrecisionChoice choice = resolve_precision(wish, device, plan::Task::train);
   if (choice.precision != ops::Precision::fp16) return choice;
   return {ops::Precision::fp32, fmt::format("no bf16 on {}, and fp16 would need a loss scale", device.name)};

@@ -144,10 +144,11 @@ double seconds_of(Device& device, Stream& stream, const std::function<void()>& c
   return spans[2];
 }
 
-// One product y = x wᵀ, with what a model adds to it, and its gradients where the precision trains.
+// One product y = x wᵀ, with what a model adds to it, and its gradients.
 struct TrialProduct {
   ops::LinearArgs forward;
   ops::LinearGradArgs backward;
+  std::vector<ops::LinearArgs> fp8_backward;  // T is a multiple of 16
 
   TrialProduct(Matrices& m, Stream& stream, Precision precision, int64_t T, int64_t N, int64_t K) {
     const DType type = model::activation_type(precision, device::DeviceKind::cuda);
@@ -160,7 +161,21 @@ struct TrialProduct {
     }
     forward.y = m.raw(type, T, N);
     forward.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
-    if (precision == Precision::fp8) return;
+    if (precision == Precision::fp8) {
+      const auto gradient = [&](ops::LinearRole role, int64_t rows, int64_t cols, int64_t sum, DType to) {
+        ops::LinearArgs a = forward;
+        a.role = role;
+        a.x = m.normal(stored, rows, sum);
+        a.w.N = cols;
+        a.w.K = sum;
+        a.w.data = m.normal(stored, cols, sum);
+        a.y = a.residual = m.raw(to, rows, cols);
+        fp8_backward.push_back(a);
+      };
+      gradient(ops::LinearRole::input_gradient, T, K, N, type);
+      gradient(ops::LinearRole::weight_gradient, N, K, T, DType::f32);
+      return;
+    }
     const int64_t scratch = linear_grad_scratch_bytes(stream, T, N, K, precision, 1);
     backward.x = forward.x;
     backward.w_plain = forward.w.data;
@@ -183,6 +198,7 @@ void load_products(Device& device, Stream& stream, Precision precision, int64_t 
       TrialProduct product(matrices, stream, precision, T, N, K);
       linear(stream, product.forward);
       if (product.backward.d_y) linear_grad(stream, product.backward);
+      for (const ops::LinearArgs& gradient : product.fp8_backward) linear(stream, gradient);
       stream.synchronize();
     }
 }

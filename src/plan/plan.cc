@@ -21,6 +21,7 @@
 #include "model/validation_plan.h"
 #include "model/weights.h"
 #include "plan/cost.h"
+#include "plan/resolve.h"
 
 namespace brim::plan {
 
@@ -62,8 +63,8 @@ class Solver {
       r_.device = estimated_cpu(r_.device.isa, r_.device.threads, r_.device.total_bytes);
       if (!name.empty()) r_.device.name = name;
     }
-    if (r_.task == Task::train && (r_.precision == Precision::fp8 || r_.precision == Precision::int8))
-      fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_name(r_.precision));
+    if (r_.task == Task::train && r_.precision == Precision::int8)
+      fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
     if (r_.device.rate(r_.precision) <= 0 || r_.device.bandwidth <= 0)
       fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(r_.precision), r_.device.name,
            r_.device.precisions());
@@ -76,8 +77,9 @@ class Solver {
     else
       elements_ = slab_layout(r_.shape).elements();
     for (const PlanTeacher& t : r_.teachers) {
-      teacher_weights_ +=
-          layout_weights(t.shape, r_.precision, r_.device.kind, r_.device.isa, t.tables.in_slab, nullptr).bytes;
+      teacher_weights_ += layout_weights(t.shape, model::pass_precision(r_.precision, r_.device.kind), r_.device.kind,
+                                         r_.device.isa, t.tables.in_slab, nullptr)
+                              .bytes;
       teacher_tables_ += t.tables.mapped_bytes;
     }
   }
@@ -391,6 +393,7 @@ class Solver {
                         "numbers are the same",
                         format_bytes(8 * elements_)));
     }
+    if (r_.task == Task::train && r_.precision == Precision::fp8) plan.why.push_back(fp8_products(r_.shape));
     if (!r_.teachers.empty()) plan.why.push_back(teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/resolve.h"
 
+#include <map>
+
 #include "base/error.h"
 #include "base/settings.h"
 
@@ -45,13 +47,57 @@ PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile
     return choice;
   }
   const Precision asked = *wish.precision;
-  if (task == Task::train && (asked == Precision::fp8 || asked == Precision::int8))
-    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_name(asked));
+  if (task == Task::train && asked == Precision::int8)
+    fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
+  if (task == Task::train && asked == Precision::fp8 && d.rate(asked) <= 0)
+    fail(ErrorCode::usage, Remedy{"set `precision=auto`"},
+         "`precision=fp8`: training in fp8 needs a card of sm_89 or newer; {} computes in {}", d.name, d.precisions());
   if (d.rate(asked) > 0) return {asked, "asked for"};
   if (!wish.by_switch)
     fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(asked), d.name, d.precisions());
   return {by_default(d, task).precision,
           fmt::format("{} has no {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
+}
+
+namespace {
+
+struct Fp8Products {
+  int64_t taken = 0, all = 0;
+  std::string others;  // sizes of those that are not
+};
+Fp8Products count_fp8_products(const model::ModelShape& shape) {
+  Fp8Products p;
+  std::map<std::pair<int64_t, int64_t>, int64_t> others;
+  for (const model::ParamSpec& spec : model_params(shape)) {
+    if (spec.kind != model::ParamKind::matrix || spec.head || spec.rows == 0) continue;
+    ++p.all;
+    if (trains_in_fp8(spec))
+      ++p.taken;
+    else
+      ++others[{spec.rows, spec.cols}];
+  }
+  for (const auto& [size, count] : others)
+    p.others += fmt::format("{}{} of {} x {}", p.others.empty() ? "" : ", ", count, size.first, size.second);
+  return p;
+}
+
+}  // namespace
+
+PrecisionChoice train_precision(const PrecisionWish& wish, const DeviceProfile& d, const model::ModelShape& shape) {
+  const PrecisionChoice choice = resolve_precision(wish, d, Task::train);
+  if (choice.precision != Precision::fp8) return choice;
+  const Fp8Products p = count_fp8_products(shape);
+  if (p.taken > 0) return {Precision::fp8, fp8_products(shape)};
+  return {
+      Precision::bf16,
+      fmt::format("fp8 was asked for; hidden size {} runs in bf16: fp8 products need multiples of 16", shape.hidden)};
+}
+
+std::string fp8_products(const model::ModelShape& shape) {
+  const Fp8Products p = count_fp8_products(shape);
+  if (p.taken == p.all) return fmt::format("all {} products of the encoder in fp8, the rest in bf16", p.all);
+  return fmt::format("{} of {} products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: {}", p.taken,
+                     p.all, p.others);
 }
 
 }  // namespace brim::plan

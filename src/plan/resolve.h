@@ -43,5 +43,9 @@ std::string precision_text(const PrecisionWish& wish);  // as read_precision tak
 // training with a loss scale. A precision the device lacks is a usage error, unless it was asked for by a switch: then
 // as auto.
 PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& device, Task task);
+// The same for training a text model: fp8 is bf16 where none of its products takes part.
+PrecisionChoice train_precision(const PrecisionWish& wish, const DeviceProfile& device, const model::ModelShape& shape);
+// Which of a model's products training in fp8 multiplies in it, in one line.
+std::string fp8_products(const model::ModelShape& shape);
 
 }  // namespace brim::plan

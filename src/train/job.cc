@@ -376,8 +376,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
-  const plan::PrecisionChoice choice =
-      resolve_precision(s.precision, plan::local_profile(*job.device), plan::Task::train);
+  const plan::PrecisionChoice choice = train_precision(s.precision, plan::local_profile(*job.device), job.shape);
   job.precision = choice.precision;
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);

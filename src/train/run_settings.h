@@ -102,7 +102,7 @@ std::vector<Setting<S>> run_rows() {
       {"tf32", "train in tf32", when_true<S>([](S& s) {
          if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
        })},
-      {"precision", "auto, fp32, tf32, bf16 or fp16",
+      {"precision", "auto, fp32, tf32, bf16, fp16, and for texts fp8",
        typed<S, plan::PrecisionWish>(&S::precision, plan::read_precision, plan::precision_text), Keep::report},
       {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
        choice<S, Optim>(&S::optim, {{"auto", std::nullopt},

@@ -121,7 +121,22 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   model::TrainResult result;
   {
     ScopedZone zone(Zone::forward, m.packed.tokens());
-    result = run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
+    const auto run = [&] {
+      return run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
+    };
+    if (m.number == 0) {
+      // What the gradients of all the step's samples are multiples of.
+      const float unit = std::max(job_.shape.sequence_classes > 0 ? pass.loss.sequence_scale : 0.0f,
+                                  job_.shape.token_classes > 0 ? pass.loss.token_scale : 0.0f);
+      const int rehearsals = state_.needs_rehearsal() ? model::kFp8Rehearsals : 0;
+      for (int i = 0; i < rehearsals; ++i) {
+        state_.begin_step(*stream_, unit);
+        run();
+        state_.end_rehearsal(*stream_);
+      }
+      state_.begin_step(*stream_, unit);
+    }
+    result = run();
   }
   stager_->mark_used(*stream_);
   stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);

@@ -80,8 +80,8 @@ void check_settings(const TrainSettings& s) {
   if (s.train_files.empty()) fail(ErrorCode::usage, Remedy{"give `train=FILE`"}, "no training data");
   if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"give `output=DIR`"}, "no output directory");
   check_values(s);
-  if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_text(s.precision));
+  if (s.precision.precision == ops::Precision::int8)
+    fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == Strategy::no))
     fail(ErrorCode::usage, Remedy{"give `val=FILE`, and `eval_strategy=steps` or `eval_strategy=epoch`"},
          "`early_stopping_patience` needs evaluations");

@@ -109,7 +109,8 @@ std::string taught_by(const TrainJob& job) {
 Teachers::Teachers(TrainJob& job) {
   std::vector<model::ModelShape> shapes;
   for (const std::string& dir : job.settings.teachers) {
-    models_.push_back(model::Model::load(dir, *job.device, job.precision, &job.memory));
+    models_.push_back(
+        model::Model::load(dir, *job.device, model::pass_precision(job.precision, job.device->kind()), &job.memory));
     shapes.push_back(models_.back()->shape());
   }
   plan_ = plan_teachers(shapes, job.precision, job.device->kind(), device::best_isa(), job.threads, job.plan.limits());

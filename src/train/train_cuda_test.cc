@@ -11,6 +11,7 @@
 #include "base/timeline.h"
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
+#include "model/golden_fp8.h"
 #include "plan/card_measure.h"
 #include "train/golden_losses.h"
 #include "train/job.h"
@@ -101,6 +102,23 @@ TEST(TrainCuda, TheFirstLossesEqualPyTorch) {
     }
 }
 
+bool has_fp8() {
+  static const bool has = cuda_info(*device::open_cuda_device(0)).fp8;
+  return has;
+}
+
+// bf16's share of the error is that of the tests above.
+TEST(TrainCuda, Fp8GradientsAreThoseOfFp32UpToTheirCodes) {
+  BRIM_NEEDS_GPU();
+  if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
+  const auto device = device::open_cuda_device(0);
+  for (const std::string& name : model::golden_names("gradients.json")) {
+    SCOPED_TRACE(name);
+    if (model::fp8_matrices(model::read_shape(model::golden_models() / name)) > 0)
+      model::expect_fp8_gradients(*device, name, 0.1);
+  }
+}
+
 // A tiny job on the first card; half precision and dropout, as people train.
 void on_card(TinyJob& t, bool tags) {
   if (tags) {
@@ -171,6 +189,36 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
   EXPECT_LE(rest.outcome.planned_bytes, planned);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
+}
+
+// What it continues with beside weights and moments are the maxima of earlier steps; and no other precision has them.
+TEST(TrainCuda, AnFp8RunIsResumedBitForBitAndInFp8Alone) {
+  BRIM_NEEDS_GPU();
+  if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
+  for (const bool tags : {false, true}) {
+    TinyJob t(tags ? "bert_token" : "roberta_sequence", 96);
+    on_card(t, tags);
+    t.settings.precision = {Precision::fp8};
+    t.settings.save_strategy = Strategy::steps;
+    t.settings.save_steps = 4;
+    t.settings.save_total_limit = 10;
+    EXPECT_EQ(run(t.settings).record["plan"]["precision"], "fp8");
+    TrainSettings again = t.to("again");
+    run(again);
+    EXPECT_TRUE(t.weights() == t.weights("again")) << "the same run twice";
+    TrainSettings parts = t.to("parts");
+    std::atomic<bool> stop{true};
+    TrainCallbacks callbacks;
+    callbacks.stop = &stop;
+    ASSERT_TRUE(train(parts, callbacks).interrupted);
+    parts.resume_from_checkpoint = "last";
+    TrainSettings other = parts;
+    other.precision = {Precision::bf16};
+    const std::string said = error_of(ErrorCode::usage, [&] { train(other, {}); });
+    EXPECT_HAS(said, "precision: then \"fp8\", now \"bf16\"");
+    run(parts);
+    EXPECT_TRUE(t.weights() == t.weights("parts"));
+  }
 }
 
 TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {

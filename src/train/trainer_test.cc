@@ -488,6 +488,14 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
     EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
 }
 
+TEST(Trainer, Fp8IsForCardsAndInt8ForScoring) {
+  TinyJob t;
+  t.settings.precision = {ops::Precision::fp8};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 needs a card of sm_89 or newer");
+  t.settings.precision = {ops::Precision::int8};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training runs in fp32, tf32, bf16, fp16 or fp8");
+}
+
 TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
   TinyJob t;
   apply_yaml(t.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/visobert_rtx3070.yaml");
