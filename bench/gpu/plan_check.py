@@ -146,7 +146,7 @@ def family_cases(args):
             task = r.choice(["score", "train"])
             yield dict(task=task, family=family, model=f"{family}-{r.choice(['tiny', 'tiny', 'minilm'])}", limit=r.choice([2, 3, 4, 6]), kind=r.choice(FAMILY_KINDS),
                        length=r.choice([16, 32, 64, 128, 256, 500]), fill=r.random() < 0.25 and not cpu, batch=r.choice([512, 1024, 4096]),
-                       precision=r.choice(["fp32"] if cpu and task == "train" else ["fp32", "bf16", "int8"] if cpu else ["fp32", "tf32", "bf16", "fp16"] + (["fp8"] if task == "score" else [])))
+                       precision=r.choice(["fp32"] if cpu and task == "train" else ["fp32", "bf16", "int8"] if cpu else ["fp32", "tf32", "bf16", "fp16"] + ["fp8"]))
 
 
 def cases(args):
@@ -158,7 +158,7 @@ def cases(args):
         task = r.choice(["score", "train"])
         yield dict(task=task, model=r.choice(["tiny", "minilm", "distil", "roberta-base", "roberta-large"]), limit=r.choice([2, 4, 6, 8, 12, 24]),
                    kind=r.choice(KINDS), teacher=r.choice(["tiny", "minilm", "distil"]), length=r.choice([32, 64, 128, 256, 512]), fill=r.random() < 0.25, batch=r.choice([1024, 4096, 16384, 65536]),
-                   precision=r.choice(["fp32", "tf32", "bf16", "bf16", "fp16"] + (["fp8"] if task == "score" else [])))
+                   precision=r.choice(["fp32", "tf32", "bf16", "bf16", "fp16"] + ["fp8"]))
 
 
 OTHER = r"""

@@ -49,13 +49,18 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   check_optional(op, "d_beta", a.d_beta, DType::f32, {H});
   check_optional(op, "d_bias", a.d_bias, DType::f32, {H});
   check_fp8_copy(op, a.train_fp8, T, H);
-  BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
+  BRIM_CHECK(!a.dropout.on() || a.d_x || (a.train_fp8 && !layer_norm_grad_stores_d_x(stream, type, H)),
+             "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.sum.elements()), 0};
   a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
+}
+
+bool layer_norm_grad_stores_d_x(const device::Stream& stream, DType type, int64_t H) {
+  return target_kind(stream) == device::DeviceKind::cpu || type != DType::bf16 || H > kCudaNormFp8Longest;
 }
 
 int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int) {

@@ -36,7 +36,8 @@ struct LayerNormGradArgs {
   TensorView sum, mean, rstd, gamma;  // saved by the forward pass
   TensorView d_y;                     // [T,H]
   TensorView d_sum;                   // [T,H]: gradient of the residual path; may alias d_y
-  TensorView d_x;              // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
+  TensorView d_x;  // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then), or
+                   // where its copies are all that is wanted (layer_norm_grad_stores_d_x)
   TensorView d_gamma, d_beta;  // [H] f32, accumulated; d_beta may be empty
   TensorView d_bias;   // [H] f32, accumulated: sums of what is stored of x's gradient, which are the gradient of
                        // the bias that was added to x; may be empty
@@ -53,6 +54,8 @@ struct LayerNormGradArgs {
   }
 };
 void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& args);
+// Whether copies of x's gradient need it stored, where dropout makes it another than d_sum.
+bool layer_norm_grad_stores_d_x(const device::Stream& stream, tensor::DType type, int64_t H);
 int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int threads);
 
 }  // namespace brim::ops

@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 
           for (int j = 0; j < 8; ++j) d[j] += there[j];
         }
         store8(to, d);
-        if (a.d_x != nullptr) {
+        if (kFp8 || a.d_x != nullptr) {  // without copies, d_x is there wherever something is dropped
           if (a.drop.threshold != 0) drop8(a.drop, static_cast<uint64_t>(r), static_cast<uint32_t>(row.column(i)), d);
-          store8(a.d_x + at(a.ld_d_x, i), d);
+          if (!kFp8 || a.d_x != nullptr) store8(a.d_x + at(a.ld_d_x, i), d);
         }
 #pragma unroll
         for (int j = 0; j < 8; ++j) sums[2][i][j] += d[j];
@@ -191,7 +191,7 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
       const dim3 grid(static_cast<unsigned>(blocks)), block(kNormThreads);
       dispatch_norm("layer_norm_grad", H, [&](auto shape) {
         using Shape = decltype(shape);
-        if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)
+        if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)  // as layer_norm_grad_stores_d_x says
           if (a.train_fp8) {
             copied = true;
             args.fp8 = fp8_out(a.train_fp8, T);

@@ -56,11 +56,13 @@ NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, con
       .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
   args.d_sum = into ? into : p.activations(rows, cols);
   if (into) args.d_sum_write = ops::GradWrite::accumulate;
-  if (dropout.on()) args.d_x = p.activations(rows, cols);
+  const bool in_fp8 = p.trains_fp8(product.w);
+  if (dropout.on() && (!in_fp8 || ops::layer_norm_grad_stores_d_x(p.e.stream, d_y.dtype, cols)))
+    args.d_x = p.activations(rows, cols);
   args.d_gamma = p.param(at.gamma).grad;
   args.d_beta = p.param(at.beta).grad;
   if (product.b >= 0) args.d_bias = p.param(product.b).grad;
-  if (p.trains_fp8(product.w)) args.train_fp8 = room_for_copies(p, p.param(product.w).fp8.d_y, rows, cols);
+  if (in_fp8) args.train_fp8 = room_for_copies(p, p.param(product.w).fp8.d_y, rows, cols);
   args.dropout = dropout;
   args.scratch = p.e.memory.scratch(ops::layer_norm_grad_scratch_bytes(p.e.stream, rows, cols, p.e.threads));
   layer_norm_grad(p.e.stream, args);

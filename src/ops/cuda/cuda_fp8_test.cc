@@ -183,7 +183,7 @@ TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
           gamma(random_tensor(DType::bf16, {H}, 3)), mean(random_tensor(DType::f32, {T}, 4, 0.1)),
           rstd(random_tensor(DType::f32, {T}, 5, 0.1, 1)),
           scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
-      const auto run = [&](const Fp8Copy& wanted, const DeviceTensor& d_sum, const DeviceTensor& d_x) {
+      const auto run = [&](const Fp8Copy& wanted, const DeviceTensor& d_sum, const TensorView& d_x) {
         const DeviceTensor d_gamma(begun), d_beta(begun), d_bias(begun);
         LayerNormGradArgs args{.sum = sum, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = d_sum};
         args.d_gamma = d_gamma;
@@ -210,6 +210,14 @@ TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
       EXPECT_EQ(d_sum.values(), d_sum_alone.values());
       if (dropped) {
         EXPECT_EQ(d_x.values(), d_x_alone.values());
+      }
+      if (dropped && !layer_norm_grad_stores_d_x(Gpu::stream(), DType::bf16, H)) {
+        const DeviceTensor again(before);
+        const NormCopies unstored(T, H);
+        EXPECT_EQ(run(unstored.wanted(), again, {}), sums);
+        EXPECT_EQ(unstored.rows.values(), copies.rows.values());
+        EXPECT_EQ(unstored.columns.values(), copies.columns.values());
+        EXPECT_EQ(again.values(), d_sum.values());
       }
       // The same terms, of a mean magnitude below 10, in another order; no chain of additions is longer than 160.
       const auto terms = static_cast<double>(T);

@@ -13,6 +13,9 @@ inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
   return cuda_norm_partials(T) * 3 * H * static_cast<int64_t>(sizeof(float));
 }
 
+// Rows that a warp norms, and copies in e4m3 on the way; longer ones are cast by a pass of their own.
+constexpr int64_t kCudaNormFp8Longest = 1024;
+
 // Row blocks of column sums (bias gradients).
 inline int64_t cuda_column_partials(int64_t T) { return std::clamp<int64_t>((T + 63) / 64, 1, 256); }
 // The same of several lanes at once.
