@@ -302,11 +302,12 @@ TEST_F(CudaAmax, FindsTheLargestMagnitudeAndItsScale) {
     for (const int64_t pad : {0, 3}) {
       const HostTensor x = random_tensor(type, {37, 200}, 1, 1, 0, pad), zero = random_tensor(DType::f32, {1}, 1, 0);
       x.set(30, 199, -14);
-      const DeviceTensor gx(x), most(zero), scale(DType::f32, {1});
+      const DeviceTensor gx(x), most(zero), scale(DType::f32, {1}), inverse(DType::f32, {1});
       amax(Gpu::stream(), {.x = gx, .amax = most});
       EXPECT_EQ(most.values()[0], 14);
-      fp8_scale(Gpu::stream(), {.amax = most, .scale = scale});
+      fp8_scale(Gpu::stream(), {.amax = most, .scale = scale, .inverse = inverse});
       EXPECT_EQ(scale.values()[0], 32);
+      EXPECT_EQ(inverse.values()[0], 0.03125);
     }
   const HostTensor bad = random_tensor(DType::bf16, {64}, 1);
   bad.set(3, 0, std::nan(""));
@@ -319,17 +320,24 @@ TEST_F(CudaAmax, RemembersAndScalesAsTheCpuDoes) {
   constexpr int64_t kSites = 131;
   device::CpuStream cpu(nullptr, device::best_isa());
   const HostTensor history = random_tensor(DType::f32, {kSites, kFp8History}, 1),
-                   most = random_tensor(DType::f32, {kSites}, 2), scale(DType::f32, {kSites});
+                   most = random_tensor(DType::f32, {kSites}, 2), scale(DType::f32, {kSites}),
+                   inverse(DType::f32, {kSites});
+  for (int64_t k = 0; k < kFp8History; ++k) history.set(100, k, 0);  // a gradient of which nothing is remembered
+  most.set(100, 0, 0);
   most.set(5, 0, INFINITY);
   most.set(70, 0, std::nan(""));
-  const DeviceTensor d_history(history), d_most(most), d_scale(scale);
+  const DeviceTensor d_history(history), d_most(most), d_scale(scale), d_inverse(inverse);
   for (int step = 0; step < 3; ++step) {
-    const auto both = [&](device::Stream& stream, const TensorView& h, const TensorView& m, const TensorView& s) {
+    const auto both = [&](device::Stream& stream, const TensorView& h, const TensorView& m, const TensorView& s,
+                          const TensorView& i) {
       fp8_remember(stream, {.amax = m, .history = h, .first_gradient = 60, .unit = 0.3f});
-      fp8_delayed_scale(stream, {.history = h, .scale = s, .first_gradient = 60, .unit = 0.7f, .margin = 2});
+      fp8_delayed_scale(stream,
+                        {.history = h, .scale = s, .inverse = i, .first_gradient = 60, .unit = 0.7f, .margin = 2});
     };
-    both(cpu, history, most, scale);
-    both(Gpu::stream(), d_history, d_most, d_scale);
+    both(cpu, history, most, scale, inverse);
+    both(Gpu::stream(), d_history, d_most, d_scale, d_inverse);
+    EXPECT_NEAR(scale.at(100), 448 / 1.4, 1e-4);
+    EXPECT_EQ(d_inverse.values(), inverse.values());
     EXPECT_EQ(d_history.values(), history.values());
     EXPECT_EQ(d_most.values(), most.values());
     EXPECT_EQ(d_scale.values(), scale.values());
