@@ -87,6 +87,8 @@ Fp8Table fp8_table(int64_t matrices, char* base) {
   for (TensorView* v : {&t.w_amax, &t.w_scale, &t.w_inverse}) cut(*v, {matrices});
   for (TensorView* v : {&t.amax, &t.scale, &t.inverse}) cut(*v, {2 * matrices});
   cut(t.history, {2 * matrices, ops::kFp8History});
+  t.places = TensorView(base + t.bytes, DType::u8, {matrices * static_cast<int64_t>(sizeof(ops::Fp8MatrixPlace))});
+  t.bytes += memory::align_up(t.places.bytes());
   return t;
 }
 
@@ -326,6 +328,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   stream->fill_zero(moment_scales_.data(), moment_scales_.size());
   stream->fill_zero(grad_.data(), grad_.size());
   if (const Bytes table = piece(layout.table); !table.empty()) stream->fill_zero(table.data(), table.size());
+  list_fp8_matrices(*stream);
   stream->synchronize();
 }
 
@@ -431,15 +434,32 @@ void TrainState::refresh(Stream& stream) {
   }
 }
 
+void TrainState::list_fp8_matrices(Stream& stream) {
+  if (fp8_places_.empty()) return;
+  std::vector<ops::Fp8MatrixPlace> places;
+  for (const size_t i : fp8_places_) {
+    const Param& p = params_[i];
+    places.push_back({.x = p.plain.data,
+                      .rows = static_cast<uint8_t*>(p.fp8.rows.data),
+                      .columns = static_cast<uint8_t*>(p.fp8.columns.data),
+                      .N = static_cast<int32_t>(p.plain.rows()),
+                      .K = static_cast<int32_t>(p.plain.cols()),
+                      .first_tile = static_cast<int32_t>(fp8_tiles_)});
+    fp8_tiles_ += ops::fp8_tiles(p.plain.rows(), p.plain.cols());
+    fp8_elements_ += p.plain.elements();
+  }
+  stream.copy(fp8_.places.data, places.data(), static_cast<size_t>(fp8_.places.bytes()));
+  stream.synchronize();
+}
+
 void TrainState::refresh_fp8(Stream& stream) {
   if (fp8_places_.empty()) return;
-  stream.fill_zero(fp8_.w_amax.data, static_cast<size_t>(fp8_.w_amax.bytes()));
-  for (const size_t i : fp8_places_) ops::amax(stream, {.x = params_[i].plain, .amax = params_[i].fp8.w.amax});
-  ops::fp8_scale(stream, {.amax = fp8_.w_amax, .scale = fp8_.w_scale, .inverse = fp8_.w_inverse});
-  for (const size_t i : fp8_places_) {
-    const Fp8Matrix& m = params_[i].fp8;
-    ops::fp8_cast(stream, {.x = params_[i].plain, .rows = m.rows, .columns = m.columns, .scale = m.w.scale});
-  }
+  ops::fp8_cast_matrices(stream, {.places = fp8_.places,
+                                  .amax = fp8_.w_amax,
+                                  .scale = fp8_.w_scale,
+                                  .inverse = fp8_.w_inverse,
+                                  .tiles = fp8_tiles_,
+                                  .elements = fp8_elements_});
 }
 
 void TrainState::begin_step(Stream& stream, float unit) {

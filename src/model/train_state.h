@@ -55,6 +55,7 @@ struct StepSettings {
 struct Fp8Table {
   tensor::TensorView w_amax, w_scale, w_inverse;     // [n] f32, of this step's matrices
   tensor::TensorView amax, scale, inverse, history;  // [2n] f32, [2n,kFp8History] f32; gradients in the second half
+  tensor::TensorView places;                         // u8: the matrices, as fp8_cast_matrices reads them
   int64_t bytes = 0;
 };
 // Passes after which a new run's scales have settled: activations are right after the first, gradients after two more.
@@ -101,6 +102,7 @@ class TrainState {
   void refresh(device::Stream& stream);      // compute weights from the master
   void refresh_fp8(device::Stream& stream);  // their copies in e4m3
   void remember_fp8(device::Stream& stream);
+  void list_fp8_matrices(device::Stream& stream);
   using Bytes = std::span<std::byte>;
   tensor::TensorView slab(Bytes bytes, tensor::DType dtype, int64_t begin, int64_t end) const;
   void step_through_windows(device::Stream& stream, const ops::AdamWArgs& part, int64_t begin);
@@ -124,6 +126,7 @@ class TrainState {
   // Training in fp8:
   std::vector<size_t> fp8_places_;  // of the matrices
   Fp8Table fp8_;
+  int64_t fp8_tiles_ = 0, fp8_elements_ = 0;
   float fp8_unit_ = 1;
   bool has_history_ = false;
   // Moments on the host:

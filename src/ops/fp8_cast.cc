@@ -30,6 +30,18 @@ void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
       &KernelTable::fp8_cast);
 }
 
+void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& a) {
+  const int64_t n = a.amax.rows();
+  check_view("fp8_cast_matrices", "places", a.places, DType::u8, {n * static_cast<int64_t>(sizeof(Fp8MatrixPlace))});
+  for (const auto& [name, view] : {std::pair{"amax", a.amax}, {"scale", a.scale}, {"inverse", a.inverse}})
+    check_view("fp8_cast_matrices", name, view, DType::f32, {n});
+  if (n == 0) return;
+  const double read = target_kind(stream) == device::DeviceKind::cpu ? 8 : 4;  // twice
+  dispatch(stream, Zone::convert, a,
+           Work{3.0 * static_cast<double>(a.elements), (read + 2) * static_cast<double>(a.elements)},
+           &KernelTable::fp8_cast_matrices);
+}
+
 void check_fp8_copy(const char* op, const Fp8Copy& copy, int64_t T, int64_t C) {
   if (!copy) return;
   check_optional(op, "fp8 rows", copy.rows, DType::f8e4m3, {T, C});

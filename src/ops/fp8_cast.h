@@ -31,4 +31,29 @@ struct Fp8CastArgs {
 void fp8_cast(device::Stream& stream, const Fp8CastArgs& args);
 int64_t fp8_cast_scratch_bytes(const device::Stream& stream, int64_t T, int64_t C);
 
+// A matrix of a model and its copies: pointers and sizes, read where the op runs.
+struct Fp8MatrixPlace {
+  const void* x = nullptr;                      // [N,K] f32 on the CPU, bf16 on CUDA
+  uint8_t *rows = nullptr, *columns = nullptr;  // [N,K], [K,N] f8e4m3
+  int32_t N = 0, K = 0;                         // multiples of 16
+  int32_t first_tile = 0;                       // tiles of the matrices before it
+};
+constexpr int64_t kFp8TileHeight = 128, kFp8TileWidth = 64;
+constexpr int64_t fp8_tiles(int64_t N, int64_t K) {
+  return ((N + kFp8TileHeight - 1) / kFp8TileHeight) * ((K + kFp8TileWidth - 1) / kFp8TileWidth);
+}
+
+// All of a model's matrices after an update, each in the scale of its own largest value, in three launches rather than
+// two for each of them.
+struct Fp8CastMatricesArgs {
+  TensorView places;                // u8[n * sizeof(Fp8MatrixPlace)]
+  TensorView amax, scale, inverse;  // [n] f32, all written
+  int64_t tiles = 0, elements = 0;  // of all matrices
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {places, amax, scale, inverse}) f(v);
+  }
+};
+void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& args);
+
 }  // namespace brim::ops

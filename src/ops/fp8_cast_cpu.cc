@@ -42,4 +42,20 @@ void fp8_cast_cpu(device::Stream& stream, const Fp8CastArgs& a) {
   if (a.amax) *a.amax.as<float>() = std::max(*a.amax.as<float>(), most);
 }
 
+void fp8_cast_matrices_cpu(device::Stream& stream, const Fp8CastMatricesArgs& a) {
+  const auto* places = static_cast<const Fp8MatrixPlace*>(a.places.data);
+  for (int64_t i = 0; i < a.amax.rows(); ++i) {
+    const Fp8MatrixPlace& m = places[i];
+    const tensor::TensorView x(const_cast<void*>(m.x), tensor::DType::f32, {m.N, m.K}),
+        most = a.amax.slice_rows(i, i + 1), scale = a.scale.slice_rows(i, i + 1);
+    *most.as<float>() = 0;
+    amax_cpu(stream, {.x = x, .amax = most});
+    fp8_scale_cpu(stream, {.amax = most, .scale = scale, .inverse = a.inverse.slice_rows(i, i + 1)});
+    Fp8CastArgs cast{.x = x, .scale = scale};
+    cast.rows = tensor::TensorView(m.rows, tensor::DType::f8e4m3, {m.N, m.K});
+    cast.columns = tensor::TensorView(m.columns, tensor::DType::f8e4m3, {m.K, m.N});
+    fp8_cast_cpu(stream, cast);
+  }
+}
+
 }  // namespace brim::ops

@@ -9,7 +9,9 @@
 namespace brim::ops {
 namespace {
 
-constexpr int kTileRows = static_cast<int>(kFp8CastRows), kTileColumns = 64, kCastThreads = 256;
+constexpr int kTileRows = static_cast<int>(kFp8CastRows), kTileColumns = static_cast<int>(kFp8TileWidth),
+              kCastThreads = 256;
+static_assert(kFp8CastRows == kFp8TileHeight);
 constexpr int kChunks = kTileRows / 16;  // of 16 bytes in a column
 
 struct CastPlan {
@@ -33,16 +35,17 @@ __device__ __forceinline__ float cast_value(float x, float gate) {
     return x * activation_slope<kActivation, __nv_bfloat16>(gate);
 }
 
+// What block (across, down) of a tensor does.
 template <Activation kActivation, bool kSlope>
-__global__ void __launch_bounds__(kCastThreads) fp8_cast_kernel(const CastPlan p) {
+__device__ __forceinline__ void cast_block(const CastPlan& p, int across, int down) {
   // Chunk c of column k lies at c ^ (k / 8): words of one store, and chunks of one load, are in different banks.
   __shared__ uint4 tile[kTileColumns * kChunks];
   __shared__ float tops[kCastThreads / 32];
   auto* words = reinterpret_cast<uint32_t*>(tile);
-  const int group = threadIdx.x % 8, quad = threadIdx.x / 8, first_column = static_cast<int>(blockIdx.x) * kTileColumns,
+  const int group = threadIdx.x % 8, quad = threadIdx.x / 8, first_column = across * kTileColumns,
             column = first_column + 8 * group;
   const bool inside = column < p.C;
-  const int begin = static_cast<int>(blockIdx.y) * p.rows_per_block, end = min(p.padded, begin + p.rows_per_block);
+  const int begin = down * p.rows_per_block, end = min(p.padded, begin + p.rows_per_block);
   const float scale = *p.scale;
   float most = 0.0f, sums[8] = {};
   for (int first = begin; first < end; first += kTileRows) {
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(kCastThreads) fp8_cast_kernel(const CastPlan p
             tile[k * kChunks + (c ^ k / 8)];
     }
   }
-  if (p.inverse != nullptr && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *p.inverse = 1.0f / scale;
+  if (p.inverse != nullptr && across == 0 && down == 0 && threadIdx.x == 0) *p.inverse = 1.0f / scale;
   if (p.most_bits != nullptr) {
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) tops[threadIdx.x / 32] = most;
@@ -110,7 +113,67 @@ __global__ void __launch_bounds__(kCastThreads) fp8_cast_kernel(const CastPlan p
   if (c >= kTileColumns || first_column + c >= p.C) return;
   float total = 0.0f;
   for (int q = 0; q < kTileRows / 4; ++q) total += shares[q * kTileColumns + c];
-  p.partials[static_cast<int64_t>(blockIdx.y) * p.C + first_column + c] = total;
+  p.partials[static_cast<int64_t>(down) * p.C + first_column + c] = total;
+}
+
+template <Activation kActivation, bool kSlope>
+__global__ void __launch_bounds__(kCastThreads) fp8_cast_kernel(const CastPlan p) {
+  cast_block<kActivation, kSlope>(p, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
+}
+
+// The matrix that a block's tile is of: the last that begins at or before it.
+__device__ __forceinline__ int matrix_of(const Fp8MatrixPlace* places, int n, int tile) {
+  int low = 0, high = n - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (places[middle].first_tile <= tile)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kCastThreads)
+    matrices_amax_kernel(const Fp8MatrixPlace* places, int n, int* most_bits) {
+  __shared__ float tops[kCastThreads / 32];
+  const int tile = static_cast<int>(blockIdx.x), which = matrix_of(places, n, tile);
+  const Fp8MatrixPlace m = places[which];
+  const auto* x = static_cast<const __nv_bfloat16*>(m.x);
+  const int wide = (m.K + kTileColumns - 1) / kTileColumns, at = tile - m.first_tile,
+            column = at % wide * kTileColumns + 8 * static_cast<int>(threadIdx.x % 8),
+            first = at / wide * kTileRows + static_cast<int>(threadIdx.x / 8);
+  float most = 0.0f;
+#pragma unroll
+  for (int r = 0; r < kTileRows; r += kCastThreads / 8) {
+    if (column >= m.K || first + r >= m.N) continue;
+    float f[8];
+    load8(x + static_cast<int64_t>(first + r) * m.K + column, f);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) most = f[j] != f[j] ? INFINITY : fmaxf(most, fabsf(f[j]));
+  }
+  most = warp_max(most);
+  if (threadIdx.x % 32 == 0) tops[threadIdx.x / 32] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kCastThreads / 32; ++i) most = fmaxf(most, tops[i]);
+  atomicMax(most_bits + which, __float_as_int(most));
+}
+
+__global__ void __launch_bounds__(kCastThreads)
+    matrices_cast_kernel(const Fp8MatrixPlace* places, int n, const float* scales) {
+  const int tile = static_cast<int>(blockIdx.x), which = matrix_of(places, n, tile);
+  const Fp8MatrixPlace m = places[which];
+  CastPlan p{};
+  p.x = static_cast<const __nv_bfloat16*>(m.x);
+  p.ldx = p.ld_rows = p.C = m.K;
+  p.rows = m.rows;
+  p.columns = m.columns;
+  p.ld_columns = p.T = p.padded = m.N;
+  p.rows_per_block = kTileRows;
+  p.scale = scales + which;
+  const int wide = (m.K + kTileColumns - 1) / kTileColumns, at = tile - m.first_tile;
+  cast_block<Activation::none, false>(p, at % wide, at / wide);
 }
 
 void check_cast_view(const char* name, const tensor::TensorView& v) {
@@ -157,6 +220,18 @@ void fp8_cast_cuda(device::Stream& stream, const Fp8CastArgs& a) {
         device::launch<fp8_cast_kernel<kActivation, false>>(s, grid, dim3(kCastThreads), p);
     });
     if (a.d_bias) add_rows_cuda(s, p.partials, blocks, C, 1, a.d_bias.as<float>(), 0, true);
+  });
+}
+
+void fp8_cast_matrices_cuda(device::Stream& stream, const Fp8CastMatricesArgs& a) {
+  cuda_op(stream, "fp8_cast_matrices", [&](device::CudaStream& s) {
+    const auto* places = static_cast<const Fp8MatrixPlace*>(a.places.data);
+    const int n = static_cast<int>(a.amax.rows());
+    const dim3 grid(static_cast<unsigned>(a.tiles)), block(kCastThreads);
+    s.fill_zero(a.amax.data, static_cast<size_t>(a.amax.bytes()));
+    device::launch<matrices_amax_kernel>(s, grid, block, places, n, reinterpret_cast<int*>(a.amax.as<float>()));
+    fp8_scale_cuda(stream, {.amax = a.amax, .scale = a.scale, .inverse = a.inverse});
+    device::launch<matrices_cast_kernel>(s, grid, block, places, n, a.scale.as<float>());
   });
 }
 

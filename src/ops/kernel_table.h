@@ -58,6 +58,7 @@ namespace brim::ops {
   X(fp8_remember, Fp8RememberArgs) \
   X(fp8_delayed_scale, Fp8DelayedScaleArgs) \
   X(fp8_cast, Fp8CastArgs) \
+  X(fp8_cast_matrices, Fp8CastMatricesArgs) \
   X(gather_tokens, GatherTokensArgs) \
   X(window_gather, WindowGatherArgs) \
   X(lane_linear, LaneLinearArgs) \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions to fp8 and the products of training in it, against fp64.
+#include "ops/amax.h"
 #include "ops/cuda/testing.h"
 #include "ops/fp8_cast.h"
 #include "ops/fp8_code.h"
@@ -118,6 +119,49 @@ TEST_F(CudaFp8, AMaximumThatIsNoNumberShows) {
       most(random_tensor(DType::f32, {1}, 1, 0));
   fp8_cast(Gpu::stream(), {.x = dx, .rows = rows, .scale = scale, .amax = most});
   EXPECT_TRUE(std::isinf(most.values()[0]));
+}
+
+// Matrices of several sizes, some smaller and some larger than a tile, together: each as by itself.
+TEST_F(CudaFp8, CastsAllMatricesOfAModel) {
+  constexpr std::pair<int64_t, int64_t> kSizes[] = {{16, 16}, {144, 80}, {128, 64}, {48, 208}, {272, 16}};
+  constexpr int64_t n = std::size(kSizes);
+  std::vector<DeviceTensor> x, rows, columns;
+  std::vector<Fp8MatrixPlace> places;
+  int64_t tiles = 0, elements = 0;
+  for (const auto& [N, K] : kSizes) {
+    x.emplace_back(random_tensor(DType::bf16, {N, K}, static_cast<uint64_t>(N * K), 0.1));
+    rows.emplace_back(DType::f8e4m3, std::initializer_list<int64_t>{N, K});
+    columns.emplace_back(DType::f8e4m3, std::initializer_list<int64_t>{K, N});
+    places.push_back({.x = x.back().view().data,
+                      .rows = static_cast<uint8_t*>(rows.back().view().data),
+                      .columns = static_cast<uint8_t*>(columns.back().view().data),
+                      .N = static_cast<int32_t>(N),
+                      .K = static_cast<int32_t>(K),
+                      .first_tile = static_cast<int32_t>(tiles)});
+    tiles += fp8_tiles(N, K);
+    elements += N * K;
+  }
+  const HostTensor list = bytes_tensor(n * static_cast<int64_t>(sizeof(Fp8MatrixPlace)));
+  std::memcpy(list.view().data, places.data(), static_cast<size_t>(list.view().bytes()));
+  const DeviceTensor d_list(list), most(random_tensor(DType::f32, {n}, 1, 1, 50)), scale(DType::f32, {n}),
+      inverse(DType::f32, {n});
+  fp8_cast_matrices(
+      Gpu::stream(),
+      {.places = d_list, .amax = most, .scale = scale, .inverse = inverse, .tiles = tiles, .elements = elements});
+  for (size_t i = 0; i < n; ++i) {
+    const auto [N, K] = kSizes[i];
+    SCOPED_TRACE(::testing::Message() << N << " x " << K);
+    const DeviceTensor one(random_tensor(DType::f32, {1}, 1, 0)), by(DType::f32, {1}), r(DType::f8e4m3, {N, K}),
+        c(DType::f8e4m3, {K, N});
+    amax(Gpu::stream(), {.x = x[i], .amax = one});
+    fp8_scale(Gpu::stream(), {.amax = one, .scale = by});
+    fp8_cast(Gpu::stream(), {.x = x[i], .rows = r, .columns = c, .scale = by});
+    EXPECT_EQ(most.values()[i], one.values()[0]);
+    EXPECT_EQ(scale.values()[i], by.values()[0]);
+    EXPECT_EQ(inverse.values()[i], static_cast<double>(1.0f / static_cast<float>(by.values()[0])));
+    EXPECT_EQ(rows[i].values(), r.values());
+    EXPECT_EQ(columns[i].values(), c.values());
+  }
 }
 
 // Copies on the way and copies by a pass of their own, of the same tensor: the same bytes. Sizes around the tiles of 32
