@@ -84,8 +84,12 @@ Fp8Table fp8_table(int64_t matrices, char* base) {
     t.bytes += memory::align_up(v.bytes());
   };
   if (matrices == 0) return t;
-  for (TensorView* v : {&t.w_amax, &t.w_scale, &t.w_inverse}) cut(*v, {matrices});
-  for (TensorView* v : {&t.amax, &t.scale, &t.inverse}) cut(*v, {2 * matrices});
+  constexpr int64_t kApart = ops::kFp8ScaleBytes / int64_t{sizeof(float)};
+  for (TensorView* v : {&t.w_amax, &t.w_scale}) cut(*v, {matrices});
+  for (TensorView* v : {&t.amax, &t.scale}) cut(*v, {2 * matrices});
+  cut(t.w_inverse, {matrices, kApart});
+  cut(t.inverse, {2 * matrices, kApart});
+  for (TensorView* v : {&t.w_inverse, &t.inverse}) *v = v->slice_cols(0, 1);
   cut(t.history, {2 * matrices, ops::kFp8History});
   t.places = TensorView(base + t.bytes, DType::u8, {matrices * static_cast<int64_t>(sizeof(ops::Fp8MatrixPlace))});
   t.bytes += memory::align_up(t.places.bytes());
@@ -107,7 +111,9 @@ int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, 
     Fp8Matrix& m = params[places[static_cast<size_t>(i)]].fp8;
     m.rows = cut(spec.rows, spec.cols);
     m.columns = cut(spec.cols, spec.rows);
-    const auto one = [](const TensorView& all, int64_t at) { return all.slice_rows(at, at + 1); };
+    const auto one = [](const TensorView& all, int64_t at) {
+      return TensorView(all.slice_rows(at, at + 1).data, DType::f32, {1});
+    };
     const auto site = [&](int64_t at) {
       return Fp8Site{one(table.scale, at), one(table.inverse, at), one(table.amax, at)};
     };

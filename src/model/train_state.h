@@ -53,9 +53,10 @@ struct StepSettings {
 
 // Scales of training in fp8: of matrices, then of activations and gradients. n matrices have 2n sites.
 struct Fp8Table {
-  tensor::TensorView w_amax, w_scale, w_inverse;     // [n] f32, of this step's matrices
-  tensor::TensorView amax, scale, inverse, history;  // [2n] f32, [2n,kFp8History] f32; gradients in the second half
-  tensor::TensorView places;                         // u8: the matrices, as fp8_cast_matrices reads them
+  tensor::TensorView w_amax, w_scale;       // [n] f32, of this step's matrices
+  tensor::TensorView amax, scale, history;  // [2n] f32, [2n,kFp8History] f32; gradients in the second half
+  tensor::TensorView w_inverse, inverse;    // [n,1] and [2n,1] f32, rows kFp8ScaleBytes apart
+  tensor::TensorView places;                // u8: the matrices, as fp8_cast_matrices reads them
   int64_t bytes = 0;
 };
 // Passes after which a new run's scales have settled: activations are right after the first, gradients after two more.

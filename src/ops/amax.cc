@@ -25,7 +25,7 @@ void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& a) {
   const int64_t n = a.amax.rows();
   check_view("fp8_scale", "amax", a.amax, tensor::DType::f32, {n});
   check_view("fp8_scale", "scale", a.scale, tensor::DType::f32, {n});
-  check_optional("fp8_scale", "inverse", a.inverse, tensor::DType::f32, {n});
+  check_optional("fp8_scale", "inverse", a.inverse, tensor::DType::f32, {n, 1});
   BRIM_CHECK(a.margin > 0, "fp8_scale: margin is {}, must be above 0", a.margin);
   if (n == 0) return;
   dispatch(stream, Zone::convert, a, small_work(n), &KernelTable::fp8_scale);
@@ -44,7 +44,7 @@ void fp8_delayed_scale(device::Stream& stream, const Fp8DelayedScaleArgs& a) {
   const int64_t n = a.scale.rows();
   check_view("fp8_delayed_scale", "history", a.history, tensor::DType::f32, {n, kFp8History});
   check_view("fp8_delayed_scale", "scale", a.scale, tensor::DType::f32, {n});
-  check_optional("fp8_delayed_scale", "inverse", a.inverse, tensor::DType::f32, {n});
+  check_optional("fp8_delayed_scale", "inverse", a.inverse, tensor::DType::f32, {n, 1});
   BRIM_CHECK(a.unit > 0 && a.margin > 0, "fp8_delayed_scale: unit {} and margin {} must be above 0", a.unit, a.margin);
   if (n == 0) return;
   dispatch(stream, Zone::convert, a, small_work(n * kFp8History), &KernelTable::fp8_delayed_scale);

@@ -25,7 +25,7 @@ void amax(device::Stream& stream, const AmaxArgs& args);
 struct Fp8ScaleArgs {
   TensorView amax;     // [n] f32
   TensorView scale;    // [n] f32: 448 / (amax * margin); 1 where amax is 0 or not finite
-  TensorView inverse;  // [n] f32: 1 / scale; may be empty
+  TensorView inverse;  // [n,1] f32: 1 / scale, in rows as far apart as products want their scales; may be empty
   float margin = 1;    // room above the largest value seen
   template <class F>
   void views(F&& f) const {
@@ -34,7 +34,8 @@ struct Fp8ScaleArgs {
 };
 void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& args);
 
-constexpr int64_t kFp8History = 16;  // steps whose maxima are remembered
+constexpr int64_t kFp8ScaleBytes = 16;  // cuBLASLt refuses products whose scales do not lie at multiples of it
+constexpr int64_t kFp8History = 16;     // steps whose maxima are remembered
 
 // Sites from `first_gradient` on are gradients: they are multiples of `unit` (one over a step's samples), which differs
 // from step to step, so their maxima are remembered divided by it.
@@ -55,7 +56,7 @@ struct Fp8DelayedScaleArgs {
   // [n] f32: 448 / (the largest remembered * margin). Where nothing is: 1, and for gradients as if their largest were
   // `unit`.
   TensorView scale;
-  TensorView inverse;  // [n] f32: 1 / scale; may be empty
+  TensorView inverse;  // [n,1] f32: 1 / scale; may be empty
   int64_t first_gradient = 0;
   float unit = 1, margin = 1;
   template <class F>

@@ -22,7 +22,7 @@ void amax_cpu(device::Stream&, const AmaxArgs& a) {
 void fp8_scale_cpu(device::Stream&, const Fp8ScaleArgs& a) {
   for (int64_t i = 0; i < a.amax.rows(); ++i) {
     const float scale = a.scale.as<float>()[i] = fp8_scale_of(a.amax.as<float>()[i] * a.margin);
-    if (a.inverse) a.inverse.as<float>()[i] = 1 / scale;
+    if (a.inverse) a.inverse.as<float>()[i * a.inverse.ld()] = 1 / scale;
   }
 }
 
@@ -44,7 +44,7 @@ void fp8_delayed_scale_cpu(device::Stream&, const Fp8DelayedScaleArgs& a) {
     const float most = *std::max_element(history, history + kFp8History);
     const float scale = a.scale.as<float>()[i] =
         fp8_scale_of(fp8_expected(most, i >= a.first_gradient, a.unit) * a.margin);
-    if (a.inverse) a.inverse.as<float>()[i] = 1 / scale;
+    if (a.inverse) a.inverse.as<float>()[i * a.inverse.ld()] = 1 / scale;
   }
 }
 

@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(kElementThreads) amax_kernel(const Elem* x, in
 }
 
 __global__ void __launch_bounds__(128)
-    fp8_scale_kernel(const float* amax, int n, float margin, float* scale, float* inverse) {
+    fp8_scale_kernel(const float* amax, int n, float margin, float* scale, float* inverse, int64_t ld_inverse) {
   const int i = blockIdx.x * 128 + threadIdx.x;
   if (i >= n) return;
   scale[i] = fp8_scale_of(amax[i] * margin);
-  if (inverse != nullptr) inverse[i] = 1.0f / scale[i];
+  if (inverse != nullptr) inverse[i * ld_inverse] = 1.0f / scale[i];
 }
 
 __global__ void __launch_bounds__(128)
@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(128)
 
 __global__ void __launch_bounds__(128)
     fp8_delayed_scale_kernel(const float* history, int64_t ld, int n, int first_gradient, float unit, float margin,
-                             float* scale, float* inverse) {
+                             float* scale, float* inverse, int64_t ld_inverse) {
   const int i = blockIdx.x * 128 + threadIdx.x;
   if (i >= n) return;
   float most = 0.0f;
   for (int k = 0; k < static_cast<int>(kFp8History); ++k) most = fmaxf(most, history[i * ld + k]);
   scale[i] = fp8_scale_of(fp8_expected(most, i >= first_gradient, unit) * margin);
-  if (inverse != nullptr) inverse[i] = 1.0f / scale[i];
+  if (inverse != nullptr) inverse[i * ld_inverse] = 1.0f / scale[i];
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ void fp8_scale_cuda(device::Stream& stream, const Fp8ScaleArgs& a) {
   cuda_op(stream, "fp8_scale", [&](device::CudaStream& s) {
     const int64_t n = a.amax.rows();
     launch<fp8_scale_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n),
-                             a.margin, a.scale.as<float>(), a.inverse.as<float>());
+                             a.margin, a.scale.as<float>(), a.inverse.as<float>(), a.inverse.ld());
   });
 }
 
@@ -101,7 +101,7 @@ void fp8_delayed_scale_cuda(device::Stream& stream, const Fp8DelayedScaleArgs& a
     const int64_t n = a.scale.rows();
     launch<fp8_delayed_scale_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.history.as<float>(),
                                      a.history.ld(), static_cast<int>(n), static_cast<int>(a.first_gradient), a.unit,
-                                     a.margin, a.scale.as<float>(), a.inverse.as<float>());
+                                     a.margin, a.scale.as<float>(), a.inverse.as<float>(), a.inverse.ld());
   });
 }
 

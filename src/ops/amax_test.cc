@@ -27,7 +27,7 @@ TEST(Amax, MergesTheLargestMagnitude) {
 
 TEST(Fp8Scale, FillsTheRange) {
   device::CpuStream stream(nullptr, device::best_isa());
-  const HostTensor most(DType::f32, {4}), scale(DType::f32, {4}), inverse(DType::f32, {4});
+  const HostTensor most(DType::f32, {4}), scale(DType::f32, {4}), inverse(DType::f32, {4, 1});
   const double values[] = {7, 0, INFINITY, 0.25};
   for (int64_t i = 0; i < 4; ++i) most.set(i, 0, values[i]);
   fp8_scale(stream, {.amax = most, .scale = scale, .inverse = inverse, .margin = 2});

@@ -33,8 +33,9 @@ void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
 void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& a) {
   const int64_t n = a.amax.rows();
   check_view("fp8_cast_matrices", "places", a.places, DType::u8, {n * static_cast<int64_t>(sizeof(Fp8MatrixPlace))});
-  for (const auto& [name, view] : {std::pair{"amax", a.amax}, {"scale", a.scale}, {"inverse", a.inverse}})
-    check_view("fp8_cast_matrices", name, view, DType::f32, {n});
+  check_view("fp8_cast_matrices", "amax", a.amax, DType::f32, {n});
+  check_view("fp8_cast_matrices", "scale", a.scale, DType::f32, {n});
+  check_view("fp8_cast_matrices", "inverse", a.inverse, DType::f32, {n, 1});
   if (n == 0) return;
   const double read = target_kind(stream) == device::DeviceKind::cpu ? 8 : 4;  // twice
   dispatch(stream, Zone::convert, a,

@@ -47,7 +47,8 @@ constexpr int64_t fp8_tiles(int64_t N, int64_t K) {
 // two for each of them.
 struct Fp8CastMatricesArgs {
   TensorView places;                // u8[n * sizeof(Fp8MatrixPlace)]
-  TensorView amax, scale, inverse;  // [n] f32, all written
+  TensorView amax, scale;           // [n] f32, written
+  TensorView inverse;               // [n,1] f32, written
   int64_t tiles = 0, elements = 0;  // of all matrices
   template <class F>
   void views(F&& f) const {

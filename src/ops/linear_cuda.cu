@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where
 // the output is narrow (classifier heads), and a pass of our own for what is left (GELU in fp32, tanh, SiLU).
+#include "ops/amax.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/rows2d.cuh"
@@ -152,6 +153,11 @@ void check_linear_types(const LinearArgs& a) {
   BRIM_CHECK(!a.residual || a.residual.dtype == a.y.dtype, "linear: residual is {}, y {}", a.residual.shape_text(),
              a.y.shape_text());
   BRIM_CHECK(fp8 == (a.x_scale && a.w.scale), "linear: scales are for fp8 and fp8 needs them (x_scale, w.scale)");
+  const auto lies = [](const tensor::TensorView& scale) {
+    return reinterpret_cast<uintptr_t>(scale.data) % kFp8ScaleBytes == 0;
+  };
+  BRIM_CHECK(lies(a.x_scale) && lies(a.w.scale), "linear: fp8's scales must lie at multiples of {} bytes",
+             kFp8ScaleBytes);
   const bool to_fp8 = a.y.dtype == DType::f8e4m3;
   BRIM_CHECK(
       to_fp8 == static_cast<bool>(a.y_scale) &&

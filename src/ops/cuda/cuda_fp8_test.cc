@@ -144,7 +144,7 @@ TEST_F(CudaFp8, CastsAllMatricesOfAModel) {
   const HostTensor list = bytes_tensor(n * static_cast<int64_t>(sizeof(Fp8MatrixPlace)));
   std::memcpy(list.view().data, places.data(), static_cast<size_t>(list.view().bytes()));
   const DeviceTensor d_list(list), most(random_tensor(DType::f32, {n}, 1, 1, 50)), scale(DType::f32, {n}),
-      inverse(DType::f32, {n});
+      inverse(DType::f32, {n, 1});
   fp8_cast_matrices(
       Gpu::stream(),
       {.places = d_list, .amax = most, .scale = scale, .inverse = inverse, .tiles = tiles, .elements = elements});

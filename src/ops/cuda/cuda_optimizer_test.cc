@@ -302,7 +302,7 @@ TEST_F(CudaAmax, FindsTheLargestMagnitudeAndItsScale) {
     for (const int64_t pad : {0, 3}) {
       const HostTensor x = random_tensor(type, {37, 200}, 1, 1, 0, pad), zero = random_tensor(DType::f32, {1}, 1, 0);
       x.set(30, 199, -14);
-      const DeviceTensor gx(x), most(zero), scale(DType::f32, {1}), inverse(DType::f32, {1});
+      const DeviceTensor gx(x), most(zero), scale(DType::f32, {1}), inverse(DType::f32, {1, 1});
       amax(Gpu::stream(), {.x = gx, .amax = most});
       EXPECT_EQ(most.values()[0], 14);
       fp8_scale(Gpu::stream(), {.amax = most, .scale = scale, .inverse = inverse});
@@ -321,7 +321,8 @@ TEST_F(CudaAmax, RemembersAndScalesAsTheCpuDoes) {
   device::CpuStream cpu(nullptr, device::best_isa());
   const HostTensor history = random_tensor(DType::f32, {kSites, kFp8History}, 1),
                    most = random_tensor(DType::f32, {kSites}, 2), scale(DType::f32, {kSites}),
-                   inverse(DType::f32, {kSites});
+                   inverse(DType::f32, {kSites, 4});  // a row is as far from the next as products want
+  inverse.fill(0);
   for (int64_t k = 0; k < kFp8History; ++k) history.set(100, k, 0);  // a gradient of which nothing is remembered
   most.set(100, 0, 0);
   most.set(5, 0, INFINITY);
@@ -334,8 +335,8 @@ TEST_F(CudaAmax, RemembersAndScalesAsTheCpuDoes) {
       fp8_delayed_scale(stream,
                         {.history = h, .scale = s, .inverse = i, .first_gradient = 60, .unit = 0.7f, .margin = 2});
     };
-    both(cpu, history, most, scale, inverse);
-    both(Gpu::stream(), d_history, d_most, d_scale, d_inverse);
+    both(cpu, history, most, scale, inverse.view().slice_cols(0, 1));
+    both(Gpu::stream(), d_history, d_most, d_scale, d_inverse.view().slice_cols(0, 1));
     EXPECT_NEAR(scale.at(100), 448 / 1.4, 1e-4);
     EXPECT_EQ(d_inverse.values(), inverse.values());
     EXPECT_EQ(d_history.values(), history.values());
