@@ -277,7 +277,7 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
 // Prepared for all the text there is and no more, a card holds less and gives the same bits.
 TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameBits) {
   BRIM_NEEDS_GPU();
-  for (const size_t count : {3, 60}) {  // launched as a graph, and op by op
+  for (const size_t count : {3, 60, 100}) {  // launched as a graph of few or of many texts, and op by op
     const auto texts = made_up_texts(count, 30);
     EngineOptions options;
     options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";

@@ -13,22 +13,31 @@ namespace brim::engine {
 namespace {
 
 struct Size {
-  int64_t tokens, sequences;
+  int64_t tokens, sequences, longest = 0;  // longest 0: as long as the model takes
 };
-constexpr std::array<Size, 14> kSizes = {{{16, 1},
-                                          {32, 1},
-                                          {48, 1},
-                                          {64, 1},
-                                          {96, 1},
-                                          {128, 1},
-                                          {192, 1},
-                                          {256, 1},
-                                          {384, 1},
-                                          {512, 1},
-                                          {64, 16},
-                                          {128, 16},
-                                          {256, 16},
-                                          {512, 16}}};
+// What one call brings: a text; a few; a client's batch of tweets. Of many texts only short ones, because a graph's
+// attention has blocks for the longest sequence it could meet.
+constexpr int64_t kTweet = 128;
+constexpr Size kSizes[] = {{16, 1},
+                           {32, 1},
+                           {48, 1},
+                           {64, 1},
+                           {96, 1},
+                           {128, 1},
+                           {192, 1},
+                           {256, 1},
+                           {384, 1},
+                           {512, 1},
+                           {64, 16},
+                           {128, 16},
+                           {256, 16},
+                           {512, 16},
+                           {768, 64, kTweet},
+                           {1024, 64, kTweet},
+                           {1280, 64, kTweet},
+                           {1536, 64, kTweet},
+                           {1792, 64, kTweet},
+                           {2048, 64, kTweet}};
 
 }  // namespace
 
@@ -52,7 +61,7 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
     ops::BatchView& v = bucket->view;
     v.T = size.tokens;
     v.B = size.sequences;
-    v.S = std::min(size.tokens, limits.longest);
+    v.S = std::min({size.tokens, limits.longest, size.longest > 0 ? size.longest : size.tokens});
     v.n_long = v.S > ops::kShortTokens ? v.B : 0;
     const std::array<int64_t, 4> counts = {size.tokens, size.tokens, size.sequences + 1, size.sequences};
     for (size_t i = 0; i < counts.size(); ++i) {
@@ -101,7 +110,9 @@ SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const 
   for (const auto& b : buckets_) {
     // A sequence that is not there starts behind the last token, so that row must exist.
     const int64_t tokens = batch.tokens() + (batch.sequences() < b->size.sequences ? 1 : 0);
-    if (tokens <= b->size.tokens && batch.sequences() <= b->size.sequences && batch.sequences() > 0) return b.get();
+    if (tokens <= b->size.tokens && batch.sequences() <= b->size.sequences && batch.sequences() > 0 &&
+        batch.longest <= b->view.S)
+      return b.get();
   }
   return nullptr;
 }
