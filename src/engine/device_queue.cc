@@ -98,6 +98,7 @@ void DeviceQueue::close() {
   compute_.reset();
   copy_.reset();
   memory_ = {};
+  runs_.clear();
   if (const memory::LedgerEntry held = memory::Ledger::of(*device_).release_context(); held.bytes > 0) context_ = held;
   if (last) device_->close();
 }
@@ -116,7 +117,13 @@ void DeviceQueue::open(int64_t model_bytes) {
     close();
     throw;
   }
-  ++openings_;
+}
+
+bool DeviceQueue::has_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) const {
+  return std::find(runs_.begin(), runs_.end(), Run{shape, plan.precision, plan.token_budget, batches}) != runs_.end();
+}
+void DeviceQueue::note_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) {
+  if (!has_run(shape, plan, batches)) runs_.push_back({shape, plan.precision, plan.token_budget, batches});
 }
 
 bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {

@@ -47,8 +47,12 @@ class DeviceQueue {
   void close();
   void open(int64_t model_bytes);
   bool is_open() const { return compute_ != nullptr; }
-  int openings() const { return openings_; }  // so far; what a device had loaded went with the one before
-  void fix_algorithms();                      // of products, whatever a batch's size (ops::fix_gemm_algorithms)
+  // Whether a model of this shape and plan ran here since: then kernels and algorithms of its batches are loaded, or
+  // those of its captured ones.
+  enum class Batches { all, captured };
+  bool has_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) const;
+  void note_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches);
+  void fix_algorithms();  // of products, whatever a batch's size (ops::fix_gemm_algorithms)
 
   device::Device& device() { return *device_; }
   device::Stream& stream() { return *compute_; }
@@ -87,7 +91,14 @@ class DeviceQueue {
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t last_done_ns_ = 0;
-  int openings_ = 1;
+  struct Run {
+    model::ModelShape shape;
+    ops::Precision precision;
+    int64_t tokens;
+    Batches batches;
+    bool operator==(const Run&) const = default;
+  };
+  std::vector<Run> runs_;
   bool fixes_algorithms_ = false;
   memory::LedgerEntry context_;  // while it is closed: what the ledger held for the device
 };

@@ -99,7 +99,7 @@ void ModelHost::note_texts(int64_t texts, int64_t now_ns) {
   recent_ns_ = now_ns;
 }
 
-void ModelHost::load() {
+void ModelHost::load(const std::function<void()>& between) {
   if (resident()) return;
   const int64_t since = now_ns();
   device::Device& device = queue_.device();
@@ -113,18 +113,19 @@ void ModelHost::load() {
         fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
              tagger_.empty() ? "" : " or " + tagger_.string());
       // Kernels and algorithms do not ask for values: they are loaded while the weights are.
-      model =
-          model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, [&](const model::Model& coming) {
-            make_runners(coming);
-            warm_up();
-          });
+      const auto meanwhile = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
+        make_runners(coming);
+        warm_up(between);
+        while (between && !is_filled()) between();
+      };
+      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, meanwhile);
     }
     model_ = std::move(model);
     if (runners_.empty()) make_runners(*model_);
     residence_ = Residence::resident;
     weight_bytes_ = model_->slab_bytes();
     log_debug("{}: loaded", dir_.string());
-    if (wants_small_) capture();
+    if (wants_small_) capture(between);
   } catch (...) {
     unload();
     throw;
@@ -166,23 +167,24 @@ void ModelHost::park() {
 void ModelHost::want_small_batches() {
   wants_small_ =
       queue_.device().kind() == device::DeviceKind::cuda && (!queue_.is_open() || can_capture(queue_.stream()));
-  if (resident()) capture();
+  if (resident()) capture({});
 }
 
-void ModelHost::capture() {
+void ModelHost::capture(const std::function<void()>& between) {
   if (!wants_small_ || !small_.empty()) return;
+  const bool loaded = queue_.has_run(shape_, plan_, DeviceQueue::Batches::captured);
   for (size_t pass = 0; pass < forward_plans_.size(); ++pass) {
     const model::Output output = forward_plans_[pass].output;
     small_.push_back(std::make_unique<SmallBatches>(queue_.device(), queue_.stream(), *runners_[pass], plan_.limits(),
-                                                    output, output_width(shape_, output), &memory_));
+                                                    output, output_width(shape_, output), &memory_, loaded, between));
   }
+  queue_.note_run(shape_, plan_, DeviceQueue::Batches::captured);
 }
 
 // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is; or
 // the one that is to come, more or less.
-void ModelHost::warm_up() {
-  if (queue_.device().kind() != device::DeviceKind::cuda ||
-      std::exchange(warm_, queue_.openings()) == queue_.openings())
+void ModelHost::warm_up(const std::function<void()>& between) {
+  if (queue_.device().kind() != device::DeviceKind::cuda || queue_.has_run(shape_, plan_, DeviceQueue::Batches::all))
     return;
   ScopedZone zone(Zone::warm_up);
   const bool once = one_batch_ > 0;
@@ -201,8 +203,12 @@ void ModelHost::warm_up() {
       queue_.submit(*this, batch, ignore, Launch::ops, pass);
     }
     if (once || tokens >= plan_.token_budget) break;
+    if (!between) continue;
+    queue_.finish();
+    between();
   }
   queue_.finish();
+  if (!once) queue_.note_run(shape_, plan_, DeviceQueue::Batches::all);
 }
 
 }  // namespace brim::engine

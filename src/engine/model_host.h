@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ class ModelHost {
   int64_t loads() const { return loads_.load(std::memory_order_relaxed); }
   double load_seconds() const { return static_cast<double>(load_ns_.load(std::memory_order_relaxed)) * 1e-9; }
   // Throws what was wrong with its files, that they are others than they were, or does_not_fit; nothing is held then.
-  void load();
+  // `between`: called again and again while it comes, by the thread that loads.
+  void load(const std::function<void()>& between = {});
   // With nothing of it in flight: to its files alone, or with its weights kept in host memory where that has room.
   void unload();
   void park();
@@ -77,8 +79,8 @@ class ModelHost {
 
  private:
   void make_runners(const model::Model& model);
-  void capture();
-  void warm_up();
+  void capture(const std::function<void()>& between);
+  void warm_up(const std::function<void()>& between);
 
   const std::filesystem::path dir_, tagger_;
   const std::string facts_;
@@ -89,7 +91,6 @@ class ModelHost {
   const int64_t named_from_;
   const int64_t one_batch_;
   bool wants_small_ = false;
-  int warm_ = 0;  // the queue's opening it was warmed up for
   // For worth(): under the scheduler's lock, as those are.
   double recent_texts_ = 0;
   int64_t recent_ns_ = 0;

@@ -423,7 +423,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
       if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;  // none goes in vain
       put_away(*other.model);
     }
-    model.load();
+    model.load([this] { answer_meanwhile(); });
   } catch (...) {
     error = std::current_exception();
   }
@@ -433,6 +433,21 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   progress_.notify_all();
   if (error && error_of(error).code() == ErrorCode::device_lost) fail_all(lock, error);
   return error;
+}
+
+void Scheduler::answer_meanwhile() {
+  Lock lock(mutex_);
+  for (size_t turns = interactives_.size(); turns > 0 && !failure_; --turns) {
+    const auto ready = [](const Interactive* texts) { return texts->has_work() && texts->model_.resident(); };
+    const auto found = std::find_if(interactives_.begin(), interactives_.end(), ready);
+    if (found == interactives_.end()) break;
+    Interactive* const texts = *found;
+    stand_last(interactives_, texts);
+    run(lock, *texts);
+    while (collect_oldest(lock)) {
+    }
+  }
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 void Scheduler::run(Lock& lock, Bulk& bulk) {

@@ -228,6 +228,7 @@ class Scheduler {
   // Null: it is. `stays`: is not put away for it.
   std::exception_ptr make_resident(Lock& lock, ModelHost& model, const ModelHost* stays = nullptr);
   void put_away(ModelHost& model);  // without the lock
+  void answer_meanwhile();          // without the lock: texts of models that are there while another comes
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);

@@ -51,7 +51,7 @@ struct SmallBatches::Bucket {
 
 SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
                            const model::BatchLimits& limits, model::Output output, int64_t width,
-                           memory::PlannedMemory* planned)
+                           memory::PlannedMemory* planned, bool loaded, const std::function<void()>& between)
     : stream_(stream), done_(make_event(device, false)) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
@@ -90,7 +90,7 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
       const tensor::TensorView result = forward.run(stream_, v);
       stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
     };
-    all();  // loads what a capture must not load: here on sequences of no tokens
+    if (!loaded) all();  // loads what a capture must not load: here on sequences of no tokens
     stream_.synchronize();
     begin_capture(stream_);
     try {
@@ -100,6 +100,7 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
       throw;
     }
     bucket->graph = end_capture(stream_);
+    if (between) between();
   }
   stream_.synchronize();
 }

@@ -18,10 +18,11 @@ namespace brim::engine {
 
 class SmallBatches {
  public:
-  // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each.
+  // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each, and `between` is
+  // called after each. `loaded`: kernels and algorithms of every bucket are, since the like was captured before.
   SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
-               const model::BatchLimits& limits, model::Output output, int64_t width,
-               memory::PlannedMemory* planned = nullptr);
+               const model::BatchLimits& limits, model::Output output, int64_t width, memory::PlannedMemory* planned,
+               bool loaded, const std::function<void()>& between);
   ~SmallBatches();
 
   bool takes(const batch::PackedBatch& batch) const { return find(batch) != nullptr; }

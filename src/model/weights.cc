@@ -423,7 +423,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
 
 std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                         device::Device& device, Precision precision, memory::PlannedMemory* planned,
-                                        const std::function<void(const Model&)>& meanwhile) {
+                                        const Meanwhile& meanwhile) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
@@ -526,7 +526,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       stream->synchronize();
     };
     auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
-    if (meanwhile) meanwhile(*model);
+    if (meanwhile)
+      meanwhile(*model, [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
     filling.get();
     model->source_.reset();
     ::malloc_trim(0);  // a server loads again and again, by other threads each time

@@ -49,13 +49,13 @@ class Model {
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
+  using Meanwhile = std::function<void(const Model& coming, const std::function<bool()>& is_filled)>;
   // With the head of a `tagger` that has its encoder (same_encoder) as a second one; empty: none.
   // `meanwhile` is called, except on a CPU, once the weights have their place: their bytes are read and copied on other
-  // threads until it returns, or longer.
+  // threads until it returns, or longer; `is_filled` waits a moment for that and says whether they are there.
   static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
-                                          memory::PlannedMemory* planned,
-                                          const std::function<void(const Model&)>& meanwhile = {});
+                                          memory::PlannedMemory* planned, const Meanwhile& meanwhile = {});
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }
