@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim::Scorer over an Engine, and over VADER's rules.
+// brim::Scorer over an Engine.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,68 +17,21 @@
 #include "engine/engine.h"
 #include "engine/entities.h"
 #include "engine/label.h"
-#include "engine/pipeline.h"
+#include "engine/rules_scorer.h"
+#include "engine/score_columns.h"
 #include "hub/model_dir.h"
 #include "memory/ledger.h"
 
 namespace brim {
 namespace {
 
-// Fewer bytes of text are scored on the caller's thread: starting a pipeline takes longer than they do.
-constexpr size_t kFewBytes = 32 << 10;
 constexpr size_t kEncodedBytes = 48;  // of a token that is kept with its spelling and place
-
-bool are_few(std::span<const std::string_view> texts) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
-  return bytes <= kFewBytes;
-}
-
-// Texts of the caller, chunk by chunk; nothing is copied.
-class TextSource : public rows::RowSource {
- public:
-  // `pairs`: as many, or none.
-  TextSource(std::span<const std::string_view> texts, std::span<const std::string_view> pairs, std::stop_token stop)
-      : texts_(texts), pairs_(pairs), stop_(std::move(stop)) {}
-  bool next_chunk(rows::RowChunk& chunk) override {
-    if (next_ == texts_.size() || stop_.stop_requested()) return false;
-    chunk.first_row = static_cast<int64_t>(next_);
-    for (size_t bytes = 0; next_ < texts_.size() && bytes < bytes_ && chunk.size() < kRows; ++next_) {
-      const std::string_view text = texts_[next_];
-      const std::string_view pair = pairs_.empty() ? std::string_view() : pairs_[next_];
-      if (!is_valid_utf8(text) || !is_valid_utf8(pair)) chunk.errors.push_back({chunk.size(), not_utf8()});
-      chunk.texts.push_back(text);
-      if (!pairs_.empty()) chunk.pairs.push_back(pair);
-      chunk.records.push_back(text);
-      chunk.lines.push_back(static_cast<int64_t>(next_) + 1);
-      bytes += text.size() + pair.size() + 1;
-    }
-    return true;
-  }
-  void limit_chunks(size_t bytes) override { bytes_ = std::min(bytes_, std::max<size_t>(1, bytes)); }
-  size_t chunk_bytes() const override { return bytes_; }
-
-  static Error not_utf8() { return Error(ErrorCode::bad_data, "the text is not UTF-8"); }
-
- private:
-  static constexpr size_t kRows = 8192;
-  std::span<const std::string_view> texts_, pairs_;
-  std::stop_token stop_;
-  size_t next_ = 0, bytes_ = size_t{512} << 10;
-};
-
-Error cancelled() { return Error(ErrorCode::cancelled, "stopped before this text was scored"); }
 
 void normalize(float* vector, size_t width) {
   double squares = 0;
   for (size_t i = 0; i < width; ++i) squares += static_cast<double>(vector[i]) * vector[i];
   const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
   for (size_t i = 0; i < width; ++i) vector[i] *= scale;
-}
-
-template <class T>
-auto at(std::vector<T>& values, size_t place) {
-  return values.begin() + static_cast<std::ptrdiff_t>(place);
 }
 
 std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& bytes) {
@@ -112,62 +65,6 @@ void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
     for (; i < answers.size() && answers[i].first == completion; ++i) of_one.push_back(std::move(answers[i].second));
     completion->done(of_one);
   }
-}
-
-// The columns of many texts, filled chunk by chunk.
-class Columns {
- public:
-  Columns(size_t rows, size_t width, bool labelled, bool tagged) {
-    p_.rows = rows;
-    p_.width = width;
-    p_.scores.assign(rows * width, 0.0f);
-    p_.truncated.assign(rows, 0);
-    p_.labels.assign(rows, -1);
-    if (labelled) p_.label_scores.assign(rows, 0.0f);
-    if (tagged) p_.entities.resize(rows);
-  }
-  Predictions& predictions() { return p_; }
-  // Rows from here on were not scored.
-  Predictions finish(size_t done) {
-    for (size_t row = done; row < p_.rows; ++row) p_.errors.emplace_back(row, cancelled());
-    return std::move(p_);
-  }
-
- private:
-  Predictions p_;
-};
-
-// Many texts through `model`. `finish` is called for every row that has scores.
-Predictions score_many(engine::TextModel& model, int threads, std::span<const std::string_view> texts,
-                       std::span<const std::string_view> pairs, std::stop_token stop,
-                       const std::function<void(size_t)>& progress, Columns& columns,
-                       const std::function<void(Predictions&, size_t row)>& finish) {
-  std::atomic<bool> stopped{false};
-  const std::stop_callback on_stop(stop, [&] { stopped = true; });
-  engine::PipelineOptions options;
-  options.stop = &stopped;
-  options.tokenizer_threads = threads;
-  Predictions& p = columns.predictions();
-  TextSource source(texts, pairs, stop);
-  size_t done = 0;
-  const auto collect = [&](engine::ScoredChunk& chunk) {
-    const auto first = static_cast<size_t>(chunk.rows.first_row);
-    for (const rows::RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
-    std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
-    if (!p.entities.empty()) std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
-    if (p.width > 0) std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * p.width));
-    size_t error = 0;
-    for (size_t row = 0; row < chunk.rows.size(); ++row) {
-      if (error < chunk.errors.size() && chunk.errors[error].row == row)
-        ++error;
-      else if (p.width > 0)
-        finish(p, first + row);
-    }
-    done = first + chunk.rows.size();
-    if (progress) progress(done);
-  };
-  run_pipeline(model, source, collect, nullptr, options);
-  return columns.finish(done);
 }
 
 class EncoderScorer final : public Scorer {
@@ -302,7 +199,7 @@ class EncoderScorer final : public Scorer {
       auto pending = std::make_unique<PendingRequest>();
       std::optional<Error> error;
       if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or("")))
-        error = TextSource::not_utf8();
+        error = engine::not_utf8();
       else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
         error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
       else if (!request.ids.empty() && (kind_ == ModelKind::tagger || request.entities))
@@ -374,11 +271,11 @@ class EncoderScorer final : public Scorer {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     if (options_.pooling == Pooling::none)
       fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
-    Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
-                    kind_ == ModelKind::tagger);
-    if (are_few(texts) && are_few(pairs)) return score_few(texts, pairs, stop, columns, progress);
-    return score_many(*engine_, 0, texts, pairs, stop, progress, columns,
-                      [this](Predictions& p, size_t row) { finish_row(p, row); });
+    engine::Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
+                            kind_ == ModelKind::tagger);
+    if (engine::are_few(texts) && engine::are_few(pairs)) return score_few(texts, pairs, stop, columns, progress);
+    return engine::score_many(*engine_, 0, texts, pairs, stop, progress, columns,
+                              [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
 
   // Where the device was lost before its graphs are made, that is the answer.
@@ -481,7 +378,7 @@ class EncoderScorer final : public Scorer {
     p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
                                         engine_->tags(), request.aggregation);
     const size_t first = request.tokens.windows[0].begin * all + tags;
-    request.scores = std::vector<float>(at(request.scores, first), at(request.scores, first + width_));
+    request.scores = std::vector<float>(&request.scores[first], &request.scores[first] + width_);
   }
 
   void finish_row(Predictions& p, size_t row) const {
@@ -496,7 +393,8 @@ class EncoderScorer final : public Scorer {
   }
 
   Predictions score_few(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
-                        const std::stop_token& stop, Columns& columns, const std::function<void(size_t)>& progress) {
+                        const std::stop_token& stop, engine::Columns& columns,
+                        const std::function<void(size_t)>& progress) {
     if (stop.stop_requested()) return columns.finish(0);
     Predictions& p = columns.predictions();
     std::vector<std::string_view> good;
@@ -507,7 +405,7 @@ class EncoderScorer final : public Scorer {
       std::optional<std::string_view> pair;
       if (!pairs.empty()) pair = pairs[i];
       if (!is_valid_utf8(texts[i]) || !is_valid_utf8(pair.value_or("")))
-        error = TextSource::not_utf8();
+        error = engine::not_utf8();
       else
         error = engine_->tokenize(texts[i], pair, tokens, engine_->text_options());
       if (error) {
@@ -524,7 +422,7 @@ class EncoderScorer final : public Scorer {
     } else {
       const std::vector<float> scores = engine_->score(tokens);
       for (size_t t = 0; t < rows.size(); ++t) {
-        std::copy_n(scores.begin() + static_cast<std::ptrdiff_t>(t * width_), width_, at(p.scores, rows[t] * width_));
+        std::copy_n(&scores[t * width_], width_, &p.scores[rows[t] * width_]);
         finish_row(p, rows[t]);
       }
     }
@@ -545,86 +443,6 @@ class EncoderScorer final : public Scorer {
     std::atomic<engine::Interactive*> ready{nullptr};
   };
   std::array<Door, 2> doors_;  // by engine::Heads
-};
-
-// Rules cost less than handing a text to another thread: they are applied where the text comes in.
-class RulesScorer final : public Scorer {
- public:
-  explicit RulesScorer(const ScorerOptions& options) : threads_(options.threads) {}
-  ModelKind kind() const override { return ModelKind::rules; }
-  const std::vector<std::string>& labels() const override { return engine::vader_labels(); }
-  const std::vector<std::string>& score_names() const override { return engine::vader_score_names(); }
-  std::string device() const override { return "cpu"; }
-  std::string precision() const override { return "exact"; }
-  MemoryPlan plan() const override { return {}; }
-  int64_t max_length() const override { return 0; }
-  ScorerLoad load() const override { return {}; }
-  std::vector<TextToken> tokenize(std::string_view) const override { return {}; }
-
-  void submit(std::span<const Request> requests, Completion& completion) override {
-    std::vector<Answer> answers;
-    answers.reserve(requests.size());
-    for (const Request& request : requests) answers.push_back({request.ticket, predict(request)});
-    if (!answers.empty()) completion.done(answers);
-  }
-
-  Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
-                    const std::function<void(size_t)>& progress) override {
-    if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
-    Columns columns(texts.size(), engine::kVaderWidth, true, false);
-    engine::RulesModel rules;
-    if (!are_few(texts)) return score_many(rules, threads_, texts, {}, stop, progress, columns, choose);
-    Predictions& p = columns.predictions();
-    size_t done = 0;
-    for (; done < texts.size() && !stop.stop_requested(); ++done) {
-      if (!is_valid_utf8(texts[done])) {
-        p.errors.emplace_back(done, TextSource::not_utf8());
-        continue;
-      }
-      engine::score_by_vader(texts[done], &p.scores[done * engine::kVaderWidth]);
-      choose(p, done);
-    }
-    if (progress && done > 0) progress(done);
-    return columns.finish(done);
-  }
-
-  void close() override { closed_ = true; }
-
- private:
-  Prediction predict(const Request& request) const {
-    Prediction p;
-    if (closed_)
-      p.error.emplace(ErrorCode::cancelled, "the scorer was closed");
-    else if (request.stop.stop_requested())
-      p.error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
-    else if (request.deadline && *request.deadline <= std::chrono::steady_clock::now())
-      p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
-    else if (!is_valid_utf8(request.text))
-      p.error = TextSource::not_utf8();
-    else if (!request.ids.empty())
-      p.error.emplace(ErrorCode::usage, "rules read texts, not tokens");
-    else if (request.pair)
-      p.error = engine::RulesModel().why_no_pairs();
-    if (!p.error) {
-      const int64_t since = now_ns();
-      p.scores.resize(engine::kVaderWidth);
-      engine::score_by_vader(request.text, p.scores.data());
-      const engine::Choice choice = engine::choose_vader_label(p.scores.data());
-      p.label = engine::vader_labels()[static_cast<size_t>(choice.label)];
-      p.score = choice.score;
-      p.timing.computed = seconds_since(since);
-    }
-    return p;
-  }
-
-  static void choose(Predictions& p, size_t row) {
-    const engine::Choice choice = engine::choose_vader_label(&p.scores[row * engine::kVaderWidth]);
-    p.labels[row] = choice.label;
-    p.label_scores[row] = choice.score;
-  }
-
-  const int threads_;
-  std::atomic<bool> closed_{false};
 };
 
 // A promise that answers itself away.
@@ -732,7 +550,7 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     const std::string name = o.model.empty() ? hub::default_model() : o.model;
     if (hub::names_vader(name)) {
       if (o.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
-      scorers[i] = std::make_shared<RulesScorer>(o);
+      scorers[i] = engine::make_rules_scorer(o);
       continue;
     }
     encoders.push_back(i);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many texts in one call, and their scores as columns: what every kind of brim::Scorer does alike.
+#pragma once
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string_view>
+
+#include "base/error.h"
+#include "brim/brim.h"
+#include "engine/text_model.h"
+
+namespace brim::engine {
+
+bool are_few(std::span<const std::string_view> texts);  // so that the caller's thread scores them sooner
+Error not_utf8();
+
+// The columns of many texts, filled chunk by chunk.
+class Columns {
+ public:
+  Columns(size_t rows, size_t width, bool labelled, bool tagged) {
+    p_.rows = rows;
+    p_.width = width;
+    p_.scores.assign(rows * width, 0.0f);
+    p_.truncated.assign(rows, 0);
+    p_.labels.assign(rows, -1);
+    if (labelled) p_.label_scores.assign(rows, 0.0f);
+    if (tagged) p_.entities.resize(rows);
+  }
+  Predictions& predictions() { return p_; }
+  // Rows from here on were not scored.
+  Predictions finish(size_t done);
+
+ private:
+  Predictions p_;
+};
+
+// Many texts through `model`. `finish` is called for every row that has scores.
+Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
+                       std::span<const std::string_view> pairs, std::stop_token stop,
+                       const std::function<void(size_t)>& progress, Columns& columns,
+                       const std::function<void(Predictions&, size_t row)>& finish);
+
+}  // namespace brim::engine
