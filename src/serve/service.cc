@@ -322,21 +322,25 @@ void Service::hold(Call& call, int model) {
   go_on(call.thread, place);
 }
 
+Service::Call* Service::take_back(int thread, uint32_t place) {
+  Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
+  Call& call = inbox.at(place);
+  inbox.remove(place);
+  call.left = 0;
+  if (!call.ended) return &call;
+  delete &call;
+  return nullptr;
+}
+
 void Service::go_on(int thread, uint32_t place) {
   server_->post(thread, [this, thread, place] {
-    Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
-    Call& call = inbox.at(place);
-    inbox.remove(place);
-    call.left = 0;
-    if (call.ended) {
-      delete &call;
-      return;
-    }
+    Call* const call = take_back(thread, place);
+    if (call == nullptr) return;
     try {
-      run_route(call);
+      run_route(*call);
     } catch (const std::exception& error) {
-      log_warning("{}: {}", call.exchange->path(), error.what());
-      if (!call.done) refuse(call, {500, "Backend", "internal error"});
+      log_warning("{}: {}", call->exchange->path(), error.what());
+      if (!call->done) refuse(*call, {500, "Backend", "internal error"});
     }
   });
 }
@@ -368,18 +372,14 @@ void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work)
       refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
     }
     server_->post(thread, [this, thread, slot, refusal, answer = std::move(answer)]() mutable {
-      Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
-      Call& held = inbox.at(slot);
-      inbox.remove(slot);
-      held.left = 0;
-      if (held.ended) {
-        delete &held;
-      } else if (refusal) {
-        refuse(held, *refusal);
+      Call* const held = take_back(thread, slot);
+      if (held == nullptr) return;
+      if (refusal) {
+        refuse(*held, *refusal);
       } else {
-        held.done = true;
-        answer.fields += fmt::format("X-Request-Id: {}\r\n", held.id);
-        held.exchange->answer(
+        held->done = true;
+        answer.fields += fmt::format("X-Request-Id: {}\r\n", held->id);
+        held->exchange->answer(
             {.status = answer.status, .body = std::move(answer.body), .fields = std::move(answer.fields)});
       }
     });

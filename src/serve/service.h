@@ -200,6 +200,8 @@ class Service final : public Handler, public QueueScorer {
   void run_route(Call& call);
   void hold(Call& call, int model);  // until that model was replaced
   void go_on(int thread, uint32_t slot);
+  // A held call, on its thread again; null where its client has gone meanwhile, which ends it.
+  Call* take_back(int thread, uint32_t slot);
   static uint64_t client_of(const Call& call);
   void refuse_if_full(const Call& call) const;
   static Refusal overloaded(double waiting, double limit);  // in seconds
