@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/serve.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -157,69 +155,6 @@ class Server::Sampler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
-  std::thread thread_;
-};
-
-// Lines from the I/O threads, written by a thread of its own so that a full disk holds up nobody.
-class Server::AccessLog {
- public:
-  explicit AccessLog(const std::string& path) : path_(path) {
-    descriptor_ =
-        path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) fail(ErrorCode::cannot_write, "{}: cannot write: {}", path, std::strerror(errno));
-    thread_ = std::thread([this] { run(); });
-  }
-  ~AccessLog() {
-    {
-      std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-    ::close(descriptor_);
-  }
-  void add(std::string_view line) {
-    std::lock_guard lock(mutex_);
-    if (waiting_.size() > kMostBytes) {
-      ++dropped_;
-      return;
-    }
-    waiting_ += line;
-  }
-
- private:
-  static constexpr size_t kMostBytes = 16 << 20;
-  void run() {
-    std::string lines;
-    std::unique_lock lock(mutex_);
-    for (bool last = false; !last;) {
-      changed_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ending_; });
-      last = ending_;
-      lines.swap(waiting_);
-      const uint64_t dropped = std::exchange(dropped_, 0);
-      lock.unlock();
-      if (dropped > 0) log_warning("{}: {} lines of the access log were dropped", path_, dropped);
-      for (size_t at = 0; at < lines.size();) {
-        const ssize_t n = ::write(descriptor_, lines.data() + at, lines.size() - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-          if (!std::exchange(warned_, true))
-            log_warning("{}: the access log cannot be written: {}", path_, std::strerror(errno));
-          break;
-        }
-        at += static_cast<size_t>(n);
-      }
-      lines.clear();
-      lock.lock();
-    }
-  }
-  const std::string path_;
-  int descriptor_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string waiting_;
-  uint64_t dropped_ = 0;
-  bool ending_ = false, warned_ = false;
   std::thread thread_;
 };
 

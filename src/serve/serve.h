@@ -10,6 +10,7 @@
 
 #include "brim/brim.h"
 #include "monitor/watch.h"
+#include "serve/access_log.h"
 #include "serve/auth.h"
 #include "serve/http.h"
 #include "serve/service.h"
@@ -77,7 +78,6 @@ class Server {
 
  private:
   class Sampler;
-  class AccessLog;
   ServerOptions options_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Service> service_;
