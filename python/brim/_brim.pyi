@@ -39,8 +39,8 @@ class Predictions:
 
 class Scorer:
     @staticmethod
-    def open(model: str, device: str, precision: str, memory_limit: str, threads: int, max_length: int,
-             long_text: str, pooling: str | None, aggregation: str) -> Scorer: ...
+    def open(model: str, device: str, precision: str, memory_limit: str, leave_free: str, threads: int,
+             max_length: int, long_text: str, pooling: str | None, aggregation: str) -> Scorer: ...
     @property
     def kind(self) -> str: ...
     @property

@@ -28,16 +28,17 @@ class Model:
     _wanted = ""
 
     def __init__(self, model: str | os.PathLike[str] = "", *, device: str | int = "auto", precision: str = "auto",
-                 memory_limit: str = "auto", threads: int | None = None, max_length: int | None = None,
-                 long_text: str = "truncate", pooling: str | None = None, aggregation: str = "first") -> None:
+                 memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
+                 max_length: int | None = None, long_text: str = "truncate", pooling: str | None = None,
+                 aggregation: str = "first") -> None:
         self._options: dict[str, Any] = {
             "model": os.fspath(model), "device": device, "precision": precision, "memory_limit": memory_limit,
-            "threads": threads, "max_length": max_length, "long_text": long_text,
+            "leave_free": leave_free, "threads": threads, "max_length": max_length, "long_text": long_text,
         }
         self._scorer: _brim.Scorer | None = _brim.Scorer.open(
             model=os.fspath(model), device=_device(device), precision=precision, memory_limit=memory_limit,
-            threads=_threads(threads), max_length=max_length or 0, long_text=long_text.replace("_", "-"),
-            pooling=pooling, aggregation=aggregation)
+            leave_free=leave_free, threads=_threads(threads), max_length=max_length or 0,
+            long_text=long_text.replace("_", "-"), pooling=pooling, aggregation=aggregation)
         pass_log_on()
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind

@@ -144,14 +144,15 @@ Aggregation aggregation_of(const std::string& name) {
 }
 
 std::shared_ptr<Scorer> open(const std::string& model, const std::string& device, const std::string& precision,
-                             const std::string& memory_limit, int threads, int64_t max_length,
-                             const std::string& long_text, const std::optional<std::string>& pooling,
-                             const std::string& aggregation) {
+                             const std::string& memory_limit, const std::string& leave_free, int threads,
+                             int64_t max_length, const std::string& long_text,
+                             const std::optional<std::string>& pooling, const std::string& aggregation) {
   ScorerOptions options;
   options.model = model;
   options.device = device;
   options.precision = precision;
   options.memory_limit = memory_limit;
+  options.leave_free = leave_free;
   options.threads = threads;
   options.max_length = max_length;
   options.long_text = long_text_of(long_text);
@@ -365,8 +366,8 @@ NB_MODULE(_brim, m) {
       });
 
   nb::class_<Scorer>(m, "Scorer")
-      .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "threads"_a, "max_length"_a,
-                  "long_text"_a, "pooling"_a.none(), "aggregation"_a)
+      .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "leave_free"_a, "threads"_a,
+                  "max_length"_a, "long_text"_a, "pooling"_a.none(), "aggregation"_a)
       .def_prop_ro("kind", [](const Scorer& s) { return kind_name(s.kind()); })
       .def_prop_ro("labels", &Scorer::labels)
       .def_prop_ro("score_names", &Scorer::score_names)

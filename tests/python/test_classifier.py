@@ -151,6 +151,11 @@ def test_a_model_that_is_not_there(tmp_path):
         brim.Classifier(device="toaster")
     with pytest.raises(brim.DoesNotFit):
         brim.Classifier(memory_limit="1MiB")
+    for wrong in ("lots", "100TiB"):
+        with pytest.raises(brim.UsageError, match="leave_free"):
+            brim.Classifier(leave_free=wrong)
+    with brim.Classifier(leave_free="1GiB") as clf:
+        assert clf.predict(["good"]).labels
 
 
 def test_the_library_speaks_through_logging(caplog):
