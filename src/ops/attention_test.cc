@@ -245,15 +245,15 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
         }
 }
 
-TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
+TEST(Attention, Bf16RunsWhereCoresMultiplyIt) {
   for (const device::Isa isa : device::supported_isas()) {
     const cpu::Bf16AttentionKernels* kernels = cpu::bf16_attention_kernels(isa);
-    if (isa == device::Isa::amx) {
+    if (isa == device::Isa::amx || isa == device::Isa::neon_mm) {
       ASSERT_NE(kernels, nullptr);
-      EXPECT_STREQ(kernels->name, "amx_bf16");
+      EXPECT_STREQ(kernels->name, isa == device::Isa::amx ? "amx_bf16" : "neon_mm_bf16");
       EXPECT_TRUE(kernels->takes(32, 32, 64));
       EXPECT_FALSE(kernels->takes(32, 32, 20));
-      // The tiles round to bf16: their result differs from fp32's, or they did not run.
+      // They round to bf16: their result differs from fp32's, or they did not run.
       const AttentionCase c({40}, 1, 64, 1.0, 3);
       CpuStream stream(nullptr, isa);
       const HostTensor fp32(DType::f32, {c.T, c.H}), bf16(DType::f32, {c.T, c.H});

@@ -125,7 +125,8 @@ static inline constexpr int64_t head_scratch_floats(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 16), padded = round_up(D, 16);
   return D * L + keys * padded + kQueryBlock * L + 2 * kQueryBlock + padded + 16;
 }
-// Where products are bf16: room to widen q, k, v and out, or for the tiles of AMX, whose keys come in steps of 32.
+// Where products are bf16: room to widen q, k, v and out, or for the tiles of AMX, whose keys come in steps of 32;
+// bfmmla's pairs need less.
 static inline constexpr int64_t head_scratch_floats_bf16(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 32), tiles = 3 * L * D / 2 + kQueryBlock * L + kQueryBlock * kQueryBlock;
   const int64_t widened = head_scratch_floats(keys, D) + 4 * keys * D + 64;
@@ -155,6 +156,9 @@ extern const cpu::Bf16AttentionKernels kAttentionKernels;
 }
 namespace neon {
 extern const cpu::AttentionKernels kAttentionKernels;
+}
+namespace neon_mm {
+extern const cpu::Bf16AttentionKernels kAttentionKernels;
 }
 
 }  // namespace brim::ops

@@ -51,6 +51,8 @@ const AttentionKernels& attention_kernels(Isa isa) {
 const Bf16AttentionKernels* bf16_attention_kernels([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::amx) return &amx::kAttentionKernels;
+#elif defined(__aarch64__)
+  if (isa == Isa::neon_mm) return &neon_mm::kAttentionKernels;
 #endif
   return nullptr;
 }
