@@ -236,12 +236,14 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
           more(static_cast<double>(then.work.graph_batches), static_cast<double>(now.work.graph_batches)) / batches;
     }
   }
-  const Sample* quarter = minutes_.empty() ? nullptr : &minutes_.front();
+  // The first minute begins with the server: a first sample that came late would hide what was answered before it.
+  if (minutes_.empty()) minutes_.emplace_back().ns = started_ns_;
+  const Sample& quarter = minutes_.front();
   for (size_t i = 0; i < Histogram::kBounds; ++i) {
     LatencyBucket bucket;
     bucket.le_ms = Histogram::bounds()[i] * 1e3;
     for (size_t stage = 0; stage < kStages; ++stage) {
-      const uint64_t before = quarter == nullptr ? 0 : quarter->counts.slowest[stage].bucket(i);
+      const uint64_t before = quarter.counts.slowest[stage].bucket(i);
       if (const uint64_t n = counts.slowest[stage].bucket(i) - before; n > 0)
         bucket.stages[stage_name(static_cast<Stage>(stage))] = n;
     }
@@ -249,19 +251,17 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   }
   for (size_t i = 0; i < now.work.batch_tokens.counts.size(); ++i) {
     const ValueCounts& is = now.work.batch_tokens;
-    const bool known = quarter != nullptr && !quarter->work.batch_tokens.counts.empty();
-    const int64_t before = known ? quarter->work.batch_tokens.counts[i] : 0;
+    const bool known = !quarter.work.batch_tokens.counts.empty();
+    const int64_t before = known ? quarter.work.batch_tokens.counts[i] : 0;
     s.batches.tokens.emplace_back(i < is.bounds.size() ? std::optional(is.bounds[i]) : std::nullopt,
                                   std::max<int64_t>(0, is.counts[i] - before));
   }
-  const Sample* since = quarter != nullptr ? quarter : recent_.empty() ? nullptr : &recent_.front();
   for (size_t l = 0; l < health.ladders.size(); ++l) {
     DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
     double all = 0, spilled = 0;
     for (size_t i = 0; i < kReasonCount; ++i) {
       const auto reason = static_cast<Reason>(i);
-      const auto n =
-          static_cast<double>(counts.texts_by(reason) - (since == nullptr ? 0 : since->counts.texts_by(reason)));
+      const auto n = static_cast<double>(counts.texts_by(reason) - quarter.counts.texts_by(reason));
       all += n;
       if (reason == Reason::load) spilled = n;
     }
@@ -276,7 +276,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
     }
   }
 
-  if (minutes_.empty() || now.ns - minutes_.back().ns > 60'000'000'000) {
+  if (now.ns - minutes_.back().ns > 60'000'000'000) {
     minutes_.push_back(now);
     if (minutes_.size() > kMinutes) minutes_.pop_front();
   }
