@@ -11,19 +11,16 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/settings.h"
 #include "base/test_files.h"
-#include "base/thread_pool.h"
 #include "batch/packed_batch.h"
 #include "memory/ledger.h"
 #include "model/weights.h"
 #include "ops/amax.h"
+#include "plan/plan_testing.h"
 #include "plan/resolve.h"
 
 namespace brim::plan {
@@ -36,74 +33,6 @@ using model::Recompute;
 using ops::Precision;
 
 namespace {
-
-ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab, int64_t positions,
-                 int64_t classes = 3) {
-  ModelShape s;
-  s.family = family;
-  s.layers = layers;
-  s.hidden = hidden;
-  s.heads = heads;
-  s.ffn = 4 * hidden;
-  s.vocab = vocab;
-  s.positions = positions;
-  s.types = family == Family::distilbert ? 0 : family == Family::roberta ? 1 : 2;
-  s.position_offset = family == Family::roberta ? 2 : 0;
-  s.sequence_classes = classes;
-  return s;
-}
-ModelShape roberta_base() { return shape(Family::roberta, 12, 768, 12, 50265, 514); }
-ModelShape roberta_large() { return shape(Family::roberta, 24, 1024, 16, 50265, 514); }
-ModelShape minilm() { return shape(Family::bert, 6, 384, 12, 30522, 512); }
-ModelShape bert_tiny() { return shape(Family::bert, 2, 128, 2, 30522, 512); }
-ModelShape distilbert() { return shape(Family::distilbert, 6, 768, 12, 30522, 512); }
-ModelShape xlm_roberta() { return shape(Family::roberta, 12, 768, 12, 250002, 514); }
-ModelShape modernbert() {
-  ModelShape s = shape(Family::modernbert, 22, 768, 12, 50368, 8192);
-  s.ffn = 1152;
-  s.types = s.position_offset = 0;
-  s.gated = true;
-  s.attention_bias = s.feed_forward_bias = s.norm_bias = s.head_bias = false;
-  s.rope_theta = 160000;
-  s.local_rope_theta = 10000;
-  s.window = 64;
-  for (int64_t l = 0; l < s.layers; ++l) s.local_layers |= static_cast<uint64_t>(l % 3 != 0) << l;
-  return s;
-}
-
-PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& device) {
-  PlanRequest r;
-  r.shape = model;
-  r.task = task;
-  r.device = device;
-  r.precision = resolve_precision({}, device, task).precision;
-  r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
-  r.limit_bytes = MemoryLimit().on({device.total_bytes, device.total_bytes});
-  return r;
-}
-
-DeviceProfile two_cores() { return estimated_cpu(device::Isa::generic, 2, int64_t{8} << 30); }
-
-std::string message_of(const std::function<void()>& f, ErrorCode code) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-void expect_whole(const Plan& p, const PlanRequest& r) {
-  EXPECT_EQ(p.bytes.total(), p.peak_bytes);
-  EXPECT_LE(p.peak_bytes, r.limit_bytes);
-  EXPECT_GE(p.token_budget, r.max_length);
-  EXPECT_GT(p.tokens_per_second, 0);
-  EXPECT_GT(p.step_seconds, 0);
-  EXPECT_FALSE(p.why.empty());
-  for (const int64_t b : p.bytes.bytes) EXPECT_GE(b, 0);
-}
 
 TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
   std::vector<DeviceProfile> devices = {two_cores()};
@@ -231,64 +160,6 @@ TEST(Plan, TheLeastLimitIsTheOneThatFits) {
     --r.limit_bytes;
     message_of([&] { solve(r); }, ErrorCode::does_not_fit);
   }
-}
-
-TEST(DeviceProfile, CardsAreKnownByTheNamesPeopleGiveThem) {
-  const std::pair<const char*, const char*> names[] = {{"RTX3070", "rtx3070"},
-                                                       {"rtx 3070", "rtx3070"},
-                                                       {"NVIDIA GeForce RTX 3070", "rtx3070"},
-                                                       {"rtx3060-12gb", "rtx3060"},
-                                                       {"rtx3060-8gb", "rtx3060-8gb"},
-                                                       {"RTX 3050 4 GB", "rtx3050-laptop"},
-                                                       {"rtx3050-4gb", "rtx3050-laptop"},
-                                                       {"rtx 4050", "rtx4050-laptop"},
-                                                       {"NVIDIA GeForce RTX 4060 Laptop GPU", "rtx4060-laptop"},
-                                                       {"4060 ti 16gb", "rtx4060ti-16gb"},
-                                                       {"RTX 4070 Ti SUPER", "rtx4070tisuper"},
-                                                       {"rtx5090", "rtx5090"},
-                                                       {"Tesla K80", "k80"},
-                                                       {"Tesla T4", "t4"},
-                                                       {"l4-24gb", "l4"},
-                                                       {"h200-141gb", "h200"},
-                                                       {"A100 80GB", "a100-80gb"},
-                                                       {"NVIDIA A100-SXM4-80GB", "a100-80gb"}};
-  for (const auto& [typed, name] : names) {
-    std::vector<std::string> notes;
-    EXPECT_EQ(card_profile(typed, &notes).name, name) << typed;
-    EXPECT_EQ(notes.empty(), !std::string_view(name).ends_with("-laptop")) << typed;
-  }
-  for (const auto& [typed, name] :
-       {std::pair("a100", "a100-40gb"), {"rtx3050", "rtx3050-6gb"}, {"4060ti", "rtx4060ti-8gb"}}) {
-    std::vector<std::string> notes;
-    EXPECT_EQ(card_profile(typed, &notes).name, name);
-    ASSERT_EQ(notes.size(), 1u) << typed;
-    EXPECT_NE(notes[0].find("several sizes"), std::string::npos) << notes[0];
-  }
-  const auto refused = [](const char* name) { return message_of([&] { card_profile(name); }, ErrorCode::usage); };
-  EXPECT_NE(refused("RTX 3071").find("did you mean rtx3070?"), std::string::npos);
-  EXPECT_NE(refused("rtx3060-16gb").find("known are rtx3060-8gb (8.00 GiB), rtx3060 (12.0 GiB)"), std::string::npos)
-      << refused("rtx3060-16gb");
-  EXPECT_NE(refused("rtx5090 laptop").find("no such card"), std::string::npos);
-}
-
-TEST(DeviceProfile, ADriversNameFindsItsCard) {
-  const auto found = [](const char* name, int64_t mib) -> std::string {
-    const DeviceProfile* card = find_card(name, mib << 20);
-    return card == nullptr ? "" : card->name;
-  };
-  EXPECT_EQ(found("NVIDIA GeForce RTX 4060 Ti", 16380), "rtx4060ti-16gb");
-  EXPECT_EQ(found("NVIDIA GeForce RTX 3060 Laptop GPU", 6144), "rtx3060-laptop");
-  EXPECT_EQ(found("NVIDIA A100-PCIE-40GB", 40536), "a100-40gb");
-  EXPECT_EQ(found("NVIDIA H100 80GB HBM3", 81559), "h100");
-  EXPECT_EQ(found("NVIDIA RTX A6000", 49140), "a6000");
-  EXPECT_EQ(found("NVIDIA GeForce RTX 5090 Laptop GPU", 24463), "");  // its desktop namesake is another chip
-  EXPECT_EQ(found("NVIDIA A10G", 23028), "");
-}
-
-TEST(DeviceProfile, ACardWithoutHalfPrecisionIsPlannedInFp32) {
-  const DeviceProfile k80 = card_profile("k80");
-  EXPECT_FALSE(k80.runnable);
-  EXPECT_EQ(request(minilm(), Task::score, k80).precision, Precision::fp32);
 }
 
 TEST(Plan, AnInputOfFewTokensIsOneBatch) {
@@ -430,106 +301,6 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
     }
 }
 
-int64_t resolve_limit(std::string_view text, device::MemoryInfo memory, const std::string& device = "the device") {
-  return read_setting("memory_limit", text, MemoryLimit::read).on(memory, device);
-}
-
-TEST(MemoryLimit, WhatPeopleWrite) {
-  const device::MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
-  EXPECT_EQ(resolve_limit("4GiB", card), int64_t{4} << 30);
-  EXPECT_EQ(resolve_limit("6GiB", card), int64_t{6} << 30);
-  EXPECT_EQ(resolve_limit("50%", card), int64_t{3} << 30);
-  EXPECT_EQ(resolve_limit("100%", card), int64_t{6} << 30);
-  EXPECT_LT(resolve_limit("auto", card), card.free_bytes);
-  EXPECT_GT(resolve_limit("auto", card), card.free_bytes * 9 / 10);
-  for (const char* bad : {"0", "0GiB", "-1", "-2GiB", "101%", "0%", "-5%", "nan%", "%", "", "lots", "6 apples"})
-    message_of([&] { resolve_limit(bad, card); }, ErrorCode::usage);
-  EXPECT_NE(message_of([&] { resolve_limit("0.98", card); }, ErrorCode::usage).find("did you mean 98%?"),
-            std::string::npos);
-  EXPECT_NE(message_of([&] { resolve_limit("4", card); }, ErrorCode::usage).find("did you mean 4GiB?"),
-            std::string::npos);
-  EXPECT_EQ(resolve_limit("4096B", card), 4096);
-  const std::string over = message_of([&] { resolve_limit("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
-  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
-            std::string::npos)
-      << over;
-  const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};
-  EXPECT_EQ(message_of([&] { MemoryLimit::read("12.0GB").on(card, "rtx3050-6gb", file); }, ErrorCode::usage),
-            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
-}
-
-TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
-  const device::MemoryInfo card{int64_t{20} << 30, int64_t{24} << 30};
-  const auto left = [&](const char* leave, const char* limit = "auto") {
-    MemoryLimit both;
-    read_setting("leave_free", leave, [&](std::string_view text) {
-      both.set_leave_free(text);
-      return true;
-    });
-    both.set_limit(limit);  // said later, and changes nothing of it
-    return both.on(card, "rtx3090");
-  };
-  EXPECT_EQ(left("8GiB"), int64_t{12} << 30) << "of what is free, not of all";
-  EXPECT_EQ(left("500MiB"), MemoryLimit().on(card)) << "less than the reserve that auto leaves anyway";
-  EXPECT_EQ(left("0"), MemoryLimit().on(card));
-  EXPECT_EQ(left("8GiB", "16GiB"), int64_t{16} << 30) << "a limit given by hand wins";
-  EXPECT_EQ(left("8GiB", "50%"), int64_t{12} << 30);
-  MemoryLimit limit;
-  limit.set_limit("16GiB");
-  limit.set_leave_free("8GiB");
-  EXPECT_EQ(limit.on(card), int64_t{16} << 30);
-  const std::string over = message_of([&] { left("32GiB"); }, ErrorCode::usage);
-  EXPECT_NE(over.find("`leave_free=32GiB`: rtx3090 has 24.0 GiB"), std::string::npos) << over;
-  const std::string all = message_of([&] { left("22GiB"); }, ErrorCode::does_not_fit);
-  EXPECT_NE(all.find("`leave_free=22GiB`: 20.0 GiB of rtx3090 are free now"), std::string::npos) << all;
-  for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
-}
-
-TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
-  PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
-  r.limit_bytes = int64_t{100} << 20;
-  r.limit_origin = {"run.yaml:7", "max_memory_gb", "0.1"};
-  const std::string said = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
-  EXPECT_EQ(said.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << said;
-  const size_t remedy = said.find("(max_memory_gb: ");
-  ASSERT_NE(remedy, std::string::npos) << said;
-  r.limit_bytes = static_cast<int64_t>(std::stod(said.substr(remedy + 16)) * 1e9);
-  solve(r);  // as it says
-}
-
-TEST(DeviceProfile, Table) {
-  EXPECT_EQ(card_profile("h200").rate(Precision::bf16), 774e12);
-  EXPECT_EQ(card_profile("t4").rate(Precision::bf16), 0);
-  EXPECT_GT(card_profile("t4").rate(Precision::fp16), 0);
-  EXPECT_TRUE(card_profile("t4").runnable);
-  EXPECT_FALSE(card_profile("v100").runnable);
-  EXPECT_EQ(card_profile("a100-80gb").rate(Precision::fp8), 0);
-  EXPECT_GT(card_profile("l4").rate(Precision::fp8), 0);
-  EXPECT_NE(message_of([] { card_profile("rtx3071"); }, ErrorCode::usage).find("did you mean rtx3070"),
-            std::string::npos);
-  for (const DeviceProfile& card : known_cards()) EXPECT_EQ(profile_from_json(to_json(card)), card);
-  const Plan p = solve(request(minilm(), Task::score, card_profile("v100")));
-  ASSERT_FALSE(p.notes.empty());
-  EXPECT_NE(p.notes[0].find("cannot run v100"), std::string::npos);
-}
-
-TEST(DeviceProfile, CustomAndBroken) {
-  const DeviceProfile p = custom_card(int64_t{8} << 30, 30, 400e9);
-  expect_whole(solve(request(minilm(), Task::train, p)), request(minilm(), Task::train, p));
-  message_of([] { custom_card(0, 30, 1e9); }, ErrorCode::usage);
-  message_of([] { custom_card(1, -1, 1e9); }, ErrorCode::usage);
-  message_of([] { custom_card(1, 1, -1); }, ErrorCode::usage);
-  std::vector<std::string> notes;
-  const DeviceProfile alone = custom_card(int64_t{8} << 30, 0, 0, &notes);
-  EXPECT_EQ(alone.rate(Precision::bf16), card_profile("rtx3050-8gb").rate(Precision::bf16));
-  EXPECT_EQ(alone.total_bytes, int64_t{8} << 30);
-  ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("speed as of rtx3050-8gb"), std::string::npos) << notes[0];
-  message_of([] { profile_from_json("{}"); }, ErrorCode::bad_data);
-  message_of([] { plan_from_json("[]"); }, ErrorCode::bad_data);
-  message_of([] { plan_from_json("{\"task\": \"dance\"}"); }, ErrorCode::bad_data);
-}
-
 // Bytes of this process that RLIMIT_DATA counts.
 int64_t data_bytes() {
   std::ifstream file("/proc/self/status");
@@ -640,59 +411,6 @@ TEST(Plan, Golden) {
       }
 }
 
-TEST(Precision, AWishIsReadOnceAndWrittenAsItIsRead) {
-  for (const char* text : {"auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
-    EXPECT_EQ(precision_text(read_precision(text)), text);
-  EXPECT_EQ(read_precision("BF16").precision, Precision::bf16);
-  EXPECT_THROW(read_precision("int3"), BadValue);
-}
-
-TEST(Precision, ACardWithoutBf16TrainsInFp16) {
-  const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
-    return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
-  };
-  for (const Task task : {Task::score, Task::train}) {
-    EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
-    EXPECT_EQ(chosen("auto", false, "t4", task).precision, Precision::fp16);
-  }
-  EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
-  EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
-  // A file written for another card: a switch is a wish, a name is not.
-  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
-  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
-  EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
-  EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
-  EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
-  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
-  EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
-}
-
-TEST(Precision, Fp8TrainsOnCardsThatHaveItAndAsFarAsWidthsLet) {
-  const auto chosen = [](const char* device, const ModelShape& model) {
-    return train_precision({Precision::fp8}, card_profile(device), model);
-  };
-  for (const char* device : {"h200", "l4"}) {
-    EXPECT_EQ(chosen(device, roberta_base()).precision, Precision::fp8);
-    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 products of the encoder in fp8, the rest in bf16");
-  }
-  for (const char* device : {"a100-80gb", "t4", "cpu"}) {
-    const std::string said = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
-    EXPECT_NE(said.find("training in fp8 needs a card of sm_89 or newer"), std::string::npos) << said;
-  }
-  ModelShape odd = minilm();
-  odd.ffn = 1000;
-  EXPECT_EQ(chosen("h200", odd).precision, Precision::fp8);
-  EXPECT_EQ(
-      chosen("h200", odd).reason,
-      "12 of 24 products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: 6 of 384 x 1000, 6 of "
-      "1000 x 384");
-  odd.hidden = 376;
-  odd.heads = 8;
-  EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);
-  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 runs in bf16"), std::string::npos);
-  EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16) << "never by itself";
-}
-
 // The same model and card in both: the copies and scales are in the plan, less is kept, and the table says which
 // products there are.
 TEST(Plan, Fp8TrainingCountsItsCopiesAndKeepsLess) {
@@ -719,26 +437,6 @@ TEST(Plan, Fp8TrainingCountsItsCopiesAndKeepsLess) {
   EXPECT_EQ(said(narrow), 1);
   EXPECT_EQ(said(wide), 0);
   RecordProperty("predicted_over_bf16", std::to_string(narrow.tokens_per_second / wide.tokens_per_second));
-}
-
-// A CPU's kept speed: files of before have no version, those of a later layout are not used.
-TEST(DeviceProfile, TheKeptFileCarriesAVersion) {
-  const TempDir cache;
-  ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
-  const auto device = device::open_cpu_device(1);
-  const DeviceProfile measured = measure_cpu(*device);
-  const auto path = profile_path(measured.name);
-  auto file = nlohmann::ordered_json::parse(get_file(path));
-  EXPECT_EQ(file.begin().key(), "version");
-  EXPECT_TRUE(local_profile(*device).measured);
-  EXPECT_EQ(local_profile(*device).bandwidth, measured.bandwidth);
-  file.erase("version");
-  put_file(path, file.dump());
-  EXPECT_TRUE(local_profile(*device).measured);
-  file["version"] = 2;
-  put_file(path, file.dump());
-  EXPECT_FALSE(local_profile(*device).measured);
-  ::unsetenv("BRIM_CACHE");
 }
 
 }  // namespace

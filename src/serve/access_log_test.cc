@@ -5,20 +5,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <thread>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/test_files.h"
 
 namespace brim::serve {
 namespace {
-
-std::string read_all(const std::filesystem::path& file) {
-  std::stringstream all;
-  all << std::ifstream(file).rdbuf();
-  return all.str();
-}
 
 TEST(AccessLog, AppendsEveryLine) {
   const TempDir temp;
@@ -32,7 +26,7 @@ TEST(AccessLog, AppendsEveryLine) {
       wanted += line;
     }
   }
-  EXPECT_EQ(read_all(file), wanted);
+  EXPECT_EQ(read_file(file), wanted);
   EXPECT_THROW(AccessLog((temp.path() / "none" / "log").string()), Error);
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits and precisions as people ask for them, and what becomes of them on a device.
+#include "plan/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include "base/settings.h"
+#include "plan/plan_testing.h"
+
+namespace brim::plan {
+
+using model::ModelShape;
+using ops::Precision;
+
+namespace {
+
+int64_t resolve_limit(std::string_view text, device::MemoryInfo memory, const std::string& device = "the device") {
+  return read_setting("memory_limit", text, MemoryLimit::read).on(memory, device);
+}
+
+TEST(MemoryLimit, WhatPeopleWrite) {
+  const device::MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
+  EXPECT_EQ(resolve_limit("4GiB", card), int64_t{4} << 30);
+  EXPECT_EQ(resolve_limit("6GiB", card), int64_t{6} << 30);
+  EXPECT_EQ(resolve_limit("50%", card), int64_t{3} << 30);
+  EXPECT_EQ(resolve_limit("100%", card), int64_t{6} << 30);
+  EXPECT_LT(resolve_limit("auto", card), card.free_bytes);
+  EXPECT_GT(resolve_limit("auto", card), card.free_bytes * 9 / 10);
+  for (const char* bad : {"0", "0GiB", "-1", "-2GiB", "101%", "0%", "-5%", "nan%", "%", "", "lots", "6 apples"})
+    message_of([&] { resolve_limit(bad, card); }, ErrorCode::usage);
+  EXPECT_NE(message_of([&] { resolve_limit("0.98", card); }, ErrorCode::usage).find("did you mean 98%?"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { resolve_limit("4", card); }, ErrorCode::usage).find("did you mean 4GiB?"),
+            std::string::npos);
+  EXPECT_EQ(resolve_limit("4096B", card), 4096);
+  const std::string over = message_of([&] { resolve_limit("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
+  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
+            std::string::npos)
+      << over;
+  const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};
+  EXPECT_EQ(message_of([&] { MemoryLimit::read("12.0GB").on(card, "rtx3050-6gb", file); }, ErrorCode::usage),
+            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
+}
+
+TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
+  const device::MemoryInfo card{int64_t{20} << 30, int64_t{24} << 30};
+  const auto left = [&](const char* leave, const char* limit = "auto") {
+    MemoryLimit both;
+    read_setting("leave_free", leave, [&](std::string_view text) {
+      both.set_leave_free(text);
+      return true;
+    });
+    both.set_limit(limit);  // said later, and changes nothing of it
+    return both.on(card, "rtx3090");
+  };
+  EXPECT_EQ(left("8GiB"), int64_t{12} << 30) << "of what is free, not of all";
+  EXPECT_EQ(left("500MiB"), MemoryLimit().on(card)) << "less than the reserve that auto leaves anyway";
+  EXPECT_EQ(left("0"), MemoryLimit().on(card));
+  EXPECT_EQ(left("8GiB", "16GiB"), int64_t{16} << 30) << "a limit given by hand wins";
+  EXPECT_EQ(left("8GiB", "50%"), int64_t{12} << 30);
+  MemoryLimit limit;
+  limit.set_limit("16GiB");
+  limit.set_leave_free("8GiB");
+  EXPECT_EQ(limit.on(card), int64_t{16} << 30);
+  const std::string over = message_of([&] { left("32GiB"); }, ErrorCode::usage);
+  EXPECT_NE(over.find("`leave_free=32GiB`: rtx3090 has 24.0 GiB"), std::string::npos) << over;
+  const std::string all = message_of([&] { left("22GiB"); }, ErrorCode::does_not_fit);
+  EXPECT_NE(all.find("`leave_free=22GiB`: 20.0 GiB of rtx3090 are free now"), std::string::npos) << all;
+  for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
+}
+
+TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
+  PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
+  r.limit_bytes = int64_t{100} << 20;
+  r.limit_origin = {"run.yaml:7", "max_memory_gb", "0.1"};
+  const std::string said = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+  EXPECT_EQ(said.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << said;
+  const size_t remedy = said.find("(max_memory_gb: ");
+  ASSERT_NE(remedy, std::string::npos) << said;
+  r.limit_bytes = static_cast<int64_t>(std::stod(said.substr(remedy + 16)) * 1e9);
+  solve(r);  // as it says
+}
+
+TEST(Precision, AWishIsReadOnceAndWrittenAsItIsRead) {
+  for (const char* text : {"auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
+    EXPECT_EQ(precision_text(read_precision(text)), text);
+  EXPECT_EQ(read_precision("BF16").precision, Precision::bf16);
+  EXPECT_THROW(read_precision("int3"), BadValue);
+}
+
+TEST(Precision, ACardWithoutBf16TrainsInFp16) {
+  const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
+    return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
+  };
+  for (const Task task : {Task::score, Task::train}) {
+    EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
+    EXPECT_EQ(chosen("auto", false, "t4", task).precision, Precision::fp16);
+  }
+  EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
+  EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
+  // A file written for another card: a switch is a wish, a name is not.
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
+  EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
+  EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
+  EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
+  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
+  EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
+}
+
+TEST(Precision, Fp8TrainsOnCardsThatHaveItAndAsFarAsWidthsLet) {
+  const auto chosen = [](const char* device, const ModelShape& model) {
+    return train_precision({Precision::fp8}, card_profile(device), model);
+  };
+  for (const char* device : {"h200", "l4"}) {
+    EXPECT_EQ(chosen(device, roberta_base()).precision, Precision::fp8);
+    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 products of the encoder in fp8, the rest in bf16");
+  }
+  for (const char* device : {"a100-80gb", "t4", "cpu"}) {
+    const std::string said = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
+    EXPECT_NE(said.find("training in fp8 needs a card of sm_89 or newer"), std::string::npos) << said;
+  }
+  ModelShape odd = minilm();
+  odd.ffn = 1000;
+  EXPECT_EQ(chosen("h200", odd).precision, Precision::fp8);
+  EXPECT_EQ(
+      chosen("h200", odd).reason,
+      "12 of 24 products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: 6 of 384 x 1000, 6 of "
+      "1000 x 384");
+  odd.hidden = 376;
+  odd.heads = 8;
+  EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);
+  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 runs in bf16"), std::string::npos);
+  EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16) << "never by itself";
+}
+
+}  // namespace
+}  // namespace brim::plan
