@@ -115,7 +115,7 @@ BRIM_INLINE void store_turned(uint16_t* to, uint16x4_t a, uint16x4_t b, uint16x4
   vst1q_u16(to, vreinterpretq_u16_u32(vzip1q_u32(first, second)));
   vst1q_u16(to + 8, vreinterpretq_u16_u32(vzip2q_u32(first, second)));
 }
-BRIM_INLINE uint16x4_t rounded(F v) { return vreinterpret_u16_bf16(vcvt_bf16_f32(v)); }
+BRIM_INLINE uint16x4_t rounded(F v) { return vget_low_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(v))); }
 BRIM_INLINE uint16x4_t rounded(const float* x) { return rounded(vld1q_f32(x)); }
 BRIM_INLINE uint16x4_t rounded(const uint16_t* x) { return vld1_u16(x); }
 
