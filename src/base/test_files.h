@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <source_location>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,12 +18,11 @@ namespace brim {
 
 // Until another thread has done it; what would wait for ever fails instead.
 template <class Fn>
-void wait_until(Fn&& is_so, std::source_location where = std::source_location::current()) {
+void wait_until(Fn&& is_so, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (!is_so()) {
     if (std::chrono::steady_clock::now() > end)
-      throw std::runtime_error(std::string(where.file_name()) + ":" + std::to_string(where.line()) +
-                               ": waited for two minutes");
+      throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": waited for two minutes");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -247,15 +247,15 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
   for (const hub::SafetensorsSpec& spec : writer.order()) {
     const auto [g, i] = places.at(spec.name);
     const NbeatsParam& p = layouts[g].params[i];
-    const NbeatsSize size = true_size(shapes[g], p, model.lanes[g].spec.lookback);
+    const auto& lane = model.lanes[g];
+    const NbeatsSize size = true_size(shapes[g], p, lane.spec.lookback);
     if (size.rows == p.rows && size.cols == p.cols) {  // lies there as it is stored
-      writer.append(spec.name, model.lanes[g].slab.data() + p.offset,
-                    static_cast<size_t>(p.rows * p.cols) * sizeof(float));
+      writer.append(spec.name, lane.slab.data() + p.offset, static_cast<size_t>(p.rows * p.cols) * sizeof(float));
       continue;
     }
     std::vector<float> values(static_cast<size_t>(size.rows * size.cols));
-    for_each_row(shapes[g], p, model.lanes[g].spec.lookback, [&](int64_t from, int64_t to, int64_t count) {
-      std::copy_n(model.lanes[g].slab.begin() + from, count, values.begin() + to);
+    for_each_row(shapes[g], p, lane.spec.lookback, [&](int64_t from, int64_t to, int64_t count) {
+      std::copy_n(lane.slab.begin() + from, count, values.begin() + to);
     });
     writer.append(spec.name, values.data(), values.size() * sizeof(float));
   }
