@@ -211,6 +211,17 @@ TEST(QueueState, RefusesWhatIsNoRecord) {
   }
 }
 
+// Found by the fuzz target: numbers that begin anew would be given to two flushes.
+TEST(QueueState, RefusesAStartBehindOtherRecords) {
+  QueueState state;
+  state.apply(start_record("q", state));
+  state.apply(start_record("q", state));
+  const QueueJson start = start_record("q", state);
+  state.apply(flush_record(0, {}, nullptr, {}));
+  error_of(ErrorCode::bad_data, [&] { state.apply(start); });
+  EXPECT_EQ(state.next_flush, 2u);
+}
+
 TEST(QueueState, Fuzz) {
   QueueState state;
   const UsedKey key{"k", 7};

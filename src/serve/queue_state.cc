@@ -103,6 +103,9 @@ void QueueState::apply(const QueueJson& record) {
     if (kind == "start") {
       if (const uint64_t version = whole(record.at("version")); version != kVersion)
         fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", version, kVersion);
+      // Numbers that begin anew would be given twice.
+      if (!waiting.empty() || !flushes.empty() || !keys.empty())
+        fail(ErrorCode::bad_data, "a start behind other records");
       next_number = whole(record.at("next_number"));
       next_flush = whole(record.at("next_flush"));
     } else if (kind == "add") {
