@@ -3,7 +3,7 @@
 """The server's figures on a card that single requests do not show, each with its bar, in one table:
 
   serve_check.py --brim PROGRAM --model DIR [--other DIR]… --texts FILE [--device cuda] [--parts g5,g4,m1,q1,soak]
-                 [--steps 500] [--soak-seconds 480] [--logs DIR] [--tiny]
+                 [--steps 500] [--soak-seconds 480] [--logs DIR] [--trace] [--tiny]
 
 g5    a parked model comes back; one is opened from files in the page cache; a model is exchanged for its new files under load
 g4    2,000 interactive requests a second beside rows on /score
@@ -116,6 +116,7 @@ parser.add_argument("--parts", default="g5,g4,m1,q1")
 parser.add_argument("--steps", type=int, default=500)
 parser.add_argument("--soak-seconds", type=int, default=480)
 parser.add_argument("--logs", default=os.environ.get("OUT", "/tmp/brim-serve-check"))
+parser.add_argument("--trace", action="store_true", help="g5: what the server's threads did around the reload, as LOGS/reload_trace.json")
 parser.add_argument("--tiny", action="store_true")
 flags = parser.parse_args()
 brim, on_card, tiny = os.path.realpath(flags.brim), flags.device.startswith("cuda"), flags.tiny
@@ -181,6 +182,17 @@ class Server:
         self.out = work / "load.json"
         return subprocess.Popen([sys.executable, __file__, "load", str(self.port), str(rate), str(seconds), str(connections), str(few), str(self.out)])
 
+    def trace(self, seconds, file):
+        """What all threads do from now on, written when it is over."""
+
+        def take():
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+            connection.request("GET", f"/trace?seconds={seconds}")
+            file.write_bytes(connection.getresponse().read())
+
+        threading.Thread(target=take).start()
+        time.sleep(0.5)
+
     def loaded(self, process):
         if process.wait() != 0:
             raise RuntimeError("the load generator ended with an error")
@@ -220,6 +232,8 @@ def g5():
     rate, seconds = (20, 6) if tiny else (1000, 12)
     load = server.load(rate, seconds)
     time.sleep(seconds / 2)
+    if flags.trace:
+        server.trace(3, logs / "reload_trace.json")
     since = time.time()
     server.admin("a", "reload")
     until = max(time.time(), since + 1)

@@ -254,7 +254,7 @@ void Service::request_reload() {
   });
 }
 
-// What all threads do for a while, as a trace for ui.perfetto.dev. Other administration waits for it.
+// What all threads do for a while, as a trace for ui.perfetto.dev, other administration too.
 void Service::trace(Call& call) {
   const std::string asked = query_value(call.exchange->query(), "seconds");
   double seconds = 1;
@@ -263,7 +263,7 @@ void Service::trace(Call& call) {
   if (!read || !(seconds > 0) || seconds > kLongestTrace)
     throw invalid(fmt::format("`seconds` must be a number above 0, at most {}", kLongestTrace));
   if (tracing_.exchange(true)) throw Refusal{409, "Validation", "another trace is being taken", retry_after(seconds)};
-  at(admin_, call, [this, seconds] {
+  at(tracer_, call, [this, seconds] {
     Timeline::clear();
     Timeline::enable(true);
     const int64_t since = now_ns();

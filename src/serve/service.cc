@@ -131,6 +131,7 @@ void Service::begin_drain() {
 
 Service::~Service() {
   admin_.stop();
+  tracer_.stop();
   end_row_streams();
   desk_.reset();
   for (const Served& model : loaded()) model->scorer->close();

@@ -353,7 +353,7 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
   std::atomic<bool> tracing_{false};
-  Workers admin_{1};  // last: what it works on is still there when it ends
+  Workers admin_{1}, tracer_{1};  // last: what they work on is still there when they end
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what

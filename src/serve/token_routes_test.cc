@@ -233,6 +233,12 @@ TEST_F(TokenRoutesTest, ATraceShowsWhatIsDoneMeanwhile) {
                           [](const Said& event) { return event["name"] == "compute"; }));
   for (const char* seconds : {"0", "-1", "31", "x", "1x", "nan"})
     EXPECT_EQ(get(std::string("/trace?seconds=") + seconds).status, 422) << seconds;
+  client_->get("/trace?seconds=30");
+  other.post("/admin/reload", "");
+  EXPECT_EQ(other.read().status, 200) << "waits for no trace";
+  std::thread draining([this] { server_->drain(); });
+  EXPECT_EQ(client_->read().status, 200) << "a drain ends it";
+  draining.join();
 }
 
 // The board for Grafana in docs asks for nothing that no server has.
