@@ -29,8 +29,9 @@ namespace {
 
 std::atomic<bool> reload_requested{false};  // by SIGHUP
 
-// Of a batch of rows (jobs, /score): a submitted text waits for two of them.
-constexpr double kBulkSeconds = 0.002;
+// Of a batch of rows (jobs, /score), which a submitted text waits for. On an H200 2,000 texts per second beside rows
+// have a p99 of 5.0 ms, with 3 ms here 5.7; the rows keep 0.90 and 0.91 of their speed.
+constexpr double kBulkSeconds = 0.0025;
 
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;

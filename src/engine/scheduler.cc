@@ -20,7 +20,6 @@ namespace {
 // a token for so many of theirs, which may be far larger than its own.
 constexpr int kInteractiveStreak = 4;
 constexpr int64_t kTokensPerBulkToken = 9;
-constexpr size_t kBusy = 2;  // batches in flight that keep a card busy
 constexpr size_t kMostSpare = 2;
 // Texts that are dropped while one batch is packed, under the lock. Others are for the next.
 constexpr int kMostDrops = 1024;
@@ -314,17 +313,19 @@ bool Scheduler::step(Lock& lock) {
   Interactive* texts = first_with_work(interactives_);
   Bulk* bulk = first_with_work(bulks_);
   if (bulks_.empty()) passed_over_tokens_ = 0;
+  // A card takes turns: a bulk batch, then all texts that came meanwhile, with the next bulk batch right behind them.
+  // What is in flight is what a text waits for, and a batch of few texts costs about as much as one of many.
+  const bool bulk_runs = std::any_of(bulks_.begin(), bulks_.end(), [](const Bulk* b) { return b->begun_ > 0; });
+  if (texts != nullptr && (bulk_runs || !queue_->has_room(texts->model_, Launch::graph, texts->limits_.pass)))
+    texts = nullptr;
   if (texts != nullptr && bulk != nullptr &&
       (interactive_streak_ >= kInteractiveStreak ||
        passed_over_tokens_ >= kTokensPerBulkToken * bulk->waiting_.front().batch.tokens()))
     texts = nullptr;
-  if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
+  if (texts == nullptr && (bulk == nullptr || (bulk_runs && !interactives_.empty()))) return collect_oldest(lock);
   ModelHost& model = texts != nullptr ? texts->model_ : bulk->model_;
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
-  // What is in flight is what a submitted text waits for: where some may come, bulk keeps the device busy and no more.
-  const bool enough = texts == nullptr && !interactives_.empty() && queue_->in_flight() >= kBusy;
-  const size_t pass = texts != nullptr ? texts->limits_.pass : 0;
-  if (enough || !queue_->has_room(model, launch, pass)) return collect_oldest(lock);
+  if (texts == nullptr && !queue_->has_room(model, launch)) return collect_oldest(lock);
   if (texts != nullptr) {
     ++interactive_streak_;
     stand_last(interactives_, texts);
