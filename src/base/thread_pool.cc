@@ -2,6 +2,8 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -44,6 +46,11 @@ int hardware_threads() {
     return std::max(1, std::min(cores, cgroup_cores()));
   }();
   return threads;
+}
+
+void yield_core() {
+  constexpr int kNice = 10;
+  static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice));  // of one thread, on Linux
 }
 
 ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {

@@ -15,6 +15,8 @@
 namespace brim {
 
 int hardware_threads();  // usable cores: affinity and cgroup quota respected
+// The calling thread, for good, leaves its core to others that want one.
+void yield_core();
 
 class ThreadPool {
  public:

@@ -28,6 +28,7 @@ namespace brim {
   X(wait_room, "wait_room") \
   X(wait_device, "wait_device") \
   X(load_model, "load_model") \
+  X(unload_model, "unload_model") \
   X(plan, "plan") \
   X(warm_up, "warm_up") \
   X(linear, "linear") \

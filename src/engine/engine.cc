@@ -195,6 +195,10 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
                                               engine->plan_, std::move(room->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
+  // Captured while it is loaded, when others are answered between two graphs, not with its first text.
+  scheduler->call([&] {
+    if (other.host_->wants_small_batches()) engine->host_->want_small_batches();
+  });
   scheduler->load(*engine->host_, other_stays ? other.host_.get() : nullptr);
   return engine;
 }

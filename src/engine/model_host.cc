@@ -74,7 +74,7 @@ ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, st
       named_from_(named_from_tokens(plan, shape.layers)),
       one_batch_(one_batch) {}
 
-ModelHost::~ModelHost() = default;
+ModelHost::~ModelHost() { unload(); }
 
 int64_t ModelHost::own_bytes() const { return total_bytes(plan_.own_parts()); }
 
@@ -143,6 +143,7 @@ void ModelHost::make_runners(const model::Model& model) {
 }
 
 void ModelHost::unload() {
+  ScopedZone zone(Zone::unload_model);
   small_.clear();
   runners_.clear();
   model_.reset();

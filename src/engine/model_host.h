@@ -59,6 +59,7 @@ class ModelHost {
   std::atomic<bool> kept{false};  // never put away for want of room
   // Graphs of small batches from now on, captured with each load. CUDA; elsewhere it does nothing.
   void want_small_batches();
+  bool wants_small_batches() const { return wants_small_; }
 
   // While it is resident:
   model::ForwardRunner& forward(size_t pass) { return *runners_[pass]; }

@@ -519,18 +519,27 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   };
   const auto stream = device.make_stream();
   if (!cpu) {
+    constexpr int64_t kCopyBytes = int64_t{4} << 20;  // in pieces: others launch batches between them
     const auto fill_all = [&] {
-      ThreadPool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0))).parallel_for(tasks.size(), fill);
+      {
+        ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));
+        if (meanwhile) pool.run([](int) { yield_core(); });  // others may be answering
+        pool.parallel_for(tasks.size(), fill);
+      }
       if (failure) std::rethrow_exception(failure);
-      stream->copy(model->slab_.data(), host.get(), static_cast<size_t>(bytes));
+      for (int64_t at = 0; at < bytes; at += kCopyBytes)
+        stream->copy(static_cast<char*>(model->slab_.data()) + at, host.get() + at,
+                     static_cast<size_t>(std::min(kCopyBytes, bytes - at)));
       stream->synchronize();
+      // To let go of gigabytes takes milliseconds too.
+      host.reset();
+      model->source_.reset();
+      ::malloc_trim(0);  // a server loads again and again, by other threads each time
     };
     auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
     if (meanwhile)
       meanwhile(*model, [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
     filling.get();
-    model->source_.reset();
-    ::malloc_trim(0);  // a server loads again and again, by other threads each time
     return model;
   }
   if (ThreadPool* pool =
