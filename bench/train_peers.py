@@ -139,7 +139,7 @@ def torch_run(args, name, job, seed):
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}], lr=job["lr"], fused=device.type == "cuda")
     steps = math.ceil(len(train_set) / job["batch"]) * job["epochs"]
     scheduler = tf.get_linear_schedule_with_warmup(optimizer, math.ceil(WARMUP * steps), steps)
-    half = device.type == "cuda"
+    half, on_card = args.precision == "bf16", device.type == "cuda"
 
     def collate(rows):
         longest = max(len(ids) for ids, _ in rows)
@@ -156,7 +156,7 @@ def torch_run(args, name, job, seed):
         return ids.to(device, non_blocking=True), mask.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def sync():
-        if half:
+        if on_card:
             torch.cuda.synchronize()
 
     model.train()
@@ -216,7 +216,7 @@ def brim_train(args, work, job, seed, output, extra=()):
     command = [str(args.brim), "train", *files, "--val", str(args.data / job["val"]), "--output", str(output), "--device", args.device, "--seed", str(seed),
                "--num-train-epochs", str(job["epochs"]), "--batch-size", str(job["batch"]), "--learning-rate", str(job["lr"]), "--warmup-ratio", str(WARMUP),
                "--weight-decay", str(DECAY), "--max-grad-norm", str(CLIP), "--max-length", str(MAX_LENGTH), "--lr-scheduler-type", "linear", "--save-strategy", "no",
-               "--load-best-model-at-end", "false", "--logging-steps", "50", "-q", *extra]
+               "--load-best-model-at-end", "false", "--logging-steps", "50", "--precision", args.precision, "-q", *extra]
     if "--model" not in extra:
         command += ["--model", str(args.data / "weights" / "minilm-l6-fp16")]
     if args.device == "cpu":
@@ -280,6 +280,7 @@ def main():
     parser.add_argument("--datasets", nargs="+", default=["finance"], choices=[*JOBS, "distill"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precision", choices=["fp32", "bf16"], help="of both sides' products; by default bf16 on a card, fp32 on the CPU")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--epochs", type=int, default=0, help="0: each data set's own")
     parser.add_argument("--rows", type=int, default=0, help="only the first rows of each training file")
@@ -288,6 +289,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="write the results here too")
     args = parser.parse_args()
     args.brim = args.brim.resolve()
+    args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
     args.score_rows = args.score_rows or (480000 if args.device == "cuda" else 5000)
     work = pathlib.Path(tempfile.mkdtemp(prefix="brim_peers_"))
     results = []

@@ -66,7 +66,7 @@ def command(args, case, out):
     if case["fill"]:
         base += ["--fill"]
     if case["task"] == "score":
-        pairs = case["kind"] == "pairs" and args.families
+        pairs = case.get("kind") == "pairs" and args.families
         rows = [f"{args.work}/pairs.csv", "--pair-column", "other"] if pairs else [case.get("texts", args.texts)]
         return [args.brim, "score", *rows, "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
     work, validation = args.work, ["--eval-strategy", "steps", "--eval-steps", "1"]
