@@ -237,6 +237,7 @@ void Service::handle(Exchange& exchange) {
   } catch (const Refusal& refusal) {
     return refuse(call, refusal);
   }
+  if (call.counted && exchange.body().size() > kHelperBytes) return parse_beside(call);
   run_route(call);
 }
 

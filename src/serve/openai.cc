@@ -25,7 +25,7 @@ const char* task_name(ModelKind kind) {
 }  // namespace
 
 void Service::embeddings(Call& call) {
-  const nlohmann::json body = parse_body(call.exchange->body());
+  const nlohmann::json body = body_of(call);
   Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   bool base64 = false;

@@ -88,7 +88,7 @@ void append_wanted_entities(std::string& out, const Prediction& p, const EntityW
 }  // namespace
 
 void Service::classify(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto texts =
@@ -123,7 +123,7 @@ void Service::classify(Call& call) {
 }
 
 void Service::ner(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   Wishes w = wishes(call, body, {ModelKind::tagger});
   require_kind(w.model, {ModelKind::tagger}, "a token classification model");
   const char* key = body.contains("inputs") ? "inputs" : "input";
@@ -143,7 +143,7 @@ void Service::ner(Call& call) {
 // Labels and entities of the same texts: one answer, from one pass where both heads are on one encoder, else from a
 // pass of each model. Windows whose labels would be merged are the classifier's own, so those take two.
 void Service::analyze(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
@@ -179,7 +179,7 @@ void Service::analyze(Call& call) {
 
 // POST /models/{name}: lists of lists where the others have lists.
 void Service::hugging_face(Call& call) {
-  Body body = parse_body(call.exchange->body());
+  Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   body["model"] = std::string(call.exchange->path().substr(std::string_view("/models/").size()));
   const Body parameters = body.value("parameters", Body());

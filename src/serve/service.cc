@@ -16,11 +16,10 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "rows/jsonl.h"
+#include "serve/service_inbox.h"
 
 namespace brim::serve {
 namespace {
-
-constexpr int kIndexBits = 24;
 
 // Not a text's fault: its model was not on the device and could not come.
 bool failed_to_load(const Error& error) {
@@ -28,63 +27,6 @@ bool failed_to_load(const Error& error) {
 }
 
 }  // namespace
-
-// Takes a batch's answers on the device's thread and wakes its I/O thread once for all of them.
-class Service::Inbox final : public Completion {
- public:
-  Inbox(Service& service, int thread) : service_(service), thread_(thread) {}
-
-  void done(std::span<Answer> answers) noexcept override {
-    bool first;
-    {
-      std::lock_guard lock(mutex_);
-      first = waiting_.empty();
-      std::move(answers.begin(), answers.end(), std::back_inserter(waiting_));
-    }
-    if (first) service_.server_->post(thread_, [this] { take(); });
-  }
-
-  // On the I/O thread.
-  void take() {
-    {
-      std::lock_guard lock(mutex_);
-      taken_.clear();
-      taken_.swap(waiting_);
-    }
-    service_.take_answers(thread_, taken_);
-    taken_.clear();
-  }
-
-  // Calls whose texts are on their way, by slot.
-  uint32_t put(Call& call) {
-    if (free_.empty()) {
-      calls_.push_back(&call);
-      return static_cast<uint32_t>(calls_.size() - 1);
-    }
-    const uint32_t slot = free_.back();
-    free_.pop_back();
-    calls_[slot] = &call;
-    return slot;
-  }
-  Call& at(uint32_t slot) { return *calls_[slot]; }
-  void remove(uint32_t slot) {
-    calls_[slot] = nullptr;
-    free_.push_back(slot);
-  }
-  // After the threads have ended.
-  void drop_all() {
-    for (Call* call : calls_) delete call;
-    calls_.clear();
-  }
-
- private:
-  Service& service_;
-  const int thread_;
-  std::mutex mutex_;
-  std::vector<Answer> waiting_, taken_;
-  std::vector<Call*> calls_;
-  std::vector<uint32_t> free_;
-};
 
 namespace {
 
@@ -132,6 +74,7 @@ void Service::begin_drain() {
 Service::~Service() {
   admin_.stop();
   tracer_.stop();
+  helpers_.stop();
   end_row_streams();
   desk_.reset();
   for (const Served& model : loaded()) model->scorer->close();
@@ -198,115 +141,6 @@ bool Service::stuck() const {
   return progress_.stuck(now_ns(), outstanding_ > 0, batches, predicted);
 }
 
-// --- texts out and back ---
-
-void Service::score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write) {
-  std::vector<Text> all;
-  all.reserve(texts.size());
-  for (const std::string_view text : texts) all.push_back({wishes.model, text});
-  score(call, wishes, all, std::move(write));
-}
-
-void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write) {
-  const Refusal empty{400, "Empty", "Input validation error: `inputs` cannot be empty"};
-  if (texts.empty()) throw empty;
-  if (texts.size() > options_.texts_per_request)
-    throw invalid(
-        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
-  call.parsed_ns = now_ns();
-  call.model = wishes.model;
-  call.served = wishes.served;
-  call.reason = wishes.reason;
-  call.bulk = wishes.bulk;
-  call.null_errors = wishes.null_errors;
-  call.timeout_ms = wishes.timeout_ms;
-  call.write = std::move(write);
-  call.predictions.assign(texts.size(), {});
-  call.characters = 0;
-  std::vector<Request> requests;
-  requests.reserve(texts.size());
-  std::optional<std::chrono::steady_clock::time_point> deadline;
-  if (wishes.timeout_ms > 0)
-    deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
-               std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
-  const uint64_t client = client_of(call);
-  size_t bytes = 0;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
-    bytes += text.size() + pair.size() + 4 * texts[i].ids.size();
-    std::optional<Refusal> bad;
-    if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
-    if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
-      bad = too_large(longer, options_.text_bytes);
-    if (bad && !wishes.null_errors) throw *bad;
-    if (bad) {
-      call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
-      continue;
-    }
-    call.characters += count_code_points(text) + count_code_points(pair);
-  }
-  const double limit =
-      wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
-  // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
-  // how long its own texts take is then its own affair, but for its deadline.
-  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk);
-  const bool late = wishes.timeout_ms > 0 && wait.end_seconds > wishes.timeout_ms * 1e-3;
-  if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
-    throw overloaded(wait.begin_seconds, limit);
-  for (const Text& text : texts)
-    if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
-  Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];
-  call.stop = std::stop_source();
-  call.slot = inbox.put(call);
-  call.left = static_cast<size_t>(
-      std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
-  if (call.left == 0) return finish(call);
-  if (outstanding_.fetch_add(call.left) == 0) progress_.note(now_ns());
-  // Those of one model together, so that an idle device begins with all of them. Entities come from the whole of a
-  // long text where nobody wants it cut.
-  for (size_t begin = 0; begin < texts.size();) {
-    size_t end = begin;
-    requests.clear();
-    const Served& served = texts[begin].model == call.model ? call.served : call.other;
-    std::optional<LongText> long_text = wishes.long_text;
-    const bool tags = wishes.entities || served->scorer->kind() == ModelKind::tagger;
-    if (!long_text && options_.truncates && options_.tags_whole_texts && tags) long_text = LongText::window_mean;
-    for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
-      if (call.predictions[end].error) continue;
-      Request request;
-      request.text = texts[end].text;
-      request.pair = texts[end].pair;
-      request.ticket = uint64_t{call.slot} << kIndexBits | end;
-      request.deadline = deadline;
-      request.stop = call.stop.get_token();
-      request.long_text = long_text;
-      request.keep_end = wishes.keep_end;
-      request.raw_scores = wishes.raw;
-      request.bulk = wishes.bulk;
-      request.client = client;
-      request.ids = texts[end].ids;
-      request.aggregation = wishes.aggregation;
-      request.overlap = wishes.overlap;
-      request.entities = wishes.entities;
-      requests.push_back(std::move(request));
-    }
-    try {
-      served->scorer->submit(requests, inbox);
-    } catch (...) {  // these and what follows will not come back
-      const auto lost =
-          static_cast<size_t>(std::count_if(call.predictions.begin() + static_cast<std::ptrdiff_t>(begin),
-                                            call.predictions.end(), [](const Prediction& p) { return !p.error; }));
-      outstanding_ -= lost;
-      call.left -= lost;
-      call.stop.request_stop();
-      if (call.left == 0) inbox.remove(call.slot);
-      throw;
-    }
-    begin = end;
-  }
-  call.submitted_ns = now_ns();
-}
-
 // --- requests for a model that is being replaced ---
 
 void Service::hold(Call& call, int model) {
@@ -335,15 +169,17 @@ Service::Call* Service::take_back(int thread, uint32_t place) {
 
 void Service::go_on(int thread, uint32_t place) {
   server_->post(thread, [this, thread, place] {
-    Call* const call = take_back(thread, place);
-    if (call == nullptr) return;
-    try {
-      run_route(*call);
-    } catch (const std::exception& error) {
-      log_warning("{}: {}", call->exchange->path(), error.what());
-      if (!call->done) refuse(*call, {500, "Backend", "internal error"});
-    }
+    if (Call* const call = take_back(thread, place)) run_held(*call);
   });
+}
+
+void Service::run_held(Call& call) {
+  try {
+    run_route(call);
+  } catch (const std::exception& error) {
+    log_warning("{}: {}", call.exchange->path(), error.what());
+    if (!call.done) refuse(call, {500, "Backend", "internal error"});
+  }
 }
 
 void Service::take(Exchange& exchange, std::string_view bytes) {

@@ -3,6 +3,7 @@
 // thread to a scorer and back. Texts are tokenized where they come in; results come back in one wake-up per I/O thread
 // and batch.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -18,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "brim/brim.h"
 #include "serve/answers.h"
 #include "serve/auth.h"
@@ -186,6 +188,7 @@ class Service final : public Handler, public QueueScorer {
   // Answers later, with what `write` makes of the predictions.
   void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
   void score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write);
+  void submit_beside(const Served& served, const std::vector<Request>& requests, Inbox& inbox);
   // Answers later, with what `work` gives on a thread of the desk.
   struct DeskAnswer {
     int status = 200;
@@ -198,8 +201,14 @@ class Service final : public Handler, public QueueScorer {
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
   void run_route(Call& call);
-  void hold(Call& call, int model);  // until that model was replaced
+  // More of a body is read by helpers, more texts tokenized (about a millisecond each), so that other connections of
+  // its I/O thread do not wait.
+  static constexpr size_t kHelperBytes = 32 << 10;
+  void parse_beside(Call& call);              // then its route runs
+  static nlohmann::json body_of(Call& call);  // throws a Refusal
+  void hold(Call& call, int model);           // until that model was replaced
   void go_on(int thread, uint32_t slot);
+  void run_held(Call& call);
   // A held call, on its thread again; null where its client has gone meanwhile, which ends it.
   Call* take_back(int thread, uint32_t slot);
   static uint64_t client_of(const Call& call);
@@ -353,7 +362,8 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
   std::atomic<bool> tracing_{false};
-  Workers admin_{1}, tracer_{1};  // last: what they work on is still there when they end
+  // Last: what they work on is still there when they end. Helpers tokenize what would keep an I/O thread.
+  Workers admin_{1}, tracer_{1}, helpers_{std::clamp(hardware_threads() / 4, 1, 4)};
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what
@@ -396,6 +406,7 @@ struct Service::Call {
   int64_t parsed_ns = 0, submitted_ns = 0, finished_ns = 0;
   Write write;
   std::shared_ptr<Stream> stream;
+  std::shared_ptr<nlohmann::json> parsed;  // its body, where a helper read it
 };
 
 }  // namespace brim::serve

@@ -100,7 +100,7 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
 }
 
 void Service::predict(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto found = body.find("inputs");
@@ -146,7 +146,7 @@ void Service::predict(Call& call) {
 }
 
 void Service::embed(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   refuse_prompts(body);
@@ -166,7 +166,7 @@ void Service::embed(Call& call) {
 }
 
 void Service::rerank(Call& call) {
-  Body body = parse_body(call.exchange->body());
+  Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   const auto model = body.find("model");
   const bool named = (model != body.end() && !model->is_null()) ||
@@ -219,7 +219,7 @@ void Service::rerank(Call& call) {
 }
 
 void Service::similarity(Call& call) {
-  Body body = parse_body(call.exchange->body());
+  Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   const Body parameters = body.value("parameters", Body());
   if (!parameters.is_null() && !parameters.is_object()) throw invalid("`parameters` must be an object");
@@ -251,7 +251,7 @@ void Service::similarity(Call& call) {
 }
 
 void Service::tokenize(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   const Scorer& scorer = *w.served->scorer;
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
@@ -289,7 +289,7 @@ void Service::tokenize(Call& call) {
 
 // By what the default model does.
 void Service::by_task(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   switch (wishes(call, body, {slots_[0]->kind}).served->scorer->kind()) {
     case ModelKind::embedder:
       return embed(call);

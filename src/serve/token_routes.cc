@@ -12,7 +12,7 @@ namespace brim::serve {
 using Body = nlohmann::json;
 
 void Service::decode(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
   const auto found = body.find("ids");
@@ -41,7 +41,7 @@ void Service::decode(Call& call) {
 }
 
 void Service::embed_all(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  const Body body = body_of(call);
   const Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   if (w.served->pooling != Pooling::none)

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the answers of a thread's requests arrive.
+#pragma once
+#include <iterator>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "serve/service.h"
+
+namespace brim::serve {
+
+// A text's ticket is its call's slot, then its place among the call's texts.
+constexpr int kIndexBits = 24;
+
+// Takes a batch's answers on the device's thread and wakes its I/O thread once for all of them.
+class Service::Inbox final : public Completion {
+ public:
+  Inbox(Service& service, int thread) : service_(service), thread_(thread) {}
+
+  void done(std::span<Answer> answers) noexcept override {
+    bool first;
+    {
+      std::lock_guard lock(mutex_);
+      first = waiting_.empty();
+      std::move(answers.begin(), answers.end(), std::back_inserter(waiting_));
+    }
+    if (first) service_.server_->post(thread_, [this] { take(); });
+  }
+
+  // On the I/O thread.
+  void take() {
+    {
+      std::lock_guard lock(mutex_);
+      taken_.clear();
+      taken_.swap(waiting_);
+    }
+    service_.take_answers(thread_, taken_);
+    taken_.clear();
+  }
+
+  // Calls whose texts are on their way, by slot.
+  uint32_t put(Call& call) {
+    if (free_.empty()) {
+      calls_.push_back(&call);
+      return static_cast<uint32_t>(calls_.size() - 1);
+    }
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    calls_[slot] = &call;
+    return slot;
+  }
+  Call& at(uint32_t slot) { return *calls_[slot]; }
+  void remove(uint32_t slot) {
+    calls_[slot] = nullptr;
+    free_.push_back(slot);
+  }
+  // After the threads have ended.
+  void drop_all() {
+    for (Call* call : calls_) delete call;
+    calls_.clear();
+  }
+
+ private:
+  Service& service_;
+  const int thread_;
+  std::mutex mutex_;
+  std::vector<Answer> waiting_, taken_;
+  std::vector<Call*> calls_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace brim::serve

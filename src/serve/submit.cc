@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of a request, and its texts to their scorers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "serve/service_inbox.h"
+
+namespace brim::serve {
+
+// The body is the helper's meanwhile: its client may leave, and its exchange with it.
+void Service::parse_beside(Call& call) {
+  call.left = 1;
+  const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
+  auto body = std::make_shared<std::string>(std::move(call.exchange->body()));
+  helpers_.call([this, thread = call.thread, slot, body] {
+    auto parsed = std::make_shared<nlohmann::json>();
+    std::optional<Refusal> refusal;
+    try {
+      *parsed = parse_body(*body);
+    } catch (const Refusal& r) {
+      refusal = r;
+    } catch (const std::exception& error) {
+      refusal = {500, "Backend", error.what()};
+    }
+    server_->post(thread, [this, thread, slot, body, parsed, refusal] {
+      Call* const held = take_back(thread, slot);
+      if (held == nullptr) return;
+      held->exchange->body() = std::move(*body);
+      held->parsed = parsed;
+      if (refusal)
+        refuse(*held, *refusal);
+      else
+        run_held(*held);
+    });
+  });
+}
+
+nlohmann::json Service::body_of(Call& call) {
+  const auto parsed = std::exchange(call.parsed, nullptr);
+  return parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+}
+
+namespace {
+
+// Texts that outlive the body they came in.
+struct Submission {
+  Served served;
+  std::vector<Request> requests;
+  std::string bytes;
+  std::vector<int32_t> ids;
+
+  Submission(const Served& model, const std::vector<Request>& views) : served(model), requests(views) {
+    size_t total = 0, tokens = 0;
+    for (const Request& request : views) {
+      total += request.text.size() + request.pair.value_or("").size();
+      tokens += request.ids.size();
+    }
+    bytes.reserve(total);  // so that nothing moves
+    ids.reserve(tokens);
+    for (Request& request : requests) {
+      request.text = own(request.text);
+      if (request.pair) request.pair = own(*request.pair);
+      const size_t begin = ids.size();
+      ids.insert(ids.end(), request.ids.begin(), request.ids.end());
+      request.ids = std::span(ids).subspan(begin);
+    }
+  }
+
+ private:
+  std::string_view own(std::string_view text) {
+    const size_t begin = bytes.size();
+    bytes += text;
+    return std::string_view(bytes).substr(begin);
+  }
+};
+
+}  // namespace
+
+void Service::score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write) {
+  std::vector<Text> all;
+  all.reserve(texts.size());
+  for (const std::string_view text : texts) all.push_back({wishes.model, text});
+  score(call, wishes, all, std::move(write));
+}
+
+void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write) {
+  const Refusal empty{400, "Empty", "Input validation error: `inputs` cannot be empty"};
+  if (texts.empty()) throw empty;
+  if (texts.size() > options_.texts_per_request)
+    throw invalid(
+        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
+  call.parsed_ns = now_ns();
+  call.model = wishes.model;
+  call.served = wishes.served;
+  call.reason = wishes.reason;
+  call.bulk = wishes.bulk;
+  call.null_errors = wishes.null_errors;
+  call.timeout_ms = wishes.timeout_ms;
+  call.write = std::move(write);
+  call.predictions.assign(texts.size(), {});
+  call.characters = 0;
+  std::vector<Request> requests;
+  requests.reserve(texts.size());
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  if (wishes.timeout_ms > 0)
+    deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
+               std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
+  const uint64_t client = client_of(call);
+  size_t bytes = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
+    bytes += text.size() + pair.size() + 4 * texts[i].ids.size();
+    std::optional<Refusal> bad;
+    if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
+    if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
+      bad = too_large(longer, options_.text_bytes);
+    if (bad && !wishes.null_errors) throw *bad;
+    if (bad) {
+      call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
+      continue;
+    }
+    call.characters += count_code_points(text) + count_code_points(pair);
+  }
+  const double limit =
+      wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
+  // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
+  // how long its own texts take is then its own affair, but for its deadline.
+  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk);
+  const bool late = wishes.timeout_ms > 0 && wait.end_seconds > wishes.timeout_ms * 1e-3;
+  if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
+    throw overloaded(wait.begin_seconds, limit);
+  for (const Text& text : texts)
+    if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
+  Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];
+  call.stop = std::stop_source();
+  call.slot = inbox.put(call);
+  call.left = static_cast<size_t>(
+      std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
+  if (call.left == 0) return finish(call);
+  if (outstanding_.fetch_add(call.left) == 0) progress_.note(now_ns());
+  // Those of one model together, so that an idle device begins with all of them. Entities come from the whole of a
+  // long text where nobody wants it cut.
+  for (size_t begin = 0; begin < texts.size();) {
+    size_t end = begin;
+    requests.clear();
+    const Served& served = texts[begin].model == call.model ? call.served : call.other;
+    std::optional<LongText> long_text = wishes.long_text;
+    const bool tags = wishes.entities || served->scorer->kind() == ModelKind::tagger;
+    if (!long_text && options_.truncates && options_.tags_whole_texts && tags) long_text = LongText::window_mean;
+    for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
+      if (call.predictions[end].error) continue;
+      Request request;
+      request.text = texts[end].text;
+      request.pair = texts[end].pair;
+      request.ticket = uint64_t{call.slot} << kIndexBits | end;
+      request.deadline = deadline;
+      request.stop = call.stop.get_token();
+      request.long_text = long_text;
+      request.keep_end = wishes.keep_end;
+      request.raw_scores = wishes.raw;
+      request.bulk = wishes.bulk;
+      request.client = client;
+      request.ids = texts[end].ids;
+      request.aggregation = wishes.aggregation;
+      request.overlap = wishes.overlap;
+      request.entities = wishes.entities;
+      requests.push_back(std::move(request));
+    }
+    try {
+      if (bytes > kHelperBytes)
+        submit_beside(served, requests, inbox);
+      else
+        served->scorer->submit(requests, inbox);
+    } catch (...) {  // these and what follows will not come back
+      const auto lost =
+          static_cast<size_t>(std::count_if(call.predictions.begin() + static_cast<std::ptrdiff_t>(begin),
+                                            call.predictions.end(), [](const Prediction& p) { return !p.error; }));
+      outstanding_ -= lost;
+      call.left -= lost;
+      call.stop.request_stop();
+      if (call.left == 0) inbox.remove(call.slot);
+      throw;
+    }
+    begin = end;
+  }
+  call.submitted_ns = now_ns();
+}
+
+// Each of them is answered: by the scorer, or by what kept it from taking them.
+void Service::submit_beside(const Served& served, const std::vector<Request>& requests, Inbox& inbox) {
+  helpers_.call([work = std::make_shared<Submission>(served, requests), &inbox] {
+    std::optional<Error> error;
+    try {
+      work->served->scorer->submit(work->requests, inbox);
+    } catch (const Error& e) {
+      error = e;
+    } catch (const std::exception& e) {
+      error.emplace(ErrorCode::internal, e.what());
+    }
+    if (!error) return;
+    std::vector<Answer> answers;
+    for (const Request& request : work->requests) {
+      Answer& answer = answers.emplace_back();
+      answer.ticket = request.ticket;
+      answer.prediction.error = error;
+    }
+    inbox.done(answers);
+  });
+}
+
+}  // namespace brim::serve

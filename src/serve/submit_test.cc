@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests with so many texts that helpers tokenize them.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <new>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+// Tokenizes until the test lets go, or fails.
+class SlowScorer final : public HeldScorer {
+ public:
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    const bool large = requests.size() > 1;
+    if (large) ++begun;
+    if (large && fails == 1) fail(ErrorCode::bad_data, "no such text");
+    if (large && fails == 2) throw std::bad_alloc();
+    if (large) wait_until([&] { return !waits.load(); });
+    for (const Request& request : requests) texts.emplace_back(request.text);
+    HeldScorer::submit(requests, completion);
+  }
+  std::atomic<bool> waits{false};
+  std::atomic<int> begun{0}, fails{0};
+  std::vector<std::string> texts;
+};
+
+class SubmitTest : public ServiceTest {
+ protected:
+  void start_slow() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.io_threads = 1;
+    slow_ = std::make_shared<SlowScorer>();
+    o.models.push_back({"slow", "slow", "1", slow_});
+    start(std::move(o));
+  }
+  static std::string text(int i) { return fmt::format("{} {}", i, std::string(1000, 'x')); }
+  static std::string large(int count) {
+    Said inputs = Said::array();
+    for (int i = 0; i < count; ++i) inputs.push_back(Said::array({text(i)}));
+    return Said{{"inputs", inputs}}.dump();
+  }
+  std::shared_ptr<SlowScorer> slow_;
+};
+
+TEST_F(SubmitTest, OtherConnectionsDoNotWaitForALargeRequest) {
+  start_slow();
+  slow_->waits = true;
+  client_->post("/predict", large(40));
+  wait_until([&] { return slow_->begun == 1; });
+  RawClient other(server_->port());  // of the same I/O thread: there is one
+  other.get("/health/live");
+  EXPECT_EQ(other.read().status, 200);
+  slow_->waits = false;
+  slow_->wait_held(40);
+  slow_->answer_all();
+  const RawAnswer answer = client_->read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(Said::parse(answer.body).size(), 40u);
+  ASSERT_EQ(slow_->texts.size(), 40u);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(slow_->texts[static_cast<size_t>(i)], text(i)) << "the body is gone by then";
+}
+
+TEST_F(SubmitTest, WhatAHelperCannotReadOrSubmitIsAnswered) {
+  start_slow();
+  EXPECT_EQ(post("/predict", large(40) + "]").status, 400);
+  EXPECT_EQ(post("/predict", "[" + std::string(40'000, ' ') + "]").status, 422) << "no object";
+  slow_->fails = 1;
+  EXPECT_EQ(post("/predict", large(40)).status, 422);
+  slow_->fails = 2;
+  EXPECT_EQ(post("/predict", large(40)).status, 424);
+  slow_->fails = 0;
+  client_->post("/predict", large(40));
+  slow_->wait_held(40);
+  slow_->answer_all();
+  EXPECT_EQ(client_->read().status, 200);
+}
+
+TEST_F(SubmitTest, AClientThatLeavesWithdrawsItsTexts) {
+  start_slow();
+  slow_->waits = true;
+  {
+    RawClient leaving(server_->port());
+    leaving.post("/predict", large(40));
+    wait_until([&] { return slow_->begun == 1; });
+  }
+  slow_->waits = false;
+  slow_->wait_held(40);
+  wait_until([&] { return slow_->all_stopped(); });
+  slow_->answer_all();
+  client_->get("/health/live");
+  EXPECT_EQ(client_->read().status, 200);
+}
+
+TEST_F(SubmitTest, ALargeRequestGivesWhatSmallOnesGive) {
+  start(tiny());
+  Said inputs = Said::array();
+  for (int i = 0; i < 60; ++i) {
+    std::string words;
+    for (int w = 0; w < 200; ++w) words += fmt::format("w{} ", 6 + (i + w) % 8);
+    inputs.push_back(Said::array({words}));
+  }
+  for (const char* model : {"cls", "vader"}) {
+    const RawAnswer all = post("/predict", Said{{"inputs", inputs}, {"model", model}}.dump());
+    ASSERT_EQ(all.status, 200) << all.body;
+    const Said scores = Said::parse(all.body);
+    for (size_t i : {size_t{0}, size_t{31}, size_t{59}}) {
+      const RawAnswer one = post("/predict", Said{{"inputs", Said::array({inputs[i]})}, {"model", model}}.dump());
+      ASSERT_EQ(one.status, 200) << one.body;
+      const Said alone = Said::parse(one.body)[0];
+      ASSERT_EQ(alone.size(), scores[i].size());
+      for (size_t k = 0; k < alone.size(); ++k) {
+        EXPECT_EQ(alone[k]["label"], scores[i][k]["label"]);
+        EXPECT_NEAR(alone[k]["score"].get<double>(), scores[i][k]["score"].get<double>(), 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace brim::serve
