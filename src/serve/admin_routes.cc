@@ -33,11 +33,25 @@ void Service::report_fault(const std::string& model, const std::string& fault) {
     if (ladder->has(model)) ladder->report_fault(model, fault);
 }
 
-// On the administration's thread, so that no I/O thread frees it. Requests that have it finish with it.
+// On the administration's thread, or the one that tends models, so that no I/O thread frees it. Requests that have it
+// finish with it.
 void Service::retire(Served old) {
   if (old == nullptr) return;
   const auto until = std::chrono::steady_clock::now() + kLongestUse;
   while (old.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kLookForUsers);
+  if (old.use_count() == 1) return;
+  std::lock_guard lock(retired_mutex_);
+  retired_.push_back(std::move(old));
+}
+
+void Service::free_retired() {
+  std::vector<Served> unused;
+  std::lock_guard lock(retired_mutex_);
+  std::erase_if(retired_, [&](Served& old) {
+    if (old.use_count() > 1) return false;
+    unused.push_back(std::move(old));
+    return true;
+  });
 }
 
 std::string Service::Slot::state_now() const {

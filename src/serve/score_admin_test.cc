@@ -196,6 +196,44 @@ class AdminTest : public ScoreRouteTest {
   std::atomic<bool> broken_{false};
 };
 
+// Notes which threads used it and which took it down.
+class NotedScorer final : public HeldScorer {
+ public:
+  struct Threads {
+    std::atomic<std::thread::id> submits, frees;
+  };
+  explicit NotedScorer(Threads& threads) : threads_(threads) {}
+  ~NotedScorer() override { threads_.frees = std::this_thread::get_id(); }
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    threads_.submits = std::this_thread::get_id();
+    HeldScorer::submit(requests, completion);
+  }
+
+ private:
+  Threads& threads_;
+};
+
+TEST_F(AdminTest, NoIoThreadFreesAModelThatARequestHeldForLong) {
+  NotedScorer::Threads threads;
+  auto noted = std::make_shared<NotedScorer>(threads);
+  NotedScorer* const scorer = noted.get();
+  ServerOptions o;
+  o.listen = "127.0.0.1:0";
+  o.lame_duck_seconds = 0;
+  o.models.push_back({"noted", "noted", "1", std::move(noted)});
+  start(std::move(o));
+  client_->post("/predict", R"({"inputs":"good"})");
+  scorer->wait_held(1);
+  RawClient administrator(server_->port());
+  administrator.post("/admin/models/noted/unload", "");
+  EXPECT_EQ(administrator.read().status, 200) << "it waits for a second, then goes on";
+  EXPECT_EQ(threads.frees.load(), std::thread::id()) << "the request has it";
+  scorer->answer_all();
+  EXPECT_EQ(client_->read().status, 200);
+  wait_until([&] { return threads.frees.load() != std::thread::id(); });
+  EXPECT_NE(threads.frees.load(), threads.submits.load());
+}
+
 TEST_F(AdminTest, ModelsComeAndGo) {
   ServerOptions o = changing();
   LadderRules ladder;

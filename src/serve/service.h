@@ -262,6 +262,7 @@ class Service final : public Handler, public QueueScorer {
   void close_model(size_t place);
   const Scorer* queue_owner(size_t place, Served& held) const;  // for a model that comes to that place
   void retire(Served old);
+  void free_retired();
   void report_fault(const std::string& model, const std::string& fault);
   std::vector<std::string> reload();
   // operations.cc
@@ -362,6 +363,8 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
   std::atomic<bool> tracing_{false};
+  std::mutex retired_mutex_;
+  std::vector<Served> retired_;  // replaced or unloaded, and requests still use them
   // Last: what they work on is still there when they end. Helpers tokenize what would keep an I/O thread.
   Workers admin_{1}, tracer_{1}, helpers_{std::clamp(hardware_threads() / 4, 1, 4)};
 };
