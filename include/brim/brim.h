@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,6 +66,8 @@ struct ScorerOptions {
   int64_t batch_tokens = 0;                      // most of a batch of submitted texts, but a text's; 0: by speed alone
   bool raw_scores = false;                       // requests may ask for scores before softmax or sigmoid
   Aggregation aggregation = Aggregation::first;  // of taggers
+  // Other names for the model's labels, {"LABEL_0", "negative"}; those that are not here keep theirs. Not of rules.
+  std::map<std::string, std::string> labels = {};
   // A tagger that shares this classifier's encoder (see share_encoder): requests may ask for its entities too.
   std::string tagger = {};
   // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a

@@ -262,6 +262,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       ScorerOptions o = flags.scorer_options();
       if (entry.precision != "auto") o.precision = entry.precision;
       o.pooling = pooling;
+      o.labels = entry.labels;
       o.raw_scores = true;
       o.bulk_seconds = kBulkSeconds;
       o.queue_seconds = f.max_queue_ms * 1e-3;

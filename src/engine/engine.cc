@@ -248,6 +248,26 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
   return *best;
 }
 
+namespace {
+
+void rename_labels(std::vector<std::string>& labels, const std::map<std::string, std::string>& names,
+                   const std::filesystem::path& dir) {
+  if (names.empty()) return;
+  std::vector<std::string> renamed = labels;
+  for (const auto& [own, name] : names) {
+    const auto found = std::find(labels.begin(), labels.end(), own);
+    if (found == labels.end())
+      fail(ErrorCode::usage, "`labels`: {} has no label {}; it has {}", dir.string(), own, fmt::join(labels, ", "));
+    renamed[static_cast<size_t>(found - labels.begin())] = name;
+  }
+  labels = std::move(renamed);
+  for (auto label = labels.begin(); label != labels.end(); ++label)
+    if (std::find(labels.begin(), label, *label) != label)
+      fail(ErrorCode::usage, "`labels`: two labels of {} would be called {}", dir.string(), *label);
+}
+
+}  // namespace
+
 // All that does not ask for the device.
 Engine::Prepared Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
@@ -255,6 +275,7 @@ Engine::Prepared Engine::read_files(const EngineOptions& options) {
   engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
   hub::HfConfig& config = engine->config_;
   model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  rename_labels(config.id2label, options.labels, options.model_dir);
   if (!options.tagger_dir.empty()) {
     hub::HfConfig tagger;
     shape = both_heads(shape, model::read_shape(options.tagger_dir, &tagger));

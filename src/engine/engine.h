@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,6 +50,7 @@ struct EngineOptions {
   double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
   int64_t input_bytes = 0;  // above 0: no more text will come, so that a card is prepared for no more
   Aggregation aggregation = Aggregation::first;
+  std::map<std::string, std::string> labels;  // other names for the model's own
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
   int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them

@@ -96,6 +96,7 @@ class RulesScorer final : public Scorer {
 }  // namespace
 
 std::shared_ptr<Scorer> make_rules_scorer(const ScorerOptions& options) {
+  if (!options.labels.empty()) fail(ErrorCode::usage, "`labels`: rules have their own");
   return std::make_shared<RulesScorer>(options);
 }
 

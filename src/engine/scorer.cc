@@ -504,6 +504,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.batch_tokens = o.batch_tokens;
   encoder.raw_scores = o.raw_scores && !o.pooling;
   encoder.aggregation = o.aggregation;
+  encoder.labels = o.labels;
   if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, places);
   if (o.pooling) encoder.output = engine::output_of(*o.pooling);
   return encoder;

@@ -90,6 +90,33 @@ class ScorerTest : public ::testing::Test {
   const TempDir temp_;
 };
 
+TEST_F(ScorerTest, LabelsMayHaveOtherNames) {
+  ScorerOptions o = options();
+  const auto own = Scorer::open(o);
+  const std::vector<std::string> labels = own->labels();
+  ASSERT_GE(labels.size(), 2u);
+  o.labels = {{labels[0], "other"}, {labels[1], labels[0]}};
+  const auto renamed = Scorer::open(o);
+  EXPECT_EQ(renamed->labels()[0], "other");
+  EXPECT_EQ(renamed->labels()[1], labels[0]) << "all at once";
+  EXPECT_EQ(renamed->score_names(), renamed->labels());
+  for (const char* text : {"w6 w7", "w8", "w9 w20 w30"}) {
+    const Prediction a = own->submit({.text = text}).get(), b = renamed->submit({.text = text}).get();
+    EXPECT_EQ(a.scores, b.scores);
+    const size_t place = static_cast<size_t>(std::find(labels.begin(), labels.end(), a.label) - labels.begin());
+    EXPECT_EQ(b.label, renamed->labels()[place]);
+  }
+  o.labels = {{"none", "x"}};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; it has " + labels[0]);
+  o.labels = {{labels[0], labels[1]}};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would be called " + labels[1]);
+  EXPECT_HAS(error_of(ErrorCode::usage,
+                      [] {
+                        Scorer::open({.model = "vader", .labels = {{"positive", "up"}}});
+                      }),
+             "rules have their own");
+}
+
 TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
   ScorerOptions both = options();
   both.tagger = (temp_.path() / "tagger").string();

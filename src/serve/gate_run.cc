@@ -161,8 +161,10 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
     try {
       if (!best) best = models(against);
       const GateModel model = models(rung.model);
-      const std::string key = fmt::format("{} against {} on {} rows {:08x}", model.identity, best->identity,
-                                          rows.texts.size(), rows.checksum);
+      // With their labels, which a configuration may name otherwise.
+      const std::string key =
+          fmt::format("{} ({}) against {} ({}) on {} rows {:08x}", model.identity, fmt::join(model.labels, ","),
+                      best->identity, fmt::join(best->labels, ","), rows.texts.size(), rows.checksum);
       if (const auto known = measured.find(key); known != measured.end()) {
         kept[key] = known->second;
       } else {

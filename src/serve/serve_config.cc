@@ -70,6 +70,19 @@ class ConfigBlock {
     }
     return all;
   }
+  // A mapping from words to words.
+  std::map<std::string, std::string> names(const char* key) const {
+    std::map<std::string, std::string> all;
+    const YAML::Node value = node_[key];
+    if (!value) return all;
+    if (!value.IsMap()) refuse(key, "is a mapping of names to names");
+    for (const auto& item : value) {
+      const bool words = item.first.IsScalar() && item.second.IsScalar() && !item.second.Scalar().empty();
+      if (!words || !all.emplace(item.first.Scalar(), item.second.Scalar()).second)
+        refuse(key, "gives each name one other name");
+    }
+    return all;
+  }
   // Each mapping of a list.
   template <class Each>
   void list(const char* key, Each each) const {
@@ -297,7 +310,7 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   for (const std::string& key : settings)
     if (top.has(key.c_str())) config.settings.push_back({key, top.text(key.c_str()), top.where(top.node(key.c_str()))});
   config.allowed_hosts = top.texts("allowed_host");
-  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling"},
+  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling", "labels"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
                  fail(ErrorCode::usage, "{}: {}: give `path` or `builtin`", in.where(), in.what());
@@ -307,6 +320,8 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
                if (entry.path.starts_with('.')) entry.path = beside(path, entry.path);
                if (in.has("pooling") && in.has("builtin")) in.refuse("pooling", "rules have no vectors");
                if (in.has("pooling")) entry.pooling = in.value("pooling", read_pooling, Pooling::mean);
+               if (in.has("labels") && in.has("builtin")) in.refuse("labels", "rules have their own");
+               entry.labels = in.names("labels");
                if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
                config.models.push_back(std::move(entry));
              });

@@ -4,6 +4,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +20,9 @@ struct ModelEntry {
   std::string name;
   std::string path;  // a directory, a model's name, or vader
   std::string precision = "auto";
-  std::optional<double> keep_alive_seconds;  // parked when idle for so long; negative: never; none: the server's
-  std::optional<Pooling> pooling = {};       // it gives vectors, made so
+  std::optional<double> keep_alive_seconds;        // parked when idle for so long; negative: never; none: the server's
+  std::optional<Pooling> pooling = {};             // it gives vectors, made so
+  std::map<std::string, std::string> labels = {};  // other names for its own
 };
 
 // A plain `key: value` at the top of the file, for the server's own table of settings.

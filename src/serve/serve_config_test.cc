@@ -18,7 +18,7 @@ const char* const kWhole = R"(listen: 127.0.0.1:8080
 memory_limit: 4GiB
 models:
   finbert: {path: ./finbert, precision: bf16, keep_alive: 10m}
-  distil:  {path: distilbert, keep_alive: -1}
+  distil:  {path: distilbert, keep_alive: -1, labels: {LABEL_0: negative, LABEL_1: positive}}
   vader:   {builtin: vader}
   vectors: {path: e5, pooling: cls}
 allowed_host: [news.example, bot.example]
@@ -54,6 +54,7 @@ TEST(ServeConfig, ReadsAWholeFile) {
   EXPECT_EQ(config.models[1].path, "distilbert") << "a model's name stays one";
   EXPECT_EQ(config.models[1].keep_alive_seconds, -1);
   EXPECT_EQ(config.models[2].path, "vader");
+  EXPECT_EQ(config.models[1].labels.at("LABEL_1"), "positive");
   const LadderRules& ladder = config.ladders.at(0);
   EXPECT_EQ(ladder.gate.data, (dir / "gate.csv").string());
   EXPECT_NEAR(ladder.gate.limits.min_agreement, 0.88, 1e-12);
@@ -103,6 +104,10 @@ TEST(ServeConfig, RefusesWithPlaceAndNearestName) {
       {"models: {a: {builtin: vade}}\n", "use vader"},
       {"models: {a: {path: x, keep_alive: soon}}\n", "keep_alive: soon: give a time such as 30s"},
       {"models: {a: {path: x, keep_alive: -5}}\n", "give a time such as 30s"},
+      {"models: {a: {builtin: vader, labels: {x: y}}}\n", "rules have their own"},
+      {"models: {a: {path: x, labels: [y]}}\n", "labels: is a mapping of names to names"},
+      {"models: {a: {path: x, labels: {y: [z]}}}\n", "labels: gives each name one other name"},
+      {"models: {a: {path: x, labels: {y: z, y: w}}}\n", "labels: gives each name one other name"},
       {"models: {a/b: {path: x}}\n", "a name has up to 64"},
       {"models: {a: {path: x}, a: {path: y}}\n", "twice"},
       {"models: {a: x}\n", "models: a: not a mapping"},
