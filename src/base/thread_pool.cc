@@ -3,7 +3,6 @@
 
 #include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -50,7 +49,7 @@ int hardware_threads() {
 
 void yield_core() {
   constexpr int kNice = 10;
-  static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice));  // of one thread, on Linux
+  static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux the calling thread's alone
 }
 
 ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
