@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -149,6 +151,15 @@ TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}),
             1);  // nothing is left beside it
   EXPECT_NE(write_cache_file("/proc/nowhere/x", "text"), "");
+}
+
+TEST(YieldCore, IsTheCallingThreadsAlone) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  std::thread([&] {
+    yield_core();
+    EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), std::max(before, 10));
+  }).join();
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
 }
 
 TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {

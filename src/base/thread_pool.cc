@@ -48,8 +48,8 @@ int hardware_threads() {
 }
 
 void yield_core() {
-  constexpr int kNice = 10;
-  static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux the calling thread's alone
+  constexpr int kNice = 10;  // on Linux the calling thread's alone; a process may have been started with more
+  if (::getpriority(PRIO_PROCESS, 0) < kNice) static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));
 }
 
 ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
