@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: keys, hosts, pages of other origins, and what logs may say.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/test_files.h"
+#include "io/sha256.h"
+#include "serve/service.h"
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+TEST_F(ServiceTest, KeysAndHosts) {
+  ServerOptions o = held();
+  o.keys = ApiKeys::parse(
+      "web:score:" + io::sha256_hex("secret") + "\nops:metrics,admin:" + io::sha256_hex("other") + "\n", "keys");
+  start(o);
+  EXPECT_EQ(get("/ping").status, 200);
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(get("/metrics").status, 200) << "from this machine";
+  RawAnswer answer = get("/info");
+  EXPECT_EQ(answer.status, 401);
+  EXPECT_EQ(answer.fields["www-authenticate"], "Bearer");
+  EXPECT_EQ(get("/info", "Authorization: Bearer wrong\r\n").status, 401);
+  EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(get("/info", "Authorization: Bearer other\r\n").status, 403);
+  EXPECT_EQ(get("/metrics", "Authorization: Bearer secret\r\n").status, 403);
+  EXPECT_EQ(get("/nothing").status, 401) << "what is there is nobody's business";
+  start(held());
+  const auto by_host = [&](const std::string& host, const std::string& path) {
+    RawClient client(server_->port());
+    client.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.read().status;
+  };
+  EXPECT_EQ(by_host("localhost:8080", "/info"), 200);
+  EXPECT_EQ(by_host("127.0.0.1", "/info"), 200);
+  EXPECT_EQ(by_host("[::1]:80", "/info"), 200);
+  EXPECT_EQ(by_host("evil.example", "/info"), 403);
+  EXPECT_EQ(by_host("10.0.0.7:80", "/info"), 200);
+  EXPECT_EQ(by_host("pod.local", "/health/live"), 200);
+  ServerOptions named = held();
+  named.allowed_hosts = {"Brim.example"};
+  start(named);
+  EXPECT_EQ(by_host("brim.example:443", "/info"), 200);
+  ServerOptions open = held();
+  open.listen = "0.0.0.0:0";
+  EXPECT_THROW(Server{open}, Error);
+  open.insecure = true;
+  Server allowed{open};
+}
+
+TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
+  ServerOptions o = held();
+  o.keys = ApiKeys::parse("web:score,admin:" + io::sha256_hex("secret") + "\n", "keys");
+  const auto preflight = [&](const std::string& origin, const std::string& path = "/predict") {
+    client_->send("OPTIONS " + path + " HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
+                  "\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+    return client_->read();
+  };
+  const std::string page = "Origin: https://a.example\r\nAuthorization: Bearer secret\r\n";
+  start(o);
+  EXPECT_EQ(preflight("https://a.example").status, 401) << "nobody is named";
+  EXPECT_EQ(get("/info", page).fields.count("access-control-allow-origin"), 0u);
+  o.models[0].scorer = std::make_shared<HeldScorer>();
+  o.cors_origins = {"https://a.example", "http://b.example:8080"};
+  start(o);
+  RawAnswer asked = preflight("https://a.example");
+  EXPECT_EQ(asked.status, 200) << "without the key, which a browser sends only then";
+  EXPECT_EQ(asked.fields["access-control-allow-methods"], "POST");
+  EXPECT_NE(asked.fields["access-control-allow-headers"].find("Authorization"), std::string::npos);
+  EXPECT_EQ(asked.fields["access-control-allow-origin"], "https://a.example");
+  EXPECT_EQ(asked.fields["vary"], "Origin");
+  for (const char* other : {"https://c.example", "http://a.example", "https://a.example:444", "null"})
+    EXPECT_EQ(preflight(other).fields.count("access-control-allow-origin"), 0u) << other;
+  EXPECT_EQ(preflight("https://a.example", "/nothing").status, 401);
+  RawAnswer answer = get("/info", page);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example");
+  answer = get("/info", "Origin: https://a.example\r\n");
+  EXPECT_EQ(answer.status, 401) << "keys are needed all the same";
+  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example") << "so that the page reads why";
+  EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").fields.count("access-control-allow-origin"), 0u)
+      << "of this request alone";
+  EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "named pages are no strangers";
+  client_->send(
+      "OPTIONS /predict HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-stainless-os\r\n\r\n");
+  EXPECT_EQ(client_->read().fields["access-control-allow-headers"], "x-stainless-os");
+
+  o = held();
+  o.cors_origins = {"*"};
+  start(o);
+  EXPECT_EQ(preflight("https://c.example").status, 200) << "any page may score";
+  EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "and not administer without keys";
+  EXPECT_EQ(get("/trace", "Sec-Fetch-Site: cross-site\r\n").status, 403) << "nor by a picture's address";
+}
+
+TEST_F(ServiceTest, LogsWithoutTexts) {
+  const auto file = (temp_.path() / "access.log").string();
+  ServerOptions o = tiny();
+  o.access_log = file;
+  start(o);
+  good("/predict", R"({"inputs":"w6 w7 w8"})");
+  get("/nothing/w6");
+  get("/ping");  // by now the answers before it were counted and logged
+  server_.reset();
+  std::ifstream stream(file);
+  std::stringstream all;
+  all << stream.rdbuf();
+  std::string line;
+  ASSERT_TRUE(std::getline(all, line));
+  const Said entry = Said::parse(line);
+  EXPECT_EQ(entry["route"], "POST /predict");
+  EXPECT_EQ(entry["model"], "cls");
+  EXPECT_EQ(entry["code"], 200);
+  EXPECT_EQ(entry["texts"], 1);
+  ASSERT_TRUE(std::getline(all, line));
+  EXPECT_EQ(Said::parse(line)["code"], 404);
+  EXPECT_EQ(all.str().find("w6"), std::string::npos) << all.str();
+}
+
+TEST(AuthTest, ReadsKeys) {
+  const std::string hash = io::sha256_hex("k");
+  const ApiKeys keys = ApiKeys::parse("# who\n\nweb:score,queue:" + hash + "\r\n", "keys");
+  const ApiKey* key = keys.find("bearer k");
+  ASSERT_NE(key, nullptr);
+  EXPECT_EQ(key->name, "web");
+  EXPECT_TRUE(key->allows(Scope::queue));
+  EXPECT_FALSE(key->allows(Scope::admin));
+  EXPECT_EQ(keys.find("Bearer "), nullptr);
+  EXPECT_EQ(keys.find("k"), nullptr);
+  for (const std::string& wrong : std::initializer_list<std::string>{
+           "web:score", "web:all:" + hash, ":score:" + hash, "web:score:12",
+           "web:score:" + hash + "\nweb:score:" + hash, "web:score:" + std::string(64, 'g')})
+    EXPECT_THROW(ApiKeys::parse(wrong, "keys"), Error) << wrong;
+}
+
+}  // namespace
+}  // namespace brim::serve
