@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz entry: any bytes as the body of any route (the first byte: which), sent to a server of tiny models. Whatever is
 // asked, there is an answer in JSON that blames nobody but the client, and the connection goes on.
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -68,7 +69,10 @@ class FuzzedServer {
     static const std::set<int> kAnswers = {200, 202, 400, 404, 413, 422, 424, 504};  // 504: its own timeout_ms
     client_->post(path, body);
     const RawAnswer answer = client_->read();
-    if (!kAnswers.contains(answer.status) || !nlohmann::json::accept(answer.body)) std::abort();
+    if (kAnswers.contains(answer.status) && nlohmann::json::accept(answer.body)) return;
+    std::fprintf(stderr, "%.*s: %d %s\n", static_cast<int>(path.size()), path.data(), answer.status,
+                 answer.body.c_str());
+    std::abort();
   }
 
  private:
