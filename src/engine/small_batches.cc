@@ -90,17 +90,19 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
       const tensor::TensorView result = forward.run(stream_, v);
       stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
     };
-    ScopedZone zone(Zone::warm_up, v.T);
-    if (!loaded) all();  // loads what a capture must not load: here on sequences of no tokens
-    stream_.synchronize();
-    begin_capture(stream_);
-    try {
-      all();
-    } catch (...) {
-      abort_capture(stream_);
-      throw;
+    {
+      ScopedZone zone(Zone::warm_up, v.T);
+      if (!loaded) all();  // loads what a capture must not load: here on sequences of no tokens
+      stream_.synchronize();
+      begin_capture(stream_);
+      try {
+        all();
+      } catch (...) {
+        abort_capture(stream_);
+        throw;
+      }
+      bucket->graph = end_capture(stream_);
     }
-    bucket->graph = end_capture(stream_);
     if (between) between();
   }
   stream_.synchronize();

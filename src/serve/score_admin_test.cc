@@ -217,11 +217,7 @@ TEST_F(AdminTest, NoIoThreadFreesAModelThatARequestHeldForLong) {
   NotedScorer::Threads threads;
   auto noted = std::make_shared<NotedScorer>(threads);
   NotedScorer* const scorer = noted.get();
-  ServerOptions o;
-  o.listen = "127.0.0.1:0";
-  o.lame_duck_seconds = 0;
-  o.models.push_back({"noted", "noted", "1", std::move(noted)});
-  start(std::move(o));
+  start(serving("noted", std::move(noted)));
   client_->post("/predict", R"({"inputs":"good"})");
   scorer->wait_held(1);
   RawClient administrator(server_->port());

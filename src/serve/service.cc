@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
 #include "base/utf8.h"
 #include "rows/jsonl.h"
@@ -39,7 +40,10 @@ ServiceOptions without_scorers(ServiceOptions options) {
 }  // namespace
 
 Service::Service(ServiceOptions options)
-    : options_(without_scorers(options)), started_ns_(now_ns()), started_unix_(std::time(nullptr)) {
+    : options_(without_scorers(options)),
+      started_ns_(now_ns()),
+      started_unix_(std::time(nullptr)),
+      helpers_(std::clamp(hardware_threads() / 4, 1, 4)) {
   for (ServedModel& model : options.models) {
     Slot& slot = *slots_.emplace_back(std::make_unique<Slot>());
     slot.kind = model.scorer->kind();
@@ -193,33 +197,41 @@ void Service::stream_ended(Call& call) {
   if (!call.done) call.stream->ended();
 }
 
-void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
+void Service::beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
+                     std::function<void(Call&)> then) {
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
-  workers.call([this, thread = call.thread, slot, work = std::move(work)] {
-    std::optional<Refusal> refusal;
-    DeskAnswer answer;
-    try {
-      answer = work();
-    } catch (const Refusal& r) {
-      refusal = r;
-    } catch (const Error& error) {
-      refusal = refusal_of_desk(error);
-    } catch (const std::exception& error) {
-      refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
-    }
-    server_->post(thread, [this, thread, slot, refusal, answer = std::move(answer)]() mutable {
+  workers.call([this, thread = call.thread, slot, work = std::move(work), then = std::move(then)] {
+    server_->post(thread, [this, thread, slot, refusal = work(), then] {
       Call* const held = take_back(thread, slot);
       if (held == nullptr) return;
-      if (refusal) {
+      if (refusal)
         refuse(*held, *refusal);
-      } else {
-        held->done = true;
-        answer.fields += fmt::format("X-Request-Id: {}\r\n", held->id);
-        held->exchange->answer(
-            {.status = answer.status, .body = std::move(answer.body), .fields = std::move(answer.fields)});
-      }
+      else
+        then(*held);
     });
+  });
+}
+
+void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
+  const auto answer = std::make_shared<DeskAnswer>();
+  const auto run = [answer, work = std::move(work)]() -> std::optional<Refusal> {
+    try {
+      *answer = work();
+      return std::nullopt;
+    } catch (const Refusal& refusal) {
+      return refusal;
+    } catch (const Error& error) {
+      return refusal_of_desk(error);
+    } catch (const std::exception& error) {
+      return refusal_of_desk(Error(ErrorCode::internal, error.what()));
+    }
+  };
+  beside(workers, call, run, [answer](Call& held) {
+    held.done = true;
+    answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
+    held.exchange->answer(
+        {.status = answer->status, .body = std::move(answer->body), .fields = std::move(answer->fields)});
   });
 }
 

@@ -3,7 +3,6 @@
 // thread to a scorer and back. Texts are tokenized where they come in; results come back in one wake-up per I/O thread
 // and batch.
 #pragma once
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -19,7 +18,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "brim/brim.h"
 #include "serve/answers.h"
 #include "serve/auth.h"
@@ -195,6 +193,9 @@ class Service final : public Handler, public QueueScorer {
     std::string body, fields = {};
   };
   void at(Workers& workers, Call& call, std::function<DeskAnswer()> work);
+  // `work` there, then on the call's own thread its refusal or `then`; neither, where its client has gone meanwhile.
+  void beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
+              std::function<void(Call&)> then);
   static Refusal refusal_of_desk(const Error& error);
   void stream_ended(Call& call);
   void take_answers(int thread, std::vector<Answer>& answers);
@@ -366,7 +367,7 @@ class Service final : public Handler, public QueueScorer {
   std::mutex retired_mutex_;
   std::vector<Served> retired_;  // replaced or unloaded, and requests still use them
   // Last: what they work on is still there when they end. Helpers tokenize what would keep an I/O thread.
-  Workers admin_{1}, tracer_{1}, helpers_{std::clamp(hardware_threads() / 4, 1, 4)};
+  Workers admin_{1}, tracer_{1}, helpers_;
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what

@@ -120,13 +120,16 @@ class ServiceTest : public ::testing::Test {
     o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
     return o;
   }
-  ServerOptions held() {
+  static ServerOptions serving(const char* name, std::shared_ptr<Scorer> scorer) {
     ServerOptions o;
     o.listen = "127.0.0.1:0";
     o.lame_duck_seconds = 0;
-    scorer_ = std::make_shared<HeldScorer>();
-    o.models.push_back({"held", "held", "1", scorer_});
+    o.models.push_back({name, name, "1", std::move(scorer)});
     return o;
+  }
+  ServerOptions held() {
+    scorer_ = std::make_shared<HeldScorer>();
+    return serving("held", scorer_);
   }
   void start(ServerOptions options) {
     server_ = std::make_unique<Server>(std::move(options));

@@ -19,29 +19,22 @@ namespace brim::serve {
 
 // The body is the helper's meanwhile: its client may leave, and its exchange with it.
 void Service::parse_beside(Call& call) {
-  call.left = 1;
-  const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
-  auto body = std::make_shared<std::string>(std::move(call.exchange->body()));
-  helpers_.call([this, thread = call.thread, slot, body] {
-    auto parsed = std::make_shared<nlohmann::json>();
-    std::optional<Refusal> refusal;
+  const auto body = std::make_shared<std::string>(std::move(call.exchange->body()));
+  const auto parsed = std::make_shared<nlohmann::json>();
+  const auto parse = [body, parsed]() -> std::optional<Refusal> {
     try {
       *parsed = parse_body(*body);
-    } catch (const Refusal& r) {
-      refusal = r;
+      return std::nullopt;
+    } catch (const Refusal& refusal) {
+      return refusal;
     } catch (const std::exception& error) {
-      refusal = {500, "Backend", error.what()};
+      return Refusal{500, "Backend", error.what()};
     }
-    server_->post(thread, [this, thread, slot, body, parsed, refusal] {
-      Call* const held = take_back(thread, slot);
-      if (held == nullptr) return;
-      held->exchange->body() = std::move(*body);
-      held->parsed = parsed;
-      if (refusal)
-        refuse(*held, *refusal);
-      else
-        run_held(*held);
-    });
+  };
+  beside(helpers_, call, parse, [this, body, parsed](Call& held) {
+    held.exchange->body() = std::move(*body);
+    held.parsed = parsed;
+    run_held(held);
   });
 }
 

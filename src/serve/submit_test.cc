@@ -30,12 +30,9 @@ class SlowScorer final : public HeldScorer {
 class SubmitTest : public ServiceTest {
  protected:
   void start_slow() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
-    o.io_threads = 1;
     slow_ = std::make_shared<SlowScorer>();
-    o.models.push_back({"slow", "slow", "1", slow_});
+    ServerOptions o = serving("slow", slow_);
+    o.io_threads = 1;
     start(std::move(o));
   }
   static std::string text(int i) { return fmt::format("{} {}", i, std::string(1000, 'x')); }

@@ -42,12 +42,9 @@ class TendingTest : public ServiceTest {
  protected:
   // Two rungs: one that comes and goes, which answers from 09:00 to 17:00 UTC, and rules.
   ServerOptions two_rungs() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = serving("model", coming_);
     o.load_retry_seconds = 0;
     o.tick_seconds = 0.02;
-    o.models.push_back({"model", "model", "1", coming_});
     o.models.push_back({"vader", "vader", "2", Scorer::open({.model = "vader"})});
     LadderRules rules;
     rules.name = "ladder";
