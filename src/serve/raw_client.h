@@ -53,6 +53,7 @@ class RawClient {
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;  // a timer of libFuzzer
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(n));
     }
@@ -133,7 +134,9 @@ class RawClient {
   }
   bool more() {
     char buffer[65536];
-    const ssize_t n = ::recv(descriptor_, buffer, sizeof buffer, 0);
+    ssize_t n;
+    do n = ::recv(descriptor_, buffer, sizeof buffer, 0);
+    while (n < 0 && errno == EINTR);  // the same
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ADD_FAILURE() << "nothing came for a minute";
     if (n <= 0) return false;
     in_.append(buffer, static_cast<size_t>(n));
