@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
@@ -193,6 +195,23 @@ void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
 }
 void widen(const Stacked& s, float* out) { widen(s, 0, s.data.elements(), out); }
 
+// Elements [begin, end) as `to`; by way of fp32 a piece at a time, since a table widened whole would be the largest
+// thing in memory.
+void convert(const Stacked& s, int64_t begin, int64_t end, void* out, DType to) {
+  constexpr int64_t kPiece = int64_t{1} << 14;
+  if (s.data.dtype == DType::f32 || s.data.dtype == to) {
+    convert_elements(static_cast<const char*>(s.data.data) + begin * dtype_bytes(s.data.dtype), s.data.dtype, out, to,
+                     end - begin);
+    return;
+  }
+  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, end - begin)));
+  for (int64_t at = begin; at < end; at += kPiece) {
+    const int64_t next = std::min(at + kPiece, end);
+    widen(s, at, next, wide.data());
+    convert_elements(wide.data(), DType::f32, static_cast<char*>(out) + (at - begin) * dtype_bytes(to), to, next - at);
+  }
+}
+
 void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target) {
   if (target == DeviceKind::cpu) {
     const bool keep = s.data.dtype == DType::i8 ? w.precision == Precision::int8 : s.data.dtype != DType::f64;
@@ -206,12 +225,9 @@ void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target
                 w.scale ? w.scale.as<float>() : nullptr);
     return;
   }
+  if (w.precision != Precision::fp8) return convert(s, 0, w.N * w.K, w.data.data, w.data.dtype);
   std::vector<float> wide(static_cast<size_t>(w.N * w.K));
   widen(s, wide.data());
-  if (w.precision != Precision::fp8) {
-    convert_elements(wide.data(), DType::f32, w.data.data, w.data.dtype, w.N * w.K);
-    return;
-  }
   float amax = 0;
   for (const float v : wide) amax = std::max(amax, std::abs(v));
   const float scale = amax > 0 ? amax / ops::kFp8Largest : 1.0f;
@@ -241,16 +257,8 @@ void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& pa
   *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
 }
 
-// Elements [first, last), a piece at a time: a word table widened whole would be the largest thing in memory.
 void fill_vector(const Stacked& s, const TensorView& out, int64_t first, int64_t last) {
-  constexpr int64_t kPiece = int64_t{1} << 14;
-  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, last - first)));
-  for (int64_t begin = first; begin < last; begin += kPiece) {
-    const int64_t end = std::min(begin + kPiece, last);
-    widen(s, begin, end, wide.data());
-    convert_elements(wide.data(), DType::f32, static_cast<char*>(out.data) + begin * dtype_bytes(out.dtype), out.dtype,
-                     end - begin);
-  }
+  convert(s, first, last, static_cast<char*>(out.data) + first * dtype_bytes(out.dtype), out.dtype);
 }
 
 }  // namespace
@@ -416,6 +424,19 @@ int64_t load_bytes(const ModelShape& s, int threads) {
   return threads * 4 * largest;
 }
 
+namespace {
+
+// How far from `base` on a parameter's bytes reach.
+int64_t end_in(const std::byte* base, const Param& p) {
+  int64_t end = 0;
+  for (const TensorView& v : {p.plain, p.matrix.data, p.matrix.scale, p.first.data, p.first.scale, p.rest.data,
+                              p.rest.scale, p.input.quantise, p.input.dequantise})
+    if (v) end = std::max(end, static_cast<const std::byte*>(v.data) - base + v.bytes());
+  return end;
+}
+
+}  // namespace
+
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
                                    memory::PlannedMemory* planned) {
   return load_both(dir, {}, device, precision, planned);
@@ -461,6 +482,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   // Every parameter is one task, a table several; they fill disjoint pieces.
   constexpr int64_t kTableElements = int64_t{1} << 20;  // of a task
   std::vector<std::function<void()>> tasks;
+  std::vector<int64_t> ends;  // of the slab: where all is filled up to once this task and those before it are done
   const auto stack = [&](const ParamSpec& spec) {
     const auto place = static_cast<size_t>(&spec - params.data());
     const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
@@ -487,6 +509,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
           fill_vector(stack(spec), p.plain, spec.elements() * n / pieces, spec.elements() * (n + 1) / pieces);
           if (--*left == 0) release_param(source, spec);
         });
+      ends.resize(tasks.size());
+      if (!cpu) ends.back() = end_in(host.get(), p);
       continue;
     }
     tasks.push_back([&] {
@@ -500,6 +524,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       release_param(source, spec);
     });
     if (p.input.quantise) tasks.push_back([&] { fill_fp8_scale(source, params, spec.input, p.input); });
+    ends.resize(tasks.size());
+    if (!cpu) ends.back() = end_in(host.get(), p);
   }
 
   // Of tasks that fail the first in the list of parameters is reported, whichever thread is faster.
@@ -519,18 +545,42 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   };
   const auto stream = device.make_stream();
   if (!cpu) {
-    constexpr int64_t kCopyBytes = int64_t{4} << 20;  // in pieces: others launch batches between them
+    // What is filled is copied while the rest is, in pieces: others launch batches between them.
+    constexpr int64_t kCopyBytes = int64_t{4} << 20;
+    std::mutex mutex;
+    std::condition_variable progress;
+    std::vector<bool> done(tasks.size());
+    size_t first_open = 0;
+    int64_t filled = 0;
+    const auto note_done = [&](size_t i) {
+      std::lock_guard lock(mutex);
+      done[i] = true;
+      for (; first_open < done.size() && done[first_open]; ++first_open) filled = std::max(filled, ends[first_open]);
+      progress.notify_one();
+    };
+    const auto work = [&] {
+      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));
+      if (meanwhile) pool.run([](int) { yield_core(); });  // others may be answering
+      pool.parallel_for(tasks.size(), [&](size_t i, int worker) {
+        fill(i, worker);
+        note_done(i);
+      });
+    };
     const auto fill_all = [&] {
-      {
-        ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));
-        if (meanwhile) pool.run([](int) { yield_core(); });  // others may be answering
-        pool.parallel_for(tasks.size(), fill);
+      auto working = std::async(std::launch::async, work);
+      for (int64_t at = 0, end = 0; at < bytes && failed == tasks.size(); at = end) {
+        {
+          std::unique_lock lock(mutex);
+          progress.wait(lock, [&] { return filled - at >= kCopyBytes || first_open == tasks.size(); });
+          end = std::min(first_open == tasks.size() ? bytes : filled, at + kCopyBytes);
+        }
+        if (failed == tasks.size())
+          stream->copy(static_cast<char*>(model->slab_.data()) + at, host.get() + at, static_cast<size_t>(end - at));
       }
+      working.get();
       if (failure) std::rethrow_exception(failure);
-      for (int64_t at = 0; at < bytes; at += kCopyBytes)
-        stream->copy(static_cast<char*>(model->slab_.data()) + at, host.get() + at,
-                     static_cast<size_t>(std::min(kCopyBytes, bytes - at)));
       stream->synchronize();
+      log_debug("{}: weights are on the card", dir.string());
       // To let go of gigabytes takes milliseconds too.
       host.reset();
       model->source_.reset();
