@@ -43,8 +43,8 @@ bool QueueSize::holds(const QueueSize& needed, device::DeviceKind kind) const {
          (needed.staged_bytes <= staged_bytes && needed.result_bytes <= result_bytes && needed.depth <= depth);
 }
 
-DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size)
-    : device_(std::move(device)), size_(size) {
+DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size, bool spares_library)
+    : device_(std::move(device)), size_(size), spares_library_(spares_library) {
   take_memory();
 }
 
@@ -58,7 +58,10 @@ void DeviceQueue::take_memory() {
   memory_ = memory::Ledger::of(*device_).reserve("batches", shared.parts);
   arena_ = memory::Ledger::allocate(*device_, &memory_, size.arena, plan::kForwardPass);
   compute_ = device_->make_stream();
-  ops::load_gemm_choices(*compute_);
+  if (spares_library_)
+    ops::spare_gemm_library(*compute_);
+  else
+    ops::load_gemm_choices(*compute_);
   if (fixes_algorithms_) ops::fix_gemm_algorithms(*compute_);
   if (on_cpu) return;
   copy_ = device_->make_stream();

@@ -38,7 +38,8 @@ class DeviceQueue {
  public:
   using Collect = std::function<void(const batch::PackedBatch&, const float* result, double busy_seconds)>;
   // All memory is taken here, and is part of the device's ledger.
-  DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size);
+  // `spares_library`: for a short run (ops::spare_gemm_library).
+  DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size, bool spares_library = false);
   ~DeviceQueue();
 
   // With nothing in flight and no model on the device: its memory, streams and the device itself are given up. open()
@@ -82,6 +83,7 @@ class DeviceQueue {
 
   const std::shared_ptr<device::Device> device_;
   const QueueSize size_;
+  const bool spares_library_;
   memory::PlannedMemory memory_;  // before what draws from it
   device::DeviceBuffer arena_;
   device::DeviceBuffer block_;  // of all slots

@@ -319,6 +319,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
                      void* __restrict__ out, const AttentionProblem p, int parts) {
   __shared__ __align__(128) uint8_t staged[2 * kMediumKeys * D * 2];
+  let_next_begin();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
   const bool is_long = static_cast<int>(blockIdx.x) < p.n_long * parts;
   const int item =
@@ -326,7 +327,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int per_sequence = is_long ? parts : p.heads;
   const int index = (is_long ? 0 : p.n_long) + item / per_sequence, head = item % per_sequence;
   if (index >= p.B) return;
-  const AttentionSequence seq = attention_sequence(p, index);
+  const AttentionSequence seq = attention_sequence(p, index);  // no chained kernel writes where sequences lie
+  wait_for_previous();
   q += static_cast<size_t>(seq.q_start) * p.ldq;
   k += static_cast<size_t>(seq.kv_start) * p.ldkv;
   v += static_cast<size_t>(seq.kv_start) * p.ldkv;
@@ -541,7 +543,8 @@ void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const Attentio
         s, dim3(static_cast<unsigned>(std::min(p.order == nullptr ? resident : most, resident))), dim3(kThreads), q, k,
         v, a.out.data, p);
   }
-  device::launch<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p, parts);
+  device::launch_chained<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p,
+                                                           parts);
 }
 
 template <class Elem, int D>

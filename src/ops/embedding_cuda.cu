@@ -15,6 +15,8 @@ __global__ void __launch_bounds__(kNormThreads)
   constexpr int kRows = kNormThreads / 32 / kGroup;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < T;
+  let_next_begin();
+  wait_for_previous();
   if (kGroup == 1 && !valid) return;
   NormRow<kVec, kGroup> row;
   row.lane = threadIdx.x % (32 * kGroup);
@@ -76,11 +78,11 @@ void embedding_cuda(device::Stream& stream, const EmbeddingArgs& a) {
                    *type = static_cast<const Elem*>(a.type.data);
         const auto *ids = a.batch.ids.as<int32_t>(), *positions = a.batch.positions.as<int32_t>();
         if (train)
-          device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
+          device::launch_chained<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
               s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), a.type.ld(),
               static_cast<int>(T), static_cast<int>(H), out, dropout_mask(a.dropout));
         else
-          device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
+          device::launch_chained<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
               s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), a.type.ld(),
               static_cast<int>(T), static_cast<int>(H), out, DropoutMask{});
       });

@@ -144,6 +144,9 @@ int load_gemm_choices(Stream& stream) {
   return static_cast<int>(known.size() + choices->size());
 }
 
+void spare_gemm_library(Stream& stream) {
+  if (stream.kind() == DeviceKind::cuda) spare_gemm_library_cuda(stream);
+}
 void release_gemm_library(Stream& stream) {
   if (stream.kind() == DeviceKind::cuda) release_gemm_library_cuda(stream);
 }
@@ -163,6 +166,7 @@ void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }
 void save_gemm_choices(Stream&) {}
 void preload_gemm_library() {}
+void spare_gemm_library(Stream&) {}
 void release_gemm_library(Stream&) {}
 #endif
 

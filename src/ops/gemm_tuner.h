@@ -55,6 +55,9 @@ void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& cho
 int load_gemm_choices(device::Stream& stream);
 // Loads the library of products, for a thread beside the one that opens the card; the first product waits for it.
 void preload_gemm_library();
+// In place of load_gemm_choices, for a run so short that the library's opening would take longest: products of half
+// precision on this stream do without it.
+void spare_gemm_library(device::Stream& stream);
 // The stream's device is about to be closed: the library lets go of it until the next product.
 void release_gemm_library(device::Stream& stream);
 void save_gemm_choices(device::Stream& stream);

@@ -51,6 +51,14 @@ __global__ void __launch_bounds__(kNormThreads) layer_norm_kernel(NormInput<Elem
   constexpr int kRows = kNormThreads / 32 / kGroup;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < in.T;
+  let_next_begin();
+  if (blockIdx.x == 0) {  // on their way to the cache meanwhile
+    for (int c = 64 * static_cast<int>(threadIdx.x); c < in.H; c += 64 * kNormThreads) {
+      prefetch_weights(out.gamma + c);
+      if (out.beta != nullptr) prefetch_weights(out.beta + c);
+    }
+  }
+  wait_for_previous();
   if (kGroup == 1 && !valid) return;  // longer rows meet at a block barrier
   NormRow<kVec, kGroup> row;
   row.lane = threadIdx.x % (32 * kGroup);
@@ -130,9 +138,9 @@ void layer_norm_cuda(device::Stream& stream, const LayerNormArgs& a) {
             return;
           }
         if (train)
-          device::launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(s, grid, block, in, out);
+          device::launch_chained<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(s, grid, block, in, out);
         else
-          device::launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, in, out);
+          device::launch_chained<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, in, out);
       });
     });
     if (!copied) fp8_copy(stream, a.y, a.train_fp8);

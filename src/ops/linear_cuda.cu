@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where
-// the output is narrow (classifier heads), and a pass of our own for what is left (GELU in fp32, tanh, SiLU).
+// the output is narrow (classifier heads), and a pass of our own for what is left (GELU in fp32, tanh, SiLU). Few rows
+// are linear_thin_cuda.cu's.
 #include "ops/amax.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
+#include "ops/cuda/linear_thin.h"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
@@ -20,6 +22,8 @@ __global__ void __launch_bounds__(128)
                   int64_t ld_residual, Out* y, int64_t ldy, int T, int N, int K, Activation activation) {
   const int64_t r = (static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
+  let_next_begin();
+  wait_for_previous();
   if (r >= T) return;
   x += r * ldx;
   for (int n = 0; n < N; n += 4) {
@@ -40,12 +44,7 @@ __global__ void __launch_bounds__(128)
       const int c = n + lane;
       float v = lane == 0 ? sum[0] : lane == 1 ? sum[1] : lane == 2 ? sum[2] : sum[3];
       if (bias != nullptr) v += to_f32(bias[c]);
-      if (activation == Activation::gelu) v = activated<Activation::gelu>(v);
-      if (activation == Activation::relu) v = activated<Activation::relu>(v);
-      if (activation == Activation::tanh) v = activated<Activation::tanh>(v);
-      if (activation == Activation::gelu_tanh) v = activated<Activation::gelu_tanh>(v);
-      if (activation == Activation::quick_gelu) v = activated<Activation::quick_gelu>(v);
-      if (activation == Activation::silu) v = activated<Activation::silu>(v);
+      v = activated_as(activation, v);
       if (residual != nullptr) v += to_f32(residual[r * ld_residual + c]);
       y[r * ldy + c] = from_f32<Out>(v);
     }
@@ -180,11 +179,11 @@ void launch_narrow(device::CudaStream& s, const LinearArgs& a) {
   const int T = static_cast<int>(a.x.rows()), N = static_cast<int>(a.w.N), K = static_cast<int>(a.w.K);
   auto* y = static_cast<Out*>(a.y.data);
   if (wide)
-    device::launch<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
-                                                a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
+    device::launch_chained<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
+                                                        a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
   else
-    device::launch<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
-                                                a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
+    device::launch_chained<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
+                                                        a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
 }
 
 void finish(device::CudaStream& s, const LinearArgs& a, const Rest& rest) {
@@ -239,6 +238,7 @@ void linear_cuda(device::Stream& stream, const LinearArgs& a) {
           launch_narrow<Elem, Elem>(s, a);
       });
     }
+    if (is_thin(s, a)) return launch_thin(s, a);
     const LtCall call = lt_call(a);
     lt_matmul(s, call.problem, call.operands);
     finish(s, a, rest_of(a));

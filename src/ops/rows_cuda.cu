@@ -17,6 +17,8 @@ template <class Piece>
 __global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t x_row_bytes, const int32_t* rows,
                                                           char* y, int64_t y_row_bytes, int B, int pieces) {
   const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
+  let_next_begin();
+  wait_for_previous();
   if (b >= B) return;
   const auto* from = reinterpret_cast<const Piece*>(x + rows[b] * x_row_bytes);
   auto* to = reinterpret_cast<Piece*>(y + b * y_row_bytes);
@@ -53,6 +55,8 @@ template <class Elem, bool kSigmoid>
 __global__ void __launch_bounds__(128)
     softmax_kernel(const Elem* x, int64_t ldx, float* y, int64_t ldy, int rows, int K) {
   const int r = static_cast<int>((blockIdx.x * 128 + threadIdx.x) / 32), lane = threadIdx.x % 32;
+  let_next_begin();
+  wait_for_previous();
   if (r >= rows) return;
   x += r * ldx;
   y += r * ldy;
@@ -203,11 +207,11 @@ void gather_rows_cuda(Stream& stream, const GatherRowsArgs& a) {
     auto* y = static_cast<char*>(a.y.data);
     const auto* rows = a.rows.as<int32_t>();
     if (at % 16 == 0)
-      launch<gather_rows_kernel<uint4>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
-                                        static_cast<int>(row_bytes / 16));
+      launch_chained<gather_rows_kernel<uint4>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
+                                                static_cast<int>(row_bytes / 16));
     else
-      launch<gather_rows_kernel<char>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
-                                       static_cast<int>(row_bytes));
+      launch_chained<gather_rows_kernel<char>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
+                                               static_cast<int>(row_bytes));
   });
 }
 
@@ -245,9 +249,11 @@ void softmax_cuda(Stream& stream, const SoftmaxArgs& a) {
       const auto* x = static_cast<const Elem*>(a.x.data);
       const int rows = static_cast<int>(a.x.rows()), K = static_cast<int>(a.x.cols());
       if (a.sigmoid)
-        device::launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+        device::launch_chained<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows,
+                                                           K);
       else
-        device::launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+        device::launch_chained<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(),
+                                                            rows, K);
     });
   });
 }

@@ -194,6 +194,7 @@ class CudaEvent final : public Event {
   void record(Stream& stream) override { BRIM_CUDA_CHECK(cudaEventRecord(event_.get(), as_cuda(stream).handle())); }
   void wait(Stream& stream) override {
     BRIM_CUDA_CHECK(cudaStreamWaitEvent(as_cuda(stream).handle(), event_.get(), 0));
+    as_cuda(stream).set_chains(false);
   }
   void synchronize() override { BRIM_CUDA_CHECK(cudaEventSynchronize(event_.get())); }
   bool done() override {
@@ -295,11 +296,13 @@ void CudaStream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   bind();
   BRIM_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle()));
+  chains_ = false;
 }
 void CudaStream::fill_zero(void* dst, size_t bytes) {
   if (bytes == 0) return;
   bind();
   BRIM_CUDA_CHECK(cudaMemsetAsync(dst, 0, bytes, handle()));
+  chains_ = false;
 }
 
 std::unique_ptr<Event> make_cuda_event(Device& device, bool timing) {

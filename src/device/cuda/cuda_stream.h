@@ -21,7 +21,9 @@ class CudaStream final : public Stream {
   void bind() const;
   // Names what comes next on the stream; see op_trail.h.
   void begin_op(const char* name) {
-    if (naming_ && !capturing_) trail_->begin(name);
+    if (!naming_ || capturing_) return;
+    trail_->begin(name);
+    chains_ = false;
   }
   void name_ops(bool on) override;
 
@@ -33,14 +35,26 @@ class CudaStream final : public Stream {
   int64_t algorithm_tokens() const { return algorithm_tokens_; }
   void set_algorithm_tokens(int64_t tokens) { algorithm_tokens_ = tokens; }
 
+  // Products of half precision are those of our own kernels, however many rows they have (ops::spare_gemm_library).
+  bool spares_library() const { return spares_library_; }
+  void spare_library() { spares_library_ = true; }
+
+  // Whether a kernel launched now may begin before the one in front has ended (launch_chained): that one is a kernel
+  // too, and of those that make no weights.
+  bool chains() const { return chains_; }
+  void set_chains(bool on) { chains_ = on; }
+
   bool capturing() const { return capturing_; }
-  void set_capturing(bool on) { capturing_ = on; }
+  void set_capturing(bool on) {
+    capturing_ = on;
+    chains_ = false;
+  }
 
  private:
   const CudaInfo& info_;  // the device's
   CudaStreamHandle handle_;
   std::unique_ptr<OpTrail> trail_;
-  bool capturing_ = false, naming_ = true;
+  bool capturing_ = false, naming_ = true, chains_ = false, spares_library_ = false;
   int64_t algorithm_tokens_ = 0;
 };
 

@@ -36,6 +36,32 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
   Kernel<<<grid, block, 0, stream.handle()>>>(args...);  // clang-format 14 cuts the closing mark in three
   // clang-format on
   BRIM_CUDA_CHECK(cudaGetLastError());
+  stream.set_chains(false);
+#endif
+}
+
+// For a kernel that calls wait_for_previous (ops/cuda/ptx.cuh) before it touches what a kernel in front may write or
+// read, in every thread: behind another chained kernel it begins before that one has ended, so that its launch and its
+// weights' way from memory cost no time of their own.
+template <auto Kernel, class... Args>
+void launch_chained([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
+  static_cast<void>(&kernel_entry<Kernel>);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#if defined(BRIM_CUDA_EMULATION)
+  emulation::run(grid, block, [=] { Kernel(args...); });
+#else
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = stream.handle();
+  config.attrs = &early;
+  // In graphs alone: of large batches it makes none shorter.
+  config.numAttrs = stream.capturing() && stream.chains() && stream.info().kernel_arch >= 90 ? 1 : 0;
+  BRIM_CUDA_CHECK(cudaLaunchKernelEx(&config, Kernel, args...));
+  stream.set_chains(true);
 #endif
 }
 

@@ -60,6 +60,17 @@ __device__ __forceinline__ float activated(float x) {
   else
     return x;
 }
+// For one chosen at run time: the same for all threads, so the branches cost little.
+template <class Elem = float>
+__device__ __forceinline__ float activated_as(Activation activation, float x) {
+  if (activation == Activation::gelu) return activated<Activation::gelu, Elem>(x);
+  if (activation == Activation::relu) return activated<Activation::relu>(x);
+  if (activation == Activation::tanh) return activated<Activation::tanh>(x);
+  if (activation == Activation::gelu_tanh) return activated<Activation::gelu_tanh>(x);
+  if (activation == Activation::quick_gelu) return activated<Activation::quick_gelu>(x);
+  if (activation == Activation::silu) return activated<Activation::silu>(x);
+  return x;
+}
 // d activation / d x, from x or from the output (slope_reads_output).
 template <Activation kActivation, class Elem = float>
 __device__ __forceinline__ float activation_slope(float x) {

@@ -7,7 +7,9 @@ namespace brim::ops {
 
 using device::CudaStream;
 
-void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
+namespace {
+
+void run(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
   LtChoices& choices = lt_choices_of(stream);
   if (p.lanes > 0) {
     std::optional<cublasLtMatmulAlgo_t> algo = choices.for_so_many_lanes(p);
@@ -33,14 +35,26 @@ void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
   check_lt(lt_try_run(stream, choices.handle(), p, o, d, choices.exact(p, o)), "cublasLtMatmul", lt_key_text(p));
 }
 
+}  // namespace
+
+void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
+  run(stream, p, o);
+  stream.set_chains(true);
+}
+
 void fix_gemm_algorithms_cuda(device::Stream& stream) { as_cuda(stream).set_algorithm_tokens(kFullTokens); }
+
+void spare_gemm_library_cuda(device::Stream& stream) { as_cuda(stream).spare_library(); }
 
 void release_gemm_library_cuda(device::Stream& stream) {
   stream.synchronize();
-  lt_choices_of(as_cuda(stream)).release_handle();
+  if (!as_cuda(stream).spares_library()) lt_choices_of(as_cuda(stream)).release_handle();
 }
 
-std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream) { return lt_choices_of(as_cuda(stream)).all(); }
+std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream) {
+  if (as_cuda(stream).spares_library()) return {};
+  return lt_choices_of(as_cuda(stream)).all();
+}
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices) {
   lt_choices_of(as_cuda(stream)).use(choices);
 }

@@ -55,6 +55,7 @@ GemmChoice lt_tune(device::CudaStream& stream, const LtProblem& problem, const L
 // What gemm_tuner.cc asks of this backend.
 GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
 void fix_gemm_algorithms_cuda(device::Stream& stream);
+void spare_gemm_library_cuda(device::Stream& stream);
 void release_gemm_library_cuda(device::Stream& stream);
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream);
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices);

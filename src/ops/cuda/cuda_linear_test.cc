@@ -17,7 +17,16 @@ struct Setting {
   Activation activation = Activation::none;
   DType y = DType::bf16;
   int64_t x_pad = 0, y_pad = 0;
+  bool without_library = false;
 };
+device::Stream& stream_without_library() {
+  static const auto made = [] {
+    auto stream = Gpu::device().make_stream();
+    spare_gemm_library(*stream);
+    return stream;
+  }();
+  return *made;
+}
 DType operand_type(Precision p) {
   return p == Precision::bf16   ? DType::bf16
          : p == Precision::fp16 ? DType::f16
@@ -76,7 +85,9 @@ void check_linear(const Setting& c) {
   args.y = out;
   args.scratch = gemm_scratch();
   args.activation = c.activation;
-  linear(Gpu::stream(), args);
+  device::Stream& stream = c.without_library ? stream_without_library() : Gpu::stream();
+  linear(stream, args);
+  stream.synchronize();
 
   const std::vector<double> got = out.values();
   for (const double v : got) ASSERT_FALSE(std::isnan(v));
@@ -210,6 +221,31 @@ TEST_F(CudaLinear, MakesNarrowHeads) {
             if (N < 4 || K != 768 || !Gpu::emulated())
               check_linear(
                   {.precision = p, .T = 5, .N = N, .K = K, .residual = N == 9, .activation = activation, .y = y});
+}
+
+TEST_F(CudaLinear, WithoutTheLibraryTakesEverySize) {
+  for (const Precision p : {Precision::fp16, Precision::bf16}) {
+    if (p == Precision::bf16 && !cuda_info(Gpu::device()).bf16) continue;
+    for (const auto& [T, N, K] : {std::tuple<int64_t, int64_t, int64_t>{1, 24, 32},
+                                  {32, 40, 1024},
+                                  {33, 24, 1032},
+                                  {64, 24, 104},
+                                  {65, 24, 264},
+                                  {130, 2304, 40},
+                                  {3, 16, 3072},
+                                  {9, 24, 4096}})
+      for (const Activation activation : {Activation::none, Activation::gelu, Activation::tanh})
+        check_linear({.precision = p,
+                      .T = T,
+                      .N = N,
+                      .K = K,
+                      .residual = activation == Activation::none,
+                      .activation = activation,
+                      .y = result_type(p),
+                      .x_pad = 8,
+                      .y_pad = 2,
+                      .without_library = true});
+  }
 }
 
 TEST_F(CudaLinear, DoesNothingForNoRows) { check_linear({.precision = Precision::fp16, .T = 0, .y = DType::f16}); }

@@ -81,6 +81,7 @@ void lt_matmul(device::CudaStream& stream, const LtProblem& p, const LtOperands&
 }
 GemmChoice lt_tune(device::CudaStream&, const LtProblem&, const LtOperands&, double) { return {}; }
 void fix_gemm_algorithms_cuda(device::Stream&) {}  // plain loops: no row knows the others
+void spare_gemm_library_cuda(device::Stream& stream) { as_cuda(stream).spare_library(); }
 void release_gemm_library_cuda(device::Stream&) {}
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream&) { return {}; }
 void use_gemm_choices_cuda(device::Stream&, const std::vector<GemmChoice>&) {}

@@ -36,6 +36,14 @@ void copy_async_wait() {}
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float reciprocal_fast(float x) { return 1.0f / x; }
 inline void store_global16(void* to, uint4 v) { std::memcpy(to, &v, 16); }
+inline uint4 load_weights16(const void* from) {
+  uint4 r;
+  std::memcpy(&r, from, 16);
+  return r;
+}
+inline void prefetch_weights(const void*) {}
+inline void let_next_begin() {}
+inline void wait_for_previous() {}
 
 // ldmatrix as documented: four 8x8 matrices, lane 8m + i gives the address of row i of matrix m.
 template <bool kTransposed>
@@ -129,6 +137,30 @@ __device__ __forceinline__ void store_global16(void* to, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)
                : "memory");
+}
+// What no kernel writes while this one runs; volatile, so that it is asked for before wait_for_previous.
+__device__ __forceinline__ uint4 load_weights16(const void* from) {
+  uint4 r;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+               : "l"(__cvta_generic_to_global(from)));
+  return r;
+}
+__device__ __forceinline__ void prefetch_weights(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
+}
+// For kernels launched by launch_chained (device/cuda/launch.cuh). The kernel behind this one may be launched once
+// every block has called let_next_begin or ended; wait_for_previous returns when the kernel in front has ended and what
+// it wrote is seen.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 // Four 8x8 matrices of 16-bit elements, lane 8m + i gives the address of row i of matrix m.
 template <bool kTransposed>
