@@ -321,25 +321,13 @@ void Service::finish(Call& call) {
     std::string out;
     call.write(out, call);
     const int64_t written_ns = now_ns();
-    double waited = 0, computed = 0;
-    for (const Prediction& p : call.predictions) {
-      waited = std::max(waited, p.timing.waited);
-      computed = std::max(computed, p.timing.computed);
-    }
+    const std::array<double, kStages> seconds = stages_of(call, written_ns);
     metrics_->count(call.exchange->thread(), [&](Counts& c) {
-      const auto stage = [&](Stage s) -> Histogram& { return c.stages[static_cast<size_t>(s)]; };
-      stage(Stage::parse).add(static_cast<double>(call.parsed_ns - call.exchange->received_ns()) * 1e-9);
-      stage(Stage::tokenize).add(static_cast<double>(std::max<int64_t>(0, call.submitted_ns - call.parsed_ns)) * 1e-9);
-      stage(Stage::queue).add(waited);
-      stage(Stage::infer).add(computed);
-      stage(Stage::write).add(static_cast<double>(written_ns - call.finished_ns) * 1e-9);
+      for (size_t i = 0; i < kStages; ++i) c.stages[i].add(seconds[i]);
       c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0][static_cast<size_t>(reason_of(call.reason))] +=
           call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
-      const double parts[kStages] = {static_cast<double>(call.parsed_ns - call.exchange->received_ns()) * 1e-9,
-                                     static_cast<double>(call.submitted_ns - call.parsed_ns) * 1e-9, waited, computed,
-                                     static_cast<double>(written_ns - call.finished_ns) * 1e-9};
-      const auto most = static_cast<size_t>(std::max_element(parts, parts + kStages) - parts);
+      const auto most = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
       const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
       c.slowest[most].add(total);
       c.models[static_cast<size_t>(call.model)].add(total);
@@ -351,18 +339,31 @@ void Service::finish(Call& call) {
   if (call.ended) delete &call;
 }
 
-std::string Service::compute_fields(const Call& call) const {
+std::array<double, kStages> Service::stages_of(const Call& call, int64_t written_ns) {
   double waited = 0, computed = 0;
-  size_t errors = 0;
   for (const Prediction& p : call.predictions) {
     waited = std::max(waited, p.timing.waited);
     computed = std::max(computed, p.timing.computed);
-    errors += p.error.has_value();
   }
+  const auto between = [](int64_t begin, int64_t end) {
+    return static_cast<double>(std::max<int64_t>(0, end - begin)) * 1e-9;
+  };
+  // What a helper tokenized was ready when nothing else is left of the time.
+  const double tokenized = call.submitted_ns > 0
+                               ? between(call.parsed_ns, call.submitted_ns)
+                               : std::max(0.0, between(call.parsed_ns, call.finished_ns) - waited - computed);
+  return {between(call.exchange->received_ns(), call.parsed_ns), tokenized, waited, computed,
+          between(call.finished_ns, written_ns)};
+}
+
+std::string Service::compute_fields(const Call& call) const {
   const Exchange& e = *call.exchange;
   const int64_t now = now_ns();
-  const auto ms = [](int64_t ns) { return static_cast<double>(std::max<int64_t>(0, ns)) * 1e-6; };
-  const double tokenized = ms(call.submitted_ns - call.parsed_ns), total = ms(now - e.begun_ns());
+  const double total = static_cast<double>(now - e.begun_ns()) * 1e-6;
+  std::array<double, kStages> ms = stages_of(call, now);
+  for (double& each : ms) each *= 1e3;
+  const auto [parsed, tokenized, waited, computed, written] = ms;
+  const auto errors = std::ranges::count_if(call.predictions, [](const Prediction& p) { return p.error.has_value(); });
   const ServedModel& model = *call.served;
   const bool card = !model.scorer->device().starts_with("cpu");
   std::string fields = fmt::format(
@@ -370,9 +371,8 @@ std::string Service::compute_fields(const Call& call) const {
       "x-total-time: {:.0f}\r\nx-tokenization-time: {:.0f}\r\nx-queue-time: {:.0f}\r\nx-inference-time: {:.0f}\r\n"
       "Server-Timing: parse;dur={:.3f}, tok;dur={:.3f}, queue;dur={:.3f}, infer;dur={:.3f}, write;dur={:.3f}\r\n"
       "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n",
-      card ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited * 1e3,
-      computed * 1e3, ms(call.parsed_ns - e.received_ns()), tokenized, waited * 1e3, computed * 1e3,
-      ms(now - call.finished_ns), model.name, model.revision, call.reason);
+      card ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited, computed,
+      parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
   if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
   if (call.passes > 0) fields += fmt::format("X-Brim-Passes: {}\r\n", call.passes);
   return fields;

@@ -218,6 +218,8 @@ class Service final : public Handler, public QueueScorer {
   Refusal refusal_of(const Call& call, const Prediction& prediction) const;
   void answer(Call& call, std::string body, const char* content_type = "application/json");
   void release(Call& call) noexcept;
+  // Where a request's time went, in seconds.
+  static std::array<double, kStages> stages_of(const Call& call, int64_t written_ns);
   std::string compute_fields(const Call& call) const;
 
   // The routes, by the dialect they speak. tei.cc
@@ -407,7 +409,8 @@ struct Service::Call {
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
   int passes = 0;  // over each text, where an answer needs two models' results
-  int64_t parsed_ns = 0, submitted_ns = 0, finished_ns = 0;
+  int64_t parsed_ns = 0, finished_ns = 0;
+  int64_t submitted_ns = 0;  // 0: by a helper
   Write write;
   std::shared_ptr<Stream> stream;
   std::shared_ptr<nlohmann::json> parsed;  // its body, where a helper read it

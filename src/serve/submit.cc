@@ -186,7 +186,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     }
     begin = end;
   }
-  call.submitted_ns = now_ns();
+  if (bytes <= kHelperBytes) call.submitted_ns = now_ns();
 }
 
 // Each of them is answered: by the scorer, or by what kept it from taking them.

@@ -77,6 +77,20 @@ TEST_F(SubmitTest, WhatAHelperCannotReadOrSubmitIsAnswered) {
   EXPECT_EQ(client_->read().status, 200);
 }
 
+TEST_F(SubmitTest, TimeInAHelperIsTokenizingTime) {
+  start_slow();
+  slow_->waits = true;
+  client_->post("/predict", large(40));
+  wait_until([&] { return slow_->begun == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  slow_->waits = false;
+  slow_->wait_held(40);
+  slow_->answer_all();
+  const RawAnswer answer = client_->read();
+  ASSERT_EQ(answer.status, 200);
+  EXPECT_GE(std::stod(answer.fields.at("x-tokenization-time")), 20);
+}
+
 TEST_F(SubmitTest, AClientThatLeavesWithdrawsItsTexts) {
   start_slow();
   slow_->waits = true;
