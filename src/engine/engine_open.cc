@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// How engines are opened: files read while the device opens, plans made together, memory taken, weights loaded.
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/timeline.h"
+#include "base/units.h"
+#include "device/built_with_cuda.h"
+#include "engine/engine.h"
+#include "engine/label.h"
+#include "engine/precision.h"
+#include "hub/model_dir.h"
+#include "memory/ledger.h"
+#include "ops/gemm_tuner.h"
+#include "plan/card_measure.h"
+
+namespace brim::engine {
+
+using memory::Ledger;
+
+namespace {
+
+// Of texts: no more tokens than that, special ones among them, and as many sequences as bytes; what most have.
+constexpr int64_t kMostTokensPerByte = 4, kUsualBytesPerToken = 4;
+// A whole input of no more is multiplied by our own kernels: opening the library of products takes 80 ms, and so many
+// tokens, were there ever so many, 30 ms longer without it (RoBERTa-base on an H200).
+constexpr int64_t kTokensWithoutLibrary = 16384;
+
+bool is_short(int64_t most_tokens) { return most_tokens > 0 && most_tokens <= kTokensWithoutLibrary; }
+bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::Precision::fp16; }
+
+}  // namespace
+
+// A model as read and asked for, before it is planned among others.
+struct Engine::Prepared {
+  std::unique_ptr<Engine> engine;
+  plan::PlanRequest request;
+};
+
+namespace {
+
+// What a model's first pass gives: of two heads, the classifier's own.
+model::Output first_output(const plan::PlanRequest& r, bool raw_scores) {
+  if (r.output != model::Output::token_scores_and_logits) return r.output;
+  return raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+}
+
+// The passes of a plan. One for two heads is solved for the pass that gives both, which needs more than a classifier's
+// own; that comes first, and is what the plan says from then on.
+std::vector<model::ForwardPlan> forwards_of(const plan::PlanRequest& r, plan::Plan& p, bool raw_scores) {
+  const auto pass = [&](model::Output output) {
+    return plan_forward(r.shape, p.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(), output);
+  };
+  p.output = first_output(r, raw_scores);
+  if (p.output == r.output) return {pass(p.output)};
+  return {pass(p.output), pass(r.output)};
+}
+
+}  // namespace
+
+Engine::~Engine() {
+  if (host_) scheduler_->remove(*host_);
+}
+
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std::move(open_together({options})[0]); }
+
+namespace {
+
+bool card_expected(const device::DeviceChoice& choice) {
+  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_here();
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options,
+                                                           plan::Residency residency) {
+  if (options.empty()) return {};
+  // A card takes a third of a second to open: what its first batch needs of files and libraries is read meanwhile.
+  const bool card = card_expected(options[0].device);
+  std::future<void> libraries;
+  const bool spares_library = std::ranges::all_of(options, [](const EngineOptions& o) {
+    return is_short(kMostTokensPerByte * o.input_bytes) &&
+           is_half(o.precision.precision.value_or(ops::Precision::bf16));
+  });
+  if (card)
+    libraries = std::async(std::launch::async, [=] {
+      if (!spares_library) ops::preload_gemm_library();
+      open_card_counters();
+    });
+  std::future<std::vector<Prepared>> files =
+      std::async(card ? std::launch::async : std::launch::deferred, [&] { return read_all(options); });
+  std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
+  log_debug("{}: opened", device->name());
+  const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
+  Ledger::of(*device).set_limit(limit);
+  auto engines = open_on(device, files.get(), limit, residency);
+  // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
+  const plan::Plan& plan = engines[0]->plan();
+  if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
+                                  "planning again"))
+    return engines;
+  engines.clear();
+  return open_on(device, read_all(options), limit, residency);
+}
+
+std::vector<Engine::Prepared> Engine::read_all(const std::vector<EngineOptions>& options) {
+  std::vector<Prepared> all;
+  for (const EngineOptions& o : options) all.push_back(read_files(o));
+  log_debug("files of {} are read", format_count(static_cast<int64_t>(all.size()), "model"));
+  return all;
+}
+
+std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Device> device,
+                                                     std::vector<Prepared> prepared, int64_t limit_bytes,
+                                                     plan::Residency residency) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<plan::PlanRequest> requests;
+  for (Prepared& one : prepared) {
+    resolve(one, *device, limit_bytes);
+    engines.push_back(std::move(one.engine));
+    requests.push_back(std::move(one.request));
+  }
+  plan::TurnPlans turns;
+  std::vector<std::vector<model::ForwardPlan>> forwards;
+  QueueSize size;
+  {
+    ScopedZone zone(Zone::plan);
+    turns = solve_turns(requests, residency);
+    for (size_t i = 0; i < engines.size(); ++i) {
+      plan::Plan& p = turns.plans[i];
+      // For measuring what overlap brings: fewer batches in flight than planned.
+      if (const auto depth = env("BRIM_STAGING_DEPTH"))
+        p.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, p.staging_depth);
+      const plan::PlanRequest& r = requests[i];
+      forwards.push_back(forwards_of(r, p, engines[i]->options_.raw_scores));
+      size.cover(p, forwards.back(), r.shape);
+    }
+  }
+  Ledger& ledger = Ledger::of(*device);
+  for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
+  const EngineOptions& first = engines[0]->options_;
+  bool spares_library = !first.deterministic;
+  for (size_t i = 0; i < engines.size(); ++i)
+    spares_library = spares_library && is_short(requests[i].most_tokens) && is_half(turns.plans[i].precision);
+  const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size, spares_library));
+  if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(first.parked_bytes);
+  if (first.deterministic) scheduler->queue().fix_algorithms();
+  log_debug("planned, and memory for batches is there");
+  for (size_t i = 0; i < engines.size(); ++i) {
+    Engine& engine = *engines[i];
+    engine.scheduler_ = scheduler;
+    engine.plan_ = turns.plans[i];
+    scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
+    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
+                                               requests[i].shape, engine.plan_, std::move(forwards[i]),
+                                               scheduler->queue(), engine.one_batch(requests[i].most_tokens));
+    scheduler->add(*engine.host_);
+    if (turns.all_resident || i == 0) engine.host_->load();
+    engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
+  }
+  return engines;
+}
+
+std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options, bool other_stays) {
+  const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
+  device::Device& device = scheduler->queue().device();
+  Prepared prepared = read_files(options);
+  scheduler->open_device();  // its profile asks it
+  resolve(prepared, device, Ledger::of(device).limit_bytes());
+  std::optional<Scheduler::Room> room =
+      scheduler->find_room(prepared.request, first_output(prepared.request, options.raw_scores));
+  if (!room) {
+    ScopedZone zone(Zone::plan);
+    room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
+    scheduler->add_room(*room);
+  }
+  std::unique_ptr<Engine> engine = std::move(prepared.engine);
+  engine->scheduler_ = scheduler;
+  engine->plan_ = room->plan;
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
+                                              engine->plan_, std::move(room->forwards), scheduler->queue());
+  scheduler->add(*engine->host_);
+  // Captured while it is loaded, when others are answered between two graphs, not with its first text.
+  scheduler->call([&] {
+    if (other.host_->wants_small_batches()) engine->host_->want_small_batches();
+  });
+  scheduler->load(*engine->host_, other_stays ? other.host_.get() : nullptr);
+  return engine;
+}
+
+Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores) {
+  const device::Device& device = queue.device();
+  const int64_t limit = request.limit_bytes;
+  const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::Room> {
+    request.limit_bytes = bytes;
+    Scheduler::Room room{request.shape, solve(request), {}};
+    plan::Plan& p = room.plan;
+    p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
+    room.forwards = forwards_of(request, p, raw_scores);
+    QueueSize needed;
+    needed.cover(p, room.forwards, request.shape);
+    if (!queue.size().holds(needed, device.kind())) return std::nullopt;
+    // What loading holds beyond the queue's share counts as the model's own.
+    if (needed.loading_bytes > queue.size().loading_bytes)
+      p.add(memory::Tag::activations, "loading more", needed.loading_bytes - queue.size().loading_bytes);
+    p.limit_bytes = limit;
+    return room;
+  };
+  std::optional<Scheduler::Room> best = plan_under(limit);
+  if (best == std::nullopt) {
+    // Less limit, smaller batches: the largest that the queue takes.
+    int64_t fits = least_limit(request), too_much = limit;
+    best = plan_under(fits);
+    while (best && too_much - fits > too_much / 16) {
+      const int64_t middle = fits + (too_much - fits) / 2;
+      if (auto room = plan_under(middle)) {
+        best = std::move(room);
+        fits = middle;
+      } else {
+        too_much = middle;
+      }
+    }
+  }
+  if (!best)
+    fail(ErrorCode::does_not_fit, Remedy{"start again with it"},
+         "the batches of the models that are there leave no room for one text of {} tokens of this one",
+         request.max_length);
+  const int64_t alone =
+      Ledger::of(queue.device()).context_bytes() + queue.bytes() + total_bytes(best->plan.own_parts());
+  if (alone > limit)
+    fail(ErrorCode::does_not_fit, "does not fit in {} beside the batches of the models that are there: {} are needed",
+         format_bytes(limit), format_bytes(alone));
+  return *best;
+}
+
+namespace {
+
+void rename_labels(std::vector<std::string>& labels, const std::map<std::string, std::string>& names,
+                   const std::filesystem::path& dir) {
+  if (names.empty()) return;
+  std::vector<std::string> renamed = labels;
+  for (const auto& [own, name] : names) {
+    const auto found = std::find(labels.begin(), labels.end(), own);
+    if (found == labels.end())
+      fail(ErrorCode::usage, "`labels`: {} has no label {}; it has {}", dir.string(), own, fmt::join(labels, ", "));
+    renamed[static_cast<size_t>(found - labels.begin())] = name;
+  }
+  labels = std::move(renamed);
+  for (auto label = labels.begin(); label != labels.end(); ++label)
+    if (std::find(labels.begin(), label, *label) != label)
+      fail(ErrorCode::usage, "`labels`: two labels of {} would be called {}", dir.string(), *label);
+}
+
+}  // namespace
+
+// All that does not ask for the device.
+Engine::Prepared Engine::read_files(const EngineOptions& options) {
+  auto engine = std::unique_ptr<Engine>(new Engine);
+  engine->options_ = options;
+  engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
+  hub::HfConfig& config = engine->config_;
+  model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  rename_labels(config.id2label, options.labels, options.model_dir);
+  if (!options.tagger_dir.empty()) {
+    hub::HfConfig tagger;
+    shape = both_heads(shape, model::read_shape(options.tagger_dir, &tagger));
+    engine->tags_ = tagger.id2label;
+  }
+  engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
+  const text::Tokenizer& tokenizer = *engine->tokenizer_;
+  if (tokenizer.vocab_size() > shape.vocab)
+    fail(ErrorCode::bad_model,
+         "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
+         options.model_dir.string(), tokenizer.vocab_size() - 1, shape.vocab);
+
+  plan::PlanRequest request;
+  request.shape = shape;
+  if (options.output) {
+    request.output = *options.output;
+  } else if (!options.tagger_dir.empty()) {
+    request.output = model::Output::token_scores_and_logits;
+  } else if (shape.sequence_classes > 0) {
+    request.output = options.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+  } else if (shape.token_classes > 0) {
+    request.output = model::Output::token_scores;
+  } else {
+    fail(ErrorCode::bad_model,
+         "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for "
+         "its vectors",
+         options.model_dir.string(), config.architectures.empty() ? "none" : config.architectures[0]);
+  }
+  int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
+  const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
+  if (options.max_length > longest)
+    log_warning("`max_length={}`: {} takes {} tokens at most, so {} it is{}", options.max_length,
+                options.model_dir.string(), longest, longest,
+                options.long_text == LongText::truncate ? "; `long_text=window-mean` reads longer texts whole" : "");
+  if (options.max_length > 0) longest = std::min(longest, options.max_length);
+  if (longest <= special)
+    fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
+  request.max_length = longest;
+  request.fill = options.fill;
+  return {std::move(engine), std::move(request)};
+}
+
+void Engine::resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes) {
+  Engine& engine = *prepared.engine;
+  const EngineOptions& options = engine.options_;
+  plan::PlanRequest& request = prepared.request;
+  request.device = plan::local_profile(device);
+  const plan::PrecisionChoice choice =
+      choose_precision(options.precision, request.device, engine.config_, options.model_dir);
+  request.precision = choice.precision;
+  engine.precision_reason_ = choice.reason;
+  request.limit_bytes = limit_bytes;
+  request.device = plan::measured_profile(device, request.precision, limit_bytes);
+  request.device.context_bytes = std::max(request.device.context_bytes, Ledger::of(device).context_bytes());
+  add_host_memory(request, options.model_dir);
+  if (device.kind() == device::DeviceKind::cuda) request.most_tokens = kMostTokensPerByte * options.input_bytes;
+}
+
+int64_t Engine::one_batch(int64_t most_tokens) const {
+  if (most_tokens == 0 || most_tokens > plan_.token_budget) return 0;
+  return std::max<int64_t>(1, options_.input_bytes / kUsualBytesPerToken);
+}
+
+}  // namespace brim::engine
