@@ -83,7 +83,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   const bool card = card_expected(options[0].device);
   std::future<void> libraries;
   const bool spares_library = std::ranges::all_of(options, [](const EngineOptions& o) {
-    return is_short(kMostTokensPerByte * o.input_bytes) &&
+    return !o.deterministic && is_short(kMostTokensPerByte * o.input_bytes) &&
            is_half(o.precision.precision.value_or(ops::Precision::bf16));
   });
   if (card)
