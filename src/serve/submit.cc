@@ -186,7 +186,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     }
     begin = end;
   }
-  if (bytes <= kHelperBytes) call.submitted_ns = now_ns();
+  call.submitted_ns = bytes > kHelperBytes ? 0 : now_ns();
 }
 
 // Each of them is answered: by the scorer, or by what kept it from taking them.

@@ -40,9 +40,9 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
 #endif
 }
 
-// For a kernel that calls wait_for_previous (ops/cuda/ptx.cuh) before it touches what a kernel in front may write or
-// read, in every thread: behind another chained kernel it begins before that one has ended, so that its launch and its
-// weights' way from memory cost no time of their own.
+// For a kernel whose threads call wait_for_previous (ops/cuda/ptx.cuh) before they touch what a chained kernel writes;
+// weights and places of sequences are not among it. Behind another chained kernel it begins before that one has ended,
+// so that its launch and its weights' way from memory cost no time of their own.
 template <auto Kernel, class... Args>
 void launch_chained([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
   static_cast<void>(&kernel_entry<Kernel>);
