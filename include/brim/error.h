@@ -3,7 +3,7 @@
 // results. A message names settings as the library spells them, in backquotes: `long_text=truncate`. Each door renders
 // them in its own way: the command line as --long-text truncate, a server as JSON.
 #pragma once
-#include <stdexcept>
+#include <exception>
 #include <string>
 
 #if defined(__GNUC__)
@@ -34,17 +34,20 @@ struct Remedy {
   std::string text;  // "set `long_text=truncate` or `long_text=window-mean`"
 };
 
-class BRIM_API Error : public std::runtime_error {
+// Copies share nothing, so that each thread may hold and drop its own. (Copies of a std::runtime_error share their
+// words.)
+class BRIM_API Error : public std::exception {
  public:
-  // what() is the problem and, behind a semicolon, the remedy.
   Error(ErrorCode code, const std::string& problem, const Remedy& remedy = {});
+  // The problem and, behind a semicolon, the remedy.
+  const char* what() const noexcept override { return what_.c_str(); }
   ErrorCode code() const { return code_; }
   const std::string& problem() const { return problem_; }
   const std::string& remedy() const { return remedy_; }
 
  private:
   ErrorCode code_;
-  std::string problem_, remedy_;
+  std::string problem_, remedy_, what_;
 };
 
 }  // namespace brim

@@ -60,6 +60,13 @@ TEST(Error, KeepsProblemAndRemedyApart) {
   }
 }
 
+TEST(Error, CopiesShareNothing) {
+  const Error first(ErrorCode::busy, "too much is waiting");
+  const Error second = first;
+  EXPECT_STREQ(second.what(), first.what());
+  EXPECT_NE(static_cast<const void*>(second.what()), static_cast<const void*>(first.what()));
+}
+
 TEST(Error, ExitCodesAreTheDocumentedOnes) {
   EXPECT_EQ(exit_code(ErrorCode::internal), 1);
   EXPECT_EQ(exit_code(ErrorCode::usage), 2);

@@ -4,10 +4,10 @@
 namespace brim {
 
 Error::Error(ErrorCode code, const std::string& problem, const Remedy& remedy)
-    : std::runtime_error(remedy.text.empty() ? problem : problem + "; " + remedy.text),
-      code_(code),
+    : code_(code),
       problem_(problem),
-      remedy_(remedy.text) {}
+      remedy_(remedy.text),
+      what_(remedy.text.empty() ? problem : problem + "; " + remedy.text) {}
 
 int exit_code(ErrorCode code) {
   switch (code) {
