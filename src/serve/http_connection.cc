@@ -278,7 +278,10 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
       bytes.remove_prefix(reader_.feed(bytes));
       if (reader_.state() == RequestReader::State::refused) return refuse(reader_.status(), reader_.problem());
       if (reader_.state() == RequestReader::State::head) continue;
-      if (!had_head && !take_head(bytes.empty())) return;
+      if (!had_head && !take_head(bytes.empty())) {
+        ahead_.assign(bytes);
+        return;
+      }
       if (streams_) {
         if (!give_piece()) return;
       } else if (!count_body(static_cast<int64_t>(reader_.body_bytes()))) {

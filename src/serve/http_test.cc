@@ -182,6 +182,20 @@ TEST_F(HttpTest, KeepsTheOrderOfPipelinedRequests) {
   sender.join();
 }
 
+TEST_F(HttpTest, KeepsWhatFollowsARefusal) {
+  start();
+  RawClient client(port());
+  const std::string refused = "GET /refuse HTTP/1.1\r\nHost: a\r\n\r\n", next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+  client.send(refused + refused + next);
+  EXPECT_EQ(client.read().status, 403);
+  EXPECT_EQ(client.read().status, 403);
+  EXPECT_EQ(client.read().body, "GET /next? ");
+  client.send(refused + next.substr(0, 7));
+  EXPECT_EQ(client.read().status, 403);
+  client.send(next.substr(7));
+  EXPECT_EQ(client.read().body, "GET /next? ");
+}
+
 TEST_F(HttpTest, TakesARequestByteByByte) {
   start();
   RawClient client(port());
