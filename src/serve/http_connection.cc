@@ -405,6 +405,8 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
         asio::post(loop_.io, [self = shared_from_this()] { self->close(); });  // the handler may be in answer()
         return;
       }
+      if (bytes == 0)  // nothing is pushed then, so that nothing would report its end
+        return asio::post(loop_.io, [self = shared_from_this()] { self->on_write(Failure(), 0); });
       piece_ = bytes;
       return push();
     }

@@ -172,6 +172,21 @@ TEST_F(TlsTest, AnswersOfEverySizeInOrder) {
   }
 }
 
+TEST_F(TlsTest, AnotherRequestFollowsAJobsOutput) {
+  ServerOptions o = secure();
+  o.state_dir = temp_.path() / "state";
+  start(o);
+  TlsClient client(server_->port());
+  const std::string id = Said::parse(client.post("/jobs?format=txt", "I love it\n").second)["id"];
+  const auto get = [&](const std::string& path) {
+    client.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return client.read();
+  };
+  wait_until([&] { return Said::parse(get("/jobs/" + id).second)["status"] == "completed"; });
+  EXPECT_NE(get("/jobs/" + id + "/output").second.find("positive"), std::string::npos);
+  EXPECT_EQ(get("/health/live").first, 200);
+}
+
 TEST_F(TlsTest, ReadsTheCertificateAnew) {
   start(secure());
   TlsClient old(server_->port());
