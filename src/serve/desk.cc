@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kDeskThreads = 4;               // calls that wait for the disk are written together
 constexpr int64_t kLongestPauseMs = 50;       // between looks for what is old enough
-constexpr std::chrono::seconds kJobPause(1);  // after a job that could not even be failed
+constexpr std::chrono::seconds kJobPause(1);  // after a job that could neither go on nor be failed
 
 int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())

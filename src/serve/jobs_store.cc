@@ -329,22 +329,34 @@ bool JobsStore::run_next(std::stop_token stop) {
     running_ = job.id;
     stop_running_ = std::stop_source();
   }
-  run(std::move(job), std::move(stop));
-  const std::lock_guard lock(mutex_);
-  running_.clear();
+  const auto ended = [this] {
+    const std::lock_guard lock(mutex_);
+    running_.clear();
+  };
+  try {
+    run(std::move(job), std::move(stop));
+  } catch (...) {
+    ended();
+    throw;
+  }
+  ended();
   return true;
 }
 
 void JobsStore::run(Job job, std::stop_token stop) {
   std::string error;
+  std::exception_ptr broken;
   bool done = false;
   try {
     const std::stop_callback on_stop(stop, [this] { stop_running_.request_stop(); });
     score_rows(job, stop_running_.get_token());
     done = true;
   } catch (const Error& e) {
-    error = e.what();
-    if (e.code() == ErrorCode::interrupted) error.clear();
+    // Rows that are written stay: it goes on when the server is started again.
+    const bool goes_on =
+        e.code() == ErrorCode::interrupted || e.code() == ErrorCode::device_lost || e.code() == ErrorCode::cancelled;
+    if (!goes_on) error = e.what();
+    if (e.code() == ErrorCode::device_lost) broken = std::current_exception();
   } catch (const std::exception& e) {
     error = e.what();
   }
@@ -360,6 +372,7 @@ void JobsStore::run(Job job, std::stop_token stop) {
       set_status(known, JobStatus::cancelled);
     }  // else the server stops: the job goes on the next time
   });
+  if (broken) std::rethrow_exception(broken);
 }
 
 void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
@@ -395,8 +408,8 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   rows::RowOutputOptions output_options;
   output_options.resume = fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
   output_options.checkpoint_seconds = options_.checkpoint_seconds;
+  std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};  // the output notes them as it goes, too
   rows::RowOutput output(target.string(), identity, output_options);
-  std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
     counters = output.resumed()->counters;

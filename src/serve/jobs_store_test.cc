@@ -201,6 +201,23 @@ TEST(JobsStore, CancelsWhatWaitsAndWhatRuns) {
   EXPECT_FALSE(bench.store->cancel("batch_none"));
 }
 
+TEST(JobsStore, AJobOutlivesItsDevice) {
+  JobBench bench;
+  const Job job = bench.put(many_rows(100));
+  int blocks = 0;
+  bench.scorer->on_score = [&] {
+    if (++blocks == 3) fail(ErrorCode::device_lost, "the card is gone");
+  };
+  EXPECT_THROW(bench.store->run_next({}), Error);
+  EXPECT_FALSE(bench.store->find(job.id)->ended());
+  bench.scorer->on_score = {};
+  bench.open();  // the server, started again
+  while (bench.store->run_next({})) {
+  }
+  EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
+  EXPECT_EQ(bench.store->find(job.id)->completed_rows + bench.store->find(job.id)->failed_rows, 100);
+}
+
 TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {
   JobBench whole, stopped;
   const Job expected = whole.put(many_rows(1000));
