@@ -316,8 +316,8 @@ __device__ __forceinline__ void medium_sequence(const Elem* q, const Elem* k, co
 // together.
 template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, 4)
-    attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
-                     void* __restrict__ out, const AttentionProblem p, int parts) {
+    attention_kernel(const Elem* q, const Elem* k, const Elem* v, void* __restrict__ out, const AttentionProblem p,
+                     int parts) {
   __shared__ __align__(128) uint8_t staged[2 * kMediumKeys * D * 2];
   let_next_begin();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;

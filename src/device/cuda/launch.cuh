@@ -42,7 +42,8 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
 
 // For a kernel whose threads call wait_for_previous (ops/cuda/ptx.cuh) before they touch what a chained kernel writes;
 // weights and places of sequences are not among it. Behind another chained kernel it begins before that one has ended,
-// so that its launch and its weights' way from memory cost no time of their own.
+// so that its launch and its weights' way from memory cost no time of their own. What is written meanwhile may not come
+// by a pointer to const __restrict__, nor by __ldg: such loads may be moved before the wait.
 template <auto Kernel, class... Args>
 void launch_chained([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
   static_cast<void>(&kernel_entry<Kernel>);
