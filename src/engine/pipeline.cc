@@ -107,11 +107,13 @@ class Run {
     const auto delays = CpuClock::task_run_delays();  // this thread, and the device's own
     const double starved = starved_seconds();
     std::vector<std::thread> threads;
-    threads.emplace_back([&] { guarded("reader", read_cpu_, [&] { read(); }); });
-    for (int i = 0; i < tokenizers_; ++i)
-      threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), tokenize_cpu_, [&] { tokenize(); }); });
-    threads.emplace_back([&] { guarded("writer", sink_cpu_, [&] { write(); }); });
-    guarded("packer", pack_cpu_, [&] { pack(); });
+    guarded("packer", pack_cpu_, [&] {  // a thread that is not to be had ends the others too
+      threads.emplace_back([&] { guarded("reader", read_cpu_, [&] { read(); }); });
+      for (int i = 0; i < tokenizers_; ++i)
+        threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), tokenize_cpu_, [&] { tokenize(); }); });
+      threads.emplace_back([&] { guarded("writer", sink_cpu_, [&] { write(); }); });
+      pack();
+    });
     for (auto& t : threads) t.join();
     reader_.wait_by({});
     if (error_) std::rethrow_exception(error_);

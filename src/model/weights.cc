@@ -558,8 +558,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       for (; first_open < done.size() && done[first_open]; ++first_open) filled = std::max(filled, ends[first_open]);
       progress.notify_one();
     };
-    const auto work = [&] {
-      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));
+    const auto work = [&](ThreadPool& pool) {
       if (meanwhile) pool.run([](int) { yield_core(); });  // others may be answering
       pool.parallel_for(tasks.size(), [&](size_t i, int worker) {
         fill(i, worker);
@@ -567,7 +566,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       });
     };
     const auto fill_all = [&] {
-      auto working = std::async(std::launch::async, work);
+      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));  // throws where no thread is to be had
+      auto working = std::async(std::launch::async, [&] { work(pool); });
       for (int64_t at = 0, end = 0; at < bytes && failed == tasks.size(); at = end) {
         {
           std::unique_lock lock(mutex);

@@ -66,8 +66,8 @@ class TextProgram final : public TrainProgram {
   TrainOutcome run() {
     start();
     if (callbacks_.begins) callbacks_.begins(job_);
-    std::thread producer([&] { produce(); });
     others_.emplace();
+    std::thread producer([&] { produce(); });
     try {
       loop_.run(progress_.step);
     } catch (...) {
