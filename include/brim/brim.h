@@ -167,6 +167,7 @@ struct ScorerLoad {
   int64_t bulk_tokens = 0;       // among them, of texts that may wait
   double tokens_per_second = 0;  // 0: nothing ever waits
   double wait_seconds = 0;       // predicted, until all that waits is done
+  bool lost = false;             // its device failed: nothing is computed any more
 };
 
 // What one client's texts would wait for if they were submitted now: what runs, its own that wait, and of each other

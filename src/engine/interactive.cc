@@ -29,24 +29,36 @@ Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& l
 void Interactive::submit(PendingTexts texts) {
   scheduler_.require_process();
   const int64_t now = now_ns();
+  size_t most = 0;  // of the call's texts that may wait together
+  int64_t bytes = 0;
   for (const auto& text : texts) {
     text->submitted_ns = now;
     text->windows_left = text->tokens.windows.size();
     const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
-    text->scores.resize(rows * static_cast<size_t>(limits_.width));
+    const size_t scores = rows * static_cast<size_t>(limits_.width);
+    bytes += text->bytes() + static_cast<int64_t>(scores * sizeof(float));
+    if (bytes > limits_.most_bytes && most > 0) continue;
+    text->scores.resize(scores);
+    ++most;
   }
   PendingTexts refused;
   bool any = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
     std::optional<Caller> now_asking;
-    for (auto& text : texts) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      auto& text = texts[i];
       if (!now_asking || now_asking->client != text->client || now_asking->bulk != text->bulk)
         now_asking = caller(*text);
       if (closed_)
         text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
       else if (scheduler_.failure_)
         text->error = error_of(scheduler_.failure_);
+      else if (i >= most)
+        text->error.emplace(ErrorCode::bad_data,
+                            fmt::format("the texts of this call would hold {} while they wait, where at most {} may",
+                                        format_bytes(bytes), format_bytes(limits_.most_bytes)),
+                            Remedy{"send fewer at a time"});
       else
         text->error = why_not(*now_asking, *text);
       if (text->error) {
@@ -115,9 +127,21 @@ void Interactive::take_all(PendingTexts& out, const Error& error) {
     while (!queue->empty()) drop(*queue, error, out);
 }
 
-double Interactive::wait_seconds() const {
+// On a CPU every model has a batch in turn, and its rate is that of its own. On a card a batch's time has what was in
+// flight before it, so that the rate knows of others.
+double Interactive::with_others(double seconds) const {
+  if (scheduler_.queue_->device().kind() != device::DeviceKind::cpu) return seconds;
+  double all = seconds;
+  for (const Interactive* other : scheduler_.interactives_)
+    if (&other->model_ != &model_) all += std::min(seconds, other->own_seconds());
+  return all;
+}
+
+double Interactive::own_seconds() const {
   return static_cast<double>(waiting_tokens() + running_tokens_) / tokens_per_second_;
 }
+
+double Interactive::wait_seconds() const { return with_others(own_seconds()); }
 
 // Until so many more tokens of this client were computed. Those that may wait have one batch in ten.
 double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk) const {
@@ -128,7 +152,7 @@ double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk) co
     sum += waiting_.cost_until(client, tokens);
     sum += std::min(bulk_.cost(), sum / kBatchesBeforeBulk);
   }
-  return static_cast<double>(sum) / tokens_per_second_;
+  return with_others(static_cast<double>(sum) / tokens_per_second_);
 }
 
 ScorerLoad Interactive::load() const {

@@ -45,6 +45,8 @@ class InteractiveTest : public ::testing::Test {
             order_.push_back(static_cast<const Numbered&>(*text).number);
             codes_.push_back(text->error ? std::optional(text->error->code()) : std::nullopt);
             last_error_ = text->error ? text->error->what() : "";
+            if (order_.back() == std::exchange(throws_at_, order_.back() == throws_at_ ? -1 : throws_at_))
+              throw std::bad_alloc();
             if (order_.back() == stops_at_) stop_.request_stop();
           }
         });
@@ -106,7 +108,8 @@ class InteractiveTest : public ::testing::Test {
   std::vector<std::optional<ErrorCode>> codes_;
   std::string last_error_;
   std::stop_source stop_;
-  int stops_at_ = -1;  // the text whose answer withdraws others
+  int stops_at_ = -1;   // the text whose answer withdraws others
+  int throws_at_ = -1;  // the one whose answer fails, once
   std::atomic<bool> held_{false}, go_{true};
   std::thread holding_;
   std::unique_ptr<Interactive> interactive_;  // last: it is closed first
@@ -164,6 +167,62 @@ TEST_F(InteractiveTest, WhatWaitsIsBoundedInBytes) {
   submit_many(200, 1, 1);
   EXPECT_EQ(order_.size(), 102u) << "they hold nothing any more";
   let_go();
+}
+
+TEST_F(InteractiveTest, ACallThatIsTooMuchByItselfIsNotBusy) {
+  limits_.most_bytes = 10'000;
+  open();
+  hold();
+  submit_many(0, 100, 1);
+  ASSERT_GT(codes_.size(), 50u);
+  ASSERT_LT(codes_.size(), 100u);
+  for (const auto& code : codes_) EXPECT_EQ(code, ErrorCode::bad_data) << "it would be so again";
+  EXPECT_NE(last_error_.find("send fewer at a time"), std::string::npos) << last_error_;
+  const size_t refused = codes_.size();
+  submit_many(100, 1, 2);
+  EXPECT_EQ(codes_.size(), refused + 1);
+  EXPECT_EQ(codes_.back(), ErrorCode::busy) << "others' texts are in its way";
+  let_go();
+  wait_answered(101);
+}
+
+TEST_F(InteractiveTest, AnotherModelsTextsTakeTurns) {
+  open();
+  EngineOptions options;
+  options.model_dir = dir_ / "model";
+  const auto engine = Engine::open_beside(*engine_, options);
+  Interactive other(engine->scheduler(), engine->host(), limits_, [](PendingTexts&) {});
+  hold();
+  submit_many(0, 100, 1);
+  EXPECT_EQ(interactive_->load().wait_seconds, 100 * kWindow);
+  EXPECT_EQ(other.load().wait_seconds, 0);
+  PendingTexts few;
+  few.push_back(text(100, 1));
+  other.submit(std::move(few));
+  EXPECT_EQ(interactive_->load().wait_seconds, 101 * kWindow);
+  EXPECT_EQ(other.load().wait_seconds, 2 * kWindow) << "a turn of those";
+  EXPECT_EQ(other.wait_of(2, kWindow, false).end_seconds, 4 * kWindow);
+  let_go();
+  wait_answered(100);
+}
+
+TEST_F(InteractiveTest, WhatFailsOnACpuFailsAlone) {
+  open();
+  hold();
+  throws_at_ = 3;
+  submit_many(0, 200, 1);
+  let_go();
+  wait_until([&] {
+    std::lock_guard lock(mutex_);
+    return std::count(codes_.begin(), codes_.end(), ErrorCode::internal) >= 100;
+  });
+  EXPECT_FALSE(engine_->scheduler().lost());
+  order_.clear();
+  codes_.clear();
+  submit_many(1000, 10, 1);
+  wait_answered(10);
+  EXPECT_EQ(std::count(codes_.begin(), codes_.end(), std::nullopt), 10);
+  EXPECT_EQ(interactive_->load().wait_seconds, 0);
 }
 
 TEST_F(InteractiveTest, WithdrawnTextsCostTheirClientNothing) {

@@ -199,12 +199,20 @@ bool Scheduler::close_device() {
       models = models_;
       moving_ = true;
     }
-    for (ModelHost* model : models) model->unload();  // what is parked is the device's
-    if (queue_->is_open()) queue_->close();
-    closed = true;
-    std::lock_guard lock(mutex_);
-    moving_ = false;
+    std::exception_ptr error;
+    try {
+      for (ModelHost* model : models) model->unload();  // what is parked is the device's
+      if (queue_->is_open()) queue_->close();
+      closed = true;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      std::lock_guard lock(mutex_);
+      moving_ = false;
+    }
     progress_.notify_all();
+    if (error) std::rethrow_exception(error);
   });
   return closed;
 }
@@ -244,6 +252,11 @@ void Scheduler::wait_for(Call& call) {
   arrivals_.fetch_add(1);
   progress_.wait(lock, [&] { return call.done; });
   if (call.error) std::rethrow_exception(call.error);
+}
+
+bool Scheduler::lost() const {
+  std::lock_guard lock(mutex_);
+  return failure_ != nullptr;
 }
 
 double Scheduler::starved_seconds() const {
@@ -520,11 +533,11 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
             WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token), begun);
   };
   const bool any = !pieces->empty();
-  guarded(lock, [&] {
+  const bool went = guarded(lock, [&] {
     if (!refused.empty()) texts.answer_(refused);
     if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph, texts.limits_.pass);
   });
-  if (!any) {
+  if (!any && went) {
     --texts.begun_;
     progress_.notify_all();
   }
@@ -601,15 +614,19 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
   progress_.notify_all();
 }
 
-// The device is lost: everything that waits or runs is answered, and nothing is begun any more.
+// Everything that waits or runs is answered with it. Afterwards nothing is begun any more where the device is lost, or
+// where it cannot be known what of a card's batches is in flight; a CPU has none then, and goes on.
 void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
-  failure_ = failure;
+  const Error error = error_of(failure);
+  if (error.code() == ErrorCode::device_lost)
+    failure_ = failure;
+  else if (queue_->device().kind() != device::DeviceKind::cpu)
+    failure_ = std::make_exception_ptr(Error(ErrorCode::device_lost, fmt::format("a batch failed: {}", error.what())));
   for (Bulk* bulk : bulks_) {
     bulk->waiting_.clear();
     bulk->begun_ = 0;
     if (!bulk->failure_) bulk->failure_ = failure;
   }
-  const Error error = error_of(failure);
   const auto all = interactives_;
   for (Interactive* texts : all) ++texts->answering_;
   for (Interactive* texts : all) {

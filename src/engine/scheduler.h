@@ -139,7 +139,9 @@ class Interactive {
   void drop(Queue& queue, const Error& error, PendingTexts& out);  // the queue's front
   int64_t waiting_tokens() const { return waiting_.cost() + bulk_.cost(); }
   double seconds_until(uint64_t client, int64_t tokens, bool bulk) const;
-  double wait_seconds() const;  // for all that waits
+  double own_seconds() const;   // for all that waits here
+  double wait_seconds() const;  // for all that waits here, others' turns between included
+  double with_others(double seconds) const;
   void measure(int64_t tokens, int64_t begun_ns, int64_t done_ns);
 
   Scheduler& scheduler_;
@@ -198,6 +200,7 @@ class Scheduler {
   ScorerWork::Idle idle() const;                          // of the device, all models together
 
   // Seconds the device had nothing to do while bulk work was open: it waited for its texts.
+  bool lost() const;  // the device failed: nothing is begun any more
   double starved_seconds() const;
 
  private:

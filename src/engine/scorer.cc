@@ -113,7 +113,7 @@ class EncoderScorer final : public Scorer {
   int64_t max_length() const override { return engine_->plan().max_length; }
 
   ScorerLoad load() const override {
-    ScorerLoad all{.tokens_per_second = engine_->plan().tokens_per_second};
+    ScorerLoad all{.tokens_per_second = engine_->plan().tokens_per_second, .lost = engine_->scheduler().lost()};
     for (const Door& door : doors_) {
       const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
       if (ready == nullptr) continue;

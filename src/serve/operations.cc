@@ -87,13 +87,18 @@ void put_work(MetricsText& text, const std::vector<ServedModel>& models, const s
 
 }  // namespace
 
+bool Service::device_lost() const {
+  const std::vector<Served> models = loaded();
+  return std::any_of(models.begin(), models.end(), [](const Served& m) { return m->scorer->load().lost; });
+}
+
 void Service::ping(Call& call) { answer(call, ""); }
 
 void Service::live(Call& call) { answer(call, R"({"status":"ok"})"); }
 
 void Service::ready(Call& call) {
   if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
-  if (device_lost_) throw Refusal{503, "Unhealthy", "the device is lost"};
+  if (device_lost()) throw Refusal{503, "Unhealthy", "the device is lost"};
   // Who answers requests that name no model.
   int model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
   if (!options_.ladders.empty()) {
@@ -112,10 +117,11 @@ void Service::ready(Call& call) {
 Service::HealthView Service::health_view(const CardReadings& card) const {
   HealthView view{};
   view.warnings = card.warnings;
-  view.dead = device_lost_ || stuck();
+  const bool lost = device_lost();
+  view.dead = lost || stuck();
   const auto warn = [&](const std::string& text) { view.warnings.push_back({"", text}); };
-  if (device_lost_) warn("the device is lost");
-  if (!device_lost_ && view.dead) warn("a batch takes far longer than predicted");
+  if (lost) warn("the device is lost");
+  if (!lost && view.dead) warn("a batch takes far longer than predicted");
   for (const auto& ladder : options_.ladders) {
     view.ladders.push_back(ladder->view(unix_now()));
     for (const std::string& warning : view.ladders.back().warnings) warn(warning);

@@ -259,7 +259,6 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
     Prediction& prediction = call.predictions[index];
     prediction = std::move(answer.prediction);
     call.tokens += static_cast<size_t>(prediction.tokens);
-    if (prediction.error && prediction.error->code() == ErrorCode::device_lost) device_lost_ = true;
     if (prediction.error && failed_to_load(*prediction.error)) note_not_loaded(call, *prediction.error);
     --call.left;
     if (prediction.error && !call.null_errors && !call.done) {

@@ -104,7 +104,7 @@ class Service final : public Handler, public QueueScorer {
   void begin_drain();
   void refuse_texts() { refusing_ = true; }
   bool draining() const { return draining_; }
-  bool device_lost() const { return device_lost_; }
+  bool device_lost() const;                            // of one of its models
   bool drain_wanted() const { return drain_wanted_; }  // a client said so
   void request_reload();                               // of keys, and of models whose files changed
   void set_card(CardReadings readings);                // any thread
@@ -329,7 +329,7 @@ class Service final : public Handler, public QueueScorer {
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
   std::unique_ptr<Metrics> metrics_;
-  std::atomic<bool> draining_{false}, refusing_{false}, device_lost_{false};
+  std::atomic<bool> draining_{false}, refusing_{false};
   std::atomic<size_t> outstanding_{0}, at_work_{0};  // texts; requests with texts
   mutable ProgressWatch progress_;
   std::atomic<uint64_t> next_id_{0};

@@ -101,6 +101,7 @@ TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {
   }
   client_->post("/predict", R"({"inputs":"a"})");
   scorer_->wait_held(1);
+  scorer_->set_load({.lost = true});
   scorer_->answer_all(Error(ErrorCode::device_lost, "gone"));
   EXPECT_EQ(client_->read().status, 424);
   EXPECT_EQ(get("/health").status, 503);
