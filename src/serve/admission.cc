@@ -166,7 +166,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     const bool foreign = origin.empty() ? head.find("sec-fetch-site") == "cross-site"
                                         : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
     if (foreign && !listed(origin) && !(welcome && !keys->empty()) && call.route != nullptr &&
-        (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs))
+        (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs ||
+         call.route->scope == Scope::queue))
       return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
     if (call.route == nullptr && !allowed.empty())
       return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};

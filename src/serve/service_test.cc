@@ -175,6 +175,7 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_GT(flushed["items"][0]["sentiment_score"].get<double>(), 0);
   EXPECT_LT(flushed["items"][1]["sentiment_score"].get<double>(), 0);
   EXPECT_NE(answer.body.find(R"("z":0,"a":0)"), std::string::npos) << "keys keep their order";
+  EXPECT_EQ(post("/queues/news/flush_and_apply", "", "Origin: https://c.example\r\n").status, 403) << "a page's";
   EXPECT_EQ(post("/queues/news/flush_and_apply", "").status, 200);
   EXPECT_EQ(get("/queues/news").status, 200);
   EXPECT_EQ(get("/queues/news/flushes?after=0").status, 200);
