@@ -21,6 +21,7 @@ using Body = nlohmann::json;
 
 constexpr size_t kBodyDepth = 32;
 constexpr size_t kBodyValues = 600'000;  // 1,024 texts of 512 token ids; each costs more memory than its bytes
+constexpr size_t kObjectKeys = 1000;     // queues keep them in order, and look through all of them for each
 
 // Builds a value while counting what it is made of.
 class BodyBuilder final : public Body::json_sax_t {
@@ -39,6 +40,7 @@ class BodyBuilder final : public Body::json_sax_t {
   bool start_array(size_t) override { return open(Body::array()); }
   bool key(string_t& name) override {
     auto& object = *stack_.back();
+    if (object.size() == kObjectKeys) throw invalid(fmt::format("an object has more than {} keys", kObjectKeys));
     const auto [place, fresh] = object.get_ref<Body::object_t&>().emplace(std::move(name), nullptr);
     if (!fresh) throw invalid(fmt::format("the key `{}` appears twice", place->first.substr(0, 100)));
     member_ = &place->second;

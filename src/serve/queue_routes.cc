@@ -66,17 +66,17 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
 void Service::queue_call(Call& call) {
   if (desk_ == nullptr || options_.queues.empty()) throw Refusal{404, "NotFound", "this server has no queues"};
   Exchange& exchange = *call.exchange;
-  const std::string& text = exchange.body();
-  QueueJson body = QueueJson::object();
-  if (!text.empty()) {
-    (void)parse_body(text);         // its bounds and its words for what is wrong
-    body = QueueJson::parse(text);  // items keep the order of their keys
-  }
   const QueuePath path = parse_queue_path(exchange.path());
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(desk_->workers(), call, [this, path, method, key, after, body = std::move(body)] {
+  at(desk_->workers(), call, [this, path, method, key, after, held = hold_body(call)] {
+    if (!held->take()) return DeskAnswer{};  // its client has left
+    QueueJson body = QueueJson::object();
+    if (!held->text.empty()) {
+      (void)parse_body(held->text);         // its bounds and its words for what is wrong
+      body = QueueJson::parse(held->text);  // items keep the order of their keys
+    }
     const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
     return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
   });

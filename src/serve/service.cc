@@ -450,6 +450,7 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
 void Service::gone(Exchange& exchange) noexcept {
   Call* call = reinterpret_cast<Call*>(exchange.tag);
   if (call == nullptr) return;
+  if (call->held_body != nullptr && call->held_body->take()) std::string().swap(call->held_body->text);
   if (call->left > 0) {
     call->stop.request_stop();
     metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });

@@ -133,6 +133,7 @@ class Service final : public Handler, public QueueScorer {
 
  private:
   struct Call;
+  struct HeldBody;
   class Inbox;
   class Stream;
   class JobUpload;
@@ -205,6 +206,7 @@ class Service final : public Handler, public QueueScorer {
   // More of a body is read by helpers, more texts tokenized (about a millisecond each), so that other connections of
   // its I/O thread do not wait.
   static constexpr size_t kHelperBytes = 32 << 10;
+  static std::shared_ptr<HeldBody> hold_body(Call& call);
   void parse_beside(Call& call);              // then its route runs
   static nlohmann::json body_of(Call& call);  // throws a Refusal
   void hold(Call& call, int model);           // until that model was replaced
@@ -388,6 +390,14 @@ class Service::Stream {
 };
 
 // One request on its way through the service. Its thread's alone.
+// A body on its way to another thread. Whoever takes it first has it: that thread, or the client's leaving, so that
+// bodies nobody waits for are not held until their turn comes.
+struct Service::HeldBody {
+  std::string text;
+  std::atomic<bool> taken{false};
+  bool take() { return !taken.exchange(true); }
+};
+
 struct Service::Call {
   Exchange* exchange = nullptr;
   int thread = 0;
@@ -413,6 +423,7 @@ struct Service::Call {
   int64_t submitted_ns = 0;  // 0: by a helper
   Write write;
   std::shared_ptr<Stream> stream;
+  std::shared_ptr<HeldBody> held_body;     // while another thread is to read it
   std::shared_ptr<nlohmann::json> parsed;  // its body, where a helper read it
 };
 

@@ -182,6 +182,12 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(get("/queues/other").status, 404);
   EXPECT_EQ(get("/queues/news/flushes/x").status, 404);
   bad("/queues/news/score_or_queue", R"({"texts":1})", 422, "Validation");
+  bad("/queues/news/score_or_queue", "{", 400, "Syntax");
+  Said wide = Said::object();
+  for (int i = 0; i <= 1000; ++i) wide[std::to_string(i)] = i;
+  bad("/queues/news/score_or_queue", Said{{"text", "a"}, {"item", wide}}.dump(), 422, "Validation");
+  wide.erase("0");
+  EXPECT_EQ(post("/queues/news/score_or_queue", Said{{"text", "a"}, {"item", wide}}.dump()).status, 202);
   for (const auto& [path, allow] : {std::pair("/queues/news", "GET"),
                                     {"/queues/news/flush_and_apply", "POST"},
                                     {"/queues/news/flushes", "GET"},

@@ -17,13 +17,20 @@
 
 namespace brim::serve {
 
+std::shared_ptr<Service::HeldBody> Service::hold_body(Call& call) {
+  call.held_body = std::make_shared<HeldBody>();
+  call.held_body->text = std::move(call.exchange->body());
+  return call.held_body;
+}
+
 // The body is the helper's meanwhile: its client may leave, and its exchange with it.
 void Service::parse_beside(Call& call) {
-  const auto body = std::make_shared<std::string>(std::move(call.exchange->body()));
+  const auto body = hold_body(call);
   const auto parsed = std::make_shared<nlohmann::json>();
   const auto parse = [body, parsed]() -> std::optional<Refusal> {
+    if (!body->take()) return std::nullopt;  // nobody waits for it
     try {
-      *parsed = parse_body(*body);
+      *parsed = parse_body(body->text);
       return std::nullopt;
     } catch (const Refusal& refusal) {
       return refusal;
@@ -32,7 +39,7 @@ void Service::parse_beside(Call& call) {
     }
   };
   beside(helpers_, call, parse, [this, body, parsed](Call& held) {
-    held.exchange->body() = std::move(*body);
+    held.exchange->body() = std::move(body->text);
     held.parsed = parsed;
     run_held(held);
   });
@@ -194,6 +201,7 @@ void Service::submit_beside(const Served& served, const std::vector<Request>& re
   helpers_.call([work = std::make_shared<Submission>(served, requests), &inbox] {
     std::optional<Error> error;
     try {
+      if (work->requests.front().stop.stop_requested()) fail(ErrorCode::cancelled, "its client has left");
       work->served->scorer->submit(work->requests, inbox);
     } catch (const Error& e) {
       error = e;

@@ -250,20 +250,10 @@ void Service::similarity(Call& call) {
   });
 }
 
-void Service::tokenize(Call& call) {
-  const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
-  const Scorer& scorer = *w.served->scorer;
-  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
-  refuse_prompts(body);
-  const bool special = truth_or(body, "add_special_tokens", true);
-  const auto texts = texts_of(body, "inputs");
-  if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `inputs` cannot be empty"};
-  if (texts.size() > options_.texts_per_request)
-    throw invalid(
-        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
-  for (const std::string_view text : texts)
-    if (text.size() > options_.text_bytes) throw too_large(text.size(), options_.text_bytes);
+namespace {
+
+std::string tokens_json(const Scorer& scorer, const std::vector<std::string_view>& texts, bool special) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
   std::string out = "[";
   for (size_t i = 0; i < texts.size(); ++i) {
     out += i > 0 ? ",[" : "[";
@@ -281,10 +271,33 @@ void Service::tokenize(Call& call) {
         out += fmt::format(",\"special\":false,\"start\":{},\"stop\":{}}}", token.start, token.end);
     }
     out += ']';
+    if (out.size() > kMostBytes)
+      throw invalid(fmt::format("the answer is larger than {} bytes: send fewer texts", kMostBytes));
   }
-  out += ']';
+  return out + ']';
+}
+
+}  // namespace
+
+void Service::tokenize(Call& call) {
+  const auto parsed = std::make_shared<const Body>(body_of(call));
+  const Body& body = *parsed;
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
+  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  refuse_prompts(body);
+  const bool special = truth_or(body, "add_special_tokens", true);
+  const auto texts = texts_of(body, "inputs");
+  if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `inputs` cannot be empty"};
+  if (texts.size() > options_.texts_per_request)
+    throw invalid(
+        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
+  for (const std::string_view text : texts)
+    if (text.size() > options_.text_bytes) throw too_large(text.size(), options_.text_bytes);
   call.model = w.model;
-  answer(call, std::move(out));
+  if (call.exchange->body().size() <= kHelperBytes) return answer(call, tokens_json(*w.served->scorer, texts, special));
+  at(helpers_, call, [served = w.served, parsed, texts, special] {
+    return DeskAnswer{200, tokens_json(*served->scorer, texts, special)};
+  });
 }
 
 // By what the default model does.

@@ -114,6 +114,11 @@ TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
 TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   start(tiny());
   const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  const Said many =
+      good("/tokenize", Said{{"inputs", std::vector<std::string>(1000, "w6 w7" + std::string(40, ' '))}}.dump());
+  ASSERT_EQ(many.size(), 1000u) << "by a helper";
+  EXPECT_EQ(many[999], tokens[0]);
+  bad("/tokenize", Said{{"inputs", std::vector<std::string>(3, std::string(500'000, '!'))}}.dump(), 422, "Validation");
   Said ids = Said::array();
   for (const Said& token : tokens[0]) ids.push_back(token["id"]);
   const Said one = good("/decode", Said{{"ids", ids}}.dump());

@@ -44,10 +44,11 @@ class Workers {
     for (;;) {
       changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
       if (ending_) return;
-      const auto next = std::move(waiting_.front());
+      auto next = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
       next();
+      next = nullptr;  // what it held goes while nobody waits for the lock
       lock.lock();
     }
   }
