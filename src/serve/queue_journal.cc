@@ -2,6 +2,7 @@
 #include "serve/queue_journal.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/atomic_file.h"
 #include "io/descriptor.h"
 
@@ -37,6 +39,26 @@ std::string bytes_of_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(ErrorCode::cannot_write, "{}: cannot be read", path.string());
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// PATH.tail, or with a number where an earlier one is kept there. One that was kept and not cut off is not kept twice.
+std::filesystem::path keep_tail(const std::filesystem::path& path, std::string_view bytes) {
+  std::filesystem::path tail = path.string() + ".tail";
+  std::error_code ignored;
+  for (int n = 2; std::filesystem::exists(tail, ignored); ++n) {
+    if (bytes_of_file(tail) == bytes) return tail;
+    tail = fmt::format("{}.tail.{}", path.string(), n);
+  }
+  io::write_file_atomically(tail, bytes);
+  return tail;
+}
+
+// Whether the open file is the one that has this name.
+bool is_named(int fd, const std::filesystem::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -75,12 +97,16 @@ QueueJournal::QueueJournal(std::filesystem::path path, std::string_view first) :
   const Content whole = read(content);
   for (const std::string_view record : whole.records) opened_.emplace_back(record);
   bytes_ = whole.bytes;
-  cut_bytes_ = content.size() - whole.bytes;
-  if (cut_bytes_ > 0)
-    io::write_file_atomically(path_.string() + ".tail", std::string_view(content).substr(whole.bytes));
+  const std::string_view torn = std::string_view(content).substr(whole.bytes);
+  std::filesystem::path tail;
+  if (!torn.empty()) tail = keep_tail(path_, torn);
   open_to_append();
-  if (cut_bytes_ > 0 && ::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
-    io::fail_write(path_.string(), "cannot cut off a torn record", errno);
+  if (!torn.empty()) {
+    if (::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
+      io::fail_write(path_.string(), "cannot cut off a torn record", errno);
+    log_warning("{}: its last {} bytes are no whole record and were cut off; they are kept as {}", path_.string(),
+                torn.size(), tail.string());
+  }
   if (opened_.empty()) {
     write_and_sync(frame(first), 0);
     bytes_ = kHeadBytes + first.size();
@@ -167,7 +193,8 @@ void QueueJournal::rewrite(const std::vector<std::string>& payloads) {
     file.commit();
     open_to_append();
   } catch (const Error& e) {
-    failure_ = e.what();  // whether the name means the old file or the new one is for the next opening to see
+    // As long as the name means the file that is open, that one is whole and goes on.
+    if (!is_named(fd_, path_)) failure_ = e.what();
     changed_.notify_all();
     throw;
   }
@@ -175,6 +202,11 @@ void QueueJournal::rewrite(const std::vector<std::string>& payloads) {
   waiting_.clear();
   durable_ = appended_;
   changed_.notify_all();
+}
+
+bool QueueJournal::failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
 }
 
 size_t QueueJournal::bytes() const {

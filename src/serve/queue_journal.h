@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An append-only file of records, each with its length and checksum. A record is durable when commit() returns: those
 // that wait together share one fdatasync. A kill at any byte leaves a torn tail, which opening cuts off; nothing that
-// was committed is lost. What is cut off is kept beside the file, should it be more than a torn tail.
+// was committed is lost. What is cut off is kept beside the file as NAME.tail, NAME.tail.2, and so on, should it be
+// more than a torn tail, and the log says so.
 //
 //   u32 length, u32 crc32 of length and payload (both little-endian), payload
 #pragma once
@@ -32,7 +33,6 @@ class QueueJournal {
   QueueJournal& operator=(const QueueJournal&) = delete;
 
   const std::vector<std::string>& opened() const { return opened_; }  // the records that were there
-  size_t cut_bytes() const { return cut_bytes_; }                     // of a torn tail
   void forget_opened();
 
   // Adds a record; records stand in the file as they were added. Returns what commit() waits for.
@@ -41,8 +41,9 @@ class QueueJournal {
   // with the last record that was committed, and a new QueueJournal may try again.
   void commit(uint64_t record);
   // Replaces the whole content, uncommitted records too, by these: compaction. Throws cannot_write; the file is then
-  // as it was, or whole and new.
+  // as it was and goes on, or has failed(): it is whole and new, but not open.
   void rewrite(const std::vector<std::string>& payloads);
+  bool failed() const;  // nothing more can be appended or committed
 
   size_t bytes() const;  // committed
 
@@ -53,7 +54,6 @@ class QueueJournal {
   std::filesystem::path path_;
   int fd_ = -1;
   std::vector<std::string> opened_;
-  size_t cut_bytes_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/fuzz_driver.h"
+#include "base/log.h"
 #include "base/test_files.h"
 #include "serve/queue_state.h"
 
@@ -30,7 +31,7 @@ TEST(QueueJournal, KeepsWhatWasCommitted) {
   }
   QueueJournal journal(dir / "q", "not written: there is a file");
   EXPECT_EQ(journal.opened(), (std::vector<std::string>{"first", "two", std::string("\0three\n", 7)}));
-  EXPECT_EQ(journal.cut_bytes(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(dir / "q.tail"));
   EXPECT_EQ(journal.bytes(), get_file(dir / "q").size());
 }
 
@@ -78,7 +79,6 @@ TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
   {
     QueueJournal journal(dir / "q", "");
     EXPECT_EQ(journal.opened().size(), 2u);
-    EXPECT_EQ(journal.cut_bytes(), torn.size());
     EXPECT_EQ(get_file(dir / "q.tail"), torn);
     journal.commit(journal.append("next"));
   }
@@ -89,6 +89,25 @@ TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
     EXPECT_EQ(journal.opened(), std::vector<std::string>{"first"});
     EXPECT_EQ(get_file(dir / "new"), QueueJournal::frame("first"));
   }
+}
+
+TEST(QueueJournal, NoTailThatIsKeptIsOverwritten) {
+  const TempDir dir;
+  const std::string good = QueueJournal::frame("first");
+  std::vector<std::string> said;
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  for (const char* torn : {"one", "another", "another"}) {
+    put_file(dir / "q", good + torn);
+    QueueJournal(dir / "q", "");
+  }
+  QueueJournal(dir / "q", "");
+  set_log_sink(before);
+  EXPECT_EQ(get_file(dir / "q.tail"), "one");
+  EXPECT_EQ(get_file(dir / "q.tail.2"), "another");
+  EXPECT_FALSE(std::filesystem::exists(dir / "q.tail.3")) << "the same bytes once";
+  ASSERT_EQ(said.size(), 3u) << "once for each that was cut off";
+  EXPECT_HAS(said[1], "7 bytes");
+  EXPECT_HAS(said[1], (dir / "q.tail.2").string());
 }
 
 TEST(QueueJournal, ManyThreadsCommitInOneOrder) {
@@ -151,7 +170,7 @@ TEST(QueueJournal, AFullDiskFailsTheCommitAndLosesNothing) {
   EXPECT_EQ(get_file(dir / "q"), QueueJournal::frame("first") + QueueJournal::frame("second"));
   QueueJournal again(dir / "q", "");
   EXPECT_EQ(again.opened().size(), 2u);
-  EXPECT_EQ(again.cut_bytes(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(dir / "q.tail"));
 }
 
 TEST(QueueJournal, ARewritingThatDoesNotFitLeavesTheFile) {
@@ -160,7 +179,10 @@ TEST(QueueJournal, ARewritingThatDoesNotFitLeavesTheFile) {
   {
     const SmallDisk disk(64 << 10);
     error_of(ErrorCode::cannot_write, [&] { journal.rewrite({std::string(1 << 20, 'x')}); });
+    // So little is buffered until the file is committed.
+    error_of(ErrorCode::cannot_write, [&] { journal.rewrite({std::string(100 << 10, 'x')}); });
   }
+  EXPECT_FALSE(journal.failed());
   journal.commit(journal.append("second"));
   EXPECT_EQ(QueueJournal(dir / "q", "").opened(), (std::vector<std::string>{"first", "second"}));
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace brim::serve {
 namespace {
@@ -94,10 +95,14 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
     open();
     fault_.clear();
   } catch (const Error& e) {
-    fault_ = e.what();
-    retry_ms_ = clock_() + kRetryMs;
+    become_read_only(e.what());
     throw;
   }
+}
+
+void Queue::become_read_only(const std::string& fault) {
+  fault_ = fault;
+  retry_ms_ = clock_() + kRetryMs;
 }
 
 // Until no flush runs and the queue can be written.
@@ -188,8 +193,7 @@ void Queue::commit(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
   --committing_;
   changed_.notify_all();
   if (failure.empty()) return;
-  fault_ = failure;
-  retry_ms_ = clock_() + kRetryMs;
+  become_read_only(failure);
   fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, failure);
 }
 
@@ -205,8 +209,10 @@ void Queue::compact_if_large() {
   try {
     journal_->rewrite(records);
     state_ = std::move(kept);
-  } catch (const Error&) {
-    // The old file still has everything; if it cannot be written any more, the next record meets that.
+  } catch (const Error& e) {
+    // What was answered is on disk either way. An old file that goes on is tried again at twice its size.
+    log_warning("queue {}: its journal is not compacted: {}", rules_.name, e.what());
+    if (journal_->failed()) become_read_only(e.what());
   }
   compacted_bytes_ = journal_->bytes();
 }

@@ -85,6 +85,7 @@ class Queue {
 
   void open();
   void require_open(std::unique_lock<std::mutex>& lock);
+  void become_read_only(const std::string& fault);  // for a while
   void await_turn(std::unique_lock<std::mutex>& lock);
   std::optional<int64_t> due_at() const;
   size_t unseen_flushes() const;

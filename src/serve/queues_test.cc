@@ -234,6 +234,25 @@ TEST(Queue, CompactsItsJournal) {
   EXPECT_EQ(bench.queue->describe()["last_flush_id"], 300);
 }
 
+// A link in its place lets the new journal be written and not be opened.
+TEST(Queue, ACompactionThatLeavesNothingOpenIsTriedAgain) {
+  QueueBench bench({.flush_size = 2});
+  bench.put(std::string(1 << 20, 'x'));
+  const auto journal = bench.dir / "news.journal", behind = bench.dir / "behind";
+  std::filesystem::rename(journal, behind);
+  std::filesystem::create_symlink(behind, journal);
+  EXPECT_EQ(bench.put("b", "k").status, 200) << "its records were written before";
+  EXPECT_HAS(bench.queue->fault(), "queue news is read-only");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { bench.put("c"); }), "queue news is read-only");
+  std::filesystem::rename(behind, journal);
+  bench.now += 5000;
+  EXPECT_EQ(bench.put("c").status, 202);
+  EXPECT_EQ(bench.queue->fault(), "");
+  EXPECT_EQ(bench.put("b", "k").body["items"].size(), 2u);
+  bench.open();
+  EXPECT_EQ(bench.queue->size(), 1u);
+}
+
 // What every prefix of a journal must give: the state after the last operation that was acknowledged by then.
 TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
   QueueBench bench({.flush_size = 4});
