@@ -126,6 +126,7 @@ std::string Service::open_model(size_t place) {
     slot.failed_ns = 0;
     slot.fault.clear();
   }
+  forget_gates(name);
   report_fault(name, "");
   log_info("{} is loaded", name);
   retire(std::move(old));
@@ -144,6 +145,7 @@ std::string Service::replace_model(size_t place) {
     slot.replacing = true;
     slot.state = "loading";
   }
+  forget_gates(name);  // whichever comes is measured
   log_info("{}: requests wait while it is replaced, there is no room for both", name);
   std::string problem;
   try {

@@ -73,7 +73,7 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
   GateResult result;
   result.figures = figures;
   if (!figures || figures->rows == 0) {
-    result.why = "not measured: no rows to compare on";
+    result.why = figures ? "not measured: no rows to compare on" : "not measured";
     return result;
   }
   const std::optional<double> loss = figures->loss();

@@ -152,6 +152,7 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
   if (rules.data.empty()) return {};
   const std::string against = rules.against.empty() ? ladder.rules().rungs.front().model : rules.against;
   const GateRows rows = read_gate_rows(rules);
+  const uint64_t as_of = ladder.changes();  // before any model is taken
   std::map<std::string, GateFigures> measured = read_cache(cache), kept;
   std::vector<std::string> unmeasured;
   std::optional<GateModel> best;
@@ -160,7 +161,8 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
   for (const RungRules& rung : ladder.rules().rungs) {
     try {
       if (!best) best = models(against);
-      const GateModel model = models(rung.model);
+      // The very one: to ask for it again may mean to wait until this one goes.
+      const GateModel model = rung.model == against ? *best : models(rung.model);
       // With their labels, which a configuration may name otherwise.
       const std::string key =
           fmt::format("{} ({}) against {} ({}) on {} rows {:08x}", model.identity, fmt::join(model.labels, ","),
@@ -173,7 +175,7 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
         kept[key] = compare_two(*best, theirs, model, same ? theirs : labels_of(model, rows, stop), rows, rung.model);
         changed = true;
       }
-      ladder.report_gate(rung.model, kept[key]);
+      ladder.report_gate(rung.model, kept[key], as_of);
     } catch (const Error& e) {
       if (e.code() == ErrorCode::interrupted) throw;
       unmeasured.push_back(fmt::format("ladder {}: {} is not measured: {}", ladder.rules().name, rung.model, e.what()));

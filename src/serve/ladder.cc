@@ -139,10 +139,25 @@ void Ladder::report_fault(const std::string& model, const std::string& fault) {
   rungs_[place_of(model, "a report")].fault = fault;
 }
 
-void Ladder::report_gate(const std::string& model, const std::optional<GateFigures>& figures) {
+void Ladder::report_gate(const std::string& model, const std::optional<GateFigures>& figures,
+                         std::optional<uint64_t> as_of) {
   const std::lock_guard lock(mutex_);
+  if (as_of && *as_of != changes_) return;
   Rung& rung = rungs_[place_of(model, "a report")];
   rung.gate = judge(figures, rung.limits, rungs_[against_].model);
+}
+
+void Ladder::forget_gate(const std::string& model) {
+  const std::lock_guard lock(mutex_);
+  const size_t place = place_of(model, "a report");
+  for (size_t i = 0; i < rungs_.size(); ++i)
+    if (i == place || place == against_) rungs_[i].gate = judge({}, rungs_[i].limits, "");
+  ++changes_;
+}
+
+uint64_t Ladder::changes() const {
+  const std::lock_guard lock(mutex_);
+  return changes_;
 }
 
 void Ladder::pin(const std::string& model) {

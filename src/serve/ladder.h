@@ -106,7 +106,12 @@ class Ladder {
 
   // A model failed to load or was lost, with the reason; empty: it is there (again).
   void report_fault(const std::string& model, const std::string& fault);
-  void report_gate(const std::string& model, const std::optional<GateFigures>& figures);
+  // Figures that were taken when changes() was `as_of` say nothing about a model that came since, and are dropped.
+  void report_gate(const std::string& model, const std::optional<GateFigures>& figures,
+                   std::optional<uint64_t> as_of = {});
+  // Another model has this name now: what it loses, or the others against it, is not known.
+  void forget_gate(const std::string& model);
+  uint64_t changes() const;  // how often that was so
 
   // From now on this rung answers what names no model, whatever source, hours and load say; until it is unpinned.
   // Throws usage where it is none of the rungs.
@@ -147,6 +152,7 @@ class Ladder {
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Rung> rungs_;
   std::optional<size_t> pinned_;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace brim::serve

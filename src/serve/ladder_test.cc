@@ -129,6 +129,29 @@ TEST_F(LadderTest, TheGateHoldsWhatBrimChoosesAndReportsWhatIsNamed) {
   EXPECT_TRUE(ladder.view(kOpen).rungs[1].spilling);
 }
 
+TEST_F(LadderTest, AModelThatIsAnotherNowIsNotMeasured) {
+  const auto verdicts = [&] {
+    std::string all;
+    for (const RungView& rung : ladder.view(kOpen).rungs) all += rung.gate.verdict == Verdict::passed ? 'p' : '-';
+    return all;
+  };
+  for (const char* rung : {"distil", "tiny"}) ladder.report_gate(rung, made_figures(0.90, 0.95));
+  waits = {{"distil", 300}, {"tiny", 10}};
+  EXPECT_EQ(said({}), "tiny load");
+  const uint64_t before = ladder.changes();
+  ladder.forget_gate("tiny");
+  EXPECT_EQ(said({}), "distil schedule");
+  EXPECT_EQ(verdicts(), "-p--");
+  EXPECT_FALSE(ladder.view(kOpen).rungs[2].gate.figures);
+  ladder.report_gate("tiny", made_figures(0.90, 0.95), before);
+  EXPECT_EQ(said({}), "distil schedule") << "of the model before";
+  ladder.report_gate("tiny", made_figures(0.90, 0.95), ladder.changes());
+  EXPECT_EQ(said({}), "tiny load");
+  EXPECT_EQ(verdicts(), "-pp-");
+  ladder.forget_gate("finbert");
+  EXPECT_EQ(verdicts(), "----") << "all were measured against it";
+}
+
 TEST_F(LadderTest, APinnedRungAnswersWhateverTheRulesSay) {
   ladder.report_gate("tiny", made_figures(0.86, 0.85));
   waits = {{"distil", 300}, {"tiny", 10}};

@@ -132,7 +132,8 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   }
   {
     std::lock_guard lock(card_mutex_);
-    for (const std::string& fault : gate_faults_) warn(fault);
+    for (const auto& [ladder, faults] : gate_faults_)
+      for (const std::string& fault : faults) warn(fault);
   }
   if (desk_ != nullptr)
     for (const std::string& fault : desk_->queues().faults()) warn(fault);

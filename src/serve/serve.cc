@@ -241,11 +241,11 @@ Server::~Server() {
 void Server::start() {
   sampler_ = std::make_unique<Sampler>(*service_, options_.watch, options_.tick_seconds);
   http_->start();
-  gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop); });
+  gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop, true); });
 }
 
 std::vector<std::string> Server::check() {
-  service_->measure_gates({});
+  service_->measure_gates({}, false);
   return service_->warnings();
 }
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -113,8 +114,9 @@ class Service final : public Handler, public QueueScorer {
   // Figures of this moment for the dashboard, of the last seconds where they are rates. Every second, one thread.
   void sample(std::optional<int64_t> held_bytes);
   std::vector<std::string> warnings() const;  // as /health has them
-  // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
-  void measure_gates(const std::stop_token& stop);
+  // What the ladders' rungs lose; until then none is chosen because of load. One thread; where it goes on, until it is
+  // stopped: whenever a rung's model has come or is another.
+  void measure_gates(const std::stop_token& stop, bool goes_on);
   // Models come to the device and leave it, by keep_alive, schedules and pins; see tending.cc. Every second, one
   // thread.
   void tend_models();
@@ -290,6 +292,9 @@ class Service final : public Handler, public QueueScorer {
   void snapshot(Call& call);
   void history(Call& call);
   void events(Call& call);
+  void measure_gates_of(Ladder& ladder, const std::stop_token& stop);
+  void measure_again(const std::string& model);  // ladders that have it
+  void forget_gates(const std::string& model);   // once the one before can be measured no more; then they are
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
   DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const CardReadings& card);
@@ -345,7 +350,11 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<bool> drain_wanted_{false};
   mutable std::mutex card_mutex_;  // this and the next two
   CardReadings card_;
-  std::vector<std::string> gate_faults_;
+  std::map<std::string, std::vector<std::string>> gate_faults_;  // by ladder
+  std::mutex gates_mutex_;                                       // this and the next three
+  std::condition_variable_any gates_changed_;
+  std::vector<Ladder*> unmeasured_;
+  std::stop_source measuring_{std::nostopstate};
   // The dashboard: what was counted a while ago, and what it shows now.
   struct Sample {
     int64_t ns = 0;

@@ -336,36 +336,74 @@ void Service::sample(std::optional<int64_t> held_bytes) {
     if (switched[l]) ++ladder_switches_[l][static_cast<size_t>(*switched[l])];
 }
 
-void Service::measure_gates(const std::stop_token& stop) {
-  for (const auto& ladder : options_.ladders) {
-    if (ladder->rules().gate.data.empty()) continue;
-    const auto model = [&](const std::string& name) {
-      try {
-        const Served served = model_at(find_model(name));
-        return gate_model(served->scorer, name, fmt::format("{} {}", served->id, served->revision));
-      } catch (const Refusal& refusal) {
-        fail(ErrorCode::bad_model, "{}", refusal.message);
-      }
-    };
-    const std::string& name = ladder->rules().name;
-    std::filesystem::path cache;
-    if (desk_ != nullptr) cache = desk_->state().folder("gates") / (io::sha256_hex(name).substr(0, 16) + ".json");
-    std::vector<std::string> faults;
-    try {
-      faults = measure_gate(*ladder, model, cache, stop);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::interrupted || stop.stop_requested()) return;
-      faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
-    } catch (const std::exception& error) {
-      faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
+void Service::measure_gates(const std::stop_token& stop, bool goes_on) {
+  for (const auto& ladder : options_.ladders) measure_again(ladder->rules().rungs.front().model);
+  std::unique_lock lock(gates_mutex_);
+  while (!stop.stop_requested()) {
+    if (goes_on) gates_changed_.wait(lock, stop, [this] { return !unmeasured_.empty(); });
+    if (unmeasured_.empty()) return;
+    Ladder& ladder = *unmeasured_.front();
+    unmeasured_.erase(unmeasured_.begin());
+    std::stop_source measuring;
+    measuring_ = measuring;
+    lock.unlock();
+    {
+      const std::stop_callback ending(stop, [&measuring] { measuring.request_stop(); });
+      measure_gates_of(ladder, measuring.get_token());
     }
-    for (const std::string& fault : faults) log_warning("{}", fault);
-    for (const RungView& rung : ladder->view(unix_now()).rungs)
-      if (rung.gate.figures)
-        log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
-    std::lock_guard lock(card_mutex_);
-    gate_faults_.insert(gate_faults_.end(), faults.begin(), faults.end());
+    lock.lock();
   }
+}
+
+void Service::measure_gates_of(Ladder& ladder, const std::stop_token& stop) {
+  const auto model = [&](const std::string& name) {
+    try {
+      const Served served = model_at(find_model(name), true);
+      return gate_model(served->scorer, name, fmt::format("{} {}", served->id, served->revision));
+    } catch (const Refusal& refusal) {
+      fail(ErrorCode::bad_model, "{}", refusal.message);
+    }
+  };
+  const std::string& name = ladder.rules().name;
+  std::filesystem::path cache;
+  if (desk_ != nullptr) cache = desk_->state().folder("gates") / (io::sha256_hex(name).substr(0, 16) + ".json");
+  std::vector<std::string> faults;
+  try {
+    faults = measure_gate(ladder, model, cache, stop);
+  } catch (const std::exception& error) {
+    if (stop.stop_requested()) return measure_again(ladder.rules().rungs.front().model);
+    faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
+  }
+  for (const std::string& fault : faults) log_warning("{}", fault);
+  for (const RungView& rung : ladder.view(unix_now()).rungs)
+    if (rung.gate.figures)
+      log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
+  std::lock_guard lock(card_mutex_);
+  gate_faults_[name] = std::move(faults);
+}
+
+void Service::measure_again(const std::string& model) {
+  {
+    std::lock_guard lock(gates_mutex_);
+    for (const auto& ladder : options_.ladders)
+      if (ladder->has(model) && !ladder->rules().gate.data.empty() &&
+          std::find(unmeasured_.begin(), unmeasured_.end(), ladder.get()) == unmeasured_.end())
+        unmeasured_.push_back(ladder.get());
+  }
+  gates_changed_.notify_all();
+}
+
+// What is being measured is left, as it holds its models, and begun again.
+void Service::forget_gates(const std::string& model) {
+  for (const auto& ladder : options_.ladders)
+    if (ladder->has(model)) ladder->forget_gate(model);
+  measure_again(model);
+  std::stop_source measuring{std::nostopstate};
+  {
+    std::lock_guard lock(gates_mutex_);
+    measuring = measuring_;
+  }
+  measuring.request_stop();
 }
 
 }  // namespace brim::serve

@@ -245,5 +245,112 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   EXPECT_EQ(metric("te_predict_success"), 2);
 }
 
+// Two models that say yes and no. What the lower one says, and whether it says it now, is the test's to choose.
+class GateReloadTest : public SnapshotTest {
+ protected:
+  struct Sayings {
+    std::atomic<bool> right{true}, silent{false};
+    std::atomic<int> runs{0}, revision{1};
+  };
+  class SayingScorer final : public HeldScorer {
+   public:
+    SayingScorer(Sayings& sayings, bool right) : sayings_(sayings), right_(right) {}
+    void submit(std::span<const Request> requests, Completion& completion) override {
+      HeldScorer::submit(requests, completion);
+      answer_all();
+    }
+    Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                      const std::function<void(size_t)>&) override {
+      ++sayings_.runs;
+      wait_until([&] { return !sayings_.silent || stop.stop_requested(); });
+      Predictions p;
+      for (const std::string_view text : texts) p.labels.push_back(right_ && text.starts_with("yes") ? 1 : 0);
+      return p;
+    }
+
+   private:
+    Sayings& sayings_;
+    const bool right_;
+  };
+  ServerOptions two_rungs() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.tick_seconds = 0.02;
+    o.state_dir = (temp_.path() / "state").string();
+    put_file(temp_ / "gate.csv", "text,label\nyes 1,yes\nno 1,no\nyes 2,yes\nno 2,no\n");
+    LadderRules rules;
+    rules.name = "ladder";
+    rules.rungs = {{"large", {}}, {"small", {}}};
+    rules.gate = {temp_ / "gate.csv", "text", "label", "", {}};
+    rules.load = LoadRules{};
+    o.ladders.push_back(std::make_shared<Ladder>(rules));
+    o.reopen = [this](const std::string& name, const Scorer*, bool) { return made(name); };
+    o.revision_of = [this](const std::string& name) { return std::to_string(of(name).revision); };
+    for (const char* name : {"large", "small"}) o.models.push_back(made(name));
+    return o;
+  }
+  ServedModel made(const std::string& name) {
+    Sayings& sayings = of(name);
+    auto scorer = std::make_shared<SayingScorer>(sayings, sayings.right);
+    if (name == "large") scorer->set_load({.tokens = 50, .tokens_per_second = 100, .wait_seconds = 0.5});
+    return {name, name, std::to_string(sayings.revision), std::move(scorer)};
+  }
+  Sayings& of(const std::string& name) { return name == "small" ? small_ : large_; }
+  std::string gate(size_t rung) { return Said::parse(get("/health").body)["ladder"]["ladder"]["rungs"][rung]["gate"]; }
+  std::string answering() { return post("/predict", R"({"inputs":"yes"})").fields["x-brim-model"]; }
+  void wait_for(size_t rung, const std::string& verdict) {
+    wait_until([&] { return gate(rung) == verdict; });
+  }
+
+  Sayings large_, small_;
+};
+
+TEST_F(GateReloadTest, AModelThatIsAnotherNowIsMeasuredAgain) {
+  start(two_rungs());
+  wait_for(1, "passed");
+  EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), 1);
+  EXPECT_EQ(post("/admin/models/small/reload", "").status, 200);
+  wait_for(1, "passed");
+  EXPECT_EQ(small_.runs, 1) << "its files are the same: the figures are remembered";
+  EXPECT_EQ(answering(), "small@1") << "by load";
+
+  small_.right = false;
+  small_.silent = true;
+  ++small_.revision;
+  EXPECT_EQ(post("/admin/reload", "").status, 200);
+  wait_until([&] { return small_.runs == 2; });
+  EXPECT_EQ(gate(1), "not measured");
+  EXPECT_EQ(answering(), "large@1");
+  EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), -1);
+  small_.silent = false;
+  wait_for(1, "refused");
+  EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), 0.5);
+}
+
+TEST_F(GateReloadTest, AMeasurementUnderWayIsBegunAgainWithTheNextModel) {
+  small_.silent = true;
+  start(two_rungs());
+  wait_until([&] { return small_.runs == 1; });
+  small_.right = false;
+  ++small_.revision;
+  EXPECT_EQ(post("/admin/models/small/reload", "").status, 200);
+  wait_until([&] { return small_.runs == 2; });
+  small_.silent = false;
+  wait_for(1, "refused");
+}
+
+TEST_F(GateReloadTest, ARungThatComesLaterIsMeasured) {
+  large_.silent = true;
+  start(two_rungs());
+  wait_until([&] { return large_.runs == 1; });
+  EXPECT_EQ(post("/admin/models/small/unload", "").status, 200);
+  large_.silent = false;
+  wait_until([&] { return get("/health").body.find("small is not measured") != std::string::npos; });
+  EXPECT_EQ(post("/admin/models/small/load", "").status, 200);
+  wait_for(1, "passed");
+  wait_until([&] { return Said::parse(get("/health").body)["status"] == "ok"; });
+}
+
 }  // namespace
 }  // namespace brim::serve

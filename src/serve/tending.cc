@@ -136,6 +136,7 @@ void Service::note_loaded(size_t place) {
     slot.fault.clear();
   }
   report_fault(name, "");
+  measure_again(name);  // it may have failed there too
 }
 
 }  // namespace brim::serve
