@@ -109,12 +109,12 @@ std::string Service::open_model(size_t place) {
   }
   if (there && no_room) return replace_model(place);
   if (opened == nullptr) {
-    std::lock_guard lock(slot.mutex);
-    slot.fault = problem;
-    if (slot.served == nullptr) {
-      slot.state = "failed";
-      report_fault(name, problem);
+    {
+      std::lock_guard lock(slot.mutex);
+      slot.fault = problem;
+      if (slot.served == nullptr) slot.state = "failed";
     }
+    if (!there) report_fault(name, problem);
     log_warning("{} is not loaded: {}", name, problem);
     return problem;
   }
