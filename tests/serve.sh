@@ -148,6 +148,22 @@ passes 2
 mv "$work/own" "$work/tags/model.safetensors"
 passes 1
 finish
+# a model that cannot be opened leaves the others serving, and comes when it can
+mkdir "$work/torn"
+start --listen 127.0.0.1:0 --model bad="$work/late" --model torn="$work/torn" --model vader --lame-duck-seconds 0
+asked() { curl "$url/predict" -H 'Content-Type: application/json' -d "{\"inputs\":\"good\",\"model\":\"$1\"}" -o "$work/answer" -w '%{http_code}'; }
+[ "$(asked vader)" = 200 ] || fail "the model that is there does not answer"
+[ "$(asked bad)" = 503 ] && grep -q 'no such directory' "$work/answer" || fail "a model that is not there: $(cat "$work/answer")"
+[ "$(curl "$url/v1/models" | json '[m["state"] for m in a["data"]]')" = "['failed', 'failed', 'resident']" ] || fail "states: $(curl "$url/v1/models")"
+[ "$(curl "$url/health" | json 'a["status"]')" = degraded ] || fail "health of a server without some of its models"
+cp -rL "$BRIM_HOME/models/default" "$work/late"
+[ "$(curl -X POST "$url/admin/models/bad/load" | json 'a["state"]')" = resident ] && [ "$(asked bad)" = 200 ] || fail "a model that came later: $(cat "$work/answer")"
+finish
+for flags in "--model torn=$work/torn" "--model torn=$work/torn --model none=$work/none" "--model torn=$work/torn --model vader --check" "--model default --model vader --device cuda:99"; do
+  code=0; "$brim" serve --listen 127.0.0.1:0 $flags 2>"$work/said" || code=$?
+  [ "$code" -ne 0 ] || fail "$flags: it serves"
+done
+
 # a ladder whose best rung is missing, and a queue that outlives kill -9
 cat >"$work/serve.yaml" <<END
 listen: 127.0.0.1:0

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -203,8 +204,8 @@ class SharedEncoders {
   std::optional<size_t> tagger_of(const ScorerOptions& classifier, const std::vector<ScorerOptions>& options) {
     if (classifier.pooling) return std::nullopt;
     for (size_t t = 0; t < options.size(); ++t)
-      if (options[t].model != classifier.model && !options[t].pooling && options[t].precision == classifier.precision &&
-          are_of_one(classifier.model, options[t].model))
+      if (!options[t].model.empty() && options[t].model != classifier.model && !options[t].pooling &&
+          options[t].precision == classifier.precision && are_of_one(classifier.model, options[t].model))
         return t;
     return std::nullopt;
   }
@@ -229,8 +230,8 @@ class SharedEncoders {
 
 struct OpenModels {
   std::vector<serve::ServedModel> models;
-  std::vector<ScorerOptions> options;                       // of each, as asked for: their taggers may come and go
-  std::vector<std::pair<std::string, std::string>> faults;  // models that cannot be opened, and why
+  std::vector<std::function<ScorerOptions()>> settings;  // of each; throws where it is not there
+  std::vector<ScorerOptions> options;  // of each, as asked for: their taggers may come and go; empty if it failed
   SharedEncoders encoders;
 };
 
@@ -242,10 +243,10 @@ void add_tagger(OpenModels& open, serve::ServedModel& model, ScorerOptions& opti
   model.tagger_revision = tagger ? serve::model_revision(options.tagger) : "";
 }
 
-// Of a ladder's models those that cannot be opened leave their place to the next; any other ends the start.
+// Those that cannot be opened have their fault and no scorer; if none can, the start ends.
 OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   OpenModels open;
-  const auto may_fail = [&](const std::string& name) {
+  const auto is_rung = [&](const std::string& name) {
     return std::any_of(config.ladders.begin(), config.ladders.end(), [&](const serve::LadderRules& ladder) {
       return std::any_of(ladder.rungs.begin(), ladder.rungs.end(),
                          [&](const auto& rung) { return rung.model == name; });
@@ -256,9 +257,11 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       if (other.name == entry.name)
         fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
              entry.path, entry.name, entry.path);
-    EngineFlags flags = f.engine;
-    flags.model = entry.path;
-    try {
+    open.models.push_back(
+        {entry.name, entry.path, "", nullptr, pooling, entry.keep_alive_seconds.value_or(f.keep_alive)});
+    open.settings.push_back([&f, entry, pooling] {
+      EngineFlags flags = f.engine;
+      flags.model = entry.path;
       ScorerOptions o = flags.scorer_options();
       if (entry.precision != "auto") o.precision = entry.precision;
       o.pooling = pooling;
@@ -269,43 +272,55 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       o.in_turn = true;
       o.parked_bytes = f.parked_limit;
       o.batch_tokens = f.max_batch_tokens;
-      open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr, pooling,
-                             entry.keep_alive_seconds.value_or(f.keep_alive)});
-      open.options.push_back(o);
-    } catch (const Error& error) {
-      if (!may_fail(entry.name)) throw;
-      open.faults.emplace_back(entry.name, error.what());
-    }
+      return o;
+    });
   };
   for (const serve::ModelEntry& entry : config.models) add(entry, entry.pooling);
   for (const std::string& given : f.embedding_models) {
     const serve::ServedModel model = named_model(given);
     add({.name = model.name, .path = model.id}, f.pooling);
   }
-  const auto open_all = [&] {
-    std::vector<ScorerOptions> options = open.options;
-    for (size_t m = 0; m < options.size(); ++m) add_tagger(open, open.models[m], options[m]);
-    return Scorer::open_together(options);
-  };
-  std::vector<std::shared_ptr<Scorer>> scorers;
-  try {
-    scorers = open_all();
-  } catch (const Error&) {  // which of them?
-    if (config.ladders.empty()) throw;
-    for (size_t m = open.models.size(); m-- > 0;) {
+  open.options.resize(open.models.size());
+  std::optional<Error> first_fault;
+  // Each by itself, if it did not fail before. What a model is opened with and cannot be is a mistake of who started
+  // this, and so is anything they asked to be checked; a ladder bears with both.
+  const auto try_each = [&](bool opens, const std::function<void(size_t)>& call) {
+    for (size_t m = 0; m < open.models.size(); ++m) {
+      if (!open.models[m].fault.empty()) continue;
       try {
-        Scorer::open(open.options[m]);
+        call(m);
       } catch (const Error& error) {
-        if (!may_fail(open.models[m].name)) throw;
-        open.faults.emplace_back(open.models[m].name, error.what());
-        open.models.erase(open.models.begin() + static_cast<std::ptrdiff_t>(m));
-        open.options.erase(open.options.begin() + static_cast<std::ptrdiff_t>(m));
+        const bool mistaken = f.check || (opens && error.code() == ErrorCode::usage);
+        if (open.models.size() == 1 || (mistaken && !is_rung(open.models[m].name))) throw;
+        if (!first_fault) first_fault = error;
+        open.models[m].fault = error.what();
+        open.options[m] = {};
       }
     }
-    scorers = open_all();
+  };
+  const auto open_all = [&] {
+    std::vector<size_t> places;
+    std::vector<ScorerOptions> options;
+    for (size_t m = 0; m < open.models.size(); ++m) {
+      if (!open.models[m].fault.empty()) continue;
+      places.push_back(m);
+      add_tagger(open, open.models[m], options.emplace_back(open.options[m]));
+    }
+    if (places.empty()) fail(first_fault->code(), "no model can be opened; {}", first_fault->what());
+    const auto scorers = Scorer::open_together(options);
+    for (size_t i = 0; i < places.size(); ++i) open.models[places[i]].scorer = scorers[i];
+  };
+  try_each(false, [&](size_t m) {
+    open.options[m] = open.settings[m]();
+    open.models[m].revision = serve::model_revision(open.options[m].model);
+  });
+  try {
+    open_all();
+  } catch (const Error&) {  // which of them?
+    if (open.models.size() == 1) throw;
+    try_each(true, [&](size_t m) { Scorer::open(open.options[m]); });
+    open_all();
   }
-  for (size_t m = 0; m < open.models.size(); ++m) open.models[m].scorer = scorers[m];
-  if (open.models.empty()) fail(ErrorCode::bad_model, "no model can be opened; {}", open.faults[0].second);
   return open;
 }
 
@@ -389,8 +404,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
   OpenModels open = open_models(f, config);
   std::vector<std::string> lines;
   for (const serve::ServedModel& m : open.models)
-    lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
-                                m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
+    if (m.scorer == nullptr)
+      log_warning("{} is not served: {}", m.name, m.fault);
+    else
+      lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
+                                  m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
   options.models = open.models;
   // On the one thread of administration. Its models are names here, without their scorers.
   const auto asked = std::make_shared<OpenModels>(std::move(open));
@@ -401,11 +419,16 @@ int run_serve(ServeFlags f, CLI::App& app) {
                                asked->models.begin());
   };
   options.reopen = [asked, place_of](const std::string& name, const Scorer* beside, bool beside_stays) {
-    serve::ServedModel model = asked->models.at(place_of(name));
-    ScorerOptions scorer = asked->options.at(place_of(name));
+    const size_t place = place_of(name);
+    serve::ServedModel model = asked->models.at(place);
+    const bool failed = asked->options.at(place).model.empty();
+    const ScorerOptions own = failed ? asked->settings[place]() : asked->options[place];
+    ScorerOptions scorer = own;
     model.revision = serve::model_revision(scorer.model);
     add_tagger(*asked, model, scorer);
     model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer, beside_stays) : Scorer::open(scorer);
+    model.fault.clear();
+    asked->options[place] = own;  // from now on others may share its encoder
     return model;
   };
   options.revision_of = [asked, place_of](const std::string& name) {
@@ -418,12 +441,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.watch.max_utilization_percent = env_number("GPU_MAX_UTILIZATION_WARN", options.watch.max_utilization_percent);
   options.watch.max_temperature_c = env_number("GPU_MAX_TEMPERATURE_C", options.watch.max_temperature_c);
   options.watch.min_free_mib = env_number("GPU_MIN_FREE_VRAM_MB", options.watch.min_free_mib);
-  for (const serve::LadderRules& rules : config.ladders) {
-    const auto& ladder = options.ladders.emplace_back(std::make_shared<serve::Ladder>(rules));
-    for (const auto& [model, fault] : asked->faults)
-      if (ladder->has(model)) ladder->report_fault(model, fault);
-  }
-  for (const auto& [model, fault] : asked->faults) log_warning("{} is not served: {}", model, fault);
+  for (const serve::LadderRules& rules : config.ladders)
+    options.ladders.push_back(std::make_shared<serve::Ladder>(rules));
   options.queues = config.queues;
   options.state_needed = !f.state_dir.empty();
   options.jobs_root = f.jobs_root;

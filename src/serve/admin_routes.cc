@@ -81,7 +81,8 @@ const Scorer* Service::queue_owner(size_t place, Served& held) const {
 Served Service::reopened(size_t place, const Scorer* beside, bool stays) {
   const std::string& name = options_.models[place].name;
   auto opened = std::make_shared<const ServedModel>(options_.reopen(name, beside, stays));
-  if (opened->scorer->kind() != slots_[place]->kind) fail(ErrorCode::bad_model, "{}: is of another kind now", name);
+  if (slots_[place]->opened && opened->scorer->kind() != slots_[place]->kind)
+    fail(ErrorCode::bad_model, "{}: is of another kind now", name);
   return opened;
 }
 
@@ -121,6 +122,8 @@ std::string Service::open_model(size_t place) {
   Served old;
   {
     std::lock_guard lock(slot.mutex);
+    slot.kind = opened->scorer->kind();
+    slot.opened = true;
     old = std::exchange(slot.served, std::move(opened));
     slot.state = "resident";
     slot.failed_ns = 0;
@@ -217,7 +220,8 @@ void Service::close_model(size_t place) {
   retire(std::move(old));
 }
 
-// Keys and certificate from their files, and models whose files changed. What is wrong leaves things as they are.
+// Keys and certificate from their files, and models that failed or whose files changed. What is wrong leaves things as
+// they are.
 std::vector<std::string> Service::reload() {
   std::vector<std::string> problems;
   if (options_.read_keys) {
@@ -236,19 +240,21 @@ std::vector<std::string> Service::reload() {
       problems.push_back(error.what());
     }
   }
+  const auto is_changed = [this](const ServedModel& model) {
+    const std::string tagger = options_.tagger_of ? options_.tagger_of(model.name) : model.tagger;
+    return tagger != model.tagger || (!tagger.empty() && options_.revision_of(tagger) != model.tagger_revision) ||
+           options_.revision_of(model.name) != model.revision;
+  };
   for (size_t m = 0; options_.reopen && m < slots_.size(); ++m) {
     Served served;
+    bool failed;
     {
       std::lock_guard lock(slots_[m]->mutex);
       served = slots_[m]->served;
+      failed = slots_[m]->state == "failed";
     }
-    if (served == nullptr) continue;
     try {
-      const std::string& name = options_.models[m].name;
-      const std::string tagger = options_.tagger_of ? options_.tagger_of(name) : served->tagger;
-      const bool tags_anew =
-          tagger != served->tagger || (!tagger.empty() && options_.revision_of(tagger) != served->tagger_revision);
-      if (options_.revision_of(name) == served->revision && !tags_anew) continue;
+      if (served != nullptr ? !is_changed(*served) : !failed) continue;
     } catch (const std::exception& error) {
       problems.push_back(error.what());
       continue;

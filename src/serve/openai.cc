@@ -68,19 +68,23 @@ void Service::list_models(Call& call) {
   for (size_t place = 0; place < slots_.size(); ++place) {
     const Slot& slot = *slots_[place];
     Served served;
-    std::string state;
+    std::string state, fault;
+    bool opened;
     {
       std::lock_guard lock(slot.mutex);
       served = slot.served;
       state = slot.state_now();
+      fault = slot.fault;
+      opened = slot.opened;
     }
     if (served == nullptr) {
       data.push_back({{"id", options_.models[place].name},
                       {"object", "model"},
                       {"created", started_unix_},
                       {"owned_by", "brim"},
-                      {"task", task_name(slot.kind)},
+                      {"task", opened ? Json(task_name(slot.kind)) : Json(nullptr)},
                       {"state", state}});
+      if (!fault.empty()) data.back()["fault"] = fault;
       continue;
     }
     const ServedModel& m = *served;

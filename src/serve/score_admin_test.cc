@@ -272,6 +272,38 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
 }
 
+TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
+  ServerOptions o = changing();
+  ServedModel broken{"bad", "org/bad", "", nullptr};
+  broken.fault = "its disk is not there";
+  o.models.insert(o.models.begin(), broken);
+  LadderRules ladder;
+  ladder.name = "ladder";
+  ladder.rungs = {{"bad", std::nullopt}, {"mood", std::nullopt}};
+  o.ladders.push_back(std::make_shared<Ladder>(ladder));
+  start(std::move(o));
+  const auto listed = [&] { return Said::parse(get("/v1/models").body)["data"][0]; };
+  const auto status = [&] { return Said::parse(get("/health").body)["status"]; };
+  EXPECT_EQ(answering(), "mood@1");
+  EXPECT_EQ(listed()["state"], "failed");
+  EXPECT_EQ(listed()["fault"], "its disk is not there");
+  EXPECT_TRUE(listed()["task"].is_null()) << "nobody knows";
+  EXPECT_EQ(Said::parse(get("/info").body)["served_model_name"], "mood");
+  EXPECT_EQ(status(), "degraded");
+  EXPECT_NE(get("/health").body.find("model bad: its disk is not there"), std::string::npos);
+  bad("/predict", R"({"inputs":"good","model":"bad"})", 503, "Unhealthy", "its disk is not there");
+  bad("/ner", R"({"inputs":"good","model":"org/bad"})", 503, "Unhealthy", "its disk is not there");
+  broken_ = true;
+  EXPECT_EQ(admin("models/bad/load").status, 409);
+  EXPECT_EQ(admin("reload").status, 424) << "it is tried again";
+  EXPECT_EQ(listed()["fault"], "bad: its files are broken");
+  broken_ = false;
+  EXPECT_EQ(Said::parse(admin("models/bad/load").body)["state"], "resident");
+  EXPECT_EQ(answering(), "bad@1");
+  EXPECT_EQ(listed()["task"], "text-classification");
+  EXPECT_EQ(status(), "ok");
+}
+
 TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
   ServerOptions o = changing();
   std::atomic<int> times{0};

@@ -46,8 +46,16 @@ Service::Service(ServiceOptions options)
       helpers_(std::clamp(hardware_threads() / 4, 1, 4)) {
   for (ServedModel& model : options.models) {
     Slot& slot = *slots_.emplace_back(std::make_unique<Slot>());
-    slot.kind = model.scorer->kind();
-    slot.served = std::make_shared<const ServedModel>(std::move(model));
+    slot.opened = model.scorer != nullptr;
+    if (slot.opened) {
+      slot.kind = model.scorer->kind();
+      slot.served = std::make_shared<const ServedModel>(std::move(model));
+    } else {
+      if (model.pooling) slot.kind = ModelKind::embedder;
+      slot.state = "failed";
+      slot.fault = model.fault;
+      report_fault(model.name, model.fault);
+    }
   }
   keys_ = std::make_shared<const ApiKeys>(options_.keys);
   BRIM_CHECK(!options_.models.empty(), "a service without a model");

@@ -41,6 +41,7 @@ struct ServedModel {
   double keep_alive_seconds = -1;  // idle for so long it leaves the device; negative: it stays
   // A tagger whose head its scorer has too, as it was then: name and revision; empty: none.
   std::string tagger = {}, tagger_revision = {};
+  std::string fault = {};  // why it could not be opened, where there is no scorer
 };
 using Served = std::shared_ptr<const ServedModel>;
 
@@ -310,7 +311,9 @@ class Service final : public Handler, public QueueScorer {
   struct Slot {
     mutable std::mutex mutex;
     Served served;  // null: not loaded
-    ModelKind kind;
+    // Of one that was never opened what it was given as, until it is.
+    std::atomic<ModelKind> kind{ModelKind::classifier};
+    bool opened = false;
     std::string state = "resident", fault;
     // What it had computed when it was last seen at work, for keep_alive; it is on its way to the device or off it.
     int64_t batches = 0, used_ns = 0;

@@ -339,7 +339,8 @@ void Service::info(Call& call) {
                       {"precision", m.scorer->precision()},
                       {"model_type", model_type(m)}});
   }
-  const Served served = model_at(0);
+  const std::vector<Served> there = loaded();
+  const Served served = there.empty() ? model_at(0) : there[0];
   const ServedModel& first = *served;
   const MemoryPlan plan = first.scorer->plan();
   const nlohmann::ordered_json all = {{"model_id", first.id},
