@@ -195,6 +195,7 @@ class Run {
         std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
       }
+      failed_ = true;
       flow_.cancel();
       to_tokenize_.cancel();
     }
@@ -204,7 +205,7 @@ class Run {
 
   void read() {
     uint64_t number = 0;
-    reader_.wait_by({options_.stop, [&] { flow_.await_input(); }});
+    reader_.wait_by({[&] { return stopped() || failed_; }, [&] { flow_.await_input(); }});
     const auto room = [&] {
       ScopedZone zone(Zone::wait_room);
       const int64_t since = now_ns();
@@ -232,12 +233,12 @@ class Run {
     flow_.all_read();
   }
 
-  // False at the end, which is also where a stop ended the wait for a pipe.
+  // False at the end, which is also where a stop, or another stage's error, ended the wait for a pipe.
   bool next_chunk(rows::RowChunk& rows) {
     try {
       return reader_.next_chunk(rows);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::interrupted && stopped()) return false;
+      if (error.code() == ErrorCode::interrupted && (stopped() || failed_)) return false;
       throw;
     }
   }
@@ -597,6 +598,7 @@ class Run {
   PipelineStats so_far_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  std::atomic<bool> failed_{false};  // a stage ended by an error; the others are to end too
 };
 
 }  // namespace

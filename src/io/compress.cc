@@ -71,9 +71,9 @@ class FileSource : public ByteSource {
   void await_bytes() {
     if (wait_until_ready(fd_, POLLIN, 0)) return;
     if (wait_ && wait_->begins) wait_->begins();
-    const std::atomic<bool>* stop = wait_ ? wait_->stop : nullptr;
-    while (!wait_until_ready(fd_, POLLIN, stop != nullptr ? kStopLookMs : -1))
-      if (stop != nullptr && stop->load()) fail(ErrorCode::interrupted, "{}: interrupted", name());
+    const bool may_end = wait_ && wait_->ended;
+    while (!wait_until_ready(fd_, POLLIN, may_end ? kStopLookMs : -1))
+      if (may_end && wait_->ended()) fail(ErrorCode::interrupted, "{}: interrupted", name());
   }
 
   int fd_;

@@ -26,8 +26,8 @@ bool is_rereadable(const std::string& path);
 
 // How a source waits for bytes that have not come yet: pipes, terminals.
 struct InputWait {
-  const std::atomic<bool>* stop = nullptr;  // once set, waiting ends with Error(interrupted)
-  std::function<void()> begins;             // called when a wait begins
+  std::function<bool()> ended;   // asked now and then; once true, waiting ends with Error(interrupted)
+  std::function<void()> begins;  // called when a wait begins
 };
 
 class ByteSource {

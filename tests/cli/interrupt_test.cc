@@ -60,6 +60,21 @@ TEST_F(Interrupt, APipeThatPausesKeepsEveryScoredRow) {
     }
 }
 
+TEST_F(Interrupt, ABadRowEndsARunWhosePipePauses) {
+  for (const char* model : {"tiny", "vader"}) {
+    Running* run = nullptr;
+    Surroundings around;
+    around.feed = [&](int fd) {
+      write_all(fd, "w5\n\xff\nw6\n");
+      EXPECT_TRUE(run->ends_within(20)) << "it waits for more";
+    };
+    Running running(folder_, {"score", "--model", model, "--device", "cpu", "-q", "-o", "o.csv"}, around);
+    run = &running;
+    const Outcome got = running.wait();
+    EXPECT_EQ(got.code, 3) << got.err;
+  }
+}
+
 TEST_F(Interrupt, BeforeTheFirstRowItEndsAtOnce) {
   Running* run = nullptr;
   Surroundings around;
