@@ -58,6 +58,7 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   e.precision = model.precision_text();
   std::vector<std::vector<std::string>> expected;
   std::vector<std::vector<text::WordSpan>> spans;
+  std::vector<std::string> places;
   std::string text;
   for (const auto& path : r.inputs)
     for (const auto& sentence : rows::read_tagged(path, r.format, e.labels)) {
@@ -66,6 +67,7 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
       text += joined.text + '\n';
       spans.push_back(std::move(joined.words));
       expected.push_back(rows::iob_to_bio(sentence.tags));
+      places.push_back(fmt::format("{}:{}", path, sentence.line));
     }
   std::vector<std::vector<std::string>> predicted;
   rows::RowReaderOptions options;
@@ -80,6 +82,9 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
       [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           const auto& want = expected.at(predicted.size());
+          if (const Error* error = chunk.error(row))
+            throw Error(error->code(), fmt::format("{}: {}", places[predicted.size()], error->problem()),
+                        Remedy{error->remedy()});
           std::vector<std::string> tags;
           for (size_t w = 0; w < want.size(); ++w) {
             const int32_t tag = row < chunk.tags.size() && w < chunk.tags[row].size() ? chunk.tags[row][w] : -1;

@@ -41,6 +41,25 @@ TEST(Evaluate, TakesWordsWithSpaces) {
   EXPECT_EQ(predicted(joined), want);
 }
 
+TEST(Evaluate, ASentenceThatIsRefusedIsNoSentenceOfNothing) {
+  const TempDir dir;
+  model::put_golden_model(dir.path(), "bert_token");
+  engine::EngineOptions options;
+  options.model_dir = dir.path();
+  options.device = device::read_device("cpu");
+  options.threads = 1;
+  options.memory_limit = plan::MemoryLimit::read("1GiB");
+  options.max_length = 8;
+  options.long_text = LongText::error;
+  auto engine = engine::Engine::open(options);
+  std::string words = "w5\tO\n\n";
+  for (int w = 5; w < 45; ++w) words += fmt::format("w{}\tO\n", w);
+  put_file(dir / "words.conll", words);
+  EvalRequest request;
+  request.inputs = {(dir / "words.conll").string()};
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(*engine, request); }), "words.conll:3: ");
+}
+
 TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
   const TempDir dir;
   model::put_golden_model(dir.path(), "bert_rerank");
