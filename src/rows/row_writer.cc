@@ -115,7 +115,9 @@ RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options)
     : schema_(schema), options_(std::move(options)) {
   const bool delimited_in = schema_.format == RowFormat::csv || schema_.format == RowFormat::tsv;
   delimiter_ = options_.format == OutputFormat::tsv ? '\t' : ',';
-  raw_copy_ = delimited_in && options_.format != OutputFormat::jsonl && schema_.dialect.delimiter == delimiter_;
+  // Ours may hold commas, which only quotes keep inside a field.
+  raw_copy_ = delimited_in && options_.format != OutputFormat::jsonl && schema_.dialect.delimiter == delimiter_ &&
+              (schema_.dialect.quotes || delimiter_ == '\t');
   std::string prefix;
   while (any_of(our_names(prefix), schema_.columns)) prefix += kPrefix;
   added_ = our_names(prefix);

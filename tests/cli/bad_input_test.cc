@@ -108,6 +108,9 @@ TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
   put("raw.tsv", "text\tid\n\"w5\" w6\t1\n");
   refused(3, {"raw.tsv", "closing quote"}, tiny({"raw.tsv"}));
   EXPECT_EQ(lines_of(must(tiny({"raw.tsv", "--no-quotes"}))).at(1).substr(0, 9), "\"w5\" w6\t1");
+  put("raw.csv", "text,id\n\"w5\" w6,1\n");
+  EXPECT_EQ(lines_of(must(tiny({"raw.csv", "--no-quotes"}))).at(1).substr(0, 16), R"("""w5"" w6",1,LA)")
+      << "ordinary csv, whose fields may hold commas";
   put("b.csv", "text\tid\nw5\t1\n");
   refused(2, {"b.csv", "tabs", "--format tsv"}, tiny({"b.csv"}));
   put("c.csv", "\"one, two; three\"\nw5\n");
