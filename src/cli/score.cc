@@ -231,7 +231,10 @@ class RowSink {
  private:
   void bad_row(const engine::ScoredChunk& chunk, size_t row, const Error& error) {
     const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
-    if (on_error_ == OnError::stop) throw Error(error.code(), where + "; --on-error skip or null continues");
+    if (on_error_ == OnError::stop) {
+      --counters_["rows"];  // it is not among those that are kept
+      throw Error(error.code(), where + "; --on-error skip or null continues");
+    }
     ++counters_["bad rows"];
     if (counters_["bad rows"] <= 3) log_warning("{}", where);
     if (on_error_ == OnError::null) writer_.null_row(bytes_, chunk.rows, row);
@@ -294,6 +297,7 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
   rows::RunIdentity id;
   id.inputs = f.inputs;
   id.options = output_settings(f, format);
+  id.may_change["on-error"] = "stop";  // no bad row is among what such a run wrote
   std::string precisions;
   for (size_t m = 0; m < models.all.size(); ++m) {
     Engine* engine = models.all[m]->engine();

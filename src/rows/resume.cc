@@ -85,7 +85,7 @@ void compare_files(const json& before, const json& now, const char* kind, std::v
 }
 
 // Every difference; empty if the runs are the same.
-std::string differences(const json& before, const json& now) {
+std::string differences(const json& before, const json& now, const std::map<std::string, std::string>& may_change) {
   std::vector<std::string> out;
   compare_files(before.at("inputs"), now.at("inputs"), "inputs", out);
   if (before.at("model") != now.at("model"))
@@ -96,7 +96,9 @@ std::string differences(const json& before, const json& now) {
   options.update(now.at("options"));
   for (const auto& [name, unused] : options.items()) {
     const json a = before.at("options").value(name, json()), b = now.at("options").value(name, json());
-    if (a != b) out.push_back(fmt::format("{} was {} and is {}", name, shown(a), shown(b)));
+    const auto free = may_change.find(name);
+    if (a != b && (free == may_change.end() || a != free->second))
+      out.push_back(fmt::format("{} was {} and is {}", name, shown(a), shown(b)));
   }
   return fmt::format("{}", fmt::join(out, "; "));
 }
@@ -138,11 +140,11 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
   }
   refuse_foreign_output(path);
   path_ = linked(path_);
-  const bool regular = is_regular_or_new(path_);
+  regular_ = is_regular_or_new(path_);
   if (options_.resume && !rereadable)
     fail(ErrorCode::usage, Remedy{"give the input as a file"}, "`resume` cannot re-read stdin or a pipe");
-  if (options_.resume && !regular) fail(ErrorCode::usage, "{}: `resume` needs a regular file as output", path);
-  resumable_ = regular && rereadable;
+  if (options_.resume && !regular_) fail(ErrorCode::usage, "{}: `resume` needs a regular file as output", path);
+  resumable_ = regular_ && rereadable && !identity_.inputs.empty();
   sidecar_ = sidecar_of(path_);
   compression_ = io::compression_of(path);
   open_file();
@@ -154,9 +156,11 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
 
 void RowOutput::open_file() {
   if (resumable_) fingerprint_ = text_of(identity_json(identity_));
-  const bool had_sidecar = resumable_ && fs::exists(sidecar_);
+  std::error_code unseen;  // creating .part says what is wrong with the folder
+  // Also of a run that was another's: its rows go now, and what speaks of them with them.
+  const bool had_sidecar = regular_ && fs::exists(sidecar_, unseen);
   if (options_.resume) {
-    if (had_sidecar && fs::exists(io::AtomicFile::part_path(path_))) return open_resumed();
+    if (had_sidecar && fs::exists(io::AtomicFile::part_path(path_), unseen)) return open_resumed();
     log_info("{}: nothing to resume, starting from the first row", path_.string());
   }
   file_.emplace(path_);
@@ -176,7 +180,7 @@ void RowOutput::open_resumed() {
     const json state = json::parse(read_file(sidecar_, ErrorCode::bad_data));
     if (state.at("format").get<int>() != kSidecarFormat)
       fail(ErrorCode::usage, kStartOver, "{}: written by another version of brim", sidecar_.string());
-    changed = differences(state.at("run"), json::parse(fingerprint_));
+    changed = differences(state.at("run"), json::parse(fingerprint_), identity_.may_change);
     bytes = state.at("output_bytes").get<int64_t>();
     const json& position = state.at("position");
     progress.position = {position.at("input").get<size_t>(), position.at("rows").get<int64_t>(),
@@ -195,6 +199,8 @@ void RowOutput::open_resumed() {
   position_ = progress.position;
   safe_.position = progress.position;
   safe_.counters = progress.counters;
+  durable_ = safe_;
+  durable_.bytes = bytes;
   resumed_ = std::move(progress);
 }
 
@@ -241,6 +247,17 @@ void RowOutput::hand_over() {
   if (counters_ != nullptr) safe_.counters = *counters_;
 }
 
+// A disk that is full, or gone, may say so only now, and only once.
+void RowOutput::sync(const Mark& mark) {
+  try {
+    file_->sync();
+  } catch (...) {
+    lost_ = true;
+    throw;
+  }
+  durable_ = mark;
+}
+
 void RowOutput::save(const Mark& mark) {
   const int64_t start = now_ns();
   const json state = {{"format", kSidecarFormat},
@@ -252,7 +269,7 @@ void RowOutput::save(const Mark& mark) {
                         {"offset", mark.position.offset},
                         {"lines", mark.position.lines}}},
                       {"counters", mark.counters}};
-  if (!failed_) file_->sync();  // the state must not be durable before the rows it speaks of
+  if (!failed_ && !lost_) sync(mark);  // the state must not be durable before the rows it speaks of
   io::write_file_atomically(sidecar_, text_of(state, 2) + "\n");
   file_->keep_part();
   // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
@@ -277,16 +294,27 @@ void RowOutput::suspend() {
   if (!file_ || safe_.position.rows == 0) return;
   file_->keep_part();
   if (!resumable_) return;
+  if (!failed_ && !lost_) {
+    try {
+      return save(safe_);
+    } catch (const Error& error) {
+      if (!lost_) throw;
+      log_warning("{}", error.what());
+    }
+  }
   // After a failed write the file may end inside a row. Cutting it also makes room for the sidecar on a full disk.
-  if (failed_ && ::truncate(io::AtomicFile::part_path(path_).c_str(), safe_.bytes) != 0)
-    log_warning("{}: cannot cut to {} bytes: {}", path_.string(), safe_.bytes, std::strerror(errno));
-  save(safe_);
+  const Mark& kept = lost_ ? durable_ : safe_;
+  if (kept.position.rows == 0) return;
+  if (::truncate(io::AtomicFile::part_path(path_).c_str(), kept.bytes) != 0)
+    log_warning("{}: cannot cut to {} bytes: {}", path_.string(), kept.bytes, std::strerror(errno));
+  save(kept);
 }
 
 void RowOutput::commit() {
   BRIM_CHECK(!finished_, "{} committed after commit or suspend", path_.string());
   hand_over();
   if (file_) {
+    if (resumable_) sync(safe_);
     try {
       file_->commit();
     } catch (...) {
@@ -296,7 +324,7 @@ void RowOutput::commit() {
   }
   finished_ = true;
   std::error_code ignored;
-  if (resumable_) fs::remove(sidecar_, ignored);
+  if (regular_) fs::remove(sidecar_, ignored);
 }
 
 }  // namespace brim::rows

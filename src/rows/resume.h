@@ -27,10 +27,11 @@ namespace brim::rows {
 
 // What must be the same for rows of two runs to belong together.
 struct RunIdentity {
-  std::vector<std::string> inputs;             // paths: their size, time of change and first MiB are compared
-  std::string model;                           // anything that names the weights
-  std::map<std::string, std::string> options;  // those that change the output, by flag
-  std::vector<std::string> model_files;        // compared as the inputs are
+  std::vector<std::string> inputs;                // paths: their size, time of change and first MiB are compared
+  std::string model;                              // anything that names the weights
+  std::map<std::string, std::string> options;     // those that change the output, by flag
+  std::vector<std::string> model_files;           // compared as the inputs are
+  std::map<std::string, std::string> may_change;  // from this value, by option: rows so far are the same with any
 };
 
 struct RowOutputOptions {
@@ -86,6 +87,7 @@ class RowOutput {
   void open_file();
   void open_resumed();
   void hand_over();
+  void sync(const Mark& mark);
   void save(const Mark& mark);
 
   std::filesystem::path path_, sidecar_;
@@ -93,7 +95,9 @@ class RowOutput {
   std::string fingerprint_;  // of the identity, as the sidecar holds it
   RowOutputOptions options_;
   io::Compression compression_ = io::Compression::none;
-  bool resumable_ = false, finished_ = false, failed_ = false;
+  bool regular_ = false, resumable_ = false, finished_ = false;
+  bool failed_ = false;  // a write: the file may end inside a row
+  bool lost_ = false;    // what reached the system may never reach the disk
   std::optional<Progress> resumed_;
   std::optional<io::AtomicFile> file_;  // none: stdout
   std::unique_ptr<io::ByteSink> sink_;
@@ -102,6 +106,7 @@ class RowOutput {
   size_t row_count_ = 0;  // in rows_
   RowPosition position_;  // after the last row
   Mark safe_;             // the last boundary that has reached the system
+  Mark durable_;          // and the disk
   int64_t next_save_ns_ = 0;
   const std::map<std::string, int64_t>* counters_ = nullptr;
 };

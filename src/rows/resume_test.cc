@@ -359,6 +359,34 @@ TEST(ResumeChecks, StartingOverDropsTheOldState) {
   EXPECT_EQ(run(job).at("written"), 300);
 }
 
+TEST(ResumeChecks, RowsOfAPipeDropTheOldStateToo) {
+  TempDir dir(fast_base());
+  const Job job = killed_job(dir);
+  ASSERT_TRUE(fs::exists(job.output + ".part.json"));
+  {
+    RowOutput output(job.output, {{"-"}, "", {}}, {});
+    output.write_row("another's\n", {0, 1, 10, 1});
+  }
+  EXPECT_TRUE(fs::exists(job.output + ".part"));
+  EXPECT_FALSE(fs::exists(job.output + ".part.json")) << "it would be taken for the first run's rows";
+}
+
+TEST(ResumeChecks, AnOptionMayChangeFromOneValue) {
+  TempDir dir(fast_base());
+  const std::string in = (dir / "in.txt").string(), out = (dir / "out.csv").string();
+  put_file(in, "a\nb\n");
+  const auto go_on = [&](const std::string& value, bool resume) {
+    RowOutputOptions options;
+    options.resume = resume;
+    RowOutput output(out, {{in}, "m", {{"on-error", value}}, {}, {{"on-error", "stop"}}}, options);
+    output.write_row("row\n", {0, 1, 2, 1});
+  };
+  go_on("stop", false);
+  go_on("skip", true);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("null", true); }), "on-error was skip and is null");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("stop", true); }), "on-error was skip and is stop");
+}
+
 TEST(ResumeChecks, NotForPipes) {
   TempDir dir(fast_base());
   RowOutputOptions options;

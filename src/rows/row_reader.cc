@@ -181,7 +181,8 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   look.ranges.clear();
   for (size_t i = 1; i < paths_.size(); ++i) {
     if (paths_[i] == "-") continue;
-    if (std::filesystem::exists(paths_[i]) && !io::is_rereadable(paths_[i]))
+    std::error_code unseen;  // opening it says what is wrong
+    if (std::filesystem::exists(paths_[i], unseen) && !io::is_rereadable(paths_[i]))
       continue;  // a pipe: looking would take its rows
     RowReader other(io::open_source(paths_[i]), look);
     if (!schema_.header.empty() && other.schema_.columns != schema_.columns)
