@@ -62,8 +62,10 @@ class PipelineTokenizer : public Tokenizer {
     const auto count = [&](const std::vector<int32_t>& tokens) {
       for (const int32_t token : tokens) vocab_size_ = std::max(vocab_size_, id_of(token) + 1);
     };
-    count(prefix_);
-    count(suffix_);
+    // Not only those around a text: a template that names it twice or never adds ids as well.
+    std::vector<int32_t> around;
+    if (parts_.post_processor != nullptr) parts_.post_processor->added_ids(around);
+    count(around);
     if (pair_) {
       for (const auto* tokens : {&pair_->before, &pair_->between, &pair_->after}) count(*tokens);
     }

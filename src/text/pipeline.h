@@ -147,6 +147,8 @@ class PostProcessor {
   virtual void apply(PostProcessed& output) const = 0;
   // The ids this step puts before and after a text, joined to what is there; false if it is not of that form.
   virtual bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const = 0;
+  // Appends every id this step may put into the ids of a text, whatever its form.
+  virtual void added_ids(std::vector<int32_t>& ids) const = 0;
   // How it joins two texts; null: it adds nothing to either, or not in that form.
   virtual const PairTemplate* pair() const { return nullptr; }
 };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -247,6 +248,23 @@ TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
   refuses({"tokenizer.json"});
 }
 
+// What an embedding table must hold is decided by vocab_size, whatever form the template has.
+TEST_F(TokenizerLoad, CountsIdsOfTemplatesThatDoNotSurroundTheText) {
+  Json json = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
+  const int64_t far = 5'000'000;
+  json["post_processor"]["special_tokens"]["[FAR]"] = {
+      {"id", "[FAR]"}, {"ids", Json::array({far})}, {"tokens", Json::array({"[FAR]"})}};
+  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const Json special = {{"SpecialToken", {{"id", "[FAR]"}, {"type_id", 0}}}};
+  for (const Json& single : {Json::array({special}), Json::array({text, special, text})}) {
+    json["post_processor"]["single"] = single;
+    write("tokenizer.json", json);
+    const auto tokenizer = Tokenizer::load(dir_);
+    EXPECT_EQ(tokenizer->vocab_size(), far + 1);
+    EXPECT_EQ(std::ranges::count(ids(*tokenizer, "hello"), far), 1);
+  }
+}
+
 TEST_F(TokenizerLoad, FuzzTokenizerJson) {
   std::vector<std::string> seeds;
   for (const char* name : {"bpe_prefix", "bpe_bytes", "split_regex_next", "split_sequence"}) {
@@ -255,6 +273,11 @@ TEST_F(TokenizerLoad, FuzzTokenizerJson) {
   }
   Json small = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   small["model"]["vocab"] = Json{{"[UNK]", 0}, {"[CLS]", 1}, {"[SEP]", 2}, {"a", 3}, {"##a", 4}, {"the", 5}};
+  seeds.push_back(small.dump());
+  Json& single = small["post_processor"]["single"];  // the text twice, tokens between
+  const Json once = single;
+  single.insert(single.end(), once.begin(), once.end());
+  small["post_processor"]["special_tokens"]["[SEP]"]["ids"] = Json::array({900});
   seeds.push_back(small.dump());
   seeds.push_back(
       R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0],["a",-1],["▁the",-2.5]]},"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}})");

@@ -53,6 +53,9 @@ class Template : public PostProcessor {
     prefix.insert(prefix.begin(), before.begin(), before.end());
     return true;
   }
+  void added_ids(std::vector<int32_t>& ids) const override {
+    for (const Item& item : items_) ids.insert(ids.end(), item.ids.begin(), item.ids.end());
+  }
 
   const PairTemplate* pair() const override { return pair_ ? &*pair_ : nullptr; }
 
@@ -91,6 +94,7 @@ class TrimOffsets : public PostProcessor {
     }
   }
   bool surround(std::vector<int32_t>&, std::vector<int32_t>&) const override { return true; }
+  void added_ids(std::vector<int32_t>&) const override {}
 
  private:
   bool add_prefix_space_;
@@ -107,6 +111,9 @@ class PostProcessorSequence : public PostProcessor {
       if (!part->surround(prefix, suffix)) return false;
     }
     return true;
+  }
+  void added_ids(std::vector<int32_t>& ids) const override {
+    for (const auto& part : parts_) part->added_ids(ids);
   }
 
   const PairTemplate* pair() const override {

@@ -15,6 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       tokenizer->encode_ids(input, ids);
       const brim::text::Encoding full = tokenizer->encode(input);
       if (full.ids != ids || full.tokens.size() != ids.size() || full.offsets.size() != ids.size()) std::abort();
+      for (const int32_t id : ids) {
+        if (id < 0 || id >= tokenizer->vocab_size()) std::abort();
+      }
     }
   } catch (const brim::Error& error) {
     if (error.code() != brim::ErrorCode::bad_model) std::abort();
