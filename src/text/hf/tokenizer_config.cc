@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/token.h"
 #include "text/components.h"
 #include "text/json_reader.h"
 #include "text/load.h"
@@ -48,14 +49,20 @@ void read_max_length(const JsonValue& json, TokenizerConfig& config) {
   }
 }
 
+// As a pipeline refuses them: no model has such ids, and where a token's type goes with its id there is no room.
+int32_t checked_id(const JsonValue& place, int64_t id) {
+  if (id < 0 || id >= kIdMask) place.fail(fmt::format("is not a token id: must be from 0 to {}", kIdMask - 1));
+  return static_cast<int32_t>(id);
+}
+
 int32_t read_id(const JsonValue& place, const std::string& text) {
-  int32_t id = 0;
+  int64_t id = 0;
   for (const char c : text) {
     if (c < '0' || c > '9' || id > 100'000'000) place.fail(fmt::format("\"{}\" is not a token id", text));
     id = id * 10 + (c - '0');
   }
   if (text.empty()) place.fail("has an empty token id");
-  return id;
+  return checked_id(place, id);
 }
 
 }  // namespace
@@ -118,11 +125,9 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
     json.expect_object();
     for (const auto& [content, value] : raw.items()) {
       const JsonValue entry(value, added, content);
-      const int64_t id = entry.as_int();
-      if (id < 0 || id > INT32_MAX) entry.fail("is not a token id");
       AddedToken token;
       token.content = content;
-      token.id = static_cast<int32_t>(id);
+      token.id = checked_id(entry, entry.as_int());
       token.normalized = true;
       config.added.push_back(std::move(token));
     }

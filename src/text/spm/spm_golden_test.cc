@@ -125,6 +125,22 @@ TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "fastbpe");
 }
 
+TEST_F(SpmFolder, AddedTokensOfImpossibleIdsAreRefused) {
+  copy("fastbpe_bertweet");
+  write("tokenizer_config.json", "{}");  // its own list of added tokens would be taken instead
+  for (const char* id : {"2147483647", "16777216", "16777215", "-1"}) {
+    write("added_tokens.json", fmt::format(R"({{"<far>": {}}})", id));
+    const std::string why = complaint();
+    EXPECT_NE(why.find("added_tokens.json: <far> is " + std::string(id)), std::string::npos) << why;
+  }
+  write("added_tokens.json", R"({"<far>": 16777214})");
+  EXPECT_EQ(Tokenizer::load(dir_)->vocab_size(), 16777215);
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"16777215": {"content": "<far>"}}})");
+  const std::string why = complaint();
+  EXPECT_NE(why.find("tokenizer_config.json: added_tokens_decoder.16777215"), std::string::npos) << why;
+  EXPECT_NE(why.find("<far>"), std::string::npos) << why;
+}
+
 TEST(SpmFuzz, Models) {
   std::vector<std::string> seeds;
   for (const char* file : {"spm_xlmr/sentencepiece.bpe.model", "spm_bpe/sentencepiece.bpe.model",
