@@ -62,10 +62,17 @@ void JsonValue::fail(const std::string& why) const {
 }
 
 nlohmann::json parse_json_file(const std::filesystem::path& file) {
+  using nlohmann::json;
   const std::string text = read_file(file);
+  // The files here nest a handful deep; values are shown by recursion, which must stay within the stack.
+  constexpr int kDeepest = 100;
+  const auto watch = [&](int depth, json::parse_event_t, const json&) {
+    if (depth > kDeepest) brim::fail(ErrorCode::bad_model, "{}: nested more than {} deep", file.string(), kDeepest);
+    return true;
+  };
   try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
+    return json::parse(text, watch);
+  } catch (const json::exception& error) {
     brim::fail(ErrorCode::bad_model, "{}: not valid JSON ({}); fetch the file again", file.string(), error.what());
   }
 }

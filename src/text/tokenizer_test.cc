@@ -201,6 +201,12 @@ TEST_F(TokenizerLoad, RefusesBadConfigurations) {
   refuses({"added_tokens_decoder", "x"});
   write("tokenizer_config.json", std::string("[1,"));
   refuses({"tokenizer_config.json", "not valid JSON"});
+  // Values are shown in messages, so depth must be refused before there is one.
+  constexpr size_t kDeep = 1'000'000;
+  write("tokenizer_config.json", "{\"do_lower_case\":" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}");
+  refuses({"tokenizer_config.json", "nested more than 100 deep"});
+  write("tokenizer_config.json", "{\"do_lower_case\":" + std::string(90, '[') + std::string(90, ']') + "}");
+  refuses({"tokenizer_config.json", "do_lower_case", "true or false"});
 }
 
 TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
