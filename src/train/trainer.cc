@@ -67,16 +67,12 @@ class TextProgram final : public TrainProgram {
     start();
     if (callbacks_.begins) callbacks_.begins(job_);
     others_.emplace();
-    std::thread producer([&] { produce(); });
-    try {
-      loop_.run(progress_.step);
-    } catch (...) {
-      queue_.cancel();
-      producer.join();
-      throw;
+    if (out_of_patience()) {
+      say(fmt::format("no improvement in {}: the run had stopped early",
+                      format_count(progress_.evaluations_since_best, "evaluation")));
+    } else {
+      run_steps();
     }
-    queue_.cancel();
-    producer.join();
     finish();
     if (callbacks_.ends) callbacks_.ends(job_, outcome_);
     return outcome_;
@@ -237,6 +233,24 @@ class TextProgram final : public TrainProgram {
                                    format_count(progress_.best_step), run.string()));
     progress_.best_step = -1;
     progress_.evaluations_since_best = 0;
+  }
+
+  // Also after a resume: the step that stopped a run may be the one its last checkpoint was written at.
+  bool out_of_patience() const {
+    return s_.early_stopping_patience > 0 && progress_.evaluations_since_best >= s_.early_stopping_patience;
+  }
+
+  void run_steps() {
+    std::thread producer([&] { produce(); });
+    try {
+      loop_.run(progress_.step);
+    } catch (...) {
+      queue_.cancel();
+      producer.join();
+      throw;
+    }
+    queue_.cancel();
+    producer.join();
   }
 
   // ---- the producer: micro-batches ahead of the device ----
@@ -436,7 +450,7 @@ class TextProgram final : public TrainProgram {
         Stopwatch watch(outcome_.time.saving);
         write_trained_model();
       }
-    } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
+    } else if (++progress_.evaluations_since_best; out_of_patience()) {
       say(fmt::format("no improvement in {}: stopping early",
                       format_count(progress_.evaluations_since_best, "evaluation")));
       return false;
@@ -489,7 +503,7 @@ class TextProgram final : public TrainProgram {
     session_->tell_copies();
     ScopedZone zone(Zone::write);
     outcome_.seconds = loop_.seconds();
-    outcome_.stopped_early = loop_.stopped_early();
+    outcome_.stopped_early = out_of_patience();
     outcome_.interrupted = loop_.interrupted();
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric;

@@ -286,6 +286,38 @@ TEST(Trainer, StopsEarlyWithoutImprovement) {
   EXPECT_EQ(o.steps, 18);
 }
 
+TEST(Trainer, ARunThatStoppedEarlyIsNotResumedPastItsEnd) {
+  TinyJob t;
+  t.settings.eval_strategy = Strategy::steps;
+  t.settings.eval_steps = 1;
+  t.settings.early_stopping_patience = 2;
+  t.settings.learning_rate = 1e-12;
+  for (const bool interrupt : {false, true}) {
+    TrainSettings s = t.to(interrupt ? "interrupted" : "saved");
+    if (!interrupt) {
+      s.save_strategy = Strategy::steps;
+      s.save_steps = 3;
+    }
+    std::atomic<bool> stop{false};
+    TrainCallbacks callbacks;
+    callbacks.stop = &stop;
+    callbacks.say = [&](const std::string& line) { stop = stop || (interrupt && line.find("step 2 ") != line.npos); };
+    const TrainOutcome first = train(s, callbacks);
+    EXPECT_EQ(first.steps, 3);
+    EXPECT_EQ(first.interrupted, interrupt);
+    EXPECT_TRUE(first.stopped_early);
+
+    s.resume_from_checkpoint = "last";
+    const TrainOutcome again = train(s, {});
+    EXPECT_TRUE(again.stopped_early);
+    EXPECT_FALSE(again.interrupted);
+    EXPECT_EQ(again.steps, 3);
+    EXPECT_EQ(again.own_steps, 0);
+    EXPECT_EQ(again.best_step, first.best_step);
+    EXPECT_TRUE(fs::exists(fs::path(s.output_dir) / "model.safetensors"));
+  }
+}
+
 double final_loss(const TrainSettings& s) { return train(s, {}).final_loss; }
 
 TEST(Trainer, OptionsOfTheLossChangeIt) {
