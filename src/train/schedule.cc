@@ -50,8 +50,10 @@ StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set)
     } else {
       steps = (set.rows() + settings.global_batch() - 1) / settings.global_batch();
     }
-    const int64_t taken =
-        epochs_left >= 1 ? steps : static_cast<int64_t>(std::ceil(static_cast<double>(steps) * epochs_left));
+    // What is left of 2.1 after 2 is a bit more than 0.1: that bit is no step.
+    constexpr double kRounding = 1e-9;
+    const double part = std::ceil(static_cast<double>(steps) * (epochs_left - kRounding));
+    const int64_t taken = epochs_left >= 1 ? steps : static_cast<int64_t>(part);
     total_ += taken;
     epochs_left -= 1;
     if (by_steps && total_ >= settings.max_steps) {

@@ -133,6 +133,11 @@ TEST(StepSchedule, TokensStepsAndPartEpochs) {
   t.max_steps = -1;
   t.num_train_epochs = 1.5;
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 8);  // 5 + ceil(2.5)
+  t.train_batch_size = 1;
+  t.num_train_epochs = 2.1;  // 2.1 - 2 is a bit more than 0.1
+  EXPECT_EQ(StepSchedule(t, set).total_steps(), 21);
+  t.num_train_epochs = 2.11;
+  EXPECT_EQ(StepSchedule(t, set).total_steps(), 22);
 }
 
 TEST(MicroBatches, HoldEveryRowOnceUnderTheBudget) {
