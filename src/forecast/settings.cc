@@ -164,6 +164,16 @@ SettingValue<S> tri_state(std::optional<bool> S::*m) {
   return value;
 }
 
+// NeuralForecast's key, but not its choice: windows are padded before a series begins, so false would not be heeded.
+SettingValue<S> start_padding() {
+  SettingValue<S> value = truth(&S::start_padding);
+  value.set = [set = value.set](S& s, std::string_view v) {
+    set(s, v);
+    if (!s.start_padding) throw BadValue{"windows may always begin before a series does: give true, or leave it out"};
+  };
+  return value;
+}
+
 // An optional count: not shown while it is 0, and 0 cannot be asked for.
 template <class Number>
 SettingValue<S> positive(Number S::*m) {
@@ -250,7 +260,7 @@ std::vector<Setting<S>> rows_of_table() {
        choice(&S::sampling, {{"series", Sampling::series}, {"windows", Sampling::windows}}), kSame},
       {"loss_mean", "all cells (absent ones as zero) or valid ones alone",
        choice(&S::mean_of_valid, {{"all", false}, {"valid", true}}), kSame},
-      {"start_padding_enabled", "windows may begin before a series does", truth(&S::start_padding), kSame},
+      {"start_padding_enabled", "windows may begin before a series does", start_padding(), kSame},
       {"random_seed", "of weights and windows", number(&S::seed, not_negative), kSame, {"seed"}},
       {"target_utilization", "percent: reported beside the device's busy share",
        number(&S::target_utilization, [](double n) { return n >= 0 && n <= 100 ? nullptr : "must be from 0 to 100"; }),

@@ -163,6 +163,7 @@ TEST(ForecastSettings, BadValuesNameKeyAndWhatIsWanted) {
                                                                                    {"delimiter", "x"},
                                                                                    {"max_memory_gb", "none"},
                                                                                    {"early_stop_patience_steps", "-2"},
+                                                                                   {"start_padding_enabled", "false"},
                                                                                    {"learning_rate", "0"}})
     EXPECT_HAS(error_of(ErrorCode::usage, [&, k = key, v = value] { with({{k, v}}); }), key);
   for (const auto& keys : std::vector<std::vector<std::pair<std::string, std::string>>>{
