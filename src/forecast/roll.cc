@@ -443,6 +443,9 @@ bool RollPlan::is_base(size_t training) const {
 
 RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff) {
+  if (s.early_stop_patience > 0)
+    fail(ErrorCode::usage, Remedy{"set `early_stop_patience_steps=0`, or leave it out"},
+         "`early_stop_patience_steps={}`: a rolling run trains every fold for all its steps", s.early_stop_patience);
   RollPlan plan;
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   for (int64_t i = 0; i < series.size(); ++i) {

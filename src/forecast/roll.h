@@ -39,7 +39,7 @@ struct RollPlan {
   int64_t rounds = 0, steps = 0;     // steps of a training that starts from its seed
   bool is_base(size_t training) const;
 };
-// `first_cutoff`: of an earlier run that is extended.
+// `first_cutoff`: of an earlier run that is extended. Throws usage for settings that rolling does not heed.
 RollPlan plan_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff = {});
 

@@ -125,6 +125,16 @@ TEST(Roll, PlansWhoStartsFromWhom) {
 }
 
 // Everything after a cutoff overwritten: not a byte of its forecasts and intervals may change.
+TEST(Roll, EarlyStoppingIsRefusedAsFoldsHaveNone) {
+  const SeriesStore series = walks(80);
+  const auto planned = [&](const char* patience) {
+    const ForecastSettings s = roll_settings({{"early_stop_patience_steps", patience}});
+    return plan_roll(s, series, ensemble_of(s, series)).folds.size();
+  };
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { planned("3"); }), "early_stop_patience_steps=3");
+  EXPECT_EQ(planned("-1"), 6u);  // NeuralForecast's "never"
+}
+
 TEST(Roll, TheFutureChangesNoByteOfAFold) {
   for (const char* warm : {"none", "anchor", "chain"}) {
     const ForecastSettings s = roll_settings({{"warm", warm}, {"gap", "1"}, {"window", "40"}, {"losses", "mase"}});
