@@ -17,6 +17,7 @@ import hashlib
 import importlib
 import json
 import logging
+import os
 import pathlib
 import zlib
 from typing import Any
@@ -299,10 +300,18 @@ def _job_of(place: str, job_id: str) -> Job:
     return job
 
 
-@functools.lru_cache(maxsize=1)
+_open: dict[int, tuple[tuple[str, str, str], Classifier]] = {}
+
+
 def _classifier(model: str, job_id: str, settings: str) -> Classifier:
-    """One open model per process."""
-    return Classifier(model, **json.loads(settings))
+    """One open model per process. One that a fork copied has its threads in the parent: it is neither used nor freed."""
+    wanted, process = (model, job_id, settings), os.getpid()
+    there = _open.get(process)
+    if there is not None and there[0] == wanted:
+        return there[1]
+    opened = Classifier(model, **json.loads(settings))
+    _open[process] = (wanted, opened)
+    return opened
 
 
 def _model_hash(model: str) -> str:

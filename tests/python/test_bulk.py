@@ -194,6 +194,21 @@ def test_kills_of_workers_lose_and_double_nothing(tmp_path):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
+def test_workers_forked_after_a_shard_was_scored_here(inputs, tmp_path):
+    """A copied model has its threads in the parent: each process opens its own."""
+    job = planned(inputs, tmp_path, model="")
+    code = """
+import multiprocessing, sys, brim.bulk
+job = brim.bulk.load(sys.argv[1])
+brim.bulk.run_shard(job.shards[0])
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(len(pool.map(brim.bulk.run_shard, job.missing())))
+brim.bulk.finish(job)
+"""
+    done = subprocess.run([sys.executable, "-c", code, job.place], capture_output=True, text=True)
+    assert done.stdout == "7\n", done.stderr
+
+
 def test_s3(tmp_path, monkeypatch):
     moto = pytest.importorskip("moto")
     boto3 = pytest.importorskip("boto3")
