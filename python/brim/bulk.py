@@ -200,10 +200,16 @@ def _run_program(shard: Shard, threads: int | None) -> str:
 def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> None:
     pa, pq = importlib.import_module("pyarrow"), _parquet()
     text, keep = job.options["text"], job.options["keep"]
+    wanted = list(dict.fromkeys([text, *keep]))
     with open_input(shard.input) as file:
-        groups = pq.ParquetFile(file)
-        wanted = list(dict.fromkeys([text, *keep]))
-        tables = [groups.read_row_group(group, columns=wanted) for group in range(shard.begin, shard.end)]
+        try:
+            groups = pq.ParquetFile(file)
+            tables = [groups.read_row_group(group, columns=wanted) for group in range(shard.begin, shard.end)]
+        except Error:
+            raise  # the store's
+        except (ValueError, OSError, NotImplementedError) as error:  # none of ours: run would not count it
+            raise BadData(f"{shard.input}: row groups {shard.begin} to {shard.end - 1}: {error}",
+                          "write the file anew and plan it again") from None
     table = pa.concat_tables(tables)
     result = classifier.predict(table[text], on_error=job.options["on_error"])
     scored = result.to_arrow(all_scores=job.options["all_scores"])
@@ -304,7 +310,7 @@ _open: dict[int, tuple[tuple[str, str, str], Classifier]] = {}
 
 
 def _classifier(model: str, job_id: str, settings: str) -> Classifier:
-    """One open model per process. One that a fork copied has its threads in the parent: it is neither used nor freed."""
+    """One open model per process. A fork copies one without its threads: that is neither used nor freed."""
     wanted, process = (model, job_id, settings), os.getpid()
     there = _open.get(process)
     if there is not None and there[0] == wanted:

@@ -149,6 +149,25 @@ def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
     assert [shard.id for shard, _ in failed] == [4, 5, 6, 7]
 
 
+def spoil(path, group, column):
+    """Overwrites a column's pages; the footer, and so the file's signature, stays."""
+    told = pq.ParquetFile(path).metadata.row_group(group).column(column)
+    begin = told.dictionary_page_offset or told.data_page_offset
+    with open(path, "r+b") as file:
+        file.seek(begin)
+        file.write(b"\xff" * told.total_compressed_size)
+
+
+def test_a_row_group_that_cannot_be_read(tmp_path):
+    rows = 20_000  # the footer alone is signed
+    pq.write_table(pa.table({"id": range(rows), "text": texts_of(rows)}), tmp_path / "x.parquet", row_group_size=rows // 4)
+    job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=rows // 4)
+    spoil(tmp_path / "x.parquet", 0, 1)
+    ((shard, error),) = bulk.run(job)
+    assert shard.id == 0 and isinstance(error, brim.BadData) and "x.parquet: row groups 0 to 0" in error.problem and error.remedy
+    assert job.missing() == [shard]  # the others were scored
+
+
 def test_a_damaged_part_is_found(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     bulk.run(job)
