@@ -20,7 +20,7 @@ import logging
 import os
 import pathlib
 import zlib
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import _brim, _program
 from ._places import Place, expand, is_s3, open_input, signature, writing
@@ -29,8 +29,11 @@ from .errors import BadData, Error, UsageError
 
 _JOB = "_brim/job.json"
 _FORMAT = 1
+_NOTE = 2  # of a part's note; 1 had no checksum of the file
 _ROWS = 60_000
 _OURS = ("label", "score", "all_scores")
+_SEAL, _UNSEALED = "file_crc", "00000000"
+_PIECE = 8 << 20
 _log = logging.getLogger("brim")
 
 
@@ -162,9 +165,7 @@ def finish(job: Job) -> dict[str, Any]:
     parts = []
     for shard in job.shards:
         told = _described_part(place, shard)
-        with place.open(shard.part) as file:
-            scores = _parquet().read_table(file, columns=["score"])["score"]
-        if _checksum(scores) != told["crc"] or len(scores) != shard.rows:
+        if not _is_whole(place, shard, told):
             raise BadData(f"{place.path(shard.part)} is damaged", "remove it and run its shard again")
         parts.append({"part": shard.part, "input": shard.input, "rows": shard.rows, "crc": told["crc"]})
     manifest = {"format": _FORMAT, "job": job.id, "rows": sum(s.rows for s in job.shards), "parts": parts}
@@ -216,14 +217,60 @@ def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> N
     out = pa.table({**{name: table[name] for name in keep}, **{name: scored[name] for name in scored.column_names}})
     if out.num_rows != shard.rows:
         raise BadData(f"{shard.input}: {out.num_rows} rows, {shard.rows} were planned", "plan it again")
-    told = {"format": _FORMAT, "job": shard.job, "shard": shard.id, "rows": shard.rows,
-            "crc": _checksum(out["score"])}
+    told = {"format": _NOTE, "job": shard.job, "shard": shard.id, "rows": shard.rows,
+            "crc": _checksum(out["score"]), _SEAL: _UNSEALED}
     out = out.replace_schema_metadata({**(out.schema.metadata or {}), b"brim": json.dumps(told).encode()})
     with writing(draft), pq.ParquetWriter(draft, out.schema) as writer:
         at = 0
         for group in tables:  # as the input has them
             writer.write_table(out.slice(at, group.num_rows), row_group_size=max(1, group.num_rows))
             at += group.num_rows
+    with writing(draft), open(draft, "r+b") as file:
+        hole, _ = _seal(file)
+        digits = _file_checksum(file, hole)
+        file.seek(hole)
+        file.write(digits)
+
+
+def _is_whole(place: Place, shard: Shard, told: dict[str, Any]) -> bool:
+    """Every byte against the file's checksum; in notes of format 1 the scores alone have one."""
+    with place.open(shard.part) as file:
+        try:
+            if told.get("format") != 1:
+                hole, digits = _seal(file)
+                if _file_checksum(file, hole) != digits:
+                    return False
+                file.seek(0)
+            scores = _parquet().read_table(file, columns=["score"])["score"]
+        except Error:
+            raise  # the store's
+        except (ValueError, OSError, NotImplementedError):
+            return False
+    return _checksum(scores) == told.get("crc") and len(scores) == shard.rows
+
+
+def _seal(file: BinaryIO) -> tuple[int, bytes]:
+    """Where in a part the digits of its checksum stand, and the digits: in the note, which the footer holds as text."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))  # the footer's length and PAR1 are the last
+    begin = max(0, size - 8 - int.from_bytes(file.read(4), "little"))
+    file.seek(begin)
+    footer = file.read()
+    key = f'"{_SEAL}": "'.encode()
+    at = footer.rindex(key) + len(key)  # the last one: before the note stand values of columns
+    return begin + at, footer[at:at + len(_UNSEALED)]
+
+
+def _file_checksum(file: BinaryIO, hole: int) -> bytes:
+    """Of all bytes; the checksum's own digits count as they were before it was known."""
+    crc = at = 0
+    file.seek(0)
+    while piece := file.read(min(hole - at, _PIECE) if at < hole else _PIECE):
+        if at == hole:
+            piece = _UNSEALED.encode() + piece[len(_UNSEALED):]
+        crc = zlib.crc32(piece, crc)
+        at += len(piece)
+    return f"{crc:08x}".encode()
 
 
 def _described_part(place: Place, shard: Shard) -> dict[str, Any]:
@@ -234,7 +281,7 @@ def _described_part(place: Place, shard: Shard) -> dict[str, Any]:
             told: Any = json.loads(found.get(b"brim", b"{}"))
         except Error:
             raise  # the store's
-        except (ValueError, OSError):
+        except (ValueError, OSError, NotImplementedError):
             told = {}
     if told.get("job") != shard.job or told.get("shard") != shard.id:
         raise BadData(f"{place.path(shard.part)} was left by another job", "remove it, or plan into an empty place")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import pathlib
 import pickle
@@ -174,6 +175,42 @@ def test_a_damaged_part_is_found(inputs, tmp_path):
     part = tmp_path / "out" / job.shards[2].part
     table = pq.read_table(part)
     pq.write_table(table.set_column(2, "score", pa.array([0.5] * 100, pa.float32())), part)
+    with pytest.raises(brim.BadData, match="damaged"):
+        bulk.finish(job)
+
+
+def test_damage_anywhere_in_a_part_is_found(inputs, tmp_path):
+    job = planned(inputs, tmp_path, keep=["id", "text"], rows_per_shard=ROWS)
+    bulk.run(job)
+    part = tmp_path / "out" / job.shards[1].part
+    good = part.read_bytes()
+    note = good.rindex(b'{"format"')
+    for at in (*range(0, len(good), len(good) // 100), *range(note, good.index(b"}", note))):
+        part.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+        with pytest.raises(brim.BadData, match="damaged|another job"):
+            bulk.finish(job)
+    part.write_bytes(good)
+    for group, column in ((0, 0), (3, 1), (7, 2)):
+        spoil(part, group, column)
+        with pytest.raises(brim.BadData, match="damaged"):
+            bulk.finish(job)
+        part.write_bytes(good)
+    assert bulk.finish(job)["rows"] == 2 * ROWS
+
+
+def test_a_part_of_an_earlier_version(inputs, tmp_path):
+    """Its note has a checksum of the scores alone."""
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    for shard in job.shards:
+        table = pq.read_table(tmp_path / "out" / shard.part)
+        told = json.loads(table.schema.metadata[b"brim"])
+        assert told.pop("file_crc") and told["format"] == 2
+        told["format"] = 1
+        pq.write_table(table.replace_schema_metadata({b"brim": json.dumps(told).encode()}), tmp_path / "out" / shard.part)
+    assert bulk.finish(job)["rows"] == 2 * ROWS
+    part = tmp_path / "out" / job.shards[5].part
+    spoil(part, 0, 2)
     with pytest.raises(brim.BadData, match="damaged"):
         bulk.finish(job)
 
