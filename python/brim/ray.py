@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of brim.bulk on a Ray cluster: an actor per share of the machine, each with its model open. Ray starts lost
-actors again; a shard that is run twice is published once."""
+"""A job of brim.bulk on a Ray cluster: an actor per share of the machine, each with its model open. One that is lost is
+replaced, which its shard counts as a try; a shard that is run twice is published once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: i
     if not shards:
         return []
     count = min(len(shards), workers or _room(ray.cluster_resources(), num_cpus, num_gpus))
-    made = ray.remote(_Worker).options(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=-1, max_task_retries=-1)
-    actors = [made.remote(max(1, int(num_cpus))) for _ in range(count)]
+    # Ray's own retries run a shard that kills its worker for ever; without them an actor that restarts refuses shards.
+    made = ray.remote(_Worker).options(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0, max_task_retries=0)
+    threads = max(1, int(num_cpus))
+    actors = [made.remote(threads) for _ in range(count)]
     waiting = [(shard, 1) for shard in reversed(shards)]
     running: dict[Any, tuple[Any, bulk.Shard, int]] = {}
     failed: list[tuple[bulk.Shard, Error]] = []
@@ -45,12 +47,17 @@ def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: i
             (ready,), _ = ray.wait(list(running), num_returns=1)
             actor, shard, attempt = running.pop(ready)
             error = _outcome(ray, ready)
+            if isinstance(error, _Lost):
+                actors.remove(actor)
+                ray.kill(actor)
+                actor = made.remote(threads)
+                actors.append(actor)
             if error is None or attempt >= tries:
                 done += 1
                 if error is not None:
                     failed.append((shard, error))
             else:
-                waiting.append((shard, attempt + 1))
+                waiting.insert(0, (shard, attempt + 1))  # behind the others
             if update:
                 update(done)
             give(actor)
@@ -68,6 +75,10 @@ class Scorer:
 
     def __call__(self, batch: Any) -> Any:
         return bulk.with_labels(self._classifier, batch, self._text)
+
+
+class _Lost(Error):
+    """What Ray reports in place of a result, mostly that the worker died."""
 
 
 class _Worker:
@@ -89,7 +100,7 @@ def _outcome(ray: Any, ready: Any) -> Error | None:
     except ray.exceptions.RayError as error:
         if "No module named 'brim" in str(error):
             raise UsageError("a Ray worker has no module brim", _NEEDED) from None
-        return Error(f"Ray: {error}")
+        return _Lost(f"Ray: {error}")
 
 
 def _room(resources: dict[str, float], cpus: float, gpus: float) -> int:

@@ -74,7 +74,8 @@ def test_ray(ray, inputs, tmp_path):  # noqa: F811
     import brim.ray
 
     job = planned(inputs, tmp_path, rows_per_shard=50)
-    assert while_killing("ray::_Worker", lambda: brim.ray.score(job, progress=True)) == []
+    # Each of the three kills may cost the same shard a try.
+    assert while_killing("ray::_Worker", lambda: brim.ray.score(job, tries=4, progress=True)) == []
     assert bulk.finish(job)["rows"] == ROWS and all_rows(job)["id"].to_pylist() == list(range(ROWS))
     assert brim.ray.score(job) == []
     with pytest.raises(brim.UsageError, match="2 cores and 0 cards"):
@@ -164,6 +165,68 @@ def test_ray_workers_without_the_module():
         brim.ray._outcome(Ray, "The actor failed to import: ModuleNotFoundError: No module named 'brim'")
     assert "every node" in caught.value.remedy
     assert "disk" in brim.ray._outcome(Ray, "out of disk").problem
+
+
+class FakeRay:
+    """Actors as Ray has them, in this process: a deadly shard ends its actor, and a dead actor takes no more."""
+
+    class exceptions:
+        class RayError(Exception):
+            pass
+
+    def __init__(self, deadly):
+        self.deadly, self.results, self.given = deadly, {}, []
+
+    def is_initialized(self):
+        return True
+
+    def cluster_resources(self):
+        return {"CPU": 2}
+
+    def remote(self, made):
+        fake = self
+
+        class Actor:
+            def __init__(self, threads):
+                self.worker, self.dead, self.run = made(threads), False, self
+
+            def remote(self, shard):
+                fake.given.append(shard.id)
+                tries = 50 if fake.retries < 0 else 1 + fake.retries  # 50 stands for ever
+                if not self.dead and shard.id == fake.deadly:
+                    self.dead = True
+                    fake.given += [shard.id] * (tries - 1)
+                fake.results[len(fake.results)] = "the actor died" if self.dead else self.worker.run(shard)
+                return len(fake.results) - 1
+
+        class Options:
+            @staticmethod
+            def options(max_restarts, max_task_retries, **_):
+                fake.retries = max_task_retries
+                return type("Made", (), {"remote": staticmethod(Actor)})
+
+        return Options
+
+    def wait(self, refs, num_returns):
+        return refs[:1], refs[1:]
+
+    def get(self, ref):
+        if isinstance(self.results[ref], str):
+            raise self.exceptions.RayError(self.results[ref])
+        return self.results[ref]
+
+    def kill(self, actor):
+        actor.dead = True
+
+
+def test_a_shard_that_kills_its_worker(inputs, tmp_path, monkeypatch):  # noqa: F811
+    import brim.ray
+
+    job, fake = planned(inputs, tmp_path), FakeRay(deadly=2)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    ((shard, error),) = brim.ray.score(job)
+    assert shard.id == 2 and "the actor died" in error.problem and fake.given.count(2) == 3
+    assert job.missing() == [shard]  # the others have had workers
 
 
 def test_without_the_engine_it_says_so(monkeypatch):
