@@ -23,6 +23,9 @@ from .errors import UsageError
 from .training import _is_missing, _list, _paths
 
 
+_SWITCHES = ("components", "extend", "keep_models", "shared_weights")  # False is an answer: a preset may say true
+
+
 class Forecasts:
     """Columns as the program writes them: `unique_id`, `ds` (as the data has its times) and one or more per model."""
 
@@ -111,6 +114,8 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         flag = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(flag)
+        elif value is False and name in _SWITCHES:
+            words.append(f"{flag}=false")
         elif isinstance(value, (list, tuple)):
             words += [flag, ",".join(str(one) for one in value)]
         elif value is not None and value is not False:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
 import subprocess
 import sys
 
 import brim
 import numpy as np
 import pytest
+from brim import _program
 
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(70)]
 
@@ -74,6 +77,22 @@ def test_train_and_roll(tmp_path):
     rolled = brim.forecast.roll(series(), horizon=2, folds=3, output_dir=tmp_path / "rolled", **small)
     assert len(rolled) == 12 and {"cutoff", "y", "NBEATS"} <= set(rolled.columns)
     assert (tmp_path / "rolled" / "report.html").exists()
+
+
+def test_false_is_an_answer(tmp_path):
+    small = {"preset": "interpretable", "lookbacks": 3, "max_steps": 2, "mlp_units": 8, "device": "cpu", "threads": 1}
+    for given, wanted in ((None, True), (False, False), (True, True)):
+        model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / str(given), shared_weights=given, trace=False, **small)
+        config = json.loads((tmp_path / str(given) / "config.json").read_text())
+        assert {stack["shared"] for lane in config["lanes"] for stack in lane["stacks"]} == {wanted}
+        assert len(brim.forecast.predict(series(), model=model, components=False).columns) == 3
+
+
+def test_every_switch_of_the_program_is_known():
+    """Flags without a value in its help, but for those that stand bare."""
+    told = "".join(_program.run(["forecast", verb, "--help"])[0] for verb in ("train", "roll", "predict", "eval"))
+    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w,)?--([a-z-]+) \(Env:", told, re.M)}
+    assert switches - {"json", "quiet"} == set(brim.forecast._SWITCHES)
 
 
 def test_what_is_refused(tmp_path):
