@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from .classifier import Classifier
-from .errors import UsageError
+from .errors import BadData, UsageError
 
+_log = logging.getLogger("brim")
 _POSITIVE = ("positive", "pos", "bullish", "label_2")
 _NEGATIVE = ("negative", "neg", "bearish", "label_0")
 
 
 class BatchScorer:
-    """Leaves `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute."""
+    """Leaves `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute. A text that
+    cannot be read leaves None. Where a call fails, its batch waits for the next one."""
 
     def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score") -> None:
         if batch_size < 1:
@@ -38,7 +41,7 @@ class BatchScorer:
         return cls(told.get("SENTIMENT_MODEL_NAME", "") if model is None else model, int(size))
 
     def score_or_queue(self, text: str, item: Any) -> float | None:
-        """Queues the text. The one that fills a batch has it scored, and returns its own score."""
+        """Queues the text. The one that fills a batch has it scored, and returns its own score, if it has one."""
         if not isinstance(text, str):
             raise UsageError(f"a text is wanted, {type(text).__name__} was given", "pass a str")
         with self._lock:
@@ -58,17 +61,36 @@ class BatchScorer:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def _apply(self, batch: list[tuple[str, Any]]) -> list[float]:
+    def _apply(self, batch: list[tuple[str, Any]]) -> list[float | None]:
         if not batch:
             return []
-        rows = self.classifier.predict([text for text, _ in batch]).scores.tolist()
-        scores = [self._signed(row) for row in rows]
+        try:
+            scores = self._scores([text for text, _ in batch])
+        except BaseException:
+            with self._lock:
+                self._waiting = batch + self._waiting
+            raise
+        refused: Exception | None = None
         for (_, item), score in zip(batch, scores, strict=True):
-            if isinstance(item, MutableMapping):
-                item[self.key] = score
-            else:
-                setattr(item, self.key, score)
+            try:
+                if isinstance(item, MutableMapping):
+                    item[self.key] = score
+                else:
+                    setattr(item, self.key, score)
+            except Exception as error:  # the others get theirs; queued again, it would fail every later batch
+                refused = refused or error
+        if refused is not None:
+            raise refused
         return scores
+
+    def _scores(self, texts: list[str]) -> list[float | None]:
+        result = self.classifier.predict(texts, on_error="null")
+        for _, error in result.errors:
+            if not isinstance(error, BadData):  # the device's, say: no fault of that text
+                raise error
+            _log.warning("a text has no score: %s", error.problem)
+        unread = {row for row, _ in result.errors}
+        return [None if row in unread else self._signed(values) for row, values in enumerate(result.scores.tolist())]
 
 
 def _signed_by(classifier: Classifier) -> Callable[[list[float]], float]:

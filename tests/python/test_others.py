@@ -102,6 +102,46 @@ def test_batch_scorer(model):
     assert scorer.flush_and_apply() == [item] and item.sentiment_score > 0
 
 
+def test_batch_scorer_and_a_text_that_cannot_be_read():
+    scorer, items = brim.BatchScorer("vader", batch_size=3), [{}, {}, {}]
+    assert [scorer.score_or_queue(text, item) for text, item in zip(["great", "half \ud83d", "awful"], items)][2] < 0
+    assert items[0]["sentiment_score"] > 0 and items[1] == {"sentiment_score": None} and len(scorer) == 0
+    scorer.batch_size = 1
+    assert scorer.score_or_queue("\ud83d", {}) is None and len(scorer) == 0
+
+
+@pytest.mark.parametrize("reported", ["raised", "by row"])
+def test_batch_scorer_keeps_a_batch_that_failed(monkeypatch, reported):
+    scorer, items = brim.BatchScorer("vader", batch_size=2), [{"n": n} for n in range(4)]
+    predict = scorer.classifier.predict
+
+    def failing(texts, **settings):
+        scorer._waiting.append(("awful", items[3]))  # another thread's, which comes meanwhile
+        if reported == "raised":
+            raise brim.DeviceLost("the card is gone", "start again")
+        result = predict(texts, **settings)
+        result.errors = [(0, brim.DeviceLost("the card is gone", "start again"))]
+        return result
+
+    monkeypatch.setattr(scorer.classifier, "predict", failing)
+    scorer.score_or_queue("great", items[0])
+    with pytest.raises(brim.DeviceLost):
+        scorer.score_or_queue("awful", items[1])
+    assert len(scorer) == 3 and "sentiment_score" not in items[0]
+    monkeypatch.setattr(scorer.classifier, "predict", predict)
+    assert scorer.score_or_queue("great", items[2]) > 0 and len(scorer) == 0
+    assert [item["sentiment_score"] > 0 for item in items] == [True, False, True, False]
+
+
+def test_batch_scorer_and_an_item_that_takes_no_score():
+    scorer, items = brim.BatchScorer("vader"), [{}, object(), {}]
+    for item in items:
+        scorer.score_or_queue("great", item)
+    with pytest.raises(AttributeError):
+        scorer.flush_and_apply()
+    assert items[0]["sentiment_score"] > 0 and items[2]["sentiment_score"] > 0 and len(scorer) == 0
+
+
 def test_batch_scorer_settings(monkeypatch, tagger_dir):
     monkeypatch.setenv("SENTIMENT_MODEL_NAME", "vader")
     assert brim.BatchScorer.from_env().classifier.precision == "exact" and brim.BatchScorer.from_env().batch_size == 10
