@@ -6,15 +6,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import secrets
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ._model import OnError
+from ._places import writing
 from ._texts import named_column
 from .classifier import Classifier
-from .errors import BadData, CannotWrite, UsageError
+from .errors import BadData, UsageError
 
 _ROWS = 60_000  # scored at once
+_PARQUET = "is it a Parquet file?"
 
 
 def score_file(source: str, target: str, *, column: str | None = None, all_scores: bool = False,
@@ -30,44 +34,65 @@ def score_file(source: str, target: str, *, column: str | None = None, all_score
     if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
         raise UsageError(f"{target}: the output would replace the input", "name another file")
     began, done = time.perf_counter(), 0
-    draft = f"{target}.part"
     try:
-        with pq.ParquetFile(source) as file:
+        with _opened(pq, source) as file:
             names = file.schema_arrow.names
             text = named_column(names, column)
             for name in ("label", "score", *(["all_scores"] if all_scores else [])):
                 if name in names:
                     raise UsageError(f"{source}: it has a column {name!r} already", "rename it")
-            with Classifier(**settings) as classifier, contextlib.ExitStack() as writers:
+            with _draft(target) as draft, Classifier(**settings) as classifier:
                 writer: Any = None
-                for batch in _tables(pa, file):
+                for batch in _tables(pa, file, source):
                     result = classifier.predict(batch[text], on_error=on_error, progress=progress)
                     scored = result.to_arrow(all_scores=all_scores)
                     for name in scored.column_names:
                         batch = batch.append_column(name, scored[name])
-                    writer = writer or writers.enter_context(pq.ParquetWriter(draft, batch.schema))
-                    writer.write_table(batch)
+                    with writing(target):
+                        writer = writer or pq.ParquetWriter(draft, batch.schema)
+                        writer.write_table(batch)
                     done += batch.num_rows
-        os.replace(draft, target)
-    except FileNotFoundError:
-        raise UsageError(f"{source}: no such file", "name a file that is there") from None
+                with writing(target):
+                    writer.close()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadData(f"{source}: {error}", "is it a Parquet file?") from None
-    except OSError as error:
-        if isinstance(error, CannotWrite):
-            raise
-        raise CannotWrite(f"{target}: {error}", "free space, or name another place") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
+        raise BadData(f"{source}: {error}", _PARQUET) from None
     return done, time.perf_counter() - began
 
 
-def _tables(pa: Any, file: Any) -> Any:
+def _opened(pq: Any, source: str) -> Any:
+    try:
+        return pq.ParquetFile(source)
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file", "name a file that is there") from None
+    except OSError as error:
+        raise BadData(f"{source}: {error}", _PARQUET) from None
+
+
+@contextlib.contextmanager
+def _draft(target: str) -> Iterator[str]:
+    """A file of this run's own beside the target, whose place it takes once it is whole."""
+    path = f"{target}.{secrets.token_hex(4)}.part"
+    with writing(target):
+        open(path, "xb").close()  # tempfile would make one that nobody else may read
+    try:
+        yield path
+        with writing(target):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(path, target)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _tables(pa: Any, file: Any, source: str) -> Any:
     """Some row groups at a time; a file without rows gives one empty table, so that its columns are kept."""
     waiting: list[Any] = []
     for group in range(file.num_row_groups):
-        waiting.append(file.read_row_group(group))
+        try:
+            waiting.append(file.read_row_group(group))
+        except OSError as error:  # pyarrow's word for a corrupt page
+            raise BadData(f"{source}: {error}", _PARQUET) from None
         if sum(table.num_rows for table in waiting) >= _ROWS:
             yield pa.concat_tables(waiting)
             waiting = []

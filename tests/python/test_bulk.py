@@ -389,6 +389,42 @@ def test_the_command_reads_parquet(tmp_path, vader):
     assert command("score", tmp_path / "x.parquet", "-o", tmp_path / "x.parquet").returncode == 2
     (tmp_path / "bad.parquet").write_text("no parquet")
     assert command("score", tmp_path / "bad.parquet", "-o", tmp_path / "y2.parquet").returncode == 3
+    assert sorted(os.listdir(tmp_path)) == ["bad.parquet", "e.parquet", "empty.parquet", "x.parquet", "y.parquet"]
+
+
+def test_the_command_says_which_file_is_at_fault(tmp_path):
+    pq.write_table(pa.table({"id": range(120), "text": ["great"] * 120}), tmp_path / "x.parquet")
+    refused = command("score", tmp_path / "x.parquet", "-o", tmp_path / "none" / "y.parquet", "-m", "vader")
+    assert refused.returncode == 7 and "none/y.parquet" in refused.stderr, refused.stderr
+    spoil(tmp_path / "x.parquet", 0, 1)
+    refused = command("score", tmp_path / "x.parquet", "-o", tmp_path / "y.parquet", "-m", "vader")
+    assert refused.returncode == 3 and "x.parquet" in refused.stderr, refused.stderr
+    assert os.listdir(tmp_path) == ["x.parquet"]
+
+
+def test_two_runs_into_one_target(tmp_path, monkeypatch):
+    """Each has a draft of its own: the one that ends last stays, and it is whole."""
+    from brim import parquet
+
+    source, target = tmp_path / "x.parquet", tmp_path / "y.parquet"
+    pq.write_table(pa.table({"text": ["great"] * 100}), source, row_group_size=50)
+    monkeypatch.setattr(parquet, "_ROWS", 50)
+    tables, within = parquet._tables, []
+
+    def interrupted(*given):
+        for number, table in enumerate(tables(*given)):
+            yield table
+            if number == 0 and not within:
+                within.append(True)
+                assert parquet.score_file(str(source), str(target), model="vader")[0] == 100
+                assert pq.read_table(target).num_rows == 100
+
+    monkeypatch.setattr(parquet, "_tables", interrupted)
+    assert parquet.score_file(str(source), str(target), model="vader", all_scores=True)[0] == 100
+    assert pq.read_table(target).column_names == ["text", "label", "score", "all_scores"]
+    assert sorted(os.listdir(tmp_path)) == ["x.parquet", "y.parquet"]
+    (tmp_path / "plain").write_text("")
+    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as other files
 
 
 def test_the_command_is_the_program_otherwise():
