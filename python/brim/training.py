@@ -92,11 +92,21 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
                     given += [(name, path) for path in paths]
             figures = _brim.train(given, heard)
     except KeyboardInterrupt:
-        _log.warning('interrupted; the last checkpoint is in %s: resume_from_checkpoint="last" goes on', folder)
+        step = _last_checkpoint(folder)
+        if step is None:
+            _log.warning("interrupted; %s has no checkpoint: the run starts from the beginning", folder)
+        else:
+            _log.warning('interrupted; resume_from_checkpoint="last" goes on from step %d, checkpoint-%d in %s', step, step, folder)
         raise
     finally:
         pass_log_on()
     return Training(folder, figures)
+
+
+def _last_checkpoint(folder: str) -> int | None:
+    """Its step. The one that an interrupt asks for may be missing: it came before the first step, or the disk is full."""
+    found = [re.fullmatch(r"checkpoint-([0-9]+)", path.name) for path in pathlib.Path(folder).glob("checkpoint-*") if path.is_dir()]
+    return max((int(match[1]) for match in found if match), default=None)
 
 
 def _paths(rows: Any) -> list[str] | None:

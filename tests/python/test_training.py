@@ -148,6 +148,20 @@ def test_ctrl_c_writes_a_checkpoint_and_resuming_gives_the_same_bits(start, tmp_
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 
+def test_ctrl_c_tells_of_a_checkpoint_that_is_there(start, tmp_path, monkeypatch, caplog):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(brim.training._brim, "train", interrupted)
+    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # what a full disk leaves
+    for steps, told in (([], "no checkpoint"), ([4, 20], "goes on from step 20, checkpoint-20 in")):
+        for step in steps:
+            (tmp_path / "out" / f"checkpoint-{step}").mkdir()
+        with pytest.raises(KeyboardInterrupt):
+            brim.train(start, rows_of(8), output_dir=tmp_path / "out", progress=False)
+        assert told in caplog.text and ("resume_from_checkpoint" in caplog.text) == bool(steps)
+        caplog.clear()
+
+
 def test_progress_by_tqdm(start, tmp_path, capsys):
     pytest.importorskip("tqdm")
     brim.train(start, rows_of(64), output_dir=tmp_path / "out", max_steps=4, **QUICK)
