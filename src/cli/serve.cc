@@ -282,15 +282,16 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   }
   open.options.resize(open.models.size());
   std::optional<Error> first_fault;
-  // Each by itself, if it did not fail before. What a model is opened with and cannot be is a mistake of who started
-  // this, and so is anything they asked to be checked; a ladder bears with both.
+  // Each by itself, if it did not fail before. What a model cannot be opened with (settings, a card that is not there)
+  // is a mistake of who started this, and so is anything they asked to be checked; a ladder bears with both.
   const auto try_each = [&](bool opens, const std::function<void(size_t)>& call) {
     for (size_t m = 0; m < open.models.size(); ++m) {
       if (!open.models[m].fault.empty()) continue;
       try {
         call(m);
       } catch (const Error& error) {
-        const bool mistaken = f.check || (opens && error.code() == ErrorCode::usage);
+        const bool asked_wrongly = error.code() == ErrorCode::usage || error.code() == ErrorCode::device_lost;
+        const bool mistaken = f.check || (opens && asked_wrongly);
         if (open.models.size() == 1 || (mistaken && !is_rung(open.models[m].name))) throw;
         if (!first_fault) first_fault = error;
         open.models[m].fault = error.what();
