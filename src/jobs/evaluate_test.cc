@@ -13,17 +13,21 @@
 namespace brim::jobs {
 namespace {
 
-// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
-TEST(Evaluate, TakesWordsWithSpaces) {
-  const TempDir dir;
-  model::put_golden_model(dir.path(), "bert_token");
+engine::EngineOptions on_cpu(const TempDir& dir, const char* model) {
+  model::put_golden_model(dir.path(), model);
   engine::EngineOptions options;
   options.model_dir = dir.path();
   options.device = device::read_device("cpu");
   options.precision = plan::read_precision("fp32");
   options.threads = 2;
   options.memory_limit = plan::MemoryLimit::read("1GiB");
-  auto engine = engine::Engine::open(options);
+  return options;
+}
+
+// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
+TEST(Evaluate, TakesWordsWithSpaces) {
+  const TempDir dir;
+  auto engine = engine::Engine::open(on_cpu(dir, "bert_token"));
   std::string apart, joined;
   for (int w = 5; w < 45; ++w) {
     apart += fmt::format("w{}\tO\n", w);
@@ -43,12 +47,7 @@ TEST(Evaluate, TakesWordsWithSpaces) {
 
 TEST(Evaluate, ASentenceThatIsRefusedIsNoSentenceOfNothing) {
   const TempDir dir;
-  model::put_golden_model(dir.path(), "bert_token");
-  engine::EngineOptions options;
-  options.model_dir = dir.path();
-  options.device = device::read_device("cpu");
-  options.threads = 1;
-  options.memory_limit = plan::MemoryLimit::read("1GiB");
+  engine::EngineOptions options = on_cpu(dir, "bert_token");
   options.max_length = 8;
   options.long_text = LongText::error;
   auto engine = engine::Engine::open(options);
@@ -62,13 +61,7 @@ TEST(Evaluate, ASentenceThatIsRefusedIsNoSentenceOfNothing) {
 
 TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
   const TempDir dir;
-  model::put_golden_model(dir.path(), "bert_rerank");
-  engine::EngineOptions options;
-  options.model_dir = dir.path();
-  options.device = device::read_device("cpu");
-  options.precision = plan::read_precision("fp32");
-  options.memory_limit = plan::MemoryLimit::read("1GiB");
-  auto engine = engine::Engine::open(options);
+  auto engine = engine::Engine::open(on_cpu(dir, "bert_rerank"));
   put_file(dir / "rows.csv", "text,other,label\nw5,w6,1\nw7 w8,w9,0\nw10,w11 w12,0.5\n");
   EvalRequest request;
   request.inputs = {(dir / "rows.csv").string()};

@@ -401,7 +401,6 @@ class Service::Stream {
   Call* call_;  // null: the exchange is over
 };
 
-// One request on its way through the service. Its thread's alone.
 // A body on its way to another thread. Whoever takes it first has it: that thread, or the client's leaving, so that
 // bodies nobody waits for are not held until their turn comes.
 struct Service::HeldBody {
@@ -410,6 +409,7 @@ struct Service::HeldBody {
   bool take() { return !taken.exchange(true); }
 };
 
+// One request on its way through the service. Its thread's alone.
 struct Service::Call {
   Exchange* exchange = nullptr;
   int thread = 0;
