@@ -44,7 +44,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
 
   void answer(Response&& response) override {
     if (phase_ == Phase::closed) return;
-    begin_head(response, response.body.size());
+    begin_head(response, response.body.size(), reader_.state() == RequestReader::State::complete);
     if (head().method != "HEAD") {
       if (response.body.size() <= kJoinedBytes)
         out_ += response.body;
@@ -72,7 +72,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
 
   void begin_answer(Response&& response, std::optional<uint64_t> length) override {
     if (phase_ == Phase::closed) return;
-    begin_head(response, length);
+    begin_head(response, length, streams_ || reader_.state() == RequestReader::State::complete);
     streaming_ = true;
     chunked_ = !length && head().minor > 0;
     queued_ = std::move(out_);
@@ -132,13 +132,13 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
 
   const HttpOptions& options() const { return loop_.server.options; }
 
-  // Into out_, to be written from its beginning.
-  void begin_head(const Response& response, std::optional<uint64_t> length) {
+  // Into out_, to be written from its beginning. Not `whole`: what is left of the request will not be read, so that
+  // nothing can follow it.
+  void begin_head(const Response& response, std::optional<uint64_t> length, bool whole) {
     BRIM_CHECK(!streaming_ && (phase_ == Phase::handling || phase_ == Phase::head || phase_ == Phase::body),
                "a request answered in phase {}", static_cast<int>(phase_));
-    const bool whole = reader_.state() == RequestReader::State::complete;
-    close_after_ = response.close || !head().keep_alive || loop_.server.closing || (!whole && !streams_) ||
-                   (!length && head().minor == 0);
+    close_after_ =
+        response.close || !head().keep_alive || loop_.server.closing || !whole || (!length && head().minor == 0);
     status_ = response.status;
     out_.clear();
     body_.clear();

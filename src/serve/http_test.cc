@@ -32,6 +32,7 @@ class Echo final : public Handler {
       e.begin_answer({.status = 200, .body = "enough"}, std::nullopt);
       return e.end_answer();
     }
+    if (bytes.front() == '?') return e.answer({.status = 422, .body = "what?"});
     if (e.tag == 0) e.begin_answer({.content_type = "text/plain"}, std::nullopt);
     e.tag = 1;
     e.send(bytes);
@@ -154,6 +155,16 @@ TEST_F(HttpTest, StreamsBodiesAndAnswers) {
   client.send("POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n!");
   EXPECT_EQ(client.read().body, "enough");
   EXPECT_TRUE(client.at_end()) << "the rest of that body is nobody's";
+  for (const bool later : {false, true}) {  // in the same bytes; while the answer is written, or after it
+    RawClient refused(port());
+    const std::string rest = "GET /in-the-body HTTP/1.1\r\nHost: a\r\n\r\n";
+    refused.send("POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n?" + (later ? "" : rest));
+    answer = refused.read();
+    EXPECT_EQ(answer.status, 422);
+    EXPECT_EQ(answer.fields["connection"], "close");
+    if (later) refused.send(rest);
+    EXPECT_TRUE(refused.at_end()) << "what looks like a request there is none";
+  }
   RawClient old(port());
   old.send("POST /stream HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_EQ(old.read().fields["connection"], "close");
