@@ -60,8 +60,8 @@ struct ScorerOptions {
   bool normalize = false;               // embeddings of length 1; not with Pooling::none
   double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
   int64_t queue_bytes = 256 << 20;      // and one that would make all that wait hold more than this
-  // Above 0: no batch of score() takes longer, by prediction, so that texts submitted meanwhile wait little. Not below
-  // what is quick: on a CPU 1,024 tokens.
+  // Above 0: texts will be submitted while score() runs, so no batch of it takes longer, by prediction, and what the
+  // first of them needs is made when the model is opened. Not below what is quick: on a CPU 1,024 tokens.
   double bulk_seconds = 0;
   int64_t batch_tokens = 0;                      // most of a batch of submitted texts, but a text's; 0: by speed alone
   bool raw_scores = false;                       // requests may ask for scores before softmax or sigmoid

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "base/timeline.h"
 #include "memory/placement.h"
 
@@ -47,12 +49,13 @@ struct SmallBatches::Bucket {
   std::array<int64_t, 4> at{};  // of ids, positions, starts, order in the staged bytes
   int64_t bytes = 0;
   std::unique_ptr<device::Graph> graph;
+  bool left_out = false;  // the card had no memory for its graph
 };
 
 SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
                            const model::BatchLimits& limits, model::Output output, int64_t width,
                            memory::PlannedMemory* planned, bool loaded, const std::function<void()>& between)
-    : stream_(stream), done_(make_event(device, false)) {
+    : stream_(stream), forward_(forward), done_(make_event(device, false)) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
     if (size.tokens > limits.tokens || size.sequences > limits.sequences) continue;
@@ -85,30 +88,48 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
     v.positions = view(1, v.T);
     v.starts = view(2, v.B + 1);
     v.order = view(3, v.B);
-    const auto all = [&] {
-      stream_.copy(device_.data(), host_.data(), static_cast<size_t>(bucket->bytes));
-      const tensor::TensorView result = forward.run(stream_, v);
-      stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
-    };
-    {
-      ScopedZone zone(Zone::warm_up, v.T);
-      if (!loaded) all();  // loads what a capture must not load: here on sequences of no tokens
-      stream_.synchronize();
-      begin_capture(stream_);
-      try {
-        all();
-      } catch (...) {
-        abort_capture(stream_);
-        throw;
-      }
-      bucket->graph = end_capture(stream_);
-    }
+    if (loaded) continue;
+    run(*bucket);  // loads what a capture must not load: here on sequences of no tokens
+    stream_.synchronize();
+    capture(*bucket);
     if (between) between();
   }
   stream_.synchronize();
 }
 
 SmallBatches::~SmallBatches() = default;
+
+void SmallBatches::run(const Bucket& bucket) {
+  stream_.copy(device_.data(), host_.data(), static_cast<size_t>(bucket.bytes));
+  const tensor::TensorView result = forward_.run(stream_, bucket.view);
+  stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
+}
+
+void SmallBatches::capture(Bucket& bucket) {
+  ScopedZone zone(Zone::warm_up, bucket.size.tokens);
+  begin_capture(stream_);
+  try {
+    run(bucket);
+  } catch (...) {
+    abort_capture(stream_);
+    throw;
+  }
+  bucket.graph = end_capture(stream_);
+}
+
+bool SmallBatches::takes(const batch::PackedBatch& batch) {
+  Bucket* const bucket = find(batch);
+  if (bucket == nullptr || bucket->left_out) return false;
+  if (bucket->graph != nullptr) return true;
+  try {
+    capture(*bucket);
+  } catch (const Error& error) {  // op by op, then: a graph is only sooner
+    if (error.code() != ErrorCode::does_not_fit) throw;
+    bucket->left_out = true;
+    log_warning("batches of {} tokens are launched op by op: {}", bucket->size.tokens, error.what());
+  }
+  return !bucket->left_out;
+}
 
 SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const {
   for (const auto& b : buckets_) {

@@ -18,14 +18,17 @@ namespace brim::engine {
 
 class SmallBatches {
  public:
-  // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each, and `between` is
-  // called after each. `loaded`: kernels and algorithms of every bucket are, since the like was captured before.
+  // A bucket for every size that fits `limits`, on a stream that can capture. `loaded`: kernels and algorithms are,
+  // since the like was captured before: then a bucket's graph is captured with its first batch, about a millisecond;
+  // else all are here, and `between` is called after each.
   SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
                const model::BatchLimits& limits, model::Output output, int64_t width, memory::PlannedMemory* planned,
                bool loaded, const std::function<void()>& between);
   ~SmallBatches();
 
-  bool takes(const batch::PackedBatch& batch) const { return find(batch) != nullptr; }
+  // Whether it runs as a graph, which is captured here for the first batch of its size. False also where the card has
+  // no memory for one.
+  bool takes(const batch::PackedBatch& batch);
   // Launches it without waiting; one at a time, between launch() and wait() it is running(). The tokens computed beside
   // its own.
   int64_t launch(const batch::PackedBatch& batch);
@@ -35,8 +38,11 @@ class SmallBatches {
  private:
   struct Bucket;
   Bucket* find(const batch::PackedBatch& batch) const;
+  void run(const Bucket& bucket);
+  void capture(Bucket& bucket);
 
   device::Stream& stream_;
+  model::ForwardRunner& forward_;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // smallest first
   device::DeviceBuffer host_, device_, result_;   // shared: one batch runs at a time
   std::unique_ptr<device::Event> done_;
