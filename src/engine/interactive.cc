@@ -37,7 +37,8 @@ void Interactive::submit(PendingTexts texts) {
     const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
     const size_t scores = rows * static_cast<size_t>(limits_.width);
     bytes += text->bytes() + static_cast<int64_t>(scores * sizeof(float));
-    if (bytes > limits_.most_bytes && most > 0) continue;
+    // A first text may wait whatever it holds, but for vectors of its every token.
+    if (bytes > limits_.most_bytes && (most > 0 || limits_.per_token)) continue;
     text->scores.resize(scores);
     ++most;
   }

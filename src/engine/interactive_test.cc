@@ -186,6 +186,15 @@ TEST_F(InteractiveTest, ACallThatIsTooMuchByItselfIsNotBusy) {
   wait_answered(101);
 }
 
+TEST_F(InteractiveTest, OneTextsVectorsMayBeTooMuch) {
+  limits_.most_bytes = 10'000;
+  limits_.per_token = true;
+  open();
+  submit(text(0, 1, 1000));
+  wait_answered(1);
+  EXPECT_EQ(codes_[0], ErrorCode::bad_data);
+}
+
 TEST_F(InteractiveTest, AnotherModelsTextsTakeTurns) {
   open();
   EngineOptions options;
