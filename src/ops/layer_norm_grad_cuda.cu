@@ -31,8 +31,14 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 
     layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
   static_assert(!kFp8 || kGroup == 1);
-  __shared__ float shares[kVec * kGroup * 256];
-  __shared__ std::conditional_t<kFp8, Fp8Tile<kVec * 256, kNormThreads>, NoTile> tile;
+  // The groups' shares of one sum, eighths of a row apart so that neighbouring lanes meet different banks; the tile is
+  // done with before them.
+  constexpr int kEighth = kVec * kGroup * 32 + 4;
+  __shared__ union {
+    float shares[kRows][8 * kEighth];
+    std::conditional_t<kFp8, Fp8Tile<kVec * 256, kNormThreads>, NoTile> tile;
+  } shared;
+  auto& tile = shared.tile;
   float scale = 1.0f, most = 0.0f;
   if constexpr (kFp8) scale = *a.fp8.scale;
   NormRow<kVec, kGroup> row;  // for where this lane's columns are
@@ -122,25 +128,23 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 
     }
   }
   if constexpr (kFp8) merge_most<kNormThreads>(a.fp8, most);
-    // The groups of rows add their shares one after another.
+    // The groups' shares are added in order.
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
-    for (int turn = 0; turn < kRows; ++turn) {
-      __syncthreads();
-      if (turn != group) continue;
+    __syncthreads();  // the tile's or the last sum's readers are done
 #pragma unroll
-      for (int i = 0; i < kVec; ++i)
-        if (row.has(i)) {
+    for (int i = 0; i < kVec; ++i)
+      if (row.has(i)) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            float& to = shares[row.column(i) + j];
-            to = turn == 0 ? sums[k][i][j] : to + sums[k][i][j];
-          }
-        }
-    }
+        for (int j = 0; j < 8; ++j) shared.shares[group][j * kEighth + row.piece(i)] = sums[k][i][j];
+      }
     __syncthreads();
-    for (int c = threadIdx.x; c < a.H; c += kNormThreads)
-      a.partials[(static_cast<int64_t>(blockIdx.x) * 3 + k) * a.H + c] = shares[c];
+    for (int c = threadIdx.x; c < a.H; c += kNormThreads) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int g = 0; g < kRows; ++g) sum += shared.shares[g][c % 8 * kEighth + c / 8];
+      a.partials[(static_cast<int64_t>(blockIdx.x) * 3 + k) * a.H + c] = sum;
+    }
   }
 }
 
@@ -184,13 +188,14 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
       args.ld_d_x = static_cast<int>(a.d_x.ld());
       args.T = static_cast<int>(T);
       args.H = static_cast<int>(H);
-      args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
       args.inverse_h = 1.0f / static_cast<float>(H);
       args.accumulate = a.d_sum_write == GradWrite::accumulate;
       args.drop = dropout_mask(a.dropout);
       const dim3 grid(static_cast<unsigned>(blocks)), block(kNormThreads);
       dispatch_norm("layer_norm_grad", H, [&](auto shape) {
         using Shape = decltype(shape);
+        constexpr int kRows = kNormThreads / 32 / Shape::group;
+        args.rows_per_block = static_cast<int>((T + blocks * kRows - 1) / (blocks * kRows) * kRows);
         if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)  // as layer_norm_grad_stores_d_x says
           if (a.train_fp8) {
             copied = true;

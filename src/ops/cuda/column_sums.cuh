@@ -193,7 +193,9 @@ template <Activation kGate, class Elem, bool kActivates = false>
 void sum_columns_cuda(device::CudaStream& s, SumOperand<Elem> x, SumOperand<const Elem> gate, int64_t lanes, int64_t T,
                       int64_t N, bool wide, float* partials, float* sums, int64_t sums_lane_stride, bool accumulate,
                       SumOperand<Elem> active = {}) {
-  const int64_t blocks = cuda_column_partials(T), rows = (T + blocks - 1) / blocks;
+  // So many rows per block that all warps have as many turns.
+  const int64_t blocks = cuda_column_partials(T), turns = (T + blocks * kSumWarps - 1) / (blocks * kSumWarps),
+                rows = turns * kSumWarps;
   if (sums == nullptr) partials = nullptr;
   const auto run = [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
