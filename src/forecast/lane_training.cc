@@ -26,11 +26,6 @@ constexpr double kSaveSeconds = 30;  // between checkpoints, and twenty times wh
 constexpr double kSaveRate = 1e9;    // bytes per second, as long as none was written
 constexpr int kMostBadSteps = 20;
 
-std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t elements) {
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(lane * elements);
-  return {begin, begin + static_cast<std::ptrdiff_t>(elements)};
-}
-
 double processor_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -97,9 +92,7 @@ class WaveProgram final : public train::TrainProgram {
   }
 
   std::vector<TrainedLane> trained() {
-    std::vector<float> moments;
-    if (job_.keep_moments) moments = wave_.state().download_moments(wave_.stream());
-    const size_t G = bad_.size(), elements = moments.size() / (2 * G);
+    const size_t G = bad_.size();
     std::vector<TrainedLane> lanes(G);
     // Lists of gigabytes take longer to touch first than to fill from the device, which is done one by one.
     ThreadPool pool(static_cast<int>(std::min<size_t>(G, static_cast<size_t>(std::clamp(job_.spec.threads, 1, 16)))));
@@ -115,8 +108,11 @@ class WaveProgram final : public train::TrainProgram {
         const int64_t steps = std::min(kCurveSteps, read_ - static_cast<int64_t>(i) * kCurveSteps);
         lane.curve.push_back(static_cast<float>(sums_[g][i] / static_cast<double>(steps)));
       }
-      lane.state.first = lanes_part(moments, g, elements);
-      lane.state.second = lanes_part(moments, G + g, elements);
+      if (job_.keep_moments) {
+        const auto at = static_cast<int64_t>(g);
+        lane.state.first = wave_.state().download_moment(wave_.stream(), at, Moment::first);
+        lane.state.second = wave_.state().download_moment(wave_.stream(), at, Moment::second);
+      }
       lane.best_step = best_[g].step;
       lane.best_error = best_[g].error;
       if (best_[g].slab.empty()) wave_.state().download(wave_.stream(), static_cast<int64_t>(g), lane.state.slab);
@@ -207,7 +203,10 @@ class WaveProgram final : public train::TrainProgram {
       file.list(best.slab);
     }
     for (int64_t g = 0; g < wave_.lanes(); ++g) file.list(wave_.state().download(wave_.stream(), g));
-    file.list(wave_.state().download_moments(wave_.stream()));
+    // A lane at a time: on a CPU all of them would be held once more.
+    file.length(static_cast<uint64_t>(2 * wave_.lanes() * wave_.state().layout().elements));
+    for (const Moment which : {Moment::first, Moment::second})
+      for (int64_t g = 0; g < wave_.lanes(); ++g) file.part(wave_.state().download_moment(wave_.stream(), g, which));
     file.commit();
     saved_ns_ = now_ns();
     save_seconds_ = seconds_since(began);
@@ -225,17 +224,12 @@ class WaveProgram final : public train::TrainProgram {
       const ops::LaneSpec& lane = job_.spec.lanes[g];
       return draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback);
     });
-    // A new state's moments are zero already; lists of zeros for large lanes would be gigabytes.
-    if (std::all_of(job_.start.begin(), job_.start.end(), [](const LaneState& from) { return from.first.empty(); }))
-      return;
-    const size_t elements = static_cast<size_t>(state.layout().elements), all = bad_.size() * elements;
-    std::vector<float> moments(2 * all);
-    for (size_t g = 0; g < bad_.size(); ++g) {
-      const auto at = moments.begin() + static_cast<std::ptrdiff_t>(g * elements);
-      std::copy(job_.start[g].first.begin(), job_.start[g].first.end(), at);
-      std::copy(job_.start[g].second.begin(), job_.start[g].second.end(), at + static_cast<std::ptrdiff_t>(all));
+    for (size_t g = 0; g < job_.start.size(); ++g) {
+      const LaneState& from = job_.start[g];
+      if (from.first.empty()) continue;
+      wave_.state().upload_moment(wave_.stream(), static_cast<int64_t>(g), Moment::first, from.first);
+      wave_.state().upload_moment(wave_.stream(), static_cast<int64_t>(g), Moment::second, from.second);
     }
-    wave_.state().upload_moments(wave_.stream(), moments);
   }
 
   bool resume() {
@@ -253,7 +247,10 @@ class WaveProgram final : public train::TrainProgram {
       best.slab = file->list<float>();
     }
     for (int64_t g = 0; g < wave_.lanes(); ++g) wave_.state().upload(wave_.stream(), g, file->list<float>());
-    wave_.state().upload_moments(wave_.stream(), file->list<float>());
+    const size_t each = file->length<float>() / (2 * static_cast<size_t>(wave_.lanes()));
+    for (const Moment which : {Moment::first, Moment::second})
+      for (int64_t g = 0; g < wave_.lanes(); ++g)
+        wave_.state().upload_moment(wave_.stream(), g, which, file->part<float>(each));
     return true;
   }
 

@@ -121,19 +121,18 @@ std::vector<float> NbeatsState::gradients(device::Stream& stream, int64_t lane) 
   return read(stream, part_of(views_.grad, lane * layout_.elements, (lane + 1) * layout_.elements));
 }
 
-std::vector<float> NbeatsState::download_moments(device::Stream& stream) const {
-  const auto each = static_cast<size_t>(views_.m.elements());
-  std::vector<float> all(2 * each);
-  stream.copy(all.data(), views_.m.data, each * sizeof(float));
-  stream.copy(all.data() + each, views_.v.data, each * sizeof(float));
-  stream.synchronize();
-  return all;
+TensorView NbeatsState::moment(int64_t lane, Moment which) const {
+  const TensorView& all = which == Moment::first ? views_.m : views_.v;
+  return part_of(all, lane * layout_.elements, (lane + 1) * layout_.elements);
 }
-void NbeatsState::upload_moments(device::Stream& stream, std::span<const float> moments) {
-  const auto each = static_cast<size_t>(views_.m.elements());
-  BRIM_CHECK(moments.size() == 2 * each, "{} moments, {} wanted", moments.size(), 2 * each);
-  stream.copy(views_.m.data, moments.data(), each * sizeof(float));
-  stream.copy(views_.v.data, moments.data() + each, each * sizeof(float));
+std::vector<float> NbeatsState::download_moment(device::Stream& stream, int64_t lane, Moment which) const {
+  return read(stream, moment(lane, which));
+}
+void NbeatsState::upload_moment(device::Stream& stream, int64_t lane, Moment which, std::span<const float> values) {
+  const TensorView to = moment(lane, which);
+  BRIM_CHECK(static_cast<int64_t>(values.size()) == to.elements(), "{} moments, {} wanted", values.size(),
+             to.elements());
+  stream.copy(to.data, values.data(), values.size_bytes());
   stream.synchronize();
 }
 

@@ -16,6 +16,9 @@ constexpr int64_t kStepRows = 256;
 memory::TagBytes nbeats_state_bytes(const NbeatsShape& shape, int64_t lanes, NbeatsTask task, ops::Precision precision,
                                     device::DeviceKind target);
 
+// Of a gradient and of its square, as AdamW keeps them.
+enum class Moment : uint8_t { first, second };
+
 class NbeatsState {
  public:
   // `quantiles` are the shape's levels; none for a point forecast.
@@ -34,9 +37,9 @@ class NbeatsState {
   std::vector<float> download(device::Stream& stream, int64_t lane) const;
   void download(device::Stream& stream, int64_t lane, std::span<float> slab) const;
   std::vector<float> gradients(device::Stream& stream, int64_t lane) const;
-  // Moments of all lanes, first then second, for checkpoints.
-  std::vector<float> download_moments(device::Stream& stream) const;
-  void upload_moments(device::Stream& stream, std::span<const float> moments);
+  // A lane's first or second moments. A new state's are zero.
+  std::vector<float> download_moment(device::Stream& stream, int64_t lane, Moment which) const;
+  void upload_moment(device::Stream& stream, int64_t lane, Moment which, std::span<const float> values);
 
   void set_step(device::Stream& stream, int64_t done);  // steps done so far
   // Constants of steps first, first + 1, …: a row for each lane, at most kStepRows steps.
@@ -48,6 +51,7 @@ class NbeatsState {
 
  private:
   std::vector<float> read(device::Stream& stream, const TensorView& view) const;
+  TensorView moment(int64_t lane, Moment which) const;
   std::vector<float> ring_rows(device::Stream& stream, const TensorView& ring, int64_t first, int64_t count) const;
 
   NbeatsShape shape_;

@@ -28,8 +28,14 @@ class StateWriter {
   }
   template <class T>
   void list(const std::vector<T>& values) {
+    length(values.size());
+    part(values);
+  }
+  // A list too long to be held at once: its length, then its parts.
+  void length(uint64_t values) { put(values); }
+  template <class T>
+  void part(const std::vector<T>& values) {
     static_assert(std::is_trivially_copyable_v<T>);
-    put<uint64_t>(values.size());
     write(values.data(), values.size() * sizeof(T));
   }
   void text(std::string_view value) {
@@ -58,8 +64,17 @@ class StateReader {
   }
   template <class T>
   std::vector<T> list() {
-    std::vector<T> values(count(sizeof(T)));
-    if (!values.empty()) std::memcpy(values.data(), take(values.size() * sizeof(T)), values.size() * sizeof(T));
+    return part<T>(count(sizeof(T)));
+  }
+  // A list in parts.
+  template <class T>
+  size_t length() {
+    return count(sizeof(T));
+  }
+  template <class T>
+  std::vector<T> part(size_t n) {
+    std::vector<T> values(n);
+    if (n > 0) std::memcpy(values.data(), take(n * sizeof(T)), n * sizeof(T));
     return values;
   }
   std::string text();
