@@ -96,8 +96,15 @@ nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings,
     hand_on();
   } catch (...) {
     stop.request_stop();
-    const nb::gil_scoped_release released;
-    run.wait();  // the step at hand is finished and saved
+    {
+      const nb::gil_scoped_release released;
+      run.wait();  // the step at hand is finished and saved
+    }
+    try {
+      run.get();
+    } catch (const std::exception& error) {  // why it was not saved: a warning, since the interrupt is what is thrown
+      if (PyErr_WarnEx(PyExc_RuntimeWarning, error.what(), 1) != 0) PyErr_Clear();
+    }
     throw;
   }
   return dict_of(run.get());
