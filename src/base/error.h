@@ -29,11 +29,18 @@ template <class... Args>
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
+// A file's name without its folders, which differ from clone to clone: a compiler's cache would miss.
+#ifdef __FILE_NAME__
+#define BRIM_FILE_NAME __FILE_NAME__
+#else
+#define BRIM_FILE_NAME __FILE__
+#endif
+
 // Always on, also in release builds; state both values in the message.
-#define BRIM_CHECK(condition, ...)                                                      \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      ::brim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
+#define BRIM_CHECK(condition, ...)                                                            \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
+      ::brim::check_failed(BRIM_FILE_NAME, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
 // A value or an Error, for what the caller is expected to handle (one bad row, one refused request).

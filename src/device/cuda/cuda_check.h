@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace brim::device {
 
 // The op this thread is launching, for messages; set by cuda_op (launch.cuh).
@@ -16,11 +18,11 @@ bool cuda_kernel_failed(cudaError_t error);  // the error of a kernel that ran, 
 void cuda_warn(cudaError_t error, const char* call) noexcept;  // logs; for destructors
 void cuda_refuse_after_loss();                                 // throws once a device was lost
 
-#define BRIM_CUDA_CHECK(call)                                                  \
-  do {                                                                         \
-    const cudaError_t brim_cuda_error = (call);                                \
-    if (brim_cuda_error != cudaSuccess) [[unlikely]]                           \
-      ::brim::device::cuda_failed(brim_cuda_error, #call, __FILE__, __LINE__); \
+#define BRIM_CUDA_CHECK(call)                                                        \
+  do {                                                                               \
+    const cudaError_t brim_cuda_error = (call);                                      \
+    if (brim_cuda_error != cudaSuccess) [[unlikely]]                                 \
+      ::brim::device::cuda_failed(brim_cuda_error, #call, BRIM_FILE_NAME, __LINE__); \
   } while (0)
 
 // Owns one runtime handle. The destructor logs what goes wrong and never throws.

@@ -76,7 +76,7 @@ void check_lt(cublasStatus_t status, const char* call, const std::string& proble
   if (status == CUBLAS_STATUS_SUCCESS) return;
   // The product may only be where an earlier kernel's failure came out.
   if (const cudaError_t earlier = cudaDeviceSynchronize(); device::cuda_kernel_failed(earlier))
-    device::cuda_failed(earlier, call, __FILE__, __LINE__);
+    device::cuda_failed(earlier, call, BRIM_FILE_NAME, __LINE__);
   fail(ErrorCode::device_lost, "{}: {}: {} ({})", device::cuda_current_op, call,
        lt_library().cublasLtGetStatusString(status), problem);
 }
