@@ -222,8 +222,9 @@ void Service::metrics(Call& call) {
     const std::string status = std::to_string(code);
     const Label labels[] = {{"route", route_path(route)}, {"model", model_name(model)}, {"code", status}};
     text.value("brim_requests_total", labels, static_cast<double>(n));
-    if (model >= 0) all += n;
-    if (model >= 0 && code == 200) succeeded += n;
+    if (route < 0 || !routes()[static_cast<size_t>(route)].scores) continue;
+    all += n;  // those too that were refused before a model was chosen
+    if (code == 200) succeeded += n;
   }
   text.family("brim_texts_total", "counter", "texts scored, by why their model was chosen");
   for (size_t m = 0; m < options_.models.size(); ++m)

@@ -209,7 +209,10 @@ void Service::hugging_face(Call& call) {
         out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
-          append_floats(out, shaped_embedding(c.predictions[i], 0, false));
+          if (c.predictions[i].error)
+            out += "null";
+          else
+            append_floats(out, shaped_embedding(c.predictions[i], 0, false));
         }
         out += ']';
       });

@@ -167,6 +167,8 @@ TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
   EXPECT_EQ(said["errors"][1]["index"], 2);
   EXPECT_EQ(answer.fields["x-brim-errors"], "2");
   EXPECT_EQ(good("/predict", R"({"on_error":"null","inputs":[[""]]})"), Said::parse("[null]"));
+  const Said vectors = good("/models/emb", R"({"on_error":"null","inputs":["","w6"]})");
+  EXPECT_TRUE(vectors[0].is_null() && vectors[1].size() > 1) << vectors.dump();
 }
 
 TEST_F(ServiceTest, OtherShapes) {

@@ -302,14 +302,17 @@ void Service::tokenize(Call& call) {
 
 // By what the default model does.
 void Service::by_task(Call& call) {
-  const Body body = body_of(call);
-  switch (wishes(call, body, {slots_[0]->kind}).served->scorer->kind()) {
+  const auto body = std::make_shared<Body>(body_of(call));
+  const ModelKind kind = wishes(call, *body, {slots_[0]->kind}).served->scorer->kind();
+  const bool ranks = body->contains("query");
+  call.parsed = body;  // so that it is parsed once
+  switch (kind) {
     case ModelKind::embedder:
       return embed(call);
     case ModelKind::tagger:
       return ner(call);
     default:
-      return body.contains("query") ? rerank(call) : predict(call);
+      return ranks ? rerank(call) : predict(call);
   }
 }
 
