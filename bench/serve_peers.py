@@ -3,20 +3,22 @@
 """`brim serve` beside servers people build today, same machine, same run, same texts, interleaved, one JSON line each.
 
   serve_peers.py --brim PROGRAM --model FP32_DIR --texts FILE [--venv PYTHON] [--rounds 2] [--seconds 6] [--over-seconds 60]
-                 [--peers brim,fastapi,fastapi-int8,litserve,infinity] [--parts single,half,over,batch,ping]
+                 [--peers brim,fastapi,fastapi-int8,litserve,infinity,triton] [--parts single,half,over,batch,ping]
 
 fastapi: FastAPI, uvicorn and ONNX Runtime (its transformer fusions) behind a batcher of its own that takes what waits, up to 64
 texts, as soon as the model is free. litserve: the int8 session under LitServe's batching. infinity: its engine (PyTorch) behind the same
-route. All answer text-embeddings-inference's /predict, so that `brim bench serve --url` asks and checks each of them alike.
+route. These answer text-embeddings-inference's /predict, so that `brim bench serve --url` asks and checks each of them alike.
+triton: the int8 session behind Triton's own server and dynamic batcher (nvidia-pytriton), asked by its own route from here, `single` alone.
 FP32_DIR is what `brim models export models/default --precision fp32 -o DIR` gives. Per run: texts/s, latencies, and processor
 seconds of the server per thousand texts, which other processes on the machine change little.
 
 single: 64 connections, one text a request. half: Poisson at half of what `single` reached. over: at three times, for --over-seconds, Brim with --max-queue-ms 100. batch: 32 texts a request.
 ping: `wrk -t1 -c64` on /ping, and VADER single and 512 a request (Brim alone).
-PYTHON has fastapi, uvicorn, onnxruntime, transformers, torch, litserve (infinity-emb wants a place of its own: --infinity PYTHON).
+PYTHON has fastapi, uvicorn, onnxruntime, transformers, torch, litserve, nvidia-pytriton (infinity-emb wants a place of its own: --infinity PYTHON).
 """
 import argparse
 import asyncio
+import csv
 import json
 import os
 import pathlib
@@ -166,6 +168,23 @@ def serve_peer(which, folder, port, threads):
             return fastapi.responses.JSONResponse(scored[0] if isinstance(inputs, str) else scored)
 
         uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+    elif which == "triton":
+        import numpy as np
+        from pytriton.decorators import batch
+        from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+        from pytriton.triton import Triton, TritonConfig
+
+        score = Session(folder, threads, True)
+
+        @batch
+        def infer(text):
+            best = [one[0] for one in score([t[0].decode() for t in text])]
+            return {"label": np.array([[b["label"].encode()] for b in best]), "score": np.array([[b["score"]] for b in best], np.float32)}
+
+        with Triton(config=TritonConfig(http_address="127.0.0.1", http_port=port, grpc_address="127.0.0.1", grpc_port=free_port(), allow_metrics=False)) as triton:
+            out = [Tensor(name="label", dtype=bytes, shape=(1,)), Tensor(name="score", dtype=np.float32, shape=(1,))]
+            triton.bind(model_name="brim", infer_func=infer, inputs=[Tensor(name="text", dtype=bytes, shape=(1,))], outputs=out, config=ModelConfig(max_batch_size=BATCH, batcher=DynamicBatcher()))
+            triton.serve()
 
 
 # --- measuring ---
@@ -216,14 +235,16 @@ class Server:
             python = a.infinity if which == "infinity" else a.venv
             command = [python, __file__, "--serve", which, "--model", a.model, "--port", str(self.port), "--threads", str(a.threads)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if which.startswith("brim") else None)
-        body = json.dumps({"inputs": "a day"}).encode()
+        route, body = "/predict", json.dumps({"inputs": "a day"}).encode()
+        if which == "triton":
+            route, body = TRITON, triton_body("a day")
         import urllib.request
 
         for _ in range(1200):
             if self.process.poll() is not None:
                 raise RuntimeError(f"{which} ended")
             try:
-                request = urllib.request.Request(f"http://127.0.0.1:{self.port}/predict", body, {"Content-Type": "application/json"})
+                request = urllib.request.Request(f"http://127.0.0.1:{self.port}{route}", body, {"Content-Type": "application/json"})
                 urllib.request.urlopen(request, timeout=30).read()
                 return
             except OSError:
@@ -268,6 +289,45 @@ def load(a, server, *flags):
     return row
 
 
+TRITON = "/v2/models/brim/infer"
+
+
+def triton_body(text):
+    return json.dumps({"inputs": [{"name": "text", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}).encode()
+
+
+def triton_load(a, server, connections):
+    """What `brim bench serve` does at so many connections, by Triton's route; labels are compared with `brim score`'s."""
+    texts = pathlib.Path(a.texts).read_text().removesuffix("\n").split("\n")  # as `brim score` reads them
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run([a.brim, "score", a.texts, "-o", f"{work}/o.csv", "--model", a.model, "--quiet", *a.precision], check=True, capture_output=True)
+        with open(f"{work}/o.csv", newline="") as f:
+            labels = [row["label"] for row in csv.DictReader(f)]
+    times, wrong, end = [], 0, time.time() + a.seconds
+
+    async def ask(number):
+        nonlocal wrong
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        while time.time() < end:
+            number = (number + connections) % len(texts)
+            body, since = triton_body(texts[number]), time.time()
+            writer.write(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (TRITON.encode(), len(body), body))
+            head = await reader.readuntil(b"\r\n\r\n")
+            answer = json.loads(await reader.readexactly(int(re.search(rb"(?i)content-length: *(\d+)", head)[1])))
+            times.append(time.time() - since)
+            wrong += next(o["data"][0] for o in answer["outputs"] if o["name"] == "label") != labels[number]
+        writer.close()
+
+    async def all_of_them():
+        await asyncio.gather(*(ask(n) for n in range(connections)))
+
+    before = processor_seconds(server.process.pid)
+    asyncio.run(all_of_them())
+    cpu, ms = processor_seconds(server.process.pid) - before, sorted(1e3 * t for t in times)
+    return {"texts_per_second": len(ms) / a.seconds, "answered": len(ms), "answered_ms": {"p50": ms[len(ms) // 2], "p99": ms[len(ms) * 99 // 100]}, "other": wrong,
+            "processor_ms_per_text": 1e3 * cpu / len(ms), "resident_mib": resident(server.process.pid) / 2**20}
+
+
 def offline(a):
     """The same texts by `brim score`, whole process."""
     with tempfile.TemporaryDirectory() as work:
@@ -280,13 +340,23 @@ def measure(a, say):
     reached = {}
     for turn in range(a.rounds):
         for which in a.peers:
-            a.precision = ("--precision", "int8") if which.endswith("int8") or which == "litserve" else ()
+            a.precision = ("--precision", "int8") if which.endswith("int8") or which in ("litserve", "triton") else ()
             if which.startswith("brim") and "single" in a.parts:
                 say(who=which, round=turn, part="offline", **offline(a))
             try:
                 server = Server(a, which)
             except Exception as e:  # a peer that cannot run is said, not hidden
                 say(who=which, error=str(e))
+                continue
+            if which == "triton":
+                try:
+                    triton_load(a, server, 16)  # warm
+                    if "single" in a.parts:
+                        say(who=which, round=turn, part="single", **triton_load(a, server, 64))
+                except Exception as e:
+                    say(who=which, error=str(e))
+                finally:
+                    server.close()
                 continue
             try:
                 load(a, server, "--connections", "16")  # warm
@@ -342,7 +412,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--over-seconds", type=float, default=60)
-    parser.add_argument("--peers", default="brim,brim-int8,fastapi,fastapi-int8,litserve,infinity")
+    parser.add_argument("--peers", default="brim,brim-int8,fastapi,fastapi-int8,litserve,infinity,triton")
     parser.add_argument("--parts", default="single,half,over,batch,ping")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
