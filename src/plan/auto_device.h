@@ -22,8 +22,8 @@ struct AutoFacts {
 };
 AutoDevice auto_device(const AutoFacts& facts);
 
-// What a short run on a card takes from the process's start to its end, weights included: 0.46 s for RoBERTa-base on an
-// H200 (docs/measurements.md).
+// What a short run on a card takes from the process's start to its end, weights included: 0.4 s for ten rows of
+// RoBERTa-base on an H200, 0.7 s for a thousand; less what one on the cores takes before a row (docs/measurements.md).
 inline constexpr double kCardStartSeconds = 0.5;
 
 // Of the whole input, by what the plans of its models predict; infinite where one predicts nothing.
