@@ -16,13 +16,11 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
   std::vector<std::string> fresh;
   active_.clear();
   kinds_.clear();
-  faulty_ = false;
   const auto judge = [&](const GpuSample& g, std::string_view what, bool over, bool calm, const std::string& sentence) {
     const std::string key = fmt::format("{} {}", g.index, what);
     const std::string line = fmt::format("GPU {}: {}", g.index, sentence);
     if (over) active_.push_back(line);
-    if (over) kinds_.push_back(key);
-    faulty_ = faulty_ || (over && what != kUtilization);
+    if (over) kinds_.push_back({key, what != kUtilization});
     if (over && passed_.insert(key).second) fresh.push_back(line);
     if (calm) passed_.erase(key);
   };

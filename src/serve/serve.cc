@@ -23,6 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kLastAnswersSeconds = 0.5;  // for clients to read that they were refused
+
 template <class T>
 Json reading_json(const std::optional<T>& value, double scale = 1) {
   return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
@@ -35,7 +37,7 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
   constexpr double kMiB = 1.0 / (1 << 20);
   CardReadings readings;
   for (size_t i = 0; i < watch.active().size(); ++i)
-    readings.warnings.push_back({watch.active_kinds()[i], watch.active()[i]});
+    readings.warnings.push_back({watch.active_kinds()[i].name, watch.active()[i], watch.active_kinds()[i].fault});
   const bool over = on_card && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
   if (over)
     readings.warnings.push_back({"held", fmt::format("{} of the card are held, the limit is {}", format_bytes(*held),
@@ -43,6 +45,7 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
   const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
   readings.computes = on_card;
   readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
+  readings.lost = on_card && card != nullptr && card->state == monitor::GpuState::lost;
   const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
                       {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
                       {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
@@ -284,6 +287,8 @@ void Server::drain() {
   service_->refuse_texts();
   http_->stop_listening();
   while (http_->busy() > 0 && seconds_since(since) < options_.drain_seconds) pause();
+  if (http_->busy() > 0) service_->refuse_all();
+  for (const int64_t then = now_ns(); http_->busy() > 0 && seconds_since(then) < kLastAnswersSeconds;) pause();
   http_->stop();
 }
 

@@ -286,11 +286,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
 }
 
 void Service::sample(std::optional<int64_t> held_bytes) {
-  CardReadings card;
-  {
-    std::lock_guard lock(card_mutex_);
-    card = card_;
-  }
+  const CardReadings card = this->card();
   const HealthView health = health_view(card);
   DashboardSnapshot s = figures(held_bytes, health, card);
   std::vector<std::string> rungs, choices;

@@ -188,6 +188,28 @@ TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
   EXPECT_NE(beside["warnings"].dump().find("99 °C"), std::string::npos);
 }
 
+TEST_F(SnapshotTest, ACardThatItsDriverCallsLostIsUnhealthyAndABusyOneIsNot) {
+  ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
+  for (const bool lost : {false, true}) {
+    ::setenv("BRIM_NVML_SCENARIO", lost ? "name=A,pci=65,lose=0" : "name=A,pci=65,util=99,mem=100/8000", 1);
+    ServerOptions o = held();
+    scorer_->card = "0000:65:00.0";
+    start(std::move(o));
+    Said health;
+    wait_until([&] {
+      health = Said::parse(get("/health").body);
+      return !health["warnings"].empty();
+    });
+    EXPECT_EQ(health["status"], lost ? "unhealthy" : "ok") << health;
+    EXPECT_EQ(health["gpu"]["healthy"], !lost) << health;
+    EXPECT_EQ(get("/health").status, lost ? 503 : 200);
+    EXPECT_EQ(get("/health/ready").status, lost ? 503 : 200);
+    server_.reset();
+  }
+  ::unsetenv("BRIM_NVML_LIBRARY");
+  ::unsetenv("BRIM_NVML_SCENARIO");
+}
+
 TEST_F(SnapshotTest, WarningsAreEventsToo) {
   ServerOptions o = held();
   LadderRules rules;
