@@ -124,7 +124,12 @@ bool TrustedProxies::trusts(std::string_view peer) const {
 }
 
 TrustedProxies::Client TrustedProxies::client_of(std::string_view peer, const RequestHead& head) const {
-  if (empty() || !trusts(peer)) return {};
+  // A proxy that nobody named may be on this machine; its clients need not be.
+  if (!trusts(peer))
+    return {.unclear = std::ranges::any_of(head.fields, [](const auto& field) {
+              return same_ignoring_case(field.name, "x-forwarded-for") || same_ignoring_case(field.name, "forwarded") ||
+                     same_ignoring_case(field.name, "x-real-ip") || same_ignoring_case(field.name, "via");
+            })};
   for (auto field = head.fields.rbegin(); field != head.fields.rend(); ++field) {
     if (!same_ignoring_case(field->name, "x-forwarded-for")) continue;
     std::string_view list = field->value;

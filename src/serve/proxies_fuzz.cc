@@ -8,7 +8,7 @@
 #include "serve/proxies.h"
 
 // Lines: proxies, a peer, X-Forwarded-For field by field. Whatever they are, a client is an address that is none of the
-// proxies, and who is not trusted names nobody.
+// proxies, and who is not trusted names nobody: whose request it passes on is not clear.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
   std::string_view rest(reinterpret_cast<const char*>(data), size);
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     serve::RequestHead head;
     while (!rest.empty()) head.fields.push_back({"x-forwarded-for", line()});
     const auto client = proxies.client_of(peer, head);
-    if ((client.unclear || !client.address.empty()) && !proxies.trusts(peer)) std::abort();
+    if (!proxies.trusts(peer) && (!client.address.empty() || client.unclear == head.fields.empty())) std::abort();
     if (client.unclear && !client.address.empty()) std::abort();
     if (client.address.empty()) return 0;
     const auto address = serve::IpAddress::read(client.address);

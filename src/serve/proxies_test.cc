@@ -27,12 +27,13 @@ TEST(TrustedProxies, OnlyTheirWordIsTaken) {
   }
   for (const char* peer : {"10.0.0.8", "192.169.0.1", "fe00::1", "2001:db8::6", "unix", "", "x", "127.0.0.1"}) {
     EXPECT_FALSE(proxies.trusts(peer)) << peer;
-    EXPECT_EQ(client_by(proxies, peer, {"203.0.113.9"}), "-") << peer;
+    EXPECT_EQ(client_by(proxies, peer, {"203.0.113.9"}), "?") << peer;
+    EXPECT_EQ(client_by(proxies, peer, {}), "-") << peer;
   }
-  EXPECT_EQ(client_by(TrustedProxies(), "127.0.0.1", {"203.0.113.9"}), "-");
+  EXPECT_EQ(client_by(TrustedProxies(), "127.0.0.1", {"203.0.113.9"}), "?");
   EXPECT_TRUE(TrustedProxies().empty());
   EXPECT_EQ(client_by(TrustedProxies("unix"), "unix", {"203.0.113.9"}), "203.0.113.9");
-  EXPECT_EQ(client_by(TrustedProxies("unix"), "127.0.0.1", {"203.0.113.9"}), "-");
+  EXPECT_EQ(client_by(TrustedProxies("unix"), "127.0.0.1", {"203.0.113.9"}), "?");
   EXPECT_TRUE(TrustedProxies("0.0.0.0/0").trusts("8.8.8.8"));
   EXPECT_FALSE(TrustedProxies("0.0.0.0/0").trusts("::1")) << "IPv4 alone";
   EXPECT_FALSE(TrustedProxies("::/0").trusts("8.8.8.8")) << "IPv6 alone";
@@ -125,6 +126,12 @@ TEST_F(ProxiesTest, OthersAreNotOfThisMachineBecauseTheirProxyIs) {
   EXPECT_EQ(get("/metrics", forwarded("127.0.0.1x")).status, 401);
   EXPECT_EQ(get("/metrics", forwarded("::1, 1.1.1.1")).status, 401);
   EXPECT_EQ(get("/metrics").status, 200) << "the next request of that connection";
+  o.models = held().models;
+  o.proxies = {};  // one that nobody named
+  start(o);
+  for (const char* field : {"X-Forwarded-For: 127.0.0.1", "Forwarded: for=1.1.1.1", "X-Real-IP: ::1", "via: 1.1 a"})
+    EXPECT_EQ(get("/metrics", std::string(field) + "\r\n").status, 401) << field;
+  EXPECT_EQ(get("/metrics").status, 200);
 }
 
 TEST_F(ProxiesTest, TheirConnectionsAreNotCountedAsOneClients) {
