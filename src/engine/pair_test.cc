@@ -119,6 +119,9 @@ TEST_F(PairTest, WhoTakesNoneSaysWhy) {
   const std::string dir = put("bert_pair");
   const auto refused = [&](const std::string& model) {
     const Prediction p = Scorer::open(options(model))->submit({.text = "w5", .pair = "w6"}).get();
+    if (p.error) {
+      EXPECT_EQ(p.error->code(), ErrorCode::usage) << "nothing is wrong with the model";
+    }
     return p.error ? std::string(p.error->what()) : "";
   };
   EXPECT_EQ(refused(dir), "");

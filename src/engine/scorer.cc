@@ -223,6 +223,8 @@ class EncoderScorer final : public Scorer {
         }
       }
       if (error) {
+        // A pair for a model that takes none is the request's mistake: nothing is wrong with the model.
+        if (error->code() == ErrorCode::bad_model) error = Error(ErrorCode::usage, error->what());
         none.error = std::move(error);
         refused.push_back({request.ticket, std::move(none)});
         continue;

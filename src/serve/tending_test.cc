@@ -26,6 +26,10 @@ class ComingScorer final : public HeldScorer {
   void keep_loaded(bool keep) override { kept = keep; }
   bool close_device() override { return closed = !there; }
   void submit(std::span<const Request> requests, Completion& completion) override {
+    if (mistake) {  // found before anything is loaded
+      HeldScorer::submit(requests, completion);
+      return answer_all(Error(ErrorCode::usage, "takes no pairs"));
+    }
     if (room) come();
     if (leaves_at_once) there = false;
     HeldScorer::submit(requests, completion);
@@ -34,7 +38,7 @@ class ComingScorer final : public HeldScorer {
   void come() {
     if (!there.exchange(true)) ++comings;
   }
-  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false};
+  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false}, mistake{false};
   std::atomic<int> loads{0}, comings{0};
 };
 
@@ -129,6 +133,38 @@ TEST_F(TendingTest, WhoseModelCannotBeLoadedIsToldAndTheNextRungAnswers) {
   EXPECT_EQ(answering(), "vader");
   EXPECT_EQ(status(), "degraded");
   EXPECT_NE(get("/health").body.find("model cannot answer: others have the memory"), std::string::npos);
+}
+
+TEST_F(TendingTest, AnswersNameTheRungTheyStandInFor) {
+  ServerOptions o = two_rungs();
+  o.load_retry_seconds = 1e9;
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503);
+  RawAnswer answer = post("/predict", R"({"inputs":"good"})");
+  EXPECT_EQ(answer.fields["x-brim-reason"], "schedule");
+  EXPECT_EQ(answer.fields["x-brim-instead-of"], "model");
+  set_time(20, 0, 0);
+  answer = post("/predict", R"({"inputs":"good"})");
+  EXPECT_EQ(answer.fields.count("x-brim-instead-of"), 0u) << "the schedule names this one";
+  ladder_->report_fault("vader", "gone");
+  answer = post("/predict", R"({"inputs":"good"})");
+  EXPECT_EQ(answer.status, 503) << answer.body;
+  EXPECT_EQ(Said::parse(answer.body)["error_type"], "Unhealthy");
+  EXPECT_TRUE(answer.fields.count("retry-after"));
+}
+
+// A pair for a model that takes none says nothing of the model.
+TEST_F(TendingTest, AMistakenRequestDoesNotMakeAModelFail) {
+  ServerOptions o = two_rungs();
+  coming_->mistake = true;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  EXPECT_EQ(post("/predict", R"({"inputs":["good","day"]})").status, 424);
+  EXPECT_EQ(status(), "ok");
+  coming_->mistake = false;
+  EXPECT_EQ(answering(), "model");
 }
 
 TEST_F(TendingTest, AModelThatCouldNotBeLoadedIsTriedAgain) {
