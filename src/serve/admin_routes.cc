@@ -299,7 +299,8 @@ void Service::trace(Call& call) {
 // NAME/pin?rung=MODEL: that rung answers until NAME/unpin.
 void Service::pin_ladder(Call& call, std::string_view path) {
   const size_t slash = std::min(path.rfind('/'), path.size());
-  const std::string_view name = path.substr(0, slash), verb = path.substr(std::min(slash + 1, path.size()));
+  const std::string name = percent_decoded(path.substr(0, slash));
+  const std::string_view verb = path.substr(std::min(slash + 1, path.size()));
   const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(),
                                    [&](const auto& l) { return l->rules().name == name; });
   if (ladder == options_.ladders.end() || (verb != "pin" && verb != "unpin"))
@@ -342,7 +343,8 @@ void Service::admin(Call& call) {
   constexpr std::string_view kModels = "models/";
   const size_t slash = path.rfind('/');
   if (!path.starts_with(kModels) || slash < kModels.size()) throw none;
-  const std::string name(path.substr(kModels.size(), slash - kModels.size())), verb(path.substr(slash + 1));
+  const std::string name = percent_decoded(path.substr(kModels.size(), slash - kModels.size())),
+                    verb(path.substr(slash + 1));
   if (verb != "load" && verb != "park" && verb != "unload" && verb != "reload") throw none;
   const auto place = static_cast<size_t>(find_model(name));
   if ((verb == "load" || verb == "reload") && !options_.reopen)

@@ -214,10 +214,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
                                           allowed, fields)};
   }
   if (!refusal) return std::nullopt;
-  metrics_->count(exchange.thread(), [&](Counts& c) {
-    if (refusal->status == 401 || refusal->status == 403) ++c.rejected[static_cast<size_t>(Rejection::auth)];
-    if (refusal->status == 503) ++c.rejected[static_cast<size_t>(Rejection::draining)];
-  });
+  count_refusal(exchange.thread(), refusal->status);
   call.done = true;
   Response response = error_response(*refusal, call.route != nullptr ? call.route->shape : ErrorShape::tei);
   response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);

@@ -94,6 +94,8 @@ class BodyBuilder final : public Body::json_sax_t {
   size_t values_ = 0;
 };
 
+}  // namespace
+
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -112,8 +114,6 @@ std::string percent_decoded(std::string_view text) {
   }
   return out;
 }
-
-}  // namespace
 
 const char* reason_phrase(int status) {
   static const std::map<int, const char*> kPhrases = {
@@ -186,6 +186,14 @@ Body parse_body(std::string_view text) {
   BodyBuilder builder(text);
   Body::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+int32_t stride_of(const nlohmann::json& object) {
+  const auto stride = object.find("stride");
+  if (stride == object.end() || stride->is_null()) return -1;
+  if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)
+    throw invalid("`stride`, the tokens that windows of a long text share, must be a whole number from 0");
+  return stride->get<int32_t>();
 }
 
 std::vector<int32_t> token_ids(const Body& list, const char* key) {

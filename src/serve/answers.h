@@ -43,6 +43,8 @@ Response error_response(const Refusal& refusal, ErrorShape shape);
 nlohmann::json parse_body(std::string_view text);
 
 std::vector<int32_t> token_ids(const nlohmann::json& list, const char* key);  // throws Refusal (422)
+// The tokens that windows of a long text share; -1 where nothing is said of them. Throws Refusal (422).
+int32_t stride_of(const nlohmann::json& object);
 
 // The first `dimensions` numbers (0: all) of a text's vector, or of its tokens' mean; of length 1 where asked.
 std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize);
@@ -50,6 +52,7 @@ std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensi
 // One number between -1 and 1 for models of sentiment: VADER's own, else p(positive) - p(negative).
 std::optional<float> compound_of(const Scorer& scorer, std::span<const float> scores);
 
+std::string percent_decoded(std::string_view text);  // of a target's part
 // The value of NAME=VALUE in a target's query, decoded; empty where there is none.
 std::string query_value(std::string_view query, std::string_view name);
 

@@ -37,6 +37,8 @@ int64_t open_descriptors() {
   return n;
 }
 
+bool is_success(int code) { return code / 100 == 2; }  // an item that is queued, a job that is taken
+
 // What models computed, and what the device did meanwhile.
 void put_work(MetricsText& text, const std::vector<ServedModel>& models, const std::vector<ScorerWork>& works) {
   text.family("brim_batches_total", "counter", "batches computed, as one graph or op by op");
@@ -98,7 +100,7 @@ void Service::live(Call& call) { answer(call, R"({"status":"ok"})"); }
 
 void Service::ready(Call& call) {
   if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
-  if (device_lost()) throw Refusal{503, "Unhealthy", "the device is lost"};
+  if (device_lost() || card().lost) throw Refusal{503, "Unhealthy", "the device is lost"};
   // Who answers requests that name no model.
   int model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
   if (!options_.ladders.empty()) {
@@ -114,10 +116,15 @@ void Service::ready(Call& call) {
   answer(call, R"({"status":"ok"})");
 }
 
+CardReadings Service::card() const {
+  std::lock_guard lock(card_mutex_);
+  return card_;
+}
+
 Service::HealthView Service::health_view(const CardReadings& card) const {
   HealthView view{};
   view.warnings = card.warnings;
-  const bool lost = device_lost();
+  const bool lost = device_lost() || card.lost;  // the driver knows it also while nothing is computed
   view.dead = lost || stuck();
   const auto warn = [&](const std::string& text) { view.warnings.push_back({"", text}); };
   if (lost) warn("the device is lost");
@@ -137,10 +144,8 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
   }
   if (desk_ != nullptr)
     for (const std::string& fault : desk_->queues().faults()) warn(fault);
-  view.status = draining_                                 ? "draining"
-                : view.dead                               ? "unhealthy"
-                : !card.healthy || !view.warnings.empty() ? "degraded"
-                                                          : "ok";
+  const bool degraded = !card.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
+  view.status = draining_ ? "draining" : view.dead ? "unhealthy" : degraded ? "degraded" : "ok";
   for (const Served& m : loaded()) {
     const ScorerLoad load = m->scorer->load();
     view.wait_seconds = std::max(view.wait_seconds, load.wait_seconds);
@@ -159,11 +164,7 @@ std::vector<std::string> sentences(const std::vector<Warning>& warnings) {
 }
 
 void Service::health(Call& call) {
-  CardReadings card;
-  {
-    std::lock_guard lock(card_mutex_);
-    card = card_;
-  }
+  const CardReadings card = this->card();
   const HealthView view = health_view(card);
   Json ladders = nullptr;
   if (!view.ladders.empty()) ladders = Json::object();
@@ -192,10 +193,13 @@ void Service::health(Call& call) {
       {"status", view.status},
       {"version", version()},
       {"uptime_seconds", static_cast<int64_t>(seconds_since(started_ns_))},
-      {"model", options_.models[0].name},
+      {"model", view.ladders.empty() ? options_.models[0].name : view.ladders[0].active},
       {"ladder", ladders},
       {"queue",
-       {{"requests", view.texts}, {"tokens", view.tokens}, {"wait_ms", static_cast<int64_t>(view.wait_seconds * 1e3)}}},
+       {{"requests", at_work_.load()},
+        {"texts", view.texts},
+        {"tokens", view.tokens},
+        {"wait_ms", static_cast<int64_t>(view.wait_seconds * 1e3)}}},
       {"device",
        {{"name", models.empty() ? Json() : Json(models[0]->scorer->device())}, {"busy_pct", busy}, {"mfu_pct", mfu}}},
       {"gpu", gpu},
@@ -224,7 +228,7 @@ void Service::metrics(Call& call) {
     text.value("brim_requests_total", labels, static_cast<double>(n));
     if (route < 0 || !routes()[static_cast<size_t>(route)].scores) continue;
     all += n;  // those too that were refused before a model was chosen
-    if (code == 200) succeeded += n;
+    if (is_success(code)) succeeded += n;
   }
   text.family("brim_texts_total", "counter", "texts scored, by why their model was chosen");
   for (size_t m = 0; m < options_.models.size(); ++m)
@@ -407,11 +411,15 @@ void Service::metrics(Call& call) {
   for (const char* route : {"predict", "embed"}) {
     std::array<uint64_t, 2> n{};  // that failed, that succeeded
     for (const auto& [key, count] : counts.requests)
-      if (route_path(std::get<0>(key)) == fmt::format("/{}", route)) n[std::get<2>(key) == 200] += count;
+      if (route_path(std::get<0>(key)) == fmt::format("/{}", route)) n[is_success(std::get<2>(key))] += count;
     const auto named = [&](const char* what) { return fmt::format("te_{}_{}", route, what); };
     single(named("count").c_str(), "counter", "requests", static_cast<double>(n[0] + n[1]));
     single(named("success").c_str(), "counter", "those that succeeded", static_cast<double>(n[1]));
     single(named("failure").c_str(), "counter", "those that did not", static_cast<double>(n[0]));
+    Histogram took;
+    for (const auto& [key, histogram] : counts.durations)
+      if (route_path(key) == fmt::format("/{}", route)) took.merge(histogram);
+    alias(named("duration").c_str(), "seconds of a request", took);
   }
   std::string body = text.take();
   {

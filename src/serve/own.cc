@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "rows/jsonl.h"
@@ -51,11 +52,7 @@ EntityWishes entity_wishes(const Body& body) {
       if (*strategy == name) w.aggregation = aggregation;
     if (!w.aggregation) throw invalid("`aggregation_strategy` must be none, simple, first, average or max");
   }
-  if (const auto stride = parameters->find("stride"); stride != parameters->end() && !stride->is_null()) {
-    if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)
-      throw invalid("`stride`, the tokens that windows of a long text share, must be a whole number from 0");
-    w.overlap = stride->get<int32_t>();
-  }
+  w.overlap = stride_of(*parameters);
   if (const auto ignored = parameters->find("ignore_labels"); ignored != parameters->end() && !ignored->is_null()) {
     if (!ignored->is_array() ||
         std::any_of(ignored->begin(), ignored->end(), [](const Body& label) { return !label.is_string(); }))
@@ -70,8 +67,32 @@ template <class Wishes>
 EntityWishes apply_entity_wishes(const Body& body, Wishes& w) {
   EntityWishes e = entity_wishes(body);
   w.aggregation = e.aggregation;
-  w.overlap = e.overlap;
+  if (e.overlap >= 0) w.overlap = e.overlap;
   return e;
+}
+
+// What is made of a model's scores in place of what it was trained with.
+enum class ScoreFunction : uint8_t { own, none, softmax, sigmoid };
+
+ScoreFunction score_function(const Body& body) {
+  const Body name = body.value("function_to_apply", Body());
+  if (name.is_null() || name == "default") return ScoreFunction::own;
+  if (name == "none") return ScoreFunction::none;
+  if (name == "softmax") return ScoreFunction::softmax;
+  if (name == "sigmoid") return ScoreFunction::sigmoid;
+  throw invalid("`function_to_apply` must be softmax, sigmoid or none");
+}
+
+void apply(ScoreFunction function, std::vector<float>& scores) {
+  if (scores.empty()) return;
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  float sum = 0;
+  for (float& score : scores) {
+    if (function == ScoreFunction::sigmoid) score = 1 / (1 + std::exp(-score));
+    if (function == ScoreFunction::softmax) sum += score = std::exp(score - largest);
+  }
+  if (function != ScoreFunction::softmax) return;
+  for (float& score : scores) score /= sum;
 }
 
 void append_wanted_entities(std::string& out, const Prediction& p, const EntityWishes& w) {
@@ -181,14 +202,15 @@ void Service::analyze(Call& call) {
 void Service::hugging_face(Call& call) {
   Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
-  body["model"] = std::string(call.exchange->path().substr(std::string_view("/models/").size()));
+  body["model"] = percent_decoded(call.exchange->path().substr(std::string_view("/models/").size()));
   const Body parameters = body.value("parameters", Body());
   if (parameters.is_object()) {
     for (const char* key : {"top_k", "truncate"})
       if (parameters.contains(key)) body[key] = parameters[key];
-    const Body function = parameters.value("function_to_apply", Body());
-    if (function == "none") body["raw_scores"] = true;
+    body["function_to_apply"] = parameters.value("function_to_apply", Body());
   }
+  const ScoreFunction function = score_function(body);
+  if (function != ScoreFunction::own) body["raw_scores"] = true;
   Wishes w = wishes(call, body, {slots_[0]->kind});
   const auto texts = texts_of(body, "inputs");
   const bool batch = body["inputs"].is_array();
@@ -217,10 +239,12 @@ void Service::hugging_face(Call& call) {
         out += ']';
       });
     default:
-      return score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
+      return score(call, w, texts, [this, function, most = w.top_k](std::string& out, Call& c) {
+        const bool rules = c.served->scorer->kind() == ModelKind::rules;  // have no scores before their own
         out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
+          if (!rules) apply(function, c.predictions[i].scores);
           append_labels(out, c, i, most);
         }
         out += ']';

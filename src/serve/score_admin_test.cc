@@ -243,7 +243,7 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(Said::parse(admin("models/mood/unload").body)["state"], "disk");
   EXPECT_EQ(get("/health/ready").status, 503) << "nobody answers requests that name no model";
   EXPECT_EQ(post("/predict", R"({"inputs":"good","model":"mood"})").status, 503);
-  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 424) << "no rung of the ladder can answer";
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503) << "no rung of the ladder can answer";
   EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["state"], "disk");
   EXPECT_EQ(Said::parse(get("/health").body)["status"], "degraded");
   revision_ = 2;

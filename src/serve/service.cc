@@ -83,6 +83,17 @@ void Service::begin_drain() {
   if (desk_ != nullptr) desk_->stop_jobs();
 }
 
+void Service::refuse_all() {
+  for (int thread = 0; thread < server_->threads(); ++thread)
+    server_->post(thread, [this, thread] {
+      for (Call* const call : inboxes_[static_cast<size_t>(thread)]->calls()) {
+        if (call->done) continue;
+        call->stop.request_stop();
+        refuse(*call, {503, "Unhealthy", "the server is going down", retry_after(1)});
+      }
+    });
+}
+
 Service::~Service() {
   admin_.stop();
   tracer_.stop();
@@ -181,7 +192,8 @@ Service::Call* Service::take_back(int thread, uint32_t place) {
 
 void Service::go_on(int thread, uint32_t place) {
   server_->post(thread, [this, thread, place] {
-    if (Call* const call = take_back(thread, place)) run_held(*call);
+    Call* const call = take_back(thread, place);
+    if (call != nullptr && !call->done) run_held(*call);
   });
 }
 
@@ -212,7 +224,7 @@ void Service::beside(Workers& workers, Call& call, std::function<std::optional<R
   workers.call([this, thread = call.thread, slot, work = std::move(work), then = std::move(then)] {
     server_->post(thread, [this, thread, slot, refusal = work(), then] {
       Call* const held = take_back(thread, slot);
-      if (held == nullptr) return;
+      if (held == nullptr || held->done) return;
       if (refusal)
         refuse(*held, *refusal);
       else
@@ -380,6 +392,7 @@ std::string Service::compute_fields(const Call& call) const {
       "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n",
       card ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited, computed,
       parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
+  if (!call.instead_of.empty()) fields += fmt::format("X-Brim-Instead-Of: {}\r\n", call.instead_of);
   if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
   if (call.passes > 0) fields += fmt::format("X-Brim-Passes: {}\r\n", call.passes);
   return fields;
@@ -398,17 +411,21 @@ void Service::answer(Call& call, std::string body, const char* content_type) {
   call.exchange->answer(std::move(response));
 }
 
+void Service::count_refusal(int thread, int status) {
+  metrics_->count(thread, [&](Counts& c) {
+    const auto count = [&](Rejection reason) { ++c.rejected[static_cast<size_t>(reason)]; };
+    if (status == 504) ++c.deadlines_missed;
+    if (status == 504) count(Rejection::deadline);
+    if (status == 429) count(Rejection::overloaded);
+    if (status == 401 || status == 403) count(Rejection::auth);
+    if (status == 503) count(draining_ ? Rejection::draining : Rejection::loading);
+  });
+}
+
 void Service::refuse(Call& call, const Refusal& refusal) {
   call.done = true;
   if (call.ended) return;
-  metrics_->count(call.exchange->thread(), [&](Counts& c) {
-    if (refusal.status == 504) {
-      ++c.deadlines_missed;
-      ++c.rejected[static_cast<size_t>(Rejection::deadline)];
-    }
-    if (refusal.status == 429) ++c.rejected[static_cast<size_t>(Rejection::overloaded)];
-    if (refusal.status == 503) ++c.rejected[static_cast<size_t>(draining_ ? Rejection::draining : Rejection::loading)];
-  });
+  count_refusal(call.exchange->thread(), refusal.status);
   Response response = error_response(refusal, call.route->shape);
   response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
   call.exchange->answer(std::move(response));

@@ -79,9 +79,11 @@ struct ServiceOptions {
   std::function<void(std::string_view line)> access_log;
 };
 
-// What /health warns of. Its kind stays while it lasts, whatever numbers its text has; empty: the text.
+// What /health warns of. Its kind stays while it lasts, whatever numbers its text has; empty: the text. One that does
+// not degrade says that the card works hard, which it should.
 struct Warning {
   std::string kind, text;
+  bool degrades = true;
 };
 std::vector<std::string> sentences(const std::vector<Warning>& warnings);
 
@@ -90,6 +92,7 @@ struct CardReadings {
   std::string health_json = "null";
   std::string metrics_text;
   bool healthy = true, computes = false;  // computes: a model of this server runs there
+  bool lost = false;                      // that card, by its driver
   std::vector<Warning> warnings;
 };
 
@@ -105,6 +108,7 @@ class Service final : public Handler, public QueueScorer {
   // The same, but what open connections still send is answered until refuse_texts().
   void begin_drain();
   void refuse_texts() { refusing_ = true; }
+  void refuse_all();  // that wait for their answers: nobody waits for them any longer
   bool draining() const { return draining_; }
   bool device_lost() const;                            // of one of its models
   bool drain_wanted() const { return drain_wanted_; }  // a client said so
@@ -165,10 +169,11 @@ class Service final : public Handler, public QueueScorer {
     std::optional<LongText> long_text;
     double timeout_ms = 0;  // 0: none
     size_t top_k = SIZE_MAX;
-    std::optional<Aggregation> aggregation;  // of taggers, as is the overlap of their windows in tokens
-    int32_t overlap = -1;
-    bool entities = false;  // of a classifier that has a tagger's head too
-    bool may_wait = false;  // for a model that is being replaced
+    std::string instead_of;                  // the rung that a ladder's rule named, where it cannot answer
+    std::optional<Aggregation> aggregation;  // of taggers
+    int32_t overlap = -1;                    // of a long text's windows, in tokens
+    bool entities = false;                   // of a classifier that has a tagger's head too
+    bool may_wait = false;                   // for a model that is being replaced
   };
   using Kinds = std::initializer_list<ModelKind>;
   // A request that names no model gets a ladder's choice, or the first of these kinds.
@@ -205,6 +210,7 @@ class Service final : public Handler, public QueueScorer {
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
+  void count_refusal(int thread, int status);
   void run_route(Call& call);
   // More of a body is read by helpers, more texts tokenized (about a millisecond each), so that other connections of
   // its I/O thread do not wait.
@@ -287,6 +293,7 @@ class Service final : public Handler, public QueueScorer {
     double wait_seconds = 0;
     int64_t texts = 0, tokens = 0;
   };
+  CardReadings card() const;
   HealthView health_view(const CardReadings& card) const;
   // snapshot.cc
   void dashboard(Call& call);
@@ -419,9 +426,10 @@ struct Service::Call {
   int model = -1;
   Served served, other;  // its models, which stay while it does; `other`: a second one's texts
   const char* reason = nullptr;
-  bool ended = false;    // the exchange is over
-  bool done = false;     // its answer was given to the exchange
-  bool counted = false;  // among those at work
+  std::string instead_of;  // as Wishes has it
+  bool ended = false;      // the exchange is over
+  bool done = false;       // its answer was given to the exchange
+  bool counted = false;    // among those at work
   // of texts
   uint32_t slot = 0;
   size_t left = 0;  // answers to come

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the answers of a thread's requests arrive.
 #pragma once
+#include <algorithm>
 #include <iterator>
 #include <mutex>
 #include <span>
@@ -51,6 +52,11 @@ class Service::Inbox final : public Completion {
     return slot;
   }
   Call& at(uint32_t slot) { return *calls_[slot]; }
+  std::vector<Call*> calls() const {
+    std::vector<Call*> all;
+    std::ranges::copy_if(calls_, std::back_inserter(all), [](const Call* call) { return call != nullptr; });
+    return all;
+  }
   void remove(uint32_t slot) {
     calls_[slot] = nullptr;
     free_.push_back(slot);

@@ -50,6 +50,7 @@ TEST_F(ServiceTest, SaysHowItIs) {
         "brim_texts_total{model=\"cls\",class=\"interactive\",reason=\"default\"} 1\n",
         "brim_tokens_total{model=\"cls\"} 3\n", "brim_stage_duration_seconds_count{stage=\"infer\"} 1\n",
         "brim_stage_duration_seconds_bucket{stage=\"infer\",le=\"+Inf\"} 1\n", "te_request_success 1\n",
+        "te_request_failure 1\n", "te_predict_duration_count 2\n", "te_embed_duration_count 0\n",
         "brim_connections{state=\"busy\"} 1\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
 }
@@ -142,6 +143,9 @@ TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
   EXPECT_EQ(asked(R"(,"model":"cls")"), "cls@12345678 requested");
   const Said health = Said::parse(get("/health").body);
   EXPECT_EQ(health["ladder"]["sentiment"]["active"], "vader");
+  EXPECT_EQ(health["model"], "vader") << "who answers, not who is first";
+  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u) << "of a model that has tokens, whatever the rung";
+  EXPECT_EQ(good("/decode", R"({"ids":[6]})").size(), 1u);
   EXPECT_NE(get("/metrics").body.find("brim_ladder_rung{ladder=\"sentiment\"} 1\n"), std::string::npos);
   EXPECT_EQ(Said::parse(get("/v1/models").body)["data"].back()["id"], "sentiment");
   EXPECT_EQ(good("/embed", R"({"inputs":"w6"})").size(), 1u) << "of the model that has vectors";
@@ -159,7 +163,10 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   const std::string first = R"({"text":"I love it","item":{"id":1,"z":0,"a":0}})";
   RawAnswer answer = post("/queues/news/score_or_queue", first);
   EXPECT_EQ(answer.status, 202) << answer.body;
-  EXPECT_NE(get("/metrics").body.find("brim_queue_items{queue=\"news\"} 1\n"), std::string::npos);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(metrics.find("brim_queue_items{queue=\"news\"} 1\n"), std::string::npos);
+  for (const char* line : {"te_request_success 1\n", "te_request_failure 0\n"})
+    EXPECT_NE(metrics.find(line), std::string::npos) << "an item that waits is no failure: " << line;
   server_.reset();  // what was acknowledged is still there
   ServerOptions again = tiny();
   again.state_dir = o.state_dir;
@@ -250,6 +257,26 @@ TEST_F(ServiceTest, DrainsWithoutLosingARequest) {
   scorer_->answer_all();
   EXPECT_EQ(waiting.read().status, 200);
   running.join();
+}
+
+TEST_F(ServiceTest, WhoWaitsAtTheEndOfADrainIsRefusedInWords) {
+  ServerOptions o = held();
+  o.drain_seconds = 0.1;
+  start(o);
+  std::vector<std::unique_ptr<RawClient>> waiting;
+  for (size_t i = 1; i <= 3; ++i) {
+    waiting.push_back(std::make_unique<RawClient>(server_->port()));
+    waiting.back()->post("/predict", R"({"inputs":[["a"],["b"]]})");
+    scorer_->wait_held(2 * i);
+  }
+  server_->drain();
+  for (const auto& client : waiting) {
+    RawAnswer answer = client->read();
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_TRUE(answer.fields.count("retry-after"));
+    EXPECT_TRUE(client->at_end());
+  }
+  EXPECT_TRUE(scorer_->all_stopped());
 }
 
 TEST_F(ServiceTest, ManyClientsAtOnce) {

@@ -242,6 +242,9 @@ TEST_F(ServiceTest, OtherShapes) {
         << "each word is one token";
   EXPECT_TRUE(good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()).is_array());
   bad("/ner", R"({"inputs":"w6","parameters":{"stride":-1}})", 422, "Validation", "stride");
+  bad("/classify", R"({"input":"w6","stride":1.5})", 422, "Validation", "stride");
+  EXPECT_EQ(good("/ner", Said{{"inputs", words}, {"stride", 0}}.dump()),
+            good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()));
   bad("/ner", R"({"inputs":"w6","parameters":{"aggregation_strategy":"all"}})", 422, "Validation", "none, simple");
   const Said alone = good("/ner", Said{{"inputs", words}, {"parameters", {{"aggregation_strategy", "none"}}}}.dump());
   ASSERT_GE(alone.size(), whole.size());
@@ -256,6 +259,27 @@ TEST_F(ServiceTest, OtherShapes) {
   ASSERT_EQ(nested.size(), 1u);
   EXPECT_EQ(nested[0].size(), 1u);
   EXPECT_EQ(good("/models/org/cls", R"({"inputs":["w6","w7"]})").size(), 2u);
+  EXPECT_EQ(good("/models/org%2Fcl%73", R"({"inputs":["w6","w7"]})").size(), 2u);
+  EXPECT_EQ(post("/admin/models/cl%73/park", "").status, 200);
+
+  // Both functions from the same scores before them.
+  const auto scores_by = [&](const char* function) {
+    const Said said =
+        good("/models/cls", fmt::format(R"({{"inputs":"w6 w7","parameters":{{"function_to_apply":{}}}}})", function));
+    std::map<std::string, double> by_label;
+    for (const Said& label : said[0]) by_label[label["label"]] = label["score"];
+    return by_label;
+  };
+  const auto raw = scores_by("\"none\""), own = scores_by("null"), soft = scores_by("\"softmax\""),
+             each = scores_by("\"sigmoid\"");
+  double sum = 0;
+  for (const auto& [label, score] : raw) sum += std::exp(score);
+  for (const auto& [label, score] : raw) {
+    EXPECT_NEAR(soft.at(label), std::exp(score) / sum, 1e-6);
+    EXPECT_NEAR(own.at(label), soft.at(label), 1e-6);
+    EXPECT_NEAR(each.at(label), 1 / (1 + std::exp(-score)), 1e-6);
+  }
+  bad("/models/cls", R"({"inputs":"w6","parameters":{"function_to_apply":"softplus"}})", 422, "Validation", "softmax");
   bad("/models/other", R"({"inputs":"w6"})", 404, "NotFound");
 }
 

@@ -103,6 +103,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   call.model = wishes.model;
   call.served = wishes.served;
   call.reason = wishes.reason;
+  call.instead_of = wishes.instead_of;
   call.bulk = wishes.bulk;
   call.null_errors = wishes.null_errors;
   call.timeout_ms = wishes.timeout_ms;

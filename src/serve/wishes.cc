@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "serve/service.h"
 
 namespace brim::serve {
@@ -37,7 +38,10 @@ void Service::require_kind(int model, Kinds kinds, const char* what) const {
 }
 
 void Service::choose_model(Wishes& w, const std::string& model, const std::string& source, Kinds kinds) {
-  const bool classifies = std::find(kinds.begin(), kinds.end(), ModelKind::classifier) != kinds.end();
+  // Tokens are any model's, and rules have none: a ladder is not asked for who has them.
+  const bool classifies = std::all_of(kinds.begin(), kinds.end(), [](ModelKind kind) {
+    return kind == ModelKind::classifier || kind == ModelKind::rules;
+  });
   const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(), [&](const auto& l) {
     return model.empty() ? classifies : l->rules().name == model;
   });
@@ -52,9 +56,15 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
   request.may_spill = !w.bulk;
   const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
-  const Choice choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
+  Choice choice;
+  try {
+    choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
+  } catch (const Error& error) {  // no rung can answer now
+    throw Refusal{503, "Unhealthy", error.what(), retry_after(options_.load_retry_seconds)};
+  }
   w.model = find_model(choice.model);
   w.reason = reason_name(choice.reason);
+  w.instead_of = choice.instead_of;
   w.served = model_at(w.model, w.may_wait);
 }
 
@@ -113,6 +123,7 @@ Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
     else
       throw invalid("`long_text` must be truncate, window-mean, window-max or error");
   }
+  w.overlap = stride_of(body);
   w.raw = truth_of("raw_scores", false);
   const std::string on_error = text_of("on_error", "");
   if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
