@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -49,7 +50,7 @@ struct SmallBatches::Bucket {
   std::array<int64_t, 4> at{};  // of ids, positions, starts, order in the staged bytes
   int64_t bytes = 0;
   std::unique_ptr<device::Graph> graph;
-  bool left_out = false;  // the card had no memory for its graph
+  bool left_out = false;  // no graph of it could be made
 };
 
 SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
@@ -89,9 +90,12 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
     v.starts = view(2, v.B + 1);
     v.order = view(3, v.B);
     if (loaded) continue;
-    run(*bucket);  // loads what a capture must not load: here on sequences of no tokens
-    stream_.synchronize();
-    capture(*bucket);
+    {
+      ScopedZone zone(Zone::warm_up, v.T);
+      run(*bucket);  // loads what a capture must not load: here on sequences of no tokens
+      stream_.synchronize();
+    }
+    try_capture(*bucket);
     if (between) between();
   }
   stream_.synchronize();
@@ -117,18 +121,24 @@ void SmallBatches::capture(Bucket& bucket) {
   bucket.graph = end_capture(stream_);
 }
 
+// Without it that size goes op by op: a graph is only sooner.
+bool SmallBatches::try_capture(Bucket& bucket) {
+  try {
+    capture(bucket);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::device_lost) throw;
+    bucket.left_out = true;
+    if (!std::exchange(warned_, true))
+      log_warning("batches of {} tokens, and others that no graph can be captured of, are launched op by op: {}",
+                  bucket.size.tokens, error.what());
+  }
+  return !bucket.left_out;
+}
+
 bool SmallBatches::takes(const batch::PackedBatch& batch) {
   Bucket* const bucket = find(batch);
   if (bucket == nullptr || bucket->left_out) return false;
-  if (bucket->graph != nullptr) return true;
-  try {
-    capture(*bucket);
-  } catch (const Error& error) {  // op by op, then: a graph is only sooner
-    if (error.code() != ErrorCode::does_not_fit) throw;
-    bucket->left_out = true;
-    log_warning("batches of {} tokens are launched op by op: {}", bucket->size.tokens, error.what());
-  }
-  return !bucket->left_out;
+  return bucket->graph != nullptr || try_capture(*bucket);
 }
 
 SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const {

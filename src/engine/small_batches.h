@@ -26,8 +26,8 @@ class SmallBatches {
                bool loaded, const std::function<void()>& between);
   ~SmallBatches();
 
-  // Whether it runs as a graph, which is captured here for the first batch of its size. False also where the card has
-  // no memory for one.
+  // Whether it runs as a graph, which is captured here for the first batch of its size. False also where none can be
+  // captured: the card has no memory for one.
   bool takes(const batch::PackedBatch& batch);
   // Launches it without waiting; one at a time, between launch() and wait() it is running(). The tokens computed beside
   // its own.
@@ -40,6 +40,7 @@ class SmallBatches {
   Bucket* find(const batch::PackedBatch& batch) const;
   void run(const Bucket& bucket);
   void capture(Bucket& bucket);
+  bool try_capture(Bucket& bucket);  // false: it is left out; throws where the device is lost
 
   device::Stream& stream_;
   model::ForwardRunner& forward_;
@@ -47,6 +48,7 @@ class SmallBatches {
   device::DeviceBuffer host_, device_, result_;   // shared: one batch runs at a time
   std::unique_ptr<device::Event> done_;
   bool running_ = false;
+  bool warned_ = false;  // that a size is left out
 };
 
 }  // namespace brim::engine

@@ -336,14 +336,17 @@ std::unique_ptr<Graph> end_capture(Stream& stream) {
   CudaGraphHandle graph;
   CudaGraphExecHandle exec;
   BRIM_CUDA_CHECK(cudaStreamEndCapture(s.handle(), graph.out()));
+  const char* call = "cudaGraphInstantiate";
   cudaError_t made = cudaGraphInstantiate(exec.out(), graph.get(), 0);
-  if (made == cudaSuccess)
-    made = cudaGraphUpload(exec.get(), s.handle());  // so that the first launch allocates nothing
-  if (made == cudaErrorMemoryAllocation) {           // another process has the card's memory: nothing is lost by that
+  if (made == cudaSuccess) {
+    call = "cudaGraphUpload";  // so that the first launch allocates nothing
+    made = cudaGraphUpload(exec.get(), s.handle());
+  }
+  if (made == cudaErrorMemoryAllocation) {  // another process has the card's memory: nothing is lost by that
     static_cast<void>(cudaGetLastError());
     fail(ErrorCode::does_not_fit, "cuda:{}: the card has no memory left for a captured graph", s.device_index());
   }
-  BRIM_CUDA_CHECK(made);
+  if (made != cudaSuccess) cuda_failed(made, call, BRIM_FILE_NAME, __LINE__);
   return std::make_unique<CudaGraph>(std::move(exec));
 }
 void abort_capture(Stream& stream) noexcept {
