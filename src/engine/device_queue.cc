@@ -122,11 +122,14 @@ void DeviceQueue::open(int64_t model_bytes) {
   }
 }
 
+DeviceQueue::Run DeviceQueue::run_of(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) {
+  return {shape, plan.precision, plan.output, plan.token_budget, plan.max_sequences, plan.max_length, batches};
+}
 bool DeviceQueue::has_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) const {
-  return std::find(runs_.begin(), runs_.end(), Run{shape, plan.precision, plan.token_budget, batches}) != runs_.end();
+  return std::find(runs_.begin(), runs_.end(), run_of(shape, plan, batches)) != runs_.end();
 }
 void DeviceQueue::note_run(const model::ModelShape& shape, const plan::Plan& plan, Batches batches) {
-  if (!has_run(shape, plan, batches)) runs_.push_back({shape, plan.precision, plan.token_budget, batches});
+  if (!has_run(shape, plan, batches)) runs_.push_back(run_of(shape, plan, batches));
 }
 
 bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {

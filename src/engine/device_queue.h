@@ -96,10 +96,12 @@ class DeviceQueue {
   struct Run {
     model::ModelShape shape;
     ops::Precision precision;
-    int64_t tokens;
+    model::Output output;  // of two heads the shape has both
+    int64_t tokens, sequences, longest;
     Batches batches;
     bool operator==(const Run&) const = default;
   };
+  static Run run_of(const model::ModelShape& shape, const plan::Plan& plan, Batches batches);
   std::vector<Run> runs_;
   bool fixes_algorithms_ = false;
   memory::LedgerEntry context_;  // while it is closed: what the ledger held for the device

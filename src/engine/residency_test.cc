@@ -36,6 +36,26 @@ class ResidencyTest : public ::testing::Test {
   TempDir temp_;
 };
 
+// What a model leaves loaded is for the next one of its shape with the same batches and results alone.
+TEST_F(ResidencyTest, AnotherResultOrLimitIsWarmedUpByItself) {
+  EngineOptions options;
+  options.model_dir = put("model");
+  options.device = device::read_device("cpu");
+  const auto engine = Engine::open(options);
+  DeviceQueue& queue = engine->scheduler().queue();
+  const plan::Plan& ran = engine->plan();
+  for (const auto batches : {DeviceQueue::Batches::all, DeviceQueue::Batches::captured}) {
+    queue.note_run(engine->shape(), ran, batches);
+    EXPECT_TRUE(queue.has_run(engine->shape(), ran, batches));
+    plan::Plan vectors = ran, longer = ran, more = ran;
+    vectors.output = model::Output::mean_hidden;
+    ++longer.max_length;
+    ++more.max_sequences;
+    for (const plan::Plan* other : {&vectors, &longer, &more})
+      EXPECT_FALSE(queue.has_run(engine->shape(), *other, batches));
+  }
+}
+
 TEST_F(ResidencyTest, FiveHundredLoadsParksAndSwitchesUnderLimits) {
   std::vector<EngineOptions> options(3);
   for (size_t i = 0; i < options.size(); ++i) {
