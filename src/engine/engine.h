@@ -127,6 +127,7 @@ class Engine final : public TextModel {
   // A text is refused as busy when those before it would take longer than `most_seconds`.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
                                            Heads heads = Heads::own);
+  void prepare_small();  // graphs of small batches, so that the first text finds them; interactive() does it too
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }
@@ -179,7 +180,6 @@ class Engine final : public TextModel {
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       std::vector<Prepared> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
-  void prepare_small();
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   EngineOptions options_;
   std::string facts_;  // of its files when they were read

@@ -16,10 +16,6 @@ using batch::PackedBatch;
 
 namespace {
 
-// Under the heaviest load bulk work keeps a part of the device: a turn after so many interactive batches, and at least
-// a token for so many of theirs, which may be far larger than its own.
-constexpr int kInteractiveStreak = 4;
-constexpr int64_t kTokensPerBulkToken = 9;
 constexpr size_t kMostSpare = 2;
 // Texts that are dropped while one batch is packed, under the lock. Others are for the next.
 constexpr int kMostDrops = 1024;
@@ -323,32 +319,23 @@ bool Scheduler::step(Lock& lock) {
     return true;
   }
   if (failure_) return false;
-  Interactive* texts = first_with_work(interactives_);
-  Bulk* bulk = first_with_work(bulks_);
-  if (bulks_.empty()) passed_over_tokens_ = 0;
-  // A card takes turns: a bulk batch, then all texts that came meanwhile, with the next bulk batch right behind them.
-  // What is in flight is what a text waits for, and a batch of few texts costs about as much as one of many.
-  const bool bulk_runs = std::any_of(bulks_.begin(), bulks_.end(), [](const Bulk* b) { return b->begun_ > 0; });
-  if (texts != nullptr && (bulk_runs || !queue_->has_room(texts->model_, Launch::graph, texts->limits_.pass)))
-    texts = nullptr;
-  if (texts != nullptr && bulk != nullptr &&
-      (interactive_streak_ >= kInteractiveStreak ||
-       passed_over_tokens_ >= kTokensPerBulkToken * bulk->waiting_.front().batch.tokens()))
-    texts = nullptr;
-  if (texts == nullptr && (bulk == nullptr || (bulk_runs && !interactives_.empty()))) return collect_oldest(lock);
-  ModelHost& model = texts != nullptr ? texts->model_ : bulk->model_;
-  const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
-  if (texts == nullptr && !queue_->has_room(model, launch)) return collect_oldest(lock);
-  if (texts != nullptr) {
-    ++interactive_streak_;
+  Interactive* const texts = first_with_work(interactives_);
+  Bulk* const bulk = first_with_work(bulks_);
+  if (bulks_.empty()) turn_rule_.no_bulk();
+  TurnRule::Waiting waiting;
+  waiting.texts = texts != nullptr && queue_->has_room(texts->model_, Launch::graph, texts->limits_.pass);
+  if (bulk != nullptr) waiting.bulk_tokens = bulk->waiting_.front().batch.tokens();
+  waiting.bulk_runs = std::any_of(bulks_.begin(), bulks_.end(), [](const Bulk* b) { return b->begun_ > 0; });
+  waiting.texts_may_come = !interactives_.empty();
+  const TurnRule::Next next = turn_rule_.next(waiting);
+  if (next == TurnRule::Next::texts) {
     stand_last(interactives_, texts);
     run(lock, *texts);
-  } else {
-    interactive_streak_ = 0;
-    passed_over_tokens_ =
-        std::max<int64_t>(0, passed_over_tokens_ - kTokensPerBulkToken * bulk->waiting_.front().batch.tokens());
+  } else if (next == TurnRule::Next::bulk && queue_->has_room(bulk->model_, bulk->waiting_.front().launch)) {
     stand_last(bulks_, bulk);
     run(lock, *bulk);
+  } else {
+    return collect_oldest(lock);
   }
   return true;
 }
@@ -468,6 +455,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
   Bulk::Item item = std::move(bulk.waiting_.front());
   bulk.waiting_.pop_front();
   ++bulk.begun_;
+  turn_rule_.gave_bulk(item.batch.tokens());
   progress_.notify_all();  // there is room
   const auto collect = [this, &bulk](const PackedBatch& batch, const float* result, double busy_seconds) {
     std::exception_ptr error;
@@ -516,9 +504,7 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
     pack(texts, batch_, *pieces, refused);
     if (queue_->in_flight() == 0) idle_.pack += seconds_since(since);
     texts.running_tokens_ += batch_.tokens();
-    // A client of bulk work that was slow to bring it gets no long run for it afterwards.
-    passed_over_tokens_ =
-        std::min(passed_over_tokens_ + batch_.tokens(), kInteractiveStreak * texts.limits_.pack.tokens);
+    turn_rule_.gave_texts(batch_.tokens(), texts.limits_.pack.tokens);
   }
   const auto collect_pieces = [this, &texts, pieces, begun](const batch::PackedBatch& batch, const float* result,
                                                             double busy_seconds) {

@@ -26,6 +26,7 @@
 #include "engine/fair_queue.h"
 #include "engine/model_host.h"
 #include "engine/tokenized_texts.h"
+#include "engine/turn_rule.h"
 #include "engine/window_results.h"
 
 namespace brim::engine {
@@ -251,9 +252,7 @@ class Scheduler {
   std::atomic<uint64_t> arrivals_{0};
   std::vector<Bulk*> bulks_;  // whoever was served last stands last, as here
   std::vector<Interactive*> interactives_;
-  // Interactive batches since bulk had its turn, and their tokens, less what its own turns made up for.
-  int interactive_streak_ = 0;
-  int64_t passed_over_tokens_ = 0;
+  TurnRule turn_rule_;
   std::deque<Call*> calls_;
   std::vector<ModelHost*> models_;
   std::vector<Room> rooms_;

@@ -74,7 +74,7 @@ class EncoderScorer final : public Scorer {
     kind_ = options.pooling                   ? ModelKind::embedder
             : is_per_token(engine_->output()) ? ModelKind::tagger
                                               : ModelKind::classifier;
-    if (options.bulk_seconds > 0) interactive(engine::Heads::own);  // texts will come: the first finds graphs made
+    if (options.bulk_seconds > 0) engine_->prepare_small();  // texts will come: the first finds graphs made
   }
   ~EncoderScorer() override {
     if (process_ != ::getpid()) {  // a child of fork(): threads and device are the parent's
