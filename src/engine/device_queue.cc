@@ -22,6 +22,7 @@ struct DeviceQueue::Slot {
   Collect collect;
   SmallBatches* graph = nullptr;  // where it is launched as one
   int64_t launched_ns = 0;        // of a graph
+  int64_t predicted_ns = 0;       // that it takes
 };
 
 void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPlan>& forwards,
@@ -138,13 +139,32 @@ bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
   return in_flight_ < slots_.size() && !(graph && model.small(pass)->running());
 }
 
+// Read apart from one another: who looks just when the next one begins takes a moment for the other's, and looks again.
+void DeviceQueue::note_oldest(int64_t since_ns, int64_t predicted_ns) {
+  oldest_predicted_ns_.store(predicted_ns, std::memory_order_relaxed);
+  oldest_since_ns_.store(since_ns, std::memory_order_release);
+}
+
+DeviceQueue::OldestBatch DeviceQueue::oldest() const {
+  const int64_t since = oldest_since_ns_.load(std::memory_order_acquire);
+  if (since == 0) return {};
+  return {seconds_since(since), static_cast<double>(oldest_predicted_ns_.load(std::memory_order_relaxed)) * 1e-9};
+}
+
 void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch, size_t pass) {
   model::ForwardRunner& forward = model.forward(pass);
   device::Stream& compute = *compute_;
+  const auto predicted_ns =
+      static_cast<int64_t>(static_cast<double>(batch.tokens()) * 1e9 / std::max(1.0, model.plan().tokens_per_second));
   if (slots_.empty()) {
     const int64_t since = now_ns();
     tensor::TensorView result;
     {
+      struct Ends {
+        DeviceQueue& queue;
+        ~Ends() { queue.oldest_since_ns_ = 0; }
+      } ends{*this};
+      note_oldest(since, predicted_ns);
       ScopedZone zone(Zone::compute, batch.tokens());
       result = forward.run(compute, batch.view());
     }
@@ -160,6 +180,8 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   ++in_flight_;
+  slot.predicted_ns = predicted_ns;
+  if (in_flight_ == 1) note_oldest(now_ns(), predicted_ns);
   std::swap(slot.batch, batch);
   slot.collect = std::move(collect);
   slot.graph = graph;
@@ -202,9 +224,13 @@ void DeviceQueue::start_lanes() {
   back_lane_ = Timeline::add_lane("copy back");
 }
 
+DeviceQueue::Slot& DeviceQueue::oldest_slot() const {
+  return *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
+}
+
 bool DeviceQueue::collect_one() {
   if (in_flight_ == 0) return false;
-  Slot& slot = *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
+  Slot& slot = oldest_slot();
   const auto* result = static_cast<const float*>(slot.result.data());
   double busy = 0;
   {
@@ -228,7 +254,10 @@ bool DeviceQueue::collect_one() {
     }
   }
   last_done_ns_ = now_ns();
-  --in_flight_;
+  if (--in_flight_ > 0)
+    note_oldest(last_done_ns_, oldest_slot().predicted_ns);
+  else
+    oldest_since_ns_ = 0;
   const Collect collect = std::move(slot.collect);
   collect(slot.batch, result, busy);
   return true;

@@ -4,6 +4,7 @@
 // compute, copy back, collect. On the CPU a batch is done when submit returns; on CUDA results arrive later, in order,
 // while the next batches are staged.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -70,6 +71,11 @@ class DeviceQueue {
   // Whether submit() would collect nothing first. One graph of a model's pass runs at a time.
   bool has_room(ModelHost& model, Launch launch = Launch::ops, size_t pass = 0) const;
   size_t in_flight() const { return in_flight_; }
+  // The batch that the device computes now, for how long and for how long by prediction. Any thread, without a lock.
+  struct OldestBatch {
+    double seconds = 0, predicted_seconds = 0;  // 0: there is none
+  };
+  OldestBatch oldest() const;
   bool collect_one();  // waits for the oldest batch in flight; false if there is none
   void finish() {      // waits for all that is in flight
     while (collect_one()) {
@@ -80,6 +86,8 @@ class DeviceQueue {
   struct Slot;
   void take_memory();
   void start_lanes();
+  Slot& oldest_slot() const;  // in flight
+  void note_oldest(int64_t since_ns, int64_t predicted_ns);
 
   const std::shared_ptr<device::Device> device_;
   const QueueSize size_;
@@ -93,6 +101,7 @@ class DeviceQueue {
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t last_done_ns_ = 0;
+  std::atomic<int64_t> oldest_since_ns_{0}, oldest_predicted_ns_{0};  // since 0: there is none
   struct Run {
     model::ModelShape shape;
     ops::Precision precision;

@@ -115,6 +115,9 @@ class EncoderScorer final : public Scorer {
 
   ScorerLoad load() const override {
     ScorerLoad all{.tokens_per_second = engine_->plan().tokens_per_second, .lost = engine_->scheduler().lost()};
+    const engine::DeviceQueue::OldestBatch batch = engine_->scheduler().queue().oldest();
+    all.batch_seconds = batch.seconds;
+    all.batch_predicted_seconds = batch.predicted_seconds;
     for (const Door& door : doors_) {
       const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
       if (ready == nullptr) continue;

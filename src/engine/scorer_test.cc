@@ -274,6 +274,22 @@ TEST_F(ScorerTest, WorkTellsWhatBatchesWereAndWhatTheDeviceWaitedFor) {
   EXPECT_LE(again.busy_seconds + idle.no_work + idle.pack + idle.collect + idle.switching, seconds_since(opened));
 }
 
+TEST_F(ScorerTest, LoadTellsForHowLongTheDeviceComputesABatch) {
+  const auto scorer = Scorer::open(options());
+  EXPECT_EQ(scorer->load().batch_seconds, 0);
+  const auto texts = make_texts(5000, 7);
+  std::jthread working([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) scorer->score(views(texts), stop);
+  });
+  ScorerLoad seen;
+  wait_until([&] { return (seen = scorer->load()).batch_seconds > 0; });
+  EXPECT_GT(seen.batch_predicted_seconds, 0);
+  EXPECT_EQ(seen.texts, 0) << "none was submitted";
+  working.request_stop();
+  working.join();
+  EXPECT_EQ(scorer->load().batch_seconds, 0);
+}
+
 TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
   const auto tagger = Scorer::open(options("bert_token"));
   EXPECT_EQ(tagger->kind(), ModelKind::tagger);

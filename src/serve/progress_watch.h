@@ -12,6 +12,8 @@ class ProgressWatch {
  public:
   static constexpr double kSeconds = 5;  // of nothing at all, at least
 
+  static bool too_long(double seconds, double predicted) { return seconds > std::max(kSeconds, 10 * predicted); }
+
   // Any thread; moments are the caller's.
   void note(int64_t now_ns) {  // an answer, or the first text where none waited
     std::lock_guard lock(mutex_);
@@ -22,8 +24,7 @@ class ProgressWatch {
     std::lock_guard lock(mutex_);
     if (batches != batches_) last_ns_ = std::max(last_ns_, now_ns);
     batches_ = batches;
-    return texts_wait && last_ns_ > 0 &&
-           static_cast<double>(now_ns - last_ns_) * 1e-9 > std::max(kSeconds, 10 * predicted_seconds);
+    return texts_wait && last_ns_ > 0 && too_long(static_cast<double>(now_ns - last_ns_) * 1e-9, predicted_seconds);
   }
 
  private:

@@ -157,11 +157,14 @@ double Service::queue_seconds(int model) const {
 bool Service::stuck() const {
   double predicted = 0;
   int64_t batches = 0;
+  bool batch_is_late = false;  // rows, queues and jobs have no texts outstanding, but batches
   for (const Served& model : loaded()) {
-    predicted = std::max(predicted, model->scorer->load().wait_seconds);
+    const ScorerLoad load = model->scorer->load();
+    predicted = std::max(predicted, load.wait_seconds);
     batches += model->scorer->work().batches;
+    batch_is_late |= ProgressWatch::too_long(load.batch_seconds, load.batch_predicted_seconds);
   }
-  return progress_.stuck(now_ns(), outstanding_ > 0, batches, predicted);
+  return progress_.stuck(now_ns(), outstanding_ > 0, batches, predicted) || batch_is_late;
 }
 
 // --- requests for a model that is being replaced ---

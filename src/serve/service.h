@@ -310,7 +310,7 @@ class Service final : public Handler, public QueueScorer {
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
   // The same with token ids among them: a text, a list of ids, or a list of either.
   std::vector<Text> texts_or_ids(const nlohmann::json& body, const char* key, int model) const;
-  bool stuck() const;  // texts wait and nothing was done for long
+  bool stuck() const;  // texts wait and nothing was done for long, or a batch runs for far too long
   double queue_seconds(int model) const;
   void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // or null, after an error
 

@@ -112,6 +112,21 @@ TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {
   EXPECT_FALSE(server_->run(never)) << "it ends by itself";
 }
 
+// Rows, queues and jobs have no texts that wait: only the batch itself says that a device is wedged.
+TEST_F(ServiceTest, ABatchFarBeyondItsPredictionIsUnhealthy) {
+  start(held());
+  scorer_->set_load({.batch_seconds = 4, .batch_predicted_seconds = 0.1});
+  EXPECT_EQ(get("/health").status, 200) << "five seconds are none";
+  scorer_->set_load({.batch_seconds = 6, .batch_predicted_seconds = 1});
+  EXPECT_EQ(get("/health").status, 200) << "nor ten times what is predicted";
+  scorer_->set_load({.batch_seconds = 6, .batch_predicted_seconds = 0.1});
+  const RawAnswer answer = get("/health");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(Said::parse(answer.body).at("status"), "unhealthy") << answer.body;
+  scorer_->set_load({});
+  EXPECT_EQ(get("/health").status, 200);
+}
+
 TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
   start(held());
   client_->post("/predict", R"({"inputs":[["a"],["b"]]})");
