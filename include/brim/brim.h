@@ -124,9 +124,9 @@ struct Request {
   std::stop_token stop = {};                                           // withdraws what has not begun
   std::optional<LongText> long_text = {};                              // else the scorer's
   bool keep_end = false;                                               // what is truncated is the beginning
-  bool raw_scores = false;                    // as the head gives them; for scorers opened with raw_scores
-  bool bulk = false;                          // may wait for others; a tenth of the batches are its own all the same
-  uint64_t client = 0;                        // whose it is: where texts of several wait, they take turns by tokens
+  bool raw_scores = false;  // as the head gives them; for scorers opened with raw_scores
+  bool bulk = false;        // may wait for others; a tenth of the batches are its own all the same
+  uint64_t client = 0;  // whose it is: where texts of several wait, they take turns by tokens, each by its deadlines
   std::optional<std::string_view> pair = {};  // the second text of a pair, as `text` is read
   // Not empty: these tokens as they are, special ones only where given, in place of `text`. Not for taggers.
   std::span<const int32_t> ids = {};
@@ -246,8 +246,9 @@ class BRIM_API Scorer {
   virtual MemoryPlan plan() const = 0;
   virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any
   virtual ScorerLoad load() const = 0;
-  // For `tokens` more of Request::client; `bulk` as there.
-  virtual ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk = false) const;
+  // For `tokens` more of Request::client; `bulk` and `deadline` as there.
+  virtual ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk = false,
+                             std::optional<std::chrono::steady_clock::time_point> deadline = {}) const;
   virtual ScorerWork work() const;                                           // nothing for rules
   virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
   // Ids back to text. Throws usage for rules, bad_model for tokenizers that cannot.

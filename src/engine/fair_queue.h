@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What waits, in turns by whose it is: a client that brings very much delays others by what has begun and a turn of
-// its own, not by all of it. Turns are counted by cost (deficit round robin); one client's items keep their order.
+// its own, not by all of it. Turns are counted by cost (deficit round robin); of one client's items those that are due
+// earlier go first, and alike ones as they came.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <list>
 #include <unordered_map>
 #include <utility>
@@ -23,10 +25,13 @@ class FairQueue {
   size_t size() const { return size_; }
   int64_t cost() const { return cost_; }  // of all that waits, less what was charged
 
-  void push(uint64_t client, int64_t cost, Item item) {
+  // When an item is due, in any unit that grows with time.
+  static constexpr int64_t kNeverDue = std::numeric_limits<int64_t>::max();
+
+  void push(uint64_t client, int64_t cost, Item item, int64_t due = kNeverDue) {
     const auto [found, is_new] = places_.try_emplace(client);
     if (is_new) found->second = clients_.insert(clients_.end(), Client{client, turn_, 0, 0, {}});
-    found->second->waiting.push_back({cost, std::move(item)});
+    found->second->waiting.insert(found->second->place_of(due), Waiting{cost, due, std::move(item)});
     found->second->cost += cost;
     cost_ += cost;
     ++size_;
@@ -81,12 +86,12 @@ class FairQueue {
     const auto found = places_.find(client);
     return found == places_.end() ? 0 : found->second->cost;
   }
-  // What is spent until this client had `more` than it has waiting: its own, and of each other's what the turns let go
-  // before that.
-  int64_t cost_until(uint64_t client, int64_t more) const {
+  // What is spent until this client had `more` than what it has waiting and is due no later: its own, and of each
+  // other's what the turns let go before that.
+  int64_t cost_until(uint64_t client, int64_t more, int64_t due = kNeverDue) const {
     const auto found = places_.find(client);
     const Client* own = found == places_.end() ? nullptr : &*found->second;
-    const int64_t wanted = more + (own != nullptr ? own->cost : 0);
+    const int64_t wanted = more + (own != nullptr ? own->cost_until(due) : 0);
     const int64_t later = std::max<int64_t>(0, wanted - (own != nullptr ? own->left : turn_));
     const int64_t turns = 1 + (later + turn_ - 1) / turn_;
     int64_t sum = wanted;
@@ -99,9 +104,26 @@ class FairQueue {
   static constexpr int kDropsOfATurn = 256;
   struct Waiting {
     int64_t cost;
+    int64_t due;
     Item item;
   };
   struct Client {
+    // Behind all that is due no later: at the end, where nothing is due or each item later than the one before.
+    auto place_of(int64_t due) const {
+      if (waiting.empty() || waiting.back().due <= due) return waiting.end();
+      return std::upper_bound(waiting.begin(), waiting.end(), due,
+                              [](int64_t at, const Waiting& other) { return at < other.due; });
+    }
+    int64_t cost_until(int64_t due) const {
+      const auto place = place_of(due);
+      int64_t sum = 0;
+      if (place - waiting.begin() < waiting.end() - place) {
+        for (auto at = waiting.begin(); at != place; ++at) sum += at->cost;
+        return sum;
+      }
+      for (auto at = place; at != waiting.end(); ++at) sum += at->cost;
+      return cost - sum;
+    }
     uint64_t name;
     int64_t left;  // of its turn
     int64_t cost;  // of what waits

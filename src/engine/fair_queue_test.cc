@@ -21,8 +21,8 @@ Errand take(Errands& queue) {
   queue.charge(queue.front().cost);
   return queue.pop();
 }
-void push(Errands& queue, uint64_t client, int64_t cost, int number = 0) {
-  queue.push(client, cost, {client, number, cost});
+void push(Errands& queue, uint64_t client, int64_t cost, int number = 0, int64_t due = Errands::kNeverDue) {
+  queue.push(client, cost, {client, number, cost}, due);
 }
 
 TEST(FairQueue, OneClientsItemsKeepTheirOrder) {
@@ -32,6 +32,57 @@ TEST(FairQueue, OneClientsItemsKeepTheirOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(take(queue).number, i);
   EXPECT_TRUE(queue.empty());
   EXPECT_EQ(queue.cost(), 0);
+}
+
+TEST(FairQueue, OneClientsItemsGoByWhenTheyAreDue) {
+  std::mt19937 random(11);
+  Errands queue(10);
+  std::vector<std::pair<int64_t, int>> order;
+  std::map<int, int64_t> costs;
+  for (int i = 0; i < 500; ++i) {
+    const int64_t due = random() % 2 == 0 ? Errands::kNeverDue : static_cast<int64_t>(random() % 20);
+    costs[i] = 1 + static_cast<int64_t>(random() % 30);
+    push(queue, 7, costs[i], i, due);
+    order.emplace_back(due, i);
+  }
+  std::sort(order.begin(), order.end());
+  for (const int64_t due : {int64_t{-1}, int64_t{0}, int64_t{7}, int64_t{19}, Errands::kNeverDue}) {
+    int64_t before = 0;
+    for (const auto& [at, number] : order) before += at <= due ? costs[number] : 0;
+    EXPECT_EQ(queue.cost_until(7, 5, due), before + 5) << due;
+  }
+  for (const auto& [due, number] : order) EXPECT_EQ(take(queue).number, number);
+}
+
+// What is due soon goes before its own client's alone: nobody gains turns by deadlines.
+TEST(FairQueue, TurnsDoNotDependOnWhatIsDue) {
+  Errands queue(100);
+  for (int i = 0; i < 1000; ++i) {
+    push(queue, 1, 10, i, 1000 - i);
+    push(queue, 2, 10, i);
+  }
+  EXPECT_EQ(queue.cost_until(1, 10, 0), 110) << "a turn of the other's";
+  std::map<uint64_t, int64_t> spent;
+  for (int i = 0; i < 500; ++i) {
+    const Errand piece = take(queue);
+    spent[piece.client] += piece.cost;
+    EXPECT_LE(std::abs(spent[1] - spent[2]), 100) << i;
+  }
+}
+
+// One that comes while another is spent in pieces is not in its way.
+TEST(FairQueue, WhatIsDueGoesBetweenThePiecesOfALargeItem) {
+  Errands queue(1000);
+  push(queue, 1, 300, 1);
+  EXPECT_EQ(queue.front().number, 1);
+  queue.charge(100);
+  push(queue, 1, 50, 2, 5);
+  EXPECT_EQ(take(queue).number, 2);
+  EXPECT_EQ(queue.front().number, 1);
+  EXPECT_EQ(queue.cost(), 200);
+  queue.charge(200);
+  EXPECT_EQ(queue.pop().number, 1);
+  EXPECT_TRUE(queue.empty());
 }
 
 TEST(FairQueue, WhoBringsMuchDelaysOthersByATurn) {

@@ -70,7 +70,8 @@ void Interactive::submit(PendingTexts texts) {
       waiting_bytes_ += text->bytes();
       const uint64_t client = text->client;
       const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
-      (text->bulk ? bulk_ : waiting_).push(client, tokens, std::move(text));
+      const int64_t due_ns = due(text->bulk, text->deadline);
+      (text->bulk ? bulk_ : waiting_).push(client, tokens, std::move(text), due_ns);
     }
     if (any) scheduler_.start();
   }
@@ -88,7 +89,8 @@ Interactive::Caller Interactive::caller(const PendingText& text) const {
   Caller caller{text.client, text.bulk, limits_.most_seconds};
   if ((text.bulk ? bulk_ : waiting_).cost_of(text.client) > 0)
     caller.first = false;
-  else if (!has_work() || seconds_until(text.client, 0, text.bulk) <= limits_.most_seconds)
+  else if (!has_work() ||
+           seconds_until(text.client, 0, text.bulk, due(text.bulk, text.deadline)) <= limits_.most_seconds)
     caller.most_seconds = std::max(limits_.most_seconds, kLongCallSeconds);
   else
     caller.first = false;  // others alone are too many
@@ -97,6 +99,7 @@ Interactive::Caller Interactive::caller(const PendingText& text) const {
 
 std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& text) const {
   const auto tokens = static_cast<int64_t>(text.tokens.ids.size());
+  const int64_t due_ns = due(text.bulk, text.deadline);
   const bool first = std::exchange(caller.first, false);
   if (const int64_t bytes = waiting_bytes_ + text.bytes(); bytes > limits_.most_bytes && waiting_bytes_ > 0)
     return Error(ErrorCode::busy,
@@ -105,11 +108,12 @@ std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& tex
   // All that waits is quickly summed; what goes before one client's texts is not.
   const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
   if (first || (few && !caller.refused)) return std::nullopt;
-  if (!caller.refused && seconds_until(text.client, tokens, text.bulk) <= caller.most_seconds) return std::nullopt;
+  if (!caller.refused && seconds_until(text.client, tokens, text.bulk, due_ns) <= caller.most_seconds)
+    return std::nullopt;
   caller.refused = true;
   return Error(ErrorCode::busy,
                fmt::format("{} tokens wait already, {:.3f} s of work before this text; at most {} s may",
-                           waiting_tokens(), seconds_until(text.client, 0, text.bulk), caller.most_seconds));
+                           waiting_tokens(), seconds_until(text.client, 0, text.bulk, due_ns), caller.most_seconds));
 }
 
 void Interactive::drop(Queue& queue, const Error& error, PendingTexts& out) {
@@ -144,13 +148,17 @@ double Interactive::own_seconds() const {
 
 double Interactive::wait_seconds() const { return with_others(own_seconds()); }
 
-// Until so many more tokens of this client were computed. Those that may wait have one batch in ten.
-double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk) const {
+int64_t Interactive::due(bool bulk, const Deadline& deadline) {
+  return bulk || !deadline ? Queue::kNeverDue : static_cast<int64_t>(deadline->time_since_epoch().count());
+}
+
+// Until so many more tokens of this client that are due then were computed. Those that may wait have one batch in ten.
+double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const {
   int64_t sum = running_tokens_;
   if (bulk) {
     sum += waiting_.cost() + bulk_.cost_until(client, tokens);
   } else {
-    sum += waiting_.cost_until(client, tokens);
+    sum += waiting_.cost_until(client, tokens, due_ns);
     sum += std::min(bulk_.cost(), sum / kBatchesBeforeBulk);
   }
   return with_others(static_cast<double>(sum) / tokens_per_second_);
@@ -167,10 +175,10 @@ ScorerLoad Interactive::load() const {
   return load;
 }
 
-ClientWait Interactive::wait_of(uint64_t client, int64_t tokens, bool bulk) const {
+ClientWait Interactive::wait_of(uint64_t client, int64_t tokens, bool bulk, Deadline deadline) const {
   std::lock_guard lock(scheduler_.mutex_);
-  return {(bulk ? bulk_ : waiting_).cost_of(client), seconds_until(client, 0, bulk),
-          seconds_until(client, tokens, bulk)};
+  return {(bulk ? bulk_ : waiting_).cost_of(client), seconds_until(client, 0, bulk, due(bulk, deadline)),
+          seconds_until(client, tokens, bulk, due(bulk, deadline))};
 }
 
 // The rate of full batches: small ones are bound by more than their tokens, and nothing waits behind them.

@@ -291,7 +291,7 @@ TEST_F(InteractiveTest, ClosingAnswersWhatIsHalfDone) {
 }
 
 TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
-  const auto first_batch = [&](std::optional<std::chrono::seconds> deadline) {
+  const auto first_batch = [&](std::optional<std::chrono::seconds> deadline, uint64_t client = 1) {
     batches_.clear();
     order_.clear();
     open();
@@ -299,6 +299,7 @@ TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
     PendingTexts texts;
     for (int i = 0; i < 100; ++i) texts.push_back(text(i, 1));
     if (deadline) texts[10]->deadline = std::chrono::steady_clock::now() + *deadline;
+    texts[10]->client = client;
     interactive_->submit(std::move(texts));
     let_go();
     wait_answered(100);
@@ -313,8 +314,35 @@ TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
   EXPECT_GE(cut, 11u);
   EXPECT_EQ(first_batch(std::chrono::seconds(100'000)), whole);
   EXPECT_GE(first_batch(std::chrono::seconds(15)), whole - 1) << "one that is late anyway cuts nothing";
-  // One that comes late in the batch is its last.
-  EXPECT_EQ(first_batch(std::chrono::seconds(150)), 11u);
+  // One that comes late in the batch, after another client's turn of 32 texts, is its last.
+  EXPECT_EQ(first_batch(std::chrono::seconds(600), 2), 33u);
+}
+
+TEST_F(InteractiveTest, OfOneClientsTextsTheEarliestDeadlineGoesFirst) {
+  open();
+  hold();
+  const auto now = std::chrono::steady_clock::now();
+  const auto in = [&](int hours) { return now + std::chrono::hours(hours); };
+  submit_many(0, 500, 1);
+  submit_many(500, 10, 2);
+  for (const auto& [number, hours] : {std::pair(1000, 200), {1001, 100}, {1002, 200}, {1003, 50}}) {
+    auto urgent = text(number, 1);
+    urgent->deadline = in(hours);
+    submit(std::move(urgent));
+  }
+  const auto begins_after = [&](Deadline deadline, bool bulk = false) {
+    return interactive_->wait_of(1, 0, bulk, deadline).begin_seconds / kWindow;
+  };
+  EXPECT_EQ(begins_after(in(1)), 10) << "nothing of its own, and the other's turn";
+  EXPECT_EQ(begins_after(in(50)), 11);
+  EXPECT_EQ(begins_after(in(150)), 12);
+  EXPECT_EQ(begins_after(in(200)), 14);
+  EXPECT_EQ(begins_after({}), 514);
+  EXPECT_EQ(begins_after(in(1), true), 514) << "what may wait goes after all of them";
+  let_go();
+  wait_answered(514);
+  std::erase_if(order_, [](int number) { return number >= 500 && number < 510; });
+  EXPECT_EQ(std::vector<int>(order_.begin(), order_.begin() + 5), (std::vector<int>{1003, 1001, 1000, 1002, 0}));
 }
 
 }  // namespace

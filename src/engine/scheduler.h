@@ -76,12 +76,14 @@ class Bulk {
   std::exception_ptr failure_;
 };
 
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
 // A text that waits for its turn and then holds its scores.
 struct PendingText {
   TokenizedTexts tokens;      // of this one text
   std::vector<float> scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
   std::optional<Error> error;
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  Deadline deadline;
   std::stop_token stop;
   bool bulk = false;       // goes after those that are not
   uint64_t client = 0;     // whose it is: clients take turns
@@ -117,14 +119,15 @@ class Interactive {
   // Any thread. Those of one call are there together when the device looks for work.
   void submit(PendingTexts texts);
   ScorerLoad load() const;
-  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk) const;
+  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk, Deadline deadline = {}) const;
   void close();  // what has not begun is answered as cancelled, the rest waited for; later texts are cancelled
 
  private:
   friend class Scheduler;
   using Queue = FairQueue<std::unique_ptr<PendingText>>;
   static constexpr int64_t kTurnTokens = 512;
-  static constexpr int kBatchesBeforeBulk = 9;  // then those that may wait have the first places of one
+  static constexpr int kBatchesBeforeBulk = 9;              // then those that may wait have the first places of one
+  static int64_t due(bool bulk, const Deadline& deadline);  // what may wait keeps the order it came in
   // One caller's texts while submit() looks at them.
   struct Caller {
     uint64_t client;
@@ -139,7 +142,7 @@ class Interactive {
   void take_all(PendingTexts& out, const Error& error);
   void drop(Queue& queue, const Error& error, PendingTexts& out);  // the queue's front
   int64_t waiting_tokens() const { return waiting_.cost() + bulk_.cost(); }
-  double seconds_until(uint64_t client, int64_t tokens, bool bulk) const;
+  double seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const;
   double own_seconds() const;   // for all that waits here
   double wait_seconds() const;  // for all that waits here, others' turns between included
   double with_others(double seconds) const;

@@ -131,13 +131,13 @@ class EncoderScorer final : public Scorer {
     return all;
   }
 
-  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk) const override {
+  ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk, engine::Deadline deadline) const override {
     ClientWait all;
     bool any = false;
     for (const Door& door : doors_) {
       const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
       if (ready == nullptr) continue;
-      const ClientWait wait = ready->wait_of(client, std::exchange(any, true) ? 0 : tokens, bulk);
+      const ClientWait wait = ready->wait_of(client, std::exchange(any, true) ? 0 : tokens, bulk, deadline);
       all.own_tokens += wait.own_tokens;
       all.begin_seconds += wait.begin_seconds;
       all.end_seconds += wait.end_seconds;
@@ -469,7 +469,7 @@ Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
 std::string Scorer::pci_bus_id() const { return {}; }
-ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool) const {  // where clients take no turns
+ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool, engine::Deadline) const {  // where clients take no turns
   const ScorerLoad all = load();
   const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
   return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};

@@ -13,7 +13,8 @@ namespace {
 // Clients wait as they are told to; what it is asked may fail.
 class OddScorer final : public HeldScorer {
  public:
-  ClientWait wait_of(uint64_t client, int64_t, bool) const override {
+  ClientWait wait_of(uint64_t client, int64_t, bool,
+                     std::optional<std::chrono::steady_clock::time_point>) const override {
     const auto found = waits.find(client);
     return found == waits.end() ? ClientWait{} : found->second;
   }

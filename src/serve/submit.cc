@@ -136,7 +136,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
   // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
   // how long its own texts take is then its own affair, but for its deadline.
-  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk);
+  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk, deadline);
   const bool late = wishes.timeout_ms > 0 && wait.end_seconds > wishes.timeout_ms * 1e-3;
   if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
     throw overloaded(wait.begin_seconds, limit);
