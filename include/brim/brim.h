@@ -130,9 +130,9 @@ struct Request {
   std::optional<std::string_view> pair = {};  // the second text of a pair, as `text` is read
   // Not empty: these tokens as they are, special ones only where given, in place of `text`. Not for taggers.
   std::span<const int32_t> ids = {};
-  // Of taggers, else the scorer's; and how many tokens neighbouring windows of a long text share, of which each is
-  // decided by the window that holds it farther from an edge: at most half of them. Negative: a quarter.
-  std::optional<Aggregation> aggregation = {};
+  std::optional<Aggregation> aggregation = {};  // of taggers, else the scorer's
+  // How many tokens neighbouring windows of a long text share: at most half of them. Negative: none, but of taggers a
+  // quarter; there each is decided by the window that holds it farther from an edge.
   int32_t overlap = -1;
   // Of a scorer that was opened with a tagger: its entities too, from the same pass. What is too long for one window is
   // labelled by its beginning, as a text that is truncated is.

@@ -40,6 +40,13 @@ model::Output output_of(Pooling pooling) {
 
 int64_t Engine::width() const { return output_width(shape(), output()); }
 
+// A tag needs words on both sides, so a tagger's windows share tokens unasked. A vector per token is wanted once.
+int64_t Engine::window_step(int64_t room, const TextOptions& options) const {
+  const bool tags = options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
+  const int64_t asked = options.overlap >= 0 ? options.overlap : tags ? room / 4 : 0;
+  return output() == model::Output::hidden ? room : room - std::min(asked, room / 2);
+}
+
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
   const size_t begin = out.ids.size();
   tokenizer_->encode_ids(text, out.ids);
@@ -73,12 +80,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
       out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
       t.windows = 1;
     } else {
-      // The last window is moved back so that it is full: no window is a stub. A tag needs words on both sides, so a
-      // tagger's windows share tokens.
-      const bool tags =
-          options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
-      const int64_t asked = options.overlap < 0 ? room / 4 : options.overlap;
-      const int64_t step = tags ? room - std::min(asked, room / 2) : room;
+      // The last window is moved back so that it is full: no window is a stub.
+      const int64_t step = window_step(room, options);
       const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
       out.ids.resize(begin);
       for (int64_t at = 0, first = -1; first < content - room; at += step) {
@@ -108,7 +111,8 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
   t.tokens = static_cast<int32_t>(ids.size());
   const size_t length = std::min(ids.size(), longest), last = ids.size() - length;
   t.truncated = last > 0 && options.long_text == LongText::truncate;
-  for (size_t at = t.truncated && options.keep_end ? last : 0;; at = std::min(at + length, last)) {
+  const auto step = static_cast<size_t>(window_step(static_cast<int64_t>(length), options));
+  for (size_t at = t.truncated && options.keep_end ? last : 0;; at = std::min(at + step, last)) {
     out.windows.push_back({out.ids.size(), static_cast<int32_t>(length), static_cast<int32_t>(at)});
     out.ids.insert(out.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
                    ids.begin() + static_cast<std::ptrdiff_t>(at + length));
@@ -159,12 +163,13 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
     const size_t part = room - kept;
     t.tokens = static_cast<int32_t>(special + first.size() + second.size());
     t.truncated = kept < first.size();
-    for (size_t at = 0; at == 0 || at < second.size(); at += part) {
+    const auto step = static_cast<size_t>(window_step(static_cast<int64_t>(part), options));
+    for (size_t at = 0;; at += step) {
       const size_t from = second.size() > part ? std::min(at, second.size() - part) : 0, window = out.ids.size();
       const std::span<const int32_t> a(first), b(second);
       tokenizer_->join_pair(a.first(kept), b.subspan(from, std::min(part, second.size() - from)), out.ids);
       add_window(window);
-      if (part == 0) break;
+      if (part == 0 || from + part >= second.size()) break;
     }
   }
   out.texts.push_back(t);

@@ -63,7 +63,7 @@ enum class Heads : uint8_t { own, both };
 struct TextOptions {
   LongText long_text = LongText::truncate;
   bool keep_end = false;  // of a text that is truncated
-  int32_t overlap = -1;   // of a tagger's windows, in tokens; negative: a quarter of one
+  int32_t overlap = -1;   // of windows, in tokens; negative: of a tagger's a quarter of one, else none
   bool tags = false;      // windows as a tagger has them, whatever the model is
 };
 
@@ -171,7 +171,8 @@ class Engine final : public TextModel {
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   struct Prepared;
-  int64_t tokens_in(double seconds) const;  // of a batch, by prediction; enough to be quick
+  int64_t window_step(int64_t room, const TextOptions& options) const;  // to the next window, of so many tokens each
+  int64_t tokens_in(double seconds) const;                              // of a batch, by prediction; enough to be quick
   static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
   static Prepared read_files(const EngineOptions& options);
   static std::vector<Prepared> read_all(const std::vector<EngineOptions>& options);

@@ -228,6 +228,29 @@ TEST_F(EngineTest, LongTextsAreCutWindowedOrRefused) {
   EXPECT_TRUE(tokens.ids.empty());
 }
 
+TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
+  auto engine = open(LongText::window_mean);
+  std::mt19937 random(4);
+  const std::string words = text(random, 100);
+  const std::vector<int32_t> ids(100, 7);
+  const auto windows = [](int64_t room, int64_t step) {
+    return static_cast<size_t>((100 - room + step - 1) / step + 1);
+  };
+  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // at most half of a window
+    const TextOptions how{LongText::window_mean, false, overlap};
+    const int64_t shared = overlap < 0 ? 0 : overlap;
+    TokenizedTexts tokens;
+    ASSERT_FALSE(engine->tokenize(words, tokens, how));
+    EXPECT_EQ(tokens.windows.size(), windows(42, 42 - std::min<int64_t>(shared, 21))) << overlap;
+    EXPECT_EQ(tokens.windows[1].first_content, std::min<int64_t>(42 - std::min<int64_t>(shared, 21), 58));
+    EXPECT_EQ(tokens.windows.back().first_content, 58);
+    tokens.clear();
+    ASSERT_FALSE(engine->take_ids(ids, tokens, how));
+    EXPECT_EQ(tokens.windows.size(), windows(44, 44 - std::min<int64_t>(shared, 22))) << overlap;
+    EXPECT_EQ(tokens.windows.back().first_content, 56);
+  }
+}
+
 TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
   auto engine = open();
   const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3)};

@@ -112,6 +112,13 @@ TEST_F(PairTest, LongPairsLoseTheLongerTextOrAreReadInWindows) {
   EXPECT_FALSE(windows.truncated);
   const Prediction last = scores("w5 w6", words.substr(words.find(" w26")), LongText::error);
   for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(windows.scores[k], (cut.scores[k] + last.scores[k]) / 2, 1e-6);
+  // Windows of 39 words that share 19, as many as may be, of which the last is moved back.
+  const Prediction shared =
+      scorer->submit({.text = "w5 w6", .long_text = LongText::window_mean, .pair = words, .overlap = 1000}).get();
+  const std::string middle = words.substr(words.find(" w25"), words.find(" w64") - words.find(" w25"));
+  const Prediction second = scores("w5 w6", middle, LongText::error);
+  for (size_t k = 0; k < 3; ++k)
+    EXPECT_NEAR(shared.scores[k], (cut.scores[k] + second.scores[k] + last.scores[k]) / 3, 1e-6);
   EXPECT_TRUE(scores(words, words, LongText::window_max).truncated);
 }
 

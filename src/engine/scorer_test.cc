@@ -513,6 +513,11 @@ TEST_F(ScorerTest, ARequestSaysWhatHappensToALongText) {
   const Prediction windows = score({.text = both, .long_text = LongText::window_max});
   EXPECT_FALSE(windows.truncated);
   for (size_t k = 0; k < begin.scores.size(); ++k) EXPECT_GE(windows.scores[k] + 1e-5, begin.scores[k]);
+  const auto mean = [&](int32_t overlap) {
+    return score({.text = both, .long_text = LongText::window_mean, .overlap = overlap}).scores;
+  };
+  EXPECT_EQ(mean(0), mean(-1));
+  EXPECT_NE(mean(static_cast<int32_t>(longest) / 2), mean(-1)) << "more windows have both words";
 }
 
 TEST_F(ScorerTest, RawScoresAreThoseBeforeSoftmax) {
