@@ -14,9 +14,10 @@ namespace {
 class OddScorer final : public HeldScorer {
  public:
   ClientWait wait_of(uint64_t client, int64_t, bool,
-                     std::optional<std::chrono::steady_clock::time_point>) const override {
-    const auto found = waits.find(client);
-    return found == waits.end() ? ClientWait{} : found->second;
+                     std::optional<std::chrono::steady_clock::time_point> deadline) const override {
+    const auto& all = deadline && waits_when_due.contains(client) ? waits_when_due : waits;
+    const auto found = all.find(client);
+    return found == all.end() ? ClientWait{} : found->second;
   }
   const std::vector<std::string>& score_names() const override {
     if (names_fail) throw std::runtime_error("no names");
@@ -26,7 +27,7 @@ class OddScorer final : public HeldScorer {
     if (submit_fails) fail(ErrorCode::internal, "it takes nothing");
     HeldScorer::submit(requests, completion);
   }
-  std::map<uint64_t, ClientWait> waits;
+  std::map<uint64_t, ClientWait> waits, waits_when_due;  // without a deadline, and with one
   std::atomic<bool> names_fail{false}, submit_fails{false};
 };
 
@@ -65,6 +66,7 @@ TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
   const auto id = [](std::string_view name) { return std::hash<std::string_view>()(name); };
   odd_->waits[id("much")] = {.own_tokens = 5000, .begin_seconds = 5, .end_seconds = 6};
   odd_->waits[id("little")] = {.own_tokens = 100, .begin_seconds = 0.5, .end_seconds = 1.5};
+  odd_->waits_when_due[id("little")] = {.own_tokens = 100, .begin_seconds = 0.1, .end_seconds = 0.2};
   odd_->waits[id("none")] = {.own_tokens = 0, .begin_seconds = 0.5, .end_seconds = 20};
   odd_->waits[id("crowded")] = {.own_tokens = 0, .begin_seconds = 1.5, .end_seconds = 1.6};
   scorer_->set_load({.texts = 100, .tokens = 5000, .tokens_per_second = 1000, .wait_seconds = 7});
@@ -89,6 +91,10 @@ TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
     scorer_->answer_all();
     EXPECT_EQ(client_->read().status, 200) << "much of others' waits, and nothing of its own";
   }
+  client_->post("/predict", R"({"inputs":"a","timeout_ms":500})", with("little"));
+  scorer_->wait_held(1);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().status, 200) << "what is due goes before its own that is not";
   EXPECT_NE(get("/metrics", with("none")).body.find("brim_queue_wait_seconds{model=\"odd\"} 7\n"), std::string::npos)
       << "the gauge is of all of them";
   // What all of them hold is bounded too, and says so.
