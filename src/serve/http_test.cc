@@ -3,6 +3,7 @@
 #include "serve/http.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/test_files.h"
 #include "serve/raw_client.h"
 
@@ -316,6 +318,34 @@ TEST_F(HttpTest, BoundsConnectionsOfOneAddress) {
   EXPECT_EQ(a.read().status, 200);
   RawClient b(port());
   EXPECT_EQ(b.read().status, 503);
+}
+
+// Of a process that has no descriptor left clients wait, and are taken once there is one.
+TEST_F(HttpTest, AcceptsAgainOnceThereAreDescriptors) {
+  start();
+  RawClient early(port());
+  early.get("/");
+  EXPECT_EQ(early.read().status, 200);
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int next = ::dup(STDERR_FILENO);  // the client's, and no other
+  ::close(next);
+  rlimit scarce = usual;
+  scarce.rlim_cur = static_cast<rlim_t>(next) + 1;
+  std::atomic<bool> warned{false};
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view message) {
+    if (message.find("connections are not accepted for now") != std::string_view::npos) warned = true;
+  });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &scarce), 0);
+  RawClient client(port());
+  client.get("/a");
+  early.get("/b");
+  const RawAnswer meanwhile = early.read();
+  wait_until([&] { return warned.load(); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  set_log_sink(before);
+  EXPECT_EQ(meanwhile.status, 200) << "others are answered";
+  EXPECT_EQ(client.read().body, "GET /a? ");
 }
 
 TEST_F(HttpTest, BoundsTheBytesOfAllBodies) {

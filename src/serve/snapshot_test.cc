@@ -153,6 +153,46 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   draining.join();
 }
 
+TEST_F(SnapshotTest, ThirtyTwoListenAtOneTime) {
+  start(held());
+  const auto listens = [&](RawClient& client) {
+    client.get("/events");
+    return client.read_head();
+  };
+  std::vector<std::unique_ptr<RawClient>> listeners;
+  for (int i = 0; i < 32; ++i) {
+    listeners.push_back(std::make_unique<RawClient>(server_->port()));
+    ASSERT_EQ(listens(*listeners.back()).status, 200) << i;
+  }
+  const RawAnswer refused = get("/events");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.fields.at("retry-after"), "60");
+  EXPECT_NE(refused.body.find("32 others listen already"), std::string::npos) << refused.body;
+  EXPECT_EQ(get("/health").status, 200);
+  listeners.pop_back();
+  wait_until(
+      [&] { return listens(*listeners.emplace_back(std::make_unique<RawClient>(server_->port()))).status == 200; });
+}
+
+// By what waits for it, long before the half minute that any answer has to be read.
+TEST_F(SnapshotTest, AListenerThatDoesNotReadIsLetGo) {
+  ServerOptions o = held();
+  o.tick_seconds = 0.005;
+  for (int i = 0; i < 16; ++i)  // each snapshot names them all
+    o.models.push_back({std::to_string(i) + std::string(1500, 'x'), "more", "1", scorer_});
+  start(std::move(o));
+  RawClient sleeps(server_->port(), 4096), reads(server_->port());
+  sleeps.get("/events");
+  reads.get("/events?interval=60s");  // a few bytes every fifteen ticks: it is never behind
+  for (RawClient* client : {&sleeps, &reads}) ASSERT_EQ(client->read_head().status, 200);
+  const auto open = [&] { return metric("brim_connections{state=\"busy\"}"); };  // this one, and who listens
+  EXPECT_EQ(open(), 3);
+  std::string piece;
+  int pieces = 0;
+  for (; pieces < 300 && open() == 3; ++pieces) ASSERT_TRUE(reads.read_chunk(piece));
+  EXPECT_EQ(open(), 2) << "after " << 15 * pieces << " events";
+}
+
 TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv(

@@ -77,6 +77,17 @@ TEST_F(SubmitTest, WhatAHelperCannotReadOrSubmitIsAnswered) {
   EXPECT_EQ(client_->read().status, 200);
 }
 
+TEST_F(SubmitTest, ABodyHasSoManyValues) {
+  start_slow();
+  const auto values = [](int n) {  // the object, its list, and what is in it
+    std::string body = R"({"inputs":[1)";
+    for (int i = 3; i < n; ++i) body += ",1";
+    return body + "]}";
+  };
+  bad("/embed", values(600'001), 422, "Validation", "more than 600000 values");
+  bad("/predict", values(600'000), 422, "Validation", "list of lists");  // it was read, and has no texts
+}
+
 TEST_F(SubmitTest, TimeInAHelperIsTokenizingTime) {
   start_slow();
   slow_->waits = true;
