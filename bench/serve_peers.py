@@ -266,26 +266,14 @@ class Server:
 
 def load(a, server, *flags):
     before = processor_seconds(server.process.pid)
-    out = subprocess.run([a.brim, "bench", "serve", "--model", a.model, "--texts", a.texts, "--url", f"http://127.0.0.1:{server.port}", "--seconds", str(a.seconds), *a.precision, *flags], capture_output=True, text=True)
+    out = subprocess.run([a.brim, "bench", "serve", "--json", "--model", a.model, "--texts", a.texts, "--url", f"http://127.0.0.1:{server.port}", "--seconds", str(a.seconds), *a.precision, *flags], capture_output=True, text=True)
     cpu = processor_seconds(server.process.pid) - before
-    said = out.stdout + out.stderr
-    rate = re.search(r": ([\d.]+) ?([kM]?) ?texts/s", said)
-    if not rate:
-        return {"error": said.strip()[-300:]}
-    row = {"texts_per_second": float(rate[1]) * {"": 1, "k": 1e3, "M": 1e6}[rate[2]]}
-    batch = int(flags[flags.index("--batch") + 1]) if "--batch" in flags else 1
-    for name in ("answered", "refused"):
-        found = re.search(rf"^{name} +(\d+)(?: +p50 ([\d.]+) ms, p95 ([\d.]+) ms, p99 ([\d.]+) ms)?", said, re.M)
-        row[name] = int(found[1])
-        if found[2]:
-            row[name + "_ms"] = {"p50": float(found[2]), "p99": float(found[4])}
-    for name in ("failed", "other"):
-        row[name] = int(re.search(rf"^{name} +(\d+)", said, re.M)[1])
-    row["processor_ms_per_text"] = 1e3 * cpu / max(1, row["answered"] * batch)
+    if not out.stdout:
+        return {"error": out.stderr.strip()[-300:]}
+    said = json.loads(out.stdout)
+    row = {name: said[name] for name in ("texts_per_second", "answered", "refused", "failed", "other", "answered_ms", "refused_ms", "note") if said.get(name) is not None}
+    row["processor_ms_per_text"] = 1e3 * cpu / max(1, said["answered"] * said["texts_per_request"])
     row["resident_mib"] = resident(server.process.pid) / 2**20
-    note = re.search(r"^note: (.*)$", said, re.M)
-    if note:
-        row["note"] = note[1]
     return row
 
 

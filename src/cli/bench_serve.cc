@@ -28,17 +28,19 @@ using serve::LoadOptions;
 using serve::LoadResult;
 
 struct BenchServeFlags {
-  std::string url;
+  std::string url, api_key;
   double rate = 0, seconds = 10, max_queue_ms = 1000;
   int connections = 64, batch = 1;
+  bool json = false;
 };
 
 // The label a text has must be the one its answer names first; other batches round otherwise, which may turn one that
 // is even.
 LoadOptions predict_requests(const std::vector<std::string>& texts, size_t batch,
-                             const std::vector<std::string>& labels) {
+                             const std::vector<std::string>& labels, const std::string& api_key) {
   using nlohmann::json;
   LoadOptions load;
+  const std::string key = api_key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", api_key);
   for (size_t first = 0; first + batch <= texts.size(); first += batch) {
     json inputs = json::array();
     for (size_t i = first; i < first + batch; ++i) inputs.push_back(json::array({texts[i]}));
@@ -46,8 +48,8 @@ LoadOptions predict_requests(const std::vector<std::string>& texts, size_t batch
         json{{"inputs", batch == 1 ? json(texts[first]) : inputs}}.dump(-1, ' ', false, json::error_handler_t::replace);
     load.requests.push_back(
         fmt::format("POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                    "Content-Length: {}\r\n\r\n{}",
-                    body.size(), body));
+                    "{}Content-Length: {}\r\n\r\n{}",
+                    key, body.size(), body));
   }
   load.check = [&labels, batch](size_t request, std::string_view body) {
     // "label" comes once per class; the first of each text is the highest.
@@ -62,6 +64,72 @@ LoadOptions predict_requests(const std::vector<std::string>& texts, size_t batch
     return true;
   };
   return load;
+}
+
+struct BenchServeResult {
+  const LoadResult& load;
+  double texts_per_second = 0;
+  std::vector<double> scorer_rates;  // Scorer::score before and after, of a server of its own
+  std::string note;
+};
+
+nlohmann::ordered_json json_of(const BenchServeFlags& f, const BenchServeResult& r) {
+  const auto times = [](const std::vector<double>& ms) -> nlohmann::ordered_json {
+    if (ms.empty()) return nullptr;
+    const jobs::Spread s = jobs::spread_of(ms);
+    return {{"p50", s.p50}, {"p95", s.p95}, {"p99", s.p99}, {"most", s.most}};
+  };
+  nlohmann::ordered_json j = {{"schema_version", 1},
+                              {"connections", f.connections},
+                              {"texts_per_request", f.batch},
+                              {"rate", f.rate},
+                              {"seconds", r.load.seconds},
+                              {"texts_per_second", r.texts_per_second},
+                              {"answered", r.load.answered},
+                              {"refused", r.load.refused},
+                              {"failed", r.load.failed},
+                              {"other", r.load.wrong},
+                              {"answered_ms", times(r.load.ms)},
+                              {"refused_ms", times(r.load.refused_ms)}};
+  if (!r.scorer_rates.empty()) j["scorer_texts_per_second"] = r.scorer_rates;
+  if (!r.note.empty()) j["note"] = r.note;
+  return j;
+}
+
+void print(const BenchServeFlags& f, const BenchServeResult& r) {
+  fmt::print("{} connections, {} texts per request, {}, {:.1f} s: {} texts/s\n", f.connections, f.batch,
+             f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "each as fast as it is answered",
+             r.load.seconds, format_si(r.texts_per_second));
+  const auto line = [](const char* what, uint64_t n, const std::vector<double>& ms) {
+    fmt::print("{:<10} {:>9}", what, n);
+    if (!ms.empty()) {
+      const jobs::Spread s = jobs::spread_of(ms);
+      fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
+    }
+    fmt::print("\n");
+  };
+  line("answered", r.load.answered, r.load.ms);
+  line("refused", r.load.refused, r.load.refused_ms);
+  line("failed", r.load.failed, {});
+  line("other", r.load.wrong, {});
+  if (!r.scorer_rates.empty())
+    fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n",
+               format_si(r.scorer_rates[0]), format_si(r.scorer_rates[1]),
+               2 * r.texts_per_second / (r.scorer_rates[0] + r.scorer_rates[1]));
+  if (!r.note.empty()) fmt::print("note: {}\n", r.note);
+}
+
+// Refusals are answers of a server that is asked too much; with anything else nothing was measured.
+void require_good(const BenchServeFlags& f, const LoadResult& r) {
+  const uint64_t all = r.answered + r.refused + r.failed;
+  if (r.failed > 0)
+    fail(ErrorCode::bad_data, "{} of {} requests failed{}", r.failed, all,
+         r.failed_status == 401 && f.api_key.empty() ? " with 401: give --api-key"
+         : r.failed_status > 0                       ? fmt::format(" with {}", r.failed_status)
+                                                     : ": connections ended, or no answer came");
+  if (r.answered == 0) fail(ErrorCode::bad_data, "none of {} requests was answered: all were refused", all);
+  if (static_cast<double>(r.wrong) > 0.002 * static_cast<double>(r.answered) + 1)
+    fail(ErrorCode::internal, "{} of {} answers name another label than Scorer::score", r.wrong, r.answered);
 }
 
 // A server and its clients on this machine; or the clients alone, of a server that is there.
@@ -82,7 +150,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     return std::pair(std::move(labels), rate);
   };
   const auto [labels, first_rate] = score_all();
-  LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels);
+  LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels, f.api_key);
   load.connections = f.connections;
   // More than the load needs would take cores from the server beside it.
   load.threads = std::clamp(f.connections / 128, 1, std::max(1, hardware_threads() / 4));
@@ -108,30 +176,14 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   monitor::OtherProcesses others;
   const LoadResult result = serve::run_load(load);
   const auto busy = others.load();
-  const double texts_per_second = static_cast<double>(result.answered) * f.batch / std::max(1e-9, result.seconds);
-  fmt::print("{} connections, {} texts per request, {}, {:.1f} s: {} texts/s\n", f.connections, f.batch,
-             f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "each as fast as it is answered",
-             result.seconds, format_si(texts_per_second));
-  const auto line = [](const char* what, uint64_t n, std::vector<double> ms) {
-    fmt::print("{:<10} {:>9}", what, n);
-    if (!ms.empty()) {
-      const jobs::Spread s = jobs::spread_of(std::move(ms));
-      fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
-    }
-    fmt::print("\n");
-  };
-  line("answered", result.answered, result.ms);
-  line("refused", result.refused, result.refused_ms);
-  line("failed", result.failed, {});
-  line("other", result.wrong, {});
-  if (f.url.empty()) {
-    const double last_rate = score_all().second, mean = (first_rate + last_rate) / 2;
-    fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n", format_si(first_rate),
-               format_si(last_rate), texts_per_second / mean);
-  }
-  if (busy.disturbs()) fmt::print("note: {} meanwhile\n", busy.text());
-  if (static_cast<double>(result.wrong) > 0.002 * static_cast<double>(result.answered) + 1)
-    fail(ErrorCode::internal, "{} of {} answers name another label than Scorer::score", result.wrong, result.answered);
+  BenchServeResult all{result, static_cast<double>(result.answered) * f.batch / std::max(1e-9, result.seconds), {}, ""};
+  if (f.url.empty()) all.scorer_rates = {first_rate, score_all().second};
+  if (busy.disturbs()) all.note = busy.text() + " meanwhile";
+  if (f.json)
+    fmt::print("{}\n", json_of(f, all).dump(2));
+  else
+    print(f, all);
+  require_good(f, result);
   return 0;
 }
 
@@ -147,6 +199,9 @@ std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
   app.add_option("--batch", f->batch, "texts in a request")->capture_default_str();
   app.add_option("--max-queue-ms", f->max_queue_ms, "of the server it starts")->capture_default_str();
   app.add_option("--url", f->url, "a server that is there: http://127.0.0.1:8080; default: one of its own");
+  app.add_option("--api-key", f->api_key, "of that server; BRIM_API_KEY keeps it out of process lists")
+      ->envname("BRIM_API_KEY");
+  app.add_flag("--json", f->json, "print JSON");
   return [f, &engine, texts] { return run_bench_serve(*f, engine, texts(20'000)); };
 }
 

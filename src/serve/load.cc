@@ -166,6 +166,7 @@ class LoadRun {
       result_.refused_ms.push_back(ms);
     } else {
       ++result_.failed;
+      result_.failed_status = status;
     }
     const bool closes = fields.find("\r\nconnection: close\r\n") != std::string::npos;
     c.in.erase(0, head + 4 + length);
@@ -229,6 +230,7 @@ LoadResult run_load(const LoadOptions& options) {
     all.refused += one.refused;
     all.failed += one.failed;
     all.wrong += one.wrong;
+    if (one.failed_status != 0) all.failed_status = one.failed_status;
     all.seconds = std::max(all.seconds, one.seconds);
     all.ms.insert(all.ms.end(), one.ms.begin(), one.ms.end());
     all.refused_ms.insert(all.refused_ms.end(), one.refused_ms.begin(), one.refused_ms.end());

@@ -27,6 +27,7 @@ struct LoadOptions {
 
 struct LoadResult {
   uint64_t answered = 0, refused = 0, failed = 0, wrong = 0;  // 200; 429 and 503; anything else; of the answered
+  int failed_status = 0;  // of the last that failed with an answer; 0: connections ended, or nothing came
   double seconds = 0;
   std::vector<double> ms, refused_ms;  // each answer's, each refusal's
 };

@@ -103,16 +103,18 @@ TEST_F(Settings, OfEnginesAreReachedByFlagVariableAndFile) {
 }
 
 TEST_F(Settings, CompletionListsEveryVerbAndFlag) {
-  const std::vector<std::vector<std::string>> verbs = {{"score"},     {"train"},
-                                                       {"plan"},      {"eval"},
-                                                       {"embed"},     {"doctor"},
-                                                       {"compare"},   {"profile"},
-                                                       {"tokenize"},  {"tune"},
-                                                       {"bench"},     {"bench", "streams"},
-                                                       {"models"},    {"models", "export"},
-                                                       {"monitor"},   {"help"},
-                                                       {"forecast"},  {"forecast", "eval"},
-                                                       {"completion"}};
+  std::vector<std::vector<std::string>> verbs = {{"score"},     {"train"},
+                                                 {"plan"},      {"eval"},
+                                                 {"embed"},     {"doctor"},
+                                                 {"compare"},   {"profile"},
+                                                 {"tokenize"},  {"tune"},
+                                                 {"bench"},     {"bench", "streams"},
+                                                 {"models"},    {"models", "export"},
+                                                 {"monitor"},   {"help"},
+                                                 {"forecast"},  {"forecast", "eval"},
+                                                 {"completion"}};
+  if (brim({"help", "serve"}).code == 0)
+    verbs.insert(verbs.end(), {{"serve"}, {"bench", "serve"}});  // a build may lack it
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = must({"completion", shell});
     for (const auto& verb : verbs) {
