@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz entry: any bytes as the body of any route (the first byte: which), sent to a server of tiny models. Whatever is
-// asked, there is an answer in JSON that blames nobody but the client, and the connection goes on.
+// asked, there is an answer in JSON that blames nobody but the client, and the connection goes on. To /score and /jobs
+// the first line is the query and the rest the rows; of a job's output the bytes are its `Range`.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -28,7 +29,10 @@ inline const std::vector<std::string>& paths() {
                                                "/models/emb",
                                                "/invocations",
                                                "/queues/news/score_or_queue",
-                                               "/queues/news/flush_and_apply"};
+                                               "/queues/news/flush_and_apply",
+                                               "/score",
+                                               "/jobs",
+                                               "/jobs/ID/output"};
   return all;
 }
 
@@ -57,6 +61,7 @@ class FuzzedServer {
     add("emb", "bert_sequence", Pooling::none);
     o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
     o.state_dir = (temp_.path() / "state").string();
+    o.jobs_root = (temp_.path() / "bert_sequence").string();
     o.queues.emplace_back();
     o.queues[0].name = "news";
     o.queues[0].model = "vader";
@@ -64,18 +69,66 @@ class FuzzedServer {
     server_ = std::make_unique<Server>(std::move(o));
     server_->start();
     client_ = std::make_unique<RawClient>(server_->port());
+    client_->post("/jobs?format=txt&model=vader", "I love it\nI hate it\n");
+    job_ = "/jobs/" + nlohmann::json::parse(client_->read().body)["id"].get<std::string>();
+    wait_until([&] {
+      client_->get(job_);
+      return nlohmann::json::parse(client_->read().body)["status"] == "completed";
+    });
+    client_->get(job_ + "/output");
+    output_ = client_->read().body;
   }
   void ask(std::string_view path, std::string_view body) {
     static const std::set<int> kAnswers = {200, 202, 400, 404, 413, 422, 424, 504};  // 504: its own timeout_ms
+    if (path == "/score" || path == "/jobs") return ask_rows(path, body);
+    if (path == "/jobs/ID/output") return ask_output(body);
     client_->post(path, body);
     const RawAnswer answer = client_->read();
-    if (kAnswers.contains(answer.status) && nlohmann::json::accept(answer.body)) return;
+    require(kAnswers.contains(answer.status) && nlohmann::json::accept(answer.body), path, answer);
+  }
+
+ private:
+  static void require(bool good, std::string_view path, const RawAnswer& answer) {
+    if (good) return;
     std::fprintf(stderr, "%.*s: %d %s\n", static_cast<int>(path.size()), path.data(), answer.status,
                  answer.body.c_str());
     std::abort();
   }
+  // Rows come back, or part of them and no end (0) where what followed could not be read.
+  void ask_rows(std::string_view path, std::string_view input) {
+    static const std::set<int> kAnswers = {0, 200, 201, 400, 403, 404, 413, 422, 424};
+    const size_t line = std::min(input.find('\n'), input.size());
+    std::string target(path);
+    target += '?';
+    for (const unsigned char c : input.substr(0, std::min<size_t>(line, 1000)))
+      target += c > 0x20 && c < 0x7F && c != '#' ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02x}", c);
+    RawClient client(server_->port());
+    client.post(target, input.substr(std::min(line + 1, input.size())));
+    const RawAnswer answer = client.read();
+    const bool json = answer.status > 201 || path == "/jobs";
+    require(kAnswers.contains(answer.status) && (!json || nlohmann::json::accept(answer.body)), target, answer);
+    if (answer.status != 201) return;
+    const std::string job = "/jobs/" + nlohmann::json::parse(answer.body)["id"].get<std::string>();
+    for (int i = 0; i < 2; ++i) {  // cancelled, then removed
+      client_->send("DELETE " + job + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+      client_->read();
+    }
+  }
+  void ask_output(std::string_view input) {
+    std::string range;
+    for (const char c : input.substr(0, std::min<size_t>(input.size(), 1000)))
+      if (c >= 0x20 && c < 0x7F) range += c;
+    client_->get(job_ + "/output", "Range: " + range + "\r\n");
+    const RawAnswer answer = client_->read();
+    unsigned long long first = 0, last = 0;
+    const bool part = answer.status == 206 &&
+                      std::sscanf(answer.fields.at("content-range").c_str(), "bytes %llu-%llu/", &first, &last) == 2;
+    require(answer.status == 416 || (answer.status == 200 && answer.body == output_) ||
+                (part && first <= last && answer.body == output_.substr(first, last - first + 1)),
+            range, answer);
+  }
 
- private:
+  std::string job_, output_;
   TempDir temp_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RawClient> client_;

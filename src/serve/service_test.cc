@@ -362,6 +362,16 @@ TEST(RoutesTest, AnyBodyHasAnAnswer) {
   std::vector<std::string> seeds;
   for (size_t route = 0; route < routes_fuzz::paths().size(); ++route)
     for (const char* body : bodies) seeds.push_back(static_cast<char>(route) + std::string(body));
+  const std::pair<char, const char*> rows_and_ranges[] = {
+      {16, "format=csv&text_column=t&model=vader\nid,t\n1,I love it\n2,\"I hate it\n"},
+      {16, "model=cls&all_scores=true&output_format=tsv\n{\"text\":\"w6\"}\nno json\n"},
+      {17, "format=txt&model=vader&output_format=csv\nso good\nso bad\n"},
+      {17, "format=csv&path=../a\na\n"},
+      {18, "bytes=3-9"},
+      {18, "bytes=-5"},
+      {18, "bytes=18446744073709551615-"},
+      {18, "bytes=0-0,2-3"}};
+  for (const auto& [route, input] : rows_and_ranges) seeds.push_back(route + std::string(input));
   drive_fuzz(fuzz_routes, seeds, 1'500);
 }
 
