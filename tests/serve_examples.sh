@@ -13,6 +13,15 @@ fail() { echo "serve_examples.sh: $*" >&2; cat "$work"/* >&2 2>/dev/null || true
 "$brim" --env-file "$root/examples/serve_news/bot.env" serve --listen 127.0.0.1:0 --state-dir "$work/state" --lame-duck-seconds 0 2>"$work/said" &
 server=$!
 wait_for_url
+kept() { # seconds that the first model stays, once there is a snapshot
+  for _ in $(seq 100); do
+    said=$(curl -sS --max-time 60 "$url/snapshot" | python3 -c 'import json,sys; a = json.load(sys.stdin); print(a["models"][0]["keep_alive_s"] if a else "")')
+    [ -z "$said" ] || break
+    sleep 0.05
+  done
+  echo "$said"
+}
+awk -v s="$(kept)" 'BEGIN { exit !(s >= 0 && s <= 600) }' || fail "the card is held all night: keep_alive $(kept)"
 "$root/examples/serve_news/bot.py" --url "$url" --per-day 1 >"$work/news" || fail "serve_news"
 [ "$(grep -c '^2025-' "$work/news")" -eq 12 ] && grep -q '^365 headlines, scored by ' "$work/news" || fail "serve_news"
 ! grep -q failed "$work/news" || fail "headlines without scores"
@@ -22,4 +31,12 @@ kill -TERM "$server"
 code=0; wait "$server" || code=$?
 server=
 [ "$code" -eq 0 ] || fail "exit code $code"
+: >"$work/said"
+BRIM_KEEP_ALIVE=-1 "$brim" --env-file "$root/examples/serve_news/bot.env" serve --listen 127.0.0.1:0 --state-dir "$work/state" --lame-duck-seconds 0 2>"$work/said" &
+server=$!
+wait_for_url
+[ "$(kept)" = -1.0 ] || fail "what is set does not win: keep_alive $(kept)"
+kill -TERM "$server"
+wait "$server" || fail "exit code $?"
+server=
 echo "serve_examples: a year of headlines, 3,000 tweets"

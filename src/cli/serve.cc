@@ -168,18 +168,18 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   const bool named = app.get_option("--model")->count() > 0 || app.get_option("--embedding-model")->count() > 0;
   if (!f.config.empty()) {
     config = serve::read_serve_config(f.config, serve_setting_names());
-    for (const serve::PlainSetting& setting : config.settings) {
-      const CLI::Option* flag = app.get_option_no_throw("--" + dashed(setting.key));
-      if (flag == nullptr || flag->count() > 0) continue;  // the command line and the environment win
-      if (serve_settings().find(setting.key) != nullptr)
-        serve_settings().apply(f, setting.key, setting.value, setting.where);
-      else
-        engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
-      if (setting.key == "long_text") f.cuts_texts = f.engine.long_text == LongText::truncate;
-    }
     if (f.allowed_hosts.empty()) f.allowed_hosts = config.allowed_hosts;
   } else if (!named) {
     config = serve::config_from_env([](const char* name) { return env(name); });
+  }
+  for (const serve::PlainSetting& setting : config.settings) {
+    const CLI::Option* flag = app.get_option_no_throw("--" + dashed(setting.key));
+    if (flag == nullptr || flag->count() > 0) continue;  // the command line and the environment win
+    if (serve_settings().find(setting.key) != nullptr)
+      serve_settings().apply(f, setting.key, setting.value, setting.where);
+    else
+      engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
+    if (setting.key == "long_text") f.cuts_texts = f.engine.long_text == LongText::truncate;
   }
   // Flags name the models, and ladders and queues may use them; those that give vectors come beside the others.
   if (app.get_option("--model")->count() > 0 || config.models.empty()) {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/units.h"
+#include "hub/model_dir.h"
 #include "io/yaml_file.h"
 #include "jobs/compare.h"
 
@@ -362,10 +363,15 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
     }
     return name;
   };
-  ladder.default_rung = add(named.value_or("finbert"));
+  // Every hour has a rung of its own in the adaptive ladder: another default is there only for requests that name it.
+  if (named || !adaptive) ladder.default_rung = add(named.value_or("finbert"));
   if (adaptive) {
     const std::string open = add(get("SENTIMENT_MODEL_OPEN").value_or("distilbert"));
     const std::string closed = add(get("SENTIMENT_MODEL_CLOSED").value_or("vader"));
+    if (ladder.default_rung.empty()) ladder.default_rung = open;
+    if (hub::names_vader(closed))  // nothing on the card while rules answer
+      for (const char* key : {"keep_alive", "release_device_after"})
+        config.settings.push_back({key, "10m", "FEATURE_ADAPTIVE_SENTIMENT"});
     ladder.schedule = Schedule(TimeZone::load(kNewYorkZone), MarketRungs{MarketCalendar::nyse(), open, open, closed});
     const auto market = [](std::string_view text) {
       const auto fixed = market_of(text);

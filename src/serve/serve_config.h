@@ -27,7 +27,7 @@ struct ModelEntry {
 
 // A plain `key: value` at the top of the file, for the server's own table of settings.
 struct PlainSetting {
-  std::string key, value, where;  // where: "serve.yaml:3"
+  std::string key, value, where;  // where: "serve.yaml:3", or what asks for it
 };
 
 struct ServeConfig {
@@ -43,7 +43,8 @@ ServeConfig read_serve_config(const std::filesystem::path& path, const std::vect
 
 // SENTIMENT_MODEL_NAME, FEATURE_ADAPTIVE_SENTIMENT, SENTIMENT_MODEL_OPEN and _CLOSED, MARKET_STATUS_OVERRIDE and
 // SENTIMENT_BATCH_SIZE as a ladder and a queue, both called `sentiment`; nothing where none of them is set. `get` reads
-// a variable. Rungs are named by their models, so what they lose is not measured until gate data is given.
+// a variable. Rungs are named by their models, so what they lose is not measured until gate data is given. Where rules
+// answer while the market is closed, `settings` let models leave the device and give it up.
 ServeConfig config_from_env(const std::function<std::optional<std::string>(const char* name)>& get);
 
 // Throws usage where a ladder, a rung or a queue names what is not there, or two things share a name.

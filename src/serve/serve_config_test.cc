@@ -161,14 +161,21 @@ TEST(ServeConfig, TheKeysOfANewsBotBuildALadder) {
   EXPECT_FALSE(plain.ladders[0].schedule);
   EXPECT_EQ(plain.queues[0].flush_size, 25);
   EXPECT_EQ(plain.queues[0].model, "sentiment");
+  EXPECT_TRUE(plain.settings.empty()) << "one model answers at all times";
   check_names(plain);
 }
 
 TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
   if (!std::filesystem::exists("/usr/share/zoneinfo/America/New_York")) GTEST_SKIP() << "no tzdata";
   const ServeConfig config = from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}});
-  ASSERT_EQ(config.models.size(), 3u);
-  EXPECT_EQ(config.models[2].name, "vader");
+  ASSERT_EQ(config.models.size(), 2u) << "no default that nobody named: every hour has a rung";
+  EXPECT_EQ(config.models[1].name, "vader");
+  ASSERT_EQ(config.settings.size(), 2u) << "the card is nobody's at night";
+  EXPECT_EQ(config.settings[0].key + " " + config.settings[0].value, "keep_alive 10m");
+  EXPECT_EQ(config.settings[1].key + " " + config.settings[1].value, "release_device_after 10m");
+  EXPECT_EQ(from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {"SENTIMENT_MODEL_NAME", "finbert"}}).models.size(),
+            3u)
+      << "which requests may name";
   Ladder ladder(config.ladders[0]);
   const auto model_at = [&](Ladder& of, int64_t t) {
     return of.choose({}, {t, 0}, [](const std::string&) { return 0.0; }).model;
@@ -182,7 +189,11 @@ TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
   const ServeConfig fixed = from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "true"},
                                             {"MARKET_STATUS_OVERRIDE", "closed"},
                                             {"SENTIMENT_MODEL_CLOSED", "finbert"}});
-  EXPECT_EQ(fixed.models.size(), 2u) << "a rung named twice stands once";
+  EXPECT_EQ(fixed.models.size(), 2u);
+  EXPECT_TRUE(fixed.settings.empty()) << "finbert wants the card at night";
+  EXPECT_EQ(from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {"SENTIMENT_MODEL_NAME", "distilbert"}}).models.size(),
+            2u)
+      << "a rung named twice stands once";
   Ladder at_night(fixed.ladders[0]);
   EXPECT_EQ(model_at(at_night, 1717423200), "finbert");
   for (const auto& [key, value] : std::map<std::string, std::string>{
