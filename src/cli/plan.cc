@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -48,7 +49,7 @@ struct PlanFlags {
   double tflops = 0, bandwidth = 0;
   int64_t typical_length = 0;
   int threads = 0;
-  bool json = false, measure = false;
+  bool json = false, measure = false, serves = false;
   FlagValues settings;  // of training's table
   FlagValues forecast;  // of forecasting's, where it alone has them
 };
@@ -438,6 +439,8 @@ struct Together {
   std::vector<PlanRequest> requests;  // of those that are on the device
   std::vector<Plan> plans;
   std::vector<memory::LedgerEntry> ledger;
+  std::vector<std::string> names;           // of these
+  std::vector<plan::ResidentSet> resident;  // who may be there together, where they need not all be
   int64_t context_bytes = 0, limit_bytes = 0;
   bool all_resident = true;
 };
@@ -445,11 +448,10 @@ struct Together {
 // `in_turn`: they need not all fit at once, as a server's models need not.
 Together plan_together(const std::vector<Job>& jobs, const Target& t, bool in_turn) {
   Together all;
-  std::vector<std::string> names;
   for (const Job& job : jobs)
     if (!job.rules) {
       all.requests.push_back(request_for(job, t));
-      names.push_back(job.name());
+      all.names.push_back(job.name());
       all.context_bytes = std::max(all.context_bytes, all.requests.back().device.context_bytes);
     }
   if (all.requests.empty()) return all;
@@ -457,7 +459,9 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t, bool in_tu
   plan::TurnPlans turns = solve_turns(all.requests, in_turn ? plan::Residency::in_turn : plan::Residency::all);
   all.all_resident = turns.all_resident;
   for (plan::Plan& p : turns.plans) all.plans.push_back(in_flags(std::move(p)));
+  if (in_turn) all.resident = resident_sets(all.plans, all.limit_bytes);
   std::vector<const plan::Plan*> plans;
+  std::vector<std::string> names = all.names;
   for (const plan::Plan& p : all.plans) plans.push_back(&p);
   if (!all.all_resident) {  // the largest is what must fit
     const auto own = [](const plan::Plan* p) { return total_bytes(p->own_parts()); };
@@ -470,18 +474,51 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t, bool in_tu
   return all;
 }
 
+std::string names_of(const Together& all, const plan::ResidentSet& set) {
+  std::string text;
+  for (const size_t m : set.models) text += (text.empty() ? "" : ", ") + all.names[m];
+  return text;
+}
+
+void print_resident(const Together& all) {
+  if (all.all_resident) {
+    fmt::print("note: all of them may be resident together\n");
+    return;
+  }
+  if (all.plans.size() > plan::kListedResidents) {
+    fmt::print("note: of {} models at most {} may be resident together: {}\n", all.plans.size(),
+               all.resident[0].models.size(), names_of(all, all.resident[0]));
+  } else {
+    fmt::print("resident together, at most:\n");
+    for (const plan::ResidentSet& set : all.resident)
+      fmt::print("  {:>10}  {}\n", format_bytes(set.bytes), names_of(all, set));
+  }
+  fmt::print(
+      "note: not all fit at once: a model is loaded when it is asked for, and others go, those without waiting texts "
+      "first\n"
+      "and the one least worth its bytes (seconds of loading, times texts of the last ten minutes)\n");
+}
+
 int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   if (device_of(f, jobs[0]) == "all")
     fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
   const Target t = open_target(f, device_of(f, jobs[0]));
-  const Together all = plan_together(jobs, t, !f.serve.empty());
+  const Together all = plan_together(jobs, t, f.serves);
   if (f.json) {
     nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},         {"task", task_name(Task::score)},
                                 {"device", {{"name", t.profile.name}}},     {"fits", true},
                                 {"limit_bytes", all.limit_bytes},           {"peak_bytes", total_bytes(all.ledger)},
                                 {"context_bytes", all.context_bytes},       {"ledger", plan::ledger_json(all.ledger)},
                                 {"models", nlohmann::ordered_json::array()}};
-    if (!f.serve.empty()) j["all_resident"] = all.all_resident;
+    if (f.serves) {
+      j["all_resident"] = all.all_resident;
+      j["resident_sets"] = nlohmann::ordered_json::array();
+      for (const plan::ResidentSet& set : all.resident) {
+        auto names = nlohmann::ordered_json::array();
+        for (const size_t m : set.models) names.push_back(all.names[m]);
+        j["resident_sets"].push_back({{"models", names}, {"bytes", set.bytes}});
+      }
+    }
     size_t next = 0;
     for (const Job& job : jobs) {
       if (job.rules)
@@ -512,8 +549,7 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   print_ledger(all.ledger, all.limit_bytes);
   if (all.plans.size() > 1)
     fmt::print("note: what they share (the forward pass, batches in flight, the context) is counted once\n");
-  if (!all.all_resident)
-    fmt::print("note: not all fit at once: a model is loaded when it is asked for, and the longest idle goes\n");
+  if (f.serves && all.plans.size() > 1) print_resident(all);
   for (const Job& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
   for (const auto& note : t.notes) fmt::print("note: {}\n", note);
@@ -522,12 +558,19 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
 }
 
 #if defined(BRIM_WITH_SERVE)
-// The models of a serve.yaml, with what it says of device, memory and precision where no flag does.
+// The models of a serve.yaml, or of the environment as `brim serve` takes them from there, with what is said of device,
+// memory and precision where no flag does.
 int plan_serve(PlanFlags f) {
   if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
-    fail(ErrorCode::usage, "--serve {}: names the models itself, and plans no training", f.serve);
-  const serve::ServeConfig config = serve::read_serve_config(f.serve, serve_setting_names());
+    fail(ErrorCode::usage, "--serve{}: names the models itself, and plans no training",
+         f.serve.empty() ? "" : " " + f.serve);
+  const serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
+                                                    : serve::read_serve_config(f.serve, serve_setting_names());
   serve::check_names(config);
+  if (config.models.empty() && f.serve.empty())
+    fail(ErrorCode::usage,
+         "--serve: give a file, or SENTIMENT_MODEL_NAME or FEATURE_ADAPTIVE_SENTIMENT=1 by the "
+         "environment or --env-file");
   if (config.models.empty()) fail(ErrorCode::usage, "{}: names no models", f.serve);
   for (const serve::PlainSetting& setting : config.settings) {
     if (setting.key == "device" && f.device.empty()) f.device = setting.value;
@@ -564,7 +607,7 @@ int run_forecast_plan(const PlanFlags& f) {
 
 int run_plan(const PlanFlags& f) {
 #if defined(BRIM_WITH_SERVE)
-  if (!f.serve.empty()) return plan_serve(f);
+  if (f.serves) return plan_serve(f);
 #endif
   if (f.task == "forecast") return run_forecast_plan(f);
   if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
@@ -631,12 +674,21 @@ std::function<int()> setup_plan(CLI::App& app) {
   add("lr_reference_batch", "train: the batch the learning rate is meant for");
   app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it: plans that training");
 #if defined(BRIM_WITH_SERVE)
-  app.add_option("--serve", f->serve, "YAML file as `brim serve --config` reads it: plans its models together");
+  const CLI::Option* serve =
+      app.add_option("--serve", f->serve,
+                     "YAML file as `brim serve --config` reads it: plans its models together; without a file those of "
+                     "the environment or --env-file")
+          ->expected(0, 1);
+#else
+  const CLI::Option* serve = nullptr;
 #endif
   add_forecast_plan_rows(app, f->forecast);
   app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
   app.add_flag("--json", f->json, "print the plan as JSON");
-  return [f] { return run_plan(*f); };
+  return [f, serve] {
+    f->serves = serve != nullptr && serve->count() > 0;
+    return run_plan(*f);
+  };
 }
 
 }  // namespace brim::cli

@@ -146,6 +146,15 @@ struct TurnPlans {
 // Plans for models that take turns under one limit, the first request's: all of them at once where that fits.
 TurnPlans solve_turns(const std::vector<PlanRequest>& requests, Residency residency);
 
+// Which of them may be resident together: the sets that have no room for another one, as places in `plans`, beside
+// what all share. Of more than kListedResidents models only the largest set.
+constexpr size_t kListedResidents = 8;
+struct ResidentSet {
+  std::vector<size_t> models;
+  int64_t bytes = 0;  // with what all share, the context and room for rounding blocks up
+};
+std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t limit_bytes);
+
 // What a request for the CPU must know of the model's files beside its shape. Does nothing for other devices.
 void add_host_memory(PlanRequest& request, const std::filesystem::path& model_dir);
 

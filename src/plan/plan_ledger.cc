@@ -2,6 +2,7 @@
 // A plan as a list of reservations.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -159,6 +160,50 @@ TurnPlans solve_turns(const std::vector<PlanRequest>& requests, Residency reside
 
 int64_t planned_bytes(const std::vector<const Plan*>& plans) {
   return total_bytes(ledger_of(plans, std::vector<std::string>(plans.size())));
+}
+
+std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t limit_bytes) {
+  std::vector<const Plan*> all;
+  std::vector<int64_t> own;
+  for (const Plan& plan : plans) {
+    all.push_back(&plan);
+    own.push_back(total_bytes(plan.own_parts()));
+  }
+  // Batches are as large as the largest model's whoever is there, and each further model's blocks are rounded up.
+  int64_t shared = planned_bytes(all) - std::accumulate(own.begin(), own.end(), int64_t{0});
+  if (!plans.empty()) {
+    const int64_t rounding = plans[0].device.rounding_bytes();
+    shared -= rounding;
+    for (int64_t& bytes : own) bytes += rounding;
+  }
+  std::vector<ResidentSet> sets;
+  if (plans.size() > kListedResidents) {  // the smallest first
+    std::vector<size_t> places(plans.size());
+    std::iota(places.begin(), places.end(), size_t{0});
+    std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return own[a] < own[b]; });
+    ResidentSet most{{}, shared};
+    for (const size_t m : places) {
+      if (most.bytes + own[m] > limit_bytes) break;
+      most.models.push_back(m);
+      most.bytes += own[m];
+    }
+    std::sort(most.models.begin(), most.models.end());
+    return {most};
+  }
+  for (uint32_t members = (1U << plans.size()) - 1; members > 0; --members) {
+    ResidentSet set{{}, shared};
+    int64_t smallest = std::numeric_limits<int64_t>::max();  // of those that are not in it
+    for (size_t m = 0; m < plans.size(); ++m)
+      if ((members >> m & 1U) != 0) {
+        set.models.push_back(m);
+        set.bytes += own[m];
+      } else {
+        smallest = std::min(smallest, own[m]);
+      }
+    if (set.bytes <= limit_bytes && smallest > limit_bytes - set.bytes) sets.push_back(std::move(set));
+  }
+  std::sort(sets.begin(), sets.end(), [](const ResidentSet& a, const ResidentSet& b) { return a.models < b.models; });
+  return sets;
 }
 
 }  // namespace brim::plan

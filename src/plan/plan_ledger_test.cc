@@ -135,6 +135,31 @@ TEST(PlanLedger, ModelsThatTakeTurnsFitTogetherWhereTheirWeightsDo) {
   }
 }
 
+TEST(PlanLedger, SaysWhoMayBeResidentTogether) {
+  DeviceProfile card = one_core();
+  std::vector<Plan> plans;
+  const auto add = [&](int64_t own) {
+    Plan& p = plans.emplace_back();
+    p.device = card;
+    p.device.context_bytes = 100;
+    p.add(memory::Tag::weights, "model", own);
+    p.add(memory::Tag::activations, kForwardPass, own / 2);  // the largest counts, once
+  };
+  for (const int64_t own : {60, 40, 20}) add(own);
+  const auto sets = [&](int64_t limit) {
+    std::string said;
+    for (const ResidentSet& set : resident_sets(plans, limit))
+      said += fmt::format("{} {}; ", fmt::join(set.models, "+"), set.bytes);
+    return said;
+  };
+  EXPECT_EQ(sets(250), "0+1+2 250; ");
+  EXPECT_EQ(sets(249), "0+1 230; 0+2 210; 1+2 190; ");
+  EXPECT_EQ(sets(229), "0+2 210; 1+2 190; ");
+  EXPECT_EQ(sets(209), "0 190; 1+2 190; ");
+  while (plans.size() <= kListedResidents) add(40);
+  EXPECT_EQ(sets(130 + 20 + 3 * 40 + 39), "1+2+3+4 270; ");
+}
+
 // Two models that come and go on one device: what is held never passes the limit, and a refusal says who holds the
 // rest.
 TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {

@@ -136,6 +136,32 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   Outcome least = brim(served("300MiB"));
   while (least.code != 0 && mib < 400) least = brim(served(std::to_string(mib += 2) + "MiB"));
   EXPECT_NE(least.out.find("not all fit at once"), std::string::npos) << mib << " MiB: " << least.out << least.err;
+  EXPECT_NE(room.find("all of them may be resident together"), std::string::npos) << room;
+  EXPECT_NE(least.out.find("resident together, at most:\n"), std::string::npos) << least.out;
+  EXPECT_NE(least.out.find("B  a\n"), std::string::npos) << least.out;
+  EXPECT_NE(least.out.find("B  b\n"), std::string::npos) << least.out;
+  EXPECT_EQ(least.out.find("longest idle"), std::string::npos) << least.out;
+  const auto sets = [&](const std::string& limit) {
+    std::vector<std::string> arguments = served(limit);
+    arguments.push_back("--json");
+    const auto json = nlohmann::json::parse(must(arguments));
+    std::string all_sets;
+    for (const auto& set : json.at("resident_sets")) {
+      all_sets += set.at("models").dump();
+      EXPECT_LE(set.at("bytes"), json.at("limit_bytes"));
+    }
+    return all_sets;
+  };
+  EXPECT_EQ(sets("4GiB"), R"(["a","b"])");
+  EXPECT_EQ(sets(std::to_string(mib) + "MiB"), R"(["a"]["b"])");
+  // The ladder that a bot's .env builds, by the environment or by its file.
+  const std::vector<std::string> of_env = {"plan", "--device", "rtx3060", "--serve"};
+  const Surroundings bot{.environment = {{"SENTIMENT_MODEL_NAME", "tiny"}, {"SENTIMENT_BATCH_SIZE", "5"}}};
+  EXPECT_NE(must(of_env, bot).find("\n  tiny "), std::string::npos);
+  put("bot.env", "FEATURE_ADAPTIVE_SENTIMENT=1\nSENTIMENT_MODEL_OPEN=tiny\nSENTIMENT_MODEL_CLOSED=vader\n");
+  const std::string adaptive = must({"plan", "--env-file", "bot.env", "--serve", "--device", "rtx3060"});
+  for (const char* part : {"\n  tiny ", "\n  vader "}) EXPECT_NE(adaptive.find(part), std::string::npos) << adaptive;
+  refused(2, {"--serve: give a file", "--env-file"}, of_env);
   refused(5, {"--memory-limit"}, served("100MiB"));
   refused(2, {"one model"}, run("tiny,tagger", {"--task", "train"}));
   refused(2, {"rules are not trained"}, run("vader", {"--task", "train"}));
