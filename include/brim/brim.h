@@ -115,6 +115,7 @@ struct Predictions {
   std::vector<std::vector<Entity>> entities;     // of taggers, else empty
   std::vector<uint8_t> truncated;                // 0 or 1
   std::vector<std::pair<size_t, Error>> errors;  // texts without a result, by row
+  int64_t tokens = 0;                            // read for them all, special ones included; 0 for rules
 };
 
 struct Request {

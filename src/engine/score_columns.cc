@@ -93,7 +93,7 @@ Predictions score_many(TextModel& model, int threads, std::span<const std::strin
     done = first + chunk.rows.size();
     if (progress) progress(done);
   };
-  run_pipeline(model, source, collect, nullptr, options);
+  p.tokens = run_pipeline(model, source, collect, nullptr, options).tokens;
   return columns.finish(done);
 }
 

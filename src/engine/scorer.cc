@@ -422,6 +422,7 @@ class EncoderScorer final : public Scorer {
       good.push_back(texts[i]);
       rows.push_back(i);
     }
+    p.tokens = static_cast<int64_t>(tokens.ids.size());
     if (kind_ == ModelKind::tagger) {
       auto entities = engine_->entities(good, tokens);
       for (size_t t = 0; t < rows.size(); ++t) p.entities[rows[t]] = std::move(entities[t]);

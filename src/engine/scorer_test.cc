@@ -209,6 +209,9 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
     if (n == 3000) {
       EXPECT_LT(box.calls(), n) << "a call per text, not per batch";
     }
+    int64_t tokens = 0;
+    for (size_t i = 0; i < n; ++i) tokens += box[i].tokens;
+    EXPECT_EQ(many.tokens, tokens);
     for (size_t i = 0; i < n; ++i) {
       ASSERT_FALSE(box[i].error) << box[i].error->what();
       ASSERT_EQ(box[i].scores.size(), 3u);
