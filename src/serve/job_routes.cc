@@ -138,9 +138,9 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
           } catch (const Refusal& thrown) {
             refusal = thrown;
           } catch (const Error& error) {
-            refusal = refusal_of_desk(error);
+            refusal = self->service_.refusal_of_desk(error);
           } catch (const std::exception& error) {
-            refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
+            refusal = self->service_.refusal_of_desk(Error(ErrorCode::internal, error.what()));
           }
           const std::weak_ptr<JobUpload> weak = self;
           self->service_.server_->post(thread, [weak, refusal, job] {
@@ -221,9 +221,9 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
       } catch (const Refusal& thrown) {
         refusal = thrown;
       } catch (const Error& error) {
-        refusal = refusal_of_desk(error);
+        refusal = service.refusal_of_desk(error);
       } catch (const std::exception& error) {
-        refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
+        refusal = service.refusal_of_desk(Error(ErrorCode::internal, error.what()));
       }
       service.server_->post(thread, [weak, refusal] {
         if (const auto found = weak.lock()) found->answered(refusal);
@@ -345,16 +345,9 @@ void Service::job_call(Call& call) {
 }
 
 JobModel Service::job_model(const std::string& name) {
-  Wishes w;
-  w.bulk = true;  // load does not split a job
-  w.may_wait = true;
-  try {
-    choose_model(w, name, "", {ModelKind::classifier, ModelKind::rules});
-  } catch (const Refusal& refusal) {
-    fail(ErrorCode::bad_model, "{}", refusal.message);
-  }
+  const Wishes w = choose_for_bulk(name, "");
   const ServedModel& model = *w.served;
-  return {model.name, fmt::format("{} {}", model.id, model.revision), {}, model.scorer};
+  return {model.name, fmt::format("{} {}", model.id, model.revision), {}, model.scorer, bulk_scorer(w)};
 }
 
 }  // namespace brim::serve

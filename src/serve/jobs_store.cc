@@ -11,7 +11,6 @@
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 #include "rows/row_writer.h"
-#include "serve/row_scorer.h"
 
 namespace brim::serve {
 namespace {
@@ -420,7 +419,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   }
   output.keep_counters(&counters);
   BlockReader blocks(reader, block_rows);
-  RowScorer put(*model.scorer, writer, job.request.all_scores);
+  RowScorer put(*model.scorer, model.score, writer, job.request.all_scores);
   std::string bytes;
   while (blocks.next()) {
     bytes.clear();

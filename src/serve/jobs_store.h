@@ -20,6 +20,7 @@
 
 #include "brim/brim.h"
 #include "io/atomic_file.h"
+#include "serve/row_scorer.h"
 #include "serve/state_dir.h"
 
 namespace brim::serve {
@@ -41,6 +42,7 @@ struct JobModel {
   std::string name, identity;      // identity: what names the weights
   std::vector<std::string> files;  // whose change means other weights
   std::shared_ptr<Scorer> scorer;
+  ScoreTexts score;  // with it
 };
 using JobModels = std::function<JobModel(const std::string& name)>;  // throws bad_model
 

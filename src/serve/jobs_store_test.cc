@@ -69,7 +69,10 @@ struct JobBench {
     const auto models = [scorer](const std::string& name) {
       if (name == "none") fail(ErrorCode::bad_model, "none: no such directory");
       const std::string chosen = name.empty() || name == "ladder" ? "small" : name;
-      return JobModel{chosen, "weights of " + chosen, {}, scorer};
+      const ScoreTexts score = [scorer](Texts texts, Texts pairs, std::stop_token stop) {
+        return score_texts(*scorer, texts, pairs, std::move(stop));
+      };
+      return JobModel{chosen, "weights of " + chosen, {}, scorer, score};
     };
     return std::make_unique<JobsStore>(
         state, models, [] { return int64_t{1000}; },

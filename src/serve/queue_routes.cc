@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "serve/desk.h"
@@ -61,6 +63,17 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
                 "a queue has score_or_queue and flush_and_apply (POST), flushes and flushes/ID (GET, DELETE)"};
 }
 
+QueueScore queue_score(const ServedModel& model, const Predictions& scored, size_t row) {
+  QueueScore score;
+  score.model = model.name;
+  if (scored.labels[row] < 0) return score;
+  score.label = model.scorer->labels()[static_cast<size_t>(scored.labels[row])];
+  score.score = scored.label_scores[row];
+  const std::span row_scores(&scored.scores[row * scored.width], scored.width);
+  if (const auto compound = compound_of(*model.scorer, row_scores)) score.compound = *compound;
+  return score;
+}
+
 }  // namespace
 
 void Service::queue_call(Call& call) {
@@ -82,44 +95,39 @@ void Service::queue_call(Call& call) {
   });
 }
 
-// All items of a flush: those of one source together, each by the model the queue's ladder chooses for it.
+// All items of a flush, each by the model the queue's ladder chooses for it. Those of a rung that cannot be loaded go
+// to the next.
 std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
-  std::vector<int> models(items.size());
   std::vector<QueueScore> scores(items.size());
-  std::vector<Served> models_of(options_.models.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    Wishes w;
-    w.bulk = true;  // load does not split a flush
-    w.may_wait = true;
-    try {
-      choose_model(w, rules.model, items[i].source, {ModelKind::classifier, ModelKind::rules});
-    } catch (const Refusal& refusal) {
-      fail(ErrorCode::bad_model, "queue {}: {}", rules.name, refusal.message);
+  std::vector<Wishes> wishes(items.size());
+  std::vector<size_t> left(items.size());
+  std::iota(left.begin(), left.end(), size_t{0});
+  std::map<int, Error> failed;  // by model: none is tried twice
+  while (!left.empty()) {
+    std::map<int, std::vector<size_t>> by_model;
+    for (const size_t i : left) {
+      try {
+        wishes[i] = choose_for_bulk(rules.model, items[i].source);
+        if (const auto before = failed.find(wishes[i].model); before != failed.end()) throw before->second;
+      } catch (const Error& error) {
+        fail(error.code(), "queue {}: {}", rules.name, error.what());
+      }
+      by_model[wishes[i].model].push_back(i);
     }
-    models[i] = w.model;
-    models_of[static_cast<size_t>(w.model)] = w.served;
-  }
-  for (size_t m = 0; m < options_.models.size(); ++m) {
-    std::vector<std::string_view> texts;
-    std::vector<size_t> places;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (models[i] != static_cast<int>(m)) continue;
-      texts.push_back(items[i].text);
-      places.push_back(i);
-    }
-    if (texts.empty()) continue;
-    const Served served = models_of[m];
-    Scorer& scorer = *served->scorer;
-    const Predictions scored = scorer.score(texts);
-    for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
-    for (size_t row = 0; row < texts.size(); ++row) {
-      QueueScore& score = scores[places[row]];
-      score.model = options_.models[m].name;
-      if (!score.error.empty() || scored.labels[row] < 0) continue;
-      score.label = scorer.labels()[static_cast<size_t>(scored.labels[row])];
-      score.score = scored.label_scores[row];
-      const std::span row_scores(&scored.scores[row * scored.width], scored.width);
-      if (const auto compound = compound_of(scorer, row_scores)) score.compound = *compound;
+    left.clear();
+    for (const auto& [model, places] : by_model) {
+      const ServedModel& served = *wishes[places[0]].served;
+      std::vector<std::string_view> texts;
+      for (const size_t i : places) texts.push_back(items[i].text);
+      try {
+        const Predictions scored = served.scorer->score(texts);
+        for (size_t row = 0; row < texts.size(); ++row) scores[places[row]] = queue_score(served, scored, row);
+        for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
+      } catch (const Error& error) {
+        if (!note_if_not_loaded(served, error)) throw;
+        failed.emplace(model, error);
+        left.insert(left.end(), places.begin(), places.end());
+      }
     }
   }
   return scores;

@@ -18,6 +18,10 @@ void require_modest(const RowPlace& last) {
 
 }  // namespace
 
+Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop) {
+  return pairs.empty() ? scorer.score(texts, std::move(stop)) : scorer.score_pairs(texts, pairs, std::move(stop));
+}
+
 rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {
   if (scorer.kind() == ModelKind::embedder)
     fail(ErrorCode::bad_model, "{}: gives vectors, and rows want labels", model);
@@ -39,7 +43,7 @@ bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, i
     texts_.push_back(place.chunk->texts[place.row]);
     if (const auto pair = place.chunk->pair(place.row)) pairs_.push_back(*pair);
   }
-  const Predictions p = pairs_.empty() ? scorer_.score(texts_, stop) : scorer_.score_pairs(texts_, pairs_, stop);
+  const Predictions p = score_(texts_, pairs_, stop);
   if (stop.stop_requested()) return false;
   if (!pairs_.empty())
     for (const auto& [row, error] : p.errors)  // of the model, not of a row

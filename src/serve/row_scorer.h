@@ -2,10 +2,12 @@
 // Rows of a file or a stream in, the same rows with their scores out, as bytes: for jobs and for /score.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "brim/brim.h"
@@ -19,10 +21,15 @@ struct RowPlace {
   size_t row;
 };
 
+// Texts, or pairs where there are any, as bulk work; whoever gives it sees what was scored and what failed.
+using Texts = std::span<const std::string_view>;
+using ScoreTexts = std::function<Predictions(Texts texts, Texts pairs, std::stop_token stop)>;
+Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop);
+
 class RowScorer {
  public:
-  RowScorer(Scorer& scorer, rows::RowWriter& writer, bool all_scores)
-      : scorer_(scorer), writer_(writer), all_scores_(all_scores) {}
+  RowScorer(const Scorer& scorer, ScoreTexts score, rows::RowWriter& writer, bool all_scores)
+      : scorer_(scorer), score_(std::move(score)), writer_(writer), all_scores_(all_scores) {}
 
   // What is added to rows. Throws bad_model where the model gives vectors.
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
@@ -35,7 +42,8 @@ class RowScorer {
  private:
   void put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at);
 
-  Scorer& scorer_;
+  const Scorer& scorer_;
+  const ScoreTexts score_;
   rows::RowWriter& writer_;
   const bool all_scores_;
   std::vector<std::string_view> texts_, pairs_;

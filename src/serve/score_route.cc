@@ -141,9 +141,9 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       ++service_.row_streams_;
     }
     try {
-      std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
-                   served = wishes_.served, request = request_]() mutable {
-        Rows{pipe, self, service, thread, std::move(served), request}.run();  // and lets the model go
+      std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread, wishes = wishes_,
+                   request = request_]() mutable {
+        Rows{pipe, self, service, thread, std::move(wishes), request}.run();  // and lets the model go
         // Nothing of the service is touched after this.
         std::lock_guard lock(service.rows_mutex_);
         --service.row_streams_;
@@ -190,7 +190,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     std::weak_ptr<RowStream> stream;
     Service& service;
     int thread;
-    Served served;
+    Wishes wishes;
     JobRequest request;
 
     void post(std::function<void(RowStream&)> work) {
@@ -205,7 +205,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
         post([](RowStream& s) { s.finish(); });
       } catch (const Error& error) {
         if (error.code() != ErrorCode::interrupted)
-          post([refusal = refusal_of_desk(error)](RowStream& s) { s.fail_with(refusal); });
+          post([refusal = service.refusal_of_desk(error)](RowStream& s) { s.fail_with(refusal); });
       } catch (const std::exception&) {
         post([](RowStream& s) { s.fail_with({500, "Backend", "internal error"}); });
       }
@@ -220,9 +220,10 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       rows::RowWriterOptions writing;
       writing.format = request.output_format == "auto" ? rows::output_format_of("", reading.format)
                                                        : rows::parse_output_format(request.output_format);
-      writing.results = {RowScorer::columns(*served->scorer, request.all_scores, served->name)};
+      const ServedModel& model = *wishes.served;
+      writing.results = {RowScorer::columns(*model.scorer, request.all_scores, model.name)};
       rows::RowWriter writer(reader.schema(), writing);
-      RowScorer score(*served->scorer, writer, request.all_scores);
+      RowScorer score(*model.scorer, service.bulk_scorer(wishes), writer, request.all_scores);
       std::string bytes;
       writer.header(bytes);
       rows::RowChunk chunk;

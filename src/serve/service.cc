@@ -22,15 +22,6 @@
 namespace brim::serve {
 namespace {
 
-// Not a text's fault: its model was not on the device and could not come.
-bool failed_to_load(const Error& error) {
-  return error.code() == ErrorCode::does_not_fit || error.code() == ErrorCode::bad_model;
-}
-
-}  // namespace
-
-namespace {
-
 // The scorers are the slots' alone, so that one that is unloaded goes.
 ServiceOptions without_scorers(ServiceOptions options) {
   for (ServedModel& model : options.models) model.scorer.reset();
@@ -238,7 +229,7 @@ void Service::beside(Workers& workers, Call& call, std::function<std::optional<R
 
 void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
   const auto answer = std::make_shared<DeskAnswer>();
-  const auto run = [answer, work = std::move(work)]() -> std::optional<Refusal> {
+  const auto run = [this, answer, work = std::move(work)]() -> std::optional<Refusal> {
     try {
       *answer = work();
       return std::nullopt;
@@ -258,7 +249,7 @@ void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work)
   });
 }
 
-Refusal Service::refusal_of_desk(const Error& error) {
+Refusal Service::refusal_of_desk(const Error& error) const {
   switch (error.code()) {
     case ErrorCode::bad_data:
     case ErrorCode::usage:
@@ -267,6 +258,9 @@ Refusal Service::refusal_of_desk(const Error& error) {
       return {429, "Overloaded", error.what(), "Retry-After: 1\r\n"};
     case ErrorCode::cannot_write:
       return {507, "cannot_write", error.what()};
+    case ErrorCode::does_not_fit:
+      return {503, "Unhealthy", fmt::format("the model cannot be loaded now: {}", error.what()),
+              retry_after(options_.load_retry_seconds)};
     default:
       return {424, "Backend", fmt::format("Backend error: {}", error.what())};
   }
@@ -282,7 +276,9 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
     Prediction& prediction = call.predictions[index];
     prediction = std::move(answer.prediction);
     call.tokens += static_cast<size_t>(prediction.tokens);
-    if (prediction.error && failed_to_load(*prediction.error)) note_not_loaded(call, *prediction.error);
+    if (prediction.error)
+      for (const Served& served : {call.served, call.other})
+        if (served != nullptr) note_if_not_loaded(*served, *prediction.error);
     --call.left;
     if (prediction.error && !call.null_errors && !call.done) {
       refuse(call, refusal_of(call, prediction));
@@ -298,10 +294,11 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
   }
 }
 
-void Service::note_not_loaded(const Call& call, const Error& error) {
-  for (const Served& served : {call.served, call.other})
-    if (served != nullptr && served->scorer->residence() != Residence::resident)
-      note_not_loaded(static_cast<size_t>(find_model(served->name)), error.what());
+bool Service::note_if_not_loaded(const ServedModel& model, const Error& error) {
+  const bool of_loading = error.code() == ErrorCode::does_not_fit || error.code() == ErrorCode::bad_model;
+  if (!of_loading || model.scorer->residence() == Residence::resident) return false;
+  note_not_loaded(static_cast<size_t>(find_model(model.name)), error.what());
+  return true;
 }
 
 Refusal Service::refusal_of(const Call& call, const Prediction& prediction) const {
@@ -322,8 +319,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};
     case ErrorCode::does_not_fit:
-      return {503, "Unhealthy", fmt::format("the model cannot be loaded now: {}", error.what()),
-              retry_after(options_.load_retry_seconds)};
+      return refusal_of_desk(error);
     case ErrorCode::bad_data: {
       const int64_t longest = call.served->scorer->max_length();
       if (prediction.tokens > longest)

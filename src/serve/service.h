@@ -28,6 +28,7 @@
 #include "serve/ladder.h"
 #include "serve/metrics.h"
 #include "serve/progress_watch.h"
+#include "serve/row_scorer.h"
 #include "serve/workers.h"
 
 namespace brim::serve {
@@ -205,7 +206,7 @@ class Service final : public Handler, public QueueScorer {
   // `work` there, then on the call's own thread its refusal or `then`; neither, where its client has gone meanwhile.
   void beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
               std::function<void(Call&)> then);
-  static Refusal refusal_of_desk(const Error& error);
+  Refusal refusal_of_desk(const Error& error) const;
   void stream_ended(Call& call);
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
@@ -257,6 +258,9 @@ class Service final : public Handler, public QueueScorer {
   // queue_routes.cc
   void queue_call(Call& call);
   std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
+  // bulk.cc: what queues, jobs and streams of rows have in common, off the I/O threads
+  Wishes choose_for_bulk(const std::string& model, const std::string& source);
+  ScoreTexts bulk_scorer(const Wishes& wishes);
   // job_routes.cc
   static JobRequest job_request(const Call& call);  // of the query; throws usage
   void begin_job(Call& call);
@@ -340,7 +344,8 @@ class Service final : public Handler, public QueueScorer {
   void close_idle_device();
   void note_loaded(size_t place);
   void note_not_loaded(size_t place, const std::string& why);
-  void note_not_loaded(const Call& call, const Error& error);
+  // Where the error is not a text's: its model was not on the device and could not come.
+  bool note_if_not_loaded(const ServedModel& model, const Error& error);
   int64_t unused_since_ns_ = 0;  // the tending thread's: no encoder is on the device; negative: it was closed for that
   const int64_t started_ns_, started_unix_;
   HttpServer* server_ = nullptr;

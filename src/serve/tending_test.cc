@@ -35,11 +35,25 @@ class ComingScorer final : public HeldScorer {
     HeldScorer::submit(requests, completion);
     answer_all(room ? std::optional<Error>() : Error(ErrorCode::does_not_fit, "others have the memory"));
   }
+  Predictions score(std::span<const std::string_view> texts, std::stop_token,
+                    const std::function<void(size_t)>&) override {
+    ++scorings;
+    if (!room) throw Error(ErrorCode::does_not_fit, "others have the memory");
+    come();
+    Predictions p;
+    p.rows = texts.size();
+    p.width = 2;
+    p.labels.assign(p.rows, 1);
+    p.label_scores.assign(p.rows, 0.75f);
+    for (size_t i = 0; i < p.rows; ++i) p.scores.insert(p.scores.end(), {0.25f, 0.75f});
+    p.tokens = static_cast<int64_t>(3 * p.rows);
+    return p;
+  }
   void come() {
     if (!there.exchange(true)) ++comings;
   }
   std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false}, mistake{false};
-  std::atomic<int> loads{0}, comings{0};
+  std::atomic<int> loads{0}, comings{0}, scorings{0};
 };
 
 class TendingTest : public ServiceTest {
@@ -64,6 +78,16 @@ class TendingTest : public ServiceTest {
       ++looks_;
       return now_.load();
     };
+    return o;
+  }
+  // With queues of the ladder and of its first rung alone.
+  ServerOptions with_state(ServerOptions o) {
+    o.state_dir = (temp_.path() / "state").string();
+    QueueRules news, alone;
+    news.name = "news";
+    alone.name = "alone";
+    alone.model = "model";
+    o.queues = {news, alone};
     return o;
   }
   void set_time(int hour, int minute, int second) { now_ = kMidnight + hour * 3600 + minute * 60 + second; }
@@ -181,6 +205,44 @@ TEST_F(TendingTest, AModelThatCouldNotBeLoadedIsTriedAgain) {
   const int loads = coming_->loads;
   let_it_tend();
   EXPECT_EQ(coming_->loads, loads) << "it is there";
+}
+
+TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
+  ServerOptions o = with_state(two_rungs());
+  o.load_retry_seconds = 1e9;
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  const auto flush = [&](const std::string& queue) {
+    return post("/queues/" + queue + "/flush_and_apply",
+                R"({"items":[{"text":"good","item":{"id":1}},{"text":"bad","item":{"id":2}}]})");
+  };
+  const RawAnswer answer = flush("news");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  for (const Said& item : Said::parse(answer.body)["items"]) EXPECT_EQ(item["model"], "vader") << item;
+  EXPECT_EQ(coming_->scorings, 1);
+  EXPECT_EQ(answering(), "vader") << "the ladder was told";
+  EXPECT_EQ(status(), "degraded");
+  EXPECT_EQ(flush("alone").status, 503) << "of that model alone";
+  EXPECT_EQ(coming_->scorings, 2) << "it is not tried twice";
+  RawAnswer refused = flush("alone");
+  EXPECT_EQ(Said::parse(refused.body)["error_type"], "Unhealthy") << refused.body;
+  EXPECT_EQ(refused.fields["retry-after"], "86400");
+  EXPECT_EQ(get("/queues/alone").status, 200);
+}
+
+TEST_F(TendingTest, AStreamOfRowsReportsAModelThatCannotBeLoaded) {
+  ServerOptions o = two_rungs();
+  o.load_retry_seconds = 1e9;
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  RawAnswer refused = post("/score?format=txt", "good\n");
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_TRUE(refused.fields.contains("retry-after"));
+  client_ = std::make_unique<RawClient>(server_->port());
+  EXPECT_EQ(post("/score?format=txt", "good\n").fields["x-brim-model"], "vader@2");
+  EXPECT_EQ(status(), "degraded");
 }
 
 TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {

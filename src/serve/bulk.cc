@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What queues, jobs and streams of rows have in common: the choice of their model, and scoring with it. Off the I/O
+// threads.
+#include "base/error.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+
+// Throws does_not_fit where the model, or every rung, cannot answer for now, and bad_model where there is none.
+Service::Wishes Service::choose_for_bulk(const std::string& model, const std::string& source) {
+  Wishes w;
+  w.bulk = true;  // load splits neither a flush nor a job
+  w.may_wait = true;
+  try {
+    choose_model(w, model, source, {ModelKind::classifier, ModelKind::rules});
+  } catch (const Refusal& refusal) {
+    fail(refusal.status == 503 ? ErrorCode::does_not_fit : ErrorCode::bad_model, "{}", refusal.message);
+  } catch (const Error& error) {  // of a ladder
+    fail(ErrorCode::does_not_fit, "{}", error.what());
+  }
+  return w;
+}
+
+// Of rows. A model that cannot be loaded is reported, so that its ladder chooses another the next time.
+ScoreTexts Service::bulk_scorer(const Wishes& wishes) {
+  return [this, served = wishes.served](Texts texts, Texts pairs, std::stop_token stop) {
+    try {
+      return score_texts(*served->scorer, texts, pairs, std::move(stop));
+    } catch (const Error& error) {
+      note_if_not_loaded(*served, error);
+      throw;
+    }
+  };
+}
+
+}  // namespace brim::serve
