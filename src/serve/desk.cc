@@ -23,10 +23,11 @@ int64_t unix_ms() {
 }  // namespace
 
 Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
-           JobModels models)
+           JobModels models, JobsStore::Options options)
     : state_(state_dir),
       queues_(state_, rules, scorer, unix_ms),
-      jobs_(state_, std::move(models), [] { return unix_ms() / 1000; }),
+      jobs_(
+          state_, std::move(models), [] { return unix_ms() / 1000; }, std::move(options)),
       workers_(kDeskThreads),
       flush_thread_([this] { flush_old(); }) {
   job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });

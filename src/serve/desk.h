@@ -20,7 +20,7 @@ class Desk {
  public:
   // Throws cannot_write where the directory is another server's.
   Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
-       JobModels models);
+       JobModels models, JobsStore::Options options);
   ~Desk();  // what has begun is finished, what waits is dropped; a job goes on the next time
   Desk(const Desk&) = delete;
   Desk& operator=(const Desk&) = delete;

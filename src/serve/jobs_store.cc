@@ -2,6 +2,8 @@
 #include "serve/jobs_store.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -19,6 +21,7 @@ namespace fs = std::filesystem;
 using JobJson = nlohmann::ordered_json;
 
 constexpr int kJobVersion = 1;
+constexpr std::chrono::seconds kLookAgain(1);  // for jobs that wait
 constexpr JobStatus kAllStatus[] = {JobStatus::validating, JobStatus::in_progress, JobStatus::finalizing,
                                     JobStatus::completed,  JobStatus::failed,      JobStatus::cancelling,
                                     JobStatus::cancelled};
@@ -154,12 +157,10 @@ nlohmann::ordered_json to_json(const Job& job) {
   json["request_counts"] = {{"total", nullptr}, {"completed", job.completed_rows}, {"failed", job.failed_rows}};
   if (job.total_rows) json["request_counts"]["total"] = *job.total_rows;
   json["progress"] = job.progress;
+  json["waiting"] = job.waiting.empty() || job.ended() ? JobJson() : JobJson(job.waiting);
   if (!job.error.empty()) json["errors"] = {{"object", "list"}, {"data", JobJson::array({{{"message", job.error}}})}};
   return json;
 }
-
-JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock)
-    : JobsStore(state, std::move(models), std::move(clock), Options{}) {}
 
 JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock, Options options)
     : folder_(state.folder("jobs")),
@@ -311,19 +312,28 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
 
 void JobsStore::wait_for_work(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, stop, [&] {
-    return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return !entry.second.ended(); });
-  });
+  // Now and then: the clock wakes nobody.
+  while (!changed_.wait_for(lock, stop, kLookAgain, [&] { return next_job() != nullptr; }) && !stop.stop_requested()) {
+  }
+}
+
+Job* JobsStore::next_job() {
+  const int64_t now = clock_();
+  Job* next = nullptr;
+  for (auto& [id, job] : jobs_)
+    if (!job.ended() && job.retry_at <= now &&
+        (next == nullptr || std::pair(job.retry_at, job.number) < std::pair(next->retry_at, next->number)))
+      next = &job;
+  return next;
 }
 
 bool JobsStore::run_next(std::stop_token stop) {
   Job job;
   {
     const std::lock_guard lock(mutex_);
-    const Job* next = nullptr;
-    for (const auto& [id, candidate] : jobs_)
-      if (!candidate.ended() && (next == nullptr || candidate.number < next->number)) next = &candidate;
+    Job* const next = next_job();
     if (next == nullptr) return false;
+    next->waiting.clear();
     job = *next;
     running_ = job.id;
     stop_running_ = std::stop_source();
@@ -344,17 +354,22 @@ bool JobsStore::run_next(std::stop_token stop) {
 
 void JobsStore::run(Job job, std::stop_token stop) {
   std::string error;
+  std::optional<Error> passing;
   std::exception_ptr broken;
   bool done = false;
+  const bool unchosen = job.model.empty();
   try {
     const std::stop_callback on_stop(stop, [this] { stop_running_.request_stop(); });
     score_rows(job, stop_running_.get_token());
     done = true;
   } catch (const Error& e) {
-    // Rows that are written stay: it goes on when the server is started again.
+    // Rows that are written stay: it goes on when the server is started again, or there is memory or room on the disk.
     const bool goes_on =
         e.code() == ErrorCode::interrupted || e.code() == ErrorCode::device_lost || e.code() == ErrorCode::cancelled;
-    if (!goes_on) error = e.what();
+    if (e.code() == ErrorCode::does_not_fit || e.code() == ErrorCode::cannot_write)
+      passing = e;
+    else if (!goes_on)
+      error = e.what();
     if (e.code() == ErrorCode::device_lost) broken = std::current_exception();
   } catch (const std::exception& e) {
     error = e.what();
@@ -369,6 +384,14 @@ void JobsStore::run(Job job, std::stop_token stop) {
       set_status(known, JobStatus::failed);
     } else if (known.status == JobStatus::cancelling) {
       set_status(known, JobStatus::cancelled);
+    } else if (passing) {
+      known.waiting = passing->what();
+      known.retry_at = clock_() + static_cast<int64_t>(std::ceil(options_.retry_seconds));
+      // Without a row of it, a ladder may choose another one.
+      if (passing->code() == ErrorCode::does_not_fit && unchosen && known.completed_rows + known.failed_rows == 0) {
+        known.model.clear();
+        save(known);
+      }
     }  // else the server stops: the job goes on the next time
   });
   if (broken) std::rethrow_exception(broken);
@@ -381,11 +404,15 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   reading.pair_column = job.request.pair_column;
   const fs::path input = input_of(job), target = output_of(job);
   rows::RowReader reader({input.string()}, reading);
-  const JobModel model = models_(job.model.empty() ? job.request.model : job.model);
+  const bool unchosen = job.model.empty();
+  const JobModel model = models_(unchosen ? job.request.model : job.model);
   const rows::ResultColumns columns = RowScorer::columns(*model.scorer, job.request.all_scores, model.name);
   update(job.id, [&](Job& known) {
     known.model = job.model = model.name;
-    if (known.status == JobStatus::validating) set_status(known, JobStatus::in_progress);
+    if (known.status == JobStatus::validating)
+      set_status(known, JobStatus::in_progress);
+    else if (unchosen)
+      save(known);
   });
 
   std::error_code ignored;
@@ -405,7 +432,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
                       {"precision", model.scorer->precision()}};
   if (!job.request.pair_column.empty()) identity.options["pair-column"] = job.request.pair_column;
   rows::RowOutputOptions output_options;
-  output_options.resume = fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
+  output_options.resume = !unchosen && fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
   output_options.checkpoint_seconds = options_.checkpoint_seconds;
   std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};  // the output notes them as it goes, too
   rows::RowOutput output(target.string(), identity, output_options);

@@ -2,7 +2,8 @@
 // Files that are scored in the background. A job is a folder: the file as it was sent, job.json with its state, and the
 // output, which grows beside a note of how far it reaches (rows/resume.h). Rows are scored in blocks, and the notes
 // stand between blocks: a job that was killed and goes on scores the same blocks and so gives the same bytes.
-// States and counts have the names of OpenAI's batches. Thread-safe; one job runs at a time, in order of arrival.
+// States and counts have the names of OpenAI's batches. Thread-safe; one job runs at a time, in order of arrival; one
+// that cannot go on for now (its model cannot be loaded, the disk is full) lets the others go first.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -58,6 +59,9 @@ struct Job {
   std::optional<int64_t> total_rows;  // known at the end
   double progress = 0;                // share of the file's bytes
   std::string error;
+  // Why it could not go on, which may pass, and when it is tried again. Not kept on disk.
+  std::string waiting;
+  int64_t retry_at = 0;
   bool ended() const;
 };
 nlohmann::ordered_json to_json(const Job& job);  // as GET /jobs/{id} answers
@@ -70,10 +74,10 @@ class JobsStore {
     std::function<std::string()> new_id;  // makes names; none: random ones
     size_t block_rows = 0;                // 0: by device
     double checkpoint_seconds = 2;        // how often the note of how far the output reaches is written
+    double retry_seconds = 10;            // a job that could not go on for now is tried again
   };
   // Finds the jobs that are there; those that were running go on.
   JobsStore(const StateDir& state, JobModels models, Clock clock, Options options);
-  JobsStore(const StateDir& state, JobModels models, Clock clock);
 
   // A file that is being sent. Without finish() nothing remains of it.
   class Upload {
@@ -101,15 +105,15 @@ class JobsStore {
   // Stops a job that waits or runs; one that has ended is removed with its files. Empty: there is none.
   std::optional<Job> cancel(const std::string& id);
 
-  // Runs the job that has waited longest, if there is one, until it ends or `stop` is asked for: then it goes on where
-  // it was, the next time. Whether there was one. For one thread.
+  // Runs the job that has waited longest, if there is one, until it ends, cannot go on for now or `stop` is asked for:
+  // then it goes on where it was, the next time. Whether there was one. For one thread.
   bool run_next(std::stop_token stop);
   // Rows of this process's jobs so far.
   struct Rows {
     int64_t completed = 0, failed = 0;
   };
   Rows rows_done() const;
-  // Until there is a job, or `stop`.
+  // Until there is a job that can be tried, or `stop`.
   void wait_for_work(std::stop_token stop);
 
  private:
@@ -120,6 +124,7 @@ class JobsStore {
   void save(const Job& job) const;
   void set_status(Job& job, JobStatus status);
   void update(const std::string& id, const std::function<void(Job&)>& change);
+  Job* next_job();  // under the lock; null: none
   void run(Job job, std::stop_token stop);
   void score_rows(Job& job, const std::stop_token& stop);
 

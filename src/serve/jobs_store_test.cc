@@ -63,9 +63,10 @@ struct JobBench {
     store.reset();
     state.reset();
     state.emplace(dir / "state");
-    store = make_store(*state, scorer);
+    store = make_store(*state, scorer, [this] { return now; });
   }
-  static std::unique_ptr<JobsStore> make_store(const StateDir& state, std::shared_ptr<Scorer> scorer) {
+  static std::unique_ptr<JobsStore> make_store(
+      const StateDir& state, std::shared_ptr<Scorer> scorer, JobsStore::Clock clock = [] { return int64_t{1000}; }) {
     const auto models = [scorer](const std::string& name) {
       if (name == "none") fail(ErrorCode::bad_model, "none: no such directory");
       const std::string chosen = name.empty() || name == "ladder" ? "small" : name;
@@ -74,9 +75,10 @@ struct JobBench {
       };
       return JobModel{chosen, "weights of " + chosen, {}, scorer, score};
     };
-    return std::make_unique<JobsStore>(
-        state, models, [] { return int64_t{1000}; },
-        JobsStore::Options{.new_id = {}, .block_rows = 10, .checkpoint_seconds = 0});
+    JobsStore::Options options;
+    options.block_rows = 10;
+    options.checkpoint_seconds = 0;
+    return std::make_unique<JobsStore>(state, models, std::move(clock), options);
   }
   Job put(const std::string& content, const JobRequest& request = {}) {
     const auto upload = store->begin(request);
@@ -86,6 +88,7 @@ struct JobBench {
   std::string output(const Job& job) { return get_file(store->output(job.id).value()); }
 
   TempDir dir;
+  int64_t now = 1000;
   std::shared_ptr<BlockScorer> scorer = std::make_shared<BlockScorer>();
   std::optional<StateDir> state;
   std::unique_ptr<JobsStore> store;
@@ -219,6 +222,48 @@ TEST(JobsStore, AJobOutlivesItsDevice) {
   }
   EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
   EXPECT_EQ(bench.store->find(job.id)->completed_rows + bench.store->find(job.id)->failed_rows, 100);
+}
+
+TEST(JobsStore, WhatMayPassIsWaitedForAndOthersGoFirst) {
+  JobBench whole;
+  const Job expected = whole.put(many_rows(100));
+  whole.store->run_next({});
+  for (const ErrorCode code : {ErrorCode::does_not_fit, ErrorCode::cannot_write})
+    for (const int block : {1, 3}) {
+      JobBench bench;
+      const Job job = bench.put(many_rows(100), {.model = "ladder"}), next = bench.put(many_rows(10));
+      int blocks = 0;
+      bench.scorer->on_score = [&] {
+        if (++blocks == block) fail(code, "for now");
+      };
+      EXPECT_TRUE(bench.store->run_next({}));
+      EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::in_progress);
+      EXPECT_EQ(to_json(*bench.store->find(job.id))["waiting"], "for now");
+      EXPECT_EQ(bench.store->find(job.id)->model.empty(), code == ErrorCode::does_not_fit && block == 1)
+          << "a ladder may choose another as long as there are no rows";
+      EXPECT_TRUE(bench.store->run_next({}));
+      EXPECT_EQ(bench.store->find(next.id)->status, JobStatus::completed);
+      bench.now += 9;
+      EXPECT_FALSE(bench.store->run_next({})) << "not yet";
+      bench.now += 1;
+      EXPECT_TRUE(bench.store->run_next({}));
+      EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
+      EXPECT_EQ(to_json(*bench.store->find(job.id))["waiting"], nullptr);
+      EXPECT_EQ(bench.output(job), whole.output(expected));
+    }
+}
+
+TEST(JobsStore, AJobThatWaitsIsCancelledAndGoesOnWithTheNextServer) {
+  JobBench bench;
+  const Job job = bench.put(many_rows(10)), other = bench.put(many_rows(10));
+  bench.scorer->on_score = [] { fail(ErrorCode::does_not_fit, "for now"); };
+  while (bench.store->run_next({})) {
+  }
+  EXPECT_EQ(bench.store->cancel(other.id)->status, JobStatus::cancelled);
+  bench.scorer->on_score = {};
+  bench.open();
+  EXPECT_TRUE(bench.store->run_next({})) << "at once";
+  EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
 }
 
 TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {

@@ -55,8 +55,10 @@ Service::Service(ServiceOptions options)
   metrics_ = std::make_unique<Metrics>(1, options_.models.size());
   if (options_.state_dir.empty()) return;
   try {
-    desk_ = std::make_unique<Desk>(options_.state_dir, options_.queues, *this,
-                                   [this](const std::string& name) { return job_model(name); });
+    JobsStore::Options jobs;
+    jobs.retry_seconds = options_.load_retry_seconds;
+    desk_ = std::make_unique<Desk>(
+        options_.state_dir, options_.queues, *this, [this](const std::string& name) { return job_model(name); }, jobs);
   } catch (const Error& error) {
     if (options_.state_needed || !options_.queues.empty()) throw;
     log_warning("{}: this one takes no jobs", error.what());

@@ -245,6 +245,22 @@ TEST_F(TendingTest, AStreamOfRowsReportsAModelThatCannotBeLoaded) {
   EXPECT_EQ(status(), "degraded");
 }
 
+TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
+  ServerOptions o = with_state(two_rungs());
+  o.load_retry_seconds = 1e9;
+  coming_->room = false;
+  set_time(10, 0, 0);
+  start(std::move(o));
+  const auto put = [&](const char* query) { return Said::parse(post(query, "good\n").body)["id"].get<std::string>(); };
+  const std::string waits = put("/jobs?format=txt&model=model"), goes = put("/jobs?format=txt&model=ladder");
+  const auto job = [&](const std::string& id) { return Said::parse(get("/jobs/" + id).body); };
+  wait_until([&] { return job(goes)["status"] == "completed"; });
+  EXPECT_EQ(job(goes)["model"], "vader");
+  wait_until([&] { return !job(waits)["waiting"].is_null(); });
+  EXPECT_EQ(job(waits)["waiting"], "others have the memory");
+  EXPECT_EQ(job(waits)["status"], "in_progress");
+}
+
 TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
