@@ -266,7 +266,8 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   }
   void answered(const std::optional<Refusal>& refusal) {
     if (call_ == nullptr) return;
-    if (refusal && begun_) return call_->exchange->drop();  // shorter than its length: the client sees that
+    if (refusal && begun_)
+      return service_.break_off(*call_, *refusal);  // shorter than its length: the client sees that
     if (refusal) return service_.refuse(*call_, *refusal);
     if (std::exchange(begun_, true)) return call_->exchange->send(piece_);
     head_.fields += fmt::format("X-Request-Id: {}\r\n", call_->id);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "io/compress.h"
 #include "serve/row_scorer.h"
 #include "serve/service.h"
@@ -206,7 +207,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       } catch (const Error& error) {
         if (error.code() != ErrorCode::interrupted)
           post([refusal = service.refusal_of_desk(error)](RowStream& s) { s.fail_with(refusal); });
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        log_warning("/score: {}", error.what());
         post([](RowStream& s) { s.fail_with({500, "Backend", "internal error"}); });
       }
     }
@@ -277,7 +279,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   }
   void fail_with(const Refusal& refusal) {
     if (!begun_) return service_.refuse(*call_, refusal);
-    call_->exchange->drop();  // the status is gone; a stream without its end says that something was wrong
+    service_.break_off(*call_, refusal);  // a stream without its end says that something was wrong
   }
 
   Service& service_;

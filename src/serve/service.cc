@@ -22,6 +22,8 @@
 namespace brim::serve {
 namespace {
 
+constexpr int kClientLeft = 499;  // nginx's word for it
+
 // The scorers are the slots' alone, so that one that is unloaded goes.
 ServiceOptions without_scorers(ServiceOptions options) {
   for (ServedModel& model : options.models) model.scorer.reset();
@@ -432,8 +434,14 @@ void Service::refuse(Call& call, const Refusal& refusal) {
   call.exchange->answer(std::move(response));
 }
 
-void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
-  Call* call = reinterpret_cast<Call*>(exchange.tag);
+void Service::break_off(Call& call, const Refusal& refusal) {
+  log_warning("{} {}: broken off: {}", call.exchange->path(), call.id, refusal.message);
+  call.done = true;
+  call.broken = refusal.status;
+  call.exchange->drop();
+}
+
+void Service::note_end(const Exchange& exchange, const Call* call, int status, size_t bytes) noexcept {
   const double seconds = seconds_since(exchange.begun_ns());
   const int route = call == nullptr || call->route == nullptr ? -1 : static_cast<int>(call->route - routes().data());
   metrics_->count(exchange.thread(), [&](Counts& c) {
@@ -470,6 +478,11 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
                         bytes, seconds * 1e3);
     options_.access_log(line);
   }
+}
+
+void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
+  Call* call = reinterpret_cast<Call*>(exchange.tag);
+  note_end(exchange, call, status, bytes);
   if (call != nullptr) release(*call);
 }
 
@@ -477,10 +490,11 @@ void Service::gone(Exchange& exchange) noexcept {
   Call* call = reinterpret_cast<Call*>(exchange.tag);
   if (call == nullptr) return;
   if (call->held_body != nullptr && call->held_body->take()) std::string().swap(call->held_body->text);
-  if (call->left > 0) {
-    call->stop.request_stop();
-    metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
-  }
+  // Who listens to /events leaves when it likes; nothing is withdrawn by it.
+  const bool streams = call->stream != nullptr && call->route->scores && !call->done;
+  if (call->left > 0) call->stop.request_stop();
+  if (call->left > 0 || streams) metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
+  note_end(exchange, call, call->broken > 0 ? call->broken : kClientLeft, 0);
   release(*call);
 }
 

@@ -233,6 +233,10 @@ class Service final : public Handler, public QueueScorer {
   // Where a request's time went, in seconds.
   static std::array<double, kStages> stages_of(const Call& call, int64_t written_ns);
   std::string compute_fields(const Call& call) const;
+  // Counts a request that is over, answered or not, and writes its line of the access log.
+  void note_end(const Exchange& exchange, const Call* call, int status, size_t bytes) noexcept;
+  // An answer that has begun and cannot be finished: its status is gone, and it ends where it is.
+  void break_off(Call& call, const Refusal& refusal);
 
   // The routes, by the dialect they speak. tei.cc
   void predict(Call& call);
@@ -435,6 +439,7 @@ struct Service::Call {
   bool ended = false;      // the exchange is over
   bool done = false;       // its answer was given to the exchange
   bool counted = false;    // among those at work
+  int broken = 0;          // its answer was broken off: the status that it would have had
   // of texts
   uint32_t slot = 0;
   size_t left = 0;  // answers to come

@@ -128,14 +128,23 @@ TEST_F(ServiceTest, ABatchFarBeyondItsPredictionIsUnhealthy) {
 }
 
 TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
-  start(held());
+  ServerOptions o = held();
+  o.access_log = (temp_.path() / "access.log").string();
+  start(o);
   client_->post("/predict", R"({"inputs":[["a"],["b"]]})");
   scorer_->wait_held(2);
   client_->close();
   wait_until([&] { return scorer_->all_stopped(); });
   scorer_->answer_all(Error(ErrorCode::cancelled, "withdrawn"));
   client_ = std::make_unique<RawClient>(server_->port());
-  EXPECT_NE(get("/metrics").body.find("brim_cancelled_total 1\n"), std::string::npos);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(metrics.find("brim_cancelled_total 1\n"), std::string::npos);
+  EXPECT_NE(metrics.find("brim_requests_total{route=\"/predict\",model=\"held\",code=\"499\"} 1\n"), std::string::npos);
+  server_.reset();
+  const std::string log = get_file(o.access_log);
+  const Said entry = Said::parse(log.substr(0, log.find('\n')));
+  EXPECT_EQ(entry["route"], "POST /predict");
+  EXPECT_EQ(entry["code"], 499);
 }
 
 TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
