@@ -23,14 +23,24 @@ Service::Wishes Service::choose_for_bulk(const std::string& model, const std::st
 
 // Of rows. A model that cannot be loaded is reported, so that its ladder chooses another the next time.
 ScoreTexts Service::bulk_scorer(const Wishes& wishes) {
-  return [this, served = wishes.served](Texts texts, Texts pairs, std::stop_token stop) {
+  return [this, wishes](Texts texts, Texts pairs, std::stop_token stop) {
     try {
-      return score_texts(*served->scorer, texts, pairs, std::move(stop));
+      Predictions p = score_texts(*wishes.served->scorer, texts, pairs, std::move(stop));
+      count_bulk(wishes, texts.size() - p.errors.size(), p.tokens);
+      return p;
     } catch (const Error& error) {
-      note_if_not_loaded(*served, error);
+      note_if_not_loaded(*wishes.served, error);
       throw;
     }
   };
+}
+
+void Service::count_bulk(const Wishes& wishes, size_t texts, int64_t tokens) {
+  const auto model = static_cast<size_t>(wishes.model);
+  metrics_->count_beside([&](Counts& c) {
+    c.texts[model][1][static_cast<size_t>(reason_of(wishes.reason))] += texts;
+    c.tokens[model] += static_cast<uint64_t>(tokens);
+  });
 }
 
 }  // namespace brim::serve

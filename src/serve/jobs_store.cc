@@ -450,19 +450,19 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   std::string bytes;
   while (blocks.next()) {
     bytes.clear();
-    int64_t good = 0, bad = 0;
-    if (!put(blocks.rows(), bytes, good, bad, stop)) {
+    const std::optional<RowScorer::Done> done = put(blocks.rows(), bytes, stop);
+    if (!done) {
       output.suspend();
       fail(ErrorCode::interrupted, "stopped");
     }
-    counters["rows"] += good;
-    counters["bad rows"] += bad;
+    counters["rows"] += done->good;
+    counters["bad rows"] += done->bad;
     output.write_row(bytes, blocks.position());
     update(job.id, [&](Job& known) {
       known.completed_rows = counters["rows"];
       known.failed_rows = counters["bad rows"];
-      rows_done_.completed += good;
-      rows_done_.failed += bad;
+      rows_done_.completed += done->good;
+      rows_done_.failed += done->bad;
       if (reader.bytes_total() > 0)
         known.progress = static_cast<double>(blocks.file_bytes()) / static_cast<double>(reader.bytes_total());
     });

@@ -133,25 +133,27 @@ std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWor
   return {{{"no_work", idle.no_work}, {"pack", idle.pack}, {"collect", idle.collect}, {"switch", idle.switching}}};
 }
 
-Metrics::Metrics(int threads, size_t models) : models_(models) {
-  for (int i = 0; i < threads; ++i) {
-    auto& shard = shards_.emplace_back(std::make_unique<Shard>());
-    shard->counts.texts.resize(models);
-    shard->counts.tokens.resize(models);
-    shard->counts.models.resize(models);
-  }
+Metrics::Shard::Shard(size_t models) {
+  counts.texts.resize(models);
+  counts.tokens.resize(models);
+  counts.models.resize(models);
+}
+
+Metrics::Metrics(size_t models) : beside_(models), models_(models) {}
+
+void Metrics::set_threads(int threads) {
+  for (int i = 0; i < threads; ++i) shards_.push_back(std::make_unique<Shard>(models_));
 }
 
 Counts Metrics::total() const {
-  Counts sum;
-  sum.texts.resize(models_);
-  sum.tokens.resize(models_);
-  sum.models.resize(models_);
-  for (const auto& shard : shards_) {
-    std::lock_guard lock(shard->mutex);
-    sum.merge(shard->counts);
-  }
-  return sum;
+  Shard sum(models_);
+  const auto add = [&](const Shard& shard) {
+    std::lock_guard lock(shard.mutex);
+    sum.counts.merge(shard.counts);
+  };
+  add(beside_);
+  for (const auto& shard : shards_) add(*shard);
+  return std::move(sum.counts);
 }
 
 void MetricsText::family(std::string_view name, std::string_view type, std::string_view help) {

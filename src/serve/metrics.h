@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters and histograms of the server, and their text in Prometheus's form. Each I/O thread counts in a shard of its
-// own; reading adds them up.
+// own, all other threads in one more; reading adds them up.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -72,7 +72,8 @@ std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWor
 
 class Metrics {
  public:
-  Metrics(int threads, size_t models);
+  explicit Metrics(size_t models);
+  void set_threads(int threads);  // before they count
 
   // Calls `count` with the thread's counts.
   template <class Fn>
@@ -81,14 +82,22 @@ class Metrics {
     std::lock_guard lock(shard.mutex);
     fn(shard.counts);
   }
+  // The same on any other thread: those of queues, jobs and streams of rows.
+  template <class Fn>
+  void count_beside(Fn&& fn) {
+    std::lock_guard lock(beside_.mutex);
+    fn(beside_.counts);
+  }
   Counts total() const;
 
  private:
   struct Shard {
+    explicit Shard(size_t models);
     mutable std::mutex mutex;
     Counts counts;
   };
   std::vector<std::unique_ptr<Shard>> shards_;
+  Shard beside_;
   size_t models_;
 };
 

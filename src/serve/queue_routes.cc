@@ -123,6 +123,9 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
         const Predictions scored = served.scorer->score(texts);
         for (size_t row = 0; row < texts.size(); ++row) scores[places[row]] = queue_score(served, scored, row);
         for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
+        count_bulk(wishes[places[0]], 0, scored.tokens);
+        for (const size_t i : places)
+          if (scores[i].error.empty()) count_bulk(wishes[i], 1, 0);
       } catch (const Error& error) {
         if (!note_if_not_loaded(served, error)) throw;
         failed.emplace(model, error);

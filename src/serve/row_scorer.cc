@@ -33,8 +33,8 @@ rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, co
   return columns;
 }
 
-bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
-                           std::stop_token stop) {
+std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes,
+                                                     std::stop_token stop) {
   if (!rows.empty()) require_modest(rows.back());
   texts_.clear();
   pairs_.clear();
@@ -44,23 +44,25 @@ bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, i
     if (const auto pair = place.chunk->pair(place.row)) pairs_.push_back(*pair);
   }
   const Predictions p = score_(texts_, pairs_, stop);
-  if (stop.stop_requested()) return false;
+  if (stop.stop_requested()) return std::nullopt;
   if (!pairs_.empty())
     for (const auto& [row, error] : p.errors)  // of the model, not of a row
       if (error.code() == ErrorCode::bad_model || error.code() == ErrorCode::usage) throw error;
+  Done done;
+  done.tokens = p.tokens;
   size_t text = 0, error = 0;
   for (const RowPlace& place : rows) {
     const bool readable = place.chunk->error(place.row) == nullptr;
     const size_t at = readable ? text++ : 0;
     while (error < p.errors.size() && readable && p.errors[error].first < at) ++error;
     const bool scored = readable && (error == p.errors.size() || p.errors[error].first != at);
-    ++(scored ? good : bad);
+    ++(scored ? done.good : done.bad);
     if (scored)
       put(bytes, place, p, at);
     else
       writer_.null_row(bytes, *place.chunk, place.row);
   }
-  return true;
+  return done;
 }
 
 void RowScorer::put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -34,10 +35,12 @@ class RowScorer {
   // What is added to rows. Throws bad_model where the model gives vectors.
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
 
-  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. False: stopped. Throws
+  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. Nothing: stopped. Throws
   // bad_data where few bytes were decompressed to very many, and what a model says that takes no pairs.
-  bool operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
-                  std::stop_token stop);
+  struct Done {
+    int64_t good = 0, bad = 0, tokens = 0;
+  };
+  std::optional<Done> operator()(std::span<const RowPlace> rows, std::string& bytes, std::stop_token stop);
 
  private:
   void put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
@@ -195,6 +196,65 @@ TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
   EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 5000);
   EXPECT_NE(got.find("\"row 4999\""), std::string::npos);
   EXPECT_LT(slow->calls, 10) << "pieces grow where a device is fast";
+}
+
+TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
+  class FailingScorer final : public HeldScorer {
+   public:
+    Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                      const std::function<void(size_t)>&) override {
+      if (calls++ > 0 && fails) throw Error(ErrorCode::device_lost, "the card is gone");
+      if (calls > 1) wait_until([&] { return stop.stop_requested(); });
+      Predictions p;
+      p.rows = texts.size();
+      p.labels.assign(p.rows, 1);
+      p.label_scores.assign(p.rows, 0.75f);
+      p.tokens = static_cast<int64_t>(2 * p.rows);
+      return p;
+    }
+    std::atomic<int> calls{0};
+    std::atomic<bool> fails{true};
+  };
+  const auto failing = std::make_shared<FailingScorer>();
+  ServerOptions o = rules();
+  o.models = {{"failing", "failing", "1", failing}};
+  o.access_log = (temp_.path() / "access.log").string();
+  std::mutex mutex;
+  std::string said;
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
+    std::lock_guard lock(mutex);
+    said += line;
+  });
+  start(o);
+  std::string rows, chunk;
+  for (int i = 0; i < 5000; ++i) rows += fmt::format("secret {}\n", i);
+  RawClient client(server_->port());
+  send(client, "format=txt", rows, "X-Request-Id: halfway\r\n");
+  EXPECT_EQ(client.read_head().status, 200);
+  while (client.read_chunk(chunk)) ASSERT_FALSE(chunk.empty()) << "it has no end";
+  failing->fails = false;
+  failing->calls = 0;
+  RawClient leaving(server_->port());
+  send(leaving, "format=txt", rows);
+  EXPECT_EQ(leaving.read_head().status, 200);
+  leaving.close();
+  std::string metrics;
+  wait_until([&] { return (metrics = get("/metrics").body).find("brim_cancelled_total 1\n") != std::string::npos; });
+  for (const char* code : {"424", "499"})
+    EXPECT_NE(
+        metrics.find(fmt::format("brim_requests_total{{route=\"/score\",model=\"failing\",code=\"{}\"}} 1\n", code)),
+        std::string::npos)
+        << metrics;
+  server_.reset();
+  set_log_sink(before);
+  EXPECT_NE(said.find("/score halfway: broken off: Backend error: the card is gone"), std::string::npos) << said;
+  EXPECT_EQ(said.find("secret"), std::string::npos);
+  const std::string log = get_file(o.access_log);
+  const Said entry = Said::parse(log.substr(0, log.find('\n')));
+  EXPECT_EQ(entry["id"], "halfway");
+  EXPECT_EQ(entry["code"], 424);
+  EXPECT_GT(entry["texts"], 0);
+  EXPECT_EQ(entry["tokens"], 2 * entry["texts"].get<int>());
 }
 
 TEST_F(ScoreRouteTest, WaitsForAClientThatReadsLater) {

@@ -236,31 +236,29 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
           places.clear();
           for (size_t n = piece.rows(chunk, begin), row = begin; row < begin + n; ++row)
             places.push_back({&chunk, row});
-          int64_t good = 0, bad = 0;
           const int64_t since = now_ns();
-          if (!score(places, bytes, good, bad, pipe->stop.get_token())) fail(ErrorCode::interrupted, "stopped");
+          const std::optional<RowScorer::Done> done = score(places, bytes, pipe->stop.get_token());
+          if (!done) fail(ErrorCode::interrupted, "stopped");
           piece.took(seconds_since(since));
-          send(bytes, good, writing.format);
+          send(bytes, *done, writing.format);
         }
-      if (!bytes.empty()) send(bytes, 0, writing.format);
+      if (!bytes.empty()) send(bytes, {}, writing.format);
     }
-    void send(std::string& bytes, int64_t good, rows::OutputFormat format) {
+    void send(std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
       {
         std::unique_lock lock(pipe->mutex);
         pipe->changed.wait(lock, [&] { return pipe->unsent < kMostAhead || pipe->gone; });
         if (pipe->gone) fail(ErrorCode::interrupted, "the client left");
         pipe->unsent += bytes.size();
       }
-      post([piece = std::exchange(bytes, {}), good, format](RowStream& s) { s.send(piece, good, format); });
+      post([piece = std::exchange(bytes, {}), done, format](RowStream& s) { s.send(piece, done, format); });
     }
   };
 
   void go_on() { call_->exchange->resume(); }
-  void send(const std::string& bytes, int64_t good, rows::OutputFormat format) {
-    service_.metrics_->count(call_->thread, [&](Counts& c) {
-      c.texts[static_cast<size_t>(call_->model)][1][static_cast<size_t>(reason_of(call_->reason))] +=
-          static_cast<uint64_t>(good);
-    });
+  void send(const std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
+    call_->rows += static_cast<size_t>(done.good + done.bad);
+    call_->tokens += static_cast<size_t>(done.tokens);
     start(format);
     call_->exchange->send(bytes);
   }

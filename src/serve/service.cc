@@ -54,7 +54,7 @@ Service::Service(ServiceOptions options)
   BRIM_CHECK(!options_.models.empty(), "a service without a model");
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
-  metrics_ = std::make_unique<Metrics>(1, options_.models.size());
+  metrics_ = std::make_unique<Metrics>(options_.models.size());
   if (options_.state_dir.empty()) return;
   try {
     JobsStore::Options jobs;
@@ -101,7 +101,7 @@ Service::~Service() {
 
 void Service::attach(HttpServer& server) {
   server_ = &server;
-  metrics_ = std::make_unique<Metrics>(server.threads(), options_.models.size());
+  metrics_->set_threads(server.threads());
   for (int i = 0; i < server.threads(); ++i) inboxes_.push_back(std::make_unique<Inbox>(*this, i));
   events_.resize(static_cast<size_t>(server.threads()));
 }
@@ -474,8 +474,8 @@ void Service::note_end(const Exchange& exchange, const Call* call, int status, s
     else
       line += "null";
     line += fmt::format(",\"texts\":{},\"tokens\":{},\"code\":{},\"bytes\":{},\"ms\":{:.3f}}}\n",
-                        call == nullptr ? 0 : call->predictions.size(), call == nullptr ? 0 : call->tokens, status,
-                        bytes, seconds * 1e3);
+                        call == nullptr ? 0 : call->predictions.size() + call->rows, call == nullptr ? 0 : call->tokens,
+                        status, bytes, seconds * 1e3);
     options_.access_log(line);
   }
 }

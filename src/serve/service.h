@@ -265,6 +265,7 @@ class Service final : public Handler, public QueueScorer {
   // bulk.cc: what queues, jobs and streams of rows have in common, off the I/O threads
   Wishes choose_for_bulk(const std::string& model, const std::string& source);
   ScoreTexts bulk_scorer(const Wishes& wishes);
+  void count_bulk(const Wishes& wishes, size_t texts, int64_t tokens);
   // job_routes.cc
   static JobRequest job_request(const Call& call);  // of the query; throws usage
   void begin_job(Call& call);
@@ -448,7 +449,8 @@ struct Service::Call {
   bool bulk = false, null_errors = false;
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
-  int passes = 0;  // over each text, where an answer needs two models' results
+  size_t rows = 0;  // of a stream that were scored
+  int passes = 0;   // over each text, where an answer needs two models' results
   int64_t parsed_ns = 0, finished_ns = 0;
   int64_t submitted_ns = 0;  // 0: by a helper
   Write write;

@@ -245,6 +245,21 @@ TEST_F(TendingTest, AStreamOfRowsReportsAModelThatCannotBeLoaded) {
   EXPECT_EQ(status(), "degraded");
 }
 
+TEST_F(TendingTest, BulkWorkIsCountedByTheReasonOfItsChoice) {
+  set_time(10, 0, 0);
+  start(with_state(two_rungs()));
+  EXPECT_EQ(post("/queues/news/flush_and_apply", R"({"items":[{"text":"a","item":{"id":1}},{"text":"b"}]})").status,
+            200);
+  EXPECT_EQ(post("/queues/alone/flush_and_apply", R"({"items":[{"text":"c","item":{"id":3}}]})").status, 200);
+  EXPECT_EQ(post("/score?format=txt", "d\ne\n").status, 200);
+  EXPECT_EQ(post("/jobs?format=txt", "f\ng\nh\n").status, 201);
+  const auto says = [&](const std::string& line) { return get("/metrics").body.find(line) != std::string::npos; };
+  wait_until([&] { return says("brim_job_rows_total{status=\"completed\"} 3\n"); });
+  EXPECT_TRUE(says("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"schedule\"} 7\n"));
+  EXPECT_TRUE(says("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"requested\"} 1\n"));
+  EXPECT_TRUE(says("brim_tokens_total{model=\"model\"} 24\n"));
+}
+
 TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
   ServerOptions o = with_state(two_rungs());
   o.load_retry_seconds = 1e9;
