@@ -402,6 +402,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   reading.format = rows::parse_row_format(job.request.format);
   reading.text_column = job.request.text_column;
   reading.pair_column = job.request.pair_column;
+  reading.max_record_bytes = kLongestRow;
   const fs::path input = input_of(job), target = output_of(job);
   rows::RowReader reader({input.string()}, reading);
   const bool unchosen = job.model.empty();

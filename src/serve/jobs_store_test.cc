@@ -163,6 +163,7 @@ TEST(JobsStore, WhatIsWrongIsSaid) {
   JobBench bench;
   const Job no_model = bench.put("text\na\n", {.model = "none"});
   const Job no_column = bench.put("a,b\n1,2\n", {.text_column = "c"});
+  const Job long_row = bench.put(std::string(kLongestRow + 1, 'x') + "\n", {.format = "txt"});
   const Job good = bench.put("text\na\n");
   while (bench.store->run_next({})) {
   }
@@ -170,6 +171,7 @@ TEST(JobsStore, WhatIsWrongIsSaid) {
   EXPECT_HAS(to_json(*bench.store->find(no_model.id))["errors"]["data"][0]["message"].get<std::string>(),
              "none: no such directory");
   EXPECT_EQ(bench.store->find(no_column.id)->status, JobStatus::failed);
+  EXPECT_HAS(bench.store->find(long_row.id)->error, "line 1: the record is longer than 16");
   EXPECT_EQ(bench.store->find(good.id)->status, JobStatus::completed);
   EXPECT_EQ(bench.store->list().front().id, good.id) << "newest first";
 

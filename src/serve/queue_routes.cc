@@ -63,6 +63,17 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
                 "a queue has score_or_queue and flush_and_apply (POST), flushes and flushes/ID (GET, DELETE)"};
 }
 
+void require_short_texts(const QueueJson& body, size_t most) {
+  const auto check = [&](const QueueJson& entry) {
+    const auto text = entry.is_object() ? entry.find("text") : entry.end();
+    if (text == entry.end() || !text->is_string()) return;
+    if (const size_t bytes = text->get_ref<const std::string&>().size(); bytes > most) throw too_large(bytes, most);
+  };
+  check(body);
+  if (body.is_object() && body.contains("items"))
+    for (const QueueJson& entry : body.at("items")) check(entry);
+}
+
 QueueScore queue_score(const ServedModel& model, const Predictions& scored, size_t row) {
   QueueScore score;
   score.model = model.name;
@@ -89,6 +100,7 @@ void Service::queue_call(Call& call) {
     if (!held->text.empty()) {
       (void)parse_body(held->text);         // its bounds and its words for what is wrong
       body = QueueJson::parse(held->text);  // items keep the order of their keys
+      require_short_texts(body, options_.text_bytes);
     }
     const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
     return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};

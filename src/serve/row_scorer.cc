@@ -2,6 +2,7 @@
 #include "serve/row_scorer.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace brim::serve {
 namespace {
@@ -14,6 +15,14 @@ void require_modest(const RowPlace& last) {
   if (bytes > kAnyBytes && bytes / kMostTimes > packed)
     fail(ErrorCode::bad_data, "the rows are compressed to less than a {}th: {} bytes of {} so far", kMostTimes, packed,
          bytes);
+}
+
+// The reader ends where it would have to hold a longer one; up to twice as much it may have read at once.
+void require_short(std::span<const RowPlace> rows) {
+  for (const auto& [chunk, row] : rows)
+    if (chunk->records[row].size() > kLongestRow)
+      fail(ErrorCode::bad_data, "line {}: the record is longer than {}", chunk->lines[row],
+           format_bytes(static_cast<int64_t>(kLongestRow)));
 }
 
 }  // namespace
@@ -36,6 +45,7 @@ rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, co
 std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes,
                                                      std::stop_token stop) {
   if (!rows.empty()) require_modest(rows.back());
+  require_short(rows);
   texts_.clear();
   pairs_.clear();
   for (const RowPlace& place : rows) {

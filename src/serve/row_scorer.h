@@ -17,6 +17,9 @@
 
 namespace brim::serve {
 
+// Of a row of a stream or a job; a file with a longer one ends there with an error.
+constexpr size_t kLongestRow = size_t{16} << 20;
+
 struct RowPlace {
   const rows::RowChunk* chunk;
   size_t row;
@@ -36,7 +39,8 @@ class RowScorer {
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
 
   // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. Nothing: stopped. Throws
-  // bad_data where few bytes were decompressed to very many, and what a model says that takes no pairs.
+  // bad_data where few bytes were decompressed to very many or a row is too long, and what a model says that takes no
+  // pairs.
   struct Done {
     int64_t good = 0, bad = 0, tokens = 0;
   };

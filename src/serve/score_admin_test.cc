@@ -142,6 +142,16 @@ TEST_F(ScoreRouteTest, SixteenStreamsAtOneTime) {
   });
 }
 
+TEST_F(ScoreRouteTest, ARowThatIsTooLongEndsTheStream) {
+  start(rules());
+  RawClient client(server_->port());
+  std::thread sending([&] { send(client, "format=txt", std::string((16 << 20) + 1, 'x')); });
+  const RawAnswer answer = client.read();
+  EXPECT_EQ(answer.status, 422);
+  EXPECT_NE(answer.body.find("line 1: the record is longer than 16"), std::string::npos);
+  sending.join();
+}
+
 TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {
   start(rules());
   RawClient client(server_->port());

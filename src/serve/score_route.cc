@@ -217,6 +217,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       reading.format = rows::parse_row_format(request.format);
       reading.text_column = request.text_column;
       reading.pair_column = request.pair_column;
+      reading.max_record_bytes = kLongestRow;
       auto source = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.go_on(); }); });
       rows::RowReader reader(io::decompressed(std::move(source)), reading);
       rows::RowWriterOptions writing;

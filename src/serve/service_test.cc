@@ -214,6 +214,9 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(get("/queues/news/flushes/x").status, 404);
   bad("/queues/news/score_or_queue", R"({"texts":1})", 422, "Validation");
   bad("/queues/news/score_or_queue", "{", 400, "Syntax");
+  const Said item = {{"text", std::string((1 << 20) + 1, 'a')}};
+  bad("/queues/news/score_or_queue", item.dump(), 422, "Validation", "at most 1048576");
+  bad("/queues/news/flush_and_apply", Said{{"items", {item}}}.dump(), 422, "Validation", "at most 1048576");
   Said wide = Said::object();
   for (int i = 0; i <= 1000; ++i) wide[std::to_string(i)] = i;
   bad("/queues/news/score_or_queue", Said{{"text", "a"}, {"item", wide}}.dump(), 422, "Validation");
