@@ -18,6 +18,11 @@ Service::Wishes Service::choose_for_bulk(const std::string& model, const std::st
   } catch (const Error& error) {  // of a ladder
     fail(ErrorCode::does_not_fit, "{}", error.what());
   }
+  for (const auto& ladder : options_.ladders) {
+    if (!model.empty() && ladder->rules().name != model) continue;
+    if (std::string rung = ladder->unable(source, unix_now()); rung != w.served->name) w.instead_of = std::move(rung);
+    break;
+  }
   return w;
 }
 

@@ -345,10 +345,15 @@ void Service::job_call(Call& call) {
   });
 }
 
-JobModel Service::job_model(const std::string& name) {
-  const Wishes w = choose_for_bulk(name, "");
+JobModel Service::job_model(const Job& job) {
+  Wishes w = choose_for_bulk(job.model.empty() ? job.request.model : job.model, "");
+  if (!job.model.empty()) {  // as it was when it was chosen
+    w.reason = reason_name(reason_of(job.reason));
+    w.instead_of = job.instead_of;
+  }
   const ServedModel& model = *w.served;
-  return {model.name, fmt::format("{} {}", model.id, model.revision), {}, model.scorer, bulk_scorer(w)};
+  return {model.name,  fmt::format("{} {}", model.id, model.revision), {}, model.scorer, bulk_scorer(w), w.reason,
+          w.instead_of};
 }
 
 }  // namespace brim::serve

@@ -43,6 +43,8 @@ JobJson stored(const Job& job) {
                   {"all_scores", job.request.all_scores},
                   {"pair_column", job.request.pair_column},
                   {"chosen_model", job.model},
+                  {"reason", job.reason},
+                  {"instead_of", job.instead_of},
                   {"status", job_status_name(job.status)},
                   {"number", job.number},
                   {"created_at", job.created_at},
@@ -65,6 +67,8 @@ Job restored(const std::string& text) {
                  json.at("text_column").get<std::string>(), json.at("output_format").get<std::string>(),
                  json.at("all_scores").get<bool>(),         json.value("pair_column", "")};  // older jobs have no pairs
   job.model = json.at("chosen_model").get<std::string>();
+  job.reason = json.value("reason", "");  // older jobs have neither
+  job.instead_of = json.value("instead_of", "");
   const auto status = json.at("status").get<std::string>();
   const auto* found = std::find_if(std::begin(kAllStatus), std::end(kAllStatus),
                                    [&](JobStatus known) { return status == job_status_name(known); });
@@ -142,10 +146,13 @@ nlohmann::ordered_json to_json(const Job& job) {
     const auto found = job.times.find(name);
     return found == job.times.end() ? JobJson() : JobJson(found->second);
   };
+  const auto word = [](const std::string& text) { return text.empty() ? JobJson() : JobJson(text); };
   JobJson json = {{"id", job.id},
                   {"object", "batch"},
                   {"endpoint", "/score"},
                   {"model", job.model.empty() ? job.request.model : job.model},
+                  {"reason", word(job.reason)},
+                  {"instead_of", word(job.instead_of)},
                   {"status", job_status_name(job.status)},
                   {"errors", nullptr},
                   {"created_at", job.created_at}};
@@ -157,7 +164,7 @@ nlohmann::ordered_json to_json(const Job& job) {
   json["request_counts"] = {{"total", nullptr}, {"completed", job.completed_rows}, {"failed", job.failed_rows}};
   if (job.total_rows) json["request_counts"]["total"] = *job.total_rows;
   json["progress"] = job.progress;
-  json["waiting"] = job.waiting.empty() || job.ended() ? JobJson() : JobJson(job.waiting);
+  json["waiting"] = word(job.ended() ? "" : job.waiting);
   if (!job.error.empty()) json["errors"] = {{"object", "list"}, {"data", JobJson::array({{{"message", job.error}}})}};
   return json;
 }
@@ -390,6 +397,8 @@ void JobsStore::run(Job job, std::stop_token stop) {
       // Without a row of it, a ladder may choose another one.
       if (passing->code() == ErrorCode::does_not_fit && unchosen && known.completed_rows + known.failed_rows == 0) {
         known.model.clear();
+        known.reason.clear();
+        known.instead_of.clear();
         save(known);
       }
     }  // else the server stops: the job goes on the next time
@@ -406,10 +415,12 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   const fs::path input = input_of(job), target = output_of(job);
   rows::RowReader reader({input.string()}, reading);
   const bool unchosen = job.model.empty();
-  const JobModel model = models_(unchosen ? job.request.model : job.model);
+  const JobModel model = models_(job);
   const rows::ResultColumns columns = RowScorer::columns(*model.scorer, job.request.all_scores, model.name);
   update(job.id, [&](Job& known) {
     known.model = job.model = model.name;
+    known.reason = model.reason;
+    known.instead_of = model.instead_of;
     if (known.status == JobStatus::validating)
       set_status(known, JobStatus::in_progress);
     else if (unchosen)

@@ -43,14 +43,17 @@ struct JobModel {
   std::string name, identity;      // identity: what names the weights
   std::vector<std::string> files;  // whose change means other weights
   std::shared_ptr<Scorer> scorer;
-  ScoreTexts score;  // with it
+  ScoreTexts score;                // with it
+  std::string reason, instead_of;  // why it was chosen, and the rung it stands in for
 };
-using JobModels = std::function<JobModel(const std::string& name)>;  // throws bad_model
+struct Job;
+using JobModels = std::function<JobModel(const Job& job)>;  // throws does_not_fit: not now; bad_model: never
 
 struct Job {
   std::string id;
   JobRequest request;
-  std::string model;  // that answers; empty until it has begun
+  std::string model;               // that answers; empty until it has begun
+  std::string reason, instead_of;  // as JobModel has them
   JobStatus status = JobStatus::validating;
   int64_t number = 0;                    // in order of arrival
   int64_t created_at = 0;                // unix seconds, as are the others

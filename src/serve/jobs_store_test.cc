@@ -67,13 +67,14 @@ struct JobBench {
   }
   static std::unique_ptr<JobsStore> make_store(
       const StateDir& state, std::shared_ptr<Scorer> scorer, JobsStore::Clock clock = [] { return int64_t{1000}; }) {
-    const auto models = [scorer](const std::string& name) {
+    const auto models = [scorer](const Job& job) {
+      const std::string& name = job.model.empty() ? job.request.model : job.model;
       if (name == "none") fail(ErrorCode::bad_model, "none: no such directory");
       const std::string chosen = name.empty() || name == "ladder" ? "small" : name;
       const ScoreTexts score = [scorer](Texts texts, Texts pairs, std::stop_token stop) {
         return score_texts(*scorer, texts, pairs, std::move(stop));
       };
-      return JobModel{chosen, "weights of " + chosen, {}, scorer, score};
+      return JobModel{chosen, "weights of " + chosen, {}, scorer, score, "schedule", "large"};
     };
     JobsStore::Options options;
     options.block_rows = 10;
@@ -115,6 +116,8 @@ TEST(JobsStore, ScoresAFile) {
   EXPECT_EQ(json["object"], "batch");
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["model"], "small") << "what the ladder chose";
+  EXPECT_EQ(json["reason"], "schedule");
+  EXPECT_EQ(json["instead_of"], "large");
   EXPECT_EQ(json["request_counts"].dump(), R"({"total":4,"completed":2,"failed":2})");
   EXPECT_EQ(json["completed_at"], 1000);
   EXPECT_EQ(json["cancelled_at"], nullptr);

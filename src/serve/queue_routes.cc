@@ -133,7 +133,11 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
       for (const size_t i : places) texts.push_back(items[i].text);
       try {
         const Predictions scored = served.scorer->score(texts);
-        for (size_t row = 0; row < texts.size(); ++row) scores[places[row]] = queue_score(served, scored, row);
+        for (size_t row = 0; row < texts.size(); ++row) {
+          QueueScore& score = scores[places[row]] = queue_score(served, scored, row);
+          score.reason = wishes[places[row]].reason;
+          score.instead_of = wishes[places[row]].instead_of;
+        }
         for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
         count_bulk(wishes[places[0]], 0, scored.tokens);
         for (const size_t i : places)

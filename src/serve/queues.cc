@@ -258,6 +258,7 @@ QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
   const ApplyFields& fields = rules_.apply;
   for (const std::string* field : {&fields.compound, &fields.label, &fields.score, &fields.error})
     if (!field->empty()) result.erase(*field);  // of an earlier scoring
+  result.erase("instead_of");
   if (!score.error.empty()) {
     if (!fields.error.empty()) result[fields.error] = score.error;
     return result;
@@ -266,6 +267,8 @@ QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
   if (!fields.label.empty()) result[fields.label] = score.label;
   if (!fields.score.empty()) result[fields.score] = score.score;
   result["model"] = score.model;
+  result["reason"] = score.reason;
+  if (!score.instead_of.empty()) result["instead_of"] = score.instead_of;
   return result;
 }
 

@@ -25,6 +25,8 @@ class LengthScorer : public QueueScorer {
       seen.push_back(item.text);
       QueueScore score;
       score.model = item.source.empty() ? "small" : "large";
+      score.reason = item.source.empty() ? "default" : "source";
+      if (item.source == "reuters") score.instead_of = "largest";
       score.label = item.text.size() % 2 == 0 ? "positive" : "negative";
       score.score = 0.5;
       score.compound = static_cast<double>(item.text.size()) / 100;
@@ -70,12 +72,26 @@ TEST(Queue, ItemsWaitUntilOneFillsTheBatch) {
   EXPECT_EQ(
       text_of(third.body),
       R"({"status":"scored","flush_id":1,"items":[)"
-      R"({"z":1,"id":"x","sentiment_score":0.02,"sentiment_label":"positive","sentiment_confidence":0.5,"model":"small"},)"
+      R"({"z":1,"id":"x","sentiment_score":0.02,"sentiment_label":"positive","sentiment_confidence":0.5,"model":"small","reason":"default"},)"
       R"({"sentiment_error":"not a text"},)"
-      R"({"n":3,"sentiment_score":0.03,"sentiment_label":"negative","sentiment_confidence":0.5,"model":"large"}]})");
+      R"({"n":3,"sentiment_score":0.03,"sentiment_label":"negative","sentiment_confidence":0.5,"model":"large","reason":"source"}]})");
   EXPECT_EQ(bench.queue->size(), 0u);
   EXPECT_EQ(bench.queue->due_ms(), std::nullopt);
   EXPECT_EQ(bench.queue->flush(1)->at("items"), third.body["items"]);
+}
+
+TEST(Queue, ItemsSayWhoStoodInForWhom) {
+  QueueBench bench;
+  const auto flushed = [&](const QueueJson& item, const char* source) {
+    return bench.queue->flush_and_apply({{"items", {{{"text", "a"}, {"item", item}, {"source", source}}}}}, "")
+        .body["items"][0];
+  };
+  const QueueJson item = flushed({{"id", 1}}, "reuters");
+  EXPECT_EQ(item["reason"], "source");
+  EXPECT_EQ(item["instead_of"], "largest");
+  EXPECT_FALSE(flushed({{"id", 2}, {"instead_of", "largest"}}, "sec").contains("instead_of")) << "an earlier scoring's";
+  bench.open();
+  EXPECT_EQ(flushed({{"id", 1}}, "reuters"), item) << "it is in the journal";
 }
 
 TEST(Queue, FlushAndApplyScoresWhatWaitsAndWhatIsGivenOnce) {

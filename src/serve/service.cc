@@ -60,7 +60,7 @@ Service::Service(ServiceOptions options)
     JobsStore::Options jobs;
     jobs.retry_seconds = options_.load_retry_seconds;
     desk_ = std::make_unique<Desk>(
-        options_.state_dir, options_.queues, *this, [this](const std::string& name) { return job_model(name); }, jobs);
+        options_.state_dir, options_.queues, *this, [this](const Job& job) { return job_model(job); }, jobs);
   } catch (const Error& error) {
     if (options_.state_needed || !options_.queues.empty()) throw;
     log_warning("{}: this one takes no jobs", error.what());

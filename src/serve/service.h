@@ -166,6 +166,7 @@ class Service final : public Handler, public QueueScorer {
     int model = 0;
     Served served;  // that model, as it is now
     const char* reason = "default";
+    std::string instead_of;  // of bulk work: the rung that this one stands in for
     bool bulk = false, keep_end = false, raw = false, null_errors = false;
     std::optional<LongText> long_text;
     double timeout_ms = 0;  // 0: none
@@ -271,7 +272,7 @@ class Service final : public Handler, public QueueScorer {
   void begin_job(Call& call);
   void list_jobs(Call& call);
   void job_call(Call& call);
-  JobModel job_model(const std::string& name);
+  JobModel job_model(const Job& job);
   // score_route.cc
   void begin_score(Call& call);
   void end_row_streams();

@@ -219,7 +219,11 @@ TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
   };
   const RawAnswer answer = flush("news");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  for (const Said& item : Said::parse(answer.body)["items"]) EXPECT_EQ(item["model"], "vader") << item;
+  for (const Said& item : Said::parse(answer.body)["items"]) {
+    EXPECT_EQ(item["model"], "vader") << item;
+    EXPECT_EQ(item["reason"], "schedule");
+    EXPECT_EQ(item["instead_of"], "model");
+  }
   EXPECT_EQ(coming_->scorings, 1);
   EXPECT_EQ(answering(), "vader") << "the ladder was told";
   EXPECT_EQ(status(), "degraded");
@@ -271,6 +275,8 @@ TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
   const auto job = [&](const std::string& id) { return Said::parse(get("/jobs/" + id).body); };
   wait_until([&] { return job(goes)["status"] == "completed"; });
   EXPECT_EQ(job(goes)["model"], "vader");
+  EXPECT_EQ(job(goes)["reason"], "schedule");
+  EXPECT_EQ(job(goes)["instead_of"], "model");
   wait_until([&] { return !job(waits)["waiting"].is_null(); });
   EXPECT_EQ(job(waits)["waiting"], "others have the memory");
   EXPECT_EQ(job(waits)["status"], "in_progress");
