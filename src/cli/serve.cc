@@ -42,6 +42,7 @@ struct ServeFlags {
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
   double keep_alive = -1, release_device_after = -1;
+  double keep_jobs = serve::ServerOptions().keep_jobs_seconds;
   int64_t parked_limit = int64_t{4} << 30;
   bool insecure = false;
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
@@ -119,6 +120,8 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
        setting::text(&F::state_dir)},
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
+      {"keep_jobs", "how long files of a job stay after its end, and then its record: 720h; -1: until it is deleted",
+       typed(&F::keep_jobs, serve::read_seconds, seconds_text)},
       {"connections_per_address", "clients of one address at one time; trusted proxies are not counted",
        number(&F::connections_per_address,
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give 1 to 65536"; })},
@@ -447,6 +450,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.queues = config.queues;
   options.state_needed = !f.state_dir.empty();
   options.jobs_root = f.jobs_root;
+  options.keep_jobs_seconds = f.keep_jobs;
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
   if (f.check) {  // without a port of its own, queues or jobs
     options.listen = "127.0.0.1:0";
@@ -514,6 +518,7 @@ std::function<int()> setup_serve(CLI::App& app) {
              "release_device_after",
              "state_dir",
              "jobs_root",
+             "keep_jobs",
              "connections_per_address",
              "io_threads",
              "access_log",

@@ -52,6 +52,7 @@ void Desk::run_jobs(const std::stop_token& stop) {
     jobs_.wait_for_work(stop);
     if (stop.stop_requested()) return;
     try {
+      jobs_.expire();
       jobs_.run_next(stop);
     } catch (const std::exception& error) {  // its state cannot be written; another look may find room
       log_warning("{}", error.what());

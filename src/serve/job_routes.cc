@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kPieceBytes = 256 << 10;  // of a file that is sent
 constexpr size_t kAheadOfDisk = 1 << 20;   // of a body that waits to be written
+constexpr size_t kJobsOfAPage = 100, kMostJobsOfAPage = 1000;
 
 class OpenFile {
  public:
@@ -238,8 +239,9 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
     if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
     if (file_.get() < 0 || ::fstat(file_.get(), &facts) != 0)
-      throw Refusal{404, "NotFound",
-                    fmt::format("job {} has no rows yet; it is {}", id_, job_status_name(job->status))};
+      throw Refusal{
+          404, "NotFound",
+          fmt::format("job {} has no rows{}; it is {}", id_, job->ended() ? "" : " yet", job_status_name(job->status))};
     uint64_t size = static_cast<uint64_t>(facts.st_size);
     if (path->extension() == ".part") size = whole_rows(file_.get(), size);
     part_ = part_of(range_, size);
@@ -314,14 +316,24 @@ void Service::begin_job(Call& call) {
 
 void Service::list_jobs(Call& call) {
   if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
-  at(desk_->workers(), call, [this] {
+  const std::string given = query_value(call.exchange->query(), "limit");
+  size_t limit = kJobsOfAPage;
+  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), limit);
+  if (!given.empty() &&
+      (problem != std::errc() || end != given.data() + given.size() || limit < 1 || limit > kMostJobsOfAPage))
+    throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMostJobsOfAPage));
+  at(desk_->workers(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
+    if (!after.empty() && !desk_->jobs().find(after)) throw no_job(after);
+    std::vector<Job> jobs = desk_->jobs().list(limit + 1, after);
+    const bool more = jobs.size() > limit;
+    if (more) jobs.pop_back();
     std::string body = "{\"object\":\"list\",\"data\":[";
     const char* comma = "";
-    for (const Job& job : desk_->jobs().list()) {
+    for (const Job& job : jobs) {
       body += std::exchange(comma, ",");
       body += job_body(job);
     }
-    return DeskAnswer{200, body + "]}"};
+    return DeskAnswer{200, fmt::format("{}],\"has_more\":{}}}", body, more)};
   });
 }
 

@@ -79,6 +79,31 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
               std::string::npos);
 }
 
+TEST_F(JobRoutesTest, AreListedPageByPage) {
+  start(with_jobs());
+  std::vector<std::string> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(Said::parse(send_file("format=txt", "good\n").body)["id"]);
+  Said page = Said::parse(get("/jobs?limit=2").body);
+  EXPECT_TRUE(page["has_more"]);
+  ASSERT_EQ(page["data"].size(), 2u);
+  EXPECT_EQ(page["data"][0]["id"], ids[2]);
+  page = Said::parse(get("/jobs?limit=2&after=" + ids[1]).body);
+  EXPECT_FALSE(page["has_more"]);
+  ASSERT_EQ(page["data"].size(), 1u);
+  EXPECT_EQ(page["data"][0]["id"], ids[0]);
+  EXPECT_EQ(get("/jobs?after=none").status, 404);
+  for (const char* limit : {"0", "1001", "x", "-1"}) EXPECT_EQ(get(std::string("/jobs?limit=") + limit).status, 422);
+}
+
+TEST_F(JobRoutesTest, FilesOfOldJobsGo) {
+  ServerOptions o = with_jobs();
+  o.keep_jobs_seconds = 0;
+  start(std::move(o));
+  const std::string id = Said::parse(send_file("format=txt", "good\n").body)["id"];
+  wait_until([&] { return get("/jobs/" + id).status == 404; });
+  EXPECT_EQ(folders(), 0u);
+}
+
 TEST_F(JobRoutesTest, SendsALargeFileBothWays) {
   start(with_jobs());
   std::string file;

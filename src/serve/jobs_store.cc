@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 using JobJson = nlohmann::ordered_json;
 
 constexpr int kJobVersion = 1;
-constexpr std::chrono::seconds kLookAgain(1);  // for jobs that wait
+constexpr std::chrono::seconds kLookAgain(1);  // for jobs that wait, or are too old
 constexpr JobStatus kAllStatus[] = {JobStatus::validating, JobStatus::in_progress, JobStatus::finalizing,
                                     JobStatus::completed,  JobStatus::failed,      JobStatus::cancelling,
-                                    JobStatus::cancelled};
+                                    JobStatus::cancelled,  JobStatus::expired};
 
 std::string random_id() {
   std::random_device device;
@@ -133,12 +133,13 @@ class BlockReader {
 
 const char* job_status_name(JobStatus status) {
   static constexpr const char* kNames[] = {"validating", "in_progress", "finalizing", "completed",
-                                           "failed",     "cancelling",  "cancelled"};
+                                           "failed",     "cancelling",  "cancelled",  "expired"};
   return kNames[static_cast<size_t>(status)];
 }
 
 bool Job::ended() const {
-  return status == JobStatus::completed || status == JobStatus::failed || status == JobStatus::cancelled;
+  return status == JobStatus::completed || status == JobStatus::failed || status == JobStatus::cancelled ||
+         status == JobStatus::expired;
 }
 
 nlohmann::ordered_json to_json(const Job& job) {
@@ -272,12 +273,39 @@ std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
   return std::make_unique<Upload>(*this, std::move(request));
 }
 
-std::vector<Job> JobsStore::list() const {
-  std::vector<Job> all;
+std::vector<Job> JobsStore::list(size_t most, const std::string& after) const {
+  const auto place = [](const Job& job) { return std::pair<int64_t, std::string_view>(job.number, job.id); };
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, job] : jobs_) all.push_back(job);
-  std::stable_sort(all.begin(), all.end(), [](const Job& a, const Job& b) { return a.number > b.number; });
-  return all;
+  const auto last = jobs_.find(after);
+  std::vector<const Job*> found;
+  for (const auto& [id, job] : jobs_)
+    if (last == jobs_.end() || place(job) < place(last->second)) found.push_back(&job);
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(most, found.size()));
+  std::partial_sort(found.begin(), end, found.end(), [&](const Job* a, const Job* b) { return place(*a) > place(*b); });
+  std::vector<Job> jobs;
+  for (auto it = found.begin(); it != end; ++it) jobs.push_back(**it);
+  return jobs;
+}
+
+void JobsStore::expire() {
+  if (options_.keep_seconds < 0) return;
+  const std::lock_guard lock(mutex_);
+  const int64_t before = clock_() - static_cast<int64_t>(options_.keep_seconds);
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    Job& job = (it++)->second;
+    const auto since = job.times.find(std::string(job_status_name(job.status)) + "_at");
+    if (!job.ended() || since == job.times.end() || since->second >= before) continue;
+    std::error_code ignored;
+    if (job.status == JobStatus::expired) {
+      fs::remove_all(folder_of(job.id), ignored);
+      jobs_.erase(std::string(job.id));
+      continue;
+    }
+    const fs::path target = output_of(job), part = io::AtomicFile::part_path(target);
+    for (const fs::path& path : {input_of(job), target, part, fs::path(part.string() + ".json")})
+      fs::remove(path, ignored);
+    set_status(job, JobStatus::expired);
+  }
 }
 
 std::optional<Job> JobsStore::find(const std::string& id) const {
@@ -319,9 +347,7 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
 
 void JobsStore::wait_for_work(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  // Now and then: the clock wakes nobody.
-  while (!changed_.wait_for(lock, stop, kLookAgain, [&] { return next_job() != nullptr; }) && !stop.stop_requested()) {
-  }
+  changed_.wait_for(lock, stop, kLookAgain, [&] { return next_job() != nullptr; });  // the clock wakes nobody
 }
 
 Job* JobsStore::next_job() {

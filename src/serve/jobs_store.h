@@ -26,7 +26,16 @@
 
 namespace brim::serve {
 
-enum class JobStatus : uint8_t { validating, in_progress, finalizing, completed, failed, cancelling, cancelled };
+enum class JobStatus : uint8_t {
+  validating,
+  in_progress,
+  finalizing,
+  completed,
+  failed,
+  cancelling,
+  cancelled,
+  expired  // it ended long ago, and its files are gone
+};
 const char* job_status_name(JobStatus status);
 
 // What a client asks for.
@@ -78,6 +87,8 @@ class JobsStore {
     size_t block_rows = 0;                // 0: by device
     double checkpoint_seconds = 2;        // how often the note of how far the output reaches is written
     double retry_seconds = 10;            // a job that could not go on for now is tried again
+    // After its end the files are kept for so long, then what is known of it as long again. Negative: for ever.
+    double keep_seconds = 30 * 86'400;
   };
   // Finds the jobs that are there; those that were running go on.
   JobsStore(const StateDir& state, JobModels models, Clock clock, Options options);
@@ -101,7 +112,8 @@ class JobsStore {
   static void check(const JobRequest& request);  // throws usage for a format that is none
   std::unique_ptr<Upload> begin(JobRequest request);
 
-  std::vector<Job> list() const;  // newest first
+  // Newest first; those that came before the job `after`, where there is one of that name.
+  std::vector<Job> list(size_t most = SIZE_MAX, const std::string& after = "") const;
   std::optional<Job> find(const std::string& id) const;
   // Where the output is, or the rows so far; empty: there are none yet.
   std::optional<std::filesystem::path> output(const std::string& id) const;
@@ -116,7 +128,8 @@ class JobsStore {
     int64_t completed = 0, failed = 0;
   };
   Rows rows_done() const;
-  // Until there is a job that can be tried, or `stop`.
+  void expire();  // what is older than it may be
+  // Until there is a job that can be tried, or `stop`, but not for long.
   void wait_for_work(std::stop_token stop);
 
  private:

@@ -271,6 +271,55 @@ TEST(JobsStore, AJobThatWaitsIsCancelledAndGoesOnWithTheNextServer) {
   EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
 }
 
+TEST(JobsStore, WhatEndedLongAgoExpires) {
+  JobBench bench;
+  const Job job = bench.put("abc\n", {.format = "txt"});
+  const Job failed = bench.put("abc\n", {.model = "none"});
+  while (bench.store->run_next({})) {
+  }
+  const Job waits = bench.put("abc\n", {.format = "txt"});
+  constexpr int64_t kMonth = 30 * 86'400;
+  bench.now += kMonth;
+  bench.store->expire();
+  EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed) << "not yet";
+  bench.now += 1;
+  bench.store->expire();
+  const auto folder = bench.dir / ("state/jobs/" + job.id);
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::expired);
+    EXPECT_EQ(bench.store->find(failed.id)->status, JobStatus::expired);
+    EXPECT_EQ(bench.store->find(waits.id)->status, JobStatus::validating);
+    EXPECT_EQ(to_json(*bench.store->find(job.id))["expired_at"], bench.now);
+    EXPECT_FALSE(bench.store->output(job.id));
+    EXPECT_EQ(files(), 1) << "job.json";
+    bench.open();
+  }
+  bench.now += kMonth + 1;
+  bench.store->expire();
+  EXPECT_FALSE(bench.store->find(job.id));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_TRUE(bench.store->find(waits.id)) << "however old";
+}
+
+TEST(JobsStore, ListsPageByPage) {
+  JobBench bench;
+  std::vector<std::string> ids;
+  for (int i = 0; i < 5; ++i) ids.insert(ids.begin(), bench.put("a\n", {.format = "txt"}).id);
+  const auto listed = [&](size_t most, const std::string& after) {
+    std::vector<std::string> names;
+    for (const Job& job : bench.store->list(most, after)) names.push_back(job.id);
+    return names;
+  };
+  EXPECT_EQ(listed(SIZE_MAX, ""), ids);
+  EXPECT_EQ(listed(2, ""), std::vector(ids.begin(), ids.begin() + 2));
+  EXPECT_EQ(listed(2, ids[1]), std::vector(ids.begin() + 2, ids.begin() + 4));
+  EXPECT_EQ(listed(2, ids[3]), std::vector(ids.begin() + 4, ids.end()));
+  EXPECT_TRUE(listed(2, ids[4]).empty());
+}
+
 TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {
   JobBench whole, stopped;
   const Job expected = whole.put(many_rows(1000));

@@ -190,6 +190,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.state_dir = options_.state_dir;
   service.state_needed = options_.state_needed;
   service.jobs_root = options_.jobs_root;
+  service.keep_jobs_seconds = options_.keep_jobs_seconds;
   service.keys = options_.keys;
   service.reopen = options_.reopen;
   service.revision_of = options_.revision_of;

@@ -26,6 +26,7 @@ struct ServerOptions {
   std::string state_dir;      // where queues and jobs are kept; empty: there are none
   bool state_needed = false;  // else a directory that another server has means no jobs
   std::string jobs_root;      // files below it may be scored where they lie
+  double keep_jobs_seconds = JobsStore::Options().keep_seconds;
   ApiKeys keys;
   TrustedProxies proxies;                                // whose word about their clients is taken
   std::string tls_cert, tls_key;                         // PEM files; empty: no TLS

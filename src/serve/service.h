@@ -54,7 +54,8 @@ struct ServiceOptions {
   std::filesystem::path state_dir;  // of queues and jobs; empty: there are none
   bool state_needed = false;        // else a directory that another server has means no jobs
   std::filesystem::path jobs_root;  // files below it may be scored where they lie; empty: none may
-  ApiKeys keys;                     // none: everybody may do everything
+  double keep_jobs_seconds = JobsStore::Options().keep_seconds;
+  ApiKeys keys;  // none: everybody may do everything
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;  // whose pages may ask and read answers; "*": any
   double queue_seconds = 1;               // a request that would wait longer, by prediction, is refused

@@ -270,10 +270,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   }
   if (desk_ != nullptr) {
     for (const std::string& name : desk_->queues().names()) s.queues.push_back(desk_->queues().find(name)->describe());
-    for (const Job& job : desk_->jobs().list()) {
-      if (s.jobs.size() == kMostJobs) break;
-      s.jobs.push_back(to_json(job));
-    }
+    for (const Job& job : desk_->jobs().list(kMostJobs)) s.jobs.push_back(to_json(job));
   }
 
   if (now.ns - minutes_.back().ns > 60'000'000'000) {
