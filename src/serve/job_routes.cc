@@ -310,7 +310,10 @@ void Service::begin_job(Call& call) {
     throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
   Wishes w;
   w.bulk = true;
-  choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
+  try {
+    choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
+  } catch (const ModelIsComing&) {  // the job waits for it
+  }
   call.stream = std::make_shared<JobUpload>(*this, call, std::move(request), path);
 }
 

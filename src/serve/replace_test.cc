@@ -101,6 +101,30 @@ TEST_F(ReplaceTest, RequestsWaitThroughTheExchange) {
   EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
 }
 
+TEST_F(ReplaceTest, StreamsOfRowsAndJobsWaitThroughTheExchange) {
+  ServerOptions o = changing();
+  o.state_dir = (temp_.path() / "state").string();
+  start(std::move(o));
+  change_files();
+  RawClient stream(server_->port());
+  std::string job;
+  meanwhile_ = [&] {
+    stream.post("/score?format=txt&model=cls", "w6 w7\n");
+    const RawAnswer made = post("/jobs?format=txt&model=cls", "w6 w7\n");
+    EXPECT_EQ(made.status, 201) << made.body;
+    job = Said::parse(made.body).value("id", "");
+  };
+  RawClient administrator(server_->port());
+  administrator.post("/admin/reload", "");
+  EXPECT_EQ(administrator.read().status, 200);
+  EXPECT_EQ(replaced_, 1);
+  RawAnswer rows = stream.read();
+  EXPECT_EQ(rows.status, 200) << rows.body;
+  EXPECT_EQ(rows.fields["x-brim-model"], "cls@2");
+  EXPECT_NE(rows.body.find("\nw6 w7,"), std::string::npos) << rows.body;
+  wait_until([&] { return Said::parse(get("/jobs/" + job).body).value("status", "") == "completed"; });
+}
+
 TEST_F(ReplaceTest, NoRequestFailsUnderLoad) {
   start(changing());
   std::atomic<bool> ending{false};

@@ -127,12 +127,10 @@ class BodySource final : public io::ByteSource {
 // The I/O thread's side. The rows' thread has the pipe, and finds this one by its weak pointer.
 class Service::RowStream final : public Stream, public std::enable_shared_from_this<RowStream> {
  public:
-  RowStream(Service& service, Call& call, Wishes wishes, JobRequest request)
-      : Stream(call), service_(service), wishes_(std::move(wishes)), request_(std::move(request)) {
-    call.model = wishes_.model;
-    call.served = wishes_.served;
-    call.reason = wishes_.reason;
+  RowStream(Service& service, Call& call, const Wishes& wishes, JobRequest request, std::string source)
+      : Stream(call), service_(service), request_(std::move(request)), source_(std::move(source)) {
     call.bulk = true;
+    choose(wishes);
   }
   ~RowStream() override { pipe_->give_up(); }
 
@@ -143,8 +141,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     }
     try {
       std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread, wishes = wishes_,
-                   request = request_]() mutable {
-        Rows{pipe, self, service, thread, std::move(wishes), request}.run();  // and lets the model go
+                   request = request_, source = source_]() mutable {
+        Rows{pipe, self, service, thread, std::move(wishes), request, source}.run();  // and lets the model go
         // Nothing of the service is touched after this.
         std::lock_guard lock(service.rows_mutex_);
         --service.row_streams_;
@@ -193,6 +191,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     int thread;
     Wishes wishes;
     JobRequest request;
+    std::string source;
 
     void post(std::function<void(RowStream&)> work) {
       service.server_->post(thread, [weak = stream, work = std::move(work)] {
@@ -213,13 +212,17 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       }
     }
     void score_all() {
+      if (wishes.served == nullptr) {  // it is being replaced
+        wishes = service.choose_for_bulk(request.model, source);
+        post([chosen = wishes](RowStream& s) { s.choose(chosen); });
+      }
       rows::RowReaderOptions reading;
       reading.format = rows::parse_row_format(request.format);
       reading.text_column = request.text_column;
       reading.pair_column = request.pair_column;
       reading.max_record_bytes = kLongestRow;
-      auto source = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.go_on(); }); });
-      rows::RowReader reader(io::decompressed(std::move(source)), reading);
+      auto body = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.go_on(); }); });
+      rows::RowReader reader(io::decompressed(std::move(body)), reading);
       rows::RowWriterOptions writing;
       writing.format = request.output_format == "auto" ? rows::output_format_of("", reading.format)
                                                        : rows::parse_output_format(request.output_format);
@@ -256,6 +259,12 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     }
   };
 
+  void choose(const Wishes& wishes) {
+    wishes_ = wishes;
+    call_->model = wishes.model;
+    call_->served = wishes.served;
+    call_->reason = wishes.reason;
+  }
   void go_on() { call_->exchange->resume(); }
   void send(const std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
     call_->rows += static_cast<size_t>(done.good + done.bad);
@@ -282,8 +291,9 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   }
 
   Service& service_;
-  const Wishes wishes_;
+  Wishes wishes_;
   const JobRequest request_;
+  const std::string source_;
   const std::shared_ptr<RowPipe> pipe_ = std::make_shared<RowPipe>();
   bool begun_ = false;
 };
@@ -303,8 +313,13 @@ void Service::begin_score(Call& call) {
   }
   Wishes w;
   w.bulk = true;
-  choose_model(w, request.model, query_value(query, "source"), {ModelKind::classifier, ModelKind::rules});
-  const auto stream = std::make_shared<RowStream>(*this, call, std::move(w), std::move(request));
+  std::string asked_by = query_value(query, "source");
+  try {
+    choose_model(w, request.model, asked_by, {ModelKind::classifier, ModelKind::rules});
+  } catch (const ModelIsComing& coming) {  // its thread waits for it
+    w.model = coming.model;
+  }
+  const auto stream = std::make_shared<RowStream>(*this, call, w, std::move(request), std::move(asked_by));
   call.stream = stream;
   stream->begin();
 }
