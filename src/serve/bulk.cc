@@ -15,13 +15,6 @@ Service::Wishes Service::choose_for_bulk(const std::string& model, const std::st
     choose_model(w, model, source, {ModelKind::classifier, ModelKind::rules});
   } catch (const Refusal& refusal) {
     fail(refusal.status == 503 ? ErrorCode::does_not_fit : ErrorCode::bad_model, "{}", refusal.message);
-  } catch (const Error& error) {  // of a ladder
-    fail(ErrorCode::does_not_fit, "{}", error.what());
-  }
-  for (const auto& ladder : options_.ladders) {
-    if (!model.empty() && ladder->rules().name != model) continue;
-    if (std::string rung = ladder->unable(source, unix_now()); rung != w.served->name) w.instead_of = std::move(rung);
-    break;
   }
   return w;
 }

@@ -134,12 +134,6 @@ Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wai
   return choice;
 }
 
-std::string Ladder::unable(const std::string& source, int64_t unix_seconds) const {
-  const std::lock_guard lock(mutex_);
-  const Rung& rung = rungs_[wish(source, unix_seconds).rung];
-  return rung.fault.empty() ? "" : rung.model;
-}
-
 void Ladder::report_fault(const std::string& model, const std::string& fault) {
   const std::lock_guard lock(mutex_);
   rungs_[place_of(model, "a report")].fault = fault;

@@ -104,10 +104,6 @@ class Ladder {
   // Throws bad_model where the model a request names cannot answer, or no rung can.
   Choice choose(const LadderRequest& request, const Moment& now, const Wait& wait);
 
-  // The rung that the rules name for what comes from this source, where it cannot answer and another stands in for it;
-  // else empty.
-  std::string unable(const std::string& source, int64_t unix_seconds) const;
-
   // A model failed to load or was lost, with the reason; empty: it is there (again).
   void report_fault(const std::string& model, const std::string& fault);
   // Figures that were taken when changes() was `as_of` say nothing about a model that came since, and are dropped.

@@ -174,7 +174,6 @@ TEST_F(LadderTest, ARungThatFailedLeavesItsPlaceToTheNext) {
   EXPECT_EQ(choice.model, "tiny");
   EXPECT_EQ(choice.reason, Reason::schedule);
   EXPECT_EQ(choice.instead_of, "distil");
-  EXPECT_EQ(ladder.unable("", kOpen), "distil");
   EXPECT_EQ(choice.why, "no such directory");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { choose({.model = "distil"}); }), "no such directory");
   const LadderView view = ladder.view(kOpen);
@@ -190,7 +189,6 @@ TEST_F(LadderTest, ARungThatFailedLeavesItsPlaceToTheNext) {
   EXPECT_EQ(ladder.view(kOpen).active, "");
   ladder.report_fault("distil", "");
   EXPECT_EQ(said({}), "distil schedule");
-  EXPECT_EQ(ladder.unable("", kOpen), "");
 }
 
 TEST_F(LadderTest, ViewSaysWhatComesNext) {

@@ -167,7 +167,6 @@ class Service final : public Handler, public QueueScorer {
     int model = 0;
     Served served;  // that model, as it is now
     const char* reason = "default";
-    std::string instead_of;  // of bulk work: the rung that this one stands in for
     bool bulk = false, keep_end = false, raw = false, null_errors = false;
     std::optional<LongText> long_text;
     double timeout_ms = 0;  // 0: none
