@@ -243,7 +243,7 @@
       [q.queue, q.model, number(q.queued, 0), known(q.oldest_ms) ? duration(q.oldest_ms / 1000) : "–", number(q.unseen_flushes, 0), q.read_only ? "read-only" : "open"]), "no queues"));
     fill("jobs", table(["job", "status", "progress", "#rows", "#failed"], s.jobs.map((j) => {
       const track = make("div", { class: "bar" }, make("div", { class: "track" }, make("i", { class: "c0", width: (j.progress || 0) * 100 + "%" })));
-      return [j.id, j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
+      return [j.id, j.waiting ? `waits: ${j.waiting}` : j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
     }), "no jobs"));
   }
   function showEvents(s) {

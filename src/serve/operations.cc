@@ -219,7 +219,7 @@ void Service::metrics(Call& call) {
     return m < 0 ? std::string_view("") : std::string_view(options_.models[static_cast<size_t>(m)].name);
   };
   const auto route_path = [](int r) -> std::string_view { return r < 0 ? "" : routes()[static_cast<size_t>(r)].path; };
-  text.family("brim_requests_total", "counter", "requests answered");
+  text.family("brim_requests_total", "counter", "requests, those whose client left before its answer as 499");
   uint64_t all = 0, succeeded = 0;
   for (const auto& [key, n] : counts.requests) {
     const auto& [route, model, code] = key;
