@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/engine_flags.h"
+#include "cli/render.h"
+#include "engine/precision.h"
+#include "hub/model_dir.h"
+#include "plan/card_measure.h"
+#include "text/tokenizer.h"
+#include "train/schedule.h"
+
+namespace brim::cli {
+
+using plan::Plan;
+using plan::PlanRequest;
+using plan::Task;
+
+Task asked_task(const PlanFlags& f) {
+  if (f.task.empty()) return f.config.empty() ? Task::score : Task::train;
+  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score, train or forecast", f.task);
+  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
+  return f.task == "train" ? Task::train : Task::score;
+}
+
+PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
+  PlanJob job;
+  train::TrainSettings& s = job.settings;
+  if (!f.config.empty()) {
+    for (const auto& note : apply_yaml(s, f.config))
+      if (first) log_info("{}", note);
+    job.batch_given = true;
+  }
+  for (const auto& [key, values] : f.settings) apply_setting(s, key, values[0]);
+  if (!model.empty()) s.model = model;
+  if (f.settings.count("batch_size") > 0) {
+    s.gradient_accumulation_steps = 1;
+    job.batch_given = true;
+  }
+  if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
+  check_values(s);
+  if (s.model.empty()) s.model = hub::default_model();
+
+  PlanRequest& r = job.request;
+  r.task = asked_task(f);
+  if (hub::names_vader(s.model)) {
+    if (r.task == Task::train) fail(ErrorCode::usage, "--model {}: rules are not trained; name another", s.model);
+    job.rules = true;
+    return job;
+  }
+  job.dir = resolve_model(s.model, hub::model_places(hub::model_roots()));
+  job.config = hub::load_hf_config(job.dir);
+  std::vector<std::string> names;
+  try {
+    names = hub::WeightSource::open(job.dir)->names();
+  } catch (const Error& e) {  // a config alone is enough to plan
+    job.notes.push_back(fmt::format("planned from config.json alone ({})", rendered(e.what())));
+  }
+  r.shape = model::shape_of(job.config, head_kind(job.config, names));
+  if (r.shape.sequence_classes + r.shape.token_classes == 0) {
+    r.shape.sequence_classes = 2;
+    job.notes.push_back("the model has no classification head; two classes are assumed");
+  }
+  r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
+  r.max_length = r.shape.max_tokens();
+  try {
+    r.max_length = std::min(r.max_length, text::Tokenizer::load(job.dir)->model_max_length().value_or(r.max_length));
+  } catch (const Error&) {  // plans do not need a tokenizer
+  }
+  if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
+  r.typical_length =
+      f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
+  r.fill = s.fill;
+  r.optimizer = s.optim.value_or(model::Optimizer::adamw);
+  r.keep_optimizer = s.optim.has_value();
+  r.recompute = s.recompute;
+  if (r.task == Task::train && job.batch_given)
+    r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
+  return job;
+}
+
+std::string device_of(const PlanFlags& f, const PlanJob& job) {
+  return f.device.empty() ? device_text(job.settings.device) : f.device;
+}
+
+PlanTarget open_target(const PlanFlags& f, const std::string& name) {
+  PlanTarget t;
+  if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
+    if (!f.device.empty())
+      fail(ErrorCode::usage,
+           "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
+    const auto vram = parse_bytes(f.vram);
+    if (!vram)
+      fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
+    if (const std::string meant = with_unit(f.vram); !meant.empty())
+      fail(ErrorCode::usage, "--vram {}: a number needs a unit; did you mean {}?", f.vram, meant);
+    t.profile = plan::custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
+  } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
+    t.device = device::open_device(name, f.threads);
+    t.profile = f.measure && t.device->kind() == device::DeviceKind::cpu ? plan::measure_cpu(*t.device)
+                                                                         : plan::local_profile(*t.device);
+    t.memory = t.device->memory();
+    return t;
+  } else {
+    t.profile = plan::card_profile(name, &t.notes);
+  }
+  for (std::string& note : t.notes) note = rendered(note);
+  t.memory = {t.profile.total_bytes, t.profile.total_bytes};
+  return t;
+}
+
+PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
+  PlanRequest r = job.request;
+  r.device = t.profile;
+  r.limit_bytes = job.settings.memory_limit.on(t.memory, t.profile.name, job.settings.limit_origin);
+  r.limit_origin = job.settings.limit_origin;
+  add_host_memory(r, job.dir);
+  const train::TrainSettings& s = job.settings;
+  r.precision = (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config, job.dir)
+                                       : train_precision(s.precision, t.profile, r.shape))
+                    .precision;
+  if (t.device && r.device.kind != device::DeviceKind::cpu)
+    r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
+  return r;
+}
+
+std::vector<std::string> notes_on_limit(const train::TrainSettings& s) {
+  const plan::MemoryLimit& limit = s.memory_limit;
+  if (limit.leave_free_bytes == 0) return {};
+  if (limit.bytes > 0 || limit.percent > 0)
+    return {
+        fmt::format("--leave-free {} is not asked: --memory-limit {} was given", limit.leave_free_text, limit.text)};
+  return {fmt::format("of what is free {} are left to others (--leave-free)", format_bytes(limit.leave_free_bytes))};
+}
+
+plan::Plan in_flags(plan::Plan p) {
+  for (auto* lines : {&p.why, &p.notes})
+    for (std::string& line : *lines) line = rendered(line);
+  return p;
+}
+
+BatchAndRate learning(const PlanJob& job, const Plan& p) {
+  BatchAndRate b;
+  const train::TrainSettings& s = job.settings;
+  b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
+  b.texts = job.batch_given ? rows_of_step(s, static_cast<double>(job.request.typical_length))
+                            : std::max<int64_t>(1, b.tokens / job.request.typical_length);
+  b.rate = scaled_learning_rate(s, b.texts);
+  return b;
+}
+
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
+  nlohmann::ordered_json j = {{"schema_version", kPlanSchema}};
+  j.update(nlohmann::ordered_json::parse(to_json(p)));
+  j["model"] = job.dir.string();
+  j["fits"] = true;
+  if (p.task == Task::train) {
+    const BatchAndRate b = learning(job, p);
+    j["global_batch"] = b.texts;
+    j["global_batch_tokens"] = b.tokens;
+    j["learning_rate"] = b.rate;
+    j["lr_scaling"] = setting_text(job.settings, "lr_scaling");
+  }
+  return j;
+}
+
+int64_t texts_of(const PlanJob& job, int64_t tokens) {
+  return std::max<int64_t>(1, tokens / job.request.typical_length);
+}
+
+std::string device_line(const plan::DeviceProfile& d) {
+  std::string text = fmt::format("{}, {}", d.name, format_bytes(d.total_bytes));
+  if (d.kind == device::DeviceKind::cuda && !d.context_measured)
+    text +=
+        fmt::format(", sm_{}; the driver's own {} are estimated", d.compute_capability, format_bytes(d.context_bytes));
+  else if (d.context_by_free_memory)
+    text += fmt::format("; the driver's own {} were measured by the card's free memory, NVML is silent",
+                        format_bytes(d.context_bytes));
+  return text;
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `brim plan` plans, from its flags: models, the device they are planned for, and what is printed of them alike.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/setting_flags.h"
+#include "device/device.h"
+#include "hub/hf_config.h"
+#include "plan/plan.h"
+#include "train/settings.h"
+
+namespace brim::cli {
+
+inline constexpr int kPlanSchema = 1;
+
+struct PlanFlags {
+  std::vector<std::string> models;
+  std::string task, device, vram, config, serve;
+  double tflops = 0, bandwidth = 0;
+  int64_t typical_length = 0;
+  int threads = 0;
+  bool json = false, measure = false, serves = false;
+  FlagValues settings;  // of training's table
+  FlagValues forecast;  // of forecasting's, where it alone has them
+};
+
+// What is to be planned, before a device is chosen.
+struct PlanJob {
+  std::filesystem::path dir;
+  hub::HfConfig config;
+  plan::PlanRequest request;
+  train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
+  bool rules = false;             // VADER: nothing of it is on a device
+  bool batch_given = false;
+  std::vector<std::string> notes;
+  std::string served_as;  // where a serve.yaml names it
+  std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }
+};
+
+// A file of training settings is about training.
+plan::Task asked_task(const PlanFlags& f);
+// The flags that have a meaning with `model`; the file's notes are logged once.
+PlanJob open_job(const PlanFlags& f, const std::string& model, bool first);
+
+struct PlanTarget {
+  plan::DeviceProfile profile;
+  device::MemoryInfo memory;
+  std::unique_ptr<device::Device> device;  // only where it is this machine's
+  std::vector<std::string> notes;
+};
+
+// A card's name, `all`, or what is here, which a file of settings may say too.
+std::string device_of(const PlanFlags& f, const PlanJob& job);
+PlanTarget open_target(const PlanFlags& f, const std::string& name);
+plan::PlanRequest request_for(const PlanJob& job, const PlanTarget& t);
+
+struct BatchAndRate {
+  int64_t texts = 0, tokens = 0;
+  double rate = 0;
+};
+BatchAndRate learning(const PlanJob& job, const plan::Plan& p);
+
+std::vector<std::string> notes_on_limit(const train::TrainSettings& s);  // what `auto` leaves to others
+plan::Plan in_flags(plan::Plan p);                                       // its words
+std::string text_of(const nlohmann::ordered_json& json);                 // paths may be any bytes
+nlohmann::ordered_json json_of(const PlanJob& job, const plan::Plan& p);
+int64_t texts_of(const PlanJob& job, int64_t tokens);
+std::string device_line(const plan::DeviceProfile& d);
+
+// Models that share a device: `jobs`, or those of a serve.yaml or the environment.
+int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs);
+int plan_serve(PlanFlags f);
+
+}  // namespace brim::cli

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim plan of several models that share a device: named by flags, by a serve.yaml, or by the environment.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/engine_flags.h"
+#include "cli/plan_forecast.h"
+#include "cli/plan_jobs.h"
+#if defined(BRIM_WITH_SERVE)
+#include "cli/serve_settings.h"
+#include "serve/serve_config.h"
+#endif
+#include "engine/engine.h"
+#include "plan/profile_json.h"
+
+namespace brim::cli {
+
+using plan::Plan;
+using plan::PlanRequest;
+using plan::Task;
+
+namespace {
+
+// Models that share a device, as one process holds them: one context, and a part of the limit each.
+struct Together {
+  std::vector<PlanRequest> requests;  // of those that are on the device
+  std::vector<Plan> plans;
+  std::vector<memory::LedgerEntry> ledger;
+  std::vector<std::string> names;           // of these
+  std::vector<plan::ResidentSet> resident;  // who may be there together, where they need not all be
+  int64_t context_bytes = 0, limit_bytes = 0;
+  bool all_resident = true;
+};
+
+// `in_turn`: they need not all fit at once, as a server's models need not.
+Together plan_together(const std::vector<PlanJob>& jobs, const PlanTarget& t, bool in_turn) {
+  Together all;
+  for (const PlanJob& job : jobs)
+    if (!job.rules) {
+      all.requests.push_back(request_for(job, t));
+      all.names.push_back(job.name());
+      all.context_bytes = std::max(all.context_bytes, all.requests.back().device.context_bytes);
+    }
+  if (all.requests.empty()) return all;
+  all.limit_bytes = all.requests[0].limit_bytes;
+  plan::TurnPlans turns = solve_turns(all.requests, in_turn ? plan::Residency::in_turn : plan::Residency::all);
+  all.all_resident = turns.all_resident;
+  for (plan::Plan& p : turns.plans) all.plans.push_back(in_flags(std::move(p)));
+  if (in_turn) all.resident = resident_sets(all.plans, all.limit_bytes);
+  std::vector<const plan::Plan*> plans;
+  std::vector<std::string> names = all.names;
+  for (const plan::Plan& p : all.plans) plans.push_back(&p);
+  if (!all.all_resident) {  // the largest is what must fit
+    const auto own = [](const plan::Plan* p) { return total_bytes(p->own_parts()); };
+    const auto largest =
+        std::max_element(plans.begin(), plans.end(), [&](auto* a, auto* b) { return own(a) < own(b); });
+    names = {names[static_cast<size_t>(largest - plans.begin())]};
+    plans = {*largest};
+  }
+  all.ledger = ledger_of(plans, names);
+  return all;
+}
+
+std::string names_of(const Together& all, const plan::ResidentSet& set) {
+  std::string text;
+  for (const size_t m : set.models) text += (text.empty() ? "" : ", ") + all.names[m];
+  return text;
+}
+
+void print_resident(const Together& all) {
+  if (all.all_resident) {
+    fmt::print("note: all of them may be resident together\n");
+    return;
+  }
+  if (all.plans.size() > plan::kListedResidents) {
+    fmt::print("note: of {} models at most {} may be resident together: {}\n", all.plans.size(),
+               all.resident[0].models.size(), names_of(all, all.resident[0]));
+  } else {
+    fmt::print("resident together, at most:\n");
+    for (const plan::ResidentSet& set : all.resident)
+      fmt::print("  {:>10}  {}\n", format_bytes(set.bytes), names_of(all, set));
+  }
+  fmt::print(
+      "note: not all fit at once: a model is loaded when it is asked for, and others go, those without waiting texts "
+      "first\n"
+      "and the one least worth its bytes (seconds of loading, times texts of the last ten minutes)\n");
+}
+
+}  // namespace
+
+int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
+  if (device_of(f, jobs[0]) == "all")
+    fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
+  const PlanTarget t = open_target(f, device_of(f, jobs[0]));
+  const Together all = plan_together(jobs, t, f.serves);
+  if (f.json) {
+    nlohmann::ordered_json j = {{"schema_version", kPlanSchema},
+                                {"task", task_name(Task::score)},
+                                {"device", {{"name", t.profile.name}}},
+                                {"fits", true},
+                                {"limit_bytes", all.limit_bytes},
+                                {"peak_bytes", total_bytes(all.ledger)},
+                                {"context_bytes", all.context_bytes},
+                                {"ledger", plan::ledger_json(all.ledger)},
+                                {"models", nlohmann::ordered_json::array()}};
+    if (f.serves) {
+      j["all_resident"] = all.all_resident;
+      j["resident_sets"] = nlohmann::ordered_json::array();
+      for (const plan::ResidentSet& set : all.resident) {
+        auto names = nlohmann::ordered_json::array();
+        for (const size_t m : set.models) names.push_back(all.names[m]);
+        j["resident_sets"].push_back({{"models", names}, {"bytes", set.bytes}});
+      }
+    }
+    size_t next = 0;
+    for (const PlanJob& job : jobs) {
+      if (job.rules)
+        j["models"].push_back({{"model", "vader"}, {"fits", true}, {"peak_bytes", 0}});
+      else
+        j["models"].push_back(json_of(job, all.plans[next++]));
+    }
+    fmt::print("{}\n", text_of(j));
+    return 0;
+  }
+  if (all.plans.empty()) {
+    fmt::print("vader needs no device memory (0 bytes): its rules run on the CPU\n");
+    return 0;
+  }
+  fmt::print("device       {}\ntask         score, all models in one process\n\n", device_line(t.profile));
+  size_t next = 0;
+  for (const PlanJob& job : jobs) {
+    if (job.rules) {
+      fmt::print("  {:<24} {:>10}  no device memory: rules on the CPU\n", job.name(), "0 B");
+      continue;
+    }
+    const Plan& p = all.plans[next++];
+    fmt::print("  {:<24} {:>10}  {}, batches of {} tokens ({} texts of {}), {} tokens/s alone\n", job.name(),
+               format_bytes(total_bytes(p.own_parts())), precision_name(p.precision), format_count(p.token_budget),
+               format_count(texts_of(job, p.token_budget)), job.request.typical_length, format_si(p.tokens_per_second));
+  }
+  fmt::print("\n");
+  print_ledger(all.ledger, all.limit_bytes);
+  if (all.plans.size() > 1)
+    fmt::print("note: what they share (the forward pass, batches in flight, the context) is counted once\n");
+  if (f.serves && all.plans.size() > 1) print_resident(all);
+  for (const PlanJob& job : jobs)
+    for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
+  for (const auto& note : t.notes) fmt::print("note: {}\n", note);
+  for (const auto& note : notes_on_limit(jobs[0].settings)) fmt::print("note: {}\n", note);
+  return 0;
+}
+
+#if defined(BRIM_WITH_SERVE)
+// The models of a serve.yaml, or of the environment as `brim serve` takes them from there, with what is said of device,
+// memory and precision where no flag does.
+int plan_serve(PlanFlags f) {
+  if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
+    fail(ErrorCode::usage, "--serve{}: names the models itself, and plans no training",
+         f.serve.empty() ? "" : " " + f.serve);
+  const serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
+                                                    : serve::read_serve_config(f.serve, serve_setting_names());
+  serve::check_names(config);
+  if (config.models.empty() && f.serve.empty())
+    fail(ErrorCode::usage,
+         "--serve: give a file, or SENTIMENT_MODEL_NAME or FEATURE_ADAPTIVE_SENTIMENT=1 by the "
+         "environment or --env-file");
+  if (config.models.empty()) fail(ErrorCode::usage, "{}: names no models", f.serve);
+  for (const serve::PlainSetting& setting : config.settings) {
+    if (setting.key == "device" && f.device.empty()) f.device = setting.value;
+    for (const char* key : {"memory_limit", "leave_free", "precision", "max_length"})
+      if (setting.key == key && f.settings.count(key) == 0) f.settings[key] = {setting.value};
+  }
+  if (const std::string left = leave_free_of_env(f.vram.empty() ? f.device : "card"); !left.empty())
+    f.settings.try_emplace("leave_free", std::vector<std::string>{left});
+  std::vector<PlanJob> jobs;
+  for (const serve::ModelEntry& model : config.models) {
+    PlanFlags own = f;
+    if (model.precision != "auto") own.settings["precision"] = {model.precision};
+    jobs.push_back(open_job(own, model.path, jobs.empty()));
+    jobs.back().served_as = model.name;
+    if (model.pooling) {  // its head, if it has one, is not computed
+      jobs.back().request.output = engine::output_of(*model.pooling);
+      jobs.back().notes.clear();
+    }
+  }
+  return run_several(f, jobs);
+}
+#endif
+
+}  // namespace brim::cli
