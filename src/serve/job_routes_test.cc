@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Over real sockets: files that are scored in the background.
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "io/sha256.h"
@@ -92,6 +94,17 @@ TEST_F(JobRoutesTest, AreListedPageByPage) {
   ASSERT_EQ(page["data"].size(), 1u);
   EXPECT_EQ(page["data"][0]["id"], ids[0]);
   EXPECT_EQ(get("/jobs?after=none").status, 404);
+  EXPECT_EQ(get("/jobs?limit=0").status, 422);
+  EXPECT_EQ(send_file("format=none", "good\n").status, 422);
+  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
+  // Two methods of a path are one series, or Prometheus takes none of them.
+  std::set<std::string> series;
+  std::istringstream metrics(get("/metrics").body);
+  for (std::string line; std::getline(metrics, line);)
+    if (!line.starts_with('#')) {
+      EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second) << line;
+    }
+  EXPECT_TRUE(series.contains("brim_requests_total{route=\"/jobs\",model=\"\",code=\"422\"}"));
   for (const char* limit : {"0", "1001", "x", "-1"}) EXPECT_EQ(get(std::string("/jobs?limit=") + limit).status, 422);
 }
 
@@ -100,8 +113,7 @@ TEST_F(JobRoutesTest, FilesOfOldJobsGo) {
   o.keep_jobs_seconds = 0;
   start(std::move(o));
   const std::string id = Said::parse(send_file("format=txt", "good\n").body)["id"];
-  wait_until([&] { return get("/jobs/" + id).status == 404; });
-  EXPECT_EQ(folders(), 0u);
+  wait_until([&] { return get("/jobs/" + id).status == 404 && folders() == 0; });
 }
 
 TEST_F(JobRoutesTest, SendsALargeFileBothWays) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 #include "rows/row_writer.h"
@@ -222,6 +223,14 @@ void JobsStore::set_status(Job& job, JobStatus status) {
   save(job);
 }
 
+std::vector<std::string> JobsStore::faults() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [id, job] : jobs_)
+    if (!job.waiting.empty()) all.push_back(fmt::format("job {} waits: {}", job.id, job.waiting));
+  return all;
+}
+
 JobsStore::Rows JobsStore::rows_done() const {
   const std::lock_guard lock(mutex_);
   return rows_done_;
@@ -289,23 +298,27 @@ std::vector<Job> JobsStore::list(size_t most, const std::string& after) const {
 
 void JobsStore::expire() {
   if (options_.keep_seconds < 0) return;
-  const std::lock_guard lock(mutex_);
-  const int64_t before = clock_() - static_cast<int64_t>(options_.keep_seconds);
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    Job& job = (it++)->second;
-    const auto since = job.times.find(std::string(job_status_name(job.status)) + "_at");
-    if (!job.ended() || since == job.times.end() || since->second >= before) continue;
-    std::error_code ignored;
-    if (job.status == JobStatus::expired) {
-      fs::remove_all(folder_of(job.id), ignored);
-      jobs_.erase(std::string(job.id));
-      continue;
+  std::vector<fs::path> left;  // removed without the lock: a large file takes its time
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t before = clock_() - static_cast<int64_t>(options_.keep_seconds);
+    for (auto it = jobs_.begin(); it != jobs_.end();) {
+      Job& job = (it++)->second;
+      const auto since = job.times.find(std::string(job_status_name(job.status)) + "_at");
+      if (!job.ended() || since == job.times.end() || since->second >= before) continue;
+      if (job.status == JobStatus::expired) {
+        left.push_back(folder_of(job.id));
+        jobs_.erase(std::string(job.id));
+        continue;
+      }
+      const fs::path target = output_of(job), part = io::AtomicFile::part_path(target);
+      for (const fs::path& path : {input_of(job), target, part, fs::path(part.string() + ".json")})
+        left.push_back(path);
+      set_status(job, JobStatus::expired);
     }
-    const fs::path target = output_of(job), part = io::AtomicFile::part_path(target);
-    for (const fs::path& path : {input_of(job), target, part, fs::path(part.string() + ".json")})
-      fs::remove(path, ignored);
-    set_status(job, JobStatus::expired);
   }
+  std::error_code ignored;
+  for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 
 std::optional<Job> JobsStore::find(const std::string& id) const {
@@ -354,8 +367,9 @@ Job* JobsStore::next_job() {
   const int64_t now = clock_();
   Job* next = nullptr;
   for (auto& [id, job] : jobs_)
-    if (!job.ended() && job.retry_at <= now &&
-        (next == nullptr || std::pair(job.retry_at, job.number) < std::pair(next->retry_at, next->number)))
+    // One that is due far later than it may be was put off before the clock was set back.
+    if (!job.ended() && (job.retry_at <= now || static_cast<double>(job.retry_at - now) > options_.retry_seconds + 1) &&
+        (next == nullptr || job.number < next->number))
       next = &job;
   return next;
 }
@@ -418,6 +432,7 @@ void JobsStore::run(Job job, std::stop_token stop) {
     } else if (known.status == JobStatus::cancelling) {
       set_status(known, JobStatus::cancelled);
     } else if (passing) {
+      if (known.waiting != passing->what()) log_warning("job {} waits: {}", known.id, passing->what());
       known.waiting = passing->what();
       known.retry_at = clock_() + static_cast<int64_t>(std::ceil(options_.retry_seconds));
       // Without a row of it, a ladder may choose another one.

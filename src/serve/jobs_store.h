@@ -45,6 +45,7 @@ struct JobRequest {
   std::string text_column, output_format = "auto";
   bool all_scores = false;
   std::string pair_column = {};  // of a second text that belongs to the first; empty: there is none
+  bool format_given = true;      // else it is a guess
 };
 
 // Who scores a job. The name is kept: a ladder's choice holds for the whole job, also after a restart.
@@ -128,7 +129,8 @@ class JobsStore {
     int64_t completed = 0, failed = 0;
   };
   Rows rows_done() const;
-  void expire();  // what is older than it may be
+  std::vector<std::string> faults() const;  // what jobs wait for, in sentences
+  void expire();                            // what is older than it may be
   // Until there is a job that can be tried, or `stop`, but not for long.
   void wait_for_work(std::stop_token stop);
 

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/clock.h"
 #include "monitor/host.h"
@@ -142,8 +144,10 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
     for (const auto& [ladder, faults] : gate_faults_)
       for (const std::string& fault : faults) warn(fault);
   }
-  if (desk_ != nullptr)
+  if (desk_ != nullptr) {
     for (const std::string& fault : desk_->queues().faults()) warn(fault);
+    for (const std::string& fault : desk_->jobs().faults()) warn(fault);
+  }
   const bool degraded = !card.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
   view.status = draining_ ? "draining" : view.dead ? "unhealthy" : degraded ? "degraded" : "ok";
   for (const Served& m : loaded()) {
@@ -221,14 +225,21 @@ void Service::metrics(Call& call) {
   const auto route_path = [](int r) -> std::string_view { return r < 0 ? "" : routes()[static_cast<size_t>(r)].path; };
   text.family("brim_requests_total", "counter", "requests, those whose client left before its answer as 499");
   uint64_t all = 0, succeeded = 0;
+  std::map<std::tuple<std::string_view, int, int>, uint64_t> requests_by_path;  // of all its methods
+  std::map<std::string_view, Histogram> durations_by_path;
+  for (const auto& [route, histogram] : counts.durations) durations_by_path[route_path(route)].merge(histogram);
   for (const auto& [key, n] : counts.requests) {
     const auto& [route, model, code] = key;
-    const std::string status = std::to_string(code);
-    const Label labels[] = {{"route", route_path(route)}, {"model", model_name(model)}, {"code", status}};
-    text.value("brim_requests_total", labels, static_cast<double>(n));
+    requests_by_path[{route_path(route), model, code}] += n;
     if (route < 0 || !routes()[static_cast<size_t>(route)].scores) continue;
     all += n;  // those too that were refused before a model was chosen
     if (is_success(code)) succeeded += n;
+  }
+  for (const auto& [key, n] : requests_by_path) {
+    const auto& [path, model, code] = key;
+    const std::string status = std::to_string(code);
+    const Label labels[] = {{"route", path}, {"model", model_name(model)}, {"code", status}};
+    text.value("brim_requests_total", labels, static_cast<double>(n));
   }
   text.family("brim_texts_total", "counter", "texts scored, by why their model was chosen");
   for (size_t m = 0; m < options_.models.size(); ++m)
@@ -350,8 +361,8 @@ void Service::metrics(Call& call) {
     }
   }
   text.family("brim_request_duration_seconds", "histogram", "from a request's first byte to its answer's last");
-  for (const auto& [route, histogram] : counts.durations) {
-    const Label labels[] = {{"route", route_path(route)}};
+  for (const auto& [path, histogram] : durations_by_path) {
+    const Label labels[] = {{"route", path}};
     text.histogram("brim_request_duration_seconds", labels, histogram);
   }
   text.family("brim_stage_duration_seconds", "histogram", "where the time of a scoring request goes");
@@ -416,10 +427,7 @@ void Service::metrics(Call& call) {
     single(named("count").c_str(), "counter", "requests", static_cast<double>(n[0] + n[1]));
     single(named("success").c_str(), "counter", "those that succeeded", static_cast<double>(n[1]));
     single(named("failure").c_str(), "counter", "those that did not", static_cast<double>(n[0]));
-    Histogram took;
-    for (const auto& [key, histogram] : counts.durations)
-      if (route_path(key) == fmt::format("/{}", route)) took.merge(histogram);
-    alias(named("duration").c_str(), "seconds of a request", took);
+    alias(named("duration").c_str(), "seconds of a request", durations_by_path[fmt::format("/{}", route)]);
   }
   std::string body = text.take();
   {
