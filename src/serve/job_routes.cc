@@ -37,6 +37,16 @@ class OpenFile {
   int descriptor_;
 };
 
+// The format a content type names; empty: none.
+std::string format_of_type(std::string_view type) {
+  type = type.substr(0, std::min(type.find(';'), type.size()));
+  for (const auto& [name, format] :
+       {std::pair("text/csv", "csv"), std::pair("text/tab-separated-values", "tsv"), std::pair("text/plain", "txt"),
+        std::pair("application/x-ndjson", "jsonl"), std::pair("application/jsonl", "jsonl")})
+    if (same_ignoring_case(type, name)) return format;
+  return "";
+}
+
 Refusal no_job(std::string_view id) { return {404, "NotFound", fmt::format("there is no job {}", id.substr(0, 200))}; }
 
 std::string job_body(const Job& job) {
@@ -293,8 +303,16 @@ JobRequest Service::job_request(const Call& call) {
   request.model = query_value(query, "model");
   request.text_column = query_value(query, "text_column");
   request.pair_column = query_value(query, "pair_column");
-  if (const std::string format = query_value(query, "format"); !format.empty()) request.format = format;
-  if (const std::string format = query_value(query, "output_format"); !format.empty()) request.output_format = format;
+  const std::string format = query_value(query, "format"), path = query_value(query, "path"),
+                    named = format_of_type(call.exchange->head().find("content-type"));
+  request.format_given = !format.empty() || !named.empty();
+  if (!format.empty())
+    request.format = format;
+  else if (!path.empty())
+    request.format = rows::row_format_name(rows::row_format_of(path));
+  else if (!named.empty())
+    request.format = named;
+  if (const std::string output = query_value(query, "output_format"); !output.empty()) request.output_format = output;
   const std::string all = query_value(query, "all_scores");
   if (!all.empty() && all != "true" && all != "false") throw invalid("`all_scores` must be true or false");
   request.all_scores = all == "true";

@@ -48,6 +48,9 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row stays in its place";
   EXPECT_EQ(score("", "a\nb\n", "Content-Type: text/plain\r\n").body.substr(0, 16), "text,label,score");
   EXPECT_EQ(score("", "").status, 200);
+  answer = score("", "id,text\n1,I love it\n");
+  EXPECT_EQ(answer.status, 422) << answer.body;
+  EXPECT_NE(answer.body.find("say what rows these are"), std::string::npos) << answer.body;
   EXPECT_NE(get("/metrics").body.find("brim_texts_total{model=\"mood\",class=\"bulk\",reason=\"default\"} 5"),
             std::string::npos);
 

@@ -52,16 +52,6 @@ const char* rows_type(rows::OutputFormat format) {
                                              : "application/x-ndjson";
 }
 
-// The format a content type names; empty: none.
-std::string format_of_type(std::string_view type) {
-  type = type.substr(0, std::min(type.find(';'), type.size()));
-  for (const auto& [name, format] :
-       {std::pair("text/csv", "csv"), std::pair("text/tab-separated-values", "tsv"), std::pair("text/plain", "txt"),
-        std::pair("application/x-ndjson", "jsonl"), std::pair("application/jsonl", "jsonl")})
-    if (same_ignoring_case(type, name)) return format;
-  return "";
-}
-
 // What the I/O thread and the rows' thread share of one stream.
 struct RowPipe {
   std::mutex mutex;
@@ -235,7 +225,10 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       rows::RowChunk chunk;
       std::vector<RowPlace> places;
       PieceSize piece;
-      while (reader.next_chunk(chunk))
+      for (bool first = true; reader.next_chunk(chunk); first = false) {
+        if (first && !request.format_given && chunk.size() > 0 && chunk.error(0) != nullptr)
+          fail(ErrorCode::bad_data,
+               "the first row is not JSON: say what rows these are by `format` (csv, tsv, txt, jsonl) or Content-Type");
         for (size_t begin = 0; begin < chunk.size(); begin += places.size()) {
           places.clear();
           for (size_t n = piece.rows(chunk, begin), row = begin; row < begin + n; ++row)
@@ -246,6 +239,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
           piece.took(seconds_since(since));
           send(bytes, *done, writing.format);
         }
+      }
       if (!bytes.empty()) send(bytes, {}, writing.format);
     }
     void send(std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
@@ -264,6 +258,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     call_->model = wishes.model;
     call_->served = wishes.served;
     call_->reason = wishes.reason;
+    call_->instead_of = wishes.instead_of;
   }
   void go_on() { call_->exchange->resume(); }
   void send(const std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
@@ -276,8 +271,10 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     if (std::exchange(begun_, true)) return;
     call_->exchange->begin_answer(
         {.content_type = rows_type(format),
-         .fields = fmt::format("X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\nX-Request-Id: {}\r\n", call_->served->name,
-                               call_->served->revision, call_->reason, call_->id)},
+         .fields = fmt::format(
+             "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n{}X-Request-Id: {}\r\n", call_->served->name,
+             call_->served->revision, call_->reason,
+             call_->instead_of.empty() ? "" : fmt::format("X-Brim-Instead-Of: {}\r\n", call_->instead_of), call_->id)},
         std::nullopt);
   }
   void finish() {
@@ -307,10 +304,7 @@ void Service::begin_score(Call& call) {
   }
   const std::string_view query = call.exchange->query();
   JobRequest request = job_request(call);
-  if (query_value(query, "format").empty()) {
-    const std::string named = format_of_type(call.exchange->head().find("content-type"));
-    request.format = named.empty() ? "jsonl" : named;
-  }
+  if (!request.format_given) request.format = "jsonl";
   Wishes w;
   w.bulk = true;
   std::string asked_by = query_value(query, "source");
