@@ -12,6 +12,8 @@ struct ApplyFields {
   std::string label = "sentiment_label";
   std::string score = "sentiment_confidence";
   std::string error = "sentiment_error";  // what is wrong with a text that has no score
+  std::string reason = "reason";          // why its model was chosen
+  std::string instead_of = "instead_of";  // the rung that model stands in for
 };
 
 struct QueueRules {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/queues.h"
 
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -24,6 +25,9 @@ uint32_t request_checksum(const QueueJson& request, bool scoring) {
   return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
+// As other routes write it: the shortest that is the same float.
+double plain_number(float value) { return std::stod(fmt::format("{}", value)); }
+
 // A client's {"text","item","source"}, or where that is allowed an item by itself.
 QueueItem read_item(const QueueJson& json, const std::string& source, bool scoring, bool& has_text) {
   if (!json.is_object()) fail(ErrorCode::bad_data, "an entry of `items` must be an object");
@@ -36,7 +40,10 @@ QueueItem read_item(const QueueJson& json, const std::string& source, bool scori
   has_text = text != json.end() && text->is_string();
   if (has_text) item.text = text->get<std::string>();
   if (scoring && !has_text) fail(ErrorCode::bad_data, "`text` must be a string");
-  item.item = wrapped ? json.value("item", QueueJson::object()) : json;
+  if (scoring && !json.contains("item"))
+    item.item = {{"text", item.text}};  // so that it can be told what comes back
+  else
+    item.item = wrapped ? json.at("item") : json;
   if (!item.item.is_object()) fail(ErrorCode::bad_data, "`item` must be an object");
   return item;
 }
@@ -256,19 +263,19 @@ QueueAnswer Queue::flush_and_apply(const QueueJson& request, const std::string& 
 QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
   QueueJson result = item.item;
   const ApplyFields& fields = rules_.apply;
-  for (const std::string* field : {&fields.compound, &fields.label, &fields.score, &fields.error})
+  for (const std::string* field :
+       {&fields.compound, &fields.label, &fields.score, &fields.error, &fields.reason, &fields.instead_of})
     if (!field->empty()) result.erase(*field);  // of an earlier scoring
-  result.erase("instead_of");
   if (!score.error.empty()) {
     if (!fields.error.empty()) result[fields.error] = score.error;
     return result;
   }
-  if (!fields.compound.empty() && score.compound) result[fields.compound] = *score.compound;
+  if (!fields.compound.empty() && score.compound) result[fields.compound] = plain_number(*score.compound);
   if (!fields.label.empty()) result[fields.label] = score.label;
-  if (!fields.score.empty()) result[fields.score] = score.score;
+  if (!fields.score.empty()) result[fields.score] = plain_number(score.score);
   result["model"] = score.model;
-  result["reason"] = score.reason;
-  if (!score.instead_of.empty()) result["instead_of"] = score.instead_of;
+  if (!fields.reason.empty()) result[fields.reason] = score.reason;
+  if (!fields.instead_of.empty() && !score.instead_of.empty()) result[fields.instead_of] = score.instead_of;
   return result;
 }
 

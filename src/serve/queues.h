@@ -28,9 +28,9 @@ namespace brim::serve {
 struct QueueScore {
   std::string label, model;
   std::string reason, instead_of;  // why that model was chosen, and the rung it stands in for
-  double score = 0;
-  std::optional<double> compound;  // where the classes are negative and positive
-  std::string error;               // not empty: the text could not be scored
+  float score = 0;
+  std::optional<float> compound;  // where the classes are negative and positive
+  std::string error;              // not empty: the text could not be scored
 };
 
 class QueueScorer {

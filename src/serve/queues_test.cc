@@ -29,7 +29,7 @@ class LengthScorer : public QueueScorer {
       if (item.source == "reuters") score.instead_of = "largest";
       score.label = item.text.size() % 2 == 0 ? "positive" : "negative";
       score.score = 0.5;
-      score.compound = static_cast<double>(item.text.size()) / 100;
+      score.compound = static_cast<float>(item.text.size()) / 100;
       if (item.text.starts_with("bad")) score.error = "not a text";
       all.push_back(score);
     }
@@ -86,6 +86,12 @@ TEST(Queue, ItemsSayWhoStoodInForWhom) {
     return bench.queue->flush_and_apply({{"items", {{{"text", "a"}, {"item", item}, {"source", source}}}}}, "")
         .body["items"][0];
   };
+  EXPECT_EQ(bench.queue->score_or_queue(QueueJson::parse(R"({"items":[{"text":"ab"},{"text":"bad"}]})"), "").status,
+            202);
+  const QueueJson both = bench.queue->flush_and_apply(QueueJson::object(), "").body["items"];
+  EXPECT_EQ(both[0]["text"], "ab") << "what was given nothing to come back in";
+  EXPECT_EQ(both[0]["sentiment_score"].dump(), "0.02");
+  EXPECT_EQ(both[1]["text"], "bad");
   const QueueJson item = flushed({{"id", 1}}, "reuters");
   EXPECT_EQ(item["reason"], "source");
   EXPECT_EQ(item["instead_of"], "largest");

@@ -252,10 +252,11 @@ QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   rules.immediate = in.value("immediate", read_truth, rules.immediate);
   if (in.has("apply")) {
     const ConfigBlock apply(in.node("apply"), in.file(), in.what() + ": apply",
-                            {"compound", "label", "score", "error"});
+                            {"compound", "label", "score", "error", "reason", "instead_of"});
     // Named fields are added and no others; an error has a place anyway.
-    rules.apply = {apply.text("compound"), apply.text("label"), apply.text("score"),
-                   apply.text("error", rules.apply.error)};
+    rules.apply = {apply.text("compound"), apply.text("label"),
+                   apply.text("score"),    apply.text("error", rules.apply.error),
+                   apply.text("reason"),   apply.text("instead_of")};
   }
   return rules;
 }
