@@ -101,7 +101,7 @@ void print(const BenchServeFlags& f, const BenchServeResult& r) {
              f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "each as fast as it is answered",
              r.load.seconds, format_si(r.texts_per_second));
   const auto line = [](const char* what, uint64_t n, const std::vector<double>& ms) {
-    fmt::print("{:<10} {:>9}", what, n);
+    fmt::print("{:<11} {:>9}", what, n);
     if (!ms.empty()) {
       const jobs::Spread s = jobs::spread_of(ms);
       fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
@@ -111,7 +111,7 @@ void print(const BenchServeFlags& f, const BenchServeResult& r) {
   line("answered", r.load.answered, r.load.ms);
   line("refused", r.load.refused, r.load.refused_ms);
   line("failed", r.load.failed, {});
-  line("other", r.load.wrong, {});
+  line("other label", r.load.wrong, {});
   if (!r.scorer_rates.empty())
     fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n",
                format_si(r.scorer_rates[0]), format_si(r.scorer_rates[1]),
@@ -135,6 +135,8 @@ void require_good(const BenchServeFlags& f, const LoadResult& r) {
 // A server and its clients on this machine; or the clients alone, of a server that is there.
 int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const std::vector<std::string>& texts) {
   if (f.connections < 1 || f.batch < 1) fail(ErrorCode::usage, "--connections and --batch must be at least 1");
+  if (f.rate < 0) fail(ErrorCode::usage, "--rate {}: must not be negative", f.rate);
+  if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   ScorerOptions options = engine.scorer_options();
   options.raw_scores = true;
@@ -168,8 +170,11 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     server->start();
     load.port = server->port();
   } else {
-    const serve::ListenAddress address =
-        serve::parse_listen_address(f.url.substr(f.url.starts_with("http://") ? 7 : 0));
+    std::string place = f.url.substr(f.url.starts_with("http://") ? 7 : 0);
+    if (place.ends_with('/')) place.pop_back();
+    if (place.starts_with("https://") || place.find('/') != std::string::npos)
+      fail(ErrorCode::usage, "--url {}: give http://HOST:PORT; TLS and paths are not measured", f.url);
+    const serve::ListenAddress address = serve::parse_listen_address(place);
     load.host = address.host;
     load.port = address.port;
   }
@@ -180,7 +185,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   if (f.url.empty()) all.scorer_rates = {first_rate, score_all().second};
   if (busy.disturbs()) all.note = busy.text() + " meanwhile";
   if (f.json)
-    fmt::print("{}\n", json_of(f, all).dump(2));
+    fmt::print("{}\n", json_of(f, all).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
     print(f, all);
   require_good(f, result);

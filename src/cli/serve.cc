@@ -409,7 +409,9 @@ int run_serve(ServeFlags f, CLI::App& app) {
   std::vector<std::string> lines;
   for (const serve::ServedModel& m : open.models)
     if (m.scorer == nullptr)
-      log_warning("{} is not served: {}", m.name, m.fault);
+      log_warning("{} is not served{}: {}", m.name,
+                  &m == &open.models[0] && config.ladders.empty() ? ", and requests that name no model get 503" : "",
+                  m.fault);
     else
       lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
                                   m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
@@ -459,7 +461,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
     options.state_dir.clear();
     serve::Server server(std::move(options));
     for (const std::string& line : lines) log_info("{}", line);
-    for (const std::string& warning : server.check()) log_warning("{}", warning);
+    const std::vector<std::string> warnings = server.check();
+    for (const std::string& warning : warnings) log_warning("{}", warning);
+    if (!warnings.empty())
+      fail(ErrorCode::bad_model, "a server would start, but not all that {} asks for can be served: {} warning{}",
+           f.config.empty() ? "this" : f.config, warnings.size(), warnings.size() == 1 ? "" : "s");
     log_info("this can be served");
     return 0;
   }
@@ -471,7 +477,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
     for (const std::string& line : lines) log_info("{}", line);
     log_info("listening on {}", server.address());
   }
-  if (!server.run(stop_requested(), &reload_requested))
+  const auto draining = [&] {
+    if (!f.engine.quiet && stop_requested())
+      log_info("draining: what was taken is finished within {:g} s; another signal ends at once", f.drain_seconds);
+  };
+  if (!server.run(stop_requested(), &reload_requested, draining))
     fail(ErrorCode::device_lost, "the device is lost; start the server again");
   if (!f.engine.quiet) log_info("drained");
   return 0;

@@ -224,6 +224,7 @@ void Service::close_model(size_t place) {
 // they are.
 std::vector<std::string> Service::reload() {
   std::vector<std::string> problems;
+  int opened = 0;
   if (options_.read_keys) {
     try {
       auto keys = std::make_shared<const ApiKeys>(options_.read_keys());
@@ -260,9 +261,14 @@ std::vector<std::string> Service::reload() {
       continue;
     }
     served.reset();
-    if (const std::string problem = open_model(m); !problem.empty()) problems.push_back(problem);
+    if (const std::string problem = open_model(m); !problem.empty())
+      problems.push_back(problem);
+    else
+      ++opened;
   }
   for (const std::string& problem : problems) log_warning("reload: {}", problem);
+  if (problems.empty())
+    log_info("reloaded: keys are read anew, {} of {} models were opened anew", opened, slots_.size());
   return problems;
 }
 
@@ -323,7 +329,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
 
 void Service::admin(Call& call) {
   std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
-  log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "nobody's key" : call.key_name,
+  log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "a client without a key" : call.key_name,
            call.exchange->client());
   if (path == "drain") {
     drain_wanted_ = true;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -132,9 +133,9 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   };
   const bool welcome = listed(origin) || listed("*");
   if (welcome)
-    exchange.fields =
-        fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
-                    "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Errors");
+    exchange.fields = fmt::format(
+        "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
+        "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors");
   const bool preflight =
       welcome && head.method == "OPTIONS" && !allowed.empty() && !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
@@ -154,12 +155,15 @@ std::optional<Response> Service::admit(Exchange& exchange) {
       const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
       const bool free = scope == Scope::metrics && is_of_this_machine(exchange);
       const ApiKey* key = keys->find(head.find("authorization"));
-      if (key == nullptr && !free)
-        return Refusal{401, "Unauthorized", "a key is needed: Authorization: Bearer KEY",
-                       "WWW-Authenticate: Bearer\r\n"};
-      if (key != nullptr && !key->allows(scope))
-        return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", key->name)};
       if (key != nullptr) call.key_name = key->name;
+      if (key == nullptr && !free)
+        return Refusal{
+            401, "Unauthorized",
+            head.find("authorization").empty() ? "a key is needed: Authorization: Bearer KEY" : "this key is not known",
+            "WWW-Authenticate: Bearer\r\n"};
+      if (key != nullptr && !key->allows(scope))
+        return Refusal{403, "Unauthorized",
+                       fmt::format("the key {} may not do this: it has no scope {}", key->name, scope_name(scope))};
     }
     // Pages of others may send these without asking: their bodies need no type of their own, or there is none. Any page
     // at all ("*") may where a key stands before it.
@@ -259,10 +263,15 @@ uint64_t Service::client_of(const Call& call) {
 // Under overload most requests are refused: where no model could take one, it is not even read.
 void Service::refuse_if_full(const Call& call) const {
   double least = options_.queue_seconds;
+  // One that may have a deadline goes before its client's own texts without one; which it is, its body says.
+  std::optional<std::chrono::steady_clock::time_point> soonest;
+  if (call.exchange->body().find("timeout_ms") != std::string::npos ||
+      !call.exchange->head().find("x-envoy-expected-rq-timeout-ms").empty())
+    soonest = std::chrono::steady_clock::time_point::min();
   for (const auto& slot : slots_) {
     std::lock_guard lock(slot->mutex);
     if (slot->served == nullptr) continue;
-    const double wait = slot->served->scorer->wait_of(client_of(call), 0).begin_seconds;
+    const double wait = slot->served->scorer->wait_of(client_of(call), 0, false, soonest).begin_seconds;
     if (wait <= options_.queue_seconds) return;
     least = least == options_.queue_seconds ? wait : std::min(least, wait);
   }

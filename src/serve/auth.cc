@@ -41,6 +41,12 @@ int hex_value(char c) {
 
 }  // namespace
 
+const char* scope_name(Scope scope) {
+  for (const ScopeName& known : kScopes)
+    if (known.scope == scope) return known.name;
+  return "open";
+}
+
 ApiKeys ApiKeys::parse(std::string_view text, const std::string& where) {
   ApiKeys keys;
   int number = 0;

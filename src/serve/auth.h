@@ -12,6 +12,8 @@ namespace brim::serve {
 
 enum class Scope : uint8_t { open = 0, score = 1, queue = 2, jobs = 4, metrics = 8, admin = 16 };
 
+const char* scope_name(Scope scope);
+
 struct ApiKey {
   std::string name;
   uint8_t scopes = 0;

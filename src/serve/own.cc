@@ -205,7 +205,7 @@ void Service::hugging_face(Call& call) {
   body["model"] = percent_decoded(call.exchange->path().substr(std::string_view("/models/").size()));
   const Body parameters = body.value("parameters", Body());
   if (parameters.is_object()) {
-    for (const char* key : {"top_k", "truncate"})
+    for (const char* key : {"top_k", "truncate", "stride"})
       if (parameters.contains(key)) body[key] = parameters[key];
     body["function_to_apply"] = parameters.value("function_to_apply", Body());
   }

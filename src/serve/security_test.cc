@@ -25,10 +25,14 @@ TEST_F(ServiceTest, KeysAndHosts) {
   RawAnswer answer = get("/info");
   EXPECT_EQ(answer.status, 401);
   EXPECT_EQ(answer.fields["www-authenticate"], "Bearer");
-  EXPECT_EQ(get("/info", "Authorization: Bearer wrong\r\n").status, 401);
+  const RawAnswer unknown = get("/info", "Authorization: Bearer wrong\r\n");
+  EXPECT_EQ(unknown.status, 401);
+  EXPECT_NE(unknown.body.find("this key is not known"), std::string::npos);
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
   EXPECT_EQ(get("/info", "Authorization: Bearer other\r\n").status, 403);
-  EXPECT_EQ(get("/metrics", "Authorization: Bearer secret\r\n").status, 403);
+  const RawAnswer narrow = get("/metrics", "Authorization: Bearer secret\r\n");
+  EXPECT_EQ(narrow.status, 403);
+  EXPECT_NE(narrow.body.find("no scope metrics"), std::string::npos);
   EXPECT_EQ(get("/nothing").status, 401) << "what is there is nobody's business";
   start(held());
   const auto by_host = [&](const std::string& host, const std::string& path) {

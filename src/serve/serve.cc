@@ -24,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kLastAnswersSeconds = 0.5;  // for clients to read that they were refused
+constexpr int kLostSamples = 3;              // of a card, before the server ends for a supervisor to start it again
 
 template <class T>
 Json reading_json(const std::optional<T>& value, double scale = 1) {
@@ -45,7 +46,6 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
   const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
   readings.computes = on_card;
   readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
-  readings.lost = on_card && card != nullptr && card->state == monitor::GpuState::lost;
   const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
                       {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
                       {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
@@ -124,6 +124,7 @@ class Server::Sampler {
     monitor::Nvml nvml;
     monitor::Watch watch{limits_};
     std::optional<std::string> own_card;  // by its address: NVML has an order of its own, and cards that CUDA hides
+    int lost_samples = 0;
     const monitor::GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
     std::unique_lock lock(mutex_);
     while (!ending_) {
@@ -131,6 +132,9 @@ class Server::Sampler {
       std::vector<Served> models = service_.loaded();
       const auto computing = std::find_if(models.begin(), models.end(), is_on_card);
       const bool on_card = computing != models.end();
+      const bool resident = std::any_of(models.begin(), models.end(), [](const Served& model) {
+        return is_on_card(model) && model->scorer->residence() == Residence::resident;
+      });
       if (on_card) own_card = (*computing)->scorer->pci_bus_id();
       models.clear();  // one that is unloaded or replaced would stay for as long as this waits
       // The models' card, once there was one, and no other's business; else whatever the machine has.
@@ -144,7 +148,11 @@ class Server::Sampler {
       std::optional<int64_t> held;
       if (!on_card) held = monitor::own_resident_bytes();
       if (on_card && nvml.ready()) held = nvml.own_bytes(*own_card);
-      service_.set_card(readings_of(gpus, watch, on_card, service_.planned(), held));
+      CardReadings readings = readings_of(gpus, watch, on_card, service_.planned(), held);
+      readings.lost = resident && !gpus.empty() && gpus[0].state == monitor::GpuState::lost;
+      lost_samples = readings.lost ? lost_samples + 1 : 0;
+      readings.gone = lost_samples >= kLostSamples;
+      service_.set_card(std::move(readings));
       service_.sample(held);
       service_.tend_models();
       lock.lock();
@@ -262,12 +270,14 @@ std::string Server::address() const {
   return (options_.tls_cert.empty() ? "http://" : "https://") + address.text();
 }
 
-bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload) {
-  while (!stop && !service_->device_lost() && !service_->drain_wanted()) {
+bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining) {
+  const auto is_lost = [this] { return service_->device_lost() || service_->card_gone(); };
+  while (!stop && !is_lost() && !service_->drain_wanted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (reload != nullptr && reload->exchange(false)) service_->request_reload();
   }
-  const bool lost = service_->device_lost();
+  const bool lost = is_lost();
+  if (draining) draining();
   drain();
   return !lost;
 }

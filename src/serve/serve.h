@@ -70,8 +70,9 @@ class Server {
   uint16_t port() const;
   std::string address() const;  // "http://127.0.0.1:8080"; https with TLS
   // Until `stop` is set or a client asks for it; then drains. False: the device was lost. `reload`, where it is set,
-  // means keys and models whose files changed are read anew, and is cleared.
-  bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload = nullptr);
+  // means keys and models whose files changed are read anew, and is cleared. `draining` is called before it drains.
+  bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload = nullptr,
+           const std::function<void()>& draining = {});
   // Refuses texts, finishes what was taken, closes.
   void drain();
   // Instead of start(): measures the ladders' gates and says what health would warn of.

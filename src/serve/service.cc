@@ -80,10 +80,12 @@ void Service::begin_drain() {
 }
 
 void Service::refuse_all() {
+  cutting_ = true;
   for (int thread = 0; thread < server_->threads(); ++thread)
     server_->post(thread, [this, thread] {
       for (Call* const call : inboxes_[static_cast<size_t>(thread)]->calls()) {
-        if (call->done) continue;
+        // What a queue or an administrator asked for may be done yet: it is cut, so that nobody takes it for undone.
+        if (call->done || !call->counted) continue;
         call->stop.request_stop();
         refuse(*call, {503, "Unhealthy", "the server is going down", retry_after(1)});
       }
@@ -262,7 +264,7 @@ Refusal Service::refusal_of_desk(const Error& error) const {
     case ErrorCode::busy:
       return {429, "Overloaded", error.what(), "Retry-After: 1\r\n"};
     case ErrorCode::cannot_write:
-      return {507, "cannot_write", error.what()};
+      return {507, "cannot_write", error.what(), retry_after(5)};
     case ErrorCode::does_not_fit:
       return {503, "Unhealthy", fmt::format("the model cannot be loaded now: {}", error.what()),
               retry_after(options_.load_retry_seconds)};
@@ -494,8 +496,9 @@ void Service::gone(Exchange& exchange) noexcept {
   // Who listens to /events leaves when it likes; nothing is withdrawn by it.
   const bool streams = call->stream != nullptr && call->route->scores && !call->done;
   if (call->left > 0) call->stop.request_stop();
-  if (call->left > 0 || streams) metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
-  note_end(exchange, call, call->broken > 0 ? call->broken : kClientLeft, 0);
+  const bool left = !cutting_;  // else it is this server that goes
+  if (left && (call->left > 0 || streams)) metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
+  note_end(exchange, call, call->broken > 0 ? call->broken : left ? kClientLeft : 503, 0);
   release(*call);
 }
 

@@ -94,7 +94,8 @@ struct CardReadings {
   std::string health_json = "null";
   std::string metrics_text;
   bool healthy = true, computes = false;  // computes: a model of this server runs there
-  bool lost = false;                      // that card, by its driver
+  bool lost = false;                      // that card, by its driver, and a model is on it
+  bool gone = false;                      // and has been for some seconds
   std::vector<Warning> warnings;
 };
 
@@ -110,9 +111,10 @@ class Service final : public Handler, public QueueScorer {
   // The same, but what open connections still send is answered until refuse_texts().
   void begin_drain();
   void refuse_texts() { refusing_ = true; }
-  void refuse_all();  // that wait for their answers: nobody waits for them any longer
+  void refuse_all();  // whose texts wait; what else is under way will be cut
   bool draining() const { return draining_; }
   bool device_lost() const;                            // of one of its models
+  bool card_gone() const { return card().gone; }       // for some seconds, by its driver, with a model on it
   bool drain_wanted() const { return drain_wanted_; }  // a client said so
   void request_reload();                               // of keys, and of models whose files changed
   void set_card(CardReadings readings);                // any thread
@@ -357,7 +359,7 @@ class Service final : public Handler, public QueueScorer {
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
   std::unique_ptr<Metrics> metrics_;
-  std::atomic<bool> draining_{false}, refusing_{false};
+  std::atomic<bool> draining_{false}, refusing_{false}, cutting_{false};
   std::atomic<size_t> outstanding_{0}, at_work_{0};  // texts; requests with texts
   mutable ProgressWatch progress_;
   std::atomic<uint64_t> next_id_{0};

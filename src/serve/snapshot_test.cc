@@ -244,6 +244,8 @@ TEST_F(SnapshotTest, ACardThatItsDriverCallsLostIsUnhealthyAndABusyOneIsNot) {
     EXPECT_EQ(health["gpu"]["healthy"], !lost) << health;
     EXPECT_EQ(get("/health").status, lost ? 503 : 200);
     EXPECT_EQ(get("/health/ready").status, lost ? 503 : 200);
+    const std::atomic<bool> stop{!lost};
+    EXPECT_EQ(server_->run(stop), !lost) << "it ends, for a supervisor to start it again";
     server_.reset();
   }
   ::unsetenv("BRIM_NVML_LIBRARY");

@@ -47,6 +47,14 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   });
   if (ladder == options_.ladders.end()) {
     w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
+    // Tokens are much the same whoever has them; who is not there is passed over.
+    for (size_t m = 0; model.empty() && kinds.size() > 2 && m < slots_.size(); ++m) {
+      std::lock_guard lock(slots_[m]->mutex);
+      if (slots_[m]->served == nullptr || std::find(kinds.begin(), kinds.end(), slots_[m]->kind) == kinds.end())
+        continue;
+      w.model = static_cast<int>(m);
+      break;
+    }
     w.reason = model.empty() ? "default" : "requested";
     w.served = model_at(w.model, w.may_wait);
     return;
