@@ -263,9 +263,11 @@ uint64_t Service::client_of(const Call& call) {
 // Under overload most requests are refused: where no model could take one, it is not even read.
 void Service::refuse_if_full(const Call& call) const {
   double least = options_.queue_seconds;
-  // One that may have a deadline goes before its client's own texts without one; which it is, its body says.
+  // One that may have a deadline goes before its client's own texts without one; which it is, its body says, where that
+  // is short enough to be looked through here.
   std::optional<std::chrono::steady_clock::time_point> soonest;
-  if (call.exchange->body().find("timeout_ms") != std::string::npos ||
+  const std::string& body = call.exchange->body();
+  if ((body.size() <= kHelperBytes && body.find("timeout_ms") != std::string::npos) ||
       !call.exchange->head().find("x-envoy-expected-rq-timeout-ms").empty())
     soonest = std::chrono::steady_clock::time_point::min();
   for (const auto& slot : slots_) {
