@@ -219,7 +219,8 @@ TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
   };
   const RawAnswer answer = flush("news");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  for (const Said& item : Said::parse(answer.body)["items"]) {
+  const Said flushed = Said::parse(answer.body);
+  for (const Said& item : flushed["items"]) {
     EXPECT_EQ(item["model"], "vader") << item;
     EXPECT_EQ(item["reason"], "schedule");
     EXPECT_EQ(item["instead_of"], "model");
