@@ -184,7 +184,7 @@ class Service final : public Handler, public QueueScorer {
   Wishes wishes(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
-  int first_model(Kinds kinds) const;  // -1: none
+  int first_model(Kinds kinds, bool loaded = false) const;  // -1: none
   // Throws 503 where it is not loaded, ModelIsComing while it is being replaced: on other than I/O threads that is
   // waited for instead.
   Served model_at(int model, bool may_wait = false) const;

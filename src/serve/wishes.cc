@@ -26,9 +26,12 @@ int Service::find_model(const std::string& name) const {
                 fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
 }
 
-int Service::first_model(Kinds kinds) const {
-  for (size_t m = 0; m < options_.models.size(); ++m)
-    if (std::find(kinds.begin(), kinds.end(), slots_[m]->kind) != kinds.end()) return static_cast<int>(m);
+int Service::first_model(Kinds kinds, bool loaded) const {
+  for (size_t m = 0; m < options_.models.size(); ++m) {
+    if (std::find(kinds.begin(), kinds.end(), slots_[m]->kind) == kinds.end()) continue;
+    std::lock_guard lock(slots_[m]->mutex);
+    if (!loaded || slots_[m]->served != nullptr) return static_cast<int>(m);
+  }
   return -1;
 }
 
@@ -47,14 +50,9 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   });
   if (ladder == options_.ladders.end()) {
     w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
-    // Tokens are much the same whoever has them; who is not there is passed over.
-    for (size_t m = 0; model.empty() && kinds.size() > 2 && m < slots_.size(); ++m) {
-      std::lock_guard lock(slots_[m]->mutex);
-      if (slots_[m]->served == nullptr || std::find(kinds.begin(), kinds.end(), slots_[m]->kind) == kinds.end())
-        continue;
-      w.model = static_cast<int>(m);
-      break;
-    }
+    // Where any kind will do, for tokens, a model that is not there is passed over.
+    const bool any_kind = !classifies && kinds.size() > 1;
+    if (const int there = first_model(kinds, true); model.empty() && any_kind && there >= 0) w.model = there;
     w.reason = model.empty() ? "default" : "requested";
     w.served = model_at(w.model, w.may_wait);
     return;
