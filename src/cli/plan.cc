@@ -286,7 +286,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
   add("fill", "use all allowed memory, even where it is no faster");
   add("optim", "train: adamw or adamw_8bit");
-  add("recompute", "train: auto, none, selective or full");
+  add("recompute", "train: auto, none, half, selective or full");
   add("batch_size", "train: batch size (rows an update is made from); absent: as many as are useful");
   add("learning_rate", "train: at the reference batch");
   add("lr_scaling", "train: none, sqrt or linear in the global batch");

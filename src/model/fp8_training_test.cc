@@ -41,7 +41,7 @@ TEST(Fp8Training, RecomputeDoesNotChangeABit) {
       if (dropout == 0 && std::string(name) != "bert_sequence") continue;  // the same way but for one op
       SCOPED_TRACE(name);
       const Fp8Run kept = run_in(Precision::fp8, name, Recompute::none, 1, dropout);
-      for (const Recompute level : {Recompute::selective, Recompute::full}) {
+      for (const Recompute level : {Recompute::half, Recompute::selective, Recompute::full}) {
         const Fp8Run made = run_in(Precision::fp8, name, level, 1, dropout);
         EXPECT_EQ(kept.loss, made.loss) << recompute_name(level);
         EXPECT_EQ(kept.grads, made.grads) << recompute_name(level);
@@ -117,7 +117,7 @@ TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
   for (const memory::Tag same : {memory::Tag::master, memory::Tag::gradients, memory::Tag::optimizer})
     EXPECT_EQ(narrow[same], wide[same]);
   int64_t before = INT64_MAX;
-  for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full}) {
+  for (const Recompute level : kRecomputeLevels) {
     const auto arena = [&](Precision precision) {
       return plan_train_pass(shape, precision, level, device::DeviceKind::cuda, device::Isa::generic, 1,
                              {16384, 512, 128})

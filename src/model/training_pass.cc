@@ -8,12 +8,12 @@ namespace brim::model {
 using tensor::TensorView;
 
 const char* recompute_name(Recompute level) {
-  static const char* const names[] = {"none", "selective", "full"};
+  static const char* const names[] = {"none", "half", "selective", "full"};
   return names[static_cast<int>(level)];
 }
 
 std::optional<Recompute> recompute_from_name(std::string_view name) {
-  for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
+  for (const auto level : kRecomputeLevels)
     if (name == recompute_name(level)) return level;
   return std::nullopt;
 }
@@ -31,7 +31,7 @@ TrainResult forward_backward(Exec& exec, const TrainPass& pass, const ops::Batch
   std::vector<LayerTape> tapes(static_cast<size_t>(s.layers));
   for (int64_t l = 0; l < s.layers; ++l) {
     LayerTape& tape = tapes[static_cast<size_t>(l)];
-    tape.keep_cheap = pass.recompute == Recompute::none;
+    tape.keep_cheap = pass.recompute == Recompute::none || (pass.recompute == Recompute::half && l % 2 == 0);
     tape.x = x.x;
     x = model.layer(p, l, x, on_first(l), {}, &tape);
   }

@@ -14,9 +14,12 @@ class Architecture;
 // What is not kept from the forward pass but computed again before it is needed.
 enum class Recompute : uint8_t {
   none,       // everything is kept
+  half,       // of every second layer what selective makes again of each
   selective,  // feed-forward activations and norm outputs: cheap to redo, a third of the bytes
   full,       // only each layer's input
 };
+inline constexpr Recompute kRecomputeLevels[] = {Recompute::none, Recompute::half, Recompute::selective,
+                                                 Recompute::full};
 const char* recompute_name(Recompute level);
 std::optional<Recompute> recompute_from_name(std::string_view name);
 

@@ -75,7 +75,7 @@ TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
                            "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
     SCOPED_TRACE(name);
     const PassRun whole = run(name, Recompute::none, 1, 1);
-    for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const Recompute level : kRecomputeLevels)
       for (const size_t parts : {1, 2, 4}) {
         const PassRun other = run(name, level, 1, parts);
         for (size_t p = 0; p < whole.grads.size(); ++p) {
@@ -98,7 +98,7 @@ TEST(TrainingPass, RecomputeUnderDropoutDoesNotChangeABit) {
     SCOPED_TRACE(name);
     const PassRun kept = run(name, Recompute::none, 2, 1, 0.3f);
     EXPECT_NE(kept.loss, run(name, Recompute::none, 2, 1).loss) << "it is on";
-    for (const Recompute level : {Recompute::selective, Recompute::full}) {
+    for (const Recompute level : {Recompute::half, Recompute::selective, Recompute::full}) {
       const PassRun made = run(name, level, 2, 1, 0.3f);
       EXPECT_EQ(kept.loss, made.loss) << recompute_name(level);
       EXPECT_EQ(kept.grads, made.grads) << recompute_name(level);
@@ -117,7 +117,7 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   ModelShape shape = read_shape(golden_models() / "bert_sequence");
   shape.layers = 12;  // with few layers the working set of one hides what is kept
   int64_t before = INT64_MAX;
-  for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full}) {
+  for (const Recompute level : kRecomputeLevels) {
     const TrainPassPlan plan = plan_train_pass(shape, Precision::bf16, level, device::DeviceKind::cuda,
                                                device::Isa::generic, 1, {4096, 256, 40});
     EXPECT_LE(static_cast<double>(plan.placement.peak_bytes),

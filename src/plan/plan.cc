@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The solver. For each way of computing that keeps the numbers (recompute none, selective, full) the pass is recorded
-// at two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by predicted
-// speed, and the chosen one is recorded once more, so that a plan's bytes are always computed and never interpolated.
+// The solver. For each way of computing that keeps the numbers (recompute none, half, selective, full) the pass is
+// recorded at two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by
+// predicted speed, and the chosen one is recorded once more, so that a plan's bytes are always computed and never
+// interpolated.
 //
 // Why more limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only
 // adds candidates, and of those within 1 % of the fastest the one with the fewest bytes is taken.
@@ -99,7 +100,7 @@ class Solver {
     for (const auto moments : {Moments::device, Moments::host}) {
       if (moments == Moments::host && (cpu_ || optimizer != Optimizer::adamw || r_.device.host_bandwidth <= 0)) break;
       if (r_.moments && *r_.moments != moments) continue;
-      for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const auto level : model::kRecomputeLevels)
         if (!r_.recompute || *r_.recompute == level) all.push_back({level, optimizer, moments});
     }
     return all;

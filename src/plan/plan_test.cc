@@ -258,7 +258,7 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
           EXPECT_GE(p.peak_bytes, p.lower_bound_bytes);
           EXPECT_LE(static_cast<double>(p.peak_bytes), 1.10 * static_cast<double>(p.lower_bound_bytes));
         }
-        for (const auto level : {Recompute::none, Recompute::selective, Recompute::full}) {
+        for (const auto level : model::kRecomputeLevels) {
           const model::TrainPassPlan t =
               plan_train_pass(model, precision, level, kind, device::Isa::generic, 2, limits);
           EXPECT_GE(t.placement.peak_bytes, t.placement.lower_bound_bytes);

@@ -74,7 +74,7 @@ TEST(Update, IsTheSameHoweverTheBatchIsCut) {
     for (size_t i = 0; i < whole.size(); ++i)
       moved = std::max(moved, std::abs(static_cast<double>(whole[i]) - job.master[i]));
     EXPECT_GT(moved, 1e-5);
-    for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const Recompute level : model::kRecomputeLevels)
       for (const int64_t parts : {1, 2, 4, 16}) {  // 16: one by one
         int64_t micros = 0;
         const bool one_by_one = parts == rows;
