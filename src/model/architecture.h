@@ -17,14 +17,14 @@ namespace brim::model {
 
 // What a layer's backward pass reads.
 struct LayerTape {
-  bool keep_cheap = true;       // also what is cheap to make again
-  tensor::TensorView x;         // [T,H] the layer's input
-  tensor::TensorView attended;  // [rows,H] between its halves; empty: made again
+  bool keep_cheap = true;  // also what is cheap to make again
+  tensor::TensorView x;    // [T,H] the layer's input
   AttentionSaved attention;
   FeedForwardSaved feed_forward;
   NormSaved norm1, norm2;
-  tensor::TensorView normed;  // pre-norm: what attention read; empty: made again
-  NormSaved last_norm;        // pre-norm, of the last layer: after it
+  // Pre-norm: what attention and what feed-forward read; empty: made again.
+  tensor::TensorView normed, attended;
+  NormSaved last_norm;  // pre-norm, of the last layer: after it
 };
 
 class Architecture {

@@ -15,7 +15,7 @@ class Architecture;
 enum class Recompute : uint8_t {
   none,       // everything is kept
   half,       // of every second layer what selective makes again of each
-  selective,  // feed-forward activations and norm outputs: cheap to redo, a third of the bytes
+  selective,  // feed-forward activations (and, pre-norm, norms' results): cheap to redo, a third of the bytes
   full,       // only each layer's input
 };
 inline constexpr Recompute kRecomputeLevels[] = {Recompute::none, Recompute::half, Recompute::selective,

@@ -35,11 +35,14 @@ Work layer_norm_work(const LayerNormArgs& a) {
 
 void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   const char* op = "layer_norm_grad";
-  const int64_t T = a.sum.rows(), H = a.sum.cols();
-  const DType type = a.sum.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
-  check_activation(op, "sum", stream, type);
-  check_view(op, "sum", a.sum, type, {T, H});
-  check_view(op, "mean", a.mean, DType::f32, {T});
+  const int64_t T = a.d_y.rows(), H = a.d_y.cols();
+  const DType type = a.d_y.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
+  check_activation(op, "d_y", stream, type);
+  BRIM_CHECK(static_cast<bool>(a.sum) != static_cast<bool>(a.y), "layer_norm_grad: wants either sum or y");
+  check_optional(op, "y", a.y, type, {T, H});
+  check_optional(op, "beta", a.beta, gain, {H});
+  check_optional(op, "sum", a.sum, type, {T, H});
+  if (a.sum) check_view(op, "mean", a.mean, DType::f32, {T});
   check_view(op, "rstd", a.rstd, DType::f32, {T});
   check_view(op, "gamma", a.gamma, gain, {H});
   check_view(op, "d_y", a.d_y, type, {T, H});
@@ -52,7 +55,7 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   BRIM_CHECK(!a.dropout.on() || a.d_x || (a.train_fp8 && !layer_norm_grad_stores_d_x(stream, type, H)),
              "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
-  Work work{14.0 * static_cast<double>(a.sum.elements()), 0};
+  Work work{14.0 * static_cast<double>(a.d_y.elements()), 0};
   a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
@@ -65,8 +68,9 @@ bool layer_norm_grad_stores_d_x(const device::Stream& stream, DType type, int64_
 
 int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int) {
   if (target_kind(stream) == device::DeviceKind::cuda) return cuda_layer_norm_grad_scratch_bytes(T, H);
-  // Grows with T, as a plan for the largest batch must cover every smaller one: partials never pass 64.
-  return std::min<int64_t>(64, (T + 15) / 16) * 2 * H * static_cast<int64_t>(sizeof(float));
+  // Grows with T, as a plan for the largest batch must cover every smaller one: partials never pass 64. Then the
+  // inverse gains.
+  return (std::min<int64_t>(64, (T + 15) / 16) * 2 + 1) * H * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace brim::ops

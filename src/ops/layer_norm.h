@@ -32,12 +32,18 @@ struct LayerNormArgs {
 void layer_norm(device::Stream& stream, const LayerNormArgs& args);
 Work layer_norm_work(const LayerNormArgs& args);
 
+// How a norm's gradient undoes y = x̂ gamma + beta: x̂ = (y - beta) * inverse_gain. Where the gain is so small beside
+// the offset that y as it was rounded says little of x̂, the column counts as 0 and its gain gets no gradient.
+constexpr float kLeastGain = 0x1p-13f, kLeastGainOfOffset = 0x1p-8f;
+
 struct LayerNormGradArgs {
-  TensorView sum, mean, rstd, gamma;  // saved by the forward pass
-  TensorView d_y;                     // [T,H]
-  TensorView d_sum;                   // [T,H]: gradient of the residual path; may alias d_y
-  TensorView d_x;  // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then), or
-                   // where its copies are all that is wanted (layer_norm_grad_stores_d_x)
+  TensorView sum, mean;    // [T,H], [T] f32, as the forward pass left them; empty where it left y:
+  TensorView y, beta;      // [T,H], [H]: what it gave, which is undone; beta may be empty
+  TensorView rstd, gamma;  // [T] f32, [H]
+  TensorView d_y;          // [T,H]
+  TensorView d_sum;        // [T,H]: gradient of the residual path; may alias d_y
+  TensorView d_x;          // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then), or
+                           // where its copies are all that is wanted (layer_norm_grad_stores_d_x)
   TensorView d_gamma, d_beta;  // [H] f32, accumulated; d_beta may be empty
   TensorView d_bias;   // [H] f32, accumulated: sums of what is stored of x's gradient, which are the gradient of
                        // the bias that was added to x; may be empty
@@ -48,7 +54,7 @@ struct LayerNormGradArgs {
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, d_bias, scratch,
+    for (const TensorView& v : {sum, mean, y, beta, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, d_bias, scratch,
                                 train_fp8.rows, train_fp8.columns, train_fp8.scale, train_fp8.amax})
       f(v);
   }

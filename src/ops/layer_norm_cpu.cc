@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ops/check.h"
@@ -36,18 +38,29 @@ void layer_norm_cpu(device::Stream& stream, const LayerNormArgs& a) {
 
 // Each run of rows adds its share of d_gamma and d_beta into a row of scratch; the rows are then added in order.
 void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
-  const int64_t T = a.sum.rows(), H = a.sum.cols();
+  const int64_t T = a.d_y.rows(), H = a.d_y.cols();
   const int64_t scratch_bytes = layer_norm_grad_scratch_bytes(stream, T, H, threads_of(stream));
   check_scratch("layer_norm_grad", a.scratch, scratch_bytes);
   auto* partial = static_cast<float*>(a.scratch.data);
   const int64_t partials = scratch_bytes / (2 * H * static_cast<int64_t>(sizeof(float))),
                 rows = (T + partials - 1) / partials;
+  float* inverse_gain = nullptr;
+  if (a.y) {
+    inverse_gain = partial + partials * 2 * H;
+    for (int64_t i = 0; i < H; ++i) {
+      const float gamma = a.gamma.as<float>()[i], beta = a.beta ? a.beta.as<float>()[i] : 0.0f;
+      const bool undone = std::fabs(gamma) >= std::max(kLeastGain, kLeastGainOfOffset * std::fabs(beta));
+      inverse_gain[i] = undone ? 1.0f / gamma : 0.0f;
+    }
+  }
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, T, rows, [&](int64_t begin, int64_t end, int) {
     float* d_gamma = partial + begin / rows * 2 * H;
     std::memset(d_gamma, 0, static_cast<size_t>(2 * H) * sizeof(float));
-    kernels.norm_grad({.sum = cpu::row_of<float>(a.sum, begin),
+    kernels.norm_grad({.x = cpu::row_of<float>(a.y ? a.y : a.sum, begin),
                        .mean = cpu::row_of<float>(a.mean, begin),
+                       .beta = a.beta.as<float>(),
+                       .inverse_gain = inverse_gain,
                        .rstd = cpu::row_of<float>(a.rstd, begin),
                        .gamma = a.gamma.as<float>(),
                        .d_y = cpu::row_of<float>(a.d_y, begin),
@@ -55,7 +68,7 @@ void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
                        .d_x = cpu::row_of<float>(a.d_x, begin),
                        .d_gamma = d_gamma,
                        .d_beta = d_gamma + H,
-                       .ld_sum = a.sum.ld(),
+                       .ld_x = a.y ? a.y.ld() : a.sum.ld(),
                        .ld_d_y = a.d_y.ld(),
                        .ld_d_sum = a.d_sum.ld(),
                        .ld_d_x = a.d_x.ld(),

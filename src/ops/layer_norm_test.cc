@@ -127,8 +127,45 @@ struct Gradient {
   std::vector<double> d_sum, d_gamma, d_beta, d_sum_tolerance, d_gamma_tolerance, d_beta_tolerance;
 };
 
-Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gamma, const std::vector<double>& d_y,
-                  int64_t T, int64_t H, double eps) {
+// Normalised rows, and how far off they are for having been worked out of rounded values: from sums by their mean, from
+// results by the inverse of their gain, which is exact to a rounding.
+struct Normals {
+  std::vector<double> x, times_gamma;  // [T*H]; the latter is known of results that are not undone, too
+  std::vector<double> rstd, offset;    // [T]
+};
+
+Normals normals_of_sums(const std::vector<double>& sum, const std::vector<double>& gamma, int64_t T, double eps) {
+  const auto H = static_cast<int64_t>(gamma.size());
+  Normals n;
+  for (int64_t t = 0; t < T; ++t) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < H; ++i) mean += sum[t * H + i] / static_cast<double>(H);
+    for (int64_t i = 0; i < H; ++i)
+      variance += (sum[t * H + i] - mean) * (sum[t * H + i] - mean) / static_cast<double>(H);
+    n.rstd.push_back(1 / std::sqrt(variance + eps));
+    n.offset.push_back(std::fabs(mean) * n.rstd.back());
+    for (int64_t i = 0; i < H; ++i) {
+      n.x.push_back((sum[t * H + i] - mean) * n.rstd.back());
+      n.times_gamma.push_back(n.x.back() * gamma[i]);
+    }
+  }
+  return n;
+}
+
+Normals normals_of_results(const std::vector<double>& y, const std::vector<double>& rstd,
+                           const std::vector<double>& gamma, const std::vector<double>& beta) {
+  Normals n{{}, {}, rstd, std::vector<double>(rstd.size())};
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double gain = gamma[i % gamma.size()], offset = beta[i % gamma.size()];
+    const bool undone = std::fabs(gain) >= std::max<double>(kLeastGain, kLeastGainOfOffset * std::fabs(offset));
+    n.times_gamma.push_back(y[i] - offset);
+    n.x.push_back(undone ? n.times_gamma.back() / gain : 0);
+  }
+  return n;
+}
+
+Gradient gradient(const Normals& normals, const std::vector<double>& gamma, const std::vector<double>& d_y, int64_t T,
+                  int64_t H) {
   Gradient g;
   g.d_sum.resize(T * H);
   g.d_sum_tolerance.resize(T * H);
@@ -138,21 +175,19 @@ Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gam
   g.d_beta_tolerance.resize(H);
   const double n = static_cast<double>(H);
   for (int64_t t = 0; t < T; ++t) {
-    double mean = 0, variance = 0, mean_g = 0, mean_gx = 0, size_g = 0, size_gx = 0;
-    for (int64_t i = 0; i < H; ++i) mean += sum[t * H + i] / n;
-    for (int64_t i = 0; i < H; ++i) variance += (sum[t * H + i] - mean) * (sum[t * H + i] - mean) / n;
-    const double rstd = 1 / std::sqrt(variance + eps);
-    const auto normal = [&](int64_t i) { return (sum[t * H + i] - mean) * rstd; };
+    double mean_g = 0, mean_gx = 0, size_g = 0, size_gx = 0;
+    const double rstd = normals.rstd[t], offset = normals.offset[t];
+    const auto normal = [&](int64_t i) { return normals.x[t * H + i]; };
     for (int64_t i = 0; i < H; ++i) {
       const double dy = d_y[t * H + i], v = dy * gamma[i];
       mean_g += v / n;
-      mean_gx += v * normal(i) / n;
+      mean_gx += dy * normals.times_gamma[t * H + i] / n;
       size_g += std::fabs(v) / n;
-      size_gx += std::fabs(v * normal(i)) / n;
+      size_gx += std::fabs(dy * normals.times_gamma[t * H + i]) / n;
     }
     // The saved mean and rstd are rounded: x̂ is off by eps (|mean| rstd + |x̂|); then sums of H terms and a few
     // products.
-    const double unit = (std::sqrt(n) + 24) * kEps32 * (1 + std::fabs(mean) * rstd);
+    const double unit = (std::sqrt(n) + 24) * kEps32 * (1 + offset);
     for (int64_t i = 0; i < H; ++i) {
       const double dy = d_y[t * H + i], v = dy * gamma[i], x = normal(i);
       g.d_sum[t * H + i] = rstd * (v - mean_g - x * mean_gx);
@@ -160,7 +195,7 @@ Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gam
       g.d_gamma[i] += dy * x;
       g.d_beta[i] += dy;
       const double rounding = (std::sqrt(static_cast<double>(T)) + 8) * kEps32;
-      g.d_gamma_tolerance[i] += rounding * std::fabs(dy) * (std::fabs(x) + 1 + std::fabs(mean) * rstd) * 2;
+      g.d_gamma_tolerance[i] += rounding * std::fabs(dy) * (std::fabs(x) + 1 + offset) * 2;
       g.d_beta_tolerance[i] += rounding * std::fabs(dy);
     }
   }
@@ -185,18 +220,25 @@ TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
     }
     return total;
   };
-  const Gradient g = gradient(sum, gamma, d_y, T, H, eps);
+  const Normals normals = normals_of_sums(sum, gamma, T, eps);
+  std::vector<double> y;
+  for (size_t i = 0; i < normals.x.size(); ++i) y.push_back(normals.x[i] * gamma[i % H] + beta[i % H]);
+  EXPECT_TRUE(close(normals_of_results(y, normals.rstd, gamma, beta).x, normals.x, 1e-12));
+  const Gradient g = gradient(normals, gamma, d_y, T, H);
   EXPECT_TRUE(close(g.d_sum, finite_differences(sum, loss), 1e-8));
   EXPECT_TRUE(close(g.d_gamma, finite_differences(gamma, loss), 1e-8));
   EXPECT_TRUE(close(g.d_beta, finite_differences(beta, loss), 1e-8));
 }
 
-// Forward with dropout, then backward: returns d_sum, d_x, d_gamma, d_beta, d_bias.
+// Forward with dropout, then backward from the sums or from the results: returns d_sum, d_x, d_gamma, d_beta, d_bias.
+// One gain is zero and one is next to nothing beside its offset.
 std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop,
-                                     GradWrite write, uint64_t seed, HostTensor* sum_out) {
+                                     GradWrite write, uint64_t seed, bool from_y, Normals* normals_out) {
   const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean),
                    residual = random_tensor(DType::f32, {T, H}, seed + 1);
   const HostTensor gamma = random_tensor(DType::f32, {H}, seed + 2), beta = random_tensor(DType::f32, {H}, seed + 3);
+  gamma.set(0, 0, 0);
+  if (H > 2) gamma.set(1, 0, beta.at(1) / 300);
   const HostTensor d_y = random_tensor(DType::f32, {T, H}, seed + 4, 1, 0, 3);
   HostTensor y(DType::f32, {T, H}), sum(DType::f32, {T, H}), means(DType::f32, {T}), rstd(DType::f32, {T});
   layer_norm(stream, {.x = x,
@@ -218,20 +260,28 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, do
   out.push_back(random_tensor(DType::f32, {H}, seed + 8));
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
   const HostTensor scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, threads));
-  layer_norm_grad(stream, {.sum = sum,
-                           .mean = means,
-                           .rstd = rstd,
-                           .gamma = gamma,
-                           .d_y = d_y,
-                           .d_sum = out[0],
-                           .d_x = out[1],
-                           .d_gamma = out[2],
-                           .d_beta = out[3],
-                           .d_bias = out[4],
-                           .scratch = scratch,
-                           .d_sum_write = write,
-                           .dropout = drop});
-  if (sum_out != nullptr) *sum_out = std::move(sum);
+  LayerNormGradArgs args{.rstd = rstd,
+                         .gamma = gamma,
+                         .d_y = d_y,
+                         .d_sum = out[0],
+                         .d_x = out[1],
+                         .d_gamma = out[2],
+                         .d_beta = out[3],
+                         .d_bias = out[4],
+                         .scratch = scratch,
+                         .d_sum_write = write,
+                         .dropout = drop};
+  if (from_y) {
+    args.y = y;
+    args.beta = beta;
+  } else {
+    args.sum = sum;
+    args.mean = means;
+  }
+  layer_norm_grad(stream, args);
+  if (normals_out != nullptr)
+    *normals_out = from_y ? normals_of_results(y.values(), rstd.values(), gamma.values(), beta.values())
+                          : normals_of_sums(sum.values(), gamma.values(), T, static_cast<double>(1e-5f));
   return out;
 }
 
@@ -241,16 +291,20 @@ TEST(LayerNormGrad, AgreesWithFp64) {
     for (const int64_t T : {0, 1, 15, 17, 130})
       for (const int64_t H : {2, 15, 16, 33, 384})
         for (const double mean : {0.0, 30.0})
-          for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
-            SCOPED_TRACE(::testing::Message()
-                         << "T " << T << " H " << H << " mean " << mean << " write " << static_cast<int>(write));
+          for (const int way : {0, 1, 2, 3}) {
+            const GradWrite write = way % 2 == 0 ? GradWrite::overwrite : GradWrite::accumulate;
+            const bool from_y = way / 2 == 1;
+            SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " mean " << mean << " write "
+                                              << static_cast<int>(write) << " from y " << from_y);
             seed += 20;
             const Dropout drop{.probability = T % 2 == 0 ? 0.0f : 0.3f, .seed = seed, .site = 5, .first_row = 2};
-            HostTensor sum;
-            const std::vector<HostTensor> got = run_gradient(stream, T, H, mean, drop, write, seed, &sum);
-            const std::vector<double> gamma = random_tensor(DType::f32, {H}, seed + 2).values(),
-                                      d_y = random_tensor(DType::f32, {T, H}, seed + 4).values();
-            Gradient want = gradient(sum.values(), gamma, d_y, T, H, static_cast<double>(1e-5f));
+            Normals normals;
+            const std::vector<HostTensor> got = run_gradient(stream, T, H, mean, drop, write, seed, from_y, &normals);
+            std::vector<double> gamma = random_tensor(DType::f32, {H}, seed + 2).values();
+            const std::vector<double> d_y = random_tensor(DType::f32, {T, H}, seed + 4).values();
+            gamma[0] = 0;
+            if (H > 2) gamma[1] = static_cast<float>(random_tensor(DType::f32, {H}, seed + 3).at(1) / 300);
+            Gradient want = gradient(normals, gamma, d_y, T, H);
             const std::vector<double> before = random_tensor(DType::f32, {T, H}, seed + 5).values();
             std::vector<double> d_x(want.d_sum.size());
             for (size_t i = 0; i < d_x.size(); ++i) {
@@ -312,7 +366,7 @@ TEST(LayerNorm, WithoutBetaIsABetaOfZero) {
 
 TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
   expect_same_bits_for_all_thread_counts([](CpuStream& stream) {
-    return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9,
+    return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9, true,
                         nullptr);
   });
 }

@@ -74,19 +74,22 @@ void run(device::CpuStream& stream, int64_t T, int64_t H) {
   const HostTensor d_gamma = random_tensor(DType::f32, {H}, 5), d_beta = random_tensor(DType::f32, {H}, 6),
                    d_sum(DType::f32, {T, H});
   const HostTensor scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, 1));
-  report(stream, "layer_norm_grad", T, H, 4 * row_bytes, [&] {
-    layer_norm_grad(stream, {.sum = sum,
-                             .mean = mean,
-                             .rstd = rstd,
-                             .gamma = gamma,
-                             .d_y = residual,
-                             .d_sum = d_sum,
-                             .d_x = d_x,
-                             .d_gamma = d_gamma,
-                             .d_beta = d_beta,
-                             .scratch = scratch,
-                             .dropout = {.probability = 0.1f, .seed = 1}});
-  });
+  LayerNormGradArgs grad{.y = y,
+                         .beta = beta,
+                         .rstd = rstd,
+                         .gamma = gamma,
+                         .d_y = residual,
+                         .d_sum = d_sum,
+                         .d_x = d_x,
+                         .d_gamma = d_gamma,
+                         .d_beta = d_beta,
+                         .scratch = scratch,
+                         .dropout = {.probability = 0.1f, .seed = 1}};
+  report(stream, "layer_norm_grad, y", T, H, 4 * row_bytes, [&] { layer_norm_grad(stream, grad); });
+  grad.y = grad.beta = {};
+  grad.sum = sum;
+  grad.mean = mean;
+  report(stream, "layer_norm_grad, sum", T, H, 4 * row_bytes, [&] { layer_norm_grad(stream, grad); });
   report(stream, "gelu", T, H, 2 * row_bytes, [&] { activate(stream, {.x = x, .y = y}); });
   check("gelu", y.at(0, 0), 0.5 * x.at(0, 0) * std::erfc(-x.at(0, 0) / std::sqrt(2.0)));
   report(stream, "gelu_grad", T, H, 3 * row_bytes,

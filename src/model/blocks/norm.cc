@@ -13,14 +13,16 @@ Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& res
   ops::LayerNormArgs args{.x = x.pending ? x.pending : x.x, .gamma = p.param(at.gamma).plain};
   args.beta = p.param(at.beta).plain;
   if (x.pending) args.residual = x.x;
-  if (x.pending && (saved != nullptr || result.keep_sum)) args.sum = args.x;
-  if (saved != nullptr) {
+  const bool keeps_sum = result.keep_sum || (saved != nullptr && !result.undone);
+  if (x.pending && keeps_sum) args.sum = args.x;
+  if (saved != nullptr && keeps_sum) {
     saved->sum = args.x;
     args.mean = saved->mean = p.f32({rows});
-    args.rstd = saved->rstd = p.f32({rows});
   }
+  if (saved != nullptr) args.rstd = saved->rstd = p.f32({rows});
   Hidden y = result.to;
   if (!y.x) y.x = p.activations(rows, cols);
+  if (saved != nullptr && !keeps_sum) saved->y = y.x;
   const Fp8Scale scored = result.reader >= 0 && p.training == nullptr ? p.param(result.reader).input : Fp8Scale();
   if (scored.quantise) {
     if (!y.narrow) y.narrow = p.narrow(rows, cols);
@@ -52,8 +54,13 @@ TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
                        const TensorView& d_y, const TensorView& into, LinearPlaces product) {
   const int64_t rows = d_y.rows(), cols = d_y.cols();
-  ops::LayerNormGradArgs args{
-      .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
+  ops::LayerNormGradArgs args{.sum = saved.sum,
+                              .mean = saved.mean,
+                              .y = saved.y,
+                              .rstd = saved.rstd,
+                              .gamma = p.param(at.gamma).plain,
+                              .d_y = d_y};
+  if (saved.y) args.beta = p.param(at.beta).plain;
   args.d_sum = into ? into : p.activations(rows, cols);
   if (into) args.d_sum_write = ops::GradWrite::accumulate;
   const bool in_fp8 = p.trains_fp8(product.w);

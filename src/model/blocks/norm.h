@@ -9,9 +9,11 @@ struct NormPlaces {
   int64_t gamma = -1, beta = -1;
 };
 
+// What a norm's gradient reads: its result, which is kept anyway where products read it, or the sum before it.
 struct NormSaved {
-  tensor::TensorView sum;         // [rows,H] before the norm
-  tensor::TensorView mean, rstd;  // [rows] f32
+  tensor::TensorView y;          // [rows,H]
+  tensor::TensorView sum, mean;  // [rows,H], [rows] f32; empty where y is there
+  tensor::TensorView rstd;       // [rows] f32
 };
 
 // Where the result goes, and the matrix that reads it, which may want copies in fp8. Empty views are allocated.
@@ -19,14 +21,15 @@ struct NormResult {
   Hidden to = {};
   int64_t reader = -1;
   bool keep_sum = false;      // also when scoring
+  bool undone = false;        // training: the gradient undoes the result; else it reads the sum
   bool keeps_columns = true;  // training: the reader's gradient reads them, rather than making them again
 };
 
-// LN(dropout(pending) + x). When the sum is kept (in training, where `saved` is given) it is in the memory of
-// `pending`.
+// LN(dropout(pending) + x). When the sum is kept (in training, where `saved` is given, unless the gradient undoes the
+// result) it is in the memory of `pending`.
 Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
             NormSaved* saved);
-// The norm's output again, from the kept sum.
+// The norm's result again, from the kept sum.
 tensor::TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved);
 
 struct NormGrad {

@@ -100,14 +100,16 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
   const LayerPlaces& at = layer_at(l);
   const Hidden attention =
       attend(p, at.attention, l, x, x.x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
-  const Hidden attended = norm(
-      p, at.norm1, attention, {.reader = at.feed_forward.up.w, .keeps_columns = tape != nullptr && tape->keep_cheap},
-      p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
-  if (tape != nullptr && tape->keep_cheap) tape->attended = attended.x;
+  const Hidden attended =
+      norm(p, at.norm1, attention,
+           {.reader = at.feed_forward.up.w, .undone = true, .keeps_columns = tape != nullptr && tape->keep_cheap},
+           p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
   const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
                                   tape != nullptr && tape->keep_cheap);
-  return norm(p, at.norm2, fed, {to, first_tokens ? -1 : reader_of(l + 1)}, feed_forward_dropout(p, l),
-              tape != nullptr ? &tape->norm2 : nullptr);
+  // The last norm keeps its sum: published models have gains of zero there, which cannot be undone.
+  return norm(p, at.norm2, fed,
+              {.to = to, .reader = first_tokens ? -1 : reader_of(l + 1), .undone = l + 1 < p.s.layers},
+              feed_forward_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);
 }
 
 TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
@@ -116,8 +118,7 @@ TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_
   const NormGrad fed =
       norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down);
   const TensorView d_attended = feed_forward_backward(
-      p, at.feed_forward, tape.feed_forward,
-      [&] { return tape.attended ? tape.attended : norm_again(p, at.norm1, tape.norm1); }, fed);
+      p, at.feed_forward, tape.feed_forward, [&] { return tape.norm1.y; }, fed);
   const NormGrad attention = norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out),
                                            d_attended, {}, at.attention.out);
   return attend_backward(p, at.attention, l, tape.x, first_tokens, tape.attention, attention);

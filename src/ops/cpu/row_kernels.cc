@@ -181,30 +181,42 @@ void narrow(const float* x, void* y, Elem to, int64_t size) {
         size, BRIM_BODY { store_bf16_at(out, i, load_at(x, i, lanes), lanes); });
 }
 
-// d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma, x̂ the normalised row.
-void norm_grad(const cpu::NormGradRows& r) {
+// d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma, x̂ the normalised row, from the sum or undone from y.
+template <bool kFromY>
+BRIM_VEC void norm_grad_rows(const cpu::NormGradRows& r) {
   for (int64_t t = 0; t < r.rows; ++t) {
-    const float* sum = r.sum + t * r.ld_sum;
+    const float* x = r.x + t * r.ld_x;
     const float* d_y = r.d_y + t * r.ld_d_y;
     float* d_sum = r.d_sum + t * r.ld_d_sum;
-    const F mean = set1(r.mean[t]), rstd = set1(r.rstd[t]);
+    const F mean = kFromY ? zero() : set1(r.mean[t]), rstd = set1(r.rstd[t]);
+    struct Normal {
+      F x, times_gamma;
+    };
+    const auto normal_at = [&](int64_t i, F gamma, auto lanes) __attribute__((always_inline)) {
+      const F v = load_at(x, i, lanes);
+      if constexpr (kFromY) {
+        const F centre = r.beta == nullptr ? v : sub(v, load_at(r.beta, i, lanes));
+        return Normal{mul(centre, load_at(r.inverse_gain, i, lanes)), centre};
+      }
+      const F normal = mul(sub(v, mean), rstd);
+      return Normal{normal, mul(normal, gamma)};
+    };
     Sums total, total_x;
     for_vectors(
         r.H, BRIM_BODY {
-          const F normal = mul(sub(load_at(sum, i, lanes), mean), rstd), dy = load_at(d_y, i, lanes),
-                  g = mul(dy, load_at(r.gamma, i, lanes));
-          total.s[k] = add(total.s[k], g);  // lanes past the row have g = 0
-          total_x.s[k] = fma(g, normal, total_x.s[k]);
-          store_at(r.d_gamma, i, fma(dy, normal, load_at(r.d_gamma, i, lanes)), lanes);
+          const F gamma = load_at(r.gamma, i, lanes), dy = load_at(d_y, i, lanes);
+          const Normal normal = normal_at(i, gamma, lanes);
+          total.s[k] = fma(dy, gamma, total.s[k]);  // lanes past the row have d_y = 0
+          total_x.s[k] = fma(dy, normal.times_gamma, total_x.s[k]);
+          store_at(r.d_gamma, i, fma(dy, normal.x, load_at(r.d_gamma, i, lanes)), lanes);
           store_at(r.d_beta, i, add(dy, load_at(r.d_beta, i, lanes)), lanes);
         });
     const F mean_g = set1(total.total() / static_cast<float>(r.H)),
             mean_gx = set1(total_x.total() / static_cast<float>(r.H));
     for_vectors(
         r.H, BRIM_BODY {
-          const F normal = mul(sub(load_at(sum, i, lanes), mean), rstd),
-                  g = mul(load_at(d_y, i, lanes), load_at(r.gamma, i, lanes));
-          F d = mul(rstd, fnma(normal, mean_gx, sub(g, mean_g)));
+          const F gamma = load_at(r.gamma, i, lanes), g = mul(load_at(d_y, i, lanes), gamma);
+          F d = mul(rstd, fnma(normal_at(i, gamma, lanes).x, mean_gx, sub(g, mean_g)));
           if (r.accumulate) d = add(d, load_at(d_sum, i, lanes));
           store_at(d_sum, i, d, lanes);
           if (r.d_x != nullptr) {
@@ -213,6 +225,13 @@ void norm_grad(const cpu::NormGradRows& r) {
           }
         });
   }
+}
+
+void norm_grad(const cpu::NormGradRows& r) {
+  if (r.inverse_gain != nullptr)
+    norm_grad_rows<true>(r);
+  else
+    norm_grad_rows<false>(r);
 }
 
 template <class Slope>

@@ -34,11 +34,14 @@ struct NormRows {
 
 // The gradient of y = norm(sum) * gamma + beta.
 struct NormGradRows {
-  const float *sum, *mean, *rstd, *gamma, *d_y;
+  const float* x;                    // sum; or y, where inverse_gain is given
+  const float* mean;                 // of sum
+  const float *beta, *inverse_gain;  // of y; beta may be null
+  const float *rstd, *gamma, *d_y;
   float* d_sum;             // may equal d_y
   float* d_x;               // dropped d_sum, or null
   float *d_gamma, *d_beta;  // [H] sums over these rows, added to what is there
-  int64_t ld_sum, ld_d_y, ld_d_sum, ld_d_x, rows, H;
+  int64_t ld_x, ld_d_y, ld_d_sum, ld_d_x, rows, H;
   bool accumulate;  // d_sum is added to
   DropRows drop;
 };

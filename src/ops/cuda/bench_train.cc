@@ -144,7 +144,9 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                      .mean = mean,
                      .rstd = rstd,
                      .dropout = {.probability = 0.1f, .seed = 2}};
-  b.row("layer_norm + dropout, kept", 0, layer_norm_work(norm).bytes, [&] { layer_norm(s, norm); });
+  b.row("layer_norm + dropout, sum kept", 0, layer_norm_work(norm).bytes, [&] { layer_norm(s, norm); });
+  norm.sum = norm.mean = {};
+  b.row("layer_norm + dropout", 0, layer_norm_work(norm).bytes, [&] { layer_norm(s, norm); });
   LayerNormGradArgs norm_grad{.sum = x,
                               .mean = mean,
                               .rstd = rstd,
@@ -157,7 +159,11 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                               .scratch = norm_scratch};
   norm_grad.dropout = norm.dropout;
   norm_grad.d_bias = b.raw(DType::f32, {kH});
-  b.row("layer_norm_grad", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
+  b.row("layer_norm_grad, from the sum", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
+  norm_grad.y = norm_grad.sum;
+  norm_grad.beta = gamma;
+  norm_grad.sum = norm_grad.mean = {};
+  b.row("layer_norm_grad, from the result", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
   b.row("activate_grad gelu", 0, 12 * row_bytes, [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide}); });
   const TensorView d_wide_bias = b.raw(DType::f32, {wide.cols()}),
                    sums = b.raw(DType::u8, {activate_grad_scratch_bytes(s, wide.rows(), wide.cols())});

@@ -220,16 +220,19 @@ TEST_F(CudaFp8, NormsCopyWhatTheyStore) {
 
 TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
   for (const auto& [T, H] : kNormCopySizes)
-    for (const bool dropped : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " dropped " << dropped);
+    for (const int way : {0, 1, 2, 3}) {
+      const bool dropped = way % 2 == 1, from_y = way / 2 == 1;
+      SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " dropped " << dropped << " from y " << from_y);
       const HostTensor begun = random_tensor(DType::f32, {H}, 9), before = random_tensor(DType::bf16, {T, H}, 8);
       const DeviceTensor sum(random_tensor(DType::bf16, {T, H}, 1)), d_y(random_tensor(DType::bf16, {T, H}, 2)),
-          gamma(random_tensor(DType::bf16, {H}, 3)), mean(random_tensor(DType::f32, {T}, 4, 0.1)),
+          gamma(random_tensor(DType::bf16, {H}, 3, 0.2, 1)), mean(random_tensor(DType::f32, {T}, 4, 0.1)),
           rstd(random_tensor(DType::f32, {T}, 5, 0.1, 1)),
           scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
       const auto run = [&](const Fp8Copy& wanted, const DeviceTensor& d_sum, const TensorView& d_x) {
         const DeviceTensor d_gamma(begun), d_beta(begun), d_bias(begun);
-        LayerNormGradArgs args{.sum = sum, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = d_sum};
+        LayerNormGradArgs args{.rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = d_sum};
+        (from_y ? args.y : args.sum) = sum;
+        if (!from_y) args.mean = mean;
         args.d_gamma = d_gamma;
         args.d_beta = d_beta;
         args.d_bias = d_bias;

@@ -260,15 +260,21 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
     for (const int64_t H : Gpu::emulated() ? std::vector<int64_t>{8, 384, 768, 1544}
                                            : std::vector<int64_t>{8, 256, 312, 384, 768, 1024, 1536, 3072, 4096})
       for (const int64_t T : {1, 9, 100, Gpu::emulated() ? 150 : H > 384 ? 300 : 3000})
-        for (const bool plain : {false, true}) {
-          SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " plain " << plain);
+        for (const int way : {0, 1, 2, 3}) {
+          const bool plain = way % 2 == 1, from_y = way / 2 == 1;  // else from the sum
+          SCOPED_TRACE(::testing::Message()
+                       << dtype_name(type) << " T " << T << " H " << H << " plain " << plain << " from y " << from_y);
           const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed),
-                           before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed);
+                           before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed),
+                           beta = random_tensor(type, {H}, ++seed), y(type, {T, H});
+          gamma.set(2, 0, 0);  // two that are not undone
+          gamma.set(3, 0, beta.at(3) / 300);
           const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}),
               d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed),
               d_bias0 = random_tensor(DType::f32, {H}, ++seed);
           const std::vector<double> sums = sum.values(), uppers = d_y.values(), befores = before.values(),
-                                    gammas = gamma.values();  // plain doubles: the loops below are long
+                                    gammas = gamma.values(),
+                                    betas = beta.values();  // plain doubles: the loops below are long
           const Dropout drop{.probability = plain ? 0.0f : 0.25f, .seed = 4, .site = 2, .first_row = 6};
           std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(),
                                                      d_bias = d_bias0.values(), gamma_size(d_gamma.size()),
@@ -283,13 +289,23 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
             rstd.set(t, 0, 1 / std::sqrt(v + 1e-5));
             const double row_mean = mean.at(t), row_rstd = rstd.at(t);  // as they were rounded
             double total = 0, total_x = 0, size = 0, size_x = 0;
-            const auto normal = [&](int64_t i) { return (x[i] - row_mean) * row_rstd; };
+            std::vector<double> normals, centres;  // the latter times gamma
+            for (int64_t i = 0; i < H; ++i) {
+              const double normal = (x[i] - row_mean) * row_rstd;
+              y.set(t, i, normal * gammas[i] + betas[i]);
+              const bool undone =
+                  std::fabs(gammas[i]) >= std::max<double>(kLeastGain, kLeastGainOfOffset * std::fabs(betas[i]));
+              centres.push_back(from_y ? y.at(t, i) - betas[i] : normal * gammas[i]);
+              normals.push_back(!from_y ? normal : undone ? centres.back() / gammas[i] : 0);
+            }
+            const auto normal = [&](int64_t i) { return normals[static_cast<size_t>(i)]; };
+            const auto centre = [&](int64_t i) { return centres[static_cast<size_t>(i)]; };
             for (int64_t i = 0; i < H; ++i) {
               const double g = up[i] * gammas[i];
               total += g / h;
               size += std::fabs(g) / h;
-              total_x += g * normal(i) / h;
-              size_x += std::fabs(g * normal(i)) / h;
+              total_x += up[i] * centre(i) / h;
+              size_x += std::fabs(up[i] * centre(i)) / h;
               d_gamma[i] += up[i] * normal(i);
               gamma_size[i] += std::fabs(up[i]) * (std::fabs(normal(i)) + row_rstd * std::fabs(x[i]));
               d_beta[i] += up[i];
@@ -309,12 +325,11 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
               bias_error[i] += 1.5 * tolerance.back() + kEps32 * static_cast<double>(T + 16) * std::fabs(d_x.back());
             }
           }
-          const DeviceTensor g_sum(sum), g_d_y(d_y), g_before(before), g_gamma(gamma), g_mean(mean), g_rstd(rstd),
-              g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_bias(d_bias0), g_d_x(type, {T, H});
+          const DeviceTensor g_sum(sum), g_y(y), g_d_y(d_y), g_before(before), g_gamma(gamma), g_beta(beta),
+              g_mean(mean), g_rstd(rstd), g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_bias(d_bias0),
+              g_d_x(type, {T, H});
           const DeviceTensor scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
-          LayerNormGradArgs args{.sum = g_sum,
-                                 .mean = g_mean,
-                                 .rstd = g_rstd,
+          LayerNormGradArgs args{.rstd = g_rstd,
                                  .gamma = g_gamma,
                                  .d_y = g_d_y,
                                  .d_sum = plain ? g_d_y : g_before,
@@ -322,6 +337,13 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
                                  .d_beta = g_d_beta,
                                  .d_bias = g_d_bias,
                                  .scratch = scratch};
+          if (from_y) {
+            args.y = g_y;
+            args.beta = g_beta;
+          } else {
+            args.sum = g_sum;
+            args.mean = g_mean;
+          }
           if (!plain) {
             args.d_x = g_d_x;
             args.dropout = drop;

@@ -10,8 +10,8 @@ namespace brim::ops {
 // Two blocks on each multiprocessor of a large card; with 256 a block's eight warps took nine turns at 16,640 rows.
 constexpr int64_t kCudaPartials = 264;
 
-// Blocks whose sums of d_gamma, d_beta and d_bias are one row each.
-inline int64_t cuda_norm_partials(int64_t T) { return std::clamp<int64_t>((T + 31) / 32, 1, kCudaPartials); }
+// Blocks whose sums of d_gamma, d_beta and d_bias are one row each: at most three per multiprocessor of an H200.
+inline int64_t cuda_norm_partials(int64_t T) { return std::clamp<int64_t>((T + 31) / 32, 1, 396); }
 inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
   return cuda_norm_partials(T) * 3 * H * static_cast<int64_t>(sizeof(float));
 }
