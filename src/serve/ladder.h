@@ -47,6 +47,7 @@ struct LoadRules {
 
 struct LadderRules {
   std::string name;
+  std::string place;             // file and line it was read from; may be empty
   std::vector<RungRules> rungs;  // best first
   std::string default_rung;      // empty: the first
   GateRules gate;

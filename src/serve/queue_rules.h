@@ -18,6 +18,7 @@ struct ApplyFields {
 
 struct QueueRules {
   std::string name;
+  std::string place;         // file and line it was read from; may be empty
   std::string model;         // a model or a ladder; empty: the default one
   int64_t flush_size = 10;   // items
   int64_t flush_tokens = 0;  // of waiting texts, estimated; 0: however many

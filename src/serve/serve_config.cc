@@ -208,6 +208,7 @@ Schedule schedule_of(const ConfigBlock& ladder, LadderRules& rules) {
 LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
   LadderRules rules;
   rules.name = name;
+  rules.place = in.where();
   rules.default_rung = in.text("default");
   if (in.has("gate")) {
     const ConfigBlock gate(in.node("gate"), in.file(), in.what() + ": gate",
@@ -244,6 +245,7 @@ LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
 QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   QueueRules rules;
   rules.name = name;
+  rules.place = in.where();
   if (in.has("model") && in.has("ladder")) in.refuse("ladder", "stands beside `model`; use one of the two");
   rules.model = in.text(in.has("ladder") ? "ladder" : "model");
   rules.flush_size = in.value("flush_size", read_size, rules.flush_size);
@@ -401,15 +403,19 @@ void check_names(const ServeConfig& config) {
     fail(ErrorCode::usage, "{}: {}: no such model{}", who, name,
          near.empty() ? "" : fmt::format("; did you mean {}?", near));
   };
+  const auto called = [](const char* kind, const auto& rules) {
+    return fmt::format("{}{}{} {}", rules.place, rules.place.empty() ? "" : ": ", kind, rules.name);
+  };
   for (const LadderRules& ladder : config.ladders)
     for (const RungRules& rung : ladder.rungs)
-      if (!known(rung.model)) unknown(fmt::format("ladder {}: rungs", ladder.name), rung.model);
+      if (!known(rung.model)) unknown(called("ladder", ladder) + ": rungs", rung.model);
   for (const LadderRules& ladder : config.ladders) {
-    if (known(ladder.name)) fail(ErrorCode::usage, "ladder {}: a model or a ladder has this name already", ladder.name);
+    if (known(ladder.name))
+      fail(ErrorCode::usage, "{}: a model or a ladder has this name already", called("ladder", ladder));
     names.push_back(ladder.name);
   }
   for (const QueueRules& queue : config.queues)
-    if (!queue.model.empty() && !known(queue.model)) unknown(fmt::format("queue {}", queue.name), queue.model);
+    if (!queue.model.empty() && !known(queue.model)) unknown(called("queue", queue), queue.model);
 }
 
 }  // namespace brim::serve
