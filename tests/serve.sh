@@ -101,13 +101,15 @@ wait "$asked" || true # it was taken and answered whole, or not taken at all
 # load, of a server that wants a key and of one of its own
 for _ in $(seq 50); do printf 'I love this\nwhat a waste of money\nan hour ago\n'; done >"$work/many.txt"
 bench() { "$brim" bench serve --model vader --texts "$work/many.txt" --connections 4 --seconds 1 --json "$@" >"$work/bench" 2>"$work/said"; }
-start --listen 127.0.0.1:0 --model vader --api-key secret --lame-duck-seconds 0
-BRIM_API_KEY=secret bench --url "$url" --rate 200 || fail "bench serve: $?"
+start --listen 127.0.0.1:0 --model mood=default --model vader --api-key secret --lame-duck-seconds 0
+BRIM_API_KEY=secret bench --url "$url" --served-model vader --rate 200 || fail "bench serve: $?"
 [ "$(json '[a["answered"] > 50, a["refused"], a["failed"], a["other"], a["texts_per_second"] > 0, 0 < a["answered_ms"]["p50"] <= a["answered_ms"]["p99"] <= a["answered_ms"]["most"], a["seconds"] < 30]' <"$work/bench")" = \
   "[True, 0, 0, 0, True, True, True]" ] || fail "bench serve: $(cat "$work/bench")"
 code=0; bench --url "$url" || code=$?
 [ "$code" -eq 3 ] && grep -q -- '401: give --api-key' "$work/said" && [ "$(json 'a["answered"], a["failed"] > 0' <"$work/bench")" = "(0, True)" ] || fail "bench serve without a key: $code"
 finish
+code=0; bench --served-model vader || code=$?
+[ "$code" -eq 2 ] || fail "bench serve --served-model without --url: $code"
 bench --batch 3 || fail "bench serve of its own server: $?"
 [ "$(json 'a["failed"], a["other"], len(a["scorer_texts_per_second"])' <"$work/bench")" = "(0, 0, 2)" ] || fail "bench serve of its own server: $(cat "$work/bench")"
 # a socket that is handed over, as systemd does it

@@ -28,7 +28,7 @@ using serve::LoadOptions;
 using serve::LoadResult;
 
 struct BenchServeFlags {
-  std::string url, api_key;
+  std::string url, api_key, served_model;
   double rate = 0, seconds = 10, max_queue_ms = 1000;
   int connections = 64, batch = 1;
   bool json = false;
@@ -36,16 +36,18 @@ struct BenchServeFlags {
 
 // The label a text has must be the one its answer names first; other batches round otherwise, which may turn one that
 // is even.
-LoadOptions predict_requests(const std::vector<std::string>& texts, size_t batch,
-                             const std::vector<std::string>& labels, const std::string& api_key) {
+LoadOptions predict_requests(const BenchServeFlags& f, const std::vector<std::string>& texts,
+                             const std::vector<std::string>& labels) {
   using nlohmann::json;
   LoadOptions load;
-  const std::string key = api_key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", api_key);
+  const auto batch = static_cast<size_t>(f.batch);
+  const std::string key = f.api_key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", f.api_key);
   for (size_t first = 0; first + batch <= texts.size(); first += batch) {
     json inputs = json::array();
     for (size_t i = first; i < first + batch; ++i) inputs.push_back(json::array({texts[i]}));
-    const std::string body =
-        json{{"inputs", batch == 1 ? json(texts[first]) : inputs}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    json request{{"inputs", batch == 1 ? json(texts[first]) : inputs}};
+    if (!f.served_model.empty()) request["model"] = f.served_model;
+    const std::string body = request.dump(-1, ' ', false, json::error_handler_t::replace);
     load.requests.push_back(
         fmt::format("POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     "{}Content-Length: {}\r\n\r\n{}",
@@ -135,6 +137,8 @@ void require_good(const BenchServeFlags& f, const LoadResult& r) {
 // A server and its clients on this machine; or the clients alone, of a server that is there.
 int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const std::vector<std::string>& texts) {
   if (f.connections < 1 || f.batch < 1) fail(ErrorCode::usage, "--connections and --batch must be at least 1");
+  if (!f.served_model.empty() && f.url.empty())
+    fail(ErrorCode::usage, "--served-model {}: names a model of the server at --url", f.served_model);
   if (f.rate < 0) fail(ErrorCode::usage, "--rate {}: must not be negative", f.rate);
   if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -152,7 +156,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     return std::pair(std::move(labels), rate);
   };
   const auto [labels, first_rate] = score_all();
-  LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels, f.api_key);
+  LoadOptions load = predict_requests(f, texts, labels);
   load.connections = f.connections;
   // More than the load needs would take cores from the server beside it.
   load.threads = std::clamp(f.connections / 128, 1, std::max(1, hardware_threads() / 4));
@@ -204,6 +208,8 @@ std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
   app.add_option("--batch", f->batch, "texts in a request")->capture_default_str();
   app.add_option("--max-queue-ms", f->max_queue_ms, "of the server it starts")->capture_default_str();
   app.add_option("--url", f->url, "a server that is there: http://127.0.0.1:8080; default: one of its own");
+  app.add_option("--served-model", f->served_model,
+                 "which of that server's models is asked; labels are compared with --model's");
   app.add_option("--api-key", f->api_key, "of that server; BRIM_API_KEY keeps it out of process lists")
       ->envname("BRIM_API_KEY");
   app.add_flag("--json", f->json, "print JSON");
