@@ -23,6 +23,7 @@ assert abs(similar[0] - 1) < 1e-4 and similar[1] < 0.999, similar
 # OpenAI
 client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 assert {"mood", "tags", "vader", "vectors"} <= {m.id for m in client.models.list()}
+assert client.models.retrieve("vectors").id == "vectors"
 single = client.embeddings.create(model="vectors", input="a day")  # asks for base64
 several = client.embeddings.create(model="vectors", input=["a day", "a night"], encoding_format="float", dimensions=8)
 assert len(several.data) == 2 and len(several.data[0].embedding) == 8 and several.usage.prompt_tokens > 4

@@ -79,6 +79,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
       {"POST", "/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
       {"GET", "/v1/models", Scope::score, kOpenAi, false, &S::list_models},
+      {"GET", "/v1/models/*", Scope::score, kOpenAi, false, &S::show_model},
       {"POST", "/classify", Scope::score, kTei, true, &S::classify},
       {"POST", "/ner", Scope::score, kTei, true, &S::ner},
       {"POST", "/analyze", Scope::score, kTei, true, &S::analyze},

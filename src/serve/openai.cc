@@ -2,6 +2,7 @@
 // OpenAI's routes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
 
@@ -62,7 +63,7 @@ void Service::embeddings(Call& call) {
   });
 }
 
-void Service::list_models(Call& call) {
+nlohmann::ordered_json Service::described_models() const {
   using Json = nlohmann::ordered_json;
   Json data = Json::array();
   for (size_t place = 0; place < slots_.size(); ++place) {
@@ -118,7 +119,22 @@ void Service::list_models(Call& call) {
                     {"task", "text-classification"},
                     {"rungs", rungs}});
   }
-  answer(call, Json{{"object", "list"}, {"data", data}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return data;
+}
+
+void Service::list_models(Call& call) {
+  using Json = nlohmann::ordered_json;
+  const Json list{{"object", "list"}, {"data", described_models()}};
+  answer(call, list.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void Service::show_model(Call& call) {
+  using Json = nlohmann::ordered_json;
+  const std::string name = percent_decoded(call.exchange->path().substr(std::string_view("/v1/models/").size()));
+  const Json all = described_models();  // models, then ladders
+  auto one = std::find_if(all.begin(), all.end(), [&](const Json& m) { return m["id"] == name; });
+  if (one == all.end()) one = all.begin() + find_model(name);  // by another of its names
+  answer(call, one->dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace brim::serve

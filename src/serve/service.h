@@ -257,6 +257,8 @@ class Service final : public Handler, public QueueScorer {
   // openai.cc
   void embeddings(Call& call);
   void list_models(Call& call);
+  void show_model(Call& call);
+  nlohmann::ordered_json described_models() const;
   // own.cc
   void classify(Call& call);
   void ner(Call& call);

@@ -40,6 +40,9 @@ TEST_F(ServiceTest, SaysHowItIs) {
   EXPECT_EQ(info["models"].size(), 4u);
   const Said models = Said::parse(get("/v1/models").body);
   EXPECT_EQ(models["data"][1]["task"], "token-classification");
+  EXPECT_EQ(Said::parse(get("/v1/models/ner").body), models["data"][1]);
+  EXPECT_EQ(Said::parse(get("/v1/models/org%2Fcls").body), models["data"][0]) << "by the name of its directory";
+  EXPECT_EQ(get("/v1/models/nerd").status, 404);
   good("/predict", R"({"inputs":"w6"})");
   bad("/predict", R"({"inputs":""})", 400, "Empty");
   const RawAnswer metrics = get("/metrics");
@@ -171,7 +174,9 @@ TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
   EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u) << "of a model that has tokens, whatever the rung";
   EXPECT_EQ(good("/decode", R"({"ids":[6]})").size(), 1u);
   EXPECT_NE(get("/metrics").body.find("brim_ladder_rung{ladder=\"sentiment\"} 1\n"), std::string::npos);
-  EXPECT_EQ(Said::parse(get("/v1/models").body)["data"].back()["id"], "sentiment");
+  const Said ladder = Said::parse(get("/v1/models").body)["data"].back();
+  EXPECT_EQ(ladder["id"], "sentiment");
+  EXPECT_EQ(Said::parse(get("/v1/models/sentiment").body), ladder);
   EXPECT_EQ(good("/embed", R"({"inputs":"w6"})").size(), 1u) << "of the model that has vectors";
 }
 
