@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -40,8 +41,16 @@ class HeldScorer : public Scorer {
     std::lock_guard lock(mutex_);
     for (const Request& request : requests) held_.push_back({request, &completion});
   }
-  Predictions score(std::span<const std::string_view>, std::stop_token, const std::function<void(size_t)>&) override {
-    return {};
+  Predictions score(std::span<const std::string_view> texts, std::stop_token,
+                    const std::function<void(size_t)>&) override {
+    ++scoring;
+    wait_until([&] { return !hold_scores; });
+    const size_t n = texts.size();
+    Predictions made{.rows = n, .width = 2, .labels = std::vector<int32_t>(n, 1), .scores = {}, .label_scores = {}};
+    made.label_scores.assign(n, 0.75f);
+    made.truncated.assign(n, 0);
+    for (size_t i = 0; i < n; ++i) made.scores.insert(made.scores.end(), {0.25f, 0.75f});
+    return made;
   }
   void close() override { answer_all(Error(ErrorCode::cancelled, "closed")); }
 
@@ -76,6 +85,8 @@ class HeldScorer : public Scorer {
       h.completion->done({&answer, 1});
     }
   }
+  std::atomic<int> scoring{0};  // calls of score() so far
+  std::atomic<bool> hold_scores{false};
   std::string card;  // whose address it says it has; set it before the server starts
   void set_load(const ScorerLoad& load) {
     std::lock_guard lock(mutex_);

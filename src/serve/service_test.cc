@@ -311,6 +311,30 @@ TEST_F(ServiceTest, WhoWaitsAtTheEndOfADrainIsRefusedInWords) {
   EXPECT_TRUE(scorer_->all_stopped());
 }
 
+TEST_F(ServiceTest, AQueuesCallIsCutAtTheEndOfADrainAndAskedAgain) {
+  ServerOptions o = held();
+  o.drain_seconds = 0.1;
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "held", .immediate = true});
+  start(o);
+  const std::string body = R"({"items":[{"text":"a","item":{"n":1}}]})", key = "Idempotency-Key: one\r\n";
+  scorer_->hold_scores = true;
+  client_->post("/queues/news/score_or_queue", body, key);
+  wait_until([&] { return scorer_->scoring == 1; });
+  server_->drain();
+  EXPECT_TRUE(client_->at_end()) << "not refused: its items are taken";
+  scorer_->hold_scores = false;
+  server_.reset();
+  ServerOptions again = held();
+  again.state_dir = o.state_dir;
+  again.queues = o.queues;
+  start(again);
+  const RawAnswer answer = post("/queues/news/score_or_queue", body, key);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(Said::parse(answer.body)["items"][0]["sentiment_label"], "yes") << answer.body;
+  EXPECT_EQ(scorer_->scoring, 0) << "what the first server scored is not scored again";
+}
+
 TEST_F(ServiceTest, ManyClientsAtOnce) {
   start(tiny());
   const auto scorer = open("bert_sequence");

@@ -135,6 +135,14 @@ TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   bad("/decode", R"({"ids":[1],"model":"vader"})", 424, "Backend");
 }
 
+TEST_F(TokenRoutesTest, TokensAreOfAModelThatIsThere) {
+  start(tiny());
+  const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  ASSERT_EQ(post("/admin/models/cls/unload", "").status, 200);
+  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6 w7"})"), tokens) << "the next one's";
+  bad("/tokenize", R"({"inputs":"w6 w7","model":"cls"})", 503, "Unhealthy");
+}
+
 TEST_F(TokenRoutesTest, VectorsOfEveryToken) {
   start(embedders());
   const Said all = good("/embed_all", R"({"inputs":["w6 w7","w8"],"model":"all"})");
