@@ -105,6 +105,12 @@ start --listen 127.0.0.1:0 --model mood=default --model vader --api-key secret -
 BRIM_API_KEY=secret bench --url "$url" --served-model vader --rate 200 || fail "bench serve: $?"
 [ "$(json '[a["answered"] > 50, a["refused"], a["failed"], a["other"], a["texts_per_second"] > 0, 0 < a["answered_ms"]["p50"] <= a["answered_ms"]["p99"] <= a["answered_ms"]["most"], a["seconds"] < 30]' <"$work/bench")" = \
   "[True, 0, 0, 0, True, True, True]" ] || fail "bench serve: $(cat "$work/bench")"
+"$brim" doctor --url "$url" --seconds 2 --api-key secret --json >"$work/doctor" 2>"$work/said" &
+looking=$!
+for _ in $(seq 30); do curl -o /dev/null "$url/predict" -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' -d '{"inputs":"I love it"}'; done
+wait "$looking" && [ "$(json 'len(a["server"]["stages"]), len(a["server"]["findings"]) > 0, a["server"]["seconds"] >= 2' <"$work/doctor")" = "(5, True, True)" ] || fail "doctor --url: $(cat "$work/doctor" "$work/said")"
+code=0; "$brim" doctor --url "$url/nothing" --seconds 1 2>"$work/said" || code=$?
+[ "$code" -eq 3 ] && grep -q -- '401: give --api-key' "$work/said" || fail "doctor --url without a key: $code"
 code=0; bench --url "$url" || code=$?
 [ "$code" -eq 3 ] && grep -q -- '401: give --api-key' "$work/said" && [ "$(json 'a["answered"], a["failed"] > 0' <"$work/bench")" = "(0, True)" ] || fail "bench serve without a key: $code"
 finish

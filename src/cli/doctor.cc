@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes
-// the run itself; --apply writes the settings it recommends, --verify runs once more with them.
+// the run itself; --apply writes the settings it recommends, --verify runs once more with them. Or what keeps a
+// server's requests from being faster, from its metrics.
 #include "jobs/doctor.h"
 
 #include <fmt/format.h>
@@ -27,6 +28,8 @@
 #include "io/atomic_file.h"
 #include "io/compress.h"
 #include "jobs/doctor_machine.h"
+#include "jobs/doctor_server.h"
+#include "report/http_client.h"
 
 extern char** environ;
 
@@ -38,8 +41,9 @@ using jobs::SettingChange;
 namespace {
 
 struct DoctorFlags {
-  std::string run, apply;
+  std::string run, apply, url, api_key;
   std::vector<std::string> command;
+  double seconds = 5;
   bool json = false, verify = false;
 };
 
@@ -221,7 +225,44 @@ nlohmann::ordered_json machine_json(const std::vector<jobs::MachineCheck>& check
   return all;
 }
 
+jobs::MetricValues fetch_metrics(const DoctorFlags& f) {
+  report::HttpRequest request;
+  request.url = f.url + (f.url.ends_with('/') ? "metrics" : "/metrics");
+  if (!f.api_key.empty()) request.headers.push_back("Authorization: Bearer " + f.api_key);
+  request.first_s = 10;
+  const report::HttpAnswer answer = report::http_fetch(request);
+  if (answer.end != report::HttpEnd::complete) fail(ErrorCode::bad_data, "{}: {}", request.url, answer.why);
+  if (answer.status == 401 || answer.status == 403)
+    fail(ErrorCode::bad_data, "{}: {}: give --api-key, one that may read metrics", request.url, answer.status);
+  if (answer.status != 200) fail(ErrorCode::bad_data, "{}: answered {}", request.url, answer.status);
+  try {
+    return jobs::read_metrics(answer.text);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", request.url, error.what());
+  }
+}
+
+// What a server did between two readings.
+int run_server_doctor(const DoctorFlags& f) {
+  if (!f.run.empty() || !f.command.empty() || !f.apply.empty() || f.verify)
+    fail(ErrorCode::usage, "--url: looks at a server, not at a run: neither --run, --apply, --verify nor a command");
+  if (!f.url.starts_with("http://") && !f.url.starts_with("https://"))
+    fail(ErrorCode::usage, "--url {}: give http://HOST:PORT or https://HOST:PORT", f.url);
+  if (!(f.seconds > 0 && f.seconds <= 3600)) fail(ErrorCode::usage, "--seconds {}: from 0 to 3600", f.seconds);
+  const jobs::MetricValues before = fetch_metrics(f);
+  const int64_t begin = now_ns();
+  std::this_thread::sleep_for(std::chrono::duration<double>(f.seconds));
+  const jobs::MetricValues after = fetch_metrics(f);
+  const jobs::ServerDiagnosis d = jobs::diagnose_server(before, after, seconds_since(begin));
+  if (f.json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"schema_version", 1}, {"server", to_json(d)}}.dump(2));
+  else
+    fmt::print("{}", to_text(d));
+  return 0;
+}
+
 int run_doctor(const DoctorFlags& f) {
+  if (!f.url.empty()) return run_server_doctor(f);
   if (!f.run.empty() && !f.command.empty())
     fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
   if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
@@ -292,6 +333,10 @@ std::function<int()> setup_doctor(CLI::App& app) {
   app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
   app.add_flag("--verify", f->verify,
                "run the command once more with the recommended settings; predicted against obtained");
+  app.add_option("--url", f->url, "a server to look at while it is slow: http://127.0.0.1:8080");
+  app.add_option("--seconds", f->seconds, "for how long, of a server")->capture_default_str();
+  app.add_option("--api-key", f->api_key, "of that server; BRIM_API_KEY keeps it out of process lists")
+      ->envname("BRIM_API_KEY");
   app.add_flag("--json", f->json, "print JSON");
   app.add_option(
       "command", f->command,
@@ -300,7 +345,7 @@ std::function<int()> setup_doctor(CLI::App& app) {
       "Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
       "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train "
       "rows.csv --output-dir out\n"
-      "  brim doctor --run run.json --apply fast.env");
+      "  brim doctor --run run.json --apply fast.env\n  brim doctor --url http://127.0.0.1:8080");
   return [f] { return run_doctor(*f); };
 }
 

@@ -14,8 +14,6 @@
 namespace brim::jobs {
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.0f} %", share * 100); }
-
 // The stages as a model of the run: what is left when one of them no longer stands in the way.
 class Predictor {
  public:
@@ -409,6 +407,8 @@ class DiagnosisBuilder {
 };
 
 }  // namespace
+
+std::string percent(double share) { return fmt::format("{:.0f} %", share * 100); }
 
 const char* cause_name(Cause cause) {
   static const char* const names[] = {

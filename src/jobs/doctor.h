@@ -40,6 +40,7 @@ enum class Cause : uint8_t {
       count
 };
 const char* cause_name(Cause cause);
+std::string percent(double share);  // "97 %" of 0.97
 std::optional<Cause> cause_from_name(const std::string& name);
 
 // A setting of the command and the value it should have; `brim doctor apply=FILE` writes it as BRIM_….
