@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -248,7 +249,8 @@ int run_server_doctor(const DoctorFlags& f) {
     fail(ErrorCode::usage, "--url: looks at a server, not at a run: neither --run, --apply, --verify nor a command");
   if (!f.url.starts_with("http://") && !f.url.starts_with("https://"))
     fail(ErrorCode::usage, "--url {}: give http://HOST:PORT or https://HOST:PORT", f.url);
-  if (!(f.seconds > 0 && f.seconds <= 3600)) fail(ErrorCode::usage, "--seconds {}: from 0 to 3600", f.seconds);
+  if (!(f.seconds > 0 && f.seconds <= 3600))
+    fail(ErrorCode::usage, "--seconds {}: above 0 and at most 3600", f.seconds);
   const jobs::MetricValues before = fetch_metrics(f);
   const int64_t begin = now_ns();
   std::this_thread::sleep_for(std::chrono::duration<double>(f.seconds));

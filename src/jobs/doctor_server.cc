@@ -21,19 +21,18 @@ constexpr double kRefused = 0.01;  // of the requests
 
 constexpr const char* kStages[] = {"parse", "tokenize", "queue", "infer", "write"};
 
-// What a counter, or all counters of one name, grew by. A server that was started again in between counts from zero.
+// What a counter, or all counters of one name, grew by. One that fell, since the server was started again, counts as 0.
 class Growth {
  public:
   Growth(const MetricValues& before, const MetricValues& after) : before_(before), after_(after) {}
 
   double of(std::string_view series) const { return std::max(0.0, at(after_, series) - at(before_, series)); }
-  // Over all labels, or those whose text holds `label`.
-  double sum(const std::string& name, std::string_view label = "") const {
+  // Over all labels.
+  double sum(const std::string& name) const {
     double total = 0;
     for (auto it = after_.lower_bound(name); it != after_.end() && it->first.starts_with(name); ++it) {
-      const std::string_view rest = std::string_view(it->first).substr(name.size());
-      const bool same = rest.empty() || rest.front() == '{';
-      if (same && (label.empty() || rest.find(label) != std::string_view::npos)) total += of(it->first);
+      const std::string_view labels = std::string_view(it->first).substr(name.size());
+      if (labels.empty() || labels.front() == '{') total += of(it->first);  // else it is a longer name
     }
     return total;
   }
@@ -58,7 +57,7 @@ void find(ServerDiagnosis& d) {
   const auto say = [&](std::string what, std::string change) {
     d.findings.push_back({std::move(what), std::move(change)});
   };
-  if (d.requests + d.texts < 1) {
+  if (d.requests + d.texts + d.refused < 1) {
     say("nobody asked for anything meanwhile", "look again while it is slow");
     return;
   }
@@ -126,7 +125,6 @@ ServerDiagnosis diagnose_server(const MetricValues& before, const MetricValues& 
   const Growth grown(before, after);
   ServerDiagnosis d;
   d.seconds = seconds;
-  const double infers = grown.of("brim_stage_duration_seconds_count{stage=\"infer\"}");
   double all = 0;
   for (const char* stage : kStages) {
     const double sum = grown.of(fmt::format("brim_stage_duration_seconds_sum{{stage=\"{}\"}}", stage)),
@@ -135,7 +133,7 @@ ServerDiagnosis diagnose_server(const MetricValues& before, const MetricValues& 
     all += sum;
   }
   for (auto& stage : d.stages) stage.share = share(stage.share, all);
-  d.requests = infers;
+  d.requests = grown.of("brim_stage_duration_seconds_count{stage=\"infer\"}");
   for (const char* reason : {"overloaded", "deadline", "loading"})
     d.refused += grown.of(fmt::format("brim_rejected_total{{reason=\"{}\"}}", reason));
   d.texts = grown.sum("brim_texts_total");

@@ -82,6 +82,8 @@ TEST(ServerDoctor, NamesWhatRequestsWaitFor) {
   server.refused = 500;
   EXPECT_TRUE(has(server.first(), "33 % of the requests were refused")) << server.first();
   EXPECT_TRUE(has(server.diagnosis().findings[1].what, "computed 97 %")) << "and why";
+  server.requests = server.busy = 0;
+  EXPECT_TRUE(has(server.first(), "of the requests were refused")) << "who was refused has asked: " << server.first();
   server = {};
   server.busy = 0.9;
   server.fill = 0.02;
