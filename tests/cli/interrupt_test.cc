@@ -125,8 +125,7 @@ TEST_F(Interrupt, AFileIsLeftWithAllThatWasScored) {
                                             "fp32",  "--threads", "1",       "-q",   "-o",       "o.csv"};
   must({"score", "in.txt", "--model", "tiny", "--device", "cpu", "--precision", "fp32", "-q", "-o", "whole.csv"});
   Running run(folder_, command, {});
-  while (!run.ended() && (!exists("o.csv.part") || std::filesystem::file_size(folder_ / "o.csv.part") == 0))
-    ::usleep(300);
+  while (!run.ended() && glimpse("o.csv.part").empty()) ::usleep(300);
   run.signal(SIGHUP);
   run.signal(SIGTERM);  // a terminal that closes may bring both
   ASSERT_TRUE(run.ends_within(20));
@@ -181,7 +180,7 @@ TEST_F(Interrupt, TrainingEndsWithACheckpoint) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string out = fmt::format("out{}", number), log = out + "/train_log.jsonl";
     Running run(folder_, train(out), {});
-    while (!run.ended() && (!exists(log) || get(log).empty())) ::usleep(1000);
+    while (!run.ended() && glimpse(log).empty()) ::usleep(1000);
     run.signal(number);
     ASSERT_TRUE(run.ends_within(20)) << number;
     const Outcome got = run.wait();

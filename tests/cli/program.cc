@@ -169,6 +169,8 @@ std::string ProgramTest::get(const std::string& name) const {
   return read_all(folder_ / name);
 }
 
+std::string ProgramTest::glimpse(const std::string& name) const { return read_all(folder_ / name); }
+
 std::string ProgramTest::unpacked(const std::string& name) const {
   const std::string tool = name.ends_with(".gz") ? "gzip" : "zstd";
   const fs::path plain = folder_ / ".unpacked";

@@ -73,6 +73,8 @@ class ProgramTest : public ::testing::Test {
 
   std::filesystem::path put(const std::string& name, const std::string& bytes) const;
   std::string get(const std::string& name) const;
+  // The same of a file that a running program makes and removes: empty while there is none.
+  std::string glimpse(const std::string& name) const;
   bool exists(const std::string& name) const { return std::filesystem::exists(folder_ / name); }
   // The bytes of a .gz or .zst file, by the command a user would take.
   std::string unpacked(const std::string& name) const;
