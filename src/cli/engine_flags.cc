@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/timeline.h"
 #include "cli/env_file.h"
 #include "cli/setting_flags.h"
@@ -61,6 +62,13 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", setting::text(&F::trace)},
   });
   return table;
+}
+
+void warn_of_rules_by_default(const CLI::App& verb) {
+  if (verb.get_option("--model")->count() > 0 || env("SENTIMENT_MODEL_NAME") || hub::default_model() != "vader") return;
+  log_warning(
+      "models/default is not beside this program: VADER's rules answer in its place (BRIM_HOME names the folder that "
+      "models is in; --model vader means the rules)");
 }
 
 EngineOptions EngineFlags::settings() const {

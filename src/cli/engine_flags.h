@@ -44,6 +44,9 @@ struct EngineFlags {
 
 const SettingsTable<EngineFlags>& engine_settings();
 
+// Warns where nobody named a model and the default one is not beside this program: VADER's rules stand in for it.
+void warn_of_rules_by_default(const CLI::App& verb);
+
 // GPU_MIN_FREE_VRAM_MB as `leave_free` takes it; empty where it is not set, 0, or `device` will be the CPU.
 std::string leave_free_of_env(std::string_view device);
 

@@ -540,6 +540,7 @@ std::function<int()> setup_score(CLI::App& app) {
   f->engine.add_to(app, true, &f->models);
   return [f, &app] {
     if (!f->config.empty()) apply_config(app, f->config);
+    warn_of_rules_by_default(app);
     return run_score(*f);
   };
 }

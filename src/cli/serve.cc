@@ -186,6 +186,7 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   }
   // Flags name the models, and ladders and queues may use them; those that give vectors come beside the others.
   if (app.get_option("--model")->count() > 0 || config.models.empty()) {
+    warn_of_rules_by_default(app);
     for (const std::string& given : f.models) {
       const serve::ServedModel model = named_model(given);
       config.models.push_back({.name = model.name, .path = model.id});

@@ -29,9 +29,9 @@ void write_all(const fs::path& path, const std::string& bytes) {
 
 // Nothing of the machine's own settings reaches the program.
 std::vector<std::string> environment_of(const fs::path& folder, const Surroundings& around) {
-  std::vector<std::string> all = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + folder.string(),
-                                  "BRIM_HOME=" BRIM_SOURCE_DIR};
-  for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);
+  std::vector<std::string> all;
+  for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);  // the first of a name counts
+  all.insert(all.end(), {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + folder.string(), "BRIM_HOME=" BRIM_SOURCE_DIR});
   return all;
 }
 

@@ -344,6 +344,18 @@ TEST_F(Score, TheShippedModelIsTheDefault) {
   EXPECT_EQ(rows.at(1).at("label"), "negative");
 }
 
+TEST_F(Score, RulesInPlaceOfTheShippedModelAreSaid) {
+  const Surroundings elsewhere = {.input = "I love this phone\n", .environment = {{"BRIM_HOME", folder_.string()}}};
+  const Outcome got = brim({"score", "-q"}, elsewhere);
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("models/default is not beside this program"), std::string::npos) << got.err;
+  for (const std::string model : {"vader", "tiny"}) {
+    const Outcome named = brim({"score", "-q", "--model", model}, elsewhere);
+    EXPECT_EQ(named.code, 0) << named.err;
+    EXPECT_EQ(named.err, "") << model;
+  }
+}
+
 // tail -f into a pipe: the labels of what was written come while the writer waits, not when it closes.
 TEST_F(Score, APipeThatPausesGetsItsLabels) {
   for (const char* model : {"tiny", "vader"}) {
