@@ -267,11 +267,10 @@ TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
     writers.emplace_back([&] {
       for (int64_t i = 1; !stop && i <= 50'000; ++i) Timeline::record(Zone::pack, i, i + 1, 2 * i);
     });
-  size_t most = 0;
+  while (Timeline::events().empty()) std::this_thread::yield();  // busy cores may start them late
   for (int look = 0; look < 30; ++look) {
     std::map<int32_t, int64_t> last;
     const auto events = Timeline::events();
-    most = std::max(most, events.size());
     for (const ZoneEvent& e : events) {
       ASSERT_EQ(e.end_ns, e.begin_ns + 1);
       ASSERT_EQ(e.detail, 2 * e.begin_ns);
@@ -286,7 +285,6 @@ TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
   for (auto& w : writers) w.join();
   Timeline::enable(false);
   Timeline::clear();
-  EXPECT_GT(most, 0u);
 }
 
 TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
