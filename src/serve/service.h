@@ -8,6 +8,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -352,11 +353,15 @@ class Service final : public Handler, public QueueScorer {
   void bring(Slot& slot, size_t place);
   void park_if_idle(Slot& slot, size_t place);
   void close_idle_device();
+  void give_back_heap();
   void note_loaded(size_t place);
   void note_not_loaded(size_t place, const std::string& why);
   // Where the error is not a text's: its model was not on the device and could not come.
   bool note_if_not_loaded(const ServedModel& model, const Error& error);
-  int64_t unused_since_ns_ = 0;  // the tending thread's: no encoder is on the device; negative: it was closed for that
+  // The tending thread's. No encoder is on the device since then; negative: it was closed for that.
+  int64_t unused_since_ns_ = 0;
+  bool idle_ = false;                                         // at its last look
+  int64_t least_held_ = std::numeric_limits<int64_t>::max();  // resident since the heap was last given back
   const int64_t started_ns_, started_unix_;
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread

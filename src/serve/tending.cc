@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server does for its models unasked, once a second: one that nobody asks for leaves the device, the one that
-// a schedule will name is loaded before its time, one that could not be loaded is tried again, and a device that only
-// rules would use is closed.
+// a schedule will name is loaded before its time, one that could not be loaded is tried again, a device that only rules
+// would use is closed, and what requests left in the heap goes back to the system.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <ctime>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "monitor/host.h"
 #include "serve/service.h"
 
 namespace brim::serve {
@@ -39,6 +41,7 @@ void Service::tend_models() {
       park_if_idle(slot, m);
   }
   close_idle_device();
+  give_back_heap();
 }
 
 // The next two: under the slot's lock. What waits for its turn holds no model, which may be replaced before.
@@ -111,6 +114,18 @@ void Service::close_idle_device() {
       if (model->scorer->kind() != ModelKind::rules) closed = model->scorer->close_device() && closed;
     if (closed) log_info("the device is closed: rules alone answered for {} s", options_.release_device_seconds);
   });
+}
+
+// Each of many threads has a heap that keeps the most its requests ever took: while nobody asks, that is given back.
+void Service::give_back_heap() {
+  constexpr int64_t kWorthIt = 4 << 20;
+  const bool idle = outstanding_ == 0 && at_work_ == 0;
+  if (!std::exchange(idle_, idle) || !idle) return;  // for one look only, on a busy server by chance
+  const int64_t held = monitor::own_resident_bytes();
+  least_held_ = std::min(least_held_, held);
+  if (held - least_held_ < kWorthIt) return;
+  ::malloc_trim(0);
+  least_held_ = monitor::own_resident_bytes();
 }
 
 // A ladder's next rung answers until it is there.

@@ -2,7 +2,9 @@
 // What the server does for its models unasked: loaded ahead of a schedule, tried again, the device closed.
 #include <atomic>
 #include <chrono>
+#include <cstring>
 
+#include "monitor/host.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -305,6 +307,24 @@ TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
   coming_->closed = false;
   EXPECT_EQ(answering(), "model");
   wait_until([&] { return coming_->closed.load(); });  // though nobody saw it there
+}
+
+TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer has a heap of its own";
+#endif
+  start(two_rungs());
+  let_it_tend();
+  std::vector<std::unique_ptr<char[]>> pieces;
+  for (int i = 0; i < 8192; ++i) {
+    pieces.push_back(std::make_unique<char[]>(4096));
+    std::memset(pieces.back().get(), 1, 4096);
+  }
+  const auto last = std::make_unique<char[]>(4096);  // what is in use above them keeps them from being cut off
+  pieces.clear();
+  const int64_t before = monitor::own_resident_bytes();
+  let_it_tend();
+  wait_until([&] { return monitor::own_resident_bytes() < before - (24 << 20); });
 }
 
 TEST_F(TendingTest, NobodyClosesADeviceUnasked) {
