@@ -380,13 +380,14 @@ class Solver {
       if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as asked", recompute_name(plan.recompute)));
       for (const Curve& c : curves) {
         if (&c == own || (c.way.moments == Moments::host && own->way.moments == Moments::device)) continue;
-        int64_t tokens = plan.token_budget;
-        if (c.estimate(tokens) > r_.limit_bytes)
-          plan.why.push_back(fmt::format("{} rather than {}: that would need {} at this budget", way_name(own->way),
-                                         way_name(c.way), format_bytes(c.estimate(tokens))));
-        else
-          plan.why.push_back(fmt::format("{} rather than {}: that would run at {} tokens/s", way_name(own->way),
-                                         way_name(c.way), format_si(speed(c, tokens))));
+        const int64_t bytes = c.estimate(plan.token_budget);
+        const double rate = speed(c, plan.token_budget);
+        std::string other = fmt::format("run at {} tokens/s", format_si(rate));
+        if (bytes > r_.limit_bytes)
+          other = fmt::format("need {} at this budget", format_bytes(bytes));
+        else if (rate >= plan.tokens_per_second && kEnough * rate < plan.tokens_per_second)
+          other = fmt::format("need {} and gain under 1 %", format_bytes(bytes));
+        plan.why.push_back(fmt::format("{} rather than {}: that would {}", way_name(own->way), way_name(c.way), other));
       }
       if (plan.moments_on_host)
         plan.notes.push_back(
