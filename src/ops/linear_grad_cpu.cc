@@ -119,7 +119,9 @@ void transpose(const Stream& stream, const TensorView& from, const TensorView& t
 
 int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
                                   int threads) {
-  if (target_kind(stream) == device::DeviceKind::cuda) return kCudaLinearScratchBytes;
+  // A narrow product adds up at least one weight gradient there; with ten thousand labels that is more.
+  if (target_kind(stream) == device::DeviceKind::cuda)
+    return std::max(kCudaLinearScratchBytes, N * K * static_cast<int64_t>(sizeof(float)));
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
 }
 

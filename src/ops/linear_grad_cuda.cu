@@ -75,10 +75,10 @@ void narrow_gradients(device::CudaStream& s, const LinearGradArgs& a) {
   }
   if (a.d_w) {
     BRIM_CHECK(a.d_w.contiguous(), "linear_grad: d_w {} must be contiguous", a.d_w.shape_text());
-    const int64_t room = a.scratch.bytes() / (N * K * static_cast<int64_t>(sizeof(float))),
-                  blocks = std::clamp<int64_t>((T + 63) / 64, 1, std::min<int64_t>(room, 64));
+    const int64_t room = a.scratch.bytes() / (N * K * static_cast<int64_t>(sizeof(float)));
     BRIM_CHECK(room >= 1, "linear_grad: scratch has {} bytes, a weight gradient of {} needs {}", a.scratch.bytes(),
                a.d_w.shape_text(), N * K * 4);
+    const int64_t blocks = std::clamp<int64_t>((T + 63) / 64, 1, std::min<int64_t>(room, 64));
     const int64_t rows = (T + blocks - 1) / blocks;
     auto* partials = static_cast<float*>(a.scratch.data);
     const auto grid = [&](int width) {

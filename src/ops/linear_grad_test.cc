@@ -176,6 +176,17 @@ TEST(LinearGrad, IsTheGradientOfLinear) {
   differences(bias, g.d_bias);
 }
 
+// Of an odd number of labels a card adds the weights' gradient up in scratch.
+TEST(LinearGrad, ACardsScratchHoldsTheGradientOfManyLabels) {
+  class Sink final : public device::UseSink {
+    void on_use(const tensor::TensorView&) override {}
+    void on_op(const char*, double, double) override {}
+  } sink;
+  const device::NullStream card(&sink, device::DeviceKind::cuda, device::Isa::generic);
+  EXPECT_EQ(linear_grad_scratch_bytes(card, 64, 3, 768, Precision::bf16, 1), kCudaLinearScratchBytes);
+  EXPECT_GE(linear_grad_scratch_bytes(card, 64, 20'001, 768, Precision::bf16, 1), int64_t{20'001} * 768 * 4);
+}
+
 TEST(LinearGrad, LeavesOutWhatIsNotWanted) {
   const HostTensor x = testing::random_tensor(DType::f32, {4, 5}, 1), w = testing::random_tensor(DType::f32, {3, 5}, 2),
                    d_y = testing::random_tensor(DType::f32, {4, 3}, 3);

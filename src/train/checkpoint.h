@@ -2,6 +2,7 @@
 // Checkpoints and final models on disk. A checkpoint appears under its name only when every file in it is whole and
 // durable; on loading, sizes and checksums are compared, and one that fails is passed over for the one before it.
 #pragma once
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -22,6 +23,11 @@ struct TrainProgress {
   int64_t good_steps = 0;  // since the last change of the loss scale
   double best_metric = 0;
   int64_t best_step = -1, evaluations_since_best = 0;
+  // Whether an evaluation is the best so far. One that is no number never is: none could be better after it.
+  bool improved_by(double metric, bool lower_is_better) const {
+    if (!std::isfinite(metric)) return false;
+    return best_step < 0 || (lower_is_better ? metric < best_metric : metric > best_metric);
+  }
   std::string settings;    // fingerprint of what must be the same to resume
   std::string state_json;  // trainer_state.json as Hugging Face knows it, the log's history in it
   std::string plan_json;

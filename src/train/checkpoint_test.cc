@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -344,6 +345,22 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
 }
 
 // Those of before carry no version; those of a later layout are not guessed at.
+TEST(Checkpoint, AnEvaluationThatIsNoNumberIsNeverTheBest) {
+  TrainProgress p;
+  for (const bool lower : {false, true}) {
+    EXPECT_FALSE(p.improved_by(NAN, lower));
+    EXPECT_FALSE(p.improved_by(INFINITY, lower));
+    EXPECT_FALSE(p.improved_by(-INFINITY, lower));
+    EXPECT_TRUE(p.improved_by(1e30, lower));
+  }
+  p.best_step = 3;
+  p.best_metric = 0.5;
+  EXPECT_TRUE(p.improved_by(0.4, true));
+  EXPECT_FALSE(p.improved_by(0.5, true));
+  EXPECT_FALSE(p.improved_by(0.4, false));
+  EXPECT_TRUE(p.improved_by(0.6, false));
+}
+
 TEST(Checkpoint, CarriesItsVersion) {
   TinyJob t;
   t.settings.save_strategy = Strategy::epoch;

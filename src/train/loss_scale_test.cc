@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "train/micro_batch.h"
 
 namespace brim::train {
 namespace {
@@ -37,6 +38,30 @@ TEST(LossScale, DoublesAfterManyGoodStepsUpToABound) {
   adjust_loss_scale(p, INFINITY);
   EXPECT_EQ(p.loss_scale, 1 << 23);
   EXPECT_EQ(p.good_steps, 0);
+}
+
+TEST(StepScales, AHeadWithNothingToLearnFromHasNone) {
+  model::ModelShape both;
+  both.sequence_classes = 3;
+  both.token_classes = 5;
+  MicroBatch m;
+  m.step_weight = 16;
+  m.step_tagged = 200;
+  EXPECT_EQ(step_scales(m, both, 8).sequence, 0.5f);
+  EXPECT_EQ(step_scales(m, both, 8).token, 0.04f);
+  EXPECT_EQ(step_scales(m, both, 8).unit, 0.5f);
+  m.step_weight = 0;  // rows with tags only, or classes of weight 0
+  EXPECT_EQ(step_scales(m, both, 8).sequence, 0);
+  EXPECT_EQ(step_scales(m, both, 8).unit, 0.04f);
+  m.step_tagged = 0;
+  EXPECT_EQ(step_scales(m, both, 8).token, 0);
+  EXPECT_EQ(step_scales(m, both, 8).unit, 8);
+  model::ModelShape tags;
+  tags.token_classes = 5;
+  m.step_weight = 1;
+  m.step_tagged = 200;
+  EXPECT_EQ(step_scales(m, tags, 1).sequence, 0);
+  EXPECT_EQ(step_scales(m, tags, 1).unit, 0.005f);
 }
 
 }  // namespace

@@ -36,6 +36,16 @@ TensorView ints(const std::vector<int32_t>& v) {
 
 }  // namespace
 
+StepScales step_scales(const MicroBatch& m, const model::ModelShape& shape, double loss_scale) {
+  const auto scale = static_cast<float>(loss_scale);
+  StepScales s;
+  if (shape.sequence_classes > 0 && m.step_weight > 0) s.sequence = scale / static_cast<float>(m.step_weight);
+  if (shape.token_classes > 0 && m.step_tagged > 0) s.token = scale / static_cast<float>(m.step_tagged);
+  const float larger = std::max(s.sequence, s.token);
+  s.unit = larger > 0 ? larger : scale;
+  return s;
+}
+
 void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
                        MicroBatch& out) {
   out.packed.clear();

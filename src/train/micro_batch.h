@@ -29,6 +29,14 @@ struct MicroBatch {
   int64_t epoch = 0;
 };
 
+// What a step's gradients are multiples of: one over what its means are taken over, 0 where a head has nothing to learn
+// from (a huge factor instead would fill or empty fp8's scales, and multiply what weights of 0 leave of a loss).
+struct StepScales {
+  float sequence = 0, token = 0;
+  float unit = 1;  // the larger; never 0
+};
+StepScales step_scales(const MicroBatch& m, const model::ModelShape& shape, double loss_scale);
+
 void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
                        MicroBatch& out);
 

@@ -101,10 +101,10 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   const StagedBatch staged = stager_->stage(m, *stream_);
   model::TrainPass pass{
       state_.architecture(), state_.params(), job_.plan.recompute, {}, {{}, staged.sorted, staged.sorted_positions}};
-  const auto scale = static_cast<float>(loss_scale);
+  const StepScales scales = step_scales(m, job_.shape, loss_scale);
   pass.loss.label_smoothing = static_cast<float>(s.label_smoothing);
-  pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
-  pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
+  pass.loss.sequence_scale = scales.sequence;
+  pass.loss.token_scale = scales.token;
   pass.training.dropout.on = job_.shape.has_dropout();
   pass.training.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
   model::TrainTargets targets = staged.targets;
@@ -125,16 +125,13 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
       return run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
     };
     if (m.number == 0) {
-      // What the gradients of all the step's samples are multiples of.
-      const float unit = std::max(job_.shape.sequence_classes > 0 ? pass.loss.sequence_scale : 0.0f,
-                                  job_.shape.token_classes > 0 ? pass.loss.token_scale : 0.0f);
       const int rehearsals = state_.needs_rehearsal() ? model::kFp8Rehearsals : 0;
       for (int i = 0; i < rehearsals; ++i) {
-        state_.begin_step(*stream_, unit);
+        state_.begin_step(*stream_, scales.unit);
         run();
         state_.end_rehearsal(*stream_);
       }
-      state_.begin_step(*stream_, unit);
+      state_.begin_step(*stream_, scales.unit);
     }
     result = run();
   }

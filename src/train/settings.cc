@@ -69,6 +69,9 @@ void check_values(const TrainSettings& s) {
     fail(ErrorCode::usage, "`teacher`: {} are given, at most {} are possible", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
     fail(ErrorCode::usage, Remedy{"train multi-label rows alone"}, "`task=multi` takes one label per row");
+  if (s.several_labels() && s.label_smoothing > 0)
+    fail(ErrorCode::usage,
+         "`label_smoothing`: of rows with several labels each is a class of its own, and none is smoothed");
   if (!s.numbers()) return;
   if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` takes one number per row");
   if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: classes are distilled, not numbers");

@@ -177,6 +177,10 @@ TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
     EXPECT_EQ(s.label_columns, (std::vector<std::string>{"a", "b"}));
     EXPECT_TRUE(s.several_labels());
   }
+  TrainSettings smoothed;
+  apply_setting(smoothed, "label_column", "a,b");
+  apply_setting(smoothed, "label_smoothing_factor", "0.1");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_values(smoothed); }), "several labels");
   TrainSettings one;
   apply_setting(one, "label_column", "stance");
   EXPECT_EQ(one.label_columns, (std::vector<std::string>{"stance"}));

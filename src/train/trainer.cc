@@ -432,8 +432,7 @@ class TextProgram final : public TrainProgram {
     const std::string metric = metric_name();
     const double value = v.value(metric);
     const bool lower = metric == "loss" || metric == "mse";
-    const bool better =
-        progress_.best_step < 0 || (lower ? value < progress_.best_metric : value > progress_.best_metric);
+    const bool better = progress_.improved_by(value, lower);
     LogRow row = {{"step", static_cast<double>(progress_.step)}, {"epoch", schedule_.epochs_done(progress_.step)}};
     for (const auto& [name, number] : v.values) row.emplace_back("eval_" + name, number);
     record_.add(row);
