@@ -3,6 +3,7 @@
 #include "serve/serve.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -370,6 +371,9 @@ void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
 }
 
 int run_serve(ServeFlags f, CLI::App& app) {
+  // Without bounds of its own each heap keeps, at its end, up to twice the largest block that was ever freed: weights.
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;
   const serve::ServeConfig config = configuration(f, app);
   apply_tei_flags(f, app);
