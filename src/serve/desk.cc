@@ -11,7 +11,8 @@
 namespace brim::serve {
 namespace {
 
-constexpr int kDeskThreads = 4;               // calls that wait for the disk are written together
+constexpr int kFlushingThreads = 4;  // calls that wait for the disk are written together
+constexpr int kReadingThreads = 2;
 constexpr int64_t kLongestPauseMs = 50;       // between looks for what is old enough
 constexpr std::chrono::seconds kJobPause(1);  // after a job that could neither go on nor be failed
 
@@ -28,7 +29,8 @@ Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>
       queues_(state_, rules, scorer, unix_ms),
       jobs_(
           state_, std::move(models), [] { return unix_ms() / 1000; }, std::move(options)),
-      workers_(kDeskThreads),
+      flushing_(kFlushingThreads),
+      reading_(kReadingThreads),
       flush_thread_([this] { flush_old(); }) {
   job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });
 }
@@ -40,7 +42,8 @@ Desk::~Desk() {
     ending_ = true;
   }
   changed_.notify_all();
-  workers_.stop();
+  flushing_.stop();
+  reading_.stop();
   flush_thread_.join();
   job_thread_.join();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where requests that wait for disk or device are worked on, which an I/O thread may not: queues, and files that are
-// scored in the background. A few threads do them; one flushes what has waited long enough, one runs the jobs.
+// scored in the background. A few threads do them, others for what waits for no model; one flushes what has waited long
+// enough, one runs the jobs.
 #pragma once
 #include <condition_variable>
 #include <filesystem>
@@ -25,8 +26,9 @@ class Desk {
   Desk(const Desk&) = delete;
   Desk& operator=(const Desk&) = delete;
 
-  Workers& workers() { return workers_; }
-  void stop_jobs();  // at a row; they go on the next time
+  Workers& flushing() { return flushing_; }  // calls that may wait for a flush, and so for a model
+  Workers& reading() { return reading_; }    // those that wait for the disk alone
+  void stop_jobs();                          // at a row; they go on the next time
   Queues& queues() { return queues_; }
   JobsStore& jobs() { return jobs_; }
   const StateDir& state() const { return state_; }
@@ -41,7 +43,7 @@ class Desk {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
-  Workers workers_;
+  Workers flushing_, reading_;
   std::thread flush_thread_;
   std::jthread job_thread_;
 };

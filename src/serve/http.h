@@ -33,7 +33,7 @@ struct HttpOptions {
   size_t connections = 1024;                   // at one time
   size_t connections_per_address = 256;        // unix sockets and trusted proxies bring many: they have no such limit
   TrustedProxies proxies = {};
-  int64_t body_bytes = int64_t{256} << 20;  // of all requests that are being read or worked on
+  int64_t body_bytes = int64_t{256} << 20;  // of all requests that are being read or worked on, and of their answers
 };
 
 struct Response {

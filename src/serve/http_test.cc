@@ -365,6 +365,22 @@ TEST_F(HttpTest, BoundsTheBytesOfAllBodies) {
   EXPECT_EQ(c.read().status, 200);
 }
 
+TEST_F(HttpTest, AnswersThatNobodyReadsCountAmongThem) {
+  HttpOptions options;
+  options.body_bytes = 1 << 20;
+  start(options);
+  auto deaf = std::make_unique<RawClient>(port());
+  deaf->get("/large");
+  const auto status = [&] {
+    RawClient client(port());
+    client.post("/x", "x");
+    return client.read().status;
+  };
+  wait_until([&] { return status() == 503; });
+  deaf.reset();
+  wait_until([&] { return status() == 200; });
+}
+
 TEST_F(HttpTest, AnswersLaterFromAnotherThread) {
   start({.threads = 2});
   RawClient a(port()), b(port());

@@ -38,6 +38,18 @@ class JobRoutesTest : public ServiceTest {
   }
 };
 
+TEST_F(JobRoutesTest, TheDashboardHasNoRowOfAJobsError) {
+  ServerOptions o = with_jobs();
+  o.tick_seconds = 0.02;
+  start(std::move(o));
+  const std::string id = Said::parse(send_file("format=csv", "secret words,others\na,b\n").body)["id"];
+  EXPECT_NE(wait_for(id, "failed")["errors"]["data"][0]["message"].get<std::string>().find("secret"),
+            std::string::npos);
+  const auto seen = [&] { return get("/snapshot").body; };
+  wait_until([&] { return seen().find(id) != std::string::npos && seen().find("\"failed\"") != std::string::npos; });
+  EXPECT_EQ(seen().find("secret"), std::string::npos) << seen();
+}
+
 TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   start(with_jobs());
   const std::string file = "id,text\n1,I love it\n2,I hate it\n3,\n";

@@ -181,12 +181,12 @@ JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock, Optio
 
 void JobsStore::load() {
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    std::ifstream in(entry.path() / "job.json", std::ios::binary);
-    if (!in) {  // an upload that never ended
-      std::error_code ignored;
+    std::error_code unknown, ignored;
+    if (!fs::exists(entry.path() / "job.json", unknown) && !unknown) {  // an upload that never ended
       fs::remove_all(entry.path(), ignored);
       continue;
     }
+    std::ifstream in(entry.path() / "job.json", std::ios::binary);
     const std::string name = entry.path().filename().string();
     Job job;
     try {
@@ -338,15 +338,16 @@ std::optional<fs::path> JobsStore::output(const std::string& id) const {
 }
 
 std::optional<Job> JobsStore::cancel(const std::string& id) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return std::nullopt;
   Job& job = found->second;
   if (job.ended()) {
     const Job removed = job;
+    jobs_.erase(found);
+    lock.unlock();  // others look at jobs while a large file goes
     std::error_code ignored;
     fs::remove_all(folder_of(id), ignored);
-    jobs_.erase(found);
     return removed;
   }
   if (running_ == id) {

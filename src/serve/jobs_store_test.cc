@@ -193,6 +193,18 @@ TEST(JobsStore, AnUploadThatBreaksOffLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(bench.dir / "state/jobs"));
 }
 
+TEST(JobsStore, WhatCannotBeLookedAtIsNotTakenForABrokenUpload) {
+  JobBench bench;
+  const Job job = bench.put("a\nb\n");
+  const auto file = bench.dir / "state" / "jobs" / job.id / "job.json";
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("job.json", file);  // leads nowhere for ever
+  bench.open();
+  ASSERT_TRUE(bench.store->find(job.id).has_value());
+  EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::failed);
+  EXPECT_TRUE(std::filesystem::is_directory(file.parent_path()));
+}
+
 TEST(JobsStore, CancelsWhatWaitsAndWhatRuns) {
   JobBench bench;
   const Job running = bench.put(many_rows(100)), waiting = bench.put(many_rows(100));

@@ -218,6 +218,12 @@ TEST(QueueState, RecordsGiveTheSameStateAfterACompaction) {
   EXPECT_EQ(later.flushes.size(), 1u) << "what nobody has seen stays";
   EXPECT_TRUE(later.keys.empty());
   EXPECT_EQ(later.waiting.size(), 1u);
+  QueueState narrow;
+  for (const QueueJson& record : state.snapshot(3000, "q", 10)) narrow.apply(record);
+  EXPECT_EQ(narrow.flushes.size(), 1u) << "what nobody has seen stays";
+  EXPECT_TRUE(narrow.flushes.contains(2));
+  EXPECT_TRUE(narrow.keys.empty());
+  EXPECT_EQ(narrow.waiting.size(), 1u);
   again.apply(acknowledge_record(2));
   EXPECT_FALSE(again.flushed.contains("id 1"));
 }

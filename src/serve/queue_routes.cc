@@ -94,17 +94,18 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(desk_->workers(), call, [this, path, method, key, after, held = hold_body(call)] {
-    if (!held->take()) return DeskAnswer{};  // its client has left
-    QueueJson body = QueueJson::object();
-    if (!held->text.empty()) {
-      (void)parse_body(held->text);         // its bounds and its words for what is wrong
-      body = QueueJson::parse(held->text);  // items keep the order of their keys
-      require_short_texts(body, options_.text_bytes);
-    }
-    const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
-    return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
-  });
+  at(method == "POST" ? desk_->flushing() : desk_->reading(), call,
+     [this, path, method, key, after, held = hold_body(call)] {
+       if (!held->take()) return DeskAnswer{};  // its client has left
+       QueueJson body = QueueJson::object();
+       if (!held->text.empty()) {
+         (void)parse_body(held->text);         // its bounds and its words for what is wrong
+         body = QueueJson::parse(held->text);  // items keep the order of their keys
+         require_short_texts(body, options_.text_bytes);
+       }
+       const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
+       return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
+     });
 }
 
 // All items of a flush, each by the model the queue's ladder chooses for it. Those of a rung that cannot be loaded go
@@ -117,9 +118,12 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
   std::map<int, Error> failed;  // by model: none is tried twice
   while (!left.empty()) {
     std::map<int, std::vector<size_t>> by_model;
+    std::map<std::string, Wishes> chosen;  // by source: one more might wait for a model that this holds
     for (const size_t i : left) {
       try {
-        wishes[i] = choose_for_bulk(rules.model, items[i].source);
+        auto [choice, first] = chosen.try_emplace(items[i].source);
+        if (first) choice->second = choose_for_bulk(rules.model, items[i].source);
+        wishes[i] = choice->second;
         if (const auto before = failed.find(wishes[i].model); before != failed.end()) throw before->second;
       } catch (const Error& error) {
         fail(error.code(), "queue {}: {}", rules.name, error.what());

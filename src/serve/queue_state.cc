@@ -51,6 +51,7 @@ void apply_add(QueueState& state, const QueueJson& record) {
   const int64_t ms = milliseconds(record.at("ms"));
   for (const QueueJson& json : record.at("items")) {
     WaitingItem item{item_from(json), state.next_number++, ms};
+    item.bytes = bytes_of(item);
     state.waiting.push_back(std::move(item));
   }
   keep_key(state, record, ms, 0, 202);
@@ -96,6 +97,8 @@ std::string sameness_of(const QueueItem& item) {
 }
 
 int64_t tokens_of(const QueueItem& item) { return static_cast<int64_t>(item.text.size() / 4 + 2); }
+
+size_t bytes_of(const QueueItem& item) { return item.text.size() + text_of(item.item).size(); }
 
 void QueueState::apply(const QueueJson& record) {
   try {
@@ -162,21 +165,22 @@ QueueJson key_record(const UsedKey& key, int64_t now_ms, const QueueJson& answer
 
 QueueJson acknowledge_record(uint64_t flush) { return {{"record", "acknowledge"}, {"flush", flush}}; }
 
-std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& name) const {
+std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& name, size_t most_bytes) const {
   // Numbers go up again as the waiting items are added.
   QueueState before = {};
   before.next_number = next_number - waiting.size();
   before.next_flush = next_flush;
   std::vector<QueueJson> records = {start_record(name, before)};
-  size_t delivered = 0;
+  size_t delivered = 0, bytes = 0;
   std::vector<QueueJson> newest_first;
   for (auto it = flushes.rbegin(); it != flushes.rend(); ++it) {
-    if (it->second.delivered) {
-      delivered += it->second.results.size();
-      if (delivered > kMostKept || now_ms - it->second.done_ms > kKeepMs) continue;
-    }
     QueueJson record = flush_record(0, it->second, nullptr, {});
     record["id"] = it->first;
+    if (it->second.delivered) {
+      delivered += it->second.results.size();
+      bytes += text_of(record).size();
+      if (delivered > kMostKept || bytes > most_bytes || now_ms - it->second.done_ms > kKeepMs) continue;
+    }
     newest_first.push_back(std::move(record));
   }
   std::move(newest_first.rbegin(), newest_first.rend(), std::back_inserter(records));
@@ -186,8 +190,10 @@ std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& n
   std::stable_sort(recent.begin(), recent.end(),
                    [](const auto* a, const auto* b) { return a->second.done_ms > b->second.done_ms; });
   recent.resize(std::min(recent.size(), kMostKept));
+  bytes = 0;
   for (const auto* entry : recent) {
     QueueJson record = key_record({entry->first, entry->second.request}, entry->second.done_ms, entry->second.body);
+    if (bytes += text_of(record).size(); bytes > most_bytes) break;
     record["flush"] = entry->second.flush;
     record["status"] = entry->second.status;
     records.push_back(std::move(record));

@@ -23,10 +23,12 @@ struct QueueItem {
 // What two items that are the same have in common: their id, where they have one, else text and item.
 std::string sameness_of(const QueueItem& item);
 int64_t tokens_of(const QueueItem& item);  // an estimate: four bytes a token
+size_t bytes_of(const QueueItem& item);    // with what the client sent beside its text
 
 struct WaitingItem : QueueItem {
   uint64_t number = 0;
   int64_t queued_ms = 0;
+  size_t bytes = 0;  // as bytes_of
 };
 
 struct Flush {
@@ -45,6 +47,10 @@ struct KeyedAnswer {
   QueueJson body;
 };
 
+constexpr size_t kMostKept = 100'000;  // results, keys
+constexpr size_t kMostKeptBytes = size_t{256} << 20;
+constexpr int64_t kKeepMs = 24 * 3600 * 1000;
+
 struct QueueState {
   uint64_t next_number = 1, next_flush = 1;
   std::deque<WaitingItem> waiting;
@@ -55,12 +61,9 @@ struct QueueState {
   // Throws bad_data for what is no record of a queue.
   void apply(const QueueJson& record);
   // Records that give this state, without what has been kept long enough by `now_ms`: delivered results and keys after
-  // a day, at most kMostKept of each. Results that nobody has seen stay.
-  std::vector<QueueJson> snapshot(int64_t now_ms, const std::string& name) const;
+  // a day, at most kMostKept and kMostKeptBytes of each. Results that nobody has seen stay.
+  std::vector<QueueJson> snapshot(int64_t now_ms, const std::string& name, size_t most_bytes = kMostKeptBytes) const;
 };
-
-constexpr size_t kMostKept = 100'000;  // results, keys
-constexpr int64_t kKeepMs = 24 * 3600 * 1000;
 
 // The records. `key` may be null: none.
 struct UsedKey {

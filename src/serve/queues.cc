@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kMostItems = 10'000;              // of one request
 constexpr size_t kMostUnseen = 10'000;             // flushes by age that nobody has fetched
 constexpr int64_t kMostTokens = 16 << 20;          // that wait, whatever the rules say
+constexpr size_t kMostBytes = size_t{64} << 20;    // that wait; of earlier results in one answer
 constexpr size_t kCompactBytes = size_t{1} << 20;  // a smaller journal is left alone
 constexpr int64_t kRetryMs = 5000;
 
@@ -174,8 +175,16 @@ bool Queue::fills(const Asked& asked) const {
   const size_t waiting = state_.waiting.size() - taken_;
   if (waiting + asked.items.size() >= static_cast<size_t>(rules_.flush_size)) return true;
   int64_t tokens = 0;
-  for (size_t i = taken_; i < state_.waiting.size(); ++i) tokens += tokens_of(state_.waiting[i]);
-  for (const Given& given : asked.items) tokens += tokens_of(given.item);
+  size_t bytes = 0;
+  for (size_t i = taken_; i < state_.waiting.size(); ++i) {
+    tokens += tokens_of(state_.waiting[i]);
+    bytes += state_.waiting[i].bytes;
+  }
+  for (const Given& given : asked.items) {
+    tokens += tokens_of(given.item);
+    bytes += bytes_of(given.item);
+  }
+  if (bytes >= kMostBytes) return true;  // a flush is one record
   return tokens >= (rules_.flush_tokens > 0 ? std::min(rules_.flush_tokens, kMostTokens) : kMostTokens);
 }
 
@@ -291,6 +300,7 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& as
   // Given items after those that wait: some are scored, some were scored before, some cannot be.
   std::vector<std::optional<QueueJson>> others;  // empty: the next of those scored here
   bool reused = false;
+  size_t reused_bytes = 0;
   for (const Given& given : asked.items) {
     const auto same_text = [&](const std::string& text) { return !given.has_text || text == given.item.text; };
     if (!scoring) {
@@ -301,7 +311,11 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& as
       if (const auto before = state_.flushed.find(sameness); before != state_.flushed.end()) {
         const Flush& old = state_.flushes.at(before->second.first);
         if (same_text(old.items[before->second.second].text)) {
-          others.emplace_back(old.results[before->second.second]);
+          const QueueJson& result = old.results[before->second.second];
+          if (reused_bytes += text_of(result).size(); reused_bytes > kMostBytes)
+            fail(ErrorCode::bad_data, "the results of items that were flushed before have more than {} bytes",
+                 kMostBytes);
+          others.emplace_back(result);
           reused = true;
           continue;
         }
@@ -348,7 +362,7 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& as
   for (std::optional<QueueJson>& other : others) items.push_back(other ? std::move(*other) : flush.results[next++]);
   const UsedKey* key = asked.keyed ? &asked.key : nullptr;
   QueueJson kept = answer.body;  // the flush has the items, unless the answer has others too
-  if (reused || flush.items.empty()) kept["items"] = items;
+  if (key != nullptr && (reused || flush.items.empty())) kept["items"] = items;
   answer.body["items"] = std::move(items);
   std::optional<uint64_t> ticket;
   try {

@@ -203,6 +203,24 @@ TEST(Queue, ImmediateAndTokenLimits) {
   EXPECT_EQ(tokens.put(std::string(80, 'x')).body["items"].size(), 2u);
 }
 
+// What comes with a text is not scored, but a flush is one record and one answer.
+TEST(Queue, WhatComesWithTextsIsBoundedToo) {
+  QueueBench bench({.flush_size = 100});
+  const QueueJson large = {{"id", 1}, {"b", std::string(33 << 20, 'x')}};
+  EXPECT_EQ(bench.put("a", "", large).status, 202);
+  const QueueAnswer second = bench.put("b", "", {{"id", 2}, {"b", std::string(33 << 20, 'y')}});
+  EXPECT_EQ(second.status, 200) << "both are flushed";
+  EXPECT_EQ(second.body["items"].size(), 2u);
+  const auto again = [&](size_t times) {
+    QueueJson given = {{"items", QueueJson::array()}};
+    for (size_t i = 0; i < times; ++i) given["items"].push_back({{"id", 1}});
+    return bench.queue->flush_and_apply(given, "");
+  };
+  EXPECT_EQ(again(1).body["items"][0]["sentiment_label"], "negative");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { again(2); }), "more than");
+  EXPECT_EQ(bench.put("c").status, 202) << "it goes on";
+}
+
 TEST(Queue, RefusesWhatIsNoRequest) {
   QueueBench bench;
   const auto refusal = [&](const char* json) {

@@ -110,8 +110,12 @@ void Service::close_idle_device() {
   unused_since_ns_ = closed_now;
   admin_.call([this] {
     bool closed = true;
-    for (const Served& model : loaded())
-      if (model->scorer->kind() != ModelKind::rules) closed = model->scorer->close_device() && closed;
+    try {
+      for (const Served& model : loaded())
+        if (model->scorer->kind() != ModelKind::rules) closed = model->scorer->close_device() && closed;
+    } catch (const std::exception& error) {  // a card that was lost meanwhile
+      return log_warning("the device is not closed: {}", error.what());
+    }
     if (closed) log_info("the device is closed: rules alone answered for {} s", options_.release_device_seconds);
   });
 }

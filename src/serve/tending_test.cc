@@ -26,7 +26,10 @@ class ComingScorer final : public HeldScorer {
   }
   void park() override { there = false; }
   void keep_loaded(bool keep) override { kept = keep; }
-  bool close_device() override { return closed = !there; }
+  bool close_device() override {
+    if (lost) throw Error(ErrorCode::device_lost, "it has fallen off the bus");
+    return closed = !there;
+  }
   void submit(std::span<const Request> requests, Completion& completion) override {
     if (mistake) {  // found before anything is loaded
       HeldScorer::submit(requests, completion);
@@ -54,7 +57,8 @@ class ComingScorer final : public HeldScorer {
   void come() {
     if (!there.exchange(true)) ++comings;
   }
-  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false}, mistake{false};
+  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false}, mistake{false},
+      lost{false};
   std::atomic<int> loads{0}, comings{0}, scorings{0};
 };
 
@@ -307,6 +311,17 @@ TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
   coming_->closed = false;
   EXPECT_EQ(answering(), "model");
   wait_until([&] { return coming_->closed.load(); });  // though nobody saw it there
+}
+
+TEST_F(TendingTest, ADeviceThatIsLostWhileItIsClosedLeavesTheRules) {
+  ServerOptions o = two_rungs();
+  o.models[0].keep_alive_seconds = 0;
+  o.release_device_seconds = 0;
+  set_time(20, 0, 0);
+  coming_->lost = true;
+  start(std::move(o));
+  let_it_tend();
+  EXPECT_EQ(answering(), "vader");
 }
 
 TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
