@@ -3,7 +3,8 @@
 # where it listens, and sets url.
 wait_for_url() {
   for _ in $(seq 600); do
-    url=$(sed -n 's/^listening on //p' "$work/said")
+    url=  # the file is made by the server's own shell, perhaps after the first look
+    [ ! -e "$work/said" ] || url=$(sed -n 's/^listening on //p' "$work/said")
     [ -z "$url" ] || return 0
     kill -0 "$server" 2>/dev/null || fail "it ended"
     sleep 0.1
