@@ -371,7 +371,7 @@ void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
 }
 
 int run_serve(ServeFlags f, CLI::App& app) {
-  // Without bounds of its own each heap keeps, at its end, up to twice the largest block that was ever freed: weights.
+  // Else each thread's heap keeps up to twice the largest block that was ever freed, a model's weights, at its end.
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;

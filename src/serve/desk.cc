@@ -12,7 +12,7 @@ namespace brim::serve {
 namespace {
 
 constexpr int kFlushingThreads = 4;  // calls that wait for the disk are written together
-constexpr int kReadingThreads = 2;
+constexpr int kDiskThreads = 2;
 constexpr int64_t kLongestPauseMs = 50;       // between looks for what is old enough
 constexpr std::chrono::seconds kJobPause(1);  // after a job that could neither go on nor be failed
 
@@ -30,7 +30,7 @@ Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>
       jobs_(
           state_, std::move(models), [] { return unix_ms() / 1000; }, std::move(options)),
       flushing_(kFlushingThreads),
-      reading_(kReadingThreads),
+      disk_(kDiskThreads),
       flush_thread_([this] { flush_old(); }) {
   job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });
 }
@@ -43,7 +43,7 @@ Desk::~Desk() {
   }
   changed_.notify_all();
   flushing_.stop();
-  reading_.stop();
+  disk_.stop();
   flush_thread_.join();
   job_thread_.join();
 }

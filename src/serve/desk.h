@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where requests that wait for disk or device are worked on, which an I/O thread may not: queues, and files that are
-// scored in the background. A few threads do them, others for what waits for no model; one flushes what has waited long
-// enough, one runs the jobs.
+// scored in the background. A few threads do them, a few more those that wait for no model; one flushes what has waited
+// long enough, one runs the jobs.
 #pragma once
 #include <condition_variable>
 #include <filesystem>
@@ -27,7 +27,7 @@ class Desk {
   Desk& operator=(const Desk&) = delete;
 
   Workers& flushing() { return flushing_; }  // calls that may wait for a flush, and so for a model
-  Workers& reading() { return reading_; }    // those that wait for the disk alone
+  Workers& disk() { return disk_; }          // those that wait for the disk alone
   void stop_jobs();                          // at a row; they go on the next time
   Queues& queues() { return queues_; }
   JobsStore& jobs() { return jobs_; }
@@ -43,7 +43,7 @@ class Desk {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
-  Workers flushing_, reading_;
+  Workers flushing_, disk_;
   std::thread flush_thread_;
   std::jthread job_thread_;
 };

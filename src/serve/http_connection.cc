@@ -51,8 +51,8 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
       else
         body_ = std::move(response.body);
     }
-    count_body(counted_ +
-               static_cast<int64_t>(body_.size()));  // who does not read keeps others' bodies out, not memory
+    // Who does not read keeps others' bodies out, and takes no memory beyond the bound.
+    count_body(counted_ + static_cast<int64_t>(body_.size()));
     phase_ = Phase::writing;
     deadline_ns_ = kNever;
     write();

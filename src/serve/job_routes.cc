@@ -140,7 +140,7 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
     if (working_ || (waiting_.empty() && !ended_)) return;
     working_ = true;
     const int thread = call_->thread;
-    service_.desk_->reading().call(
+    service_.desk_->disk().call(
         [self = shared_from_this(), thread, bytes = std::exchange(waiting_, {}), last = ended_] {
           std::optional<Refusal> refusal;
           std::optional<Job> job;
@@ -225,7 +225,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   void at_desk(std::function<void()> step) {
     const int thread = call_->thread;
     const std::weak_ptr<JobOutput> weak = weak_from_this();
-    service_.desk_->reading().call([&service = service_, thread, weak, step = std::move(step)] {
+    service_.desk_->disk().call([&service = service_, thread, weak, step = std::move(step)] {
       std::optional<Refusal> refusal;
       try {
         step();
@@ -343,7 +343,7 @@ void Service::list_jobs(Call& call) {
   if (!given.empty() &&
       (problem != std::errc() || end != given.data() + given.size() || limit < 1 || limit > kMostJobsOfAPage))
     throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMostJobsOfAPage));
-  at(desk_->reading(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
+  at(desk_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
     if (!after.empty() && !desk_->jobs().find(after)) throw no_job(after);
     std::vector<Job> jobs = desk_->jobs().list(limit + 1, after);
     const bool more = jobs.size() > limit;
@@ -371,7 +371,7 @@ void Service::job_call(Call& call) {
     return output->begin();
   }
   if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
-  at(desk_->reading(), call, [this, id, cancels] {
+  at(desk_->disk(), call, [this, id, cancels] {
     const std::optional<Job> job = cancels ? desk_->jobs().cancel(id) : desk_->jobs().find(id);
     if (!job) throw no_job(id);
     return DeskAnswer{200, job_body(*job)};

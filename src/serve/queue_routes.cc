@@ -94,7 +94,7 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(method == "POST" ? desk_->flushing() : desk_->reading(), call,
+  at(method == "POST" ? desk_->flushing() : desk_->disk(), call,
      [this, path, method, key, after, held = hold_body(call)] {
        if (!held->take()) return DeskAnswer{};  // its client has left
        QueueJson body = QueueJson::object();

@@ -124,7 +124,7 @@ void Service::close_idle_device() {
 void Service::give_back_heap() {
   constexpr int64_t kWorthIt = 4 << 20;
   const bool idle = outstanding_ == 0 && at_work_ == 0;
-  if (!std::exchange(idle_, idle) || !idle) return;  // for one look only, on a busy server by chance
+  if (!std::exchange(idle_, idle) || !idle) return;  // one look may find a busy server idle by chance
   const int64_t held = monitor::own_resident_bytes();
   least_held_ = std::min(least_held_, held);
   if (held - least_held_ < kWorthIt) return;

@@ -70,8 +70,7 @@ void check_values(const TrainSettings& s) {
   if (s.task == TaskChoice::multi && s.several_labels())
     fail(ErrorCode::usage, Remedy{"train multi-label rows alone"}, "`task=multi` takes one label per row");
   if (s.several_labels() && s.label_smoothing > 0)
-    fail(ErrorCode::usage,
-         "`label_smoothing`: of rows with several labels each is a class of its own, and none is smoothed");
+    fail(ErrorCode::usage, "`label_smoothing` is for one label per row: several labels are not smoothed");
   if (!s.numbers()) return;
   if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` takes one number per row");
   if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: classes are distilled, not numbers");
