@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server does for its models unasked: loaded ahead of a schedule, tried again, the device closed.
+#include <malloc.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 
 #include "monitor/host.h"
 #include "serve/service_fixture.h"
@@ -81,6 +84,8 @@ class TendingTest : public ServiceTest {
     ladder_ = std::make_shared<Ladder>(rules);
     o.ladders.push_back(ladder_);
     o.unix_clock = [this] {
+      ++begun_looks_;
+      const std::lock_guard held(look_);
       ++looks_;
       return now_.load();
     };
@@ -102,6 +107,12 @@ class TendingTest : public ServiceTest {
     const int seen = looks_;
     wait_until([&] { return looks_ > seen + 8; });
   }
+  // The server's one thread that tends stands still, at its clock, until the lock goes. Nobody else may ask meanwhile.
+  std::unique_lock<std::mutex> hold_tending() {
+    std::unique_lock held(look_);
+    wait_until([&] { return begun_looks_ > looks_; });
+    return held;
+  }
   std::string answering() { return post("/predict", R"({"inputs":"good"})").fields["x-brim-model"].substr(0, 5); }
   std::string status() { return Said::parse(get("/health").body)["status"]; }
 
@@ -109,7 +120,8 @@ class TendingTest : public ServiceTest {
   std::shared_ptr<ComingScorer> coming_ = std::make_shared<ComingScorer>();
   std::shared_ptr<Ladder> ladder_;
   std::atomic<int64_t> now_{kMidnight};
-  std::atomic<int> looks_{0};
+  std::mutex look_;
+  std::atomic<int> begun_looks_{0}, looks_{0};
 };
 
 TEST_F(TendingTest, TheNextRungIsLoadedAheadOfItsTime) {
@@ -328,9 +340,11 @@ TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer has a heap of its own";
 #endif
+  ::malloc_trim(0);  // what tests before left would be used again
   start(two_rungs());
   let_it_tend();
   std::vector<std::unique_ptr<char[]>> pieces;
+  auto held = hold_tending();
   for (int i = 0; i < 8192; ++i) {
     pieces.push_back(std::make_unique<char[]>(4096));
     std::memset(pieces.back().get(), 1, 4096);
@@ -338,7 +352,7 @@ TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
   const auto last = std::make_unique<char[]>(4096);  // what is in use above them keeps them from being cut off
   pieces.clear();
   const int64_t before = monitor::own_resident_bytes();
-  let_it_tend();
+  held.unlock();
   wait_until([&] { return monitor::own_resident_bytes() < before - (24 << 20); });
 }
 
