@@ -57,6 +57,13 @@ void apply_add(QueueState& state, const QueueJson& record) {
   keep_key(state, record, ms, 0, 202);
 }
 
+void forget_flush(QueueState& state, uint64_t id) {
+  const auto found = state.flushes.find(id);
+  if (found == state.flushes.end()) return;
+  if (!found->second.delivered) --state.unseen;
+  state.flushes.erase(found);
+}
+
 void apply_flush(QueueState& state, const QueueJson& record) {
   const uint64_t taken = whole(record.at("taken"));
   if (taken > state.waiting.size())
@@ -72,6 +79,8 @@ void apply_flush(QueueState& state, const QueueJson& record) {
   state.waiting.erase(state.waiting.begin(), state.waiting.begin() + static_cast<std::ptrdiff_t>(taken));
   keep_key(state, record, flush.done_ms, id, 200);
   for (size_t i = 0; i < flush.items.size(); ++i) state.flushed[sameness_of(flush.items[i])] = {id, i};
+  forget_flush(state, id);
+  if (!flush.delivered) ++state.unseen;
   state.flushes[id] = std::move(flush);
 }
 
@@ -124,7 +133,7 @@ void QueueState::apply(const QueueJson& record) {
       for (const QueueItem& item : found->second.items)
         if (const auto at = flushed.find(sameness_of(item)); at != flushed.end() && at->second.first == found->first)
           flushed.erase(at);
-      flushes.erase(found);
+      forget_flush(*this, found->first);
     } else {
       fail(ErrorCode::bad_data, "a record of the unknown kind {}", kind);
     }

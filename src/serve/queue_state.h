@@ -55,6 +55,7 @@ struct QueueState {
   uint64_t next_number = 1, next_flush = 1;
   std::deque<WaitingItem> waiting;
   std::map<uint64_t, Flush> flushes;
+  size_t unseen = 0;  // of the flushes, not delivered
   std::map<std::string, KeyedAnswer> keys;
   std::unordered_map<std::string, std::pair<uint64_t, size_t>> flushed;  // by sameness: flush and place in it
 

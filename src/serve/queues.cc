@@ -90,6 +90,7 @@ void Queue::open() {
   compacted_bytes_ = journal->bytes();
   journal_ = std::move(journal);
   state_ = std::move(state);
+  show();
 }
 
 // After the disk refused a record, the queue is read again from what the disk has, once it may take some more.
@@ -102,6 +103,7 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
     journal_.reset();
     open();
     fault_.clear();
+    show();
   } catch (const Error& e) {
     become_read_only(e.what());
     throw;
@@ -111,6 +113,7 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
 void Queue::become_read_only(const std::string& fault) {
   fault_ = fault;
   retry_ms_ = clock_() + kRetryMs;
+  show();
 }
 
 // Until no flush runs and the queue can be written.
@@ -191,6 +194,7 @@ bool Queue::fills(const Asked& asked) const {
 uint64_t Queue::record(const QueueJson& json) {
   const uint64_t ticket = journal_->append(text_of(json));
   state_.apply(json);
+  show();
   return ticket;
 }
 
@@ -231,6 +235,7 @@ void Queue::compact_if_large() {
     if (journal_->failed()) become_read_only(e.what());
   }
   compacted_bytes_ = journal_->bytes();
+  show();
 }
 
 QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const Asked& asked) {
@@ -388,15 +393,17 @@ bool Queue::flush_by_age() {
   try {
     await_turn(lock);
     if (state_.waiting.empty() || clock_() < state_.waiting.front().queued_ms + rules_.flush_age_ms) return false;
-    if (unseen_flushes() >= kMostUnseen)
-      fail(ErrorCode::busy, "{} flushes wait to be fetched and acknowledged", unseen_flushes());
+    if (state_.unseen >= kMostUnseen)
+      fail(ErrorCode::busy, "{} flushes wait to be fetched and acknowledged", state_.unseen);
     run_flush(lock, {}, false, false);
     age_fault_.clear();
+    show();
     return true;
   } catch (const Error& e) {
     if (!lock.owns_lock()) lock.lock();
     age_fault_ = e.what();
     age_retry_ms_ = clock_() + kRetryMs;
+    show();
     throw;
   }
 }
@@ -411,27 +418,39 @@ std::optional<int64_t> Queue::due_ms() const {
   return due_at();
 }
 
-size_t Queue::unseen_flushes() const {
-  return static_cast<size_t>(std::count_if(state_.flushes.begin(), state_.flushes.end(),
-                                           [](const auto& entry) { return !entry.second.delivered; }));
+void Queue::show() {
+  Shown now{.waiting = state_.waiting.size(),
+            .flushes = state_.flushes.size(),
+            .unseen = state_.unseen,
+            .journal_bytes = journal_ ? journal_->bytes() : 0,
+            .oldest_ms = state_.waiting.empty() ? 0 : state_.waiting.front().queued_ms,
+            .next_flush = state_.next_flush,
+            .fault = fault_,
+            .age_fault = age_fault_};
+  const std::lock_guard lock(shown_mutex_);
+  shown_ = std::move(now);
+}
+
+Queue::Shown Queue::shown() const {
+  const std::lock_guard lock(shown_mutex_);
+  return shown_;
 }
 
 QueueJson Queue::describe() const {
-  const std::lock_guard lock(mutex_);
-  const int64_t now = clock_();
+  const Shown now = shown();
   QueueJson oldest = nullptr;
-  if (!state_.waiting.empty()) oldest = std::max<int64_t>(0, now - state_.waiting.front().queued_ms);
+  if (now.waiting > 0) oldest = std::max<int64_t>(0, clock_() - now.oldest_ms);
   return {{"queue", rules_.name},
           {"model", rules_.model},
-          {"queued", state_.waiting.size()},
+          {"queued", now.waiting},
           {"oldest_ms", oldest},
           {"flush_size", rules_.flush_size},
           {"flush_age_ms", rules_.flush_age_ms},
-          {"flushes", state_.flushes.size()},
-          {"unseen_flushes", unseen_flushes()},
-          {"last_flush_id", state_.next_flush == 1 ? QueueJson() : QueueJson(state_.next_flush - 1)},
-          {"journal_bytes", journal_ ? journal_->bytes() : 0},
-          {"read_only", !fault_.empty()}};
+          {"flushes", now.flushes},
+          {"unseen_flushes", now.unseen},
+          {"last_flush_id", now.next_flush == 1 ? QueueJson() : QueueJson(now.next_flush - 1)},
+          {"journal_bytes", now.journal_bytes},
+          {"read_only", !now.fault.empty()}};
 }
 
 QueueJson Queue::flushes(uint64_t after) const {
@@ -462,16 +481,13 @@ bool Queue::acknowledge(uint64_t id) {
 }
 
 std::string Queue::fault() const {
-  const std::lock_guard lock(mutex_);
-  if (!fault_.empty()) return fmt::format("queue {} is read-only: {}", rules_.name, fault_);
-  if (!age_fault_.empty()) return fmt::format("queue {} could not be flushed: {}", rules_.name, age_fault_);
+  const Shown now = shown();
+  if (!now.fault.empty()) return fmt::format("queue {} is read-only: {}", rules_.name, now.fault);
+  if (!now.age_fault.empty()) return fmt::format("queue {} could not be flushed: {}", rules_.name, now.age_fault);
   return {};
 }
 
-size_t Queue::size() const {
-  const std::lock_guard lock(mutex_);
-  return state_.waiting.size();
-}
+size_t Queue::size() const { return shown().waiting; }
 
 Queues::Queues(const StateDir& state, const std::vector<QueueRules>& rules, QueueScorer& scorer,
                const Queue::Clock& clock) {

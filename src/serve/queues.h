@@ -63,6 +63,7 @@ class Queue {
   bool flush_by_age();
   std::optional<int64_t> due_ms() const;  // when flush_by_age would do something
 
+  // This, fault() and size() wait for no disk and no other call: health and dashboard ask while a journal is rewritten.
   QueueJson describe() const;
   QueueJson flushes(uint64_t after) const;  // {"flushes":[{"flush_id",…}]} with higher ids
   std::optional<QueueJson> flush(uint64_t id) const;
@@ -87,9 +88,9 @@ class Queue {
   void open();
   void require_open(std::unique_lock<std::mutex>& lock);
   void become_read_only(const std::string& fault);  // for a while
+  void show();                                      // what has changed
   void await_turn(std::unique_lock<std::mutex>& lock);
   std::optional<int64_t> due_at() const;
-  size_t unseen_flushes() const;
   Asked read_request(const QueueJson& request, const std::string& key, bool scoring) const;
   std::optional<QueueAnswer> answered(std::unique_lock<std::mutex>& lock, const Asked& asked);
   bool fills(const Asked& asked) const;
@@ -119,6 +120,17 @@ class Queue {
   int64_t retry_ms_ = 0;
   std::string age_fault_;
   int64_t age_retry_ms_ = 0;
+
+  // As of the last change, for those that must not wait.
+  struct Shown {
+    size_t waiting = 0, flushes = 0, unseen = 0, journal_bytes = 0;
+    int64_t oldest_ms = 0;  // when the first that waits came
+    uint64_t next_flush = 1;
+    std::string fault, age_fault;
+  };
+  Shown shown() const;
+  mutable std::mutex shown_mutex_;
+  Shown shown_;
 };
 
 class Queues {

@@ -377,6 +377,27 @@ TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
   for (int i = 0; i < static_cast<int>(ids.size()); ++i) ASSERT_EQ(ids[static_cast<size_t>(i)], i) << "in order, once";
 }
 
+// A queue reads its clock while a call holds it, as it does to rewrite its journal: health must not wait for that.
+TEST(Queue, IsLookedAtWhileACallHoldsIt) {
+  const TempDir dir;
+  LengthScorer scorer;
+  std::unique_ptr<Queue> queue;
+  std::vector<size_t> looks;
+  queue = std::make_unique<Queue>(QueueRules{.name = "news"}, dir / "news.journal", scorer, [&] {
+    if (queue) {
+      EXPECT_EQ(queue->fault(), "");
+      looks.push_back(queue->size());
+    }
+    return int64_t{1'000'000};
+  });
+  queue->score_or_queue({{"text", "a"}}, "");
+  queue->score_or_queue({{"text", "b"}}, "");
+  ASSERT_FALSE(looks.empty());
+  EXPECT_EQ(looks.front(), 0u);
+  EXPECT_EQ(looks.back(), 1u) << "as of the last change";
+  EXPECT_EQ(queue->size(), 2u);
+}
+
 TEST(Queue, ManyThreadsShareIt) {
   QueueBench bench({.flush_size = 7});
   std::vector<std::thread> threads;
