@@ -72,10 +72,10 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   EXPECT_EQ(last.steps, 18);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
   // The log, too, reads as if nothing had happened (times aside).
-  const auto history = [&](const fs::path& dir) {
-    return nlohmann::json::parse(get_file(dir / "trainer_state.json"))["log_history"];
-  };
-  const auto a = history(t.out()), b = history(t.dir / "parts");
+  const auto state = [&](const fs::path& dir) { return nlohmann::json::parse(get_file(dir / "trainer_state.json")); };
+  const auto whole = state(t.out()), in_parts = state(t.dir / "parts");
+  EXPECT_EQ(whole["num_input_tokens_seen"], in_parts["num_input_tokens_seen"]);
+  const auto &a = whole["log_history"], &b = in_parts["log_history"];
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i)
     for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "eval_loss"})

@@ -92,6 +92,7 @@ std::string data_line(const char* name, const std::vector<std::string>& files, c
 
 struct RunRecord::Log {
   Json history = Json::array();
+  int64_t tokens_before = 0;  // of the run up to the checkpoint it went on from
   std::unique_ptr<LineFile> file;
 };
 
@@ -99,7 +100,12 @@ RunRecord::RunRecord(const TrainJob& job) : job_(job), log_(std::make_unique<Log
 RunRecord::~RunRecord() = default;
 
 void RunRecord::open(const std::string& state_json) {
-  if (!state_json.empty()) log_->history = Json::parse(state_json).at("log_history");
+  if (!state_json.empty()) {
+    const Json state = Json::parse(state_json);
+    log_->history = state.at("log_history");
+    const auto seen = state.find("num_input_tokens_seen");
+    if (seen != state.end() && seen->is_number_integer()) log_->tokens_before = seen->get<int64_t>();
+  }
   log_->file = std::make_unique<LineFile>(std::filesystem::path(job_.settings.output_dir) / "train_log.jsonl");
   std::string text;
   for (const auto& row : log_->history) text += row.dump() + "\n";
@@ -136,7 +142,7 @@ std::string RunRecord::state_json(const RunFacts& f) const {
                       {"log_history", log_->history},
                       {"logging_steps", s.logging_steps},
                       {"max_steps", f.total_steps},
-                      {"num_input_tokens_seen", f.tokens},
+                      {"num_input_tokens_seen", log_->tokens_before + f.tokens},
                       {"num_train_epochs", s.num_train_epochs},
                       {"precision", precision_name(job_.precision)},
                       {"save_steps", s.save_steps},

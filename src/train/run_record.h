@@ -20,8 +20,8 @@ using LogRow = std::vector<std::pair<std::string, double>>;
 struct RunFacts {
   int64_t step = 0, total_steps = 0, best_step = -1;
   double epoch = 0, best_metric = 0, seconds = 0;
-  int64_t samples = 0, tokens = 0;
-  std::string metric;  // what decides on the best model
+  int64_t samples = 0, tokens = 0;  // since it was begun or resumed
+  std::string metric;               // what decides on the best model
 };
 
 class RunRecord {
