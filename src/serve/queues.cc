@@ -90,6 +90,7 @@ void Queue::open() {
   compacted_bytes_ = journal->bytes();
   journal_ = std::move(journal);
   state_ = std::move(state);
+  fault_.clear();
   show();
 }
 
@@ -102,8 +103,6 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
   try {
     journal_.reset();
     open();
-    fault_.clear();
-    show();
   } catch (const Error& e) {
     become_read_only(e.what());
     throw;

@@ -63,7 +63,8 @@ class Queue {
   bool flush_by_age();
   std::optional<int64_t> due_ms() const;  // when flush_by_age would do something
 
-  // This, fault() and size() wait for no disk and no other call: health and dashboard ask while a journal is rewritten.
+  // describe(), fault() and size() wait for no disk and no other call: health and dashboard ask while a journal is
+  // rewritten.
   QueueJson describe() const;
   QueueJson flushes(uint64_t after) const;  // {"flushes":[{"flush_id",…}]} with higher ids
   std::optional<QueueJson> flush(uint64_t id) const;
@@ -88,7 +89,7 @@ class Queue {
   void open();
   void require_open(std::unique_lock<std::mutex>& lock);
   void become_read_only(const std::string& fault);  // for a while
-  void show();                                      // what has changed
+  void show();                                      // to shown(), after each change
   void await_turn(std::unique_lock<std::mutex>& lock);
   std::optional<int64_t> due_at() const;
   Asked read_request(const QueueJson& request, const std::string& key, bool scoring) const;
