@@ -312,6 +312,8 @@
     document.documentElement.dataset.theme = dark ? "light" : "dark";
   });
   byId("key").addEventListener("change", () => { if (stopping) stopping.abort(); });
+  // Enter fires "change" on the field; the page itself must stay.
+  byId("login").addEventListener("submit", (event) => event.preventDefault());
   byId("form").addEventListener("submit", (event) => { event.preventDefault(); tryText(); });
   const recorded = byId("recorded");
   if (recorded) {
