@@ -25,6 +25,20 @@ if(BRIM_SANITIZE)
   target_link_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE})
 endif()
 
+# Hardening of everything but kernels (src/ops): they index raw arrays in loops that were checked when a batch was packed.
+# Sanitizers bring checks of their own, and -O0 cannot have _FORTIFY_SOURCE.
+add_library(brim_hardening INTERFACE)
+if(NOT BRIM_SANITIZE AND NOT BRIM_FUZZ)
+  target_compile_options(brim_hardening INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong
+    $<$<CONFIG:Release,RelWithDebInfo>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2> -D_GLIBCXX_ASSERTIONS>)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_options(brim_hardening INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fcf-protection>)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    target_compile_options(brim_hardening INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-mbranch-protection=standard>)
+  endif()
+  target_link_options(brim_flags INTERFACE -Wl,-z,relro,-z,now)
+endif()
+
 if(BRIM_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)  # the parsers themselves must report coverage, not only their entry points
   target_compile_options(brim_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
@@ -45,13 +59,14 @@ endfunction()
 # ctest starts the tests with the highest place first, so that none of the long ones runs last and alone.
 set(brim_long_tests forecast text rows engine ops serve plan train)
 
-# brim_unit(name [SOURCES …] [CUDA …] [CUDA_AWARE …] [DEPS …] [TESTS …] [TEST_DEPS …])
+# brim_unit(name [SOURCES …] [CUDA …] [CUDA_AWARE …] [DEPS …] [TESTS …] [TEST_DEPS …] [SLOW_TESTS …])
 # A folder's library brim_<name>, and, if TESTS are given, its test binary <name>_test.
+# SLOW_TESTS are GoogleTest patterns that run as <name>_slow with the label "slow": minutes under a sanitizer.
 # DEPS are folder names (linked as brim_<dep>) or imported targets (with ::).
 # CUDA sources join the library only where the CUDA backend is built. CUDA_AWARE sources are the only ones that see
 # BRIM_WITH_CUDA, so that all others are the same object files in both trees.
 function(brim_unit name)
-  cmake_parse_arguments(U "" "" "SOURCES;CUDA;CUDA_AWARE;DEPS;TESTS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(U "" "" "SOURCES;CUDA;CUDA_AWARE;DEPS;TESTS;TEST_DEPS;SLOW_TESTS" ${ARGN})
   set(sources ${U_SOURCES} ${U_CUDA_AWARE})
   set_source_files_properties(${U_CUDA_AWARE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(BRIM_CUDA)
@@ -71,6 +86,9 @@ function(brim_unit name)
     add_library(brim_${name} STATIC ${sources})
     set_target_properties(brim_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
     target_link_libraries(brim_${name} PUBLIC ${links})
+    if(NOT name STREQUAL "ops")
+      target_link_libraries(brim_${name} PRIVATE brim_hardening)
+    endif()
     brim_unity(brim_${name})
   else()
     add_library(brim_${name} INTERFACE)
@@ -85,8 +103,15 @@ function(brim_unit name)
       target_compile_options(${name}_test PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     endif()
     target_compile_definitions(${name}_test PRIVATE BRIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     list(FIND brim_long_tests ${name} place)
+    if(U_SLOW_TESTS)
+      list(JOIN U_SLOW_TESTS ":" slow)
+      add_test(NAME ${name} COMMAND ${name}_test --gtest_filter=-${slow} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+      add_test(NAME ${name}_slow COMMAND ${name}_test --gtest_filter=${slow} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+      set_tests_properties(${name}_slow PROPERTIES LABELS "slow" COST ${place})
+    else()
+      add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    endif()
     set_tests_properties(${name} PROPERTIES LABELS "unit" COST ${place})
   endif()
 endfunction()
