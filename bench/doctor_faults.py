@@ -59,7 +59,7 @@ class Bench:
         trace = os.path.join(self.tmp, f"run_{time.monotonic_ns()}.json")
         command = self.prefix + [self.a.brim, "score", "-" if feed else source, "-q", "--format", "txt", "--output-format", "csv", "--trace", trace] + flags
         command += ["-o", "-" if drain else os.path.join(self.tmp, "out.csv")]
-        stdin = stdout = None
+        stdin = None
         helpers = []
         if feed:
             helpers.append(subprocess.Popen(feed, stdin=open(source, "rb"), stdout=subprocess.PIPE))
