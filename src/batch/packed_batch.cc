@@ -8,7 +8,7 @@
 
 namespace brim::batch {
 namespace {
-constexpr size_t kWindowSequences = 256;  // how far past a sequence that does not fit the packer looks
+constexpr size_t kWindowSequences = 256;  // lookahead past a sequence that does not fit
 }
 
 void PackedBatch::clear() {
@@ -34,7 +34,7 @@ void PackedBatch::add(const Sequence& s, int64_t position_offset) {
 void PackedBatch::finish() {
   starts.push_back(static_cast<int32_t>(ids.size()));
   order.resize(tickets.size());
-  // Counting sort by length, longest first: lengths are small, batches are large.
+  // Counting sort by length, longest first: lengths are small and batches large.
   std::vector<int32_t> at(static_cast<size_t>(longest) + 2, 0);
   auto length = [&](size_t b) { return static_cast<size_t>(starts[b + 1] - starts[b]); };
   for (size_t b = 0; b < order.size(); ++b) ++at[static_cast<size_t>(longest) - length(b) + 1];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing: tokenized sequences become flat batches of at most `tokens` tokens, without padding. The packer looks ahead
-// over a bounded window so that a long sequence does not end a batch early; rows are found again by their tickets.
+// Packs tokenized sequences into flat batches of at most `tokens` tokens, without padding. A bounded lookahead window
+// prevents long sequences from closing a batch early; results are matched to rows by ticket. Does not tokenize.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,14 +11,14 @@
 
 namespace brim::batch {
 
-// One sequence to be computed. `ticket` is the caller's: it says whose result this is.
+// One sequence to compute. `ticket` is the caller's identifier for the result.
 struct Sequence {
   const int32_t* ids = nullptr;
   int32_t length = 0;
   uint64_t ticket = 0;
 };
 
-// Host side of a batch; reused from batch to batch, it stops allocating once it has seen the largest.
+// Host side of a batch. Reused between batches, so it stops allocating after the largest one.
 struct PackedBatch {
   std::vector<int32_t> ids, positions, starts, order;
   std::vector<uint64_t> tickets;  // one per sequence
@@ -29,16 +29,16 @@ struct PackedBatch {
   int64_t sequences() const { return static_cast<int64_t>(tickets.size()); }
   void clear();
   void add(const Sequence& sequence, int64_t position_offset);
-  void finish();                // computes starts' end and the order; call once after the last add
-  ops::BatchView view() const;  // onto the vectors: for the CPU, and as the source of copies
+  void finish();                // sets the end of `starts` and the order; call once after the last add
+  ops::BatchView view() const;  // points into the vectors: used directly on the CPU, and as the source of copies
 };
 
 struct PackLimits {
   int64_t tokens = 0, sequences = 0;
 };
 
-// Takes sequences in order and gives out full batches. Within the window, a sequence that does not fit the open batch
-// waits for the next one while shorter followers fill the gap; none waits longer than one batch.
+// Takes sequences in order and returns full batches. Within the window, a sequence that does not fit the open batch
+// waits for the next one while shorter ones fill the gap; no sequence waits longer than one batch.
 class Packer {
  public:
   Packer(PackLimits limits, int64_t position_offset) : limits_(limits), position_offset_(position_offset) {}
@@ -46,14 +46,14 @@ class Packer {
     waiting_.push_back(sequence);
     waiting_tokens_ += sequence.length;
   }
-  // True if a batch can be closed now without losing fill: more than a batch and a window's worth is waiting.
+  // True if a batch can be closed now at full fill: more than a batch plus a window is waiting.
   bool ready() const {
     return waiting_tokens_ >= limits_.tokens + limits_.tokens / 8 ||
            static_cast<int64_t>(waiting_.size()) > limits_.sequences;
   }
   bool empty() const { return waiting_.empty(); }
-  uint64_t next_ticket() const { return waiting_.front().ticket; }  // of the first sequence given that still waits
-  void pop(PackedBatch& batch);  // fills `batch` with what fits; at least one sequence if any waits
+  uint64_t next_ticket() const { return waiting_.front().ticket; }  // ticket of the oldest waiting sequence
+  void pop(PackedBatch& batch);  // fills `batch` with sequences that fit; at least one if any are waiting
 
  private:
   PackLimits limits_;

@@ -11,7 +11,7 @@
 namespace brim::batch {
 namespace {
 
-TEST(Packer, EverySequenceOnceWithinTheBudgetAndPositionsFromTheOffset) {
+TEST(Packer, PacksEverySequenceOnceWithinTheBudget) {
   std::mt19937 rng(3);
   std::vector<std::vector<int32_t>> texts(1000);
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -55,7 +55,7 @@ TEST(Packer, EverySequenceOnceWithinTheBudgetAndPositionsFromTheOffset) {
   EXPECT_GT(fill / batches, 0.9);
 }
 
-TEST(Packer, ASequenceOverTheBudgetIsACallersMistake) {
+TEST(Packer, RejectsASequenceOverTheBudget) {
   Packer packer({8, 8}, 0);
   const std::vector<int32_t> ids(9);
   packer.push({ids.data(), 9, 0});

@@ -3,6 +3,6 @@
 
 namespace brim::device {
 
-bool built_with_cuda();  // this build has a CUDA backend; says nothing of cards
+bool built_with_cuda();  // whether this build has a CUDA backend, regardless of GPUs
 
 }  // namespace brim::device

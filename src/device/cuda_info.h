@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about an opened CUDA device, without a CUDA header: what the plan, the monitor and `brim info` ask.
+// Properties of an opened CUDA device for the planner, the monitor and `brim info`. Includes no CUDA headers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,21 +13,21 @@ struct CudaInfo {
   std::string name;        // "NVIDIA H200"
   std::string pci_bus_id;  // "0000:65:00.0"
   int capability = 0;      // 90 for sm_90
-  int kernel_arch = 0;     // what our kernels were compiled for on this card: 90, or 75 where PTX was taken
+  int kernel_arch = 0;     // architecture of the kernels in use: 90, or 75 if compiled from PTX
   int sm_count = 0;
   int shared_bytes_per_block = 0;
   int64_t l2_bytes = 0, memory_bytes = 0;
   int driver_version = 0, runtime_version = 0;  // 13000 for 13.0
-  bool bf16 = false;  // tensor cores take it and our kernels were built for it (sm_80 and later)
+  bool bf16 = false;                            // supported by the tensor cores and our kernels (sm_80 and later)
   bool tf32 = false;
   bool fp8 = false;  // sm_89 and later
 };
 
-// Of a device opened by open_cuda_device; throws internal for another kind.
+// For devices opened by open_cuda_device; throws internal for other kinds.
 const CudaInfo& cuda_info(const Device& device);
 
-// Every kernel this build has, so that memory in use does not change once batches run. Hundreds: a run of one batch
-// does without. Elsewhere than on a card it does nothing.
+// Loads every kernel of this build, so that memory use does not change while batches run. There are hundreds, so a
+// run of one batch skips this. Does nothing on other devices.
 void load_all_kernels(Device& device);
 
 }  // namespace brim::device

@@ -53,12 +53,12 @@ bool nvidia_driver_here(const std::string& root) {
     return std::filesystem::exists(root + path, ec);
   };
   return there("/dev/nvidiactl") || there("/proc/driver/nvidia/version") ||
-         (there("/dev/dxg") && there("/usr/lib/wsl/lib/libcuda.so.1"));  // WSL2; dxg alone is any maker's card
+         (there("/dev/dxg") && there("/usr/lib/wsl/lib/libcuda.so.1"));  // WSL2; dxg alone may be a GPU of any vendor
 }
 
 namespace {
 
-// One line, once, and only where a GPU could be expected.
+// Logs one line, once, and only if a GPU could be expected.
 void say_why_no_gpu(const std::string& reason, const std::string& root) {
   static std::mutex mutex;
   static std::string said;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device owns memory and makes streams. Three kinds: cpu, cuda, and null, which computes nothing and records what a
-// computation would touch (that is how plans are made). No CUDA header is included here.
+// A device owns memory and creates streams. Three kinds: cpu, cuda, and null, which computes nothing and records the
+// tensors a computation would use (for planning). Includes no CUDA headers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace brim::device {
 
 class Device;
 
-// Bytes on a device, freed with the object. Copying is a named call on a Stream.
+// A device allocation, freed with the object. Copies are explicit calls on a Stream.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -39,9 +39,9 @@ class DeviceBuffer {
   Device* device_ = nullptr;
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  bool pinned_ = false;  // page-locked host memory rather than device memory
+  bool pinned_ = false;  // pinned host memory instead of device memory
   friend class memory::Ledger;
-  std::shared_ptr<void> charge_;  // what pays for the bytes in a ledger; given back after them
+  std::shared_ptr<void> charge_;  // ledger reservation, released after the memory
 };
 
 struct MemoryInfo {
@@ -54,16 +54,16 @@ class Device {
   DeviceKind kind() const { return kind_; }
   int index() const { return index_; }
   virtual std::string name() const = 0;  // "NVIDIA H200", "cpu (avx512-amx, 2 threads)"
-  // "0000:65:00.0": which card this is to those who count cards otherwise than CUDA does; empty: none, or not told.
+  // PCI bus id ("0000:65:00.0"), for APIs that number GPUs differently from CUDA; empty if not a GPU or unknown.
   virtual std::string pci_bus_id() const { return {}; }
   virtual MemoryInfo memory() const = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: page-locked where the device can use it
-  virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this process; the CPU does not count
-  // What a block of `bytes` takes of the device's memory: drivers round up.
+  virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: pinned if the device supports it
+  virtual int64_t allocated_bytes() const { return 0; }  // device memory of this process; not counted on the CPU
+  // Device memory used by a block of `bytes`, including the driver's rounding.
   virtual int64_t rounded_bytes(int64_t bytes) const { return bytes; }
-  // With no buffer or stream of it left, what it holds besides goes too: a card's context, a CPU's threads. open()
-  // brings it back, and throws does_not_fit where that cannot be done now.
+  // If no buffer or stream is left, close() releases the remaining resources: a GPU context or CPU threads. open()
+  // restores them and throws does_not_fit if that is not possible now.
   virtual void close() {}
   virtual void open() {}
 
@@ -71,39 +71,39 @@ class Device {
   Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}
   friend class DeviceBuffer;
   friend class memory::Ledger;  // the only caller of allocate (memory/ledger.h)
-  // 256-byte aligned. Throws does_not_fit when the device has no room, whatever a ledger says.
+  // 256-byte aligned. Throws does_not_fit if the device is out of memory, regardless of the ledger.
   virtual DeviceBuffer allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes, bool pinned) noexcept = 0;
 
  private:
-  std::shared_ptr<memory::Ledger> ledger_;  // made by Ledger::of
+  std::shared_ptr<memory::Ledger> ledger_;  // created by Ledger::of
   DeviceKind kind_;
   int index_;
 };
 
-// `threads` 0 takes all usable cores.
+// `threads` 0 uses all available cores.
 std::unique_ptr<Device> open_cpu_device(int threads);
 
-// Why a CUDA device cannot be used, or nothing if it can. Never throws; says one clear line.
+// Reason (one line) why a CUDA device cannot be used, or nullopt if it can. Never throws.
 std::optional<std::string> cuda_unavailable_reason(int index);
-// Throws device_lost with that reason; usage where this build has no CUDA backend.
+// Throws device_lost with that reason, or usage if this build has no CUDA backend.
 std::unique_ptr<Device> open_cuda_device(int index);
-// A loaded driver or device files of NVIDIA's, below `root`: a GPU may be expected.
+// Whether an NVIDIA driver or its device files exist below `root`, so that a GPU may be expected.
 bool nvidia_driver_here(const std::string& root = "");
 
-// Which device to use. auto is CUDA where there is a usable device, else the CPU.
+// Selected device. auto is CUDA if a device is usable, else the CPU.
 struct DeviceChoice {
   enum class Kind : uint8_t { automatic, cpu, cuda };
   Kind kind = Kind::automatic;
-  int index = 0;  // of CUDA's
+  int index = 0;  // CUDA device index
   bool operator==(const DeviceChoice&) const = default;
 };
-DeviceChoice read_device(std::string_view text);      // auto, cpu, cuda, cuda:1; throws BadValue
-std::string device_text(const DeviceChoice& choice);  // as read_device takes it
+DeviceChoice read_device(std::string_view text);      // parses auto, cpu, cuda, cuda:1; throws BadValue
+std::string device_text(const DeviceChoice& choice);  // inverse of read_device
 
-// Where auto takes the CPU although a driver is there it says why, once, through log_info. `root` is for tests: where
-// device files are looked for.
+// If auto falls back to the CPU although a driver is present, logs the reason once through log_info. `root` replaces
+// the root of device files in tests.
 std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, const std::string& root = "");
-std::unique_ptr<Device> open_device(std::string_view text, int threads);  // `device` as a caller gave it
+std::unique_ptr<Device> open_device(std::string_view text, int threads);  // parses `text` first
 
 }  // namespace brim::device

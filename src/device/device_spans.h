@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spans of work on a stream, by the device's own clock, as a lane of the timeline. The host waits for none of them.
+// Records spans of work on a stream, by device time, as a lane of the timeline. Never blocks the host, except once in
+// make().
 #pragma once
 #include <deque>
 #include <memory>
@@ -13,12 +14,12 @@ namespace brim::device {
 
 class DeviceSpans {
  public:
-  // Waits for `stream` once. Null where the timeline is off: a run without a trace makes no events.
+  // Waits for `stream` once. Returns null if the timeline is off, so that runs without a trace create no events.
   static std::unique_ptr<DeviceSpans> make(Device& device, Stream& stream, const std::string& lane, Zone zone);
   void begin();
   void end(int64_t detail = 0);
-  void tell();       // records the spans that have passed
-  void set_clock();  // anew, while the stream is idle: device times are floats and grow coarse within the hour
+  void tell();       // records completed spans
+  void set_clock();  // resynchronises an idle stream: device times are floats and lose precision within an hour
 
  private:
   struct Span {

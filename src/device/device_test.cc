@@ -34,13 +34,13 @@ TEST(Device, UnknownNamesAreUsageErrors) {
   EXPECT_THROW((void)open_device("cpu", -1), Error);
 }
 
-TEST(Device, AChoiceIsReadOnceAndWrittenAsItIsRead) {
+TEST(Device, ChoiceRoundTripsAsText) {
   for (const char* text : {"auto", "cpu", "cuda:0", "cuda:12"}) EXPECT_EQ(device_text(read_device(text)), text);
   EXPECT_EQ(read_device("cuda"), read_device("cuda:0"));
   EXPECT_EQ(read_device("cuda:12").index, 12);
 }
 
-TEST(Device, ADriverIsKnownByItsFiles) {
+TEST(Device, DetectsADriverByItsFiles) {
   const TempDir wsl, linux;
   EXPECT_FALSE(nvidia_driver_here(wsl.path()));
   put_file(wsl / "dev/dxg", "");
@@ -51,7 +51,7 @@ TEST(Device, ADriverIsKnownByItsFiles) {
   EXPECT_TRUE(nvidia_driver_here(linux.path()));
 }
 
-TEST(Device, AutoSaysOnceWhyACardIsNotUsed) {
+TEST(Device, AutoLogsOnceWhyAGpuIsNotUsed) {
   const auto reason = cuda_unavailable_reason(0);
   if (!reason) GTEST_SKIP() << "there is a GPU";
   const TempDir machine, bare;
@@ -69,7 +69,7 @@ TEST(Device, AutoSaysOnceWhyACardIsNotUsed) {
   EXPECT_EQ(lines[0].find('\n'), std::string::npos);
 }
 
-TEST(Isa, ForcedIsaIsTheOneTaken) {
+TEST(Isa, UsesTheForcedIsa) {
   for (const Isa isa : supported_isas()) {
     ::setenv("BRIM_FORCE_ISA", isa_name(isa), 1);
     EXPECT_EQ(best_isa(), isa);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captured graphs: what a stream was asked to do between begin and end, launched again in one call. Addresses are
-// frozen in it, so everything it touches must lie in the arena. Only CUDA streams can capture, and not under
-// BRIM_SYNC=1, which runs op by op to name the one that fails.
+// Captured graphs: the work of a stream between begin and end, replayed in one launch. Addresses are fixed, so
+// everything used must be in the arena. Only CUDA streams support capture, and not with BRIM_SYNC=1, which runs op by
+// op to name the one that fails.
 #pragma once
 #include <memory>
 
@@ -16,7 +16,7 @@ class Graph {
 };
 
 bool can_capture(const Stream& stream);
-// Ops called from this thread until end_capture are recorded, not run. On an exception in between, call abort_capture.
+// Until end_capture, ops called from this thread are recorded, not run. On an exception in between, call abort_capture.
 void begin_capture(Stream& stream);
 std::unique_ptr<Graph> end_capture(Stream& stream);
 void abort_capture(Stream& stream) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream is where ops run, in order. The CPU's runs them at once, on a pool or on the calling thread alone; CUDA's
-// queues them; the null one only notes which tensors each op uses.
+// A stream runs ops in order. CPU streams run them synchronously, on a pool or on the calling thread; CUDA streams
+// queue them; null streams only record the tensors used by each op.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,12 +23,12 @@ class Stream {
   virtual ~Stream() = default;
   DeviceKind kind() const { return kind_; }
   virtual void synchronize() = 0;
-  // Between host and device or within the device; ordered with the stream's ops. Host memory must stay valid until
-  // done.
+  // Copies between host and device or within the device, ordered with the ops of the stream. Host memory must stay
+  // valid until completion.
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;
   virtual void fill_zero(void* dst, size_t bytes) = 0;
-  // Whether a queued op that fails is to be told by its own name, at some microseconds each, or only as one of a small
-  // batch.
+  // Whether a failing queued op is reported by its own name, at a cost of some microseconds per op, or only as part of
+  // a small batch.
   virtual void name_ops(bool) {}
 
  protected:
@@ -53,7 +53,7 @@ class CpuStream final : public Stream {
   Isa isa_;
 };
 
-// What an op did to a view, as told to a null stream.
+// Receives the tensor accesses of ops on a null stream.
 class UseSink {
  public:
   virtual ~UseSink() = default;
@@ -63,7 +63,7 @@ class UseSink {
 
 class NullStream final : public Stream {
  public:
-  // `target` is the device being planned for: scratch sizes and kernel choices differ.
+  // `target` is the device to plan for; scratch sizes and kernel choices depend on it.
   NullStream(UseSink* sink, DeviceKind target, Isa isa)
       : Stream(DeviceKind::null), sink_(sink), target_(target), isa_(isa) {}
   UseSink* sink() const { return sink_; }
@@ -79,7 +79,7 @@ class NullStream final : public Stream {
   Isa isa_;
 };
 
-// The device a stream's ops run on, or are planned for.
+// Device on which a stream's ops run, or for which they are planned.
 inline DeviceKind target_kind(const Stream& s) {
   return s.kind() == DeviceKind::null ? static_cast<const NullStream&>(s).target() : s.kind();
 }

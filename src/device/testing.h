@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a card that computes nothing, for code that only asks which device it has.
+// Test helper: a GPU stand-in that computes nothing, for code that only queries its device.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace brim::device {
 
-// CUDA's first card, whatever NVML calls it. `bus`: its PCI bus id; empty: not told.
+// The first CUDA device, independent of NVML. `bus` is its PCI bus id; empty if unknown.
 class StandInCard final : public Device {
  public:
   explicit StandInCard(std::string bus = {}) : Device(DeviceKind::cuda, 0), bus_(std::move(bus)) {}

@@ -9,7 +9,7 @@
 namespace brim::forecast {
 namespace {
 
-// Absent points take the value before, those at the start the first that is there.
+// Fills gaps with the previous value; leading gaps take the first present value.
 std::vector<double> without_gaps(std::span<const float> history) {
   std::vector<double> values(history.begin(), history.end());
   const auto present = std::find_if(values.begin(), values.end(), [](double v) { return !std::isnan(v); });
@@ -26,7 +26,7 @@ std::vector<double> seasonal_naive(std::span<const float> history, int64_t horiz
   std::vector<double> out;
   for (int64_t h = 0; h < horizon; ++h) {
     int64_t at = n - season + h % season;
-    // One season further back where the point is absent; the nearest value where there is no such season.
+    // A missing point falls back one more season, or to the nearest value if there is no earlier season.
     while (at >= 0 && std::isnan(history[static_cast<size_t>(at)])) at -= season;
     out.push_back(at >= 0 ? static_cast<double>(history[static_cast<size_t>(at)]) : filled.back());
   }
@@ -115,7 +115,7 @@ std::vector<double> forecast_baseline(Baseline baseline, std::span<const float> 
   const std::vector<double> indices = seasonal_indices(values, season);
   const auto n = static_cast<int64_t>(values.size());
   const double level = values.back() / indices[static_cast<size_t>((n - 1) % season)];
-  if (!std::isfinite(level)) return out;  // a season that is zero at this place
+  if (!std::isfinite(level)) return out;  // this position in the season is zero
   for (int64_t h = 0; h < horizon; ++h)
     out[static_cast<size_t>(h)] = level * indices[static_cast<size_t>((n + h) % season)];
   return out;

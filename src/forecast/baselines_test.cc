@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Baselines and metrics against numpy's (tools/make_forecast_goldens.py), and what the golden has not.
+// Baselines and metrics compared with numpy (tools/make_forecast_goldens.py), and cases that the golden data lacks.
 #include "forecast/baselines.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<std::vector<std::string>> golden_rows(const std::string& name) {
   std::istringstream file(get_file(kGoldens + name));
   std::vector<std::vector<std::string>> rows;
   std::string line;
-  std::getline(file, line);  // the header
+  std::getline(file, line);  // header
   while (std::getline(file, line)) {
     std::istringstream fields(line);
     std::vector<std::string>& row = rows.emplace_back();
@@ -34,7 +34,7 @@ std::vector<std::vector<std::string>> golden_rows(const std::string& name) {
 
 SeriesStore golden_store(const char* name) { return SeriesStore(rows::read_series({kGoldens + name}, {})); }
 
-TEST(Baselines, EqualNumpys) {
+TEST(Baselines, MatchNumpy) {
   constexpr int64_t kSeason = 4, kHorizon = 8;
   const SeriesStore train = golden_store("train.csv"), test = golden_store("test.csv");
   int rows = 0;
@@ -50,7 +50,7 @@ TEST(Baselines, EqualNumpys) {
   EXPECT_EQ(rows, 18);
 }
 
-TEST(Baselines, AbsentPointsArePassedOver) {
+TEST(Baselines, SkipMissingPoints) {
   const std::vector<float> history = {1, 2, 3, 4, 5, kAbsent, 7, kAbsent};
   EXPECT_EQ(forecast_baseline(Baseline::naive, history, 2, 4), (std::vector<double>{7, 7}));
   EXPECT_EQ(forecast_baseline(Baseline::snaive, history, 5, 4), (std::vector<double>{5, 2, 7, 4, 5}));
@@ -58,7 +58,7 @@ TEST(Baselines, AbsentPointsArePassedOver) {
   EXPECT_EQ(forecast_baseline(Baseline::snaive, history, 2, 1), (std::vector<double>{7, 7}));
 }
 
-TEST(Baselines, SeasonalOnlyWhereTheCompetitionSaysSo) {
+TEST(Baselines, DetectSeasonalityAsM4Does) {
   std::vector<double> wave;
   for (int i = 0; i < 400; ++i) wave.push_back(10 + std::sin(2 * M_PI * i / 24));
   EXPECT_TRUE(is_seasonal(wave, 24));
@@ -66,13 +66,13 @@ TEST(Baselines, SeasonalOnlyWhereTheCompetitionSaysSo) {
   EXPECT_FALSE(is_seasonal(std::span(wave).first(200), 24));  // R's acf stops at lag 23
   EXPECT_FALSE(is_seasonal(wave, 1));
   EXPECT_FALSE(is_seasonal(std::vector<double>(100, 5.0), 4));
-  // A place in the season that is always zero: no index to divide by, so the last value stands.
+  // A position in the season that is always zero has no index to divide by, so the last value is used.
   std::vector<float> zeros;
   for (int i = 0; i < 40; ++i) zeros.push_back(i % 4 == 3 ? 0.F : 5.F);
   for (const double f : forecast_baseline(Baseline::naive2, zeros, 4, 4)) EXPECT_EQ(f, 0);
 }
 
-TEST(ForecastMetrics, AbsentAndZeroValues) {
+TEST(ForecastMetrics, IgnoreMissingAndZeroValues) {
   const std::vector<double> forecast = {1, 0, 5};
   const std::vector<float> actual = {2, 0, kAbsent};
   EXPECT_DOUBLE_EQ(smape(forecast, actual), (200.0 / 3 + 0) / 2);
@@ -96,7 +96,7 @@ TEST(ForecastMetrics, AbsentAndZeroValues) {
   EXPECT_TRUE(std::isnan(skill(1, 0)));
 }
 
-TEST(ForecastMetrics, DieboldMarianoEqualsNumpys) {
+TEST(ForecastMetrics, DieboldMarianoMatchesNumpy) {
   for (const auto& row : golden_rows("diebold_mariano.csv")) {
     std::istringstream text(row[3]);
     std::vector<double> differences;
@@ -110,7 +110,7 @@ TEST(ForecastMetrics, DieboldMarianoEqualsNumpys) {
   EXPECT_LT(diebold_mariano(std::vector<double>{-1, -1.1, -0.9, -1, -1.05, -0.95}, 0).p_value, 1e-4);
 }
 
-TEST(SeriesStore, TimesGoOnPastTheEnd) {
+TEST(SeriesStore, ExtrapolatesTimesPastTheEnd) {
   rows::SeriesReaderOptions options;
   const auto store = SeriesStore(rows::read_series(
       io::memory_source("a.csv",

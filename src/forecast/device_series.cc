@@ -11,7 +11,7 @@ using tensor::DType;
 
 namespace {
 
-// Offsets of the pieces in one block.
+// Byte offsets within one allocation.
 struct SeriesPieces {
   int64_t begin, end, first, weights, total;
   SeriesPieces(int64_t values, int64_t series, int64_t rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store's series on a device (values, where each begins) and what lanes may see of them: the tables window_gather
-// reads. Series stay for the whole run; the tables are those of a wave and are replaced with the next one.
+// Series of a store on a device (values and offsets), plus the per-lane visibility tables read by window_gather. The
+// series stay for the whole run; the tables are replaced for each wave.
 #pragma once
 #include <span>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace brim::forecast {
 
-// Points of each series a lane may see: [first, end), counted from the series' beginning. No `first`: from the first.
+// Visible range [first, end) per series, relative to the start of the series. An empty `first` means 0 for all.
 struct LaneCutoffs {
   std::vector<int32_t> end, first;
 };
@@ -21,12 +21,13 @@ LaneCutoffs whole_series(std::span<const int64_t> begin);
 
 class DeviceSeries {
  public:
-  // Room for `lanes` lanes. With `shared` cutoffs and histories are the same for all of them and stored once.
+  // Allocates for `lanes` lanes. With `shared`, all lanes use the same cutoffs and histories, stored once.
   static int64_t bytes(int64_t values, int64_t series, int64_t lanes, bool shared);
   DeviceSeries(device::Device& device, std::span<const float> values, std::span<const int64_t> begin, int64_t lanes,
                bool shared, memory::PlannedMemory* planned = nullptr);
 
-  // The lanes of a wave: cutoffs of each, or one for all. Throws bad_data where a lane has no window to learn from.
+  // Sets the lanes of a wave; `cutoffs` has one entry per lane or one for all. Throws bad_data if a lane has no
+  // training window.
   void set_lanes(device::Stream& stream, std::span<const LaneCutoffs> cutoffs, std::span<const ops::LaneSpec> lanes,
                  ops::Sampling sampling);
   const WindowSource& source() const { return source_; }

@@ -22,19 +22,19 @@ using memory::Ledger;
 
 namespace {
 
-constexpr int64_t kPredictWindows = 256;  // of a pass
+constexpr int64_t kPredictWindows = 256;  // per pass
 
 std::vector<StackSpec> stacks_of(const ForecastSettings& s) {
   std::vector<StackSpec> stacks;
   for (size_t i = 0; i < s.stack_types.size(); ++i) {
-    // Seasonal blocks of the published interpretable models are wide, trends narrow.
+    // The published interpretable models use wide seasonal blocks and narrow trend blocks.
     const int64_t width = !s.widths.empty() ? s.widths[0] : s.stack_types[i] == StackKind::trend ? 256 : 2048;
     stacks.push_back({s.stack_types[i], s.n_blocks[i], width, s.shared_weights.value_or(false)});
   }
   return stacks;
 }
 
-// The shape of all waves of a model: its lanes have the same stacks, and lookbacks of their own.
+// Shape shared by all waves of a model: lanes have the same stacks but may differ in lookback.
 NbeatsShape shape_of(const NbeatsModel& model) {
   NbeatsShape shape = lane_shape(model, model.lanes[0]);
   for (const NbeatsLane& lane : model.lanes) shape.lookback = std::max<int64_t>(shape.lookback, lane.spec.lookback);
@@ -106,7 +106,8 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
 }
 
 plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device) {
-  // Cores that multiply bf16 are more than twice as fast in it, for 0.003 of weekly OWA (docs/measurements.md).
+  // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
+  // (docs/measurements.md).
   if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);
   if (wish.precision == ops::Precision::fp8)
     fail(ErrorCode::usage, "`precision=fp8`: forecasts are trained in fp32, tf32 or bf16");
@@ -249,7 +250,7 @@ double median_of(std::span<float> values) {
 namespace {
 
 constexpr const char* kTrainingOwner = "training run";
-constexpr int64_t kMostValidated = 1024;  // windows
+constexpr int64_t kMostValidated = 1024;  // in windows
 
 std::string data_hash(const SeriesStore& series) {
   train::ContentHash hash;
@@ -263,7 +264,7 @@ std::string data_hash(const SeriesStore& series) {
   return hash.hex();
 }
 
-// The fingerprint of what `state` holds, after it was compared with this run's.
+// Checks that `state` belongs to this run and returns its fingerprint.
 std::string open_training(const std::filesystem::path& state, const std::vector<std::string>& lines) {
   std::error_code error;
   std::filesystem::create_directories(state, error);
@@ -311,7 +312,7 @@ bool read_trained(const std::filesystem::path& path, const std::string& owner, L
   return true;
 }
 
-// The last horizon of every series that leaves enough before it.
+// The last horizon of every series that has enough history before it.
 std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64_t horizon) {
   std::vector<ops::WindowPick> windows;
   for (int64_t i = 0; i < series.size(); ++i)
@@ -327,7 +328,7 @@ std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64
   return some;
 }
 
-// The last step of the horizon is learnt from series that are longer than it.
+// Training targets for the last step of the horizon need series longer than the horizon.
 void check_lengths(const ForecastSettings& s, const SeriesStore& series) {
   int64_t longest = 0;
   for (int64_t i = 1; i < series.size(); ++i)
@@ -401,13 +402,13 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     trained.interrupted = wave.interrupted;
     if (wave.interrupted) return trained;
     const ScopedZone zone(Zone::checkpoint);
-    // The last wave's lanes are written with the model, right after this; until then its checkpoint stands.
+    // The last wave's lanes are saved with the model right afterwards; its checkpoint remains until then.
     if (!state.empty() && w + 1 < waves.size())
       write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
     for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }
   std::vector<NbeatsLane> good;
-  std::vector<std::vector<float>> slabs;  // as they were in their waves
+  std::vector<std::vector<float>> slabs;  // in the layout of their waves
   for (auto& [id, made] : lanes) {
     trained.last_losses.push_back(made.last_loss);
     trained.best_steps.push_back(made.best_step);
@@ -420,7 +421,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   pool.parallel_for(good.size(), [&](size_t i, int) {
     NbeatsLane& lane = good[i];
     lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
-    std::vector<float>().swap(slabs[i]);  // assigned from {}, it would keep its room
+    std::vector<float>().swap(slabs[i]);  // assigning {} would keep the capacity
   });
   if (good.empty())
     fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
@@ -451,7 +452,7 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
     for (const StackSpec& stack : model.lanes[0].stacks) out.stacks.emplace_back(stack_kind_name(stack.kind));
     out.components.resize(S * out.stacks.size() * H);
   }
-  std::vector<float> all(S * each * L);  // lanes of a point side by side
+  std::vector<float> all(S * each * L);  // [series][point][lane]
   const auto count = static_cast<size_t>(plan.lanes_per_wave);
   for (int64_t w = 0; w < plan.waves; ++w) {
     const size_t first = static_cast<size_t>(w) * count;
@@ -491,7 +492,7 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
   }
   out.values.resize(S * each);
   for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = median_of(std::span(all).subspan(i * L, L));
-  // Quantiles that crossed are put in order.
+  // Sort crossed quantiles.
   std::vector<double> point(Q);
   for (size_t s = 0; s < S && Q > 1; ++s)
     for (size_t h = 0; h < H; ++h) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ensemble of N-BEATS lanes: a lane for each lookback, loss and repeat, trained in as few waves as the memory limit
-// allows, and asked for forecasts together: the median of its lanes. Each lane comes out the same whatever wave it is
-// in.
+// N-BEATS ensembles: one lane per lookback, loss and repeat, trained in as few waves as the memory limit allows; the
+// forecast is the median over lanes. A lane's result does not depend on the wave it is trained in.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -15,45 +14,45 @@
 
 namespace brim::forecast {
 
-// Lanes as the settings ask for them, without weights. The settings have what a preset fills in.
+// Lanes described by the settings, without weights. Presets must already be applied to the settings.
 NbeatsModel ensemble_of(const ForecastSettings& settings, const SeriesStore& series);
 
-// Updates of a lane: max_steps, or as many as `epochs` of all windows take.
+// Optimizer steps per lane: max_steps, or the number of steps in `epochs` passes over all windows.
 int64_t steps_of(const ForecastSettings& settings, const SeriesStore& series);
-int64_t steps_of(const ForecastSettings& settings, std::span<const int64_t> lengths);  // of the series
+int64_t steps_of(const ForecastSettings& settings, std::span<const int64_t> lengths);  // series lengths
 
 struct EnsemblePlan {
   int64_t lanes_per_wave = 0, waves = 0;
   bool recompute = false;
-  std::vector<memory::LedgerEntry> parts;  // of the largest wave
+  std::vector<memory::LedgerEntry> parts;  // for the largest wave
   int64_t peak_bytes = 0, limit_bytes = 0, context_bytes = 0;
 };
 
-// Where lanes are to run, present or not.
+// Device to plan for; it need not be present.
 struct LaneTarget {
   std::string name;
   device::DeviceKind kind = device::DeviceKind::cpu;
   int64_t limit_bytes = 0, context_bytes = 0;
 };
-// The fewest waves under the limit, as even as can be. Throws does_not_fit with what one lane needs.
+// Smallest number of equally sized waves under the limit. Throws does_not_fit with the requirement of one lane.
 EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target);
 
-// The products' precision: what was asked for, or the device's best that needs no loss scale, since lanes have none.
+// Matmul precision: as requested, or the device's best without loss scaling, which lanes do not support.
 plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device);
 
-// A device to train on or to forecast with, under the settings' limit.
+// Device for training or forecasting, under the memory limit from the settings.
 class EnsembleDevice {
  public:
   explicit EnsembleDevice(const ForecastSettings& settings);
 
   device::Device& device() { return *device_; }
-  ops::Precision precision() const { return precision_; }  // of training
-  // Forecasts take a thousandth of training's time: on a CPU they are fp32 unless something else was asked for.
+  ops::Precision precision() const { return precision_; }  // for training
+  // Forecasting takes a thousandth of the training time, so a CPU uses fp32 unless requested otherwise.
   ops::Precision forecast_precision() const { return forecast_precision_; }
   const std::string& precision_reason() const { return precision_reason_; }
   int threads() const { return threads_; }
   EnsemblePlan plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
-  // The same in all the memory the device could give.
+  // Plan with all memory of the device.
   EnsemblePlan plan_without_limit(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
   memory::PlannedMemory reserve(const EnsemblePlan& plan, const std::string& name);
 
@@ -64,25 +63,25 @@ class EnsembleDevice {
   int threads_ = 1;
   int64_t limit_bytes_ = 0;
   bool limit_is_given_ = false;
-  mutable plan::DeviceProfile profile_;  // measured when a plan depends on it
+  mutable plan::DeviceProfile profile_;  // measured only if a plan depends on it
 };
 
-// Whether what driver and libraries hold must be measured (seconds, once per card and build) before lanes are planned:
-// under a limit that was given, and where lanes want more than half of what there is. Else an estimate will do.
+// Whether the driver and library overhead must be measured (takes seconds, once per GPU and build) before planning:
+// with an explicit limit, or if the lanes need more than half of the memory. Otherwise an estimate is enough.
 bool needs_measured_context(bool limit_is_given, int64_t lanes_bytes, int64_t limit_bytes);
 
-// Waves of a model's lanes, without lanes: all in one shape, so that a lane's state means the same in each.
+// Wave specification for a model, without lanes. All waves share one shape, so lane states are interchangeable.
 WaveSpec training_spec(ops::Precision precision, int threads, const ForecastSettings& settings,
                        const NbeatsModel& model);
 WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, int64_t windows);
 
-// Lanes that are not trained yet, wave by wave: first those of the checkpoint, where all of them are wanted and still
-// fit together, then the others in as few waves as fit now. An empty `checkpoint` is none.
+// Splits untrained lanes into waves: first the lanes of the checkpoint, if all are wanted and still fit together, then
+// the rest in as few waves as fit now. `checkpoint` may be empty.
 std::vector<std::vector<int64_t>> split_lanes(const EnsembleDevice& on, const WaveSpec& spec, const SeriesStore& series,
                                               std::vector<int64_t> todo, const std::filesystem::path& checkpoint,
                                               const std::string& owner);
 
-double median_of(std::span<float> values);  // changes their order
+double median_of(std::span<float> values);  // reorders `values`
 
 struct EnsembleProgress {
   int64_t wave = 0, waves = 0, step = 0, steps = 0;
@@ -90,31 +89,31 @@ struct EnsembleProgress {
 };
 struct TrainedEnsemble {
   EnsemblePlan plan;
-  std::vector<float> last_losses;          // of each lane; NaN: it failed
-  std::vector<int64_t> best_steps;         // of each lane; -1: it was not validated
-  std::vector<std::vector<float>> curves;  // of each lane: mean losses of kCurveSteps steps
-  int64_t resumed_lanes = 0;               // that were trained before
-  double seconds = 0, busy_seconds = 0;    // of training; the device computed
-  bool interrupted = false;                // then the lanes have no weights
+  std::vector<float> last_losses;          // per lane; NaN if failed
+  std::vector<int64_t> best_steps;         // per lane; -1 if not validated
+  std::vector<std::vector<float>> curves;  // per lane: mean loss per kCurveSteps steps
+  int64_t resumed_lanes = 0;               // trained by an earlier process
+  double seconds = 0, busy_seconds = 0;    // training time; device compute time
+  bool interrupted = false;                // if set, the lanes have no weights
 };
 using TellProgress = std::function<void(const EnsembleProgress&)>;
 
-// Gives every lane of `model` its weights. A lane whose gradients are no numbers for twenty steps in a row has failed
-// and is left out; where all have, throws diverged. With early_stop_patience the last horizon of every series is kept
-// back, and a lane ends as it was when it forecast that best. `state`, where named, is a directory of this run alone:
-// what it holds is gone on with, under another limit too, or refused where it is of other settings or data. The caller
-// removes it with the model saved.
+// Trains all lanes of `model`. A lane whose gradients are not finite for twenty steps in a row has failed and is left
+// out; throws diverged if all fail. With early_stop_patience the last horizon of every series is held out, and each
+// lane keeps its best weights on it. `state`, if not empty, is a directory used by this run only: training resumes from
+// it, also under another memory limit, and is rejected if the settings or data differ. The caller removes it after
+// saving the model.
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
                                NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
                                const std::atomic<bool>* stop);
 
-// Forecasts of every series after its last point, medians over the lanes.
+// Forecasts for each series after its last point: medians over lanes.
 struct EnsembleForecasts {
   int64_t horizon = 0;
-  std::vector<float> quantiles;     // of each point, ascending; none: the point alone
+  std::vector<float> quantiles;     // per point, ascending; empty for point forecasts
   std::vector<double> values;       // [series][quantile][horizon]
-  std::vector<std::string> stacks;  // where components were wanted: "level", then each stack's kind
-  std::vector<double> components;   // [series][of stacks][horizon]: what each adds, means over the lanes
+  std::vector<std::string> stacks;  // if components are requested: "level", then the kind of each stack
+  std::vector<double> components;   // [series][stack][horizon]: contribution of each, averaged over lanes
 
   std::vector<double> of(int64_t series, size_t quantile) const;
   std::vector<double> point(int64_t series) const { return of(series, quantiles.size() / 2); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ensembles: lanes as settings ask for them, learning what a pattern is, the same weights in any number of waves, and a
-// limit that is kept or refused.
+// Ensembles: lanes from settings, learning a pattern, identical weights for any number of waves, and memory limits.
 #include "forecast/ensemble.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +13,8 @@
 namespace brim::forecast {
 namespace {
 
-// Series that repeat every four points, each at a level of its own. (Mase would learn nothing from them: points a
-// season apart are equal, so there is nothing to divide by.)
+// Series with period four and different levels. (MASE cannot be used as a loss here: points one season apart are equal,
+// so its scale is zero.)
 SeriesStore repeating(int64_t count, int64_t length) {
   rows::SeriesTable table;
   table.begin = {0};
@@ -67,7 +66,7 @@ TEST(Ensemble, HasALaneForEachLookbackLossAndRepeat) {
 }
 
 TEST(Ensemble, NeverTrainsInFp16) {
-  plan::DeviceProfile card;  // of before bf16
+  plan::DeviceProfile card;  // without bf16
   card.name = "old";
   card.kind = device::DeviceKind::cuda;
   card.tflops_fp32 = 10;
@@ -80,7 +79,7 @@ TEST(Ensemble, NeverTrainsInFp16) {
   EXPECT_EQ(lane_precision({}, card).precision, ops::Precision::bf16);
 }
 
-TEST(Ensemble, TrainsInBf16OnCoresThatMultiplyItUnlessAskedOtherwise) {
+TEST(Ensemble, TrainsInBf16OnCapableCpusByDefault) {
   plan::DeviceProfile cpu;
   cpu.name = "cpu";
   cpu.kind = device::DeviceKind::cpu;
@@ -98,7 +97,7 @@ TEST(Ensemble, TrainsInBf16OnCoresThatMultiplyItUnlessAskedOtherwise) {
   EXPECT_EQ(EnsembleDevice(s).forecast_precision(), ops::Precision::bf16);
 }
 
-TEST(Ensemble, RefusesWhatCannotLearn) {
+TEST(Ensemble, RejectsInvalidSettings) {
   const auto message = [](const auto& change) {
     ForecastSettings s = small_settings();
     change(s);
@@ -118,7 +117,7 @@ TEST(Ensemble, RefusesWhatCannotLearn) {
   EXPECT_NE(message([](auto& s) { s.widths = {12, 12}; }).find("multiples of 8"), std::string::npos);
 }
 
-TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
+TEST(Ensemble, LearnsAPatternIdenticallyInAnyNumberOfWaves) {
   const SeriesStore series = repeating(5, 61);
   ForecastSettings s = small_settings();
   EnsembleDevice on(s);
@@ -140,7 +139,7 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
   save_nbeats(dir.path() / "model", model);
   EXPECT_EQ(predict_ensemble(on, load_nbeats(dir.path() / "model"), series, false, {}, nullptr).values, forecasts);
 
-  // Room for two lanes at a time.
+  // Memory for two lanes at a time.
   WaveSpec spec;
   spec.shape = lane_shape(model, model.lanes[1]);
   spec.options.windows = s.windows_per_step();
@@ -167,8 +166,8 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
   }
 }
 
-// What a wave takes is what was planned, to the byte, whatever its shape; and it stays under any limit.
-TEST(Ensemble, HoldsWhatWasPlanned) {
+// A wave allocates exactly the planned number of bytes, for any shape and under any limit.
+TEST(Ensemble, AllocatesExactlyThePlannedMemory) {
   std::mt19937_64 random(11);
   const auto any = [&](int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
@@ -204,7 +203,7 @@ TEST(Ensemble, HoldsWhatWasPlanned) {
     const std::vector<LaneCutoffs> cutoffs(spec.own_cutoffs ? spec.lanes.size() : 0, whole_series(series.begin()));
     auto planned = std::make_unique<memory::PlannedMemory>(ledger.reserve("wave", plan.parts));
     Wave wave(*device, spec, series, cutoffs, ops::Sampling::series, planned.get());
-    planned.reset();  // what was planned and not taken goes
+    planned.reset();  // releases what was planned but not allocated
     ASSERT_EQ(ledger.reserved_bytes(), plan.peak_bytes - context) << run;
     if (spec.task == NbeatsTask::train) wave.step();
     wave.stream().synchronize();
@@ -212,14 +211,14 @@ TEST(Ensemble, HoldsWhatWasPlanned) {
   EXPECT_EQ(ledger.reserved_bytes(), 0);
 }
 
-// Large ones are only planned: limits from 1 to 24 GiB on a card.
-TEST(Ensemble, MeasuresACardOnlyWhereThePlanDependsOnIt) {
+TEST(Ensemble, MeasuresGpuContextOnlyIfThePlanDependsOnIt) {
   EXPECT_FALSE(needs_measured_context(false, 50, 100));
   EXPECT_TRUE(needs_measured_context(false, 51, 100));
   EXPECT_TRUE(needs_measured_context(true, 1, 100));
 }
 
-TEST(Ensemble, NoPlanPassesALimit) {
+// Large ensembles are only planned: limits from 1 to 24 GiB on a GPU.
+TEST(Ensemble, PlansStayUnderTheLimit) {
   WaveSpec spec;
   spec.shape.horizon = 13;
   spec.shape.lookback = 91;
@@ -231,13 +230,13 @@ TEST(Ensemble, NoPlanPassesALimit) {
     const EnsemblePlan plan =
         plan_lanes(spec, 36, 359, 366'912, {"card", device::DeviceKind::cuda, gib << 30, 300 << 20});
     EXPECT_LE(plan.peak_bytes, gib << 30);
-    EXPECT_GE(plan.lanes_per_wave, most);  // more memory, never more waves
+    EXPECT_GE(plan.lanes_per_wave, most);  // more memory never needs more waves
     most = plan.lanes_per_wave;
   }
   EXPECT_EQ(most, 36);
 }
 
-TEST(Ensemble, StopsWhenAskedTo) {
+TEST(Ensemble, StopsOnRequest) {
   const SeriesStore series = repeating(3, 60);
   ForecastSettings s = small_settings();
   s.max_steps = 1'000'000;
@@ -249,8 +248,8 @@ TEST(Ensemble, StopsWhenAskedTo) {
   EXPECT_TRUE(t.interrupted);
 }
 
-// A training that is stopped again and again, with early stopping, in two waves.
-TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
+// Interrupts training repeatedly, with early stopping and two waves.
+TEST(Ensemble, ResumesToTheSameWeights) {
   const SeriesStore series = repeating(3, 60);
   ForecastSettings s = small_settings();
   s.max_steps = 150;
@@ -266,7 +265,7 @@ TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
   EnsembleDevice tight(s);
   const TempDir dir;
   std::atomic<bool> stop{true};
-  for (int i = 0; i < 3; ++i) {  // the first step only, then on from there
+  for (int i = 0; i < 3; ++i) {  // one step only, then resume
     NbeatsModel model = ensemble_of(s, series);
     EXPECT_TRUE(train_ensemble(tight, s, series, model, dir.path() / "state", {}, &stop).interrupted);
   }
@@ -280,7 +279,8 @@ TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
   EXPECT_EQ(last.best_steps, t.best_steps);
   EXPECT_EQ(last.curves, t.curves);
   for (size_t g = 0; g < whole.lanes.size(); ++g) EXPECT_EQ(model.lanes[g].slab, whole.lanes[g].slab) << g;
-  // By then another number of lanes fits: those that are finished stay, and the checkpoint's where they fit together.
+  // A different number of lanes fits on resume: finished lanes are kept, and so are checkpointed lanes if they fit
+  // together.
   for (const bool grows : {true, false}) {
     const TempDir other;
     stop = false;
@@ -301,8 +301,8 @@ TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
              "with `max_steps=150`, this one has `max_steps=151`");
 }
 
-// Every step has targets so near zero that an error divided by one is infinite, which only mape does.
-TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
+// Some targets in every step are so close to zero that a relative error is infinite, which affects only mape.
+TEST(Ensemble, LeavesOutALaneThatFailsInItsOwnWave) {
   rows::SeriesTable table;
   table.begin = {0};
   table.ids = {"s"};
@@ -326,7 +326,7 @@ TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
   const TempDir dir;
   for (const int64_t resumed : {0, 1}) {  // the last wave is kept with the model, which is saved elsewhere
     NbeatsModel model = ensemble_of(s, series);
-    const auto tell = [](const EnsembleProgress& p) { EXPECT_EQ(p.wave, 1); };  // the first has no loss to tell
+    const auto tell = [](const EnsembleProgress& p) { EXPECT_EQ(p.wave, 1); };  // the first wave has no loss to report
     const TrainedEnsemble parts = train_ensemble(tight, s, series, model, dir.path() / "state", tell, nullptr);
     EXPECT_EQ(parts.plan.waves, 2);
     EXPECT_EQ(parts.resumed_lanes, resumed);
@@ -336,7 +336,7 @@ TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
   }
   s.losses = {ops::ForecastLoss::mape};
   const TempDir none;
-  for (int i = 0; i < 2; ++i) {  // the second time from what the first has left
+  for (int i = 0; i < 2; ++i) {  // the second run resumes from the first
     NbeatsModel model = ensemble_of(s, series);
     EXPECT_HAS(error_of(ErrorCode::diverged,
                         [&] { train_ensemble(tight, s, series, model, none.path() / "state", {}, nullptr); }),
@@ -344,7 +344,7 @@ TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
   }
 }
 
-TEST(Ensemble, QuantilesAreInOrderAndComponentsAddUp) {
+TEST(Ensemble, SortsQuantilesAndComponentsAddUp) {
   rows::SeriesTable table;
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
@@ -376,9 +376,9 @@ TEST(Ensemble, QuantilesAreInOrderAndComponentsAddUp) {
       width += (f.of(i, 2)[h] - f.of(i, 0)[h]) / 32;
       double sum = 0;
       for (size_t c = 0; c < 3; ++c) sum += f.components[(static_cast<size_t>(i) * 3 + c) * 4 + h];
-      EXPECT_NEAR(sum, f.point(i)[h], 1);  // of one lane; quantiles that crossed were put in order
+      EXPECT_NEAR(sum, f.point(i)[h], 1);  // single lane; crossed quantiles were sorted
     }
-  EXPECT_NEAR(width, 2 * 1.2816, 1);  // of a normal distribution's middle 80 %
+  EXPECT_NEAR(width, 2 * 1.2816, 1);  // middle 80 % of a normal distribution
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace brim::forecast {
 namespace {
 
-// What came after the end of one series of the data, by step; steps nobody measured are NaN.
+// Actual values per step after the end of a series; missing steps are NaN.
 std::vector<float> actual_steps(const SeriesStore& data, int64_t own, const SeriesStore& actual, int64_t other) {
   const auto values = actual.series(other);
   const int64_t first = steps_after(data, own, actual, other);
@@ -23,7 +23,7 @@ std::vector<float> actual_steps(const SeriesStore& data, int64_t own, const Seri
     fail(ErrorCode::bad_data, Remedy{"give actual values that follow the data"},
          "series {}: actual values end {} steps after the data", io::quote_text(data.id(own)), last);
   std::vector<float> steps(static_cast<size_t>(std::max<int64_t>(last, 0)), std::numeric_limits<float>::quiet_NaN());
-  for (int64_t h = std::max<int64_t>(first, 1); h <= last; ++h)  // the file may hold the data too
+  for (int64_t h = std::max<int64_t>(first, 1); h <= last; ++h)  // the file may contain the history too
     steps[static_cast<size_t>(h - 1)] = values[static_cast<size_t>(h - first)];
   return steps;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forecasts against what came: the model's errors beside those of naive, seasonal naive and Naive2 on the same values.
+// Evaluates forecasts against actual values, next to naive, seasonal naive and Naive2 on the same values. Does not
+// produce forecasts.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,15 +25,15 @@ struct LevelScore {
 
 struct ForecastEvaluation {
   int64_t series = 0, points = 0, horizon = 0, season = 1;
-  int64_t not_in_data = 0;    // actual series that the data does not have
-  int64_t without_scale = 0;  // series that count in no MASE: their history never changes a season apart
+  int64_t not_in_data = 0;    // series missing from the data
+  int64_t without_scale = 0;  // series excluded from MASE: their history is constant one season apart
   Scores model, naive, snaive, naive2;
-  double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ the reference's
+  double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ MASE of the baseline
   std::vector<LevelScore> levels;
-  std::vector<double> mase_by_step;  // of the model
+  std::vector<double> mase_by_step;  // model only
 };
 
-// What is to be measured: forecasts for steps 1 … horizon after the end of a series of the data.
+// Forecasts to evaluate: steps 1 … horizon after the end of a series.
 struct Forecaster {
   std::function<std::vector<double>(int64_t series, int64_t horizon)> values;
   struct Interval {
@@ -44,12 +45,12 @@ struct Forecaster {
 
 struct EvaluateOptions {
   int64_t season = 1;
-  std::function<void(int64_t done, int64_t total)> progress;  // series
+  std::function<void(int64_t done, int64_t total)> progress;  // counts series
   const std::atomic<bool>* stop = nullptr;
 };
 
-// The step of `later`'s first value, counted from 1 after the end of series `own` of the data. Points without times
-// follow on the data directly.
+// Step of the first value of `later`, counted from 1 after the end of series `own`. Points without times directly
+// follow the data.
 int64_t steps_after(const SeriesStore& data, int64_t own, const SeriesStore& later, int64_t other);
 
 ForecastEvaluation evaluate(const SeriesStore& data, const SeriesStore& actual, const Forecaster& forecaster,

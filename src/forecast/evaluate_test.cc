@@ -32,7 +32,7 @@ TEST(Evaluate, PointsWithoutTimesFollowTheData) {
   EXPECT_EQ(e.points, 3);
   EXPECT_EQ(e.horizon, 2);
   EXPECT_EQ(e.not_in_data, 1);
-  EXPECT_EQ(e.without_scale, 1);  // B never changes
+  EXPECT_EQ(e.without_scale, 1);  // B is constant
   EXPECT_DOUBLE_EQ(e.model.mase, 1);
   EXPECT_DOUBLE_EQ(e.model.smape, (200.0 / 9 + 0) / 2);
   EXPECT_DOUBLE_EQ(e.naive2.owa, 1);
@@ -41,10 +41,10 @@ TEST(Evaluate, PointsWithoutTimesFollowTheData) {
   EXPECT_DOUBLE_EQ(e.mase_by_step[0], 1);
 }
 
-TEST(Evaluate, TimesDecideWhichStepAValueIs) {
+TEST(Evaluate, TimesDetermineTheStepOfAValue) {
   const std::string past = "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-02,2\nA,2015-01-03,3\n";
   const SeriesStore data = store_of(past);
-  // A file that holds the data too, with a day left out after it.
+  // A file that contains the history too, with one day missing after it.
   const SeriesStore actual = store_of(past + "A,2015-01-05,7\n");
   std::vector<int64_t> asked;
   const Forecaster counting = {[&](int64_t, int64_t horizon) {
@@ -71,7 +71,7 @@ TEST(Evaluate, TimesDecideWhichStepAValueIs) {
   error_of(ErrorCode::interrupted, [&] { evaluate(data, actual, counting, options); });
 }
 
-TEST(ForecastFile, WhatIsWrittenIsReadWithItsIntervals) {
+TEST(ForecastFile, RoundTripsWithIntervals) {
   const SeriesStore data =
       store_of("unique_id,ds,y\n\"A,1\",2015-01-30,1\n\"A,1\",2015-02-02,2\n\"A,1\",2015-02-03,3\n");
   TempDir dir;
@@ -111,7 +111,7 @@ TEST(ForecastFile, WideForecastsFollowTheData) {
   std::string column;
   const Forecaster f = read_forecasts((dir / "w.csv").string(), "", data, {}, &column);
   EXPECT_EQ(f.values(0, 2), (std::vector<double>{3, 4}));
-  // As `predict` numbers them: after the last of the data.
+  // Numbered as `predict` does: continuing after the last point of the data.
   put_file(dir / "l.csv", "unique_id,ds,Naive\nA,3,7\nA,4,8\n");
   EXPECT_EQ(read_forecasts((dir / "l.csv").string(), "", data, {}, &column).values(0, 2), (std::vector<double>{7, 8}));
   EXPECT_EQ(column, "Naive");

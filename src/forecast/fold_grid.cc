@@ -15,7 +15,7 @@ std::vector<Fold> fold_grid(const FoldGridOptions& o, int64_t first_step, int64_
   const int64_t last = o.last_cutoff.value_or(last_step - o.horizon);
   const int64_t first = last - (o.folds - 1) * o.step;
   const int64_t points = last_step - first_step + 1;
-  // A first fold needs a point to learn from that is not in the gap, and one before it to learn it by.
+  // The first fold needs one training point outside the gap and at least one point before it as input.
   const int64_t earliest = first_step + o.gap + 1;
   if (first < earliest) {
     const int64_t possible = last < earliest ? 0 : (last - earliest) / o.step + 1;
@@ -45,7 +45,7 @@ FoldCut cut_series(const Fold& fold, int64_t horizon, int64_t first_step, int64_
   cut.train_end = std::max(cut.train_begin, place(fold.train_to + 1));
   cut.known_end = place(fold.cutoff + 1);
   cut.actual_begin = cut.known_end;
-  // A series that begins after the cutoff has no forecast, so nothing of it is measured.
+  // A series that starts after the cutoff has no forecast and is not evaluated.
   cut.actual_end = cut.known_end == 0 ? 0 : place(fold.cutoff + 1 + horizon);
   return cut;
 }

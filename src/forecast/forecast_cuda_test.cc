@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// N-BEATS on CUDA: against the CPU, which agrees with PyTorch; a lane among others against the lane alone; and a
-// captured step against one that is launched op by op. The same file runs on the emulator, which captures nothing.
+// N-BEATS on CUDA: compared with the CPU (which matches PyTorch), a lane in a wave compared with the lane alone, and a
+// captured step compared with an eager one. Also runs on the emulator, which has no graph capture.
 #include <gtest/gtest.h>
 
 #include "device/cuda/testing.h"
@@ -21,7 +21,7 @@ class CudaNbeats : public ::testing::Test {
     gpu_ = device::open_cuda_device(0);
     emulated_ = cuda_info(*gpu_).name == "emulated";
   }
-  // Small enough for the emulator; on a card also what lanes of a paper's size are.
+  // Small enough for the emulator; larger on a GPU.
   NbeatsShape shape() const {
     NbeatsShape s;
     s.horizon = 5;
@@ -54,7 +54,7 @@ class CudaNbeats : public ::testing::Test {
   bool emulated_ = false;
 };
 
-TEST_F(CudaNbeats, AgreesWithTheCpu) {
+TEST_F(CudaNbeats, MatchesTheCpu) {
   const auto cpu = device::open_cpu_device(1);
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     SCOPED_TRACE(ops::precision_name(precision));
@@ -64,9 +64,9 @@ TEST_F(CudaNbeats, AgreesWithTheCpu) {
       here.step();
       there.step();
       if (i > 0) continue;
-      // bf16 rounds every operand to 2^-8 on the way through a dozen products: forecasts move by about a hundredth, so
-      // up to a hundredth of the cells change the sign of an absolute error, each by twice its share of the gradient:
-      // 2 √0.01 of its norm, and half as much again for gates that open or close.
+      // bf16 rounds every operand to 2^-8 through a dozen products. Forecasts move by about 1 %, so up to 1 % of the
+      // cells change the sign of an absolute error, each by twice its share of the gradient: 2 √0.01 of its norm, plus
+      // half as much again for ReLU gates that flip.
       const double allowed = precision == Precision::fp32 ? 1e-4 : 0.3;
       for (int64_t g = 0; g < G; ++g) {
         const std::vector<float> want = here.state.gradients(*here.stream, g),
@@ -86,7 +86,7 @@ TEST_F(CudaNbeats, AgreesWithTheCpu) {
   }
 }
 
-TEST_F(CudaNbeats, ALaneAmongOthersIsTheLaneAlone) {
+TEST_F(CudaNbeats, LaneResultDoesNotDependOnTheWave) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     const std::vector<LaneSpec> all = lanes();
     TestWave together = wave(*gpu_, all, precision);
@@ -103,8 +103,8 @@ TEST_F(CudaNbeats, ALaneAmongOthersIsTheLaneAlone) {
   }
 }
 
-// Products of this size take the fastest algorithm for their number of lanes, which must give the others' bits.
-TEST_F(CudaNbeats, ALargeLaneAmongEighteenIsTheLaneAlone) {
+// Products of this size use the fastest algorithm for their number of lanes, which must give identical bits.
+TEST_F(CudaNbeats, LargeLaneResultDoesNotDependOnTheWave) {
   if (emulated_) GTEST_SKIP() << "too large for the emulator";
   NbeatsShape large = shape();
   large.layers = 3;
@@ -127,12 +127,12 @@ TEST_F(CudaNbeats, ALargeLaneAmongEighteenIsTheLaneAlone) {
   }
 }
 
-TEST_F(CudaNbeats, ACapturedStepIsTheStepOpByOp) {
+TEST_F(CudaNbeats, CapturedStepMatchesEagerStep) {
   TestWave captured = wave(*gpu_, lanes(), Precision::bf16);
   if (emulated_ || !can_capture(*captured.stream)) GTEST_SKIP() << "nothing is captured here";
   TestWave plain = wave(*gpu_, lanes(), Precision::bf16);
   const int64_t steps = 6;
-  captured.step();  // the products' algorithms are chosen by a step that is not captured
+  captured.step();  // an eager step selects the matmul algorithms
   begin_capture(*captured.stream);
   captured.step();
   const auto graph = end_capture(*captured.stream);

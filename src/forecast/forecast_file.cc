@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kFlushBytes = size_t{1} << 18;
 
-// The columns of a csv or tsv file, or the keys of a first object.
+// Column names of a csv or tsv file, or keys of the first jsonl object.
 std::vector<std::string> column_names(const std::string& path, char delimiter) {
   const std::string head = io::read_head(path, size_t{64} << 10);
   std::vector<std::string> names;
@@ -156,7 +156,7 @@ Forecaster read_forecasts(const std::string& path, const std::string& column, co
            "{}: line 1: no column of forecasts; it has: {}", path, fmt::join(columns, ", "));
     own = *found;
   }
-  options.id_column.clear();  // those were the data's
+  options.id_column.clear();  // these belong to the training data
   options.time_column.clear();
   options.layout = rows::SeriesLayout::automatic;
   Forecaster forecaster;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of forecasts in NeuralForecast's columns: unique_id, ds, one for the model, MODEL-lo-80 and MODEL-hi-80 for its
-// intervals; cutoff and y beside them are passed over.
+// Forecast files with NeuralForecast's columns: unique_id, ds, one column per model, MODEL-lo-80 and MODEL-hi-80 for
+// intervals. Columns cutoff and y are ignored.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,14 +18,15 @@
 
 namespace brim::forecast {
 
-// csv, tsv or jsonl by the name (.gz and .zst too); "-" is stdout as csv. Whole or absent.
+// Writes csv, tsv or jsonl, chosen by file name (also .gz and .zst); "-" is stdout as csv. Files are replaced
+// atomically.
 class ForecastWriter {
  public:
-  // `rolling`: rows have a cutoff after ds.
+  // With `rolling`, rows have a cutoff column after ds.
   ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop,
                  bool rolling = false);
   ~ForecastWriter();
-  // A value per column.
+  // One value per column.
   void write(std::string_view id, std::string_view ds, std::span<const double> values, std::string_view cutoff = "");
   void commit();
 
@@ -39,8 +40,8 @@ class ForecastWriter {
   std::string text_;
 };
 
-// A file of forecasts, or any file of series, as what is measured: steps it does not have are bad_data. `column` is the
-// model's; empty: the first that can be one.
+// Reads a file of forecasts, or any file of series, for evaluation; a missing step is bad_data. `column` selects the
+// model; if empty, the first possible column is used.
 Forecaster read_forecasts(const std::string& path, const std::string& column, const SeriesStore& data,
                           rows::SeriesReaderOptions options, std::string* name);
 

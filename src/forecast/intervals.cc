@@ -29,7 +29,7 @@ std::vector<double> ConformalIntervals::half_widths(int64_t cutoff, double level
     for (const Miss& miss : misses)
       if (miss.seen <= cutoff) known.push_back(miss.size);
     const auto n = static_cast<double>(known.size());
-    // 0.8·10 must not become 9 by a last bit.
+    // Rounding must not turn 0.8·10 into 9.
     const auto rank = static_cast<size_t>(std::ceil((n + 1) * level_percent / 100 - 1e-9));
     if (rank == 0 || rank > known.size()) {
       widths.push_back(std::numeric_limits<double>::quiet_NaN());

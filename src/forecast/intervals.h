@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intervals from errors already made (split conformal prediction): the half-width of a step ahead is a quantile of the
-// absolute errors at that step, of earlier folds whose outcome was known at the cutoff. Errors are in units of a scale
-// that belongs to each window, so that series of different sizes share them.
+// Prediction intervals by split conformal prediction: the half-width per step ahead is a quantile of absolute errors at
+// that step from earlier folds with outcomes known at the cutoff. Errors are divided by a per-window scale, so that
+// series of different magnitude share them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,17 +13,17 @@ class ConformalIntervals {
  public:
   explicit ConformalIntervals(int64_t horizon);
 
-  // Forecasts made at `cutoff` and what came (NaN where absent).
+  // Adds forecasts made at `cutoff` and the actual values (NaN if missing).
   void add(int64_t cutoff, double scale, std::span<const double> forecast, std::span<const float> actual);
 
-  // In scales, for each step ahead of a forecast made at `cutoff`. Among n errors known by then the ⌈(n + 1)·level⌉-th
-  // smallest; NaN where n is too small for the level.
+  // Half-widths in units of the scale per step ahead, for a forecast made at `cutoff`: the ⌈(n + 1)·level⌉-th
+  // smallest of the n known errors; NaN if n is too small for the level.
   std::vector<double> half_widths(int64_t cutoff, double level_percent) const;
-  int64_t errors_known(int64_t cutoff) const;  // of the step that has fewest
+  int64_t errors_known(int64_t cutoff) const;  // minimum over steps ahead
 
  private:
   struct Miss {
-    int64_t seen;  // the step at which it was known
+    int64_t seen;  // step at which the outcome became known
     double size;
   };
   std::vector<std::vector<Miss>> misses_;  // by step ahead

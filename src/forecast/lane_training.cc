@@ -19,11 +19,11 @@
 namespace brim::forecast {
 namespace {
 
-constexpr int64_t kReadSteps = 64;   // steps whose losses are read together
-constexpr int64_t kRowsAhead = 128;  // steps whose constants are put on the device together
-constexpr int64_t kLookSteps = 256;  // steps after which the clock is looked at, where it decides when to save
-constexpr double kSaveSeconds = 30;  // between checkpoints, and twenty times what one takes
-constexpr double kSaveRate = 1e9;    // bytes per second, as long as none was written
+constexpr int64_t kReadSteps = 64;   // losses are read back in blocks of this many steps
+constexpr int64_t kRowsAhead = 128;  // optimizer constants are uploaded in blocks of this many steps
+constexpr int64_t kLookSteps = 256;  // how often the clock is checked for time-based checkpoints
+constexpr double kSaveSeconds = 30;  // minimum between checkpoints, and at least 20 times the cost of writing one
+constexpr double kSaveRate = 1e9;    // bytes per second, assumed until the first checkpoint is written
 constexpr int kMostBadSteps = 20;
 
 double processor_seconds() {
@@ -32,8 +32,7 @@ double processor_seconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// How long a device had steps to compute: blocks of steps that are read together, from the first's begin to the last's
-// end.
+// Device time with work queued: sums blocks of steps from the start of the first to the end of the last.
 class BusyClock {
  public:
   BusyClock(device::Device& device, device::Stream& stream) : device_(device), stream_(stream) {}
@@ -46,7 +45,7 @@ class BusyClock {
     blocks_.back().end->record(stream_);
     ++blocks_.back().steps;
   }
-  // The oldest block has passed.
+  // The oldest block has completed.
   void pass() {
     seconds_ += 1e-3 * blocks_.front().end->ms_since(*blocks_.front().begin);
     blocks_.pop_front();
@@ -64,7 +63,6 @@ class BusyClock {
   double seconds_ = 0;
 };
 
-// The steps of one wave.
 class WaveProgram final : public train::TrainProgram {
  public:
   WaveProgram(device::Device& device, Wave& wave, const ForecastSettings& settings, const SeriesStore& series,
@@ -82,7 +80,7 @@ class WaveProgram final : public train::TrainProgram {
         busy_(device, wave.stream()),
         spans_(device::DeviceSpans::make(device, wave.stream(), "device", Zone::device_busy)) {}
 
-  // The step to begin with: 0, or where the checkpoint stands.
+  // First step: 0, or the checkpointed step.
   int64_t start() {
     if (!resume()) begin();
     wave_.state().refresh(wave_.stream());
@@ -94,7 +92,8 @@ class WaveProgram final : public train::TrainProgram {
   std::vector<TrainedLane> trained() {
     const size_t G = bad_.size();
     std::vector<TrainedLane> lanes(G);
-    // Lists of gigabytes take longer to touch first than to fill from the device, which is done one by one.
+    // First-touch page faults on gigabyte buffers cost more than the device copy, so they run in parallel; the copies
+    // are sequential.
     ThreadPool pool(static_cast<int>(std::min<size_t>(G, static_cast<size_t>(std::clamp(job_.spec.threads, 1, 16)))));
     pool.parallel_for(G, [&](size_t g, int) {
       lanes[g].state.slab = best_[g].slab;
@@ -134,7 +133,7 @@ class WaveProgram final : public train::TrainProgram {
     done_ = step + 1;
     return true;
   }
-  // Losses lie on the device until a block of steps is read.
+  // Losses stay on the device until a block of steps is read.
   int64_t unread_steps() const override { return (done_ - read_ + kReadSteps - 1) / kReadSteps; }
   void read_step() override {
     const ScopedZone zone(Zone::wait_device);
@@ -164,7 +163,8 @@ class WaveProgram final : public train::TrainProgram {
   }
   bool needs_each_step() const override { return false; }
   bool can_evaluate() const override { return !job_.validation.empty(); }
-  // Each lane by itself: one that has not improved for long idles until all have, its best stands.
+  // Lanes are evaluated independently: a lane without recent improvement idles, keeping its best weights, until all
+  // have stopped.
   bool evaluate() override {
     const ScopedZone zone(Zone::evaluate);
     const std::vector<double> errors = validation_errors();
@@ -203,7 +203,7 @@ class WaveProgram final : public train::TrainProgram {
       file.list(best.slab);
     }
     for (int64_t g = 0; g < wave_.lanes(); ++g) file.list(wave_.state().download(wave_.stream(), g));
-    // A lane at a time: on a CPU all of them would be held once more.
+    // One lane at a time: copying all at once would double the memory on a CPU.
     file.length(static_cast<uint64_t>(2 * wave_.lanes() * wave_.state().layout().elements));
     for (const Moment which : {Moment::first, Moment::second})
       for (int64_t g = 0; g < wave_.lanes(); ++g) file.part(wave_.state().download_moment(wave_.stream(), g, which));
@@ -254,7 +254,7 @@ class WaveProgram final : public train::TrainProgram {
     return true;
   }
 
-  // Of each lane over the validation windows.
+  // Per lane, over the validation windows.
   std::vector<double> validation_errors() {
     const size_t G = bad_.size(), B = static_cast<size_t>(job_.spec.validation_windows);
     const NbeatsShape& shape = wave_.state().shape();
@@ -289,7 +289,7 @@ class WaveProgram final : public train::TrainProgram {
     return means;
   }
 
-  // Constants from this step to the end of its stretch.
+  // Uploads optimizer constants from this step to the end of its block.
   void put_rows(int64_t first) {
     std::vector<ops::AdamWRow> rows;
     const int64_t end = std::min((first / kRowsAhead + 1) * kRowsAhead, job_.steps);
@@ -307,9 +307,9 @@ class WaveProgram final : public train::TrainProgram {
   const WaveTraining& job_;
   const std::function<void(int64_t step, double loss)> tell_;
   const std::atomic<bool>* stop_ = nullptr;
-  std::vector<int> bad_;  // steps in a row without a number, by lane
+  std::vector<int> bad_;  // consecutive steps with non-finite gradients, per lane
   std::vector<float> last_;
-  std::vector<std::vector<double>> sums_;  // of losses, by lane and block of steps
+  std::vector<std::vector<double>> sums_;  // loss sums per lane and block of steps
   struct Best {
     int64_t step = -1;
     double error = 0;
@@ -333,7 +333,7 @@ double rate_of(const ForecastSettings& s, int64_t step, int64_t steps) {
 TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const SeriesStore& series,
                        const WaveTraining& job, memory::PlannedMemory* planned,
                        const std::function<void(int64_t, double)>& tell, const std::atomic<bool>* stop) {
-  auto ready = std::make_unique<ScopedZone>(Zone::wait_input);  // a run's timeline begins here
+  auto ready = std::make_unique<ScopedZone>(Zone::wait_input);  // the timeline of a run starts here
   Wave wave(device, job.spec, series, job.cutoffs, s.sampling, planned);
   WaveProgram program(device, wave, s, series, job, tell);
   program.stop_by(stop);
@@ -349,7 +349,7 @@ TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const 
   loop.run(first);
   TrainedWave trained;
   trained.seconds = loop.seconds();
-  // Of a card by its own clock; of cores by their processor time, since a thread that waits computes nothing.
+  // GPU time comes from device events; on a CPU, process CPU time is used because waiting threads do not compute.
   trained.busy_seconds = device.kind() == device::DeviceKind::cpu
                              ? (processor_seconds() - processor) / std::max(1, job.spec.threads)
                              : program.busy_seconds();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Mean of error(forecast, actual) over the actual values that are there.
+// Mean of error(forecast, actual) over the present actual values.
 template <class Error>
 double mean_over(std::span<const double> forecast, std::span<const float> actual, Error error) {
   BRIM_CHECK(forecast.size() == actual.size(), "{} forecasts, {} actual values", forecast.size(), actual.size());
@@ -21,7 +21,7 @@ double mean_over(std::span<const double> forecast, std::span<const float> actual
   for (size_t i = 0; i < actual.size(); ++i) {
     if (std::isnan(actual[i])) continue;
     const double e = error(forecast[i], static_cast<double>(actual[i]));
-    if (e < 0) continue;  // nothing can be said
+    if (e < 0) continue;  // undefined
     sum += e;
     ++n;
   }
@@ -148,7 +148,7 @@ DieboldMariano diebold_mariano(std::span<const double> differences, int64_t lags
     spread += 2 * c;
     bartlett += 2 * c * (1 - static_cast<double>(k) / static_cast<double>(lags + 1));
   }
-  // Plain sums of autocovariances may come out below zero; with Bartlett's weights they cannot.
+  // Plain sums of autocovariances can be negative; with Bartlett weights they cannot.
   if (spread <= 0) spread = bartlett;
   if (spread <= 0) return {0, mean == 0 ? 1 : kNan};
   const auto h = static_cast<double>(lags + 1);

@@ -10,10 +10,10 @@
 namespace brim::forecast {
 namespace {
 
-constexpr int64_t kParamAlignment = 64;  // elements: 128 bytes of a half type
+constexpr int64_t kParamAlignment = 64;  // in elements: 128 bytes for half types
 
 int64_t trend_rows(const NbeatsShape& shape) { return shape.degree + 1; }
-// Frequencies 0 and n .. below nH/2, over n.
+// Frequencies 0 and n .. below nH/2, divided by n.
 int64_t season_count(const NbeatsShape& shape) {
   return 1 + std::max<int64_t>(0, (shape.harmonics * shape.horizon + 1) / 2 - shape.harmonics);
 }
@@ -21,7 +21,7 @@ double season_frequency(const NbeatsShape& shape, int64_t i) {
   return i == 0 ? 0 : static_cast<double>(shape.harmonics + i - 1) / static_cast<double>(shape.harmonics);
 }
 
-// Functions of time that one stretch (the backcast, or one forecast) has.
+// Basis functions of one segment (the backcast or one forecast).
 std::vector<std::vector<double>> stretch(const NbeatsShape& shape, StackKind kind, int64_t points, double sign) {
   std::vector<std::vector<double>> rows;
   const auto values = [&](auto&& f) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step of N-BEATS lanes: milliseconds per lane and step, TFLOP/s, and whether a step's losses are numbers.
-// On a card the step is captured and launched; --eager launches it op by op.
+// Benchmark of an N-BEATS training step: milliseconds per lane and step, TFLOP/s, and whether the losses are finite. On
+// a GPU the step is a captured graph; --eager launches each op.
 //   nbeats_bench [--device cpu|cuda] [--precision fp32|bf16|…] [--lanes 16] [--blocks 30] [--layers 4] [--width 512]
 //                [--windows 1024] [--lookback 65] [--horizon 13] [--steps 20] [--threads 1] [--eager 1] [--recompute 1]
 #include <algorithm>
@@ -60,7 +60,7 @@ int bench(const Flags& flags) {
   const int64_t steps = number(flags, "steps", 20);
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) {
-    // One thread's processor time leaves out what others had of the core.
+    // Thread CPU time excludes time taken by other processes on the core.
     const auto clock = device->kind() == device::DeviceKind::cpu && threads == 1 ? ops::bench::thread_ns : now_ns;
     const int64_t begin = clock();
     for (int64_t i = 0; i < steps; ++i) {

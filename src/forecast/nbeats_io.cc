@@ -26,11 +26,11 @@ namespace {
 constexpr std::array kLossNames = {"smape", "mape", "mase", "mae", "mse", "huber", "quantile"};
 constexpr std::array kScalerNames = {"none", "last"};
 constexpr int kMostReaders = 16;
-constexpr int64_t kMost = 1 << 24;  // points, blocks, widths: past any use, far from overflow
+constexpr int64_t kMost = 1 << 24;  // upper bound for points, blocks and widths; far from overflow
 
 std::string tensor_name(size_t lane, const NbeatsParam& p) { return fmt::format("lanes.{}.{}", lane, p.name); }
 
-// A JSON object whose values are asked for one by one; what is wrong is said with its path.
+// Reads values of a JSON object one by one; errors include the path of the key.
 class ConfigReader {
  public:
   ConfigReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -155,7 +155,7 @@ NbeatsModel read_config(const std::filesystem::path& file) {
   return model;
 }
 
-// Shape of a parameter as it is stored.
+// Stored shape of a parameter.
 std::vector<int64_t> stored_shape(const NbeatsShape& shape, const NbeatsParam& p, int64_t lookback) {
   const NbeatsSize size = true_size(shape, p, lookback);
   const bool bias = p.role == NbeatsParam::Role::bias || p.role == NbeatsParam::Role::out_bias;
@@ -249,7 +249,7 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
     const NbeatsParam& p = layouts[g].params[i];
     const auto& lane = model.lanes[g];
     const NbeatsSize size = true_size(shapes[g], p, lane.spec.lookback);
-    if (size.rows == p.rows && size.cols == p.cols) {  // lies there as it is stored
+    if (size.rows == p.rows && size.cols == p.cols) {  // stored without padding
       writer.append(spec.name, lane.slab.data() + p.offset, static_cast<size_t>(p.rows * p.cols) * sizeof(float));
       continue;
     }
@@ -283,7 +283,7 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
   NbeatsModel model = read_config(dir / "config.json");
   const auto weights = hub::WeightSource::open_file(dir / "model.safetensors");
   size_t known = 0;
-  // All shapes first: what config.json claims is only believed where the file holds it.
+  // Check all shapes first: do not allocate by config.json until the file is known to hold the tensors.
   for (size_t g = 0; g < model.lanes.size(); ++g) {
     const NbeatsLane& lane = model.lanes[g];
     const NbeatsShape shape = lane_shape(model, lane);
@@ -291,7 +291,7 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
       const std::string name = tensor_name(g, p);
       const hub::StoredTensor* stored = weights->describe(name);
       const std::vector<int64_t> wanted = stored_shape(shape, p, lane.spec.lookback);
-      if (stored == nullptr) weights->get(name);  // says what is there instead
+      if (stored == nullptr) weights->get(name);  // throws, listing the tensors present
       if (stored->dtype != tensor::DType::f32 || stored->shape != wanted)
         fail(ErrorCode::bad_model, "{}: is {}[{}], config.json asks for F32[{}]", weights->where(name),
              stored->dtype_text, fmt::join(stored->shape, ","), fmt::join(wanted, ","));

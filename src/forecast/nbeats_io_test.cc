@@ -40,7 +40,7 @@ class NbeatsIo : public ::testing::Test {
     return nlohmann::json::parse(file);
   }
   void write_config(const nlohmann::json& json) const { std::ofstream(dir_ / "config.json") << json.dump(); }
-  // Nothing, or what was said: only ever a bad model.
+  // Error message of loading, or empty; any error must be bad_model.
   std::string complaint() const {
     try {
       load_nbeats(dir_);
@@ -55,7 +55,7 @@ class NbeatsIo : public ::testing::Test {
   NbeatsModel model_;
 };
 
-TEST_F(NbeatsIo, WhatIsSavedIsLoadedBitForBit) {
+TEST_F(NbeatsIo, RoundTripsBitForBit) {
   save_nbeats(dir_, model_);
   const NbeatsModel back = load_nbeats(dir_);
   EXPECT_EQ(back.horizon, 6);
@@ -83,11 +83,11 @@ TEST_F(NbeatsIo, WhatIsSavedIsLoadedBitForBit) {
   EXPECT_EQ(whole("model.safetensors"), weights);
   EXPECT_EQ(whole("config.json"), text);
   EXPECT_NE(weights.find("lanes.1.blocks.0.layers.1.weight"), std::string::npos);
-  EXPECT_EQ(weights.find("lanes.1.blocks.1."), std::string::npos);  // shares block 0's
+  EXPECT_EQ(weights.find("lanes.1.blocks.1."), std::string::npos);  // shared with block 0
   EXPECT_NE(weights.find("lanes.0.blocks.4.basis_parameters.bias"), std::string::npos);
 }
 
-TEST_F(NbeatsIo, ALaneMovesToAWiderWaveAndBack) {
+TEST_F(NbeatsIo, MovesALaneToAWiderWaveAndBack) {
   const NbeatsLane& lane = model_.lanes[0];
   const NbeatsShape own = lane_shape(model_, lane);
   NbeatsShape wide = own;
@@ -97,7 +97,7 @@ TEST_F(NbeatsIo, ALaneMovesToAWiderWaveAndBack) {
   EXPECT_EQ(move_lane(wide, own, lane.spec.lookback, moved), lane.slab);
 }
 
-TEST_F(NbeatsIo, WhatIsWrongIsNamed) {
+TEST_F(NbeatsIo, ErrorsNameTheInvalidItem) {
   save_nbeats(dir_, model_);
   const nlohmann::json good = config();
   struct Case {
@@ -132,8 +132,8 @@ TEST_F(NbeatsIo, WhatIsWrongIsNamed) {
   EXPECT_NE(complaint().find("config.json"), std::string::npos);
 }
 
-// Every value of the config replaced by each of a few others, and left out: loaded or refused, nothing else.
-TEST_F(NbeatsIo, NoConfigBreaksTheReader) {
+// Replaces every config value by each of a few others, and removes it: the model must load or be rejected.
+TEST_F(NbeatsIo, RejectsOrLoadsAnyConfig) {
   save_nbeats(dir_, model_);
   const nlohmann::json good = config(), flat = good.flatten();
   const nlohmann::json others[] = {nullptr,
@@ -149,7 +149,7 @@ TEST_F(NbeatsIo, NoConfigBreaksTheReader) {
                                    0.5};
   int refused = 0;
   for (const auto& [pointer, value] : flat.items()) {
-    if (pointer.rfind("/lanes/1", 0) == 0) continue;  // as lane 0
+    if (pointer.rfind("/lanes/1", 0) == 0) continue;  // same as lane 0
     for (const nlohmann::json& other : others) {
       nlohmann::json bad = good;
       bad[nlohmann::json::json_pointer(pointer)] = other;

@@ -16,7 +16,7 @@ using tensor::DType;
 
 namespace {
 
-// Lanes' matrices [G,rows,cols] or biases [G,rows] in their slabs.
+// Views of the lanes' matrices [G,rows,cols] or biases [G,rows] within their slabs.
 TensorView matrix_in(const TensorView& slab, const NbeatsParam& p) {
   TensorView v(static_cast<char*>(slab.data) + p.offset * dtype_bytes(slab.dtype), slab.dtype,
                {slab.dim[0], p.rows, p.cols});
@@ -28,7 +28,7 @@ TensorView vector_in(const TensorView& slab, const NbeatsParam& p) {
   v.stride[0] = slab.stride[0];
   return v;
 }
-// A [G,rows] bias as a matrix of one column.
+// View of a [G,rows] bias as a matrix with one column.
 TensorView as_column(const TensorView& v) {
   TensorView c(v.data, v.dtype, {v.dim[0], v.dim[1], 1});
   c.stride[0] = v.stride[0];
@@ -36,7 +36,7 @@ TensorView as_column(const TensorView& v) {
   return c;
 }
 
-// One part of a step on its way through the blocks.
+// Forward and backward of one micro-batch.
 class Pass {
  public:
   Pass(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
@@ -70,7 +70,7 @@ class Pass {
       linear(block.h.back(), output_weight(b), output_bias(b), o, false);
       const bool last = b + 1 == blocks_.size();
       TensorView next, next_half;
-      // In half types the residual stays where it is and its rounded copy is kept; in f32 it is kept itself.
+      // Half types update the residual in place and keep its rounded copy; f32 keeps the residual itself.
       if (!last) {
         next = half ? r : make(DType::f32, shape_.window());
         if (half) next_half = make(exec_.activation, shape_.window());
@@ -90,10 +90,10 @@ class Pass {
     return f_;
   }
 
-  // `d_f` is the loss's gradient; `add`: gradients of earlier parts are there.
+  // `d_f` is the gradient of the loss. With `add`, accumulates onto gradients of earlier micro-batches.
   void backward(const TensorView& d_f, bool add, bool recompute) {
     const TensorView d_r = make(DType::f32, shape_.window());
-    TensorView d_v, d_v_bias;  // of a basis stack's folded output
+    TensorView d_v, d_v_bias;  // for the folded output of a basis stack
     for (size_t b = blocks_.size(); b-- > 0;) {
       Block& block = blocks_[b];
       if (recompute) hidden(b);
@@ -107,7 +107,7 @@ class Pass {
         d_v = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output(), width(b)});
         d_v_bias = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output()});
       }
-      // Down through the output and the layers; d_h is the gradient before the ReLU of the layer below.
+      // Backward through the output and the layers; d_h is the gradient before the ReLU of the layer below.
       TensorView d_h = d_o;
       for (int64_t i = shape_.layers; i >= 0; --i) {
         const bool output = i == shape_.layers, bottom = i == 0;
@@ -119,7 +119,7 @@ class Pass {
         g.x_is_relu = !bottom && has_relu(i - 1);
         g.write = write;
         if (output && folded) {
-          // Summed over the uses of this stretch of the step, then folded back.
+          // Sum over all uses within this micro-batch, then unfold.
           g.write = block.last_use ? GradWrite::overwrite : GradWrite::accumulate;
           g.d_w = d_v;
           g.d_bias = d_v_bias;
@@ -160,9 +160,9 @@ class Pass {
  private:
   struct Block {
     size_t stack;
-    bool first_use, last_use;   // of its weights, counted from the bottom; blocks that share have one of each
-    TensorView input;           // [G,B,window] in the products' type
-    std::vector<TensorView> h;  // what its layers gave
+    bool first_use, last_use;   // use of its weights, from the bottom; shared blocks have one of each
+    TensorView input;           // [G,B,window] in the matmul type
+    std::vector<TensorView> h;  // layer outputs
     TensorView v, v_bias;       // folded output of a basis stack
   };
 
@@ -202,7 +202,7 @@ class Pass {
       block.h.push_back(y);
     }
   }
-  // Trend and seasonality blocks become generic ones.
+  // Folds the bases into the output weights, so that trend and seasonality blocks compute like generic ones.
   void fold_bases() {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       Block& block = blocks_[b];
@@ -228,7 +228,7 @@ class Pass {
   const NbeatsLayout& layout_;
   const NbeatsViews& views_;
   const NbeatsWindows& windows_;
-  const DType hidden_;  // of what layers give, and of its gradient behind a ReLU
+  const DType hidden_;  // type of layer outputs and of their gradients after a ReLU
   int64_t G_, B_;
   std::vector<Block> blocks_;
   TensorView f_;

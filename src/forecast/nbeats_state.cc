@@ -11,7 +11,7 @@ using tensor::DType;
 
 namespace {
 
-// Every piece in turn: its view at `base`, and its bytes by tag.
+// Visits every piece: its view at `base`, and its bytes by tag.
 struct StatePieces {
   NbeatsViews views;
   memory::TagBytes bytes;
@@ -49,7 +49,7 @@ StatePieces state_pieces(const NbeatsShape& shape, const NbeatsLayout& layout, i
   return p;
 }
 
-// Elements begin .. end of a contiguous view.
+// Elements [begin, end) of a contiguous view.
 TensorView part_of(const TensorView& v, int64_t begin, int64_t end) {
   return {static_cast<char*>(v.data) + begin * dtype_bytes(v.dtype), v.dtype, {end - begin}};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lanes of one shape hold on a device besides activations: slabs of weights, gradients and moments, their bases,
-// and the tables a step reads and writes. One block of memory, charged to the ledger.
+// Device state of lanes of one shape, except activations: weights, gradients, moments, bases, and the tables a step
+// reads and writes. One allocation, charged to the ledger.
 #pragma once
 #include <span>
 
@@ -10,18 +10,18 @@
 
 namespace brim::forecast {
 
-// Steps whose constants are on the device at a time, and whose losses are kept there.
+// Steps for which constants and losses are kept on the device at a time.
 constexpr int64_t kStepRows = 256;
 
 memory::TagBytes nbeats_state_bytes(const NbeatsShape& shape, int64_t lanes, NbeatsTask task, ops::Precision precision,
                                     device::DeviceKind target);
 
-// Of a gradient and of its square, as AdamW keeps them.
+// AdamW moments: mean of the gradient and of its square.
 enum class Moment : uint8_t { first, second };
 
 class NbeatsState {
  public:
-  // `quantiles` are the shape's levels; none for a point forecast.
+  // `quantiles` are the levels of the shape; empty for point forecasts.
   NbeatsState(device::Device& device, const NbeatsShape& shape, std::span<const ops::LaneSpec> lanes,
               std::span<const float> quantiles, NbeatsTask task, ops::Precision precision,
               memory::PlannedMemory* planned = nullptr);
@@ -31,21 +31,21 @@ class NbeatsState {
   const NbeatsViews& views() const { return views_; }
   int64_t lanes() const { return views_.master.rows(); }
 
-  // A lane's slab of layout().elements. After the last upload, refresh().
+  // Uploads a lane's slab of layout().elements. Call refresh() after the last upload.
   void upload(device::Stream& stream, int64_t lane, std::span<const float> slab);
-  void refresh(device::Stream& stream);  // the products' copy from the master
+  void refresh(device::Stream& stream);  // updates the matmul copy from the master weights
   std::vector<float> download(device::Stream& stream, int64_t lane) const;
   void download(device::Stream& stream, int64_t lane, std::span<float> slab) const;
   std::vector<float> gradients(device::Stream& stream, int64_t lane) const;
-  // A lane's first or second moments. A new state's are zero.
+  // First or second moments of a lane; zero in a new state.
   std::vector<float> download_moment(device::Stream& stream, int64_t lane, Moment which) const;
   void upload_moment(device::Stream& stream, int64_t lane, Moment which, std::span<const float> values);
 
-  void set_step(device::Stream& stream, int64_t done);  // steps done so far
-  // Constants of steps first, first + 1, …: a row for each lane, at most kStepRows steps.
+  void set_step(device::Stream& stream, int64_t done);  // number of completed steps
+  // Uploads constants of steps first, first + 1, …: one row per lane, at most kStepRows steps.
   void put_rows(device::Stream& stream, int64_t first, std::span<const ops::AdamWRow> rows);
-  // Losses, or norms before clipping, of `count` steps from `first` on, lane by lane; of the last kStepRows. A norm
-  // that is not a number says that the lane's update was skipped.
+  // Losses, or norms before clipping, of `count` steps starting at `first`, lane by lane; only the last kStepRows steps
+  // are available. A non-finite norm means that the lane's update was skipped.
   std::vector<float> losses(device::Stream& stream, int64_t first, int64_t count) const;
   std::vector<float> norms(device::Stream& stream, int64_t first, int64_t count) const;
 

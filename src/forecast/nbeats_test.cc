@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// N-BEATS against PyTorch in fp64 (tests/data/forecast/nbeats.json), and lanes against lanes.
+// N-BEATS compared with PyTorch in fp64 (tests/data/forecast/nbeats.json), and lanes compared with each other.
 #include "forecast/nbeats.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ ops::ForecastLoss loss_named(const std::string& name) {
   throw std::runtime_error(name);
 }
 
-TEST(Nbeats, AgreesWithPyTorch) {
+TEST(Nbeats, MatchesPyTorch) {
   std::ifstream file(std::string(BRIM_SOURCE_DIR) + "/tests/data/forecast/nbeats.json");
   const Json golden = Json::parse(file);
   std::vector<float> values;
@@ -119,8 +119,8 @@ NbeatsOptions small_options() {
   return options;
 }
 
-// Bit for bit, in weights, gradients, losses and norms.
-TEST(Nbeats, ALaneAmongSixteenIsTheLaneAlone) {
+// Weights, gradients, losses and norms must be identical to the bit.
+TEST(Nbeats, LaneResultDoesNotDependOnTheWave) {
   const Walks walks({30, 50, 17, 80});
   const NbeatsShape shape = small_shape(20);
   for (const ops::Precision precision : {ops::Precision::fp32, ops::Precision::bf16})
@@ -147,8 +147,8 @@ TEST(Nbeats, ALaneAmongSixteenIsTheLaneAlone) {
     }
 }
 
-// A lane padded to a longer lookback trains as it does unpadded, and what is padding stays zero.
-TEST(Nbeats, APaddedLookbackIsTheShortOne) {
+// A lane padded to a longer lookback trains like an unpadded one, and padding stays zero.
+TEST(Nbeats, PaddedLookbackMatchesUnpadded) {
   const Walks walks({30, 50, 17, 80});
   const NbeatsShape wide = small_shape(45), narrow = small_shape(10);
   const LaneSpec lane{.seed = 3, .lookback = 10, .history = 40};
@@ -168,7 +168,7 @@ TEST(Nbeats, APaddedLookbackIsTheShortOne) {
     for (int64_t row = 0; row < size.rows; ++row)
       for (int64_t col = 0; col < size.cols; ++col) {
         float& w = wide_slab[static_cast<size_t>(p.offset + padded_index(wide, p, 10, row, col))];
-        // Five Adam steps of 1e-3, each of which turns a gradient's rounding into a small part of a step.
+        // Five Adam steps of 1e-3, each of which turns gradient rounding into a small fraction of a step.
         EXPECT_NEAR(w, slab[static_cast<size_t>(q.offset + padded_index(narrow, q, 10, row, col))], 5e-5) << p.name;
         w = 0;
       }
@@ -176,7 +176,7 @@ TEST(Nbeats, APaddedLookbackIsTheShortOne) {
   for (const float rest : wide_slab) ASSERT_EQ(rest, 0);
 }
 
-TEST(Nbeats, PartsAndRecomputationChangeNothing) {
+TEST(Nbeats, PartsAndRecomputationDoNotChangeResults) {
   const Walks walks({30, 50, 17, 80});
   const NbeatsShape shape = small_shape(20);
   std::vector<LaneSpec> lanes = sixteen_lanes();
@@ -203,8 +203,8 @@ TEST(Nbeats, PartsAndRecomputationChangeNothing) {
   }
 }
 
-// Both devices do the same work; CUDA's arena has room for cuBLASLt.
-TEST(Nbeats, PlansNameTheSameWorkForBothDevices) {
+// Both devices do the same work; the CUDA arena also includes cuBLASLt workspace.
+TEST(Nbeats, PlansTheSameWorkForBothDevices) {
   for (const NbeatsTask task : {NbeatsTask::train, NbeatsTask::predict})
     for (const ops::Precision precision : {ops::Precision::fp32, ops::Precision::bf16}) {
       const NbeatsPlan cpu = plan_nbeats(small_shape(20), 4, task, small_options(), precision, device::DeviceKind::cpu,
@@ -217,7 +217,7 @@ TEST(Nbeats, PlansNameTheSameWorkForBothDevices) {
     }
 }
 
-// What stacks add up to is the forecast, and a window's level is its newest point.
+// Stack contributions add up to the forecast, and the level of a window is its newest point.
 TEST(Nbeats, ComponentsAddUpToTheForecast) {
   const Walks walks({30, 50, 17, 80});
   std::vector<LaneSpec> lanes = sixteen_lanes();
@@ -236,9 +236,9 @@ TEST(Nbeats, ComponentsAddUpToTheForecast) {
   EXPECT_EQ(parts[3][3 + 1], parts[3][1]);
 }
 
-// Lanes of one wave with cutoffs of their own: what comes after a lane's cutoff changes no byte of it, and tables
-// stored once for all lanes draw what each lane's own would.
-TEST(DeviceSeries, EachLaneSeesItsOwnPast) {
+// Lanes of one wave with different cutoffs: data after a lane's cutoff changes no byte of it, and shared tables draw
+// the same windows as per-lane tables.
+TEST(DeviceSeries, LaneSeesOnlyDataBeforeItsCutoff) {
   Walks walks({30, 50, 17, 80});
   const NbeatsShape shape = small_shape(20);
   std::vector<LaneSpec> lanes = sixteen_lanes();
@@ -262,7 +262,7 @@ TEST(DeviceSeries, EachLaneSeesItsOwnPast) {
   EXPECT_NE(whole.first, before.first);
 }
 
-TEST(DeviceSeries, SharedTablesDrawTheSame) {
+TEST(DeviceSeries, SharedTablesDrawTheSameWindows) {
   const Walks walks({30, 50, 17, 80});
   const std::vector<LaneSpec> lanes = sixteen_lanes();
   TestWave wave(*cpu_device(), small_shape(20), lanes, {}, walks.values, walks.begin, small_options(), 1e-3f),
@@ -284,7 +284,7 @@ TEST(DeviceSeries, SharedTablesDrawTheSame) {
   }
 }
 
-TEST(Nbeats, DrawsDependOnTheLaneAlone) {
+TEST(Nbeats, InitialWeightsDependOnTheLaneOnly) {
   const NbeatsShape wide = small_shape(45), narrow = small_shape(12);
   const NbeatsLayout a = nbeats_layout(wide), b = nbeats_layout(narrow);
   const std::vector<float> x = draw_lane(wide, a, 9, 12), y = draw_lane(narrow, b, 9, 12);
@@ -301,7 +301,7 @@ TEST(Nbeats, DrawsDependOnTheLaneAlone) {
         ++count;
       }
   }
-  EXPECT_NEAR(sum / count, 1.0 / 3, 0.02);  // of a uniform value in ±1
+  EXPECT_NEAR(sum / count, 1.0 / 3, 0.02);  // variance of a uniform value in ±1
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wave of lanes over a small store, for tests: state, arena and a step, on any device.
+// Test helper: a wave of lanes over a small store with state, arena and step, on any device.
 #pragma once
 #include <cmath>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace brim::forecast::testing {
 
-// Lanes with drawn weights, ready to step at a constant rate.
+// Lanes with initial weights and a constant learning rate.
 struct TestWave {
   device::Device& device;
   std::unique_ptr<device::Stream> stream;
@@ -54,8 +54,8 @@ struct TestWave {
     nbeats_train_step(exec, state.shape(), state.layout(), state.views(), series.source(), options);
     ++done;
   }
-  // Forecasts of given (series, cut) pairs, the same for all lanes: lane by lane. `parts` gets what they are after each
-  // stack, and the level.
+  // Forecasts of (series, cut) pairs, shared by all lanes, lane by lane. `parts` receives the level and the partial
+  // forecasts after each stack.
   std::vector<float> predict(const std::vector<int32_t>& picks, std::vector<std::vector<float>>* parts = nullptr) {
     const auto B = static_cast<int64_t>(picks.size()) / 2;
     NbeatsOptions wanted;
@@ -90,7 +90,7 @@ struct TestWave {
   tensor::DType activation() const { return state.views().copy ? state.views().copy.dtype : tensor::DType::f32; }
 };
 
-// Random walks around 50 with a few absent points.
+// Random walks around 50 with a few missing points.
 struct Walks {
   std::vector<float> values;
   std::vector<int64_t> begin{0};

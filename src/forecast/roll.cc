@@ -25,7 +25,8 @@ fs::path header_path(const fs::path& state) { return state / "run.bin"; }
 fs::path wave_path(const fs::path& state, int64_t first) { return state / fmt::format("lanes-{:07}.bin", first); }
 fs::path base_path(const fs::path& state, int64_t lane) { return state / fmt::format("base-{:07}.bin", lane); }
 
-// Windows before the first fold that shrinkage and the first intervals are fitted on, all seen by then.
+// Number of windows before the first fold for fitting shrinkage and the first intervals; all outcomes are known by
+// then.
 int64_t calibration_cutoffs(int64_t series) { return std::clamp<int64_t>(400 / std::max<int64_t>(series, 1), 4, 20); }
 
 void set_window(Fold& fold, const ForecastSettings& s) {
@@ -79,7 +80,7 @@ void write_header(const fs::path& state, const std::vector<std::string>& lines, 
        "{}: holds a run {}", state.parent_path().string(), what);
 }
 
-// Points that the earlier run knew must be what they were.
+// Points known to the earlier run must be unchanged.
 void check_same_past(const fs::path& state, const RunHeader& was, const SeriesStore& series, bool extend) {
   if (static_cast<int64_t>(was.ids.size()) != series.size())
     refuse_other_run(state, fmt::format("on {} series, the data has {}", was.ids.size(), series.size()));
@@ -118,7 +119,7 @@ class Roller {
   }
 
   RollRun run() {
-    run_.memory = on_.plan(spec_, static_cast<int64_t>(run_.lanes.size()), series_);  // refused before anything is done
+    run_.memory = on_.plan(spec_, static_cast<int64_t>(run_.lanes.size()), series_);  // throws before any work is done
     open_state();
     for (int64_t round = 0; round < plan_.rounds && !run_.interrupted; ++round) run_round(round);
     if (run_.interrupted) return std::move(run_);
@@ -128,7 +129,7 @@ class Roller {
   }
 
  private:
-  // One entry of the run's timeline, from here to the end of a scope.
+  // Records one timeline entry for the duration of a scope.
   class SpanOf {
    public:
     SpanOf(Roller& roller, RollSpan::What what, size_t lanes)
@@ -182,7 +183,7 @@ class Roller {
       lane.last_loss = file->get<float>();
       lane.curve = file->list<float>();
       lane.forecasts = file->list<float>();
-      // A fold that was the last of its training may have had fewer cutoffs than it has in a run that was extended.
+      // The last fold of a training may have had fewer cutoffs than it has in an extended run.
       const auto at = static_cast<size_t>(id);
       if (at < run_.lanes.size() && lane.forecasts.size() == forecast_values(training_of(id)))
         run_.lanes[at] = std::move(lane);
@@ -272,7 +273,7 @@ class Roller {
     ++run_.waves;
     std::error_code ignored;
     fs::remove(job.checkpoint, ignored);
-    // Of a chain the last two links stay: the last may be forecast with again when the run is extended.
+    // Keep the last two links of a chain: the last one may be needed for forecasts if the run is extended.
     if (s_.warm == WarmStart::chain && !s_.keep_models)
       for (const int64_t id : ids)
         if (const int64_t base = training_of(id).base; base >= 0)
@@ -369,14 +370,14 @@ class Roller {
       const size_t n = std::min(B, most - first);
       std::vector<std::vector<ops::WindowPick>> part(ids.size());
       for (size_t g = 0; g < ids.size(); ++g)
-        for (size_t i = first; i < first + n; ++i)  // lanes with fewer windows repeat one, which nobody reads
+        for (size_t i = first; i < first + n; ++i)  // pad with a repeated window; ignored later
           part[g].push_back(windows[g].empty() ? ops::WindowPick{0, 0}
                                                : windows[g][std::min(i, windows[g].size() - 1)]);
       const std::vector<float> got = wave.predict(part);
       for (size_t g = 0; g < ids.size(); ++g) {
         const size_t own = std::min(n, windows[g].size() - std::min(first, windows[g].size()));
         auto& forecasts = run_.lanes[static_cast<size_t>(ids[g])].forecasts;
-        for (size_t i = 0; i < own; ++i) {  // of quantiles the median
+        for (size_t i = 0; i < own; ++i) {  // the median, for quantile models
           const auto begin = got.begin() + static_cast<std::ptrdiff_t>(((g * n + i) * Q + Q / 2) * H);
           forecasts.insert(forecasts.end(), begin, begin + static_cast<std::ptrdiff_t>(H));
         }
@@ -475,7 +476,7 @@ RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const N
 
   RollTraining calibration;
   calibration.kind = RollTraining::Kind::calibration;
-  const int64_t seen = opening.cutoff - s.horizon;  // the last cutoff whose outcome is known at the first fold
+  const int64_t seen = opening.cutoff - s.horizon;  // last cutoff with an outcome known at the first fold
   calibration.fold.cutoff = std::max(seen - calibration_cutoffs(series.size()) + 1, first + s.gap + 1);
   set_window(calibration.fold, s);
   for (int64_t cutoff = calibration.fold.cutoff; cutoff <= seen; ++cutoff) calibration.cutoffs.push_back(cutoff);

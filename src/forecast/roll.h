@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rolling training: an ensemble is fitted again and again along the series, each time on what was known at a cutoff,
-// and forecasts what came after it. Every fit of every member is a lane; lanes that do not depend on each other run
-// side by side in as few waves as the memory limit allows. What is finished stays on disk: a run that was killed goes
-// on and gives the same bytes.
+// Rolling training: an ensemble is refitted at successive cutoffs on the data known at each, and forecasts what
+// follows. Every fit of every member is a lane; independent lanes run together in as few waves as the memory limit
+// allows. Finished lanes stay on disk, so a killed run resumes with byte-identical results.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -16,35 +15,35 @@
 
 namespace brim::forecast {
 
-// One fit of all members, and the cutoffs that are forecast with it.
+// One fit of all members, and the cutoffs forecast with it.
 struct RollTraining {
   enum class Kind : uint8_t {
-    calibration,  // before the first fold: what shrinkage and intervals of the first folds are fitted on
-    anchor,       // a base for others, which forecasts nothing itself
+    calibration,  // before the first fold: data for fitting shrinkage and the first intervals
+    anchor,       // a base for other trainings; makes no forecasts itself
     fold,
   };
   Kind kind = Kind::fold;
-  Fold fold;                     // what it may learn from
-  std::vector<int64_t> cutoffs;  // it forecasts from
-  int64_t base = -1;             // the training it starts from; -1: its own seed
-  bool keeps_moments = false;    // of its base (chain)
+  Fold fold;                     // visible training data
+  std::vector<int64_t> cutoffs;  // cutoffs it forecasts from
+  int64_t base = -1;             // training to start from; -1: initialise from the seed
+  bool keeps_moments = false;    // continue with the moments of its base (chain)
   int64_t steps = 0, steps_before = 0;
-  int64_t round = 0;  // trainings of a round run side by side, after those of the rounds before
+  int64_t round = 0;  // trainings of a round are independent and follow those of earlier rounds
 };
 
 struct RollPlan {
   std::vector<Fold> folds;
   std::vector<RollTraining> trainings;
-  std::vector<int64_t> training_of;  // by fold
-  int64_t rounds = 0, steps = 0;     // steps of a training that starts from its seed
+  std::vector<int64_t> training_of;  // indexed by fold
+  int64_t rounds = 0, steps = 0;     // steps: for a training initialised from the seed
   bool is_base(size_t training) const;
 };
-// `first_cutoff`: of an earlier run that is extended. Throws usage for settings that rolling does not heed.
+// `first_cutoff` is set when extending an earlier run. Throws usage for settings that rolling does not support.
 RollPlan plan_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff = {});
 
-// A series and the point after its last known one at a cutoff; left out are series that begin later, ended before, or
-// have nothing the shortest lookback could see.
+// Pairs of a series and the index after its last known point at a cutoff. Skips series that start later, ended before,
+// or have no points within the shortest lookback.
 std::vector<ops::WindowPick> windows_at(const SeriesStore& series, const NbeatsModel& members, const Fold& trained,
                                         int64_t cutoff);
 
@@ -52,44 +51,44 @@ struct RolledLane {
   bool done = false, failed = false;
   float last_loss = 0;
   std::vector<float> curve;
-  std::vector<float> forecasts;  // [cutoff][window of windows_at][horizon], as the lane gave them
+  std::vector<float> forecasts;  // [cutoff][window of windows_at][horizon], raw output of the lane
 };
 
-// What this process did when, in seconds from the run's begin.
+// Timeline of this process, in seconds from the start of the run.
 struct RollSpan {
   enum class What : uint8_t { training, forecasting, saving };
   What what;
   double begin, end;
-  int64_t lanes;  // of the wave
+  int64_t lanes;  // in the wave
 };
 
 struct RollRun {
   std::vector<RolledLane> lanes;  // [training][member]
-  EnsemblePlan memory;            // all lanes in as few waves as can be
-  int64_t waves = 0;              // that this process computed
-  int64_t resumed_lanes = 0;      // that were there already
-  double seconds = 0;             // of training, by this process
-  double busy_seconds = 0;        // of these the device computed
+  EnsemblePlan memory;            // all lanes in as few waves as possible
+  int64_t waves = 0;              // computed by this process
+  int64_t resumed_lanes = 0;      // already finished before
+  double seconds = 0;             // training time of this process
+  double busy_seconds = 0;        // device compute time
   bool interrupted = false;
   std::vector<RollSpan> timeline;
 };
 struct RollProgress {
-  int64_t lanes_done = 0, lanes = 0;  // of the run
+  int64_t lanes_done = 0, lanes = 0;  // in the run
   int64_t wave_lanes = 0, step = 0, steps = 0;
   double loss = 0;
 };
 
-// Goes on with what `state` holds, a directory of this run alone. Throws usage where it holds a run with other settings
-// or other data, naming what differs; diverged where a fold has no lane left. With `keep_models` the models of each
-// training are in directories beside it, models/CUTOFF.
+// Resumes from `state`, a directory used by this run only. Throws usage naming the difference if it holds a run with
+// other settings or data; throws diverged if a fold has no lane left. With `keep_models`, the models of each training
+// are saved next to it in models/CUTOFF.
 RollRun run_roll(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
                  const NbeatsModel& members, const RollPlan& plan, const std::filesystem::path& state,
                  const std::function<void(const RollProgress&)>& tell, const std::atomic<bool>* stop);
 
-// The first cutoff of the run that `state` holds; nothing where there is none.
+// First cutoff of the run in `state`; nullopt if there is none.
 std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state);
 
-// Medians over the lanes of a training that did not fail: [window][horizon], of `windows` windows from `first` on.
+// Medians over the lanes of a training that did not fail: [window][horizon], for `windows` windows starting at `first`.
 std::vector<double> rolled_medians(const RollRun& run, const NbeatsModel& members, size_t training, size_t first,
                                    size_t windows);
 

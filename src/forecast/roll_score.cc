@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// seasonal_scale of what was known, for cutoffs in ascending order.
+// Incremental seasonal_scale of the known points, for ascending cutoffs.
 class GrowingScale {
  public:
   double at(std::span<const float> values, int64_t known, int64_t season) {
@@ -52,7 +52,7 @@ struct PairScores {
   Scores scores() const { return {smape.value(), mase.value(), mae.value(), mape.value(), kNone}; }
 };
 
-// The factors of a fold: fitted, none, or as given.
+// Shrinkage factors of a fold: fitted, none, or fixed.
 std::vector<double> factors_at(const std::string& wish, const Shrinkage& fitted, int64_t cutoff, int64_t horizon) {
   if (wish == "auto") return fitted.factors(cutoff);
   double factor = 1;
@@ -97,7 +97,7 @@ class RollScorer {
            {std::pair(&f.naive, &from_naive), std::pair(&f.snaive, &from_snaive)})
         if (const double d = f.model.mase - reference->mase; std::isfinite(d)) differences->push_back(d);
     }
-    // Forecasts whose horizons overlap err alike.
+    // Errors of overlapping horizons are correlated.
     const int64_t lags = (horizon_ + s_.step - 1) / s_.step - 1;
     all.against_naive = diebold_mariano(from_naive, lags);
     all.against_snaive = diebold_mariano(from_snaive, lags);
@@ -138,7 +138,7 @@ class RollScorer {
     return std::span(all).subspan(window * static_cast<size_t>(horizon_), static_cast<size_t>(horizon_));
   }
 
-  // Windows that the folds' shrinkage and first intervals start from; all were seen at the first fold.
+  // Adds the calibration windows for shrinkage and the first intervals; all outcomes were known at the first fold.
   void calibrate() {
     if (plan_.trainings.empty() || plan_.trainings[0].kind != RollTraining::Kind::calibration) return;
     const RollTraining& training = plan_.trainings[0];
@@ -171,7 +171,7 @@ class RollScorer {
     }
   }
 
-  // Where the fold's forecasts begin among those of its training.
+  // Index of the fold's first forecast among those of its training.
   size_t first_window(const Fold& fold) const {
     const RollTraining& training =
         plan_.trainings[static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)])];
@@ -209,12 +209,11 @@ class RollScorer {
     return f;
   }
 
-  // Which series are the best and the worst is known only after the last fold, so three of its forecasts are made
-  // again.
+  // The best and worst series are known only after the last fold, so three of its forecasts are recomputed.
   void draw(const Fold& fold, const FoldScore& score, std::vector<DrawnForecast>& drawn) {
     const auto t = static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)]);
     const auto windows = windows_at(series_, members_, plan_.trainings[t].fold, fold.cutoff);
-    std::vector<std::pair<double, size_t>> ranked;  // MASE, window
+    std::vector<std::pair<double, size_t>> ranked;  // (MASE, window)
     for (size_t w = 0; w < windows.size(); ++w)
       if (const double mase = by_series_[static_cast<size_t>(windows[w].series)].mase.value(); std::isfinite(mase))
         ranked.emplace_back(mase, w);
@@ -250,7 +249,7 @@ class RollScorer {
       if (w == 0) out.cutoff = series_.time_text(windows[w].series, windows[w].cut - 1);
       const RolledForecast f = rolled(windows[w], own, out.factors, widths);
       measure(f, scale, model, naive, snaive, coverage);
-      // They are known only later, and count from then on.
+      // These become visible only at later cutoffs.
       shrinkage_.add(fold.cutoff, last, scale, own, f.actual);
       intervals_.add(fold.cutoff, scale, f.forecast, f.actual);
       row(f);
@@ -266,7 +265,7 @@ class RollScorer {
 
   void measure(const RolledForecast& f, double scale, PairScores& model, PairScores& naive, PairScores& snaive,
                Coverage& coverage) {
-    // Ten seasons are more than the baselines look at, unless the lookback is longer.
+    // The baselines look at no more than ten seasons, unless the lookback is longer.
     int64_t tail = std::max<int64_t>(10 * members_.season, 1000);
     for (const NbeatsLane& lane : members_.lanes) tail = std::max<int64_t>(tail, lane.spec.lookback);
     const auto history = series_.series(f.series).first(static_cast<size_t>(f.known));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rolling run's forecasts are worth: drawn towards the last value as far as earlier folds advise, with intervals
-// from earlier errors, and measured against naive and seasonal naive fold by fold. Nothing after a cutoff counts for
-// what is forecast from it.
+// Scores the forecasts of a rolling run: shrinks them towards the last value with factors fitted on earlier folds, adds
+// intervals from earlier errors, and compares with naive and seasonal naive per fold. Uses no data after a cutoff for
+// forecasts made at it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,19 +17,19 @@ namespace brim::forecast {
 
 // One series from one cutoff.
 struct RolledForecast {
-  int64_t series = 0, known = 0;               // points of it that were known
+  int64_t series = 0, known = 0;               // known: number of known points
   std::vector<double> forecast;                // by step ahead
-  std::vector<std::vector<double>> low, high;  // by level; NaN while too few errors are known
-  std::vector<float> actual;                   // NaN where absent
+  std::vector<std::vector<double>> low, high;  // by level; NaN while there are too few known errors
+  std::vector<float> actual;                   // NaN if missing
 };
 
 struct FoldScore {
-  std::string cutoff;  // its time
+  std::string cutoff;  // as a time
   bool refitted = true;
-  int64_t series = 0, left_out = 0, steps = 0;  // steps of the training it uses
+  int64_t series = 0, left_out = 0, steps = 0;  // steps of the training used
   Scores model, naive, snaive;
-  double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ the reference's; NaN: nothing can be said
-  double coverage = 0;                       // of the first level
+  double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ MASE of the baseline; NaN if undefined
+  double coverage = 0;                       // at the first level
   std::vector<double> factors;               // λ by step ahead
 };
 
@@ -39,7 +39,7 @@ struct SeriesScore {
   double mase = 0, mae = 0, naive_mase = 0, skill_naive = 0;
 };
 
-// Of the last fold's series the best, the median or the worst, by their MASE over all folds.
+// The best, median or worst series of the last fold, by MASE over all folds.
 struct DrawnForecast {
   const char* which;
   double mase;
@@ -50,7 +50,7 @@ struct RollScore {
   int64_t points = 0, horizon = 0, season = 1;
   Scores model, naive, snaive;  // means over folds and series; no OWA
   double skill_naive = 0, skill_snaive = 0;
-  DieboldMariano against_naive, against_snaive;  // of the folds' mean scaled errors
+  DieboldMariano against_naive, against_snaive;  // on mean scaled errors per fold
   std::vector<LevelScore> levels;
   std::vector<double> mase_by_step, naive_by_step;
   std::vector<FoldScore> folds;
@@ -58,7 +58,7 @@ struct RollScore {
   std::vector<DrawnForecast> drawn;  // for plots
 };
 
-// `row` is called with every forecast, fold after fold, series after series.
+// `row` is called for every forecast, ordered by fold and series.
 RollScore score_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,
                      const RollPlan& plan, const RollRun& run,
                      const std::function<void(const Fold& fold, const RolledForecast& forecast)>& row);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rolling training: folds see nothing of the future, and a run that was stopped, split into waves, extended or damaged
-// gives the forecasts of one that was not.
+// Rolling training: folds see no future data, and a run that was stopped, split into waves, extended or damaged gives
+// the same forecasts as an uninterrupted one.
 #include "forecast/roll.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kHorizon = 3;
 
-// Walks that begin at different times; one of them ends early.
+// Random walks with different start times; one ends early.
 SeriesStore walks(int64_t points, int64_t poisoned_after = -1, float poison = 0) {
   rows::SeriesTable table;
   table.begin = {0};
@@ -94,7 +94,7 @@ void expect_same(const Rolled& a, const Rolled& b) {
   for (size_t k = 0; k < a.folds.size(); ++k) EXPECT_TRUE(same_bytes(a.folds[k], b.folds[k])) << k;
 }
 
-TEST(Roll, PlansWhoStartsFromWhom) {
+TEST(Roll, PlansTheBaseOfEachTraining) {
   const SeriesStore series = walks(80);
   const auto planned = [&](std::initializer_list<std::pair<const char*, const char*>> more) {
     const ForecastSettings s = roll_settings(more);
@@ -104,7 +104,7 @@ TEST(Roll, PlansWhoStartsFromWhom) {
   ASSERT_EQ(none.trainings.size(), 4u);  // calibration, folds 0, 2 and 4
   EXPECT_EQ(none.rounds, 1);
   EXPECT_EQ(none.folds.back().cutoff, 77);
-  // What shrinkage starts from was over before the first fold.
+  // The calibration outcomes are known before the first fold.
   EXPECT_EQ(none.trainings[0].kind, RollTraining::Kind::calibration);
   EXPECT_EQ(none.trainings[0].cutoffs.back() + kHorizon, none.folds[0].cutoff);
   EXPECT_EQ(none.training_of, (std::vector<int64_t>{1, 1, 2, 2, 3, 3}));
@@ -124,18 +124,18 @@ TEST(Roll, PlansWhoStartsFromWhom) {
   EXPECT_EQ(chain.trainings[3].steps_before, 37);
 }
 
-// Everything after a cutoff overwritten: not a byte of its forecasts and intervals may change.
-TEST(Roll, EarlyStoppingIsRefusedAsFoldsHaveNone) {
+TEST(Roll, RejectsEarlyStopping) {
   const SeriesStore series = walks(80);
   const auto planned = [&](const char* patience) {
     const ForecastSettings s = roll_settings({{"early_stop_patience_steps", patience}});
     return plan_roll(s, series, ensemble_of(s, series)).folds.size();
   };
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { planned("3"); }), "early_stop_patience_steps=3");
-  EXPECT_EQ(planned("-1"), 6u);  // NeuralForecast's "never"
+  EXPECT_EQ(planned("-1"), 6u);  // NeuralForecast's value for "never"
 }
 
-TEST(Roll, TheFutureChangesNoByteOfAFold) {
+// Overwrites everything after a cutoff: no byte of its forecasts and intervals may change.
+TEST(Roll, FutureDataDoesNotChangeAFold) {
   for (const char* warm : {"none", "anchor", "chain"}) {
     const ForecastSettings s = roll_settings({{"warm", warm}, {"gap", "1"}, {"window", "40"}, {"losses", "mase"}});
     const TempDir clean_dir;
@@ -146,19 +146,19 @@ TEST(Roll, TheFutureChangesNoByteOfAFold) {
         const Rolled poisoned = roll(s, walks(80, clean.plan.folds[k].cutoff, poison), dir.path());
         for (size_t i = 0; i <= k; ++i) EXPECT_TRUE(same_bytes(poisoned.folds[i], clean.folds[i])) << warm << " " << i;
         if (k == 0) {
-          EXPECT_FALSE(same_bytes(poisoned.folds[5], clean.folds[5]));  // which has seen the poison
+          EXPECT_FALSE(same_bytes(poisoned.folds[5], clean.folds[5]));  // includes the poisoned data
         }
       }
   }
 }
 
-TEST(Roll, DrawsTheBestTheMedianAndTheWorstOfAllSeries) {
+TEST(Roll, DrawsTheBestMedianAndWorstSeries) {
   const TempDir dir;
   const Rolled r = roll(roll_settings(), walks(60), dir.path() / "r");
-  ASSERT_EQ(r.score.drawn.size(), 3u);  // of the series that the last fold forecasts
+  ASSERT_EQ(r.score.drawn.size(), 3u);  // among the series forecast by the last fold
   std::vector<double> errors;
   for (const SeriesScore& one : r.score.series)
-    if (one.id != "s2") errors.push_back(one.mase);  // which has ended by then
+    if (one.id != "s2") errors.push_back(one.mase);  // s2 has ended by then
   std::sort(errors.begin(), errors.end());
   for (size_t i = 0; i < 3; ++i) {
     const DrawnForecast& drawn = r.score.drawn[i];
@@ -172,7 +172,7 @@ TEST(Roll, DrawsTheBestTheMedianAndTheWorstOfAllSeries) {
   }
 }
 
-TEST(Roll, StoppedAtAnyStepItGoesOnToTheSameBytes) {
+TEST(Roll, ResumesFromAnyStepToTheSameBytes) {
   for (const char* warm : {"none", "anchor", "chain"}) {
     const ForecastSettings s = roll_settings({{"warm", warm}, {"save_steps", "4"}, {"max_steps", "70"}});
     const SeriesStore series = walks(80);
@@ -186,12 +186,12 @@ TEST(Roll, StoppedAtAnyStepItGoesOnToTheSameBytes) {
     EXPECT_TRUE(stopped.run.interrupted);
     expect_same(roll(s, series, dir.path()), whole);
     const Rolled again = roll(s, series, dir.path());
-    EXPECT_EQ(again.run.waves, 0);  // all was there
+    EXPECT_EQ(again.run.waves, 0);  // everything was finished already
     expect_same(again, whole);
   }
 }
 
-TEST(Roll, WavesAndDamageChangeNothing) {
+TEST(Roll, WavesAndDamagedFilesDoNotChangeResults) {
   ForecastSettings s = roll_settings();
   const SeriesStore series = walks(80);
   const TempDir dir, tight_dir;
@@ -204,7 +204,7 @@ TEST(Roll, WavesAndDamageChangeNothing) {
   EXPECT_GT(tight.run.waves, 1);
   EXPECT_LE(tight.run.memory.peak_bytes, tight.run.memory.limit_bytes);
   expect_same(tight, whole);
-  // A byte of what was finished is wrong: it is computed again.
+  // A corrupted byte in a finished file: the lanes are recomputed.
   const auto file = dir.path() / "state" / "lanes-0000000.bin";
   std::string bytes = read_file(file);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -228,14 +228,14 @@ TEST(Roll, NewPointsExtendARun) {
     s.extend = false;
     s.folds = 8;
     expect_same(roll(s, walks(84), whole_dir.path()), after);
-    // History that was rewritten is another run's.
+    // A rewritten history does not match the run.
     s.extend = true;
     EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { roll(s, walks(84, 40, 7), dir.path()); }),
                "series 's0' at 41 was");
   }
 }
 
-TEST(Roll, OtherSettingsAreRefusedByName) {
+TEST(Roll, RejectsOtherSettingsByName) {
   const SeriesStore series = walks(80);
   const TempDir dir;
   roll(roll_settings(), series, dir.path());
@@ -244,13 +244,13 @@ TEST(Roll, OtherSettingsAreRefusedByName) {
                         roll(roll_settings({{"max_steps", "31"}}), series, dir.path());
                       }),
              "with `max_steps=30`, this one has `max_steps=31`");
-  // What is done with forecasts afterwards may change without training again.
+  // Settings applied after forecasting may change without retraining.
   const Rolled shrunk = roll(roll_settings({{"shrink", "0"}}), series, dir.path());
   EXPECT_EQ(shrunk.run.waves, 0);
   EXPECT_NEAR(shrunk.score.skill_naive, 0, 1e-12);  // λ = 0 is the naive forecast
   EXPECT_EQ(shrunk.score.folds[0].left_out, 1);     // s2 has ended
   EXPECT_EQ(roll(roll_settings({{"level", "90"}}), series, dir.path()).run.waves, 0);
-  // Models of quantiles have learnt their levels.
+  // Quantile models are trained for fixed levels.
   const TempDir learnt;
   roll(roll_settings({{"losses", "quantile"}}), series, learnt.path());
   EXPECT_HAS(error_of(ErrorCode::cannot_write,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rolling run is made of: the grid of folds, shrinkage and intervals, and that none of them sees the future.
+// Parts of a rolling run: fold grid, shrinkage and intervals, and that none of them uses future data.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
-TEST(FoldGrid, CutoffsEndWhereAWholeHorizonIsLeft) {
+TEST(FoldGrid, CutoffsLeaveAFullHorizon) {
   FoldGridOptions o;
   o.horizon = 5;
   o.folds = 4;
@@ -35,7 +35,7 @@ TEST(FoldGrid, CutoffsEndWhereAWholeHorizonIsLeft) {
   EXPECT_EQ(fold_grid(o, 100, 199).back().cutoff, 150);
 }
 
-TEST(FoldGrid, SlidingWindowsAndGaps) {
+TEST(FoldGrid, AppliesSlidingWindowsAndGaps) {
   FoldGridOptions o;
   o.horizon = 2;
   o.folds = 2;
@@ -53,7 +53,7 @@ TEST(FoldGrid, SlidingWindowsAndGaps) {
   EXPECT_EQ(cut.actual_end, 49);
 }
 
-TEST(FoldGrid, RaggedSeriesAgreeOnTime) {
+TEST(FoldGrid, AlignsSeriesOfDifferentLengthsByTime) {
   FoldGridOptions o;
   o.horizon = 4;
   const Fold fold = fold_grid(o, 0, 99).front();  // cutoff 95
@@ -70,7 +70,7 @@ TEST(FoldGrid, RaggedSeriesAgreeOnTime) {
   }
 }
 
-TEST(FoldGrid, TooManyFoldsAreRefusedWithWhatIsPossible) {
+TEST(FoldGrid, RejectsTooManyFoldsWithThePossibleNumber) {
   FoldGridOptions o;
   o.horizon = 5;
   o.folds = 250;
@@ -82,13 +82,13 @@ TEST(FoldGrid, TooManyFoldsAreRefusedWithWhatIsPossible) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { fold_grid(o, 1, 100); }), "shorter `horizon`");
 }
 
-TEST(Shrinkage, FindsTheFactorThatWasUsed) {
+TEST(Shrinkage, RecoversTheTrueFactor) {
   std::mt19937_64 random(1);
   std::normal_distribution<double> normal;
   Shrinkage fit(2);
   for (int64_t c = 0; c < 500; ++c) {
     const double level = 100 + static_cast<double>(c), a = normal(random), b = normal(random);
-    // Step 1 comes to a third of the way, step 2 goes anywhere: the last value is best.
+    // Step 1 realises a third of the forecast move; step 2 is noise, so the last value is best.
     fit.add(c, level, 1, std::vector<double>{level + a, level + b},
             std::vector<float>{static_cast<float>(level + a / 3), static_cast<float>(level + normal(random))});
   }
@@ -100,8 +100,8 @@ TEST(Shrinkage, FindsTheFactorThatWasUsed) {
   EXPECT_EQ(forecast, (std::vector<double>{11.5, 10}));
 }
 
-// By trying every factor of a grid.
-TEST(Shrinkage, NoOtherFactorHasASmallerError) {
+// Compares with every factor of a grid.
+TEST(Shrinkage, MinimisesTheError) {
   std::mt19937_64 random(2);
   std::normal_distribution<double> normal;
   for (int round = 0; round < 20; ++round) {
@@ -123,19 +123,19 @@ TEST(Shrinkage, NoOtherFactorHasASmallerError) {
   }
 }
 
-TEST(Intervals, RanksAreThoseOfConformalPrediction) {
+TEST(Intervals, UseConformalPredictionRanks) {
   ConformalIntervals intervals(1);
   for (int i = 1; i <= 9; ++i)
     intervals.add(i, 2, std::vector<double>{0}, std::vector<float>{static_cast<float>(2 * i)});
   EXPECT_EQ(intervals.half_widths(100, 80)[0], 8);  // ⌈10·0.8⌉ of 1 … 9
   EXPECT_EQ(intervals.half_widths(100, 90)[0], 9);
-  EXPECT_TRUE(std::isnan(intervals.half_widths(100, 95)[0]));  // would need 19 errors
+  EXPECT_TRUE(std::isnan(intervals.half_widths(100, 95)[0]));  // needs 19 errors
   EXPECT_EQ(intervals.errors_known(100), 9);
   EXPECT_EQ(intervals.errors_known(5), 4);  // the error of cutoff 5 is known at 6
   EXPECT_EQ(intervals.half_widths(5, 80)[0], 4);
 }
 
-TEST(Intervals, CoverAsPromised) {
+TEST(Intervals, ReachTheNominalCoverage) {
   std::mt19937_64 random(3);
   std::normal_distribution<double> normal;
   ConformalIntervals intervals(2);
@@ -153,8 +153,8 @@ TEST(Intervals, CoverAsPromised) {
   EXPECT_NEAR(coverage.share(), 0.8, 0.015);
 }
 
-// Everything after a cutoff overwritten: not a bit of what the fold uses may change.
-TEST(Rolling, TheFutureChangesNothing) {
+// Overwrites everything after a cutoff: no bit of the inputs of the fold may change.
+TEST(Rolling, FutureDataDoesNotChangeFittedValues) {
   std::mt19937_64 random(4);
   std::normal_distribution<double> normal;
   std::vector<float> series;

@@ -17,7 +17,7 @@ std::optional<int64_t> SeriesStore::find(std::string_view id) const {
 
 std::string SeriesStore::time_text(int64_t i, int64_t k) const {
   const int64_t first = table_.first[static_cast<size_t>(i)];
-  // From the last value on, so that a month's end is judged by what the series ends with.
+  // Count from the last value, so that month ends follow the end of the series.
   const auto last = static_cast<int64_t>(series(i).size()) - 1;
   const int64_t time = rows::time_after(table_.frequency, first, std::min(k, last));
   return rows::format_time(k > last ? rows::time_after(table_.frequency, time, k - last) : time, table_.style);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All series of a run: values end to end in 32-bit floats, `begin` says where each starts, NaN is an absent point. The
-// same two arrays are what a device holds. Steps are the frequency's, numbered alike in all series.
+// All series of a run: concatenated 32-bit values and start offsets, with NaN for missing points. Devices hold the same
+// two arrays. Steps are counted in units of the frequency on a scale common to all series.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,14 +17,14 @@ namespace brim::forecast {
 class SeriesStore {
  public:
   explicit SeriesStore(rows::SeriesTable table);
-  SeriesStore(const SeriesStore&) = delete;  // ids are looked up by where they lie
+  SeriesStore(const SeriesStore&) = delete;  // the id index points into this object
   SeriesStore& operator=(const SeriesStore&) = delete;
   SeriesStore(SeriesStore&&) = default;
   SeriesStore& operator=(SeriesStore&&) = default;
 
   int64_t size() const { return static_cast<int64_t>(table_.ids.size()); }
   std::span<const float> values() const { return table_.values; }
-  std::span<const int64_t> begin() const { return table_.begin; }  // size() + 1
+  std::span<const int64_t> begin() const { return table_.begin; }  // size() + 1 entries
   std::span<const float> series(int64_t i) const {
     const auto from = static_cast<size_t>(table_.begin[static_cast<size_t>(i)]);
     const auto to = static_cast<size_t>(table_.begin[static_cast<size_t>(i) + 1]);
@@ -35,13 +35,13 @@ class SeriesStore {
 
   const rows::Frequency& frequency() const { return table_.frequency; }
   const std::vector<std::string>& notes() const { return table_.notes; }
-  bool numbered() const { return table_.numbered; }  // points have no times and are counted from 1
-  // The step of a series' first value and of its last.
+  bool numbered() const { return table_.numbered; }  // points have no times and are numbered from 1
+  // Steps of the first and the last value of a series.
   int64_t first_step(int64_t i) const {
     return rows::step_number(table_.frequency, table_.first[static_cast<size_t>(i)]);
   }
   int64_t last_step(int64_t i) const { return first_step(i) + static_cast<int64_t>(series(i).size()) - 1; }
-  // The time of value `k` of series i as its files would write it; k may lie past the end.
+  // Time of value `k` of series i in the format of its file; k may be past the end.
   std::string time_text(int64_t i, int64_t k) const;
 
  private:

@@ -25,7 +25,7 @@ constexpr int64_t kLongestHorizon = 10'000, kMostLookback = 1000, kMostBlocks = 
 
 const std::vector<std::pair<const char*, StackKind>> kStacks = {
     {"generic", StackKind::generic},
-    {"identity", StackKind::generic},  // NeuralForecast's word for it
+    {"identity", StackKind::generic},  // NeuralForecast's name
     {"trend", StackKind::trend},
     {"seasonality", StackKind::seasonality},
 };
@@ -87,7 +87,7 @@ SettingValue<S> several(std::vector<E> S::*m, const std::vector<std::pair<const 
   return value;
 }
 
-// NeuralForecast's mlp_units: a list of widths, or one such list per stack ("512,512;512,512"), which must be alike.
+// NeuralForecast's mlp_units: a list of widths, or one list per stack ("512,512;512,512"); all must be equal.
 SettingValue<S> layer_widths() {
   SettingValue<S> value = numbers(&S::widths, 1, kWidest);
   value.set = [](S& s, std::string_view v) {
@@ -138,7 +138,7 @@ SettingValue<S> shrink_factor() {
     try {
       const double factor = read_number(s.shrink);
       if (factor >= 0 && factor <= 1) return std::string();
-    } catch (const BadValue&) {  // refused below
+    } catch (const BadValue&) {  // rejected below
     }
     return std::string("use auto, none or a factor from 0 to 1");
   };
@@ -147,7 +147,7 @@ SettingValue<S> shrink_factor() {
 
 const char* horizon_bound(double n) { return n >= 1 && n <= kLongestHorizon ? nullptr : "must be from 1 to 10,000"; }
 
-SettingValue<S> given_horizon() {  // 0 is "not given", which may not be written
+SettingValue<S> given_horizon() {  // 0 means "not given" and cannot be set explicitly
   SettingValue<S> value = number(&S::horizon);
   value.set = [](S& s, std::string_view v) {
     s.horizon = read_whole_number(v);
@@ -164,7 +164,7 @@ SettingValue<S> tri_state(std::optional<bool> S::*m) {
   return value;
 }
 
-// NeuralForecast's key, but not its choice: windows are padded before a series begins, so false would not be heeded.
+// A NeuralForecast key with one supported value: windows are always padded before the start of a series.
 SettingValue<S> start_padding() {
   SettingValue<S> value = truth(&S::start_padding);
   value.set = [set = value.set](S& s, std::string_view v) {
@@ -174,7 +174,7 @@ SettingValue<S> start_padding() {
   return value;
 }
 
-// An optional count: not shown while it is 0, and 0 cannot be asked for.
+// Optional count: hidden while 0, and 0 cannot be set explicitly.
 template <class Number>
 SettingValue<S> positive(Number S::*m) {
   SettingValue<S> value = number(m);
@@ -290,13 +290,12 @@ std::vector<Setting<S>> rows_of_table() {
   return all;
 }
 
-// Steps and history by frequency, as the N-BEATS experiments have them: long series of fast frequencies learn from more
-// of their past in fewer steps.
+// Steps and history per frequency follow the N-BEATS experiments: long series of high frequencies use more history and
+// fewer steps.
 bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
 bool is_weekly(const Frequency& f) { return f == *rows::parse_frequency("W"); }
 
-// Lists of one-byte values are spans of constants: vectors of them, made and replaced in one function, draw a warning
-// about overflow from GCC 13 that is not true.
+// Lists of one-byte values are spans of constants: for vectors, GCC 13 emits a false overflow warning here.
 struct PresetValues {
   std::span<const StackKind> stacks;
   std::vector<int64_t> blocks, widths;
@@ -305,7 +304,7 @@ struct PresetValues {
   std::vector<int64_t> lookbacks;
   std::span<const ForecastLoss> losses;
   int64_t slow_steps, fast_steps;
-  double history = 10;  // of frequencies that are not slow
+  double history = 10;  // except for slow frequencies
 };
 
 constexpr StackKind kGeneric[] = {StackKind::generic}, kInterpretable[] = {StackKind::trend, StackKind::seasonality};
@@ -318,7 +317,7 @@ PresetValues values_of(Preset preset) {
     case Preset::paper:
       return {kGeneric, {30}, {512, 512, 512, 512}, false, 1024, {2, 3, 4, 5, 6, 7}, kPaperLosses, 15'000, 5'000};
     case Preset::interpretable:
-      // Trend blocks are 256 wide and seasonal ones 2048, unless one width was given for both.
+      // Trend blocks are 256 wide and seasonal ones 2048, unless a width is given.
       return {kInterpretable, {3, 3}, {}, true, 1024, {2, 3, 4, 5, 6, 7}, kPaperLosses, 15'000, 5'000};
     case Preset::fast:
       break;
@@ -326,14 +325,14 @@ PresetValues values_of(Preset preset) {
   return {kGeneric, {6}, {128, 128, 128, 128}, false, 256, {4, 5, 6, 7}, kFastLosses, 1'500, 1'500};
 }
 
-// Weeks repeat after a year, which is many horizons. On the ends of M4's weekly training series lanes that saw less of
-// it, or learnt from the last ten horizons alone, were the worse ones, and so were mase's.
+// Weekly data repeats after a year, which is many horizons. On the ends of M4's weekly training series, lanes with
+// shorter lookbacks, lanes trained on the last ten horizons only, and lanes with the mase loss were worse.
 void fit_to_weeks(PresetValues& preset, bool small, int64_t horizon) {
   constexpr int64_t kYear = 52;
   const auto horizons = [&](int64_t points) { return static_cast<double>((points + horizon - 1) / horizon); };
   const double one = horizons(kYear), two = horizons(2 * kYear);
   const auto n = static_cast<double>(preset.lookbacks.size());
-  for (size_t i = 0; i < preset.lookbacks.size(); ++i) {  // from a year on, or a bit more, to two
+  for (size_t i = 0; i < preset.lookbacks.size(); ++i) {  // from about one year to two
     const double share = small ? static_cast<double>(i + 1) / n : static_cast<double>(i) / (n - 1);
     preset.lookbacks[i] = std::llround(one + (two - one) * share);
   }

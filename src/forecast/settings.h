@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forecasting's settings, once: flags, YAML keys and BRIM_ variables of `brim forecast`, in NeuralForecast's words
-// where it has them, and those of the published N-BEATS experiments. Rows about memory, precision and optimizer are
-// training's (train/run_settings.h), so a `gpu_optimization:` block means the same to both.
+// Settings of `brim forecast`, defined once for flags, YAML keys and BRIM_ variables, with names from NeuralForecast
+// and the published N-BEATS experiments. Memory, precision and optimizer rows are shared with training
+// (train/run_settings.h), so a `gpu_optimization:` block means the same for both.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -34,39 +34,39 @@ struct ForecastSettings : train::RunSettings {
   std::string model, output, forecast_file, alias;
   rows::SeriesLayout layout = rows::SeriesLayout::automatic;
   std::string id_column, time_column, target_column;
-  std::optional<rows::Frequency> freq;  // none: recognised
+  std::optional<rows::Frequency> freq;  // default: detected
   rows::GapRule gaps = rows::GapRule::mask;
   char delimiter = 0;
-  int64_t horizon = 0, season = 0;  // 0: not given; the frequency's
-  std::vector<double> level;        // of intervals, percent
+  int64_t horizon = 0, season = 0;  // 0: not given; season defaults to the frequency's
+  std::vector<double> level;        // interval levels in percent
 
-  // What a preset settles where it is not given.
+  // Filled in by the preset if not given.
   Preset preset = Preset::fast;
   std::vector<StackKind> stack_types;
-  std::vector<int64_t> n_blocks;  // of each stack
-  std::vector<int64_t> widths;    // of a block's layers
+  std::vector<int64_t> n_blocks;  // per stack
+  std::vector<int64_t> widths;    // layer widths of a block
   std::optional<bool> shared_weights;
-  std::vector<int64_t> lookbacks;  // in horizons
+  std::vector<int64_t> lookbacks;  // in multiples of the horizon
   std::vector<ops::ForecastLoss> losses;
-  int64_t batch_size = 0, windows_batch_size = 0;  // 0: the preset's
+  int64_t batch_size = 0, windows_batch_size = 0;  // 0: from the preset
   int64_t max_steps = 0;
-  double epochs = 0, history_size = 0;  // history in horizons
+  double epochs = 0, history_size = 0;  // history in multiples of the horizon
 
-  int64_t input_size = 0;  // points; 0: lookbacks decide
+  int64_t input_size = 0;  // in points; 0: use lookbacks
   int64_t n_harmonics = 1, n_basis = 2, repeats = 1, num_lr_decays = 3, val_check_steps = 100, early_stop_patience = 0;
   ops::WindowScaler scaler = ops::WindowScaler::last;
   ops::Sampling sampling = ops::Sampling::series;
   bool mean_of_valid = false, start_padding = true;
   int64_t seed = 1;
-  double target_utilization = 0;  // percent; 0: none was set
+  double target_utilization = 0;  // percent; 0: not set
 
   int64_t folds = 0, step = 1, refit = 1, window = 0, gap = 0, warm_steps = 0, anchor_every = 0;
-  int64_t save_steps = 0;  // 0: by the clock
+  int64_t save_steps = 0;  // 0: by time
   WarmStart warm = WarmStart::none;
   std::string shrink = "auto";  // auto, none, or a factor
   bool keep_models = false, extend = false, components = false;
 
-  // Windows an optimizer step sees.
+  // Windows per optimizer step.
   int64_t windows_per_step() const {
     return (windows_batch_size > 0 ? windows_batch_size : batch_size) * gradient_accumulation_steps;
   }
@@ -75,30 +75,30 @@ struct ForecastSettings : train::RunSettings {
 
 const SettingsTable<ForecastSettings>& forecast_settings();
 
-// Sets one key, as SettingsTable::apply does, and notes where a limit was written.
+// Sets one key like SettingsTable::apply, and records the origin of a memory limit.
 std::string apply_setting(ForecastSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where = "");
 
-// A YAML file: keys at the top or in the blocks forecast, forecasting, nbeats and gpu_optimization. Other blocks at the
-// top belong to other programs and are named in a note.
+// Reads a YAML file: keys at the top level or in the blocks forecast, forecasting, nbeats and gpu_optimization. Other
+// top-level blocks belong to other programs and are listed in a note.
 std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path);
 
-// Fills in what was not given, by preset and frequency: history and steps matter as much as width, and differ by
+// Fills in missing settings by preset and frequency: history and steps matter as much as width, and differ by
 // frequency. Returns notes for the user.
 std::vector<std::string> apply_preset(ForecastSettings& settings, const rows::Frequency& frequency);
 
-// The season given, or else the frequency's: of `freq` where it is set, of the data otherwise.
+// The given season, or that of the frequency: `freq` if set, else the detected one.
 int64_t season_for(const ForecastSettings& settings, const rows::Frequency& recognised);
 
-// The levels of intervals, percent: those given, or 80 and 95.
+// Interval levels in percent: as given, or 80 and 95.
 std::vector<double> interval_levels(const ForecastSettings& settings);
 
-// What must be the same for a run to go on after a kill: a line for each setting, but for those named. `level` is one
-// of them where models learn quantiles; elsewhere it decides nothing that is trained.
+// Settings that must match for a run to resume, one line per setting, except those in `but`. `level` is included only
+// for quantile models, because otherwise it does not affect training.
 std::vector<std::string> run_lines(const ForecastSettings& settings, ops::Precision precision,
                                    std::initializer_list<std::string_view> but = {});
 
-// Throws usage for settings that do not go together, whatever the data.
+// Throws usage for conflicting settings, independent of the data.
 void check_settings(const ForecastSettings& settings);
 
 }  // namespace brim::forecast

@@ -20,7 +20,7 @@ ForecastSettings with(const std::vector<std::pair<std::string, std::string>>& ke
   return s;
 }
 
-TEST(ForecastSettings, EveryKeyIsListedOnceAndExplained) {
+TEST(ForecastSettings, EveryKeyIsListedOnceWithHelp) {
   std::set<std::string> seen;
   for (const SettingInfo& key : forecast_settings().infos()) {
     EXPECT_TRUE(seen.insert(key.name).second) << key.name;
@@ -32,7 +32,7 @@ TEST(ForecastSettings, EveryKeyIsListedOnceAndExplained) {
   }
 }
 
-TEST(ForecastSettings, SharedRowsAreTrainings) {
+TEST(ForecastSettings, SharesRowsWithTraining) {
   for (const auto& row : train::run_rows<ForecastSettings>()) {
     ASSERT_NE(forecast_settings().find(row.name), nullptr) << row.name;
     ASSERT_NE(train::train_settings().find(row.name), nullptr) << row.name;
@@ -42,7 +42,7 @@ TEST(ForecastSettings, SharedRowsAreTrainings) {
   EXPECT_EQ(forecast_settings().find("weight_decay")->value.get(s), "0");
 }
 
-TEST(ForecastSettings, TheMemoryManagersBlockIsHonoured) {
+TEST(ForecastSettings, AppliesTheMemoryManagerBlock) {
   ForecastSettings s;
   const auto notes = apply_yaml(s, BRIM_SOURCE_DIR "/tests/data/train/nbeats_12gb.yaml");
   EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
@@ -54,7 +54,7 @@ TEST(ForecastSettings, TheMemoryManagersBlockIsHonoured) {
   EXPECT_EQ(s.windows_per_step(), 2 * 256);
 }
 
-TEST(ForecastSettings, NeuralForecastsNamesAreTaken) {
+TEST(ForecastSettings, AcceptsNeuralForecastNames) {
   TempDir dir;
   put_file(dir / "a.yaml",
            "database:\n  url: x\nforecast:\n  h: 12\n  input_size: 24\n  stack_types: [identity, trend, seasonality]\n"
@@ -79,11 +79,11 @@ TEST(ForecastSettings, NeuralForecastsNamesAreTaken) {
   EXPECT_HAS(preset.at(0), "`batch_size` is not needed");
   EXPECT_EQ(s.windows_per_step(), 1024);
   EXPECT_EQ(s.max_steps, 700);
-  EXPECT_TRUE(s.lookbacks.empty());  // input_size decides
+  EXPECT_TRUE(s.lookbacks.empty());  // input_size takes precedence
   EXPECT_EQ(s.history_size, 1.5);
 }
 
-TEST(ForecastSettings, UnknownKeysInOurBlocksAreErrors) {
+TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   TempDir dir;
   const auto said = [&](const std::string& text) {
     put_file(dir / "a.yaml", text);
@@ -99,7 +99,7 @@ TEST(ForecastSettings, UnknownKeysInOurBlocksAreErrors) {
   EXPECT_HAS(said("horizon: [3, 4]\n"), "takes one value");
 }
 
-TEST(ForecastSettings, PresetsCarryStepsAndHistoryByFrequency) {
+TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {
   const auto preset = [](const char* name, const char* frequency) {
     ForecastSettings s = with({{"preset", name}, {"horizon", "13"}});
     apply_preset(s, *rows::parse_frequency(frequency));
@@ -112,7 +112,7 @@ TEST(ForecastSettings, PresetsCarryStepsAndHistoryByFrequency) {
   EXPECT_EQ(paper.history_size, 10);
   EXPECT_EQ(monthly.max_steps, 15000);
   EXPECT_EQ(monthly.history_size, 1.5);
-  // A year of weeks is in every window.
+  // Every window covers a year of weeks.
   const ForecastSettings weekly = preset("paper", "W"), weekly_fast = preset("fast", "W");
   EXPECT_EQ(weekly.lookbacks, (std::vector<int64_t>{4, 5, 6, 6, 7, 8}));
   EXPECT_EQ(weekly.losses.size(), 3u);
@@ -126,7 +126,7 @@ TEST(ForecastSettings, PresetsCarryStepsAndHistoryByFrequency) {
   const ForecastSettings parts = preset("interpretable", "Q");
   EXPECT_TRUE(*parts.shared_weights);
   EXPECT_EQ(parts.n_blocks, (std::vector<int64_t>{3, 3}));
-  // What was given stays.
+  // Explicit values are kept.
   ForecastSettings own = with({{"lookbacks", "2..4"},
                                {"losses", "mae,smape"},
                                {"epochs", "3"},
@@ -139,7 +139,7 @@ TEST(ForecastSettings, PresetsCarryStepsAndHistoryByFrequency) {
   EXPECT_EQ(own.n_blocks, (std::vector<int64_t>{2, 2}));
 }
 
-TEST(ForecastSettings, BadValuesNameKeyAndWhatIsWanted) {
+TEST(ForecastSettings, ErrorsNameTheKeyAndExpectedValue) {
   for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"horizon", "0"},
                                                                                    {"horizon", "10001"},
                                                                                    {"season", "0"},
@@ -178,7 +178,7 @@ TEST(ForecastSettings, BadValuesNameKeyAndWhatIsWanted) {
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(with(keys)); }), keys[0].first);
 }
 
-TEST(ForecastSettings, ARunIsOfItsLevelsWhereTheyAreLearnt) {
+TEST(ForecastSettings, RunLinesIncludeLevelsForQuantileModels) {
   const auto lines = [](const std::vector<std::pair<std::string, std::string>>& keys) {
     ForecastSettings s = with(keys);
     apply_preset(s, {});
@@ -189,11 +189,11 @@ TEST(ForecastSettings, ARunIsOfItsLevelsWhereTheyAreLearnt) {
   EXPECT_EQ(lines({{"losses", "quantile"}, {"level", "80,95"}}), lines({{"losses", "quantile"}}));
 }
 
-TEST(ForecastSettings, TheSeasonIsTheFrequencysUnlessGiven) {
+TEST(ForecastSettings, SeasonDefaultsToTheFrequency) {
   const auto hourly = *rows::parse_frequency("H");
   EXPECT_EQ(season_for(with({}), hourly), 24);
   EXPECT_EQ(season_for(with({{"season", "7"}}), hourly), 7);
-  EXPECT_EQ(season_for(with({{"freq", "M"}}), {}), 12);  // of numbered points
+  EXPECT_EQ(season_for(with({{"freq", "M"}}), {}), 12);  // for numbered points
   EXPECT_EQ(season_for(with({}), {}), 1);
 }
 

@@ -23,11 +23,11 @@ void Shrinkage::add(int64_t cutoff, double last_value, double scale, std::span<c
   }
 }
 
-// Σ|λ·m − c| is least at the median of c ÷ m weighted by |m|; since the sum is convex in λ, cutting that to [0, 1]
-// gives the least within.
+// Σ|λ·m − c| is minimal at the median of c ÷ m weighted by |m|. The sum is convex in λ, so clamping to [0, 1] gives the
+// minimum on that interval.
 std::vector<double> Shrinkage::factors(int64_t cutoff) const {
   std::vector<double> all;
-  std::vector<std::pair<double, double>> ratios;  // and their weights
+  std::vector<std::pair<double, double>> ratios;  // (ratio, weight)
   for (const auto& moves : moves_) {
     ratios.clear();
     double total = 0;
@@ -44,7 +44,7 @@ std::vector<double> Shrinkage::factors(int64_t cutoff) const {
       factor = ratio;
       if (2 * below >= total) break;
     }
-    all.push_back(std::clamp(factor, 0.0, 1.0) + 0.0);  // no -0, which would be written so
+    all.push_back(std::clamp(factor, 0.0, 1.0) + 0.0);  // avoid -0 in output
   }
   return all;
 }

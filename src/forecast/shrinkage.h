@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forecasts drawn towards the last value: ŷ = l + λ·(ŷ − l), a λ in [0, 1] for each step ahead. On series that wander,
-// as prices do, λ near 0 says that the last value is the best forecast there is. λ is fitted on windows whose outcome
-// was known at the cutoff, and on no others.
+// Shrinks forecasts towards the last value: ŷ = l + λ·(ŷ − l), with λ in [0, 1] per step ahead. For random walks such
+// as prices, λ near 0 means that the last value is the best forecast. λ is fitted only on windows with outcomes known
+// at the cutoff.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,18 +13,18 @@ class Shrinkage {
  public:
   explicit Shrinkage(int64_t horizon);
 
-  // A window that was forecast and then seen: its last known step, its last value and its scale (errors of series of
-  // different sizes are compared in it), what was forecast and what came (NaN where absent).
+  // Adds a forecast window with a known outcome: its last known step, its last value, its scale (errors are divided by
+  // it to make series comparable), the forecast and the actual values (NaN if missing).
   void add(int64_t cutoff, double last_value, double scale, std::span<const double> forecast,
            std::span<const float> actual);
 
-  // The λ of each step that make the mean of |error| ÷ scale least over windows known at `cutoff`; 1 where none is.
+  // λ per step that minimises the mean of |error| ÷ scale over windows known at `cutoff`; 1 if there are none.
   std::vector<double> factors(int64_t cutoff) const;
 
  private:
   struct Move {
-    int64_t seen;             // the step at which the outcome was known
-    double forecast, actual;  // moves away from the last value, in scales
+    int64_t seen;             // step at which the outcome became known
+    double forecast, actual;  // difference from the last value, in units of the scale
   };
   std::vector<std::vector<Move>> moves_;  // by step ahead
 };

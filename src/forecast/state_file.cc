@@ -9,7 +9,7 @@ namespace brim::forecast {
 namespace {
 
 constexpr std::string_view kMagic = "brim forecast 1\n";
-constexpr size_t kBlockBytes = size_t{1} << 20;  // hashed together
+constexpr size_t kBlockBytes = size_t{1} << 20;  // hashed in blocks of this size
 
 std::string hash_text(const train::ContentHash& hash) {
   const auto value = hash.value();

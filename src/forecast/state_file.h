@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run that may be killed keeps on disk: numbers and lists in the order they were put, with a hash at the end. A
-// file appears only when it is whole and durable; one that is damaged, or belongs to another run, counts as absent.
+// State files of runs that may be killed: numbers and lists in writing order, followed by a hash. Files appear
+// atomically and durably; a damaged file, or one of another run, is treated as missing.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace brim::forecast {
 
 class StateWriter {
  public:
-  // `owner`: fingerprint of the run. Throws cannot_write, here and below.
+  // `owner` is the fingerprint of the run. Throws cannot_write, as do the members below.
   StateWriter(const std::filesystem::path& path, std::string_view owner);
   template <class T>
   void put(const T& value) {
@@ -31,7 +31,7 @@ class StateWriter {
     length(values.size());
     part(values);
   }
-  // A list too long to be held at once: its length, then its parts.
+  // A list too long to hold in memory: its length, then its parts.
   void length(uint64_t values) { put(values); }
   template <class T>
   void part(const std::vector<T>& values) {
@@ -54,7 +54,7 @@ class StateWriter {
 
 class StateReader {
  public:
-  // Nothing where there is no such file, where it is damaged, or where it is another owner's.
+  // nullopt if the file is missing, damaged, or has another owner.
   static std::optional<StateReader> open(const std::filesystem::path& path, std::string_view owner);
   template <class T>
   T get() {
@@ -66,7 +66,7 @@ class StateReader {
   std::vector<T> list() {
     return part<T>(count(sizeof(T)));
   }
-  // A list in parts.
+  // Reads a list in parts.
   template <class T>
   size_t length() {
     return count(sizeof(T));
@@ -81,10 +81,10 @@ class StateReader {
 
  private:
   StateReader(MappedFile file, std::string_view content) : file_(std::move(file)), content_(content) {}
-  const char* take(size_t bytes);  // throws bad_data past the end, which a whole file of the same owner does not have
+  const char* take(size_t bytes);  // throws bad_data past the end, which an intact file of the same owner never reaches
   size_t count(size_t each);
   MappedFile file_;
-  std::string_view content_;  // what was not read yet
+  std::string_view content_;  // unread rest
 };
 
 }  // namespace brim::forecast

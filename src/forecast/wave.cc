@@ -31,7 +31,7 @@ NbeatsPlan plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind)
                      spec.threads);
 }
 
-// Of the passes in which a wave that trains forecasts.
+// Plan of the validation passes of a training wave.
 NbeatsPlan validation_plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind) {
   if (spec.validation_windows == 0) return {};
   NbeatsOptions options;
@@ -40,7 +40,7 @@ NbeatsPlan validation_plan_of(const WaveSpec& spec, int64_t lanes, device::Devic
                      spec.threads);
 }
 
-// What the driver holds for a captured step: on an H200 some 4 MiB more for the 360 ops of 30 blocks than for 40.
+// Driver memory for a captured step: on an H200 about 4 MiB more for the 360 ops of 30 blocks than for 40.
 int64_t graph_bytes(const NbeatsPlan& plan) {
   constexpr int64_t kBytesPerOp = 16 << 10;
   int64_t calls = 0;
@@ -92,7 +92,8 @@ model::Exec Wave::exec(memory::PlannedAllocator& memory) {
 }
 
 void Wave::upload(const std::function<std::vector<float>(size_t lane)>& slab_of) {
-  // Eighteen large lanes are seconds of a core; as few rounds as bound what the host holds, as even as can be.
+  // Eighteen large lanes take seconds on one core. Lanes are processed in few, equally sized rounds to bound host
+  // memory.
   constexpr size_t kMostTogether = 16;
   const size_t G = spec_.lanes.size(), most = std::min(kMostTogether, static_cast<size_t>(std::max(1, spec_.threads))),
                rounds = (G + most - 1) / most, together = (G + rounds - 1) / rounds;
@@ -112,7 +113,7 @@ void Wave::step() {
     model::Exec e = exec(memory);
     nbeats_train_step(e, state_.shape(), state_.layout(), state_.views(), data_.source(), spec_.options);
   };
-  // Algorithms are chosen when a product is met first, which a capture could not do.
+  // Matmul algorithms are selected on first use, which is not possible during capture.
   if (!warm_ || !can_capture(*stream_)) {
     run();
     warm_ = true;
@@ -140,7 +141,7 @@ std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> w
   for (const auto& own : windows) {
     BRIM_CHECK(own.size() == count, "lanes with {} and {} windows", own.size(), count);
     picks.insert(picks.end(), own.begin(), own.end());
-    picks.resize(picks.size() + static_cast<size_t>(B) - count, own.back());  // the last one again
+    picks.resize(picks.size() + static_cast<size_t>(B) - count, own.back());  // repeat the last window
   }
   stream_->copy(picks_.data(), picks.data(), picks.size() * sizeof(ops::WindowPick));
   WindowSource source = data_.source();

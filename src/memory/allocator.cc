@@ -10,7 +10,7 @@ using tensor::TensorView;
 TensorView LifetimeRecorder::allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) {
   TensorView view(reinterpret_cast<void*>(next_), dtype, dims);
   entries_.push_back({next_, Lifetime{tag, view.bytes(), step_, step_}, false});
-  next_ += static_cast<uintptr_t>(align_up(view.bytes()) + kArenaAlignment);  // a gap, so that views never touch
+  next_ += static_cast<uintptr_t>(align_up(view.bytes()) + kArenaAlignment);  // leave a gap, so that views never touch
   return view;
 }
 
@@ -28,7 +28,7 @@ void LifetimeRecorder::keep(const TensorView& view) {
 }
 
 void LifetimeRecorder::on_use(const TensorView& view) {
-  if (Entry* entry = find(view.data)) entry->life.last = step_;  // others are weights or inputs: not of this arena
+  if (Entry* entry = find(view.data)) entry->life.last = step_;  // others are weights or inputs
 }
 
 void LifetimeRecorder::on_op(const char* op, double flops, double bytes) {

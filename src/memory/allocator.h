@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where model code gets its tensors. While planning, LifetimeRecorder hands out made-up addresses and notes first and
-// last use; while running, PlannedAllocator hands out the same tensors, in the same order, at their planned offsets.
-// Nothing is freed by hand: a tensor's end is its last use in the recording.
+// Tensor allocation for model code. During planning, LifetimeRecorder returns fake addresses and records first and last
+// use; at run time, PlannedAllocator returns the same tensors, in the same order, at their planned offsets. There is no
+// explicit free: a tensor ends at its last recorded use.
 #pragma once
 #include <initializer_list>
 #include <map>
@@ -19,7 +19,7 @@ class TensorAllocator {
  public:
   virtual ~TensorAllocator() = default;
   virtual tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) = 0;
-  // The view is read after the recorded code ends (a result): it lives to the end.
+  // The view is a result read after the recorded code ends, so it lives to the end.
   virtual void keep(const tensor::TensorView& view) = 0;
 
   tensor::TensorView scratch(int64_t bytes) {
@@ -27,7 +27,7 @@ class TensorAllocator {
   }
 };
 
-// A graph's tensors as recorded on the null device.
+// Records the tensors of a graph on the null device.
 class LifetimeRecorder final : public TensorAllocator, public device::UseSink {
  public:
   tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) override;
@@ -35,7 +35,7 @@ class LifetimeRecorder final : public TensorAllocator, public device::UseSink {
   void on_use(const tensor::TensorView& view) override;
   void on_op(const char* op, double flops, double bytes) override;
 
-  // Lifetimes in order of allocation; ends of kept tensors are the end of the recording.
+  // Lifetimes in order of allocation; kept tensors live to the end of the recording.
   std::vector<Lifetime> lifetimes() const;
   struct OpTotal {
     int64_t calls = 0;
@@ -52,14 +52,15 @@ class LifetimeRecorder final : public TensorAllocator, public device::UseSink {
     bool kept;
   };
   Entry* find(const void* address);
-  std::vector<Entry> entries_;  // addresses ascend
+  std::vector<Entry> entries_;  // in ascending address order
   uintptr_t next_ = uintptr_t{1} << 44;
   int64_t step_ = 0;
   std::map<std::string, OpTotal> ops_;
   double flops_ = 0, bytes_ = 0;
 };
 
-// Replays a placement on real memory. A batch smaller than the planned one asks for smaller tensors at the same places.
+// Replays a placement on real memory. A batch smaller than the planned one allocates smaller tensors at the same
+// offsets.
 class PlannedAllocator final : public TensorAllocator {
  public:
   PlannedAllocator() = default;

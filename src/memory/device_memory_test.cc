@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices' memory, which a ledger alone hands out.
+// Device memory, allocated through a ledger.
 #include <algorithm>
 
 #include "base/error.h"
@@ -18,7 +18,7 @@ DeviceBuffer block(device::Device& device, int64_t bytes) {
   return Ledger::allocate(device, nullptr, Tag::workspace, "test", bytes);
 }
 
-TEST(CpuDevice, GivesAlignedMemory) {
+TEST(CpuDevice, AllocatesAlignedMemory) {
   auto device = device::open_device("cpu", 2);
   DeviceBuffer buffer = block(*device, 1000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 256, 0u);
@@ -30,7 +30,7 @@ TEST(CpuDevice, GivesAlignedMemory) {
   EXPECT_TRUE(moved);
 }
 
-TEST(CudaDevice, RefusesWhatDoesNotFit) {
+TEST(CudaDevice, RejectsAllocationsThatDoNotFit) {
   BRIM_NEEDS_GPU();
   const auto device = device::open_cuda_device(0);
   try {
@@ -39,7 +39,7 @@ TEST(CudaDevice, RefusesWhatDoesNotFit) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
   }
-  EXPECT_TRUE(block(*device, 256));  // the refusal left the device usable
+  EXPECT_TRUE(block(*device, 256));  // the device is still usable after the failure
 }
 
 TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
@@ -67,7 +67,7 @@ TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
   for (size_t i = 0; i < kBytes / 4; ++i) ASSERT_EQ(static_cast<uint32_t*>(back.data())[i], values[i]) << i;
 }
 
-TEST(CudaGraph, RepeatsWhatWasCaptured) {
+TEST(CudaGraph, ReplaysCapturedWork) {
   BRIM_NEEDS_GPU();
   const auto device = device::open_cuda_device(0);
   const auto stream = device->make_stream();
@@ -90,8 +90,8 @@ TEST(CudaGraph, RepeatsWhatWasCaptured) {
   }
 }
 
-// Another process may take or give memory meanwhile, so the difference is asked for until it is seen.
-TEST(CudaMemory, IsRoundedAsTheLedgerCharges) {
+// Other processes may allocate or free memory at the same time, so retry until the difference matches.
+TEST(CudaMemory, RoundsAllocationsAsTheLedgerCharges) {
   BRIM_NEEDS_GPU();
   const auto device = device::open_cuda_device(0);
   for (const int64_t bytes : {int64_t{1} << 20, (int64_t{2} << 20) + 1, int64_t{4} << 20, (int64_t{33} << 20) + 512}) {

@@ -26,7 +26,7 @@ int64_t total_bytes(const std::vector<LedgerEntry>& entries) {
   return sum;
 }
 
-// What a ledger and its reservations share; it lives as long as any of them.
+// State shared by a ledger and its reservations; lives as long as any of them.
 class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
  public:
   explicit LedgerBook(int64_t limit) : limit_(limit) {}
@@ -51,7 +51,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     return most_;
   }
 
-  // `asks`: who, for the message of a refusal.
+  // `asks` names the requester in error messages.
   Reservation reserve(LedgerEntry entry, const std::string& asks) {
     const std::lock_guard lock(mutex_);
     BRIM_CHECK(entry.bytes >= 0, "{} reserves {} bytes", asks, entry.bytes);
@@ -104,7 +104,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     return std::exchange(context_, {Tag::context, "", 0});
   }
 
-  // What the driver adds to a block: first what the context has for it, then what is free.
+  // Charges the driver's rounding of a block: first to the context's share for it, then to free memory.
   void round_up(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     const int64_t after = rounding_ + bytes;
@@ -134,7 +134,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     return all;
   }
 
-  // The largest first.
+  // Largest first.
   std::string holders() const {
     std::vector<LedgerEntry> all = all_entries();
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
@@ -172,7 +172,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
   int64_t limit_, sum_ = 0, most_ = 0;
   std::list<LedgerEntry> entries_;
   LedgerEntry context_{Tag::context, "", 0};
-  int64_t rounding_ = 0, rounding_planned_ = 0;  // of all blocks; of it in the context
+  int64_t rounding_ = 0, rounding_planned_ = 0;  // rounding of all blocks; part of it covered by the context
 };
 
 const LedgerEntry& Reservation::entry() const {
@@ -212,7 +212,7 @@ Reservation PlannedMemory::draw(Tag tag, int64_t bytes, const std::string& owner
     fail(ErrorCode::does_not_fit, "{}: {} asks for {} of {}, of which the plan has {} and {} left", name_, owner,
          format_bytes(bytes), tag_name(tag), format_bytes(planned), format_bytes(left));
   Reservation drawn = book_->reserve({tag, fmt::format("{}: {}", name_, owner), 0}, owner);
-  for (const bool own : {true, false})  // what was planned for this owner first
+  for (const bool own : {true, false})  // entries planned for this owner first
     for (Part& part : parts_) {
       if (part.tag != tag || (part.owner == owner) != own) continue;
       const int64_t take = std::min(bytes - drawn.bytes(), part.rest.bytes());
@@ -295,7 +295,7 @@ void Ledger::hold_context(const std::string& owner, int64_t bytes, int64_t for_r
 
 namespace {
 
-// What a block owns: given back after its memory.
+// Reservations owned by a block, released after its memory.
 struct Charge {
   std::vector<Reservation> reservations;
   std::shared_ptr<LedgerBook> book;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds how many bytes of a device, under one limit. Every device block is paid for by a reservation, so Brim's own
-// memory cannot pass the limit: what would is refused here, with who holds the rest, before the driver is asked.
+// Accounts for the bytes held on a device, under one limit. Every device block needs a reservation, so Brim's own
+// memory cannot exceed the limit: a request beyond it is refused here, listing the current holders, before the driver
+// is called.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -24,7 +25,7 @@ int64_t total_bytes(const std::vector<LedgerEntry>& entries);
 
 class LedgerBook;
 
-// Bytes set aside, given back when the object goes. One thread at a time may use a reservation; any thread its ledger.
+// Reserved bytes, released in the destructor. A reservation is not thread-safe; a ledger is.
 class Reservation {
  public:
   Reservation() = default;
@@ -45,10 +46,10 @@ class Reservation {
   int64_t bytes() const { return book_ ? entry().bytes : 0; }
   explicit operator bool() const { return book_ != nullptr; }
 
-  void resize(int64_t bytes);  // growing may be refused; nothing has changed then
-  // A part of it with an owner of its own: the sum stays, so this is never refused for want of room.
+  void resize(int64_t bytes);  // growing may fail, leaving the reservation unchanged
+  // Splits off a part with a different owner. The sum stays the same, so this never fails for lack of memory.
   Reservation split(int64_t bytes, std::string owner);
-  void join(Reservation&& other);  // the other's bytes become this one's; of the same ledger
+  void join(Reservation&& other);  // takes over the bytes of another reservation of the same ledger
   void release() noexcept;
 
  private:
@@ -61,16 +62,16 @@ class Reservation {
   std::list<LedgerEntry>::iterator at_;
 };
 
-// A plan's entries, reserved together. Blocks draw from those of their tag: more than was planned is refused even where
-// the limit has room, because others count on that room.
+// Entries of a plan, reserved together. Blocks draw from the entries with their tag. Drawing more than planned is
+// refused even if the limit allows it, because other users rely on that memory.
 class PlannedMemory {
  public:
   Reservation draw(Tag tag, int64_t bytes, const std::string& owner);
   std::vector<Reservation> draw(const TagBytes& bytes, const std::string& owner);
-  // Another plan takes over: what was drawn stays and counts as the new plan's. Refused where the new one does not fit;
-  // nothing has changed then.
+  // Switches to another plan: drawn memory is kept and counted towards the new plan. Fails without changes if the new
+  // plan does not fit.
   void change(const std::vector<LedgerEntry>& entries);
-  int64_t bytes() const;  // planned: drawn or not
+  int64_t bytes() const;  // planned bytes, drawn or not
 
  private:
   friend class Ledger;
@@ -89,36 +90,36 @@ class Ledger {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   explicit Ledger(int64_t limit_bytes = kNoLimit);
-  // A device's own, without a limit until one is set: all models on a device share it.
+  // The ledger of a device, shared by all models on it; unlimited until a limit is set.
   static Ledger& of(device::Device& device);
 
-  void set_limit(int64_t bytes);  // refused below what is reserved
+  void set_limit(int64_t bytes);  // fails below the reserved bytes
   int64_t limit_bytes() const;
   bool limited() const { return limit_bytes() != kNoLimit; }
   int64_t reserved_bytes() const;
   int64_t left_bytes() const { return limit_bytes() - reserved_bytes(); }
-  int64_t most_reserved_bytes() const;  // at any time so far
+  int64_t most_reserved_bytes() const;  // high-water mark
 
-  // Throws does_not_fit with what was asked, what is left and who holds the rest.
+  // Throws does_not_fit with the requested bytes, the remaining bytes and the holders of the rest.
   Reservation reserve(Tag tag, std::string owner, int64_t bytes);
-  // All entries or none; `name` says whose they are.
+  // Reserves all entries or none; `name` is the owner.
   PlannedMemory reserve(const std::string& name, const std::vector<LedgerEntry>& entries);
-  // What driver and libraries (on a CPU: the program) hold, once for all models: the most that any of them asked for,
-  // until the device goes. `for_rounding` of it is there for what a driver adds when it rounds blocks up.
+  // Reserves the memory of driver and libraries (on a CPU, of the program) once for all models: the maximum requested
+  // so far, until the device is closed. `for_rounding` bytes of it cover the driver's rounding of blocks.
   void hold_context(const std::string& owner, int64_t bytes, int64_t for_rounding);
 
   int64_t context_bytes() const;
-  // The device is closed: nothing of it is held any more. What was, for who opens it again.
+  // Called when the device is closed. Returns the released context, to be held again after reopening.
   LedgerEntry release_context();
 
   std::vector<LedgerEntry> entries() const;  // in order of reservation
 
-  // The only way to device memory: a block as large as its reservation, which it owns and gives back when it is freed.
-  // What the driver rounds up is charged too.
+  // The only way to allocate device memory: a block the size of its reservation, which it owns and releases when freed.
+  // The driver's rounding is charged too.
   static device::DeviceBuffer allocate(device::Device& device, Reservation&& reservation);
   static device::DeviceBuffer allocate(device::Device& device,
                                        std::vector<Reservation>&& reservations);  // one block for all
-  // Draws from `planned`; null (tests, measurements): reserves at once.
+  // Draws from `planned`; if null (tests, measurements), reserves directly.
   static device::DeviceBuffer allocate(device::Device& device, PlannedMemory* planned, Tag tag,
                                        const std::string& owner, int64_t bytes);
   static device::DeviceBuffer allocate(device::Device& device, PlannedMemory* planned, const TagBytes& bytes,

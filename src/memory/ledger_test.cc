@@ -32,7 +32,7 @@ std::string refusal(const std::function<void()>& f) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// Rounds as a driver does, counts what it gave, and can have less than a ledger believes.
+// Rounds like a driver, counts allocated bytes, and can have less memory than the ledger assumes.
 class RoundingDevice final : public device::Device {
  public:
   explicit RoundingDevice(int64_t piece) : device::Device(device::DeviceKind::cpu, 0), piece_(piece) {}
@@ -61,7 +61,7 @@ class RoundingDevice final : public device::Device {
   int64_t piece_;
 };
 
-TEST(Ledger, ReservesUpToTheLimitAndSaysWhoHoldsTheRest) {
+TEST(Ledger, ReservesUpToTheLimitAndListsHolders) {
   Ledger ledger(100 * kMiB);
   Reservation weights = ledger.reserve(Tag::weights, "finbert", 60 * kMiB);
   const Reservation arena = ledger.reserve(Tag::activations, "roberta", 30 * kMiB);
@@ -72,7 +72,7 @@ TEST(Ledger, ReservesUpToTheLimitAndSaysWhoHoldsTheRest) {
                            "finbert (weights) 60.0 MiB", "roberta (activations) 30.0 MiB", "`memory_limit=101MiB`"})
     EXPECT_TRUE(has(why, part)) << why << "\nlacks " << part;
   EXPECT_EQ(ledger.reserved_bytes(), 90 * kMiB) << "a refusal holds nothing";
-  const Reservation exact = ledger.reserve(Tag::staging, "batches", 10 * kMiB);  // to the byte
+  const Reservation exact = ledger.reserve(Tag::staging, "batches", 10 * kMiB);  // exact fit
   EXPECT_EQ(ledger.left_bytes(), 0);
   weights.release();
   EXPECT_FALSE(weights);
@@ -82,7 +82,7 @@ TEST(Ledger, ReservesUpToTheLimitAndSaysWhoHoldsTheRest) {
             (std::vector<LedgerEntry>{{Tag::activations, "roberta", 30 * kMiB}, {Tag::staging, "batches", 10 * kMiB}}));
 }
 
-TEST(Ledger, ManyHoldersAreNamedByTheLargest) {
+TEST(Ledger, ListsOnlyTheLargestOfManyHolders) {
   Ledger ledger(100);
   std::vector<Reservation> all;
   for (int i = 1; i <= 9; ++i) all.push_back(ledger.reserve(Tag::weights, fmt::format("m{}", i), i));
@@ -110,11 +110,11 @@ TEST(Ledger, ReservationsMoveGrowShrinkSplitAndJoin) {
   b.join(std::move(part));
   EXPECT_EQ(b.bytes(), 50);
   EXPECT_EQ(ledger.entries().size(), 1u);
-  b = ledger.reserve(Tag::staging, "another", 10);  // what it held goes back
+  b = ledger.reserve(Tag::staging, "another", 10);  // releases the previous reservation
   EXPECT_EQ(ledger.reserved_bytes(), 10);
 }
 
-TEST(Ledger, ALimitIsSetLaterButNotBelowWhatIsHeld) {
+TEST(Ledger, AcceptsALaterLimitButNotBelowReservedBytes) {
   Ledger ledger;
   EXPECT_FALSE(ledger.limited());
   const Reservation a = ledger.reserve(Tag::weights, "a", 500);
@@ -132,7 +132,7 @@ TEST(Ledger, ReservationsOutliveTheirLedger) {
   EXPECT_EQ(a.bytes(), 9);
 }
 
-TEST(Ledger, ABlockOwnsItsReservation) {
+TEST(Ledger, BlockOwnsItsReservation) {
   const auto device = device::open_cpu_device(1);
   Ledger& ledger = Ledger::of(*device);
   EXPECT_EQ(&ledger, &Ledger::of(*device));
@@ -155,7 +155,7 @@ TEST(Ledger, ABlockOwnsItsReservation) {
   EXPECT_FALSE(Ledger::allocate(*device, nullptr, Tag::staging, "nothing", 0));
 }
 
-TEST(Ledger, ARefusalOfTheDriverGivesEverythingBack) {
+TEST(Ledger, DriverFailureReleasesEverything) {
   RoundingDevice device(100);
   device.empty = true;
   Ledger& ledger = Ledger::of(device);
@@ -163,7 +163,7 @@ TEST(Ledger, ARefusalOfTheDriverGivesEverythingBack) {
   EXPECT_EQ(ledger.reserved_bytes(), 0);
 }
 
-TEST(Ledger, ChargesWhatTheDriverRoundsUp) {
+TEST(Ledger, ChargesDriverRounding) {
   RoundingDevice device(100);
   Ledger& ledger = Ledger::of(device);
   ledger.set_limit(1000);
@@ -172,20 +172,20 @@ TEST(Ledger, ChargesWhatTheDriverRoundsUp) {
   {
     const DeviceBuffer a = Ledger::allocate(device, nullptr, Tag::weights, "a", 160);  // rounds up by 40
     EXPECT_EQ(ledger.reserved_bytes(), 460);
-    const DeviceBuffer b = Ledger::allocate(device, nullptr, Tag::weights, "b", 170);  // by 30, of which 10 are left
+    const DeviceBuffer b = Ledger::allocate(device, nullptr, Tag::weights, "b", 170);  // by 30, of which 10 remain
     EXPECT_EQ(ledger.reserved_bytes(), 650);
     EXPECT_EQ(total_bytes(ledger.entries()), 650);
     const std::string why = refusal([&] { (void)Ledger::allocate(device, nullptr, Tag::weights, "c", 310); });
     EXPECT_TRUE(has(why, "rounding of blocks asks for 90 B")) << why;
     EXPECT_EQ(ledger.reserved_bytes(), 650);
-    ledger.hold_context("driver", 300, 70);  // another model's context has more for it
+    ledger.hold_context("driver", 300, 70);  // the context of another model includes more for it
     EXPECT_EQ(ledger.reserved_bytes(), 630);
   }
   EXPECT_EQ(ledger.reserved_bytes(), 300);
   EXPECT_EQ(device.given, 0);
 }
 
-TEST(Ledger, TheContextIsHeldOnceAtItsMost) {
+TEST(Ledger, HoldsTheContextOnceAtItsMaximum) {
   Ledger ledger(1000);
   ledger.hold_context("driver", 300, 0);
   ledger.hold_context("driver", 200, 0);
@@ -210,7 +210,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(ledger.entries().size(), 3u) << "all or nothing";
 
   const Reservation weights = memory.draw(Tag::weights, 400, "model");
-  const Reservation arena = memory.draw(Tag::activations, 220, "pass");  // of both entries
+  const Reservation arena = memory.draw(Tag::activations, 220, "pass");  // from both entries
   EXPECT_EQ(arena.bytes(), 220);
   EXPECT_EQ(arena.owner(), "finbert: pass");
   EXPECT_EQ(ledger.reserved_bytes(), 650) << "drawing moves bytes, it takes none";
@@ -221,7 +221,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(ledger.left_bytes(), 350) << "though the limit has room";
 }
 
-TEST(PlannedMemory, AnotherPlanKeepsWhatWasDrawn) {
+TEST(PlannedMemory, KeepsDrawnMemoryWhenThePlanChanges) {
   Ledger ledger(1000);
   PlannedMemory memory = ledger.reserve("run", {{Tag::weights, "state", 400}, {Tag::activations, "pass", 300}});
   const Reservation state = memory.draw(Tag::weights, 400, "state");
@@ -236,9 +236,9 @@ TEST(PlannedMemory, AnotherPlanKeepsWhatWasDrawn) {
   EXPECT_EQ(state.bytes(), 400);
 }
 
-// Threads that reserve, resize, split, allocate and release at random: the sum never passes the limit, what the device
-// gave never does either, and in the end all is free.
-TEST(Ledger, NeverPassesItsLimitWhateverThreadsDo) {
+// Threads reserve, resize, split, allocate and release at random: neither the reserved nor the allocated bytes ever
+// exceed the limit, and in the end all is free.
+TEST(Ledger, NeverExceedsItsLimitUnderConcurrency) {
   constexpr int kThreads = 16, kSteps = 2000;
   RoundingDevice device(64);
   Ledger& ledger = Ledger::of(device);

@@ -52,14 +52,14 @@ TEST(Placement, DisjointLifetimesShareMemory) {
   EXPECT_EQ(p.peak_bytes, p.lower_bound_bytes);
 }
 
-TEST(Placement, EmptyGraph) { EXPECT_EQ(place({}).peak_bytes, 0); }
+TEST(Placement, EmptyGraphNeedsNoMemory) { EXPECT_EQ(place({}).peak_bytes, 0); }
 
 TEST(LifetimeRecorder, LastUseEndsATensorAndKeepExtendsIt) {
   LifetimeRecorder rec;
   device::NullStream stream(&rec, device::DeviceKind::cpu, device::Isa::generic);
   const tensor::TensorView a = rec.allocate(Tag::activations, DType::f32, {10});
   const tensor::TensorView b = rec.allocate(Tag::activations, DType::f32, {20});
-  rec.on_use(a.slice_rows(5, 6));  // a part counts for the whole
+  rec.on_use(a.slice_rows(5, 6));  // using a slice uses the whole tensor
   rec.on_use(b);
   rec.on_op("first", 100, 8);
   rec.on_use(b);
@@ -79,7 +79,7 @@ TEST(LifetimeRecorder, LastUseEndsATensorAndKeepExtendsIt) {
   rec.on_use(tensor::TensorView(&foreign, DType::f32, {1}));  // a weight: ignored
 }
 
-TEST(PlannedAllocator, ReplaysOffsetsAndRefusesLargerTensors) {
+TEST(PlannedAllocator, ReplaysOffsetsAndRejectsLargerTensors) {
   LifetimeRecorder rec;
   (void)rec.allocate(Tag::activations, DType::f32, {100});
   (void)rec.allocate(Tag::activations, DType::f32, {50});

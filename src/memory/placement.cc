@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Best of a few greedy orders. Each places tensors one by one into the lowest gap that is free during their lifetime;
-// largest-first is within a few percent of the bound on encoder graphs, the others win on some odd ones.
+// Greedy placement, best of several orders. Each order places tensors one by one into the lowest gap that is free
+// during their lifetime. Largest-first is within a few percent of the bound on encoder graphs; the others win on some
+// unusual ones.
 #include "memory/placement.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ Attempt place_in_order(std::span<const Lifetime> lives, const Order& before) {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return before(lives[a], lives[b]); });
   Attempt attempt;
   attempt.offsets.assign(lives.size(), 0);
-  std::vector<size_t> placed;  // by offset
+  std::vector<size_t> placed;  // sorted by offset
   for (const size_t i : order) {
     const int64_t need = align_up(lives[i].bytes);
     if (need == 0) continue;
@@ -42,7 +43,7 @@ Attempt place_in_order(std::span<const Lifetime> lives, const Order& before) {
   return attempt;
 }
 
-// Live bytes by tag at the fullest moment.
+// Live bytes by tag at the peak.
 TagBytes fullest_moment(std::span<const Lifetime> lives) {
   struct Edge {
     int64_t time, bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bytes are for. Every byte of a plan is charged to one tag, and the tags sum to the peak.
+// Purpose of allocated bytes. Every byte of a plan is charged to one tag, and the tags sum to the peak.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -18,7 +18,7 @@
 namespace brim::monitor {
 namespace {
 
-// Files of /proc have no size, so they are read to their end.
+// Files in /proc report size 0, so read until end of file.
 std::string slurp(const std::filesystem::path& path) {
   std::ifstream in(path);
   std::ostringstream out;
@@ -53,7 +53,7 @@ int64_t number(std::string_view word) {
   return value;
 }
 
-// sda and nvme0n1 are disks; sda1 and nvme0n1p2 are parts of them and would be counted twice.
+// sda and nvme0n1 are disks; sda1 and nvme0n1p2 are their partitions and would be counted twice.
 bool is_whole_disk(std::string_view name) {
   for (const char* skip : {"loop", "ram", "zram", "dm-", "md", "sr"})
     if (name.starts_with(skip)) return false;
@@ -99,7 +99,7 @@ void HostSampler::sample_cpu(HostSample& s) {
     if (!line.starts_with("cpu")) return;
     const auto words = words_of(line);
     Ticks t;
-    // user nice system idle iowait irq softirq steal; guest time is in user already
+    // user nice system idle iowait irq softirq steal; guest time is already included in user
     for (size_t i = 1; i < std::min<size_t>(words.size(), 9); ++i) {
       t.total += number(words[i]);
       if (i != 4 && i != 5) t.busy += number(words[i]);
@@ -155,7 +155,7 @@ void HostSampler::sample_disk(HostSample& s, double seconds) {
   each_line(text, [&](std::string_view line) {
     const auto words = words_of(line);
     if (words.size() < 10 || !is_whole_disk(words[2])) return;
-    read += number(words[5]) * 512;  // sectors are 512 bytes here whatever the disk's are
+    read += number(words[5]) * 512;  // sectors are always 512 bytes here
     written += number(words[9]) * 512;
   });
   if (last_read_ >= 0 && seconds > 0) {
@@ -169,7 +169,7 @@ void HostSampler::sample_disk(HostSample& s, double seconds) {
 void HostSampler::sample_self(HostSample& s, double seconds) {
   s.self_rss_bytes = own_resident_bytes();
   const std::string text = slurp("/proc/self/stat");
-  const size_t after_name = text.rfind(')');  // the name may hold spaces
+  const size_t after_name = text.rfind(')');  // the name may contain spaces
   if (after_name == std::string::npos) return;
   const auto words = words_of(std::string_view(text).substr(after_name + 1));
   if (words.size() < 13) return;
@@ -191,7 +191,7 @@ std::map<int, OtherProcesses::Process> OtherProcesses::processes() const {
     const std::string id = entry.path().filename().string();
     if (id.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string text = slurp(entry.path() / "stat");
-    const size_t open = text.find('('), close = text.rfind(')');  // the name may hold both, and spaces
+    const size_t open = text.find('('), close = text.rfind(')');  // the name may contain parentheses and spaces
     if (open == std::string::npos || close == std::string::npos || close < open) continue;
     const auto words = words_of(std::string_view(text).substr(close + 1));
     if (words.size() < 13) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine itself is doing, read from /proc: cores, memory, swap, disk, and this process's own share. Rates are
-// between one sample and the next, so the first has none.
+// Samples the machine's state from /proc: CPU, memory, swap, disk, and this process's share. Rates are computed between
+// two samples, so the first sample has none.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,21 +14,21 @@ namespace brim::monitor {
 
 struct HostSample {
   std::string cpu_name;
-  int cores = 0;              // this process may use
-  std::optional<double> cpu;  // share of all cores, 0 … 1
-  std::vector<double> core;   // of each core; empty in the first sample
+  int cores = 0;              // available to this process
+  std::optional<double> cpu;  // fraction of all cores, 0 … 1
+  std::vector<double> core;   // per core; empty in the first sample
   std::optional<double> load_1m;
   std::optional<int64_t> memory_total_bytes, memory_available_bytes, swap_total_bytes, swap_used_bytes;
-  std::string disk_path;  // the directory asked about
+  std::string disk_path;  // the directory given to the sampler
   std::optional<int64_t> disk_total_bytes, disk_free_bytes;
-  std::optional<double> disk_read_bytes_per_s, disk_write_bytes_per_s;  // all disks
+  std::optional<double> disk_read_bytes_per_s, disk_write_bytes_per_s;  // sum over all disks
   int64_t self_rss_bytes = 0;
-  std::optional<double> self_cpu;  // in cores: 1 is one core busy
+  std::optional<double> self_cpu;  // in cores: 1 is one fully used core
 };
 
 class HostSampler {
  public:
-  // `disk`: whose file system's free space is told. `proc` is /proc except in tests.
+  // `disk` selects the file system whose free space is reported. `proc` is /proc except in tests.
   explicit HostSampler(std::filesystem::path disk = ".", std::filesystem::path proc = "/proc");
   HostSample sample();
 
@@ -44,22 +44,22 @@ class HostSampler {
   std::filesystem::path disk_, proc_;
   std::string cpu_name_;
   int64_t last_ns_ = 0, last_read_ = -1, last_written_ = -1, last_self_ticks_ = -1;
-  std::vector<Ticks> last_ticks_;  // all cores, then each
+  std::vector<Ticks> last_ticks_;  // all cores, then each core
 };
 
-// What other processes took of the cores since this was made. Names come from /proc, so processes that ended in the
-// meantime, and those a container does not show, count in `cores` alone.
+// CPU use of other processes since construction. Names come from /proc, so processes that ended in the meantime, and
+// those not visible in a container, count only in `cores`.
 class OtherProcesses {
  public:
   explicit OtherProcesses(std::filesystem::path proc = "/proc");
   struct Load {
-    double cores = 0;  // busy on average
+    double cores = 0;  // mean number of busy cores
     int machine_cores = 0, usable_cores = 0;
-    std::vector<std::pair<std::string, double>> by_name;  // those of at least a twentieth of a core, largest first
-    bool disturbs() const;                                // they took cores that this process could have used
+    std::vector<std::pair<std::string, double>> by_name;  // processes using at least 0.05 cores, largest first
+    bool disturbs() const;                                // whether they used cores this process could have used
     std::string text() const;                             // "other processes used 1.3 of 2 cores (cc1plus 0.9, ld 0.2)"
   };
-  Load load();  // since the beginning
+  Load load();  // since construction
 
  private:
   struct Process {
@@ -73,8 +73,8 @@ class OtherProcesses {
   std::map<int, Process> before_;
 };
 
-// Resident bytes of this process now.
+// Current resident bytes of this process.
 int64_t own_resident_bytes();
-int64_t peak_resident_bytes();  // the most it ever was; -1 where the system does not say
+int64_t peak_resident_bytes();  // peak; -1 if unknown
 
 }  // namespace brim::monitor

@@ -17,7 +17,7 @@ class HostTest : public ::testing::Test {
   const std::filesystem::path proc_ = temp_.path();
 };
 
-TEST_F(HostTest, SharesAreBetweenTwoSamples) {
+TEST_F(HostTest, RatesAreBetweenTwoSamples) {
   put("cpuinfo", "processor\t: 0\nmodel name\t: Fast One\nprocessor\t: 1\nmodel name\t: Fast One\n");
   put("meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 600 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n");
   put("loadavg", "1.25 1 1 1/2 3\n");
@@ -37,7 +37,7 @@ TEST_F(HostTest, SharesAreBetweenTwoSamples) {
   EXPECT_GT(*first.disk_free_bytes, 0);
   EXPECT_GT(first.self_rss_bytes, 0);
   EXPECT_GT(first.cores, 0);
-  // core 0 worked 60 of 100 ticks, core 1 none; waiting for a disk is not work
+  // Core 0 was busy for 60 of 100 ticks, core 1 for none; iowait is not busy time.
   put("stat", "cpu  130 0 130 920 20 0 0 0 50 0\ncpu0 80 0 80 420 20 0 0 0\ncpu1 50 0 50 500 0 0 0 0\n");
   put("diskstats", "8 0 sda 1 0 300 0 1 0 200 0 0 0 0\n259 0 nvme0n1 1 0 10 0 1 0 20 0\n");
   const HostSample second = sampler.sample();
@@ -50,14 +50,14 @@ TEST_F(HostTest, SharesAreBetweenTwoSamples) {
   EXPECT_TRUE(second.self_cpu);
 }
 
-TEST_F(HostTest, WithoutProcLittleIsKnownAndNothingFails) {
+TEST_F(HostTest, MissingProcFilesAreNotAnError) {
   HostSampler sampler("/no/such/place", proc_ / "none");
   sampler.sample();
   const HostSample s = sampler.sample();
   EXPECT_FALSE(s.cpu || s.memory_total_bytes || s.disk_free_bytes || s.disk_read_bytes_per_s || s.load_1m);
 }
 
-TEST_F(HostTest, OtherProcessesAreNamedWithTheirShare) {
+TEST_F(HostTest, NamesOtherProcessesWithTheirShare) {
   const auto process = [&](int id, const char* name, int ticks) {
     std::filesystem::create_directories(proc_ / std::to_string(id));
     std::ofstream(proc_ / std::to_string(id) / "stat")
@@ -78,7 +78,7 @@ TEST_F(HostTest, OtherProcessesAreNamedWithTheirShare) {
   EXPECT_NE(load.text().find("(new "), std::string::npos) << load.text();
 }
 
-TEST_F(HostTest, OthersDisturbWhereTheyTakeCoresWeCouldUse) {
+TEST_F(HostTest, OthersDisturbIfTheyTakeUsableCores) {
   OtherProcesses::Load load;
   load.machine_cores = 16;
   load.usable_cores = 2;

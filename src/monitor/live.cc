@@ -29,13 +29,13 @@ constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
 static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The file. The figures are atomic words, so that a reader in the middle of an update reads old or new words and then,
-// by `sequence`, knows that it did. Each word is stored with release and loaded with acquire: seeing one word of an
-// update makes its odd sequence number visible too, and no fences are needed.
+// Layout of the file. Figures are atomic words, so a reader during an update sees old or new words and detects it by
+// `sequence`. Words are stored with release and loaded with acquire: seeing one word of an update makes its odd
+// sequence number visible too, so no fences are needed.
 struct LiveFile {
   uint64_t magic, version;
-  uint64_t process_start;          // of /proc/<pid>/stat: tells a reused pid
-  std::atomic<uint64_t> sequence;  // odd while figures are being written
+  uint64_t process_start;          // from /proc/<pid>/stat; detects a reused pid
+  std::atomic<uint64_t> sequence;  // odd during an update
   std::array<std::atomic<uint64_t>, kWords> words;
 };
 
@@ -44,7 +44,7 @@ int64_t unix_ns() {
       .count();
 }
 
-// Field 22 of /proc/<pid>/stat, in ticks since boot; 0 where it cannot be read.
+// Field 22 of /proc/<pid>/stat, in ticks since boot; 0 if unreadable.
 uint64_t process_start(int64_t pid) {
   std::ifstream in(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -61,7 +61,7 @@ bool alive(int64_t pid, uint64_t started) {
   return now == 0 || started == 0 || now == started;
 }
 
-// A directory of ours alone: in /tmp another user could have made it first.
+// Creates or verifies a directory owned by this user only: in /tmp another user could have created it first.
 bool private_dir(const std::filesystem::path& dir) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return false;
   struct stat st {};
@@ -87,15 +87,15 @@ struct Mapping {
 
 std::optional<LiveFigures> snapshot(const LiveFile& file) {
   std::array<uint64_t, kWords> words;
-  for (int attempt = 0; attempt < 1000; ++attempt) {  // a writer that died in the middle leaves it odd for ever
+  for (int attempt = 0; attempt < 1000; ++attempt) {  // bounded: a writer that died leaves it odd
     const uint64_t before = file.sequence.load(std::memory_order_acquire);
-    if (before == 0) return std::nullopt;  // nothing published yet
+    if (before == 0) return std::nullopt;  // not published yet
     if (before % 2 == 1) continue;
     for (size_t i = 0; i < kWords; ++i) words[i] = file.words[i].load(std::memory_order_acquire);
     if (file.sequence.load(std::memory_order_relaxed) != before) continue;
     LiveFigures figures;
     std::memcpy(static_cast<void*>(&figures), words.data(), sizeof figures);
-    // Another program may have written the file: texts end, counts stay in their arrays.
+    // The file may come from another program: terminate strings and clamp counts to the array sizes.
     figures.command[sizeof figures.command - 1] = figures.model[sizeof figures.model - 1] = '\0';
     figures.device[sizeof figures.device - 1] = figures.precision[sizeof figures.precision - 1] = '\0';
     figures.stage_count = std::clamp<int64_t>(figures.stage_count, 0, static_cast<int64_t>(figures.stages.size()));
@@ -109,7 +109,7 @@ std::optional<LiveFigures> snapshot(const LiveFile& file) {
 }  // namespace
 
 void LiveFigures::set_text(char* field, size_t size, std::string_view text) {
-  // A long path keeps its end, which names it; a cut never splits a character.
+  // Truncate long paths at the front and never within a character.
   if (text.size() > size - 1) text.remove_prefix(text.size() - (size - 1));
   while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.remove_prefix(1);
   std::memset(field, 0, size);
@@ -130,9 +130,9 @@ LivePublisher::LivePublisher(const std::filesystem::path& dir) : start_unix_ns_(
     return;
   }
   path_ = home / fmt::format("{}.live", ::getpid());
-  ::unlink(path_.c_str());  // of a process that had our pid and was killed
+  ::unlink(path_.c_str());  // left by a killed process that had the same pid
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  // posix_fallocate, because a full file system would otherwise end the program at the first store
+  // posix_fallocate, because otherwise the first store on a full file system would crash the program
   if (fd >= 0 && ::posix_fallocate(fd, 0, sizeof(LiveFile)) == 0) {
     void* memory = ::mmap(nullptr, sizeof(LiveFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory != MAP_FAILED) memory_ = memory;

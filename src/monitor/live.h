@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running Brim publishes its figures in a small mapped file, <runtime_dir>/<pid>.live, for `brim monitor` to show.
-// Writing is a copy of a few hundred bytes under a sequence lock, so readers wait for nobody and never see half an
-// update. No file can be made? Then nothing is published and nothing else changes.
+// Publishes the figures of a running Brim process in a small mapped file, <runtime_dir>/<pid>.live, for `brim monitor`.
+// Writing copies a few hundred bytes under a sequence lock, so readers never block and never see a partial update. If
+// the file cannot be created, nothing is published and there is no other effect.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace brim::monitor {
 
-// Plain memory, the same in writer and reader: a field is added at the end, with a new kLiveVersion. Negative: unknown.
+// Plain memory shared by writer and reader: add new fields at the end and increase kLiveVersion. Negative values are
+// unknown.
 struct LiveFigures {
   struct Stage {
     char name[16];
-    double busy;  // share of the time since the start
+    double busy;  // fraction of the time since the start
   };
   int64_t pid = 0, start_unix_ns = 0, updated_unix_ns = 0;
   char command[16] = {}, model[128] = {}, device[64] = {}, precision[8] = {};
   int64_t rows = 0, tokens = 0;
   double rows_per_s = -1, tokens_per_s = -1;  // since the start
-  double mfu = -1, busy = -1;                 // shares
+  double mfu = -1, busy = -1;                 // fractions
   int64_t planned_bytes = -1, peak_bytes = -1, limit_bytes = -1, token_budget = -1;
   int64_t step = -1, total_steps = -1;
-  double loss = -1, done = -1;  // done: share of the whole job
+  double loss = -1, done = -1;  // done: fraction of the whole job
   int64_t stage_count = 0;
   std::array<Stage, 8> stages = {};
-  char pci_bus_id[24] = {};       // of its card; empty: none, or not told
-  int64_t mfu_of_data_sheet = 0;  // 1: the rate that mfu is a share of was not measured
+  char pci_bus_id[24] = {};       // bus id of its GPU; empty if none or unknown
+  int64_t mfu_of_data_sheet = 0;  // 1: mfu is relative to an unmeasured data sheet rate
 
   void set_text(char* field, size_t size, std::string_view text);
   void set_command(std::string_view text) { set_text(command, sizeof command, text); }
@@ -39,19 +40,19 @@ struct LiveFigures {
   void set_device(std::string_view text) { set_text(device, sizeof device, text); }
   void set_precision(std::string_view text) { set_text(precision, sizeof precision, text); }
   void set_pci_bus_id(std::string_view text) { set_text(pci_bus_id, sizeof pci_bus_id, text); }
-  void add_stage(std::string_view name, double busy_share);  // past the eighth: dropped
+  void add_stage(std::string_view name, double busy_share);  // ignored after the eighth
 };
 
 class LivePublisher {
  public:
-  // Makes the file; `dir` is runtime_dir() except in tests. pid and times are filled in.
+  // Creates the file; `dir` is runtime_dir() except in tests. Sets pid and times.
   explicit LivePublisher(const std::filesystem::path& dir = {});
-  ~LivePublisher();  // takes the file away
+  ~LivePublisher();  // removes the file
   LivePublisher(const LivePublisher&) = delete;
   LivePublisher& operator=(const LivePublisher&) = delete;
 
   bool active() const { return memory_ != nullptr; }
-  void publish(const LiveFigures& figures);  // one thread at a time
+  void publish(const LiveFigures& figures);  // not thread-safe
 
  private:
   std::filesystem::path path_;
@@ -59,8 +60,7 @@ class LivePublisher {
   int64_t start_unix_ns_ = 0;
 };
 
-// Figures of every Brim running on this machine as this user, oldest first. Files of processes that are gone are
-// removed.
+// Figures of all Brim processes of this user on this machine, oldest first. Removes files of dead processes.
 std::vector<LiveFigures> read_live(const std::filesystem::path& dir = {});
 std::optional<LiveFigures> read_live_file(const std::filesystem::path& path);
 

@@ -19,14 +19,14 @@ class LiveTest : public ::testing::Test {
  protected:
   std::filesystem::path file() const { return dir_ / (std::to_string(::getpid()) + ".live"); }
   const TempDir temp_;
-  const std::filesystem::path dir_ = temp_ / "live";  // not there yet
+  const std::filesystem::path dir_ = temp_ / "live";  // does not exist yet
 };
 
-TEST_F(LiveTest, FiguresArriveAndTheFileGoesWithTheRun) {
+TEST_F(LiveTest, PublishesFiguresAndRemovesTheFileAtExit) {
   {
     LivePublisher publisher(dir_);
     ASSERT_TRUE(publisher.active());
-    EXPECT_TRUE(read_live(dir_).empty());  // nothing said yet
+    EXPECT_TRUE(read_live(dir_).empty());  // not published yet
     LiveFigures f;
     f.set_command("score");
     f.set_model("/models/" + std::string(200, 'x') + "/roberta");
@@ -49,7 +49,7 @@ TEST_F(LiveTest, FiguresArriveAndTheFileGoesWithTheRun) {
   EXPECT_TRUE(read_live(dir_).empty());
 }
 
-TEST_F(LiveTest, ReadersNeverSeeHalfAnUpdate) {
+TEST_F(LiveTest, ReadersNeverSeeAPartialUpdate) {
   LivePublisher publisher(dir_);
   ASSERT_TRUE(publisher.active());
   std::atomic<bool> stop{false};
@@ -87,7 +87,7 @@ TEST_F(LiveTest, ReadersNeverSeeHalfAnUpdate) {
   EXPECT_GT(seen, 0);
 }
 
-TEST_F(LiveTest, FilesOfTheDeadAreRemovedAndStrangersAreLeftAlone) {
+TEST_F(LiveTest, RemovesFilesOfDeadProcessesOnly) {
   std::filesystem::create_directories(dir_);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -107,23 +107,23 @@ TEST_F(LiveTest, FilesOfTheDeadAreRemovedAndStrangersAreLeftAlone) {
   EXPECT_TRUE(std::filesystem::exists(stranger));
   EXPECT_EQ(read_live_file(own), std::nullopt);
   EXPECT_EQ(read_live_file(dir_ / "absent.live"), std::nullopt);
-  LivePublisher publisher(dir_);  // takes the place of what had its name
+  LivePublisher publisher(dir_);  // replaces a file with the same name
   EXPECT_TRUE(publisher.active());
 }
 
-TEST_F(LiveTest, AFileFullOfNoiseIsNotTrusted) {
+TEST_F(LiveTest, RejectsAFileOfRandomBytes) {
   std::uintmax_t size = 0;
   {
     LivePublisher publisher(dir_);
     publisher.publish({});
     size = std::filesystem::file_size(file());
   }
-  // The right head, then all ones: an odd sequence number for ever.
+  // A valid header, then all ones: the sequence number stays odd.
   std::string noise(size, '\xFF');
   noise.replace(0, 16, std::string("BRIMLIVE\3\0\0\0\0\0\0\0", 16));
   std::ofstream(file(), std::ios::binary) << noise;
   EXPECT_EQ(read_live_file(file()), std::nullopt);
-  noise[24] = '\xFE';  // even: the words are believed, but stay within their bounds
+  noise[24] = '\xFE';  // even: the words are accepted, but clamped
   std::ofstream(file(), std::ios::binary) << noise;
   const auto f = read_live_file(file());
   ASSERT_TRUE(f);
@@ -132,7 +132,7 @@ TEST_F(LiveTest, AFileFullOfNoiseIsNotTrusted) {
   EXPECT_LT(std::string(f->pci_bus_id).size(), sizeof f->pci_bus_id);
 }
 
-TEST_F(LiveTest, WhereNoFileCanBeMadeNothingHappens) {
+TEST_F(LiveTest, DoesNothingIfTheFileCannotBeCreated) {
   LivePublisher publisher("/proc/brim");
   EXPECT_FALSE(publisher.active());
   publisher.publish({});

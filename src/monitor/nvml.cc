@@ -59,7 +59,7 @@ std::optional<std::array<unsigned, 3>> pci_address(const std::string& text) {
   return a;
 }
 
-// GPM counts between two samples; the library asks for a tenth of a second between them.
+// GPM metrics cover the time between two samples, which must be at least 0.1 s apart.
 constexpr int64_t kGpmLeastNs = 100'000'000;
 
 }  // namespace
@@ -85,7 +85,7 @@ struct Nvml::Library {
   NvmlState state = NvmlState::failed;
   std::string why, driver;
 
-  // Constant facts and the GPM samples of one card.
+  // Constant properties and the GPM samples of one GPU.
   struct Card {
     Device device = nullptr;
     std::string name, uuid, pci_bus_id;
@@ -96,7 +96,7 @@ struct Nvml::Library {
   std::vector<Card> cards;
   GpmMetrics gpm_request = {};
 
-  // One pointer per function; a driver that lacks one leaves it null.
+  // One pointer per function; null if the driver lacks it.
   Return (*init)() = nullptr;
   Return (*shutdown)() = nullptr;
   const char* (*error_string)(Return) = nullptr;
@@ -128,7 +128,7 @@ struct Nvml::Library {
   Return (*gpm_get)(Device, GpmSample) = nullptr;
   Return (*gpm_metrics)(GpmMetrics*) = nullptr;
 
-  // The first of several names that the library has: newer entry points before older ones.
+  // Binds the first available of several names: newer entry points before older ones.
   template <class Function>
   void bind(Function*& function, std::initializer_list<const char*> names) {
     for (const char* name : names)
@@ -150,7 +150,7 @@ struct Nvml::Library {
     why = std::move(sentence);
   }
 
-  // Calls `function` and keeps what became of it: a lost card and a refused reading are remembered in the sample.
+  // Calls `function` and records a lost GPU or a refused reading in the sample.
   template <class Function, class... Args>
   bool ask(GpuSample& s, const char* reading, Function* function, Args... args) const {
     if (function == nullptr || s.state == GpuState::lost) return false;
@@ -231,7 +231,7 @@ void Nvml::Library::open_cards() {
   cards.resize(n);
   for (unsigned i = 0; i < n; ++i) {
     Card& card = cards[i];
-    if (device_handle(i, &card.device) != kSuccess) {  // asked again at each sample
+    if (device_handle(i, &card.device) != kSuccess) {  // retried at each sample
       card.device = nullptr;
       continue;
     }
@@ -308,7 +308,7 @@ void Nvml::Library::sample_pcie(GpuSample& s, Device device, bool throughput) co
 void Nvml::Library::sample_processes(GpuSample& s, Device device) const {
   const auto collect = [&]<class Info>(Return (*list)(Device, unsigned*, Info*)) {
     std::vector<Info> infos(16);
-    for (int attempt = 0; attempt < 4; ++attempt) {  // processes may come while we make room
+    for (int attempt = 0; attempt < 4; ++attempt) {  // the list may grow between calls
       auto n = static_cast<unsigned>(infos.size());
       const Return code = list(device, &n, infos.data());
       if (code == kInsufficientSize) {
@@ -401,7 +401,7 @@ GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
   if (options.gpm) sample_gpm(s, card);
   std::sort(s.refused.begin(), s.refused.end());
   s.refused.erase(std::unique(s.refused.begin(), s.refused.end()), s.refused.end());
-  if (s.state == GpuState::lost) {  // what was read before it went is no longer true
+  if (s.state == GpuState::lost) {  // values read before it was lost are no longer valid
     GpuSample lost;
     lost.index = index;
     lost.state = GpuState::lost;
@@ -434,7 +434,7 @@ std::optional<int> Nvml::find(const std::string& pci_bus_id) const {
   const auto& cards = library_->cards;
   for (size_t i = 0; i < cards.size(); ++i)
     if (same_card(cards[i].pci_bus_id, pci_bus_id)) return static_cast<int>(i);
-  // Where one side does not tell, the only card there is is meant.
+  // If one side has no bus id and there is only one GPU, assume that one.
   const bool told = cards.size() == 1 && !cards[0].pci_bus_id.empty() && !pci_bus_id.empty();
   return ready() && cards.size() == 1 && !told ? std::optional(0) : std::nullopt;
 }
@@ -453,7 +453,7 @@ std::optional<int64_t> own_bytes(const GpuSample& card) {
   if (!card.processes) return std::nullopt;
   for (const GpuProcess& p : *card.processes)
     if (p.pid == ::getpid() && p.bytes) return p.bytes;
-  // In a container pids are the host's; who is alone on the card is we.
+  // In a container the pids are those of the host; a single process on the GPU must be this one.
   return card.processes->size() == 1 ? card.processes->front().bytes : std::nullopt;
 }
 

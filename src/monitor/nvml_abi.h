@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few types of NVML's binary interface that Brim uses, declared here so that no vendor header is needed to build.
-// Shared by nvml.cc and by the stand-in library of its tests.
+// The types of NVML's binary interface used by Brim, declared here so that building needs no vendor headers. Shared by
+// nvml.cc and the fake library of its tests.
 #pragma once
 #include <cstdint>
 
@@ -40,14 +40,14 @@ struct Temperature {
 };
 constexpr unsigned kTemperatureVersion = sizeof(Temperature) | (1U << 24);
 
-// The newest version; the older ones are shorter and alike up to `device`.
+// Newest version; older ones are shorter, with the same layout up to `device`.
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned domain, bus, device, device_id, subsystem_id;
   char bus_id[32];
 };
 
-// What the _v2 and _v3 calls fill; the first version had pid and bytes only.
+// Filled by the _v2 and _v3 calls; the first version had only pid and bytes.
 struct ProcessInfo {
   unsigned pid;
   unsigned long long used_bytes;
@@ -73,7 +73,7 @@ struct GpmMetric {
   double value;
   const char *short_name, *long_name, *unit;
 };
-// The library's own array is longer and has grown with its versions; it reads `count` entries.
+// The library's own array is longer and grows with its versions; it reads `count` entries.
 struct GpmMetrics {
   unsigned version;
   unsigned count;

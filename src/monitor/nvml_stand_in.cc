@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that answers like NVML from a script, loaded in place of the real one by tests (BRIM_NVML_LIBRARY). The
-// script is BRIM_NVML_SCENARIO: cards separated by |, each a list of key=value separated by commas:
-//   name=H200  pci=65 (bus, hexadecimal; else the card's number from 1)  util=87 (percent)
+// A scripted fake of NVML, loaded instead of the real library in tests (BRIM_NVML_LIBRARY). The script is in
+// BRIM_NVML_SCENARIO: GPUs separated by |, each a list of key=value separated by commas:
+//   name=H200  pci=65 (bus, hexadecimal; default: index + 1)  util=87 (percent)
 //   mem=20000/144000 (used/total MiB)  temp=54  power=412  throttle=4 (bits)  pid=1234
 //   no=power+energy+gpm (not supported)  deny=pcie+processes (no permission)  lose=2 (lost after that many samples)
-// "init=N" alone makes nvmlInit answer N. BRIM_NVML_OLD builds the entry points of an old driver only.
+// "init=N" alone makes nvmlInit return N. BRIM_NVML_OLD builds only the entry points of an old driver.
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ Return answer(Device device, const char* reading) {
   return card.lists("no", reading) ? kNotSupported : kSuccess;
 }
 
-// Answers `reading` and, where it succeeds, stores the value.
+// Returns the status of `reading` and, on success, stores the value.
 template <class T>
 Return give(Device device, const char* reading, T* out, double value) {
   const Return code = answer(device, reading);
@@ -203,7 +203,7 @@ Return nvmlDeviceGetPcieThroughput(Device d, unsigned counter, unsigned* kb) {
 Return nvmlDeviceGetTotalEnergyConsumption(Device d, unsigned long long* mj) {
   return give(d, "energy", mj, 1e6 + 1e3 * card_of(d).samples);
 }
-// Forty processes where the script says pid=many, so that the caller must make room.
+// Returns forty processes for pid=many, so that the caller must enlarge its buffer.
 Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned* n, ProcessInfo* infos) {
   const Return code = answer(d, "processes");
   if (code != kSuccess) return code;

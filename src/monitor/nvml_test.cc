@@ -20,7 +20,7 @@ class NvmlTest : public ::testing::Test {
   void TearDown() override { ::unsetenv("BRIM_NVML_SCENARIO"); }
 };
 
-TEST_F(NvmlTest, EveryReadingOfSeveralCards) {
+TEST_F(NvmlTest, ReadsEverythingOfSeveralGpus) {
   scenario("name=H200,util=87,mem=20000/144000,temp=61,power=412,throttle=4|name=L4,util=0,throttle=0,pid=many");
   Nvml nvml(BRIM_NVML_STAND_IN);
   ASSERT_TRUE(nvml.ready()) << nvml.why();
@@ -56,7 +56,7 @@ TEST_F(NvmlTest, EveryReadingOfSeveralCards) {
   EXPECT_EQ((*g.processes)[0].bytes, int64_t{300} << 20);
   EXPECT_EQ((*g.processes)[1].bytes, std::nullopt);
   EXPECT_TRUE(g.refused.empty());
-  // An idle card's readings are there and are 0; a list that did not fit at first is whole.
+  // Readings of an idle GPU are present and 0; a list that did not fit at first is complete.
   EXPECT_EQ(gpus[1].utilization, 0.0);
   EXPECT_TRUE(gpus[1].throttle && gpus[1].throttle->empty());
   EXPECT_EQ(gpus[1].processes->size(), 40U);
@@ -65,7 +65,7 @@ TEST_F(NvmlTest, EveryReadingOfSeveralCards) {
   EXPECT_EQ(nvml.energy_mj(2), std::nullopt);
 }
 
-TEST_F(NvmlTest, WhatACardDoesNotCountIsAbsentAndNotZero) {
+TEST_F(NvmlTest, UnsupportedReadingsAreAbsentNotZero) {
   scenario("name=GTX,no=utilization+memory+temperature+power+clocks+throttle+pcie+energy+processes+gpm");
   Nvml nvml(BRIM_NVML_STAND_IN);
   const GpuSample g = nvml.sample().at(0);
@@ -79,7 +79,7 @@ TEST_F(NvmlTest, WhatACardDoesNotCountIsAbsentAndNotZero) {
   EXPECT_EQ(nvml.used_bytes(0), std::nullopt);
 }
 
-TEST_F(NvmlTest, ARefusedReadingIsNamed) {
+TEST_F(NvmlTest, ListsReadingsWithoutPermission) {
   scenario("name=Shared,deny=pcie+processes+gpm|deny=card");
   Nvml nvml(BRIM_NVML_STAND_IN);
   const auto gpus = nvml.sample();
@@ -92,7 +92,7 @@ TEST_F(NvmlTest, ARefusedReadingIsNamed) {
   EXPECT_FALSE(gpus[1].utilization);
 }
 
-TEST_F(NvmlTest, ACardThatVanishesIsLostAndKeepsItsPlace) {
+TEST_F(NvmlTest, LostGpuKeepsItsIndex) {
   scenario("name=A,lose=1|name=B");
   Nvml nvml(BRIM_NVML_STAND_IN);
   EXPECT_EQ(nvml.sample().at(0).state, GpuState::ok);
@@ -108,8 +108,8 @@ TEST_F(NvmlTest, ACardThatVanishesIsLostAndKeepsItsPlace) {
   }
 }
 
-// CUDA_VISIBLE_DEVICES=2,0 makes NVML's third card CUDA's first: only the bus id tells.
-TEST_F(NvmlTest, ACardIsFoundByItsBusIdWhateverItsNumber) {
+// CUDA_VISIBLE_DEVICES=2,0 makes NVML's third GPU the first one of CUDA, so only the bus id identifies it.
+TEST_F(NvmlTest, FindsAGpuByBusIdRegardlessOfItsIndex) {
   scenario("name=A,pci=17,util=10|name=B,pci=65,util=20|name=C,pci=ca,util=30");
   Nvml nvml(BRIM_NVML_STAND_IN);
   EXPECT_EQ(nvml.find("0000:CA:00.0"), 2);
@@ -120,7 +120,7 @@ TEST_F(NvmlTest, ACardIsFoundByItsBusIdWhateverItsNumber) {
     EXPECT_EQ(nvml.find(unknown), std::nullopt) << unknown;
     EXPECT_FALSE(nvml.sample_card(unknown)) << unknown;
   }
-  scenario("name=A,no=pci|name=B,no=pci");  // a driver that does not tell: none is better than the wrong one
+  scenario("name=A,no=pci|name=B,no=pci");  // a driver without bus ids: no result is better than a wrong one
   EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find("0000:65:00.0"), std::nullopt);
   scenario("name=A,no=pci");
   EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find("0000:65:00.0"), 0);
@@ -131,7 +131,7 @@ TEST_F(NvmlTest, ACardIsFoundByItsBusIdWhateverItsNumber) {
   EXPECT_EQ(Nvml("/no/such/library").find(""), std::nullopt);
 }
 
-TEST_F(NvmlTest, ARunIsShownOnItsCard) {
+TEST_F(NvmlTest, ShowsARunOnItsGpu) {
   Snapshot s;
   for (const char* bus : {"0000:17:00.0", "0000:65:00.0"}) {
     GpuSample g;
@@ -144,27 +144,27 @@ TEST_F(NvmlTest, ARunIsShownOnItsCard) {
   run.set_device("cuda:0 NVIDIA H200");
   run.set_pci_bus_id("0000:65:00.0");
   s.runs = {run};
-  EXPECT_EQ(run_on(s, s.gpus[0]), nullptr);  // CUDA's first card is NVML's second
+  EXPECT_EQ(run_on(s, s.gpus[0]), nullptr);  // CUDA's first GPU is NVML's second
   EXPECT_EQ(run_on(s, s.gpus[1]), &s.runs[0]);
-  s.runs[0].set_pci_bus_id("");  // not told: the number must do
+  s.runs[0].set_pci_bus_id("");  // unknown: falls back to the index
   EXPECT_EQ(run_on(s, s.gpus[0]), &s.runs[0]);
   EXPECT_EQ(run_on(s, s.gpus[1]), nullptr);
 }
 
-TEST_F(NvmlTest, GpmComesWithTheSecondSample) {
+TEST_F(NvmlTest, ReportsGpmFromTheSecondSample) {
   scenario("name=H200|name=A100,no=gpm");
   Nvml nvml(BRIM_NVML_STAND_IN);
   EXPECT_FALSE(nvml.sample().at(0).gpm);
-  std::this_thread::sleep_for(std::chrono::milliseconds(110));  // the library wants a tenth of a second between samples
+  std::this_thread::sleep_for(std::chrono::milliseconds(110));  // the library requires 0.1 s between samples
   const auto gpus = nvml.sample();
   ASSERT_TRUE(gpus.at(0).gpm);
   EXPECT_DOUBLE_EQ(*gpus[0].gpm->sm, 0.91);
   EXPECT_DOUBLE_EQ(*gpus[0].gpm->tensor, 0.44);
-  EXPECT_EQ(gpus[0].gpm->dram, std::nullopt);  // a counter of its own may be missing
+  EXPECT_EQ(gpus[0].gpm->dram, std::nullopt);  // a single counter may be missing
   EXPECT_FALSE(gpus.at(1).gpm);
 }
 
-TEST_F(NvmlTest, AnOldDriverHasFewerEntryPoints) {
+TEST_F(NvmlTest, SupportsOldDriversWithFewerEntryPoints) {
   scenario("name=K80,mem=3000/12000");
   Nvml nvml(BRIM_NVML_STAND_IN_OLD);
   ASSERT_TRUE(nvml.ready()) << nvml.why();
@@ -176,7 +176,7 @@ TEST_F(NvmlTest, AnOldDriverHasFewerEntryPoints) {
   EXPECT_EQ(g.processes.value().at(0).bytes, int64_t{300} << 20);
 }
 
-TEST_F(NvmlTest, NoLibraryNoDriverAndNoPermissionAreStates) {
+TEST_F(NvmlTest, MissingLibraryDriverOrPermissionIsAState) {
   Nvml none("/no/such/libnvidia-ml.so.1");
   EXPECT_EQ(none.state(), NvmlState::no_library);
   EXPECT_FALSE(none.why().empty());
@@ -196,7 +196,7 @@ TEST_F(NvmlTest, NoLibraryNoDriverAndNoPermissionAreStates) {
   EXPECT_TRUE(empty.sample().empty());
 }
 
-TEST_F(NvmlTest, JsonSaysNullWhereNothingIsKnown) {
+TEST_F(NvmlTest, JsonHasNullForUnknownReadings) {
   scenario("name=GTX \xFF,no=power+energy+processes+gpm|name=A,lose=0");
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   Sampler sampler;

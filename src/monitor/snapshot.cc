@@ -129,7 +129,7 @@ std::string to_json(const Snapshot& s) {
     j["gpus"].back()["mfu"] = run != nullptr ? known(run->mfu) : Json(nullptr);
   }
   for (const auto& run : s.runs) j["runs"].push_back(run_json(run));
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // names of processes may be any bytes
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // process names may contain any bytes
 }
 
 const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
@@ -137,11 +137,11 @@ const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
     for (const GpuProcess& p : *gpu.processes)
       for (const LiveFigures& run : snapshot.runs)
         if (run.pid == p.pid) return &run;
-  // In a container the driver's process numbers are not ours.
+  // In a container the driver's pids are not ours.
   const std::string device = fmt::format("cuda:{}", gpu.index);
   for (const LiveFigures& run : snapshot.runs) {
     if (same_card(run.pci_bus_id, gpu.pci_bus_id)) return &run;
-    if (run.pci_bus_id[0] != '\0' && !gpu.pci_bus_id.empty()) continue;  // another card's, whatever number CUDA gave it
+    if (run.pci_bus_id[0] != '\0' && !gpu.pci_bus_id.empty()) continue;  // another GPU, regardless of its CUDA index
     const std::string_view name = run.device;
     if (name.starts_with(device) && (name.size() == device.size() || name[device.size()] == ' ')) return &run;
   }

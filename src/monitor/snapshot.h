@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards, host and running Brims at one moment, what is remembered of the moments before, and both as JSON.
+// A snapshot of GPUs, host and running Brim processes, a history of earlier ones, and JSON output.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -21,13 +21,13 @@ struct Snapshot {
   std::vector<GpuSample> gpus;
   HostSample host;
   std::vector<LiveFigures> runs;
-  std::vector<std::string> warnings;  // thresholds passed and not yet back, see Watch
+  std::vector<std::string> warnings;  // thresholds currently exceeded, see Watch
 };
 
-// One line of JSON; readings that are not available are null.
+// One line of JSON; unavailable readings are null.
 std::string to_json(const Snapshot& snapshot);
 
-// The run that computes on this card: by process where the driver tells, else by bus id, else by CUDA's number. Null:
+// The run that computes on this GPU: by process if the driver reports it, else by bus id, else by CUDA index. Null if
 // none.
 const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu);
 
@@ -42,7 +42,7 @@ class Sampler {
   HostSampler host_;
 };
 
-// The last readings of each series, as shares, for sparklines. A reading that was not there is a gap (negative).
+// Latest readings of each series, as fractions, for sparklines. A missing reading is a gap (negative).
 class History {
  public:
   explicit History(size_t length = 512) : length_(length) {}

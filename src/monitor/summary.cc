@@ -46,7 +46,7 @@ std::optional<double> reading_at(const LogLine& block, const char* key) {
   return found != block.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
 }
 
-// Smallest, mean, 95th percentile (the nearest value that is there) and largest.
+// Minimum, mean, 95th percentile (nearest sample) and maximum.
 std::string four_of(std::vector<double> values) {
   if (values.empty()) return fmt::format("{:>9}{:>9}{:>9}{:>9}", "-", "-", "-", "-");
   std::sort(values.begin(), values.end());
@@ -90,7 +90,7 @@ void LogSummary::read(std::istream& log) {
   }
 }
 
-// Where the next sample came later than the log's own pace lets one expect, or before the last one.
+// Intervals after which the next sample came later than usual for this log, or had an earlier time.
 std::string LogSummary::gaps() const {
   std::vector<int64_t> steps;
   for (size_t i = 1; i < times_.size(); ++i) steps.push_back(times_[i] - times_[i - 1]);

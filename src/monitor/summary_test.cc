@@ -36,9 +36,9 @@ std::string summary_of(const std::string& log) {
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST(LogSummary, HoursAndTheWhole) {
+TEST(LogSummary, ReportsHoursAndTotals) {
   std::string log;
-  // 100 samples an hour, 36 s apart: memory 1 to 100 MiB, then ten times that; 40 and 50 degrees in turn.
+  // 100 samples per hour, 36 s apart: memory 1 to 100 MiB, then ten times that; 40 and 50 degrees alternating.
   for (int hour = 0; hour < 2; ++hour)
     for (int i = 0; i < 100; ++i)
       log += sample_line(kMorning + hour * 3600 + i * 36, (i + 1) * (hour == 0 ? 1 : 10), i % 2 == 0 ? 40 : 50);
@@ -58,13 +58,13 @@ TEST(LogSummary, HoursAndTheWhole) {
   EXPECT_FALSE(says(text, "warnings"));
 }
 
-TEST(LogSummary, NamesGapsAndWhatIsNoSample) {
+TEST(LogSummary, ReportsGapsAndInvalidLines) {
   std::string log;
   for (int i = 0; i < 10; ++i) log += sample_line(kMorning + i, 10, 40);
   for (int i = 0; i < 10; ++i) log += sample_line(kMorning + 600 + i, 10, 40, i < 2 ? "GPU 0: 61 °C, above 60 °C" : "");
   log += "not JSON\n{\"time\":\"yesterday\"}\n{\"time\":\"2026-13-40T00:00:00.000Z\"}\n[]\n";
-  for (int i = 0; i < 10; ++i) log += sample_line(kMorning + 300 + i, 10, 40);  // another log put behind it
-  log += sample_line(kMorning + 320, 10, 40).substr(0, 40);                     // cut short
+  for (int i = 0; i < 10; ++i) log += sample_line(kMorning + 300 + i, 10, 40);  // another log appended
+  log += sample_line(kMorning + 320, 10, 40).substr(0, 40);                     // truncated
   const std::string text = summary_of(log);
   EXPECT_TRUE(says(text, "30 samples\none sample every 1.0 s\n")) << text;
   EXPECT_TRUE(says(text, "gap: 2026-11-17 00:00:09 to 2026-11-17 00:10:00 (9 min 51 s)\n")) << text;
@@ -74,7 +74,7 @@ TEST(LogSummary, NamesGapsAndWhatIsNoSample) {
   EXPECT_TRUE(says(text, "\nwarnings\n     2 x  GPU 0: 61 °C, above 60 °C\n")) << text;
 }
 
-TEST(LogSummary, ACardThatDoesNotAnswerIsNotZero) {
+TEST(LogSummary, UnresponsiveGpuIsNotZero) {
   Snapshot s;
   s.unix_ns = kMorning * 1'000'000'000;
   s.gpus.resize(2);

@@ -13,8 +13,8 @@
 namespace brim::monitor {
 namespace {
 
-// ASCII, Latin, Greek and Cyrillic, and the signs the view itself draws with are one column; whatever else may turn up
-// in a process's name is counted as two, which at worst leaves a gap.
+// ASCII, Latin, Greek, Cyrillic and the symbols drawn by the view take one column; all other characters (for example in
+// process names) are counted as two, which at worst leaves a gap.
 int columns_of(char32_t c) { return c < 0x0500 || (c >= 0x2010 && c < 0x2030) || (c >= 0x2500 && c < 0x25A0) ? 1 : 2; }
 
 enum class Tone : uint8_t { plain, dim, bold, good, fair, bad };
@@ -22,7 +22,7 @@ constexpr const char* kTones[] = {"", "\x1b[2m", "\x1b[1m", "\x1b[32m", "\x1b[33
 
 Tone tone_of(double share) { return share < 0.7 ? Tone::good : share < 0.9 ? Tone::fair : Tone::bad; }
 
-// A line that knows its room: what does not fit is cut, and names from outside cannot carry control characters.
+// A line of limited width: text that does not fit is cut, and control characters in external names are removed.
 class Line {
  public:
   Line(int width, bool color, int rank) : width_(width), color_(color), rank_(rank) {}
@@ -126,15 +126,15 @@ class View {
   }
 
  private:
-  // `rank`: lines of a lower rank go first when there is no room.
+  // Lines with a lower `rank` are dropped first if there is not enough height.
   Line& line(int rank) { return lines_.emplace_back(o_.width, o_.color, rank); }
 
-  // A labelled bar with its text and, where there is room, its history.
+  // A labelled bar with its text and, if there is enough width, its history.
   void gauge(int rank, const char* name, const std::optional<double>& share, const std::string& text,
              const std::string& series, bool hot) {
     Line& l = line(rank).add("  ").add(name, Tone::dim).pad_to(15);
     const int width =
-        std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // in 80 columns memory's text still fits
+        std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // so that the memory text still fits in 80 columns
     if (share) l.add(bar(*share, width), hot ? tone_of(*share) : Tone::good).add(" ");
     l.add(text);
     const int left = l.room() - 2;
@@ -285,10 +285,10 @@ class View {
 
   void run(const LiveFigures& r) {
     const double seconds = static_cast<double>(s_.unix_ns - r.start_unix_ns) * 1e-9;
-    // A long path would push device and time out of the line; the directory's own name says most.
+    // A long path would push device and time out of the line; the last component is the most informative.
     std::string model = r.model;
     const size_t slash = model.rfind('/');
-    constexpr size_t kRest = 40;  // the line without model and device
+    constexpr size_t kRest = 40;  // width of the line without model and device
     if (slash != std::string::npos && slash > 0 &&
         model.size() + std::string_view(r.device).size() + kRest > static_cast<size_t>(o_.width))
       model = "…" + model.substr(slash);
@@ -318,8 +318,7 @@ class View {
     if (r.planned_bytes >= 0) {
       const std::string held = r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
                         planned = format_bytes(r.planned_bytes);
-      // On a card a plan holds all the process has there; in host memory the program itself and the page cache come on
-      // top.
+      // On a GPU a plan covers all memory of the process; in host memory the program and the page cache are added.
       const bool card = std::string_view(r.device).starts_with("cuda");
       std::string text = card ? fmt::format("{} held of {} planned", held, planned)
                               : fmt::format("{} planned, whole process {}", planned, held);
@@ -341,7 +340,7 @@ class View {
   std::vector<std::string> fitted() {
     size_t hidden = 0;
     if (o_.height > 0 && lines_.size() > static_cast<size_t>(o_.height)) {
-      const auto room = static_cast<size_t>(std::max(1, o_.height - 1));  // one says how many are missing
+      const auto room = static_cast<size_t>(std::max(1, o_.height - 1));  // one line shows the number of omitted lines
       while (lines_.size() > room) {
         auto least = lines_.begin();
         for (auto it = lines_.begin(); it != lines_.end(); ++it)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal view as lines of text: never wider than asked, never more than asked. Where there is not room for all,
-// the least important lines go first. Utilisation, memory and MFU are three bars, because they are three things.
+// Renders the terminal view as lines of text within a given width and height. If space is short, the least important
+// lines are dropped first. Utilisation, memory and MFU are separate bars because they measure different things.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,14 +12,14 @@ namespace brim::monitor {
 
 struct ViewOptions {
   int width = 100;
-  int height = 0;         // 0: as many lines as it takes
+  int height = 0;         // 0: unlimited
   bool color = false;     // ANSI colours
-  double interval_s = 0;  // shown in the head line; 0: a single sample
+  double interval_s = 0;  // shown in the header; 0: a single sample
 };
 
 std::vector<std::string> render(const Snapshot& snapshot, const History& history, const ViewOptions& options);
 
-// Columns a line takes on a terminal; escape sequences take none, wide and unknown characters two.
+// Terminal columns of a line; escape sequences take none, wide and unknown characters two.
 int display_width(std::string_view line);
 
 }  // namespace brim::monitor

@@ -8,7 +8,7 @@
 namespace brim::monitor {
 namespace {
 
-// Everything there is to show, with names made to break a layout.
+// A snapshot with every reading, and names that could break the layout.
 Snapshot full_snapshot(int cards) {
   Snapshot s;
   s.unix_ns = int64_t{1'700'000'000} * 1'000'000'000;
@@ -106,7 +106,7 @@ std::string all(const std::vector<std::string>& lines) {
   return text;
 }
 
-TEST(View, UtilisationMemoryAndMfuAreThreeThings) {
+TEST(View, ShowsUtilisationMemoryAndMfuSeparately) {
   const Snapshot s = full_snapshot(1);
   const std::string text = all(render(s, full_history(s), {200, 60, false, 1}));
   for (const char* part : {"utilisation",
@@ -134,7 +134,7 @@ TEST(View, UtilisationMemoryAndMfuAreThreeThings) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
-TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
+TEST(View, ShowsTheHostWithoutAGpu) {
   Snapshot s = full_snapshot(0);
   s.nvml = NvmlState::no_library;
   s.nvml_why = "no NVIDIA driver here";
@@ -143,7 +143,7 @@ TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
   EXPECT_NE(text.find("CPU"), std::string::npos);
 }
 
-TEST(View, ALongPathLeavesRoomForDeviceAndTime) {
+TEST(View, ShortensALongPathToFitDeviceAndTime) {
   Snapshot s = full_snapshot(0);
   s.runs.resize(1);
   s.runs[0].set_model("/home/somebody/a/long/way/to/models/minilm-l6"), s.runs[0].set_device("cpu (amx, 2 threads)"),
@@ -156,7 +156,7 @@ TEST(View, ALongPathLeavesRoomForDeviceAndTime) {
   EXPECT_NE(wide.find("/home/somebody/a/long/way/to/models/minilm-l6  cpu"), std::string::npos) << wide;
 }
 
-TEST(View, MemoryIsWholeInEightyColumns) {
+TEST(View, ShowsFullMemoryTextInEightyColumns) {
   Snapshot s = full_snapshot(1);
   s.gpus[0].used_bytes = int64_t{1000} << 20;
   s.gpus[0].total_bytes = int64_t{8000} << 20;
@@ -167,7 +167,7 @@ TEST(View, MemoryIsWholeInEightyColumns) {
       std::string::npos);
 }
 
-TEST(View, ALostCardAndMissingReadingsAreNamed) {
+TEST(View, ReportsALostGpuAndMissingReadings) {
   const Snapshot s = full_snapshot(3);
   const std::string text = all(render(s, History(), {120, 0, false, 0}));
   EXPECT_NE(text.find("lost"), std::string::npos);
@@ -175,7 +175,7 @@ TEST(View, ALostCardAndMissingReadingsAreNamed) {
   EXPECT_EQ(text.find(" 0 %"), std::string::npos);
 }
 
-TEST(View, WhatMattersMostStaysInASmallWindow) {
+TEST(View, KeepsTheMostImportantLinesInASmallWindow) {
   const Snapshot s = full_snapshot(1);
   const auto lines = render(s, full_history(s), {80, 10, false, 1});
   const std::string text = all(lines);

@@ -7,7 +7,7 @@ namespace brim::monitor {
 namespace {
 
 constexpr std::string_view kUtilization = "utilization";
-// How far a reading must come back before its threshold can be passed anew.
+// Hysteresis: how far a reading must fall back before its threshold can be exceeded again.
 constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0.1;
 
 }  // namespace

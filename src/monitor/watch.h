@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thresholds: a reading that passes one is reported once, with its limit, and again only after it has come back well
-// within. A reading that is not available neither warns nor calms.
+// Threshold warnings: a reading beyond its limit is reported once, and again only after it has fallen well below. An
+// unavailable reading neither raises nor clears a warning.
 #pragma once
 #include <algorithm>
 #include <set>
@@ -11,7 +11,7 @@
 
 namespace brim::monitor {
 
-// 0 turns a threshold off.
+// 0 disables a threshold.
 struct WatchLimits {
   double max_utilization_percent = 90;
   double max_temperature_c = 85;
@@ -21,12 +21,12 @@ struct WatchLimits {
 class Watch {
  public:
   explicit Watch(const WatchLimits& limits) : limits_(limits) {}
-  // What is newly passed, in sentences.
+  // Messages for newly exceeded thresholds.
   std::vector<std::string> check(const std::vector<GpuSample>& gpus);
-  // What is past its limit in the last sample.
+  // Messages for all thresholds exceeded in the last sample.
   const std::vector<std::string>& active() const { return active_; }
-  // What each of those is, whatever its numbers. A fault is more than hard work: a card that is lost, too hot, or has
-  // too little memory left.
+  // Kind of each active warning, independent of its numbers. A fault is more than high utilisation: a lost or
+  // overheated GPU, or too little free memory.
   struct Kind {
     std::string name;
     bool fault;

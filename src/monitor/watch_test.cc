@@ -15,17 +15,17 @@ std::vector<GpuSample> one(std::optional<double> utilization, std::optional<doub
   return {g};
 }
 
-TEST(Watch, WarnsOnceAndAgainOnlyAfterItHasComeBack) {
+TEST(Watch, WarnsAgainOnlyAfterFallingBack) {
   Watch watch({90, 0, 0});
   EXPECT_TRUE(watch.check(one(0.90)).empty());  // at the limit is within it
   EXPECT_EQ(watch.check(one(0.95)).size(), 1U);
   EXPECT_TRUE(watch.check(one(0.99)).empty());
-  EXPECT_TRUE(watch.check(one(0.87)).empty());  // below, but not by the margin
+  EXPECT_TRUE(watch.check(one(0.87)).empty());  // below, but within the margin
   EXPECT_TRUE(watch.active().empty()) << "87 % is not above 90 %";
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_EQ(watch.active(), (std::vector<std::string>{"GPU 0: utilisation 95 %, above 90 %"}));
   EXPECT_FALSE(watch.faulty()) << "it works hard";
-  EXPECT_TRUE(watch.check(one({})).empty());  // not available: no news
+  EXPECT_TRUE(watch.check(one({})).empty());  // unavailable: no change
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_TRUE(watch.check(one(0.80)).empty());
   EXPECT_TRUE(watch.active().empty());
@@ -34,13 +34,13 @@ TEST(Watch, WarnsOnceAndAgainOnlyAfterItHasComeBack) {
   EXPECT_EQ(again[0], "GPU 0: utilisation 91 %, above 90 %");
 }
 
-TEST(Watch, TemperatureMemoryAndALostCard) {
+TEST(Watch, WarnsAboutTemperatureMemoryAndALostGpu) {
   Watch watch({0, 85, 500});
   EXPECT_TRUE(watch.check(one(1.0, 85.0, 500)).empty());
   EXPECT_EQ(watch.check(one(1.0, 86.0, 499)).size(), 2U);
   EXPECT_EQ(watch.active().size(), 2U);
   EXPECT_TRUE(watch.faulty());
-  EXPECT_TRUE(watch.check(one(1.0, 83.0, 540)).empty());  // within both limits, but not by the margin
+  EXPECT_TRUE(watch.check(one(1.0, 83.0, 540)).empty());  // within both limits, but inside the margin
   EXPECT_TRUE(watch.active().empty());
   EXPECT_TRUE(watch.check(one(1.0, 86.0, 499)).empty());
   EXPECT_TRUE(watch.check(one(1.0, 81.0, 560)).empty());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How 8-bit AdamW keeps its moments: one byte each and one scale for 256 neighbours. A byte is a small float whose
-// largest value stands for the largest of the block: the first moment as sign, 4 bits of exponent, 3 of fraction; the
-// second as the root of it, 4 bits of exponent and 4 of fraction. A root that is not zero never becomes zero, or the
-// update would divide by almost nothing. The same code runs on the CPU and on CUDA, so checkpoints move between them.
+// Encoding of the moments of 8-bit AdamW: one byte each and one scale per 256 neighbours. A byte is a small float whose
+// largest value represents the maximum of the block: the first moment has a sign, 4 exponent and 3 fraction bits; the
+// second moment is stored as its square root with 4 exponent and 4 fraction bits. A non-zero root never rounds to zero,
+// or the update would divide by almost zero. CPU and CUDA share this code, so checkpoints are portable between them.
 #pragma once
 #include <stdint.h>
 
@@ -13,7 +13,7 @@ namespace brim::ops {
 static constexpr int64_t kAdam8Block = 256;
 
 // Nearest code to x >= 0 with `bits` of fraction: value (1 + f / 2^bits) 2^(e - 15) for e > 0, f / 2^bits 2^-14 for e =
-// 0. Without branches, so that compilers make vectors of it; what is not a number becomes 0.
+// 0. Branchless, so that compilers vectorise it; NaN becomes 0.
 BRIM_HOST_DEVICE static inline uint32_t adam8_encode(float x, int bits) {
   union {
     float f;
@@ -34,7 +34,7 @@ BRIM_HOST_DEVICE static inline float adam8_decode(uint32_t code, int bits) {
   const uint32_t exponent = code >> bits, fraction = code & ((1u << bits) - 1), lowest = exponent == 0 ? 1u : 0u;
   value.u = (exponent + lowest + 112) << 23 | fraction << (23 - bits);
   return value.f -
-         static_cast<float>(static_cast<int32_t>(lowest)) * 6.103515625e-05f;  // evenly spaced there: no hidden 1
+         static_cast<float>(static_cast<int32_t>(lowest)) * 6.103515625e-05f;  // linear spacing there: no hidden 1
 }
 
 BRIM_HOST_DEVICE static inline uint8_t adam8_encode_m(float x) {
@@ -50,7 +50,7 @@ BRIM_HOST_DEVICE static inline uint8_t adam8_encode_root(float x) {
 }
 BRIM_HOST_DEVICE static inline float adam8_decode_root(uint8_t code) { return adam8_decode(code, 4); }
 
-// The scale of a block from its largest magnitude.
+// Scale of a block from its largest magnitude.
 BRIM_HOST_DEVICE static inline float adam8_m_scale(float largest) { return largest / 1.875f; }
 BRIM_HOST_DEVICE static inline float adam8_root_scale(float largest) { return largest / 1.9375f; }
 

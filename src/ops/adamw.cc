@@ -95,7 +95,7 @@ void grad_norm(device::Stream& stream, const GradNormArgs& a) {
   dispatch(stream, Zone::grad_norm, a, work, &KernelTable::grad_norm);
 }
 
-// One f64 for every kNormElements of a lane.
+// One f64 per kNormElements of a lane.
 int64_t grad_norm_scratch_bytes(int64_t elements, int64_t lanes) {
   return lanes * ((elements + kNormElements - 1) / kNormElements) * static_cast<int64_t>(sizeof(double));
 }

@@ -22,7 +22,7 @@ void adamw_cpu(device::Stream& stream, const AdamWArgs& a) {
   parallel_pieces(stream, slab.lanes * pieces, 1, [&](int64_t piece, int64_t, int) {
     const int64_t lane = piece / pieces, begin = piece % pieces * kPiece, end = std::min(slab.n, begin + kPiece);
     const float factor = a.grad_factor ? a.grad_factor.as<float>()[lane] : 1.0f;
-    if (!std::isfinite(factor)) return;  // gradients overflowed: this step is skipped
+    if (!std::isfinite(factor)) return;  // gradients overflowed: skip this step
     AdamWRow row;
     std::memcpy(static_cast<void*>(&row), table + lane * kAdamWRowFloats, sizeof row);
     cpu::AdamWRange r{};

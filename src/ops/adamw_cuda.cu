@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer on CUDA, one pass over each slab, operation for operation what the CPU does, so both give the same bits
-// from the same gradients. grad_norm sums squares of kNormElements in a block, then the blocks' sums in order.
+// AdamW on CUDA: one pass over each slab with the same operations as on the CPU, so both give the same bits for the
+// same gradients. grad_norm sums the squares of kNormElements per block, then the block sums in order.
 #include "ops/adam8_code.h"
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
@@ -8,11 +8,11 @@
 namespace brim::ops {
 namespace {
 
-// A lane's slab: its first element and, of the table, its row.
+// Strides of the lanes, and the table of step constants.
 struct Lanes {
-  int64_t n, master, grad, m, v, copy, scale;  // elements from one lane to the next
+  int64_t n, master, grad, m, v, copy, scale;  // strides between lanes, in elements
   const float* rows;                           // [count,lanes,kAdamWRowFloats]
-  const int64_t* step;                         // null: row 0
+  const int64_t* step;                         // null for row 0
   int64_t count;
   bool decayed;
 };
@@ -34,13 +34,13 @@ __device__ __forceinline__ float adam_update(const AdamWRow& c, float weight, fl
   v = fmaf(v, c.beta2, __fmul_rn(1.0f - c.beta2, __fmul_rn(gradient, gradient)));
   return fmaf(-c.step_size, m / fmaf(sqrtf(v), c.correction, c.eps), __fmul_rn(weight, c.keep));
 }
-// A factor that is not finite says that gradients overflowed: the step is skipped.
+// A non-finite factor means that gradients overflowed: the step is skipped.
 __device__ __forceinline__ bool read_factor(const float* factor, int lane, float& value) {
   value = factor == nullptr ? 1.0f : factor[lane];
   return fabsf(value) < INFINITY;
 }
 
-// Copy is the type of the compute copy; float where there is none.
+// Copy is the type of the compute copy; float if there is none.
 template <class Copy>
 __global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* grad, float* m, float* v, Copy* copy,
                                                     const float* grad_factor, Lanes lanes) {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* 
   }
 }
 
-// A block a block of moments: one thread an element.
+// One thread block per block of moments, one thread per element.
 template <class Copy>
 __global__ void __launch_bounds__(kAdamBlock)
     adamw8_kernel(float* master, const float* grad, uint8_t* m8, uint8_t* v8, float* m_scale, float* v_scale,

@@ -40,7 +40,7 @@ struct State {
   }
 };
 
-TEST(AdamW, AgreesWithFp64OverSteps) {
+TEST(AdamW, MatchesFp64OverSteps) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t n : {0, 1, 15, 16, 17, 1000, 70000})
       for (const DType copy : {DType::f16, DType::bf16}) {
@@ -76,7 +76,7 @@ TEST(AdamW, AgreesWithFp64OverSteps) {
   });
 }
 
-TEST(AdamW, AFactorThatIsNotFiniteSkipsTheStep) {
+TEST(AdamW, NonFiniteFactorSkipsTheStep) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const bool bytes : {false, true})
       for (const double factor : {double{NAN}, double{INFINITY}}) {
@@ -91,7 +91,7 @@ TEST(AdamW, AFactorThatIsNotFiniteSkipsTheStep) {
   });
 }
 
-TEST(AdamW, SameBitsForAllThreadCounts) {
+TEST(AdamW, GivesSameBitsForAllThreadCounts) {
   for (const bool bytes : {false, true})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
       State s(50000, bytes);
@@ -107,7 +107,7 @@ TEST(AdamW, SameBitsForAllThreadCounts) {
     });
 }
 
-TEST(Adam8Code, EveryCodeComesBackAndOrderIsKept) {
+TEST(Adam8Code, RoundTripsEveryCodeInOrder) {
   for (int code = 0; code < 256; ++code) {
     const auto byte = static_cast<uint8_t>(code), before = static_cast<uint8_t>(code - 1);
     EXPECT_EQ(adam8_encode_m(adam8_decode_m(byte)), code == 0x80 ? 0 : code);  // 0x80 is minus zero
@@ -119,7 +119,7 @@ TEST(Adam8Code, EveryCodeComesBackAndOrderIsKept) {
   EXPECT_EQ(adam8_decode_root(0xFF), 1.9375f);
 }
 
-TEST(Adam8Code, RoundsToTheNearestAndARootIsNeverLost) {
+TEST(Adam8Code, RoundsToNearestAndKeepsNonZeroRoots) {
   for (double x = 1e-9; x < 1.875; x *= 1.0137) {
     const auto f = static_cast<float>(x);
     // Half a step: 2^-4 of the value with three bits of fraction, 2^-5 with four; evenly spaced below 2^-14.
@@ -133,8 +133,8 @@ TEST(Adam8Code, RoundsToTheNearestAndARootIsNeverLost) {
   EXPECT_EQ(adam8_encode_root(0), 0);
 }
 
-// One step from a known state: moments within the code's half step, the weight's update within what that allows.
-TEST(AdamW8, OneStepIsWithinTheCodesPrecision) {
+// One step from a known state: moments within half a step of the code, the weight update within the resulting bound.
+TEST(AdamW8, OneStepIsWithinTheCodePrecision) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t n : {1, 255, 256, 257, 5000}) {
       const State eight(n, true), full(n, false);
@@ -153,7 +153,7 @@ TEST(AdamW8, OneStepIsWithinTheCodesPrecision) {
   });
 }
 
-// A noisy quadratic with curvatures over four decades: 8-bit moments must end as near the minimum as 32-bit ones.
+// A noisy quadratic with curvatures over four decades: 8-bit moments must end as close to the minimum as 32-bit ones.
 TEST(AdamW8, ConvergesLikeFullPrecision) {
   CpuStream stream(nullptr, device::best_isa());
   const int64_t n = 2000;
@@ -176,9 +176,9 @@ TEST(AdamW8, ConvergesLikeFullPrecision) {
   EXPECT_LT(left[1], 2 * left[0] + 1e-4);
 }
 
-// Three lanes in slabs with gaps, each with its own rate, decay and factor, from a table whose row the step picks:
-// every lane gets the bits it gets alone, and one that is to be skipped or has stopped does not move.
-TEST(AdamW, ALaneAmongOthersIsTheLaneAlone) {
+// Several lanes in slabs with gaps, each with its own rate, decay and factor, from a table row selected by the step:
+// every lane gives the same bits as alone, and skipped or stopped lanes do not change.
+TEST(AdamW, LaneResultDoesNotDependOnOtherLanes) {
   constexpr int64_t kLanes = 4, kN = 5000, kGap = 24, kRows = 3;
   for (const bool bytes : {false, true})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
@@ -239,14 +239,14 @@ TEST(AdamW, ALaneAmongOthersIsTheLaneAlone) {
     });
 }
 
-TEST(AdamW, AdvancingMakesTheNextRowDue) {
+TEST(AdamW, AdvancingSelectsTheNextRow) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor step = long_tensor({41});
   advance_step(stream, {.step = step});
   EXPECT_EQ(*step.as<int64_t>(), 42);
 }
 
-TEST(GradNorm, LanesHaveTheNormsTheyHaveAlone) {
+TEST(GradNorm, LaneNormDoesNotDependOnOtherLanes) {
   const HostTensor grad = random_tensor(DType::f32, {3, 20000}, 3, 1, 0, 5);
   grad.set(1, 7, INFINITY);
   expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
@@ -272,7 +272,7 @@ TEST(GradNorm, LanesHaveTheNormsTheyHaveAlone) {
   });
 }
 
-TEST(GradNorm, NormAndFactorAgreeWithFp64) {
+TEST(GradNorm, NormAndFactorMatchFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t n : {0, 1, 17, 4097, 100000})
       for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
@@ -287,8 +287,8 @@ TEST(GradNorm, NormAndFactorAgreeWithFp64) {
         double total = 0;
         for (const double g : grad.values()) total += g * g;
         const double want = std::sqrt(total) * 0.25;
-        // Lanes add up to 4096 / 4 squares in fp32 before a double takes over: sqrt(1024) roundings of the sum, halved
-        // by the root.
+        // Each lane sums up to 4096 / 4 squares in fp32 before adding to a double: sqrt(1024) roundings of the sum,
+        // halved by the root.
         EXPECT_NEAR(norm.at(0), want, 20 * kEps32 * want);
         EXPECT_NEAR(factor.at(0), 0.25 * (max_norm > 0 ? std::min(1.0, max_norm / (want + 1e-6)) : 1.0),
                     24 * kEps32 * 0.25);
@@ -309,7 +309,7 @@ TEST(GradNorm, OverflowAndNanGiveANanFactor) {
   });
 }
 
-TEST(GradNorm, SameBitsForAllThreadCounts) {
+TEST(GradNorm, GivesSameBitsForAllThreadCounts) {
   const HostTensor grad = random_tensor(DType::f32, {200001}, 3);
   expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
     std::vector<HostTensor> out;

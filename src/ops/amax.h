@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales for fp8: the factor that fills e4m3's range. `amax` finds the largest magnitude of a tensor and `fp8_scale`
-// makes factors of such maxima: of weights, and of everything in a run's first step. Later steps multiply what the
-// passes make by factors from the maxima of earlier steps (delayed scaling), because a pass over a tensor only to find
-// its maximum would cost what fp8 gains: `fp8_remember` ends a step, `fp8_delayed_scale` begins one.
+// Scaling factors for fp8 that use the full range of e4m3. `amax` finds the largest magnitude of a tensor and
+// `fp8_scale` converts such maxima to factors: for weights, and for everything in the first step of a run. Later steps
+// use factors from the maxima of earlier steps (delayed scaling), because a separate pass to find the maximum would
+// cost as much as fp8 gains: `fp8_remember` ends a step, `fp8_delayed_scale` begins one.
 #pragma once
 #include "ops/dropout.h"  // BRIM_HOST_DEVICE
 #include "ops/fp8_code.h"
@@ -14,7 +14,7 @@ using tensor::TensorView;
 
 struct AmaxArgs {
   TensorView x;     // any shape; f32 on the CPU, an activation type on CUDA
-  TensorView amax;  // [1] f32: becomes the larger of what is there and max |x|; infinite when x has a NaN
+  TensorView amax;  // [1] f32: updated to max(amax, max |x|); infinite if x has a NaN
   template <class F>
   void views(F&& f) const {
     for (const TensorView& v : {x, amax}) f(v);
@@ -24,9 +24,9 @@ void amax(device::Stream& stream, const AmaxArgs& args);
 
 struct Fp8ScaleArgs {
   TensorView amax;     // [n] f32
-  TensorView scale;    // [n] f32: 448 / (amax * margin); 1 where amax is 0 or not finite
-  TensorView inverse;  // [n,1] f32: 1 / scale, in rows as far apart as products want their scales; may be empty
-  float margin = 1;    // room above the largest value seen
+  TensorView scale;    // [n] f32: 448 / (amax * margin); 1 if amax is 0 or not finite
+  TensorView inverse;  // [n,1] f32: 1 / scale, with the row stride required by matmuls; may be empty
+  float margin = 1;    // headroom above the largest value seen
   template <class F>
   void views(F&& f) const {
     for (const TensorView& v : {amax, scale, inverse}) f(v);
@@ -34,14 +34,14 @@ struct Fp8ScaleArgs {
 };
 void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& args);
 
-constexpr int64_t kFp8ScaleBytes = 16;  // cuBLASLt refuses products whose scales do not lie at multiples of it
-constexpr int64_t kFp8History = 16;     // steps whose maxima are remembered
+constexpr int64_t kFp8ScaleBytes = 16;  // alignment of scales required by cuBLASLt
+constexpr int64_t kFp8History = 16;     // number of steps in the history
 
-// Sites from `first_gradient` on are gradients: they are multiples of `unit` (one over a step's samples), which differs
-// from step to step, so their maxima are remembered divided by it.
+// Sites from `first_gradient` on are gradients. They scale with `unit` (one over the samples of a step), which varies
+// between steps, so their maxima are stored divided by it.
 struct Fp8RememberArgs {
-  TensorView amax;     // [n] f32 of this step; becomes 0
-  TensorView history;  // [n,kFp8History] f32, newest first; a site whose maximum is not finite keeps its own
+  TensorView amax;     // [n] f32 of this step; reset to 0
+  TensorView history;  // [n,kFp8History] f32, newest first; unchanged for sites with a non-finite maximum
   int64_t first_gradient = 0;
   float unit = 1;
   template <class F>
@@ -53,7 +53,7 @@ void fp8_remember(device::Stream& stream, const Fp8RememberArgs& args);
 
 struct Fp8DelayedScaleArgs {
   TensorView history;  // [n,kFp8History] f32
-  // [n] f32: 448 / (the largest remembered * margin). Where nothing is: 1, and for gradients as if their largest were
+  // [n] f32: 448 / (largest in the history * margin). Without history: 1, or for gradients as if their maximum were
   // `unit`.
   TensorView scale;
   TensorView inverse;  // [n,1] f32: 1 / scale; may be empty
@@ -66,12 +66,12 @@ struct Fp8DelayedScaleArgs {
 };
 void fp8_delayed_scale(device::Stream& stream, const Fp8DelayedScaleArgs& args);
 
-// For both backends. What a site is taken to be at most, before there is a margin.
+// For both backends: expected maximum of a site, without margin.
 BRIM_HOST_DEVICE static inline float fp8_expected(float remembered, bool gradient, float unit) {
   if (!gradient) return remembered;
   return remembered > 0 ? remembered * unit : unit;
 }
-// Smaller than any tensor that means something, and its factor is still a number.
+// The lower bound is below any meaningful tensor and keeps the factor finite.
 BRIM_HOST_DEVICE static inline float fp8_scale_of(float most) {
   return most > 1e-30f && most < 1e30f ? kFp8Largest / most : 1.0f;
 }

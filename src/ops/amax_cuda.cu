@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// amax on CUDA: a maximum has no order, so blocks meet in one atomic. Magnitudes compare like their bits.
+// amax on CUDA: the maximum does not depend on order, so blocks combine with one atomic. Magnitudes compare like their
+// bit patterns.
 #include "ops/amax.h"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"

@@ -25,7 +25,7 @@ TEST(Amax, MergesTheLargestMagnitude) {
   EXPECT_TRUE(std::isinf(most.at(0)));
 }
 
-TEST(Fp8Scale, FillsTheRange) {
+TEST(Fp8Scale, UsesTheFullRange) {
   device::CpuStream stream(nullptr, device::best_isa());
   const HostTensor most(DType::f32, {4}), scale(DType::f32, {4}), inverse(DType::f32, {4, 1});
   const double values[] = {7, 0, INFINITY, 0.25};
@@ -35,9 +35,9 @@ TEST(Fp8Scale, FillsTheRange) {
   EXPECT_EQ(inverse.values(), (std::vector<double>{1.0f / 32, 1, 1, 1.0f / 896}));
 }
 
-// Two activations and two gradients over more steps than are remembered: scales follow the largest of the last sixteen,
-// gradients' whatever a step's samples were; a step that was not finite leaves no mark.
-TEST(Fp8Scale, FollowsTheLargestOfTheLastSteps) {
+// Two activations and two gradients over more steps than the history holds: scales follow the maximum of the last
+// sixteen, gradient scales are independent of the samples per step, and a non-finite step is ignored.
+TEST(Fp8Scale, FollowsTheMaximumOfTheHistory) {
   device::CpuStream stream(nullptr, device::best_isa());
   const HostTensor amax(DType::f32, {4}), history(DType::f32, {4, kFp8History}), scale(DType::f32, {4});
   history.fill(0);
@@ -62,14 +62,14 @@ TEST(Fp8Scale, FollowsTheLargestOfTheLastSteps) {
   EXPECT_EQ(scales(1), (std::vector<double>{224, 224, 224, 224}));
 }
 
-TEST(Fp8Code, EveryCodeIsItself) {
+TEST(Fp8Code, RoundTripsEveryCode) {
   for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7F) == 0x7F) continue;  // not a number
+    if ((code & 0x7F) == 0x7F) continue;  // NaN
     EXPECT_EQ(to_e4m3(static_cast<float>(from_e4m3(static_cast<uint8_t>(code)))), code);
   }
 }
 
-TEST(Fp8Code, RoundsToTheNearestAndTiesToEven) {
+TEST(Fp8Code, RoundsToNearestEven) {
   std::mt19937 generator(1);
   std::uniform_real_distribution<float> exponent(-12, 9);
   for (int i = 0; i < 20000; ++i) {
@@ -84,7 +84,7 @@ TEST(Fp8Code, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(from_e4m3(to_e4m3(17)), 16);  // between 16 and 18: even fraction
   EXPECT_EQ(from_e4m3(to_e4m3(19)), 20);
   EXPECT_EQ(from_e4m3(to_e4m3(1e6f)), 448);
-  EXPECT_EQ(from_e4m3(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
+  EXPECT_EQ(from_e4m3(to_e4m3(0x1p-10f)), 0);  // half the smallest: ties to even, which is zero
 }
 
 }  // namespace

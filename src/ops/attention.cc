@@ -13,7 +13,7 @@ using tensor::DType;
 
 namespace {
 
-// Without the lengths on the host, the pairs of equal lengths stand for the flops in a plan.
+// Plans do not know the lengths, so flops are estimated with equal lengths.
 double query_key_pairs(double queries, double T, double B, int64_t window) {
   if (B == 0) return 0;
   return queries * (window > 0 ? std::min(T / B, 2.0 * static_cast<double>(window) + 1) : T / B);
@@ -34,7 +34,7 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   const char* op = "attention";
   const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
   const DType type = a.q.dtype;
-  // On the CPU, products in bf16 or int8 let the linears before and after keep q, k, v and out in bf16.
+  // On the CPU, bf16 or int8 matmuls allow the adjacent linear layers to keep q, k, v and out in bf16.
   const bool cpu = target_kind(stream) == device::DeviceKind::cpu,
              bf16 = cpu && (a.precision == Precision::bf16 || a.precision == Precision::int8);
   const auto fits = [&](DType t) { return bf16 && t == DType::bf16; };
@@ -68,7 +68,7 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
 int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads);       // attention_cpu.cc
 int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t bias_floats);  // attention_cpu.cc
 
-// The CUDA kernels keep everything but a table of turns in registers and shared memory.
+// The CUDA kernels need scratch only for the table of rotations.
 int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                 Precision precision, int threads, bool rotary) {
   if (target_kind(stream) == device::DeviceKind::cpu)
@@ -106,7 +106,7 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   dispatch(stream, Zone::attention, a, work, &KernelTable::attention_grad);
 }
 
-// CUDA keeps one sum a query and head: out · d_out.
+// CUDA stores one sum per query and head: out · d_out.
 int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                      int threads, int64_t bias_width) {
   const int64_t bias_floats = kBiasParts * heads * bias_width;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention over packed sequences: each query attends to the keys of its own sequence, all of them or those within a
-// window. Softmax in fp32, exact. With first_query_only one query a sequence is computed (the last layer of a
+// Attention over packed sequences: each query attends to the keys of its own sequence, all of them or those within a
+// window. The softmax is exact, in fp32. With first_query_only, one query per sequence is computed (last layer of a
 // classifier); the query of an empty sequence gives zeros and a log-sum-exp of -infinity.
 #pragma once
 #include "ops/batch_view.h"
@@ -13,24 +13,27 @@ namespace brim::ops {
 using tensor::TensorView;
 
 struct AttentionArgs {
-  TensorView q;     // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 where precision is bf16 or int8 (half the
-                    // traffic: on AMX 256 tokens of BERT-base take 0.14 ms instead of 0.31)
-  TensorView k, v;  // [T,H], strided rows, q's type
-  TensorView out;   // [Tq,H]. CUDA: q's type; CPU: f32, or bf16 where q may be
-  BatchView batch;  // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
-  bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
+  // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 if precision is bf16 or int8 (half the memory traffic: on
+  // AMX, 256 tokens of BERT-base take 0.14 ms instead of 0.31).
+  TensorView q;
+  TensorView k, v;                // [T,H], strided rows, same type as q
+  TensorView out;                 // [Tq,H]. CUDA: type of q; CPU: f32, or bf16 if q may be bf16
+  BatchView batch;                // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
+  bool first_query_only = false;  // Tq = B: query b is the first token of sequence b
   int64_t heads = 0;              // N; D = H / N
-  int64_t window = 0;             // keys up to this far from their query, either way; 0: all of them
-  float rope_theta = 0;  // CUDA, scoring: above 0, q and k turn first as rope (ops/rope.h) turns them, by their
-                         // places in their sequences; nobody may read q or k afterwards
-  TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
+  int64_t window = 0;             // maximum distance between query and key; 0: unlimited
+  // CUDA, scoring only: if positive, q and k are first rotated by their positions, as by rope (ops/rope.h); the
+  // contents of q and k are unspecified afterwards.
+  float rope_theta = 0;
+  TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; training only, else empty
   TensorView out_scale;  // fp8 output: [1] f32 on the device; else empty
-  TensorView bias;     // [N,2R+1] f32, added to the scaled scores: column R + (key's place - query's), distances beyond
-                       // R as R (ops/relative_bias.h); empty: none
-  TensorView scratch;  // u8[attention_scratch_bytes]
-  Precision precision = Precision::fp32;  // of the products, on the CPU; on CUDA the views' type decides
-  Dropout dropout;  // of the probabilities, training only: row (first_row + query row) * N + head, column = key's place
-                    // in its sequence
+  // [N,2R+1] f32, added to the scaled scores: column R + (key position - query position), with distances clamped to R
+  // (ops/relative_bias.h); may be empty.
+  TensorView bias;
+  TensorView scratch;                     // u8[attention_scratch_bytes]
+  Precision precision = Precision::fp32;  // CPU matmul precision; CUDA uses the type of the views
+  // For the probabilities, training only: row (first_row + query row) * N + head, column = position of the key.
+  Dropout dropout;
 
   template <class F>
   void views(F&& f) const {
@@ -38,9 +41,9 @@ struct AttentionArgs {
   }
 };
 void attention(device::Stream& stream, const AttentionArgs& args);
-// Needs the batch's sum of squared lengths for exact flops.
+// Exact flops need the sum of squared lengths of the batch.
 Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, tensor::DType dtype);
-// `rotary`: with a rope_theta.
+// Set `rotary` if rope_theta is used.
 int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                 Precision precision, int threads, bool rotary = false);
 
@@ -67,7 +70,8 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& args);
 int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                      int threads, int64_t bias_width = 0);
 
-// The bias's gradient is summed in this many parts, whatever the threads or the card: its bits do not depend on them.
+// The gradient of the bias is summed in this many parts on all devices and thread counts, so its bits do not depend on
+// them.
 constexpr int64_t kBiasParts = 32;
 constexpr int64_t kMaxBiasWidth = 257;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the CPU: time, GFLOP/s and share of the register-resident fp32 peak, forward and backward, at the
-// lengths that matter: tweets, 32, 128 and 512 tokens, and one long text among short ones (which must reach the same
-// rate).
+// Benchmark of CPU attention, forward and backward: time, GFLOP/s and fraction of the register-resident fp32 peak for
+// tweets, 32, 128 and 512 tokens, and one long text among short ones (which must reach the same rate).
 //   attention_bench [--isa NAME] [--threads N]
-// Two numbers first, 32x128 tokens of BERT-base: 0.8 GFLOP a layer and 50 MB of q, k, v, out; at 130 GFLOP/s a core and
-// 10 GB/s that is 6 ms and 5 ms, so a chunk's qkv should still lie in the second cache when attention reads it.
+// For scale, 32x128 tokens of BERT-base: 0.8 GFLOP per layer and 50 MB of q, k, v, out; at 130 GFLOP/s per core and 10
+// GB/s that is 6 ms and 5 ms, so the qkv of a chunk should still be in the L2 cache when attention reads it.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -31,7 +30,7 @@ struct Shape {
   std::vector<int32_t> lengths;
 };
 
-std::vector<int32_t> tweets(int n) {  // about 26 tokens on average, 8 to 64
+std::vector<int32_t> tweets(int n) {  // 8 to 64 tokens, about 26 on average
   std::mt19937 generator(1);
   std::lognormal_distribution<double> length(3.15, 0.45);
   std::vector<int32_t> all;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the CPU: the walk over (sequence, head, queries) and how it is shared among threads. Tasks have about
-// the same cost, whatever the lengths: many short sequences share one, a long sequence's queries are split over
-// several.
+// Attention on the CPU: iteration over (sequence, head, queries) and its distribution over threads. Tasks have similar
+// cost for all lengths: many short sequences share a task, and the queries of a long sequence are split over several.
+// The arithmetic is in ops/cpu/attention_kernels.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,20 +15,19 @@
 namespace brim::ops {
 namespace {
 
-constexpr int64_t kSplitQueries =
-    4 * cpu::kQueryBlock;  // keys are packed once more for each split: under 1 % of the work
+constexpr int64_t kSplitQueries = 4 * cpu::kQueryBlock;  // keys are packed again for each split: under 1 % of the work
 constexpr int64_t kTasksPerThread = 8;
 
-// A place in the walk: piece `piece` of head `head` of the `sequence`-th sequence in order.
+// A position in the iteration: piece `piece` of head `head` of the `sequence`-th sequence in order.
 struct Place {
   int32_t sequence, head, piece;
 };
 
 struct Lengths {
   const int32_t* starts;
-  const int32_t* order;  // or null
+  const int32_t* order;  // may be null
   bool first_query_only;
-  bool whole;  // a sequence's queries stay together (backward: keys' gradients are their sums)
+  bool whole;  // do not split the queries of a sequence (backward sums over queries for the gradients of keys)
   int64_t window;
   int64_t index(int64_t i) const { return order == nullptr ? i : order[i]; }
   int64_t keys(int64_t b) const { return starts[b + 1] - starts[b]; }
@@ -36,7 +35,7 @@ struct Lengths {
   int64_t pieces(int64_t b) const {
     return whole ? 1 : std::max<int64_t>(1, (queries(b) + kSplitQueries - 1) / kSplitQueries);
   }
-  // Of one head, in units of a query against a key; packing and calls count as some more queries and keys.
+  // Cost of one head, in query-key pairs; packing and calls count as additional queries and keys.
   double head_cost(int64_t b) const {
     const int64_t seen = window > 0 ? std::min(keys(b), 2 * window + kSplitQueries) : keys(b);
     return static_cast<double>((queries(b) + 4) * (seen + 16));
@@ -47,7 +46,7 @@ int64_t place_bytes(int threads) {
   return cpu::round_up((kTasksPerThread * threads + 1) * static_cast<int64_t>(sizeof(Place)), 64);
 }
 
-// Cuts the walk into `tasks` of equal cost; places[t] is where task t begins.
+// Splits the iteration into `tasks` of equal cost; places[t] is the start of task t.
 void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* places) {
   double total = 0;
   for (int64_t i = 0; i < B; ++i) total += lengths.head_cost(i) * static_cast<double>(N);
@@ -68,14 +67,14 @@ void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* pla
   for (; next <= tasks; ++next) places[next] = {static_cast<int32_t>(B), 0, 0};
 }
 
-// What fn is called with: a piece, and the (sequence, head) after it, if any.
+// Argument of fn: a piece, and the (sequence, head) after it, if any.
 struct Piece {
   int64_t b, head, first_query, queries;
   int worker;
   int64_t next_b = -1, next_head = 0;
 };
 
-// Calls fn(piece) for every piece of the batch; `around(walk)` wraps each thread's runs of calls.
+// Calls fn(piece) for every piece of the batch; `around(walk)` wraps the calls of each thread.
 template <class Fn, class Around>
 void for_pieces(const device::Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn,
                 Around&& around) {
@@ -137,7 +136,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false, a.window};
   const device::Isa isa = static_cast<device::CpuStream&>(stream).isa();
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(isa);
-  // Training keeps fp32: its backward pass computes the probabilities again in fp32.
+  // Training uses fp32, because its backward pass recomputes the probabilities in fp32.
   const cpu::Bf16AttentionKernels* bf16 =
       in_bf16(a.precision) && !a.lse && !a.dropout.on() ? cpu::bf16_attention_kernels(isa) : nullptr;
   char* scratch = static_cast<char*>(a.scratch.data);
@@ -152,7 +151,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
                    begin + keys, a.batch.T, S);
         const int64_t row = a.first_query_only ? b : begin + piece.first_query, column = head * D;
         float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
-        if (keys == 0) {  // a query of an empty sequence attends to nothing
+        if (keys == 0) {  // empty sequence: nothing to attend to
           if (queries > 0)
             std::memset(at_element(a.out, row, column), 0, static_cast<size_t>(D * dtype_bytes(a.out.dtype)));
           if (lse != nullptr && queries > 0) *lse = -INFINITY;
@@ -160,7 +159,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
         }
         cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
         drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-        // Where every query sees every key there is no window; the tiles know none.
+        // If every query sees every key, disable the window, which the tile kernels do not support.
         const int64_t window = a.window < keys - 1 ? a.window : 0;
         const cpu::KeySpan seen = cpu::seen_keys(window, piece.first_query, queries, keys, 32);
         const auto attend =
@@ -212,8 +211,8 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
 
 namespace {
 
-// The biases' gradients: the sequences are dealt out to kBiasParts parts, each part's are summed in order for each
-// head, and the parts' sums are added in order.
+// Gradients of the biases: sequences are distributed over kBiasParts parts, each part is summed in order per head, and
+// the sums of the parts are added in order.
 template <class Fn>
 void for_bias_parts(const device::Stream& stream, const AttentionGradArgs& a, float* partials, Fn&& fn) {
   const int64_t N = a.heads, width = a.bias.cols(), B = a.batch.B;

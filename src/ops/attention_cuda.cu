@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed attention. Three sizes of sequence, because tweets and documents want different things:
-//  - up to 32 tokens: a warp takes one head of one sequence, all in registers, no barrier (the bulk of tweets, at 99 %
-//    of copy);
-//  - up to 128: a block takes some heads of one sequence one after another, K and V of a head staged in shared memory,
-//    16 queries a warp. Up to 64 tokens the next head is on its way while one is computed: loads, products and stores
-//    of one head are a chain, and four blocks of a multiprocessor did not hide it;
-//  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through
-//    three buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
-// Rotary positions turn queries in registers and keys on their way in, but keys of long sequences, which a block for
-// every 128 queries reads, before: turning them is a third of a chunk's instructions.
-// Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch
+// Packed attention with one strategy per sequence length:
+//  - up to 32 tokens: a warp computes one head of one sequence entirely in registers, without barriers (most tweets, at
+//    99 % of copy bandwidth);
+//  - up to 128: a block computes several heads of one sequence in turn, with K and V of a head in shared memory and 16
+//    queries per warp. Up to 64 tokens the next head is prefetched: loads, products and stores of one head form a
+//    dependency chain that four blocks per multiprocessor did not hide;
+//  - longer: 128 queries per block, 32 per warp, so that each staged fragment feeds two products; K and V stream
+//    through three buffers. A persistent grid iterates over the sequences, longest first, and stops at the first short
+//    one.
+// Rotary embeddings are applied to queries in registers and to keys while they are loaded, except for keys of long
+// sequences, which are read by one block per 128 queries and therefore rotated beforehand: rotating them is a third of
+// a chunk's instructions.
+// Other head sizes and element types use a plain fp32 kernel. Tried without gain: skipping per eight keys, one launch
 // per class of short sequences.
 #include "ops/cuda/attention_turn.cuh"
 #include "ops/kernel_table.h"
@@ -18,20 +20,20 @@ namespace brim::ops {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kMediumKeys = 128;  // longest sequence staged whole
-constexpr int kLongKeys = 64;     // keys a buffer of the long kernel holds
-constexpr int kLongBuffers = 3;   // one computed on, two on their way
+constexpr int kMediumKeys = 128;  // longest sequence staged as a whole
+constexpr int kLongKeys = 64;     // keys per buffer of the long kernel
+constexpr int kLongBuffers = 3;   // one in use, two being loaded
 constexpr int kLongQueries = 32 * kWarps;
 constexpr float kLog2e = 1.44269504f;
 
-// Of rows of the output: the scale of fp8, and that of probabilities that were not dropped.
+// Output scale: that of fp8 times that of dropout.
 template <AttentionMode kMode>
 __device__ __forceinline__ float output_scale(const AttentionProblem& p) {
   if (writes_fp8<kMode>(p)) return *p.out_scale;
   return keeps_statistics(kMode) ? p.drop.scale : 1.0f;
 }
 
-// A query whose sequence is empty (only a first query can be one) attends to nothing: zeros.
+// The query of an empty sequence (only a first query can be one) attends to nothing: store zeros.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void store_empty(void* out, const AttentionProblem& p, int row, int head, int lane) {
   for (int d = lane; d < D; d += 32) {
@@ -45,7 +47,7 @@ __device__ __forceinline__ void store_empty(void* out, const AttentionProblem& p
     p.lse[static_cast<size_t>(row) * p.heads + head] = -INFINITY;
 }
 
-// One warp: up to 32 queries and keys, everything loaded at once.
+// One warp: up to 32 queries and keys, all loaded at once.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, const Elem* v, void* out,
                                                const AttentionProblem& p, const AttentionSequence& seq, int head, int g,
@@ -107,8 +109,8 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
     }
 }
 
-// Scores of 16 queries and a chunk of 32 keys as the softmax reads them. `place` is the lane's first query within the
-// sequence, `key` the chunk's first key, `left` its last valid one within the chunk.
+// Applies bias and masks to scores of 16 queries and a chunk of 32 keys. `place` is the position of the lane's first
+// query, `key` that of the chunk's first key, `left` the last valid key within the chunk.
 template <AttentionMode kMode>
 __device__ __forceinline__ void finish_scores(float (&s)[4][4], int left, int window, const AttentionProblem& p,
                                               int place, int key, int head, int t) {
@@ -116,7 +118,7 @@ __device__ __forceinline__ void finish_scores(float (&s)[4][4], int left, int wi
   if constexpr (kMode == AttentionMode::biased) add_bias(s, p, head, place, key, t);
   if (window > 0) mask_window(s, window, place, key, t);
 }
-// What they weigh the keys by.
+// Probabilities of the keys.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ Probs weights_of(Running<D>& run, float (&s)[4][4], const AttentionProblem& p,
                                             const DropLane& drop, int key, int t) {
@@ -128,7 +130,7 @@ __device__ __forceinline__ Probs weights_of(Running<D>& run, float (&s)[4][4], c
   return probs;
 }
 
-// 16 queries from `first` on against the staged chunk of 32 keys from row k0 on, of which those up to `left` count.
+// 16 queries starting at `first` against the staged chunk of 32 keys starting at row k0; keys past `left` are masked.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void attend_chunk(Running<D> (&run)[1], const QTile<D>& qt, const DropLane& drop,
                                              SharedAddress sk, SharedAddress sv, int k0, int left,
@@ -149,7 +151,8 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[1], const QTile<D
       weigh_matrices<Elem, D>(run[0].o, probs.f[step], staged_matrices<D>(sv + (k0 + 16 * step) * D * 2, lane));
 }
 
-// 32 queries from `first` on against a chunk of a buffer whose rows past the end are zeros; `key` is its first key.
+// 32 queries starting at `first` against a chunk of a buffer with zeros in the rows past the end; `key` is its first
+// key.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void attend_long_chunk(Running<D> (&run)[2], const QTile<D> (&qt)[2],
                                                   const DropLane (&drop)[2], SharedAddress sk, SharedAddress sv, int k0,
@@ -178,8 +181,8 @@ __device__ __forceinline__ void attend_long_chunk(Running<D> (&run)[2], const QT
   }
 }
 
-// A thread's part in filling a buffer: the same 16 bytes of every kStep-th row. Steps are multiples of the eight rows
-// after which places in shared memory repeat, so that one address serves for all.
+// A thread's share of filling a buffer: the same 16 bytes of every kStep-th row. Steps are multiples of eight rows, the
+// period of the shared memory swizzle, so one address serves for all.
 template <class Elem, int D>
 struct CopyLane {
   static constexpr int kPieces = D / 8, kStep = kThreads / kPieces;
@@ -196,7 +199,8 @@ struct CopyLane {
     at_k = staged_offset<D>(row, piece);
     at_v = matrix_offset<D>(row, piece);
   }
-  // Keys and values from `first` on; rows from `end` on are zeros: what weighs nothing must still be a number.
+  // Keys and values starting at `first`; rows from `end` on are zero, because values with zero weight must still be
+  // finite.
   __device__ __forceinline__ void stage(SharedAddress sk, SharedAddress sv, int first, int end) const {
     const Elem *from_k = k + static_cast<size_t>(first) * ld, *from_v = v + static_cast<size_t>(first) * ld;
     const bool whole = first + kLongKeys <= end;
@@ -212,7 +216,7 @@ struct CopyLane {
       }
     }
   }
-  // The first `end` rows of the head `offset` elements further, or their values alone.
+  // The first `end` rows of the head `offset` elements further, or only their values.
   template <bool kKeys>
   __device__ __forceinline__ void stage_head(SharedAddress sk, SharedAddress sv, int offset, int end) const {
     const Elem *from_k = k + offset, *from_v = v + offset;
@@ -227,7 +231,7 @@ struct CopyLane {
       to_v += kStep * D * 2;
     }
   }
-  // Values from row `end` up to the next multiple of 16. Keys need none: their scores are masked.
+  // Clears values from row `end` up to the next multiple of 16. Keys need no clearing: their scores are masked.
   __device__ __forceinline__ void clear_rest(SharedAddress sv, int end) const {
     for (int i = row; i < (end + 15) / 16 * 16; i += kStep)
       if (i >= end) store_shared16(sv + at_v + (i - row) * D * 2, make_uint4(0, 0, 0, 0));
@@ -245,9 +249,9 @@ __device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, co
   store_rows_in_order<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
 }
 
-// Heads head, head + step, ... of one sequence of up to kMediumKeys tokens, by a block. Queries of a warp's next tile
-// are on their way to registers while one is computed; so are the keys and values of the next head where both have
-// room.
+// A block computes heads head, head + step, ... of one sequence of up to kMediumKeys tokens. While one tile is
+// computed, the queries of the warp's next tile are prefetched into registers, and so are the keys and values of the
+// next head if both fit.
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void medium_sequence(const Elem* q, const Elem* k, const Elem* v, void* out,
                                                 const AttentionProblem& p, const AttentionSequence& seq,
@@ -281,7 +285,7 @@ __device__ __forceinline__ void medium_sequence(const Elem* q, const Elem* k, co
     } else {
       copy_async_wait<0>();
     }
-    __syncthreads();  // this head's rows are there
+    __syncthreads();  // the rows of this head are loaded
     const SharedAddress sk = room + buffer * values_at, sv = sk + values_at;
 #pragma unroll 1
     for (int first = 16 * warp; first <= last_q; first += 16 * kWarps) {
@@ -301,7 +305,7 @@ __device__ __forceinline__ void medium_sequence(const Elem* q, const Elem* k, co
         attend_chunk<Elem, D, kMode>(run, qt, drop, sk, sv, k0, seq.kv_len - 1 - k0, p, first, head, lane);
       finish_rows<Elem, D, kMode>(run[0], out, p, seq, first, head, g, t);
     }
-    __syncthreads();  // nobody reads them any more
+    __syncthreads();  // all threads have finished reading them
     if (paired) {
       buffer ^= 2;
     } else if (next < p.heads) {
@@ -311,8 +315,8 @@ __device__ __forceinline__ void medium_sequence(const Elem* q, const Elem* k, co
   }
 }
 
-// Blocks [0, n_long * parts) take every parts-th head of one sequence of more than 32 tokens; the warps of the others
-// one head of one short sequence each. Neighbours take neighbouring heads, so whole rows stream through the chip
+// Blocks [0, n_long * parts) compute every parts-th head of one sequence of more than 32 tokens; in the other blocks,
+// each warp computes one head of one short sequence. Neighbours compute neighbouring heads, so whole rows are read
 // together.
 template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, 4)
@@ -327,13 +331,13 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int per_sequence = is_long ? parts : p.heads;
   const int index = (is_long ? 0 : p.n_long) + item / per_sequence, head = item % per_sequence;
   if (index >= p.B) return;
-  const AttentionSequence seq = attention_sequence(p, index);  // no chained kernel writes where sequences lie
+  const AttentionSequence seq = attention_sequence(p, index);  // no chained kernel writes the sequence offsets
   wait_for_previous();
   q += static_cast<size_t>(seq.q_start) * p.ldq;
   k += static_cast<size_t>(seq.kv_start) * p.ldkv;
   v += static_cast<size_t>(seq.kv_start) * p.ldkv;
-  // A graph's batch cannot say how many are long: what is short is computed alike wherever it comes, and there a block
-  // has one head.
+  // In a graph the number of long sequences is unknown: short ones are computed identically wherever they occur, and a
+  // block has one head.
   if (!is_long || seq.kv_len <= kShortTokens) {
     if (is_long && warp != 0) return;
     if (seq.kv_len > 0)
@@ -342,7 +346,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       store_empty<Elem, D, kMode>(out, p, seq.q_start, head, lane);
     return;
   }
-  if (seq.kv_len > kMediumKeys) return;  // the long kernel's
+  if (seq.kv_len > kMediumKeys) return;  // handled by the long kernel
   medium_sequence<Elem, D, kMode>(q, k, v, out, p, seq, shared_address(staged), head, parts);
 }
 
@@ -350,7 +354,7 @@ template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_long_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
                           void* __restrict__ out, const AttentionProblem p) {
-  __shared__ __align__(128) uint8_t staged[kLongBuffers][2][kLongKeys * D * 2];  // buffer, K or V
+  __shared__ __align__(128) uint8_t staged[kLongBuffers][2][kLongKeys * D * 2];  // [buffer][K or V]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
   const int q_tiles = p.first_query_only ? 1 : (p.S + kLongQueries - 1) / kLongQueries;
 #pragma unroll 1
@@ -359,7 +363,7 @@ __global__ void __launch_bounds__(kThreads, 2)
               index = static_cast<int>(item / p.heads / q_tiles);
     const AttentionSequence seq = attention_sequence(p, index);
     if (seq.kv_len <= kMediumKeys) {
-      if (p.order != nullptr) break;  // all that follow are no longer
+      if (p.order != nullptr) break;  // sorted: no longer ones follow
       continue;
     }
     if (tile * kLongQueries >= seq.q_len) continue;
@@ -372,7 +376,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int begin = seen.first / kLongKeys, buffers = (seen.end + kLongKeys - 1) / kLongKeys;
     const bool active = first < seq.q_len;
     const CopyLane<Elem, D> copy(k_head, v_head, p.ldkv);
-    // Every step ends a group of copies, an empty one past the last, so that waiting is the same for all.
+    // Every step commits a group of copies, empty past the last one, so that the wait count is constant.
     const auto stage = [&](int i, int buffer) {
       if (i < buffers)
         copy.stage(shared_address(staged[buffer][0]), shared_address(staged[buffer][1]), i * kLongKeys, seq.kv_len);
@@ -382,7 +386,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     Running<D> run[2];
     const DropLane drop[2] = {drop_lane(p, seq.q_start + first + g, head, t),
                               drop_lane(p, seq.q_start + first + 16 + g, head, t)};
-    __syncthreads();  // nobody reads the last item's buffers any more
+    __syncthreads();  // all threads have finished reading the buffers of the previous item
 #pragma unroll
     for (int i = 0; i < kLongBuffers - 1; ++i) stage(begin + i, i);
 #pragma unroll
@@ -399,7 +403,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll 1
     for (int b = begin; b < buffers; ++b) {
       copy_async_wait<kLongBuffers - 2>();
-      __syncthreads();  // buffer b is there, and nobody reads b - 1, which is filled again
+      __syncthreads();  // buffer b is loaded, and b - 1 is no longer read and is refilled
       stage(b + kLongBuffers - 1, buffer == 0 ? kLongBuffers - 1 : buffer - 1);
       if (active) {
         const SharedAddress sk = shared_address(staged[buffer][0]), sv = shared_address(staged[buffer][1]);
@@ -418,8 +422,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- the plain kernel: any head size up to 32 * kSlices, fp32 arithmetic. A warp takes four queries; a lane is one of
-// 32 keys for the scores, and of kSlices dims for the output ----
+// ---- Plain kernel: any head size up to 32 * kSlices, fp32 arithmetic. A warp computes four queries; a lane is one of
+// 32 keys for the scores, and kSlices dims of the output ----
 constexpr int kPlainQueries = 4 * kWarps, kPlainKeys = 32;
 
 template <class Elem, int kSlices>
@@ -431,7 +435,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int index = static_cast<int>(blockIdx.x) / p.heads, head = static_cast<int>(blockIdx.x) % p.heads;
   const AttentionSequence seq = attention_sequence(p, index);
-  const int q_len = p.first_query_only ? 1 : seq.q_len;  // an empty sequence's first query gives zeros
+  const int q_len = p.first_query_only ? 1 : seq.q_len;  // the first query of an empty sequence gives zeros
   const float out_scale = p.out_scale != nullptr ? *p.out_scale : 1.0f;
   q += static_cast<size_t>(seq.q_start) * p.ldq + head * D;
   k += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
@@ -465,8 +469,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         for (int d = 0; d < D; ++d) s = fmaf(queries[4 * warp + r][d], keys[min(lane, n - 1)][d], s);
         if (p.bias != nullptr) s += bias_of(p, head, k0 + lane - (q0 + 4 * warp + r));
         s = lane < n ? s * p.scale : -INFINITY;
-        if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window)
-          s = -1e30f;  // a number, also after new_top
+        if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window) s = -1e30f;  // finite, also after new_top
         const float new_top = fmaxf(top[r], warp_max(s)), shrink = expf(top[r] - new_top);
         float weight = expf(s - new_top);
         sum[r] = sum[r] * shrink + warp_sum(weight);
@@ -508,7 +511,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-// ---- launches ----
+// ---- Launches ----
 template <class Elem>
 void turn_rows(device::CudaStream& s, const tensor::TensorView& x, const AttentionProblem& p, int D, int above) {
   const auto most = static_cast<int64_t>(p.B) * device::blocks_for(p.S, kTurnRows);
@@ -526,15 +529,16 @@ void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const Attentio
   const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
              *v = static_cast<const Elem*>(a.v.data);
   const int n_short = p.B - p.n_long;
-  // Two heads per block where each multiprocessor's four places still have four blocks or more. Measured: tweets 140.6
-  // us with one, 131.3 with two, 130.2 with three, 155.8 with twelve; 48 tokens each 151.5, 133.5, 142.0 with six.
-  // Turning takes the time in which the next head would come: 64 tokens each 181 with one, 196 with six.
+  // Two heads per block if that still leaves at least four blocks for each of the four slots of a multiprocessor.
+  // Measured: tweets 140.6 us with one, 131.3 with two, 130.2 with three, 155.8 with twelve; 48 tokens each 151.5,
+  // 133.5, 142.0 with six. With rotary embeddings there is no time left to hide the next head's loads: 64 tokens each
+  // 181 with one, 196 with six.
   const bool walks = kMode != AttentionMode::rotary && p.order != nullptr &&
                      int64_t{p.n_long} * p.heads >= int64_t{s.info().sm_count} * 32;
   const int parts = static_cast<int>(device::blocks_for(p.heads, walks ? 2 : 1));
   const unsigned blocks =
       static_cast<unsigned>(p.n_long * parts) + device::blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
-  if (p.S > kMediumKeys && p.n_long > 0) {  // first: it takes longest
+  if (p.S > kMediumKeys && p.n_long > 0) {  // first, because it takes longest
     if constexpr (kMode == AttentionMode::rotary) turn_rows<Elem>(s, a.k, p, D, kMediumKeys);
     const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads *
                          (p.first_query_only ? 1 : device::blocks_for(p.S, kLongQueries));
@@ -569,7 +573,7 @@ void launch_plain(device::CudaStream& s, const AttentionArgs& a, const Attention
   BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
   if (p.turns != nullptr) {
     turn_rows<Elem>(s, a.k, p, D, 0);
-    if (!p.first_query_only) turn_rows<Elem>(s, a.q, p, D, 0);  // a first token's place is 0
+    if (!p.first_query_only) turn_rows<Elem>(s, a.q, p, D, 0);  // the position of a first token is 0
   }
   const dim3 grid(static_cast<unsigned>(p.B * p.heads),
                   std::clamp(device::blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));

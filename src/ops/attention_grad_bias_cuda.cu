@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of attention's bias by distance: a pass of its own that makes dS once more, so that only models that
-// have one pay for it.
+// Gradient of the relative-position bias of attention: a separate pass that recomputes dS, so that only models with a
+// bias pay for it.
 #include "ops/cuda/attention_grad.cuh"
 
 namespace brim::ops {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
-// Other rows in device memory: first is K or Q, second V or d_out.
+// Rows of the other operand in device memory: first is K or Q, second V or d_out.
 template <class Elem, int D>
 struct GlobalRows {
   const Elem *first, *second;
@@ -21,7 +21,7 @@ struct GlobalRows {
   }
 };
 
-// What dropout kept of a query's probabilities, asked for by places in the sequence: hashed anew for each.
+// Dropout mask of a query's probabilities by key position, hashed for each access.
 struct HashedKept {
   const AttentionProblem& p;
   int q_start, head;
@@ -32,16 +32,17 @@ struct HashedKept {
   }
 };
 
-// ---- the bias's gradient: sums of dS by distance. A warp takes 64 queries of one head of one sequence at a time and
-// keeps a table of its own; a block's four tables are added in order, then the blocks'. Nothing depends on who is
-// first ----
+// ---- Gradient of the bias: sums of dS by distance. A warp processes 64 queries of one head of one sequence at a time
+// with its own table; the four tables of a block are added in order, then those of the blocks, so the result does not
+// depend on timing ----
 constexpr int kBiasQueries = 64;
 
-// Adds the lanes' values to a warp's table; lanes' distances differ by one, so that only those beyond its reach meet.
+// Adds the lanes' values to a warp's table. The distances of neighbouring lanes differ by one, so conflicts occur only
+// among those beyond the table.
 __device__ __forceinline__ void add_by_distance(float* table, int reach, int distance, int lowest, float value,
                                                 int lane) {
   if (distance > -reach && distance < reach) table[reach + distance] += value;
-  if (lowest <= -reach) {  // the same for all lanes
+  if (lowest <= -reach) {  // uniform across the warp
     const float beyond = warp_sum(distance <= -reach ? value : 0.0f);
     if (lane == 0) table[0] += beyond;
   }
@@ -49,10 +50,10 @@ __device__ __forceinline__ void add_by_distance(float* table, int reach, int dis
     const float beyond = warp_sum(distance >= reach ? value : 0.0f);
     if (lane == 0) table[2 * reach] += beyond;
   }
-  __syncwarp();  // the next query's distances are other lanes'
+  __syncwarp();  // the next query maps distances to other lanes
 }
 
-// Calls fn(seq, first query, queries) for what the warp takes of the batch, then adds the block's tables up.
+// Calls fn(seq, first query, queries) for the warp's share of the batch, then sums the tables of the block.
 template <class Elem, class Fn>
 __device__ __forceinline__ void sum_by_distance(const GradProblem<Elem>& x, float (*tables)[kMaxBiasWidth], int head,
                                                 int warp, Fn&& fn) {
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_bias_grad_kernel(const 
             square[row][8 * j + 2 * t + (e & 1)] = first + row < end ? ds[j][e] : 0.0f;
           }
         __syncwarp();
-        // A lane a diagonal: the keys are lane - 15 after their queries.
+        // One diagonal per lane: keys are lane - 15 after their queries.
         float sum = 0.0f;
 #pragma unroll
         for (int row = 0; row < 16; ++row) {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_bias_grad_kernel(const 
   });
 }
 
-// Any head size: a lane a key, fp32 arithmetic.
+// Any head size: one key per lane, fp32 arithmetic.
 template <class Elem>
 __global__ void __launch_bounds__(kThreads) attention_bias_grad_plain_kernel(const GradProblem<Elem> x, int D) {
   __shared__ float tables[kWarps][kMaxBiasWidth];

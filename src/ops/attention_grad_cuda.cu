@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of packed attention where a sequence is longer than a block holds, and where there are no tensor cores for
-// its type or head size. d_q and (d_k, d_v) are two passes of one shape: 16 own rows a warp, held in registers, against
-// chunks of 16 other rows; the second pass computes Sᵀ = K Qᵀ, so nothing is ever transposed. Seven products instead of
-// five buy that. A block takes 64 own rows, the other side streams through two buffers in shared memory.
+// Gradients of packed attention for sequences too long for one block, and for types or head sizes without tensor core
+// support. d_q and (d_k, d_v) are two passes of the same form: 16 own rows per warp, held in registers, against
+// chunks of 16 other rows; the second pass computes Sᵀ = K Qᵀ, so nothing is transposed, at the cost of seven products
+// instead of five. A block has 64 own rows; the other side streams through two buffers in shared memory.
 #include "ops/cuda/attention_grad.cuh"
 #include "ops/cuda/column_sums.cuh"
 #include "ops/kernel_table.h"
@@ -11,7 +11,7 @@ namespace brim::ops {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kTileRows = 16 * kWarps;  // own rows a block, and other rows a buffer
+constexpr int kTileRows = 16 * kWarps;  // own rows per block, and other rows per buffer
 
 template <class Elem, int D>
 struct SharedRows {
@@ -34,8 +34,8 @@ __device__ __forceinline__ void weigh_chunk(Accum<D>& o, const uint32_t (&a)[4],
   }
 }
 
-// What dropout kept of a query's probabilities, from shared memory: one bit a key, 32 keys a word, made once by all
-// lanes, four keys a hash (attention_grad of 128 tokens on an H200 took 1,359 us without, 1,068 with).
+// Dropout mask of a query's probabilities in shared memory: one bit per key, 32 keys per word, computed once by all
+// lanes with one hash per four keys (attention_grad of 128 tokens on an H200: 1,068 us instead of 1,359).
 struct KeptWords {
   const uint32_t* words;
   int per_query, first_query, first_key;
@@ -44,7 +44,7 @@ struct KeptWords {
     return (words[(query - first_query) * per_query + k / 32] >> (k & 31) & 1) != 0;
   }
 };
-// The word of keys first .. first+31 of a query's row.
+// Mask word of keys first .. first+31 of a query.
 __device__ __forceinline__ uint32_t kept_word(const AttentionProblem& p, int row, int head, int first) {
   const uint64_t drop = drop_row(p, row, head);
   uint32_t word = 0;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
   }
 }
 
-// Own rows first + g and first + g + 8 of a tile to `to`, whose rows are counted from the sequence's first.
+// Stores own rows first + g and first + g + 8 of a tile to `to`, with rows relative to the start of the sequence.
 template <class Elem, int D>
 __device__ __forceinline__ void store_grad(const Accum<D>& o, float factor, Elem* to, unsigned ld, int first, int rows,
                                            int g, int t) {
@@ -101,10 +101,10 @@ __device__ __forceinline__ void store_grad(const Accum<D>& o, float factor, Elem
   }
 }
 
-// Of sequences longer than kWholeTokens, which come first where they come in order.
+// Sequences of up to kWholeTokens are handled elsewhere; longer ones come first in sorted order.
 __device__ __forceinline__ bool is_whole(const AttentionSequence& seq) { return seq.kv_len <= kWholeTokens; }
 
-// delta of their queries: a thread a query and head.
+// delta of the queries of longer sequences: one thread per query and head.
 template <class Elem, int D>
 __global__ void __launch_bounds__(kThreads) attention_delta_kernel(const GradProblem<Elem> x) {
   const AttentionProblem& p = x.p;
@@ -142,7 +142,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
                  ld_far_first = kKeys ? x.q.ld : x.k.ld, ld_far_second = kKeys ? x.d_out.ld : x.v.ld;
   const int own_len = kKeys ? seq.kv_len : seq.q_len, far_len = kKeys ? seq.q_len : seq.kv_len;
   const int first = tile_index * kTileRows + 16 * warp;
-  // Windows reach as far one way as the other: what keys see of queries is what queries see of keys.
+  // Windows are symmetric: the queries that see a key are the keys seen by a query in its position.
   const KeyRange seen = seen_keys(p.window, tile_index * kTileRows, kTileRows, far_len, kTileRows),
                  warp_seen = seen_keys(p.window, first, 16, far_len, 16);
   const int begin = seen.first / kTileRows, buffers = (seen.end + kTileRows - 1) / kTileRows;
@@ -186,7 +186,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
     } else {
       copy_async_wait<0>();
     }
-    if (p.drop.threshold != 0) {  // a thread half a query's keys of this tile and buffer
+    if (p.drop.threshold != 0) {  // each thread hashes half of a query's keys of this tile and buffer
       const int row = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2,
                 query = (kKeys ? b : tile_index) * kTileRows + row, key = (kKeys ? tile_index : b) * kTileRows;
       words[row][half] = kept_word(p, seq.q_start + query, head, key + 32 * half);
@@ -204,7 +204,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
                                    t);
       }
     }
-    __syncthreads();  // before this buffer is filled again
+    __syncthreads();  // before this buffer is refilled
   }
   if (!active) return;
   if constexpr (kKeys) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
   }
 }
 
-// Both passes over every tile, longest sequence first; ends where none is left that is longer than a block holds.
+// Both passes over every tile, longest sequence first; stops at the first sequence that fits in one block.
 template <class Elem, int D>
 __global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const GradProblem<Elem> x, int tiles) {
   __shared__ __align__(128) uint8_t staged[2][2][kTileRows * D * 2];
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const 
   __shared__ uint32_t words[kTileRows][2];
   const AttentionProblem& p = x.p;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-  const int64_t each = static_cast<int64_t>(tiles) * 2 * p.heads, blocks = gridDim.x;  // items a sequence has at most
+  const int64_t each = static_cast<int64_t>(tiles) * 2 * p.heads, blocks = gridDim.x;  // each: maximum per sequence
 #pragma unroll 1
   for (int64_t item = blockIdx.x; item < p.n_long * each; item += blocks) {
     const int index = static_cast<int>(item / each), head = static_cast<int>(item % p.heads),
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const 
     const AttentionSequence seq = attention_sequence(p, index);
     const bool whole = is_whole(seq);
     if (whole && p.order != nullptr) break;
-    if (whole || tile * kTileRows >= seq.kv_len) {  // on to the next sequence
+    if (whole || tile * kTileRows >= seq.kv_len) {  // next sequence
       item += ((index + 1) * each - 1 - item) / blocks * blocks;
       continue;
     }
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const 
   }
 }
 
-// ---- the plain kernel: any head size up to 32 * kSlices, fp32 arithmetic, a warp an own row ----
+// ---- Plain kernel: any head size up to 32 * kSlices, fp32 arithmetic, one own row per warp ----
 template <class Elem, int kSlices, bool kKeys>
 __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const GradProblem<Elem> x, int D) {
   const AttentionProblem& p = x.p;
@@ -314,11 +314,11 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
   }
 }
 
-// ---- launches ----
+// ---- Launches ----
 template <class Elem, int D>
 void launch_tensor(device::CudaStream& s, const GradProblem<Elem>& x) {
   const AttentionProblem& p = x.p;
-  if (p.n_long > 0 && p.S > kWholeTokens) {  // first: it takes longest
+  if (p.n_long > 0 && p.S > kWholeTokens) {  // first, because it takes longest
     const auto cores = static_cast<unsigned>(s.info().sm_count), sequences = static_cast<unsigned>(p.n_long);
     device::launch<attention_delta_kernel<Elem, D>>(
         s,

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention within sequences of up to 64 tokens, which most short texts are. A block holds one head of one
-// sequence, so every row is read once and scores are made once: a warp makes P and dS of 16 queries and all keys, and
-// with them d_q; through shared memory it then finds those of 16 keys and all queries, transposed as they are loaded,
-// and makes d_k and d_v. delta is a row's sum of dropped P times d_out Vᵀ, which is out · d_out before out was rounded:
-// out is not read.
+// Attention gradients for sequences of up to 64 tokens, which covers most short texts. A block holds one head of one
+// sequence, so every row is read once and scores are computed once: a warp computes P and dS of 16 queries and all
+// keys, and from them d_q; through shared memory it then loads those of 16 keys and all queries, transposed, and
+// computes d_k and d_v. delta is the row sum of dropped P times d_out Vᵀ, which equals out · d_out before the
+// rounding of out, so out is not read.
 #include "ops/cuda/attention_grad.cuh"
 
 namespace brim::ops {
 namespace {
 
-// Rows of 64 or 128 bytes in shared memory; a piece is 16 of them. One piece of eight rows touches every bank once. The
-// row is a multiple of eight and `r` more, which is the lane's: its part of the address is the same for all rows, and a
-// piece flips bits of it (an address of its own for each was a quarter of the instructions).
+// Swizzled address in shared memory with rows of 64 or 128 bytes and pieces of 16 bytes; one piece of eight rows
+// touches every bank once. `row` is a multiple of eight and `r` the lane's offset: its part of the address is the same
+// for all rows, and a piece flips bits of it (computing each address separately was a quarter of the instructions).
 template <int kBytes>
 __device__ __forceinline__ SharedAddress piece_at(SharedAddress base, int row, int r, int piece) {
   static_assert(kBytes == 64 || kBytes == 128);
   const int at = kBytes == 128 ? r * 128 + ((r & 7) << 4) : r * 64 + ((r >> 1 & 3) << 4);
   return flip_bits(base + at, piece << 4) + row * kBytes;
 }
-// Fragments of 16 rows and the 16 columns from `piece` on, an even one, in either order of their 8x8 matrices. Rows
-// first is A, and, transposed, B with the rows summed over; columns first is B with the columns summed over, and,
-// transposed, A.
+// Fragments of 16 rows and the 16 columns starting at `piece`, which is even, in either order of their 8x8 matrices.
+// Rows first is A, and, transposed, B summed over rows; columns first is B summed over columns, and, transposed, A.
 template <int kBytes, bool kTransposed>
 __device__ __forceinline__ void load_rows_first(uint32_t (&f)[4], SharedAddress base, int row, int piece, int lane) {
   load_matrices<kTransposed>(f, flip_bits(piece_at<kBytes>(base, 0, lane & 15, lane >> 4), piece << 4) + row * kBytes);
@@ -31,7 +30,7 @@ __device__ __forceinline__ void load_columns_first(uint32_t (&f)[4], SharedAddre
   load_matrices<kTransposed>(f, flip_bits(own, piece << 4) + row * kBytes);
 }
 
-// Products of 16 rows of a and the staged rows of b, 16 of those a step.
+// Products of 16 rows of a and the staged rows of b, 16 of those per step.
 template <class Elem, int D, int kSteps>
 __device__ __forceinline__ void row_products(float (&c)[2 * kSteps][4], SharedAddress a, int first, SharedAddress b,
                                              int steps, int lane) {
@@ -52,12 +51,12 @@ __device__ __forceinline__ void row_products(float (&c)[2 * kSteps][4], SharedAd
     }
 }
 
-// 16 rows of a gradient as they are stored: words[j][h] has columns 8j + 2t and the next of row g + 8h.
+// 16 rows of a gradient in storage order: words[j][h] has columns 8j + 2t and 8j + 2t + 1 of row g + 8h.
 template <int D>
 struct GradRows {
   uint32_t words[D / 8][2];
 };
-// The sum over `steps` of a times 16 rows of b.
+// Sum over `steps` of a times 16 rows of b.
 template <class Elem, int D, int kSteps>
 __device__ __forceinline__ void weigh_rows(GradRows<D>& to, const uint32_t (&a)[kSteps][4], SharedAddress b, int steps,
                                            float factor, int lane) {
@@ -79,18 +78,18 @@ __device__ __forceinline__ void weigh_rows(GradRows<D>& to, const uint32_t (&a)[
 #pragma unroll
     for (int h = 0; h < 2; ++h) to.words[j][h] = pack2<Elem>(sum.c[j][2 * h] * factor, sum.c[j][2 * h + 1] * factor);
 }
-// Rows first .. first + 15 to `to`, those below `count`, by way of the same rows of `room`: 16 bytes a lane.
+// Stores rows first .. first + 15 below `count` to `to`, staged through the same rows of `room`: 16 bytes per lane.
 template <class Elem, int D>
 __device__ __forceinline__ void store_rows_through(SharedAddress room, const GradRows<D>& rows, Elem* to, unsigned ld,
                                                    int first, int count, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  __syncwarp();  // before: earlier rows are out
+  __syncwarp();  // earlier rows have been read
 #pragma unroll
   for (int j = 0; j < D / 8; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h) store_shared4(piece_at<2 * D>(room, first + 8 * h, g, j) + 4 * t, rows.words[j][h]);
   __syncwarp();
-  constexpr int kPieces = D / 8, kStep = 32 / kPieces;  // rows of a step: four, or eight
+  constexpr int kPieces = D / 8, kStep = 32 / kPieces;  // rows per step: four or eight
   const int r = static_cast<int>(static_cast<unsigned>(lane) / kPieces), piece = lane & (kPieces - 1);
   to += static_cast<size_t>(first + r) * ld + 8 * piece;
 #pragma unroll
@@ -100,8 +99,8 @@ __device__ __forceinline__ void store_rows_through(SharedAddress room, const Gra
           load_shared16(piece_at<2 * D>(room, first + kStep * i / 8 * 8, r + kStep * i % 8, piece));
 }
 
-// Scores of 16 queries from place `query` on and the eight keys from `key` on: bias added, minus infinity where a query
-// does not see the key.
+// Scores of 16 queries starting at position `query` and the eight keys starting at `key`: adds the bias, and sets
+// unseen keys to minus infinity.
 __device__ __forceinline__ void bias_and_mask(float (&s)[4], const AttentionProblem& p, int kv_len, int query, int key,
                                               int head, int g, int t) {
   if (p.bias == nullptr && p.window == 0 && key + 8 <= kv_len) return;
@@ -113,7 +112,7 @@ __device__ __forceinline__ void bias_and_mask(float (&s)[4], const AttentionProb
   }
 }
 
-// (Dropped) P and dS of 16 queries and all keys, as A of products over keys.
+// (Dropped) P and dS of 16 queries and all keys, as operand A of products over keys.
 template <int kSteps>
 struct ScoreRows {
   uint32_t probs[kSteps][4], grads[kSteps][4];
@@ -170,7 +169,7 @@ __device__ __forceinline__ void make_scores(ScoreRows<kWarps>& made, const Atten
     }
 }
 
-// One head of one sequence of up to 16 * kWarps tokens; longer ones are the tiles'.
+// One head of one sequence of up to 16 * kWarps tokens; longer ones use the tile kernel.
 template <class Elem, int D, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, kWarps == 2 ? 10 : 4)
     attention_grad_whole_kernel(const GradProblem<Elem> x, int first_sequence) {
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(32 * kWarps, kWarps == 2 ? 10 : 4)
   const SharedAddress q = shared_address(staged[0]), k = shared_address(staged[1]), v = shared_address(staged[2]),
                       d_out = shared_address(staged[3]), probs = shared_address(scores[0]),
                       grads = shared_address(scores[1]);
-  // Rows up to the next multiple of 16 are zeros: what they are multiplied by is zero, and must stay so.
+  // Rows up to the next multiple of 16 are zero: their multiplier is zero, and the product must stay zero.
   const auto stage = [&](SharedAddress to, auto rows, int start, int count) {
     constexpr int kStep = kThreads / kPieces;
     const int r = static_cast<int>(threadIdx.x / kPieces), piece = static_cast<int>(threadIdx.x % kPieces);
@@ -236,7 +235,7 @@ __global__ void __launch_bounds__(32 * kWarps, kWarps == 2 ? 10 : 4)
     weigh_rows<Elem, D, kWarps>(made, own.grads, k, k_tiles, p.scale, lane);
   }
   __syncthreads();
-  // K and V are not read any more.
+  // K and V are no longer needed.
   if (warp < q_tiles)
     store_rows_through<Elem, D>(k, made, head_of(x.d_q, seq.q_start), x.d_q.ld, first, seq.q_len, lane);
   if (warp >= k_tiles) return;

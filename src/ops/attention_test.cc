@@ -15,7 +15,7 @@ using tensor::DType;
 namespace {
 using namespace brim::ops::testing;
 
-// One packed batch: q, k and v are column ranges of one qkv, as in the model.
+// One packed batch: q, k and v are column ranges of one qkv tensor, as in the model.
 struct AttentionCase {
   std::vector<int32_t> lengths, starts;
   int64_t T, B, N, D, H;
@@ -23,7 +23,7 @@ struct AttentionCase {
   std::optional<HostTensor> bias;  // [N,2R+1]
   BatchView batch;
   int64_t window = 0;
-  // `reach` above 0: with a bias of that reach, of the size of the scores.
+  // If `reach` is positive, adds a bias of that reach with the magnitude of the scores.
   AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed,
                 int64_t reach = 0)
       : lengths(lens),
@@ -60,7 +60,7 @@ struct AttentionCase {
   bool sees(int64_t query, int64_t key) const { return window == 0 || std::abs(query - key) <= window; }
 };
 
-// Dropout's factor of one probability: its row is (first_row + query row) * heads + head.
+// Dropout factor of one probability: its row is (first_row + query row) * heads + head.
 double probability_factor(const Dropout& d, int64_t query_row, int64_t heads, int64_t head, int64_t key) {
   Dropout rows = d;
   rows.first_row = (d.first_row + query_row) * heads + head;
@@ -71,7 +71,7 @@ struct AttentionReference {
   std::vector<double> out, lse, tolerance, lse_tolerance;
 };
 
-// `unit` is the rounding of the operands: fp32's, or bf16's where q, k, p and v are rounded to it.
+// `unit` is the rounding unit of the operands: fp32, or bf16 if q, k, p and v are rounded to it.
 AttentionReference reference(const AttentionCase& c, bool first, const Dropout& drop, double unit) {
   const int64_t Tq = first ? c.B : c.T;
   AttentionReference r;
@@ -104,7 +104,7 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
         r.lse[row * c.N + h] = top + std::log(total);
         r.lse_tolerance[row * c.N + h] = score_error + 8 * kEps32 * (std::fabs(top) + std::log(total) + 1);
         // An error e of a score is a relative error e of its probability and, through the sum, of every other: 2e in
-        // all.
+        // total.
         const double relative = 2 * score_error + 2 * unit + (std::sqrt(static_cast<double>(n)) + 16) * kEps32 +
                                 2 * kEps32 * std::fabs(top);
         for (int64_t d = 0; d < c.D; ++d) {
@@ -145,7 +145,7 @@ void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
     attention(stream, args);
     EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) { return want.tolerance[i]; }));
     EXPECT_TRUE(close(lse.values(), want.lse, [&](size_t i) { return want.lse_tolerance[i]; }));
-    // Inference: no statistics, no order given; the same output.
+    // Inference: no statistics and no order; same output.
     const HostTensor again(DType::f32, {Tq, c.H});
     args.out = again;
     args.lse = {};
@@ -155,7 +155,7 @@ void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
   });
 }
 
-TEST(Attention, AgreesWithFp64OnRaggedBatches) {
+TEST(Attention, MatchesFp64OnRaggedBatches) {
   uint64_t seed = 1;
   for (const auto& lengths : ragged_lengths())
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {1, 7}, {2, 20}, {1, 128}})
@@ -178,13 +178,13 @@ TEST(Attention, AddsABiasByDistance) {
   run_and_compare(AttentionCase({300, 140}, 1, 20, 1.0, 5, 91), false, {});
 }
 
-TEST(Attention, LongSequencesAndLargeScores) {
+TEST(Attention, HandlesLongSequencesAndLargeScores) {
   run_and_compare(AttentionCase({512, 5, 300}, 1, 64, 1.0, 5), false, {});
   run_and_compare(AttentionCase({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
 }
 
 // Windows narrower and wider than blocks of queries, pieces and whole sequences.
-TEST(Attention, SeesKeysWithinItsWindowOnly) {
+TEST(Attention, SeesOnlyKeysWithinItsWindow) {
   uint64_t seed = 40;
   for (const int64_t window : {1, 5, 40, 64, 200})
     for (const bool first : {false, true})
@@ -196,8 +196,8 @@ TEST(Attention, SeesKeysWithinItsWindowOnly) {
       }
 }
 
-// Products in bf16, with q, k, v and the output in fp32 or bf16: every instruction set takes every mix.
-TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
+// Products in bf16, with q, k, v and the output in fp32 or bf16: every instruction set supports every combination.
+TEST(Attention, Bf16MatchesFp64WithinRounding) {
   uint64_t seed = 100;
   for (const auto& lengths : ragged_lengths())
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {2, 20}, {1, 128}})
@@ -235,7 +235,7 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
                                  .bias = c.bias_view(),
                                  .scratch = scratch,
                                  .precision = Precision::bf16});
-              // The short exponential is good to 1e-4, which the sum shares.
+              // The short exponential has an error of 1e-4, which also affects the sum.
               EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) {
                 return want.tolerance[i] + 2e-4 * std::fabs(want.out[i]) +
                        (out_type == DType::bf16 ? kEpsBf16 * std::fabs(want.out[i]) : 0);
@@ -245,7 +245,7 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
         }
 }
 
-TEST(Attention, Bf16RunsWhereCoresMultiplyIt) {
+TEST(Attention, UsesBf16KernelsIfSupported) {
   for (const device::Isa isa : device::supported_isas()) {
     const cpu::Bf16AttentionKernels* kernels = cpu::bf16_attention_kernels(isa);
     if (isa == device::Isa::amx || isa == device::Isa::neon_mm) {
@@ -253,7 +253,7 @@ TEST(Attention, Bf16RunsWhereCoresMultiplyIt) {
       EXPECT_STREQ(kernels->name, isa == device::Isa::amx ? "amx_bf16" : "neon_mm_bf16");
       EXPECT_TRUE(kernels->takes(32, 32, 64));
       EXPECT_FALSE(kernels->takes(32, 32, 20));
-      // They round to bf16: their result differs from fp32's, or they did not run.
+      // The bf16 kernels round, so a result equal to fp32 would mean that they did not run.
       const AttentionCase c({40}, 1, 64, 1.0, 3);
       CpuStream stream(nullptr, isa);
       const HostTensor fp32(DType::f32, {c.T, c.H}), bf16(DType::f32, {c.T, c.H});
@@ -269,7 +269,7 @@ TEST(Attention, Bf16RunsWhereCoresMultiplyIt) {
   }
 }
 
-// A chunk of a batch: starts do not begin at 0, rows do.
+// A chunk of a batch: starts do not begin at 0, but rows do.
 TEST(Attention, StartsAreRelativeToTheFirst) {
   for_each_cpu_stream([](CpuStream& stream) {
     const AttentionCase c({9, 20, 3}, 2, 32, 1.0, 8);
@@ -290,7 +290,7 @@ TEST(Attention, StartsAreRelativeToTheFirst) {
   });
 }
 
-TEST(Attention, SaysWhatDoesNotFit) {
+TEST(Attention, RejectsInvalidArguments) {
   CpuStream stream(nullptr, device::best_isa());
   const AttentionCase c({4}, 2, 8, 1.0, 8);
   const HostTensor out(DType::f32, {4, 16}), short_out(DType::f32, {3, 16});
@@ -308,13 +308,13 @@ TEST(Attention, SaysWhatDoesNotFit) {
 
 // ---- Gradient ----
 
-// q, k, v, d_out and the three gradients in fp64, rows of H; queries are B rows with `first`.
+// q, k, v, d_out and the three gradients in fp64, rows of H; queries have B rows with `first`.
 struct Doubles {
   std::vector<double> q, k, v, d_out, d_q, d_k, d_v, d_q_tolerance, d_k_tolerance, d_v_tolerance;
   std::vector<double> bias, d_bias, d_bias_tolerance;  // [N,2R+1], empty without
 };
 
-// Where a pair's bias lies.
+// Index of the bias of a query-key pair.
 size_t bias_at(const AttentionCase& c, int64_t head, int64_t distance) {
   const int64_t width = c.bias->view().cols(), reach = width / 2;
   return static_cast<size_t>(head * width + reach + std::clamp(distance, -reach, reach));
@@ -334,7 +334,7 @@ Doubles doubles_of(const AttentionCase& c, bool first, const HostTensor& d_out) 
   return x;
 }
 
-// Calls fn(b, head, query's place, query row, p) with the probabilities of each query.
+// Calls fn(b, head, query position, query row, p) with the probabilities of each query.
 template <class Fn>
 void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) {
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
@@ -398,9 +398,8 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
           delta_size += p[j] * d_p_size[j];
           largest = std::max(largest, score_size[j]);
         }
-        // Relative error of a probability: of its score (D products), of the log-sum-exp (rounded once, built from n
-        // such probabilities), of exp. The same number bounds the dot products that follow, whose terms are no more
-        // than D or n.
+        // Relative error of a probability: of its score (D products), of the log-sum-exp (rounded once, from n such
+        // probabilities), and of exp. It also bounds the dot products that follow, which have at most D or n terms.
         const double unit =
             (std::sqrt(static_cast<double>(c.D)) + std::sqrt(static_cast<double>(n)) + 16) * kEps32 * (1 + largest) +
             4 * kEps32 * (std::fabs(top) + std::log(total));
@@ -424,7 +423,7 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
       });
 }
 
-TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
+TEST(AttentionGrad, ReferenceMatchesFiniteDifferences) {
   for (const bool first : {false, true})
     for (const float p : {0.0f, 0.3f}) {
       const AttentionCase c({3, 0, 1, 4}, 2, 3, 1.0, 3, p > 0 ? 2 : 0);
@@ -440,8 +439,8 @@ TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
     }
 }
 
-// Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv) and
-// the bias's gradient, where there is one.
+// Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as in the model's d_qkv) and the
+// gradient of the bias, if any.
 std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, bool first, const Dropout& drop,
                                      const HostTensor& d_out) {
   const int64_t Tq = first ? c.B : c.T;
@@ -512,7 +511,7 @@ void run_and_compare_gradient(const AttentionCase& c, bool first, float p) {
   });
 }
 
-TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
+TEST(AttentionGrad, MatchesFp64OnRaggedBatches) {
   for (const auto& lengths : ragged_lengths())
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {1, 64}, {3, 7}})
       for (const bool first : {false, true})
@@ -521,7 +520,7 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
               AttentionCase(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D), D == 32 ? 5 : 0), first, p);
 }
 
-TEST(AttentionGrad, SeesKeysWithinItsWindowOnly) {
+TEST(AttentionGrad, SeesOnlyKeysWithinItsWindow) {
   for (const int64_t window : {1, 20, 64})
     for (const bool first : {false, true})
       for (const float p : {0.0f, 0.2f}) {
@@ -531,7 +530,7 @@ TEST(AttentionGrad, SeesKeysWithinItsWindowOnly) {
       }
 }
 
-TEST(AttentionGrad, SameBitsForAllThreadCounts) {
+TEST(AttentionGrad, GivesSameBitsForAllThreadCounts) {
   const AttentionCase c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8), biased({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8, 9);
   const HostTensor d_out = random_tensor(DType::f32, {c.T, c.H}, 6);
   expect_same_bits_for_all_thread_counts(
@@ -540,8 +539,8 @@ TEST(AttentionGrad, SameBitsForAllThreadCounts) {
       [&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
 }
 
-// Splitting long sequences among threads must change no bit of the output either.
-TEST(Attention, SameBitsForAllThreadCounts) {
+// Splitting long sequences among threads must not change the output bits either.
+TEST(Attention, GivesSameBitsForAllThreadCounts) {
   const AttentionCase c({400, 3, 129, 128, 5, 1}, 2, 32, 1.0, 8);
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// basis_fold: the output matrix of a trend or seasonality block, V = basisᵀ Θ in fp32, once a step: such a block is
-// then a generic one. Its gradient is d_Θ = basis d_V. A bias is a matrix of one column.
+// basis_fold: the output matrix of a trend or seasonality block, V = basisᵀ Θ in fp32, once per step, so that the block
+// computes like a generic one. Its gradient is d_Θ = basis d_V. A bias is a matrix with one column.
 #pragma once
 #include "ops/op.h"
 
@@ -9,9 +9,9 @@ namespace brim::ops {
 using tensor::TensorView;
 
 struct BasisFoldArgs {
-  TensorView basis;  // [G,P,N] f32: functions of time, one a row; lanes may share one (lane stride 0)
+  TensorView basis;  // [G,P,N] f32: one function of time per row; lanes may share one (lane stride 0)
   TensorView theta;  // [G,P,W] f32
-  TensorView v;      // [G,N,W] f32, or the products' type
+  TensorView v;      // [G,N,W] f32, or the matmul type
 
   template <class F>
   void views(F&& f) const {

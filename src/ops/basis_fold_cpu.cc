@@ -7,7 +7,7 @@
 namespace brim::ops {
 namespace {
 
-constexpr int64_t kFoldRows = 8;  // rows of the result that one piece makes
+constexpr int64_t kFoldRows = 8;  // rows of the result per piece
 
 // y[w] (+)= sum over i of factors[i * step] * rows[i * ld + w], in order of i. Half of a basis is zeros.
 void weighted_rows(const float* factors, int64_t step, int64_t count, const float* rows, int64_t ld, float* y,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// basis_fold on CUDA: a thread an element of the result, a block a run of one row's columns, so that the basis is read
-// as a broadcast.
+// basis_fold on CUDA: one thread per element of the result; a block covers columns of one row, so that the basis is
+// read as a broadcast.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int kFoldThreads = 128;
 
 struct FoldStrides {
-  int64_t basis, basis_row, from, from_row, to, to_row;  // of a lane, of a row
+  int64_t basis, basis_row, from, from_row, to, to_row;  // strides of a lane and of a row
 };
 
 // One row of the result: the sum over i of factors[i * step] * from[i, w].

@@ -26,7 +26,7 @@ struct Lanes3 {
   }
 };
 
-TEST(BasisFold, AgreesWithFp64BothWays) {
+TEST(BasisFold, ForwardAndGradientMatchFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const auto& [P, N, W] : {std::tuple<int64_t, int64_t, int64_t>{6, 24, 1}, {1, 8, 33}, {10, 17, 64}})
       for (const bool shared : {false, true}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packed batch as ops see it: T tokens of B sequences in one flat row, no padding between them.
+// A packed batch as seen by ops: T tokens of B sequences in one flat row, without padding.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,7 @@ struct BatchView {
   tensor::TensorView order;      // [B] i32: sequences, longest first; the first n_long have more than kShortTokens
   int64_t n_long = 0;
 };
-// Sequences up to this long are attended by one warp, wholly in registers.
+// Sequences up to this length are processed by one warp, entirely in registers.
 constexpr int64_t kShortTokens = 32;
 
 }  // namespace brim::ops

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU op benchmarks share: medians over interleaved repeats, the machine's fp32 and copy roofs, a cache flush.
+// Helpers for CPU op benchmarks: medians over interleaved repeats, the machine's fp32 and copy roofs, a cache flush.
 #pragma once
 #include <time.h>
 
@@ -17,7 +17,7 @@ struct Timing {
   double median = 0, low = 0, high = 0;  // seconds; low and high are the 10th and 90th percentile
 };
 
-// Processor time of the calling thread: on a shared machine it leaves out the time others had the core.
+// CPU time of the calling thread, which excludes time taken by other processes on a shared machine.
 inline int64_t thread_ns() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -28,8 +28,8 @@ inline bool& wall_clock() {  // set by benchmarks that run on a pool
   return wall;
 }
 
-// Calls fn until about `seconds` have passed, at least 7 times, after one call to warm up; `between` runs untimed
-// before each.
+// Calls fn repeatedly for about `seconds`, at least 7 times, after one warm-up call; `between` runs untimed before each
+// call.
 template <class Fn, class Between>
 Timing measure(Fn&& fn, Between&& between, double seconds = 0.4) {
   std::vector<double> times;
@@ -50,7 +50,7 @@ Timing measure(Fn&& fn) {
   return measure(fn, [] {});
 }
 
-// Register-resident fp32 multiply-adds of one thread, flop/s: what no kernel can pass.
+// Register-resident fp32 multiply-adds of one thread in flop/s, an upper bound for all kernels.
 inline double fp32_peak(device::Isa isa) {
   constexpr int64_t kLoops = 2'000'000;
   double flops_per_loop = 0;
@@ -86,7 +86,7 @@ inline double fp32_peak(device::Isa isa) {
       asm volatile("vzeroupper");
     } else {
       flops_per_loop = 12 * 4;
-      for (int64_t i = 0; i < kLoops; ++i)  // a product and a sum, as plain SSE has no fused form
+      for (int64_t i = 0; i < kLoops; ++i)  // multiply and add, since plain SSE has no FMA
         asm volatile(
             "mulps %%xmm14,%%xmm0\naddps %%xmm15,%%xmm1\nmulps %%xmm14,%%xmm2\naddps %%xmm15,%%xmm3\nmulps "
             "%%xmm14,%%xmm4\n"
@@ -112,7 +112,7 @@ inline double fp32_peak(device::Isa isa) {
   return flops_per_loop * kLoops / t.median;
 }
 
-// Reads through more memory than the last cache of a server holds.
+// Reads more memory than the last-level cache of a server holds.
 inline void flush_caches() {
   static std::vector<char> big(256 << 20, 1);
   static volatile char sink;
@@ -122,7 +122,7 @@ inline void flush_caches() {
   (void)sink;
 }
 
-// Bytes read and written a second by one thread copying memory that is in no cache.
+// Bytes read and written per second by one thread copying uncached memory.
 inline double copy_roof() {
   static std::vector<char> from(64 << 20, 1), to(64 << 20, 2);
   const Timing t = measure([&] { std::memcpy(to.data(), from.data(), from.size()); }, flush_caches, 0.2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of shape and type that every op's front end makes before it dispatches. A message names the op and the view
-// and states both what came and what was wanted.
+// Shape and type checks made by the front end of every op before dispatch. Messages name the op and the view and state
+// the actual and expected values.
 #pragma once
 #include <initializer_list>
 
@@ -13,21 +13,20 @@ namespace brim::ops {
 using tensor::DType;
 using tensor::TensorView;
 
-// Type, rank, every dimension, and that neighbours within a row are adjacent (rows themselves may be strided).
+// Checks type, rank, every dimension, and that elements within a row are contiguous (rows may be strided).
 void check_view(const char* op, const char* name, const TensorView& view, DType dtype,
                 std::initializer_list<int64_t> dims);
-// The same where the view may be empty.
+// Like check_view, but the view may be empty.
 void check_optional(const char* op, const char* name, const TensorView& view, DType dtype,
                     std::initializer_list<int64_t> dims);
-// Element types activations may have: f32 on the CPU; f32, f16 or bf16 on CUDA.
+// Element types of activations: f32 on the CPU; f32, f16 or bf16 on CUDA.
 void check_activation(const char* op, const char* name, const device::Stream& stream, DType dtype);
-// At least `bytes` of u8 scratch; none needed is always satisfied.
+// At least `bytes` of u8 scratch; always satisfied if none is needed.
 void check_scratch(const char* op, const TensorView& scratch, int64_t bytes);
 // fp8 copies and scales exist on CUDA only.
 void check_no_fp8_on_cpu(const char* op, const device::Stream& stream, const TensorView& fp8, const TensorView& scale);
 
-// What ops that end in a layer norm have in common: gains, the result, what is kept of it for the gradient, its fp8
-// copy.
+// Common checks of ops that end in a layer norm: gains, result, statistics kept for the gradient, fp8 copy.
 template <class Args>
 void check_norm(const char* op, const device::Stream& stream, const Args& a, DType type, DType gain, int64_t T,
                 int64_t H) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout from a counter-based generator: whether element (row, column) of one site is kept is a pure function of
-// (seed, site, row, column), so the backward pass and recomputation repeat it, on any device, whatever the threads do.
+// Dropout from a counter-based generator: whether element (row, column) of a site is kept is a pure function of (seed,
+// site, row, column), so the backward pass and recomputation reproduce it on any device and with any threads.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +9,8 @@ namespace brim::ops {
 struct Dropout {
   float probability = 0;  // 0: off
   uint64_t seed = 0;      // run seed mixed with the optimizer step and micro-batch
-  uint32_t site = 0;      // layer * 8 + place
-  int64_t first_row = 0;  // row number of the view's first row, so that chunks agree with the whole
+  uint32_t site = 0;      // layer * 8 + index
+  int64_t first_row = 0;  // row number of the view's first row, so that chunks match the whole
 
   bool on() const { return probability > 0; }
   float scale() const { return 1.0f / (1.0f - probability); }
@@ -22,9 +22,9 @@ struct Dropout {
 #define BRIM_HOST_DEVICE
 #endif
 
-// One hash makes the bits of four neighbouring columns, 16 each. What of it depends on the row and what on the columns
-// are functions of their own: a kernel makes the one once a row, and steps from quad to quad by adding kDropoutQuad.
-// Internal linkage: files of different instruction sets include this.
+// One hash gives the bits of four neighbouring columns, 16 each. The parts that depend on the row and on the columns
+// are separate functions: a kernel computes the first once per row and advances by quad by adding kDropoutQuad.
+// Internal linkage, because files of different instruction sets include this.
 constexpr uint64_t kDropoutQuad = 0xD1B54A32D192ED03ULL;
 BRIM_HOST_DEVICE static inline uint64_t dropout_row(uint64_t seed, uint64_t row) {
   return seed ^ (row * 0x9E3779B97F4A7C15ULL);

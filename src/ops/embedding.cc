@@ -56,7 +56,7 @@ void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
   dispatch(stream, Zone::embedding, a, work, &KernelTable::embedding_grad);
 }
 
-// The CPU shares columns among threads and needs none.
+// The CPU divides columns among threads and needs none.
 int64_t embedding_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int64_t types) {
   return target_kind(stream) == device::DeviceKind::cuda ? cuda_lane_sums_bytes(types, T, H) : 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding: y = dropout(LN(word[id] + position[p] + type[t])), the start of every encoder family Brim knows.
+// embedding: y = dropout(LN(word[id] + position[p] + type[t])), the first op of every supported encoder family.
 #pragma once
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
@@ -12,12 +12,12 @@ using tensor::TensorView;
 struct EmbeddingArgs {
   BatchView batch;              // ids, positions
   TensorView word;              // [V,H] f32, f16 or bf16 (CPU: any of them; CUDA: activation type)
-  TensorView position;          // [P,H]; empty where positions turn queries and keys instead
-  TensorView type;              // [types,H]; empty for DistilBERT, which knows none
+  TensorView position;          // [P,H]; empty for models with rotary embeddings
+  TensorView type;              // [types,H]; empty for DistilBERT, which has none
   TensorView gamma, beta;       // [H]; beta may be empty
   TensorView y;                 // [T,H]
-  TensorView sum;               // [T,H] before the norm, kept when training; else empty
-  TensorView mean, rstd;        // [T] f32 when training
+  TensorView sum;               // [T,H] before the norm, kept in training; else empty
+  TensorView mean, rstd;        // [T] f32 in training
   TensorView y_fp8, fp8_scale;  // as in layer_norm
   float eps = 1e-12f;
   Dropout dropout;  // after the norm
@@ -32,16 +32,16 @@ struct EmbeddingArgs {
 void embedding(device::Stream& stream, const EmbeddingArgs& args);
 Work embedding_work(const EmbeddingArgs& args);
 
-// Gradient of the tables from d_sum [T,H] (layer_norm_grad has been applied). Rows are added in a fixed order: tokens
-// are visited sorted by id, so the same batch gives the same bits.
+// Gradient of the tables from d_sum [T,H] (after layer_norm_grad). Rows are added in a fixed order, tokens sorted by
+// id, so the same batch gives the same bits.
 struct EmbeddingGradArgs {
   BatchView batch;
   TensorView d_sum;                       // [T,H]
-  TensorView sorted;                      // [T] i32: token rows sorted by (id, row), made by the packer
+  TensorView sorted;                      // [T] i32: token rows sorted by (id, row), computed by the packer
   TensorView sorted_positions;            // [T] i32: token rows sorted by (position, row)
   TensorView d_word, d_position, d_type;  // f32, accumulated; the last two may be empty
   TensorView scratch;                     // u8[embedding_grad_scratch_bytes]
-  int64_t padding_id = -1;                // its row gets no gradient, as in PyTorch's padding_idx; -1: none
+  int64_t padding_id = -1;                // its row gets no gradient, like padding_idx in PyTorch; -1: none
   int64_t position_padding_id = -1;
 
   template <class F>

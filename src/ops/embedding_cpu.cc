@@ -12,7 +12,7 @@ cpu::TableRow table_row(const tensor::TensorView& table, int64_t row) {
           cpu::elem_of(table.dtype)};
 }
 
-// Rows of a vocabulary lie anywhere in memory: asked for early, they arrive while others are summed.
+// Vocabulary rows are scattered in memory: prefetch them while others are summed.
 constexpr int64_t kAhead = 4;
 void fetch_row(const tensor::TensorView& table, int64_t row) {
   if (row < 0 || row >= table.rows()) return;
@@ -68,7 +68,7 @@ void embedding_cpu(device::Stream& stream, const EmbeddingArgs& a) {
 
 namespace {
 
-// table[index[t] & mask] += d_sum[t] for tokens t in the order given, columns begin .. end.
+// table[index[t] & mask] += d_sum[t] for tokens t in the given order, columns begin .. end.
 void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const tensor::TensorView& table,
               const tensor::TensorView& order, const int32_t* index, int32_t mask, int64_t skipped, const char* name,
               int64_t begin, int64_t end) {
@@ -86,8 +86,8 @@ void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const 
 
 }  // namespace
 
-// Threads share the columns, each visiting the tokens in the order given: the sums have one order whatever their
-// number.
+// Threads divide the columns, each visiting the tokens in the given order, so the summation order does not depend on
+// their number.
 void embedding_grad_cpu(device::Stream& stream, const EmbeddingGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding on CUDA: gathers the rows of the word, position and token-type tables, adds, normalises, writes.
+// embedding on CUDA: gathers rows of the word, position and token-type tables, adds, normalises and stores.
 #include "base/token.h"
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of the embedding tables. Tokens come sorted by table row, a run of tokens for each row, and every run is
-// added in one order. A warp takes 256 columns of a short run and keeps eight rows in flight; of a long one (the first
-// token of every text, the first positions) a block does, each warp adding its share of the rows.
+// Gradients of the embedding tables. Tokens are sorted by table row, giving a run of tokens per row, and every run is
+// added in a fixed order. A warp processes 256 columns of a short run with eight rows in flight; a long run (the first
+// token of every text, the first positions) is processed by a block, with the rows divided among its warps.
 #include "base/token.h"
 #include "ops/cuda/column_sums.cuh"
 #include "ops/kernel_table.h"
@@ -10,10 +10,10 @@ namespace brim::ops {
 namespace {
 
 constexpr int kThreads = 128, kAhead = 8;
-constexpr int kLongRun = 64;  // runs of more tokens are long
+constexpr int kLongRun = 64;  // longer runs are long
 constexpr int kLongThreads = 512, kLongWarps = kLongThreads / 32;
 
-// The tokens in the order of their table rows.
+// Tokens in the order of their table rows.
 struct SortedTokens {
   const int32_t *sorted, *index;
   int mask, T;
@@ -59,12 +59,12 @@ __global__ void __launch_bounds__(kThreads) short_runs_kernel(const Elem* d_sum,
   store8(to, sum);
 }
 
-// A block looks at every kLongRun-th token: a long run holds at least one of those, and the first of them owns it.
+// A block inspects every kLongRun-th token: a long run contains at least one of them, and the first one owns it.
 template <class Elem>
 __global__ void __launch_bounds__(kLongThreads)
     long_runs_kernel(const Elem* d_sum, int64_t ld, SortedTokens tokens, float* table, int64_t ld_table,
                      int64_t skipped, int H) {
-  __shared__ int listed[kLongThreads];  // the next tokens of the run, -1 past its end
+  __shared__ int listed[kLongThreads];  // next tokens of the run, -1 past its end
   __shared__ float shares[kLongWarps][256];
   const int at = static_cast<int>(blockIdx.x) * kLongRun, row = tokens.row(at);
   if (row == skipped || (at >= kLongRun && tokens.row(at - kLongRun) == row)) return;
@@ -127,8 +127,8 @@ void add_to_table(device::CudaStream& s, const tensor::TensorView& d_sum, const 
                                          static_cast<int>(H));
 }
 
-// Sums of 256 columns of one type's rows within a run, blockIdx.z being the type: a warp every eighth row, shares added
-// in order.
+// Sums of 256 columns of the rows of one type within a run, with the type in blockIdx.z: each warp processes every
+// eighth row, and their sums are added in order.
 template <class Elem>
 __global__ void __launch_bounds__(kSumThreads) type_sums_kernel(const Elem* d_sum, int64_t ld, const int32_t* ids,
                                                                 int T, int H, int rows_per_block, float* partials) {

@@ -15,7 +15,7 @@ using tensor::DType;
 namespace {
 using namespace brim::ops::testing;
 
-TEST(Embedding, AgreesWithFp64) {
+TEST(Embedding, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     uint64_t seed = 1;
     for (const int64_t T : {0, 1, 3, 40})
@@ -34,7 +34,7 @@ TEST(Embedding, AgreesWithFp64) {
             for (int64_t t = 0; t < T; ++t) {
               ids.push_back(static_cast<int32_t>(t * 37 % V));
               positions.push_back(static_cast<int32_t>(t % P));
-              tokens.push_back(typed(ids.back(), static_cast<int32_t>(t % 3)));  // ignored where there is no table
+              tokens.push_back(typed(ids.back(), static_cast<int32_t>(t % 3)));  // ignored without a type table
             }
             const HostTensor id_view = int_tensor(tokens), position_view = int_tensor(positions);
             const HostTensor y(DType::f32, {T, H}, 5), sum(DType::f32, {T, H}), mean(DType::f32, {T}),
@@ -69,7 +69,7 @@ TEST(Embedding, AgreesWithFp64) {
                 const bool keep = drop == 0 || dropout_keeps(bits, static_cast<int>(i & 3), dropout_threshold(drop));
                 want.push_back(keep ? value / (1 - static_cast<double>(drop)) : 0);
                 want_sum.push_back(s[i]);
-                // As in layer_norm_test, plus the three-term sum and the dropout's product.
+                // As in layer_norm_test, plus the three-term sum and the dropout product.
                 tolerance.push_back(12 * kEps32 *
                                     (largest * r * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
                                      std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))));
@@ -83,7 +83,7 @@ TEST(Embedding, AgreesWithFp64) {
   });
 }
 
-TEST(Embedding, WithoutPositionsIsATableOfZeros) {
+TEST(Embedding, MissingPositionsEqualATableOfZeros) {
   for_each_cpu_stream([](CpuStream& stream) {
     const int64_t H = 40;
     const HostTensor word = random_tensor(DType::f32, {9, H}, 1), gamma = random_tensor(DType::f32, {H}, 2),
@@ -110,7 +110,7 @@ TEST(Embedding, WithoutPositionsIsATableOfZeros) {
   });
 }
 
-TEST(Embedding, RefusesIdsPastTheTable) {
+TEST(Embedding, RejectsIdsPastTheTable) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2),
                    y(DType::f32, {1, 8});
@@ -159,8 +159,8 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const std::vector<int32_
   return out;
 }
 
-// The gradient of a table is linear in d_sum: the sum over its tokens, which is its own derivation.
-TEST(EmbeddingGrad, AgreesWithFp64) {
+// The gradient of a table is linear in d_sum: the sum over its tokens.
+TEST(EmbeddingGrad, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t T : {0, 1, 5, 60})
       for (const int64_t H : {1, 16, 100, 130}) {
@@ -190,7 +190,7 @@ TEST(EmbeddingGrad, AgreesWithFp64) {
   });
 }
 
-TEST(EmbeddingGrad, SameBitsForAllThreadCounts) {
+TEST(EmbeddingGrad, GivesSameBitsForAllThreadCounts) {
   std::vector<int32_t> ids, positions;
   for (int t = 0; t < 200; ++t) {
     ids.push_back(typed(t * 11 % 9, t % 2));

@@ -37,7 +37,7 @@ void forecast_loss(device::Stream& stream, const ForecastLossArgs& a) {
   dispatch(stream, Zone::loss, a, work, &KernelTable::forecast_loss);
 }
 
-// A partial sum for every kForecastRows windows of a lane, and the lane's count of targets that are there.
+// One partial sum per kForecastRows windows of a lane, plus the lane's number of present targets.
 int64_t forecast_loss_scratch_bytes(int64_t lanes, int64_t windows) {
   return lanes * ((windows + kForecastRows - 1) / kForecastRows + 1) * static_cast<int64_t>(sizeof(double));
 }

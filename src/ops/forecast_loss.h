@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// forecast_loss: forecasts ŷ = level + scale f, their loss lane by lane, and its gradient with respect to f, in fp32.
-//   smape     200 |ŷ-y| / (|ŷ|+|y|), the denominator taken as constant      mape   |ŷ-y| / |y|
+// forecast_loss: forecasts ŷ = level + scale f, their loss per lane, and its gradient with respect to f, in fp32.
+//   smape     200 |ŷ-y| / (|ŷ|+|y|), the denominator taken as constant
+//   mape      |ŷ-y| / |y|
 //   mase      |ŷ-y| / mean |x[t] - x[t-season]| of the row's own window
-//   mae, mse, huber, quantile (pinball)   of e = f - (y-level)/scale: scaled, else large series rule
-// What is divided by zero counts 0, and so do targets that are not there. The mean is over all cells, absent ones
-// included, or over those that are there. Sums run in an order that depends on the rows of a lane alone.
+//   mae, mse, huber, quantile (pinball)   of e = f - (y-level)/scale; scaled, else large series would dominate
+// Cells with a zero denominator and missing targets count as 0. The mean is over all cells, including missing ones, or
+// over the present ones only. The summation order depends only on the rows of a lane.
 #pragma once
 #include "ops/lane.h"
 #include "ops/op.h"
@@ -13,22 +14,22 @@ namespace brim::ops {
 
 using tensor::TensorView;
 
-constexpr int64_t kForecastRows = 8;  // windows whose losses are one partial sum
+constexpr int64_t kForecastRows = 8;  // windows per partial sum of losses
 
 struct ForecastLossArgs {
   TensorView f;             // [G,B,F] f32: Q forecasts of H points, one quantile after another; the rest is not read
   TensorView level, scale;  // [G,B] f32
   TensorView lanes;         // [G,sizeof(LaneSpec)] u8
-  TensorView y;             // [G,B,H] f32, NaN: not there; empty: forecasts alone are wanted
-  TensorView season_scale;  // [G,B] f32; empty where no lane's loss is mase
-  TensorView quantiles;     // [Q] f32; empty: one, 0.5
-  TensorView loss;          // [rows,G] f32: row `step` modulo rows is written
-  TensorView step;          // [1] i64 on the device; empty: row 0
-  TensorView d_f;           // [G,B,F] f32; empty: not wanted
-  TensorView y_hat;         // [G,B,Q*H] f32; empty: not wanted
+  TensorView y;             // [G,B,H] f32, NaN if missing; empty to compute forecasts only
+  TensorView season_scale;  // [G,B] f32; empty if no lane uses the mase loss
+  TensorView quantiles;     // [Q] f32; empty for a single 0.5
+  TensorView loss;          // [rows,G] f32: writes row `step` modulo rows
+  TensorView step;          // [1] i64 on the device; empty for row 0
+  TensorView d_f;           // [G,B,F] f32; optional
+  TensorView y_hat;         // [G,B,Q*H] f32; optional
   TensorView scratch;       // u8[forecast_loss_scratch_bytes]
   int64_t horizon = 0;      // H
-  int64_t windows = 0;      // of a lane's whole step, of which these are a part; 0: these are all
+  int64_t windows = 0;      // windows in the lane's whole step, if this is a part of it; 0: all are here
   GradWrite loss_write = GradWrite::overwrite;
   bool mean_of_present = false;  // not for parts of a step
 
@@ -41,7 +42,7 @@ struct ForecastLossArgs {
 void forecast_loss(device::Stream& stream, const ForecastLossArgs& args);
 int64_t forecast_loss_scratch_bytes(int64_t lanes, int64_t windows);
 
-// One cell. `season` is the row's season_scale, `level` and `scale` its own.
+// One cell. `season` is the season_scale of the row, `level` and `scale` are its own.
 struct LossCell {
   float loss, slope;  // d loss / d f
 };

@@ -8,7 +8,7 @@
 namespace brim::ops {
 namespace {
 
-// One row's loss; its gradient and forecasts on the way.
+// Loss of one row; also computes its gradient and forecasts.
 float forecast_row(const ForecastLossArgs& a, const LaneSpec& lane, int64_t row, float inverse) {
   const int64_t F = a.f.cols(), H = a.horizon, Q = a.quantiles ? a.quantiles.rows() : 1;
   const float *f = a.f.as<float>() + row * F, level = a.level.as<float>()[row], scale = a.scale.as<float>()[row];

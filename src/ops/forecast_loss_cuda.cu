@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// forecast_loss on CUDA: a warp a row; the losses of kForecastRows rows are one partial sum, a lane's partial sums are
-// added in order by one block.
+// forecast_loss on CUDA: one warp per row; the losses of kForecastRows rows form one partial sum, and one block adds
+// the partial sums of a lane in order.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 

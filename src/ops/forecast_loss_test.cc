@@ -14,7 +14,7 @@ using namespace brim::ops::testing;
 constexpr ForecastLoss kLosses[] = {ForecastLoss::smape, ForecastLoss::mape,  ForecastLoss::mase,    ForecastLoss::mae,
                                     ForecastLoss::mse,   ForecastLoss::huber, ForecastLoss::quantile};
 
-// A lane of each loss.
+// One lane per loss.
 struct LossCase {
   int64_t G = std::size(kLosses), B, H = 5, Q, F;
   std::vector<LaneSpec> lanes;
@@ -38,7 +38,7 @@ struct LossCase {
     for (int64_t i = 0; i < y.view().elements(); ++i)
       if (i % 7 == 3) y.as<float>()[i] = NAN;
   }
-  // The mean over cells, with `constant` in place of f in smape's denominator; from the definitions in forecast_loss.h.
+  // Mean over cells, with `constant` instead of f in the denominator of smape; from the definitions in forecast_loss.h.
   double loss64(int64_t g, const std::vector<double>& x, const std::vector<double>& constant, bool present) const {
     double sum = 0, cells = 0;
     for (int64_t i = 0; i < B; ++i)
@@ -106,7 +106,7 @@ struct LossResult {
   }
 };
 
-TEST(ForecastLoss, LossAndGradientAgreeWithFp64) {
+TEST(ForecastLoss, LossAndGradientMatchFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t B : {1, 7, 8, 9})
       for (const int64_t Q : {1, 3})
@@ -138,8 +138,8 @@ TEST(ForecastLoss, LossAndGradientAgreeWithFp64) {
   });
 }
 
-// Two halves of a step add up to the whole, and a lane alone is the lane among others, bit for bit.
-TEST(ForecastLoss, PartsAddUpAndLanesDoNotMix) {
+// Two halves of a step add up to the whole, and a lane alone equals the lane among others, bit for bit.
+TEST(ForecastLoss, PartsAddUpAndLanesAreIndependent) {
   CpuStream stream(nullptr, device::best_isa());
   const LossCase c(16, 1, 5);
   const LossResult whole(c);
@@ -176,7 +176,7 @@ TEST(ForecastLoss, PartsAddUpAndLanesDoNotMix) {
   }
 }
 
-TEST(ForecastLoss, WhatIsDividedByZeroCountsNothing) {
+TEST(ForecastLoss, ZeroDenominatorsCountAsZero) {
   for (const ForecastLoss loss : {ForecastLoss::smape, ForecastLoss::mape, ForecastLoss::mase}) {
     const LossCell cell = forecast_cell({.loss = loss}, 0, 0, 0, 1, 0, 0.5f);
     EXPECT_EQ(cell.loss, 0);

@@ -37,7 +37,7 @@ void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& a) {
   check_view("fp8_cast_matrices", "scale", a.scale, DType::f32, {n});
   check_view("fp8_cast_matrices", "inverse", a.inverse, DType::f32, {n, 1});
   if (n == 0) return;
-  const double read = target_kind(stream) == device::DeviceKind::cpu ? 8 : 4;  // twice
+  const double read = target_kind(stream) == device::DeviceKind::cpu ? 8 : 4;  // read twice
   dispatch(stream, Zone::convert, a,
            Work{3.0 * static_cast<double>(a.elements), (read + 2) * static_cast<double>(a.elements)},
            &KernelTable::fp8_cast_matrices);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8_cast on the CPU, plainly: nobody trains in fp8 there; it is what the CUDA kernel is compared with.
+// Reference implementation of fp8_cast on the CPU, for comparison with the CUDA kernel; there is no fp8 training on
+// CPUs.
 #include <vector>
 
 #include "ops/cpu/activations.h"

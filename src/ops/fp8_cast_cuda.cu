@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8_cast on CUDA: tiles of 128 rows and 64 columns. A thread takes 4 rows of 8 columns: its bytes are stored as rows
-// at once, and as words of 4 rows in shared memory, from which whole columns of 128 bytes leave.
+// fp8_cast on CUDA: tiles of 128 rows and 64 columns. A thread processes 4 rows of 8 columns: its bytes are stored
+// directly as rows, and as words of 4 rows in shared memory, from which whole columns of 128 bytes are written.
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/fp8_tile.cuh"
 #include "ops/fp8_cast.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr int kTileRows = static_cast<int>(kFp8CastRows), kTileColumns = static_cast<int>(kFp8TileWidth),
               kCastThreads = 256;
 static_assert(kFp8CastRows == kFp8TileHeight);
-constexpr int kChunks = kTileRows / 16;  // of 16 bytes in a column
+constexpr int kChunks = kTileRows / 16;  // 16-byte chunks per column
 
 struct CastPlan {
   const __nv_bfloat16 *x, *gate;
@@ -35,10 +35,10 @@ __device__ __forceinline__ float cast_value(float x, float gate) {
     return x * activation_slope<kActivation, __nv_bfloat16>(gate);
 }
 
-// What block (across, down) of a tensor does.
+// Work of block (across, down) of a tensor.
 template <Activation kActivation, bool kSlope>
 __device__ __forceinline__ void cast_block(const CastPlan& p, int across, int down) {
-  // Chunk c of column k lies at c ^ (k / 8): words of one store, and chunks of one load, are in different banks.
+  // Chunk c of column k is at c ^ (k / 8), so that words of one store, and chunks of one load, are in different banks.
   __shared__ uint4 tile[kTileColumns * kChunks];
   __shared__ float tops[kCastThreads / 32];
   auto* words = reinterpret_cast<uint32_t*>(tile);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void cast_block(const CastPlan& p, int across, int do
         *reinterpret_cast<uint2*>(p.rows + row * p.ld_rows + column) = packed[r];
     }
     if (p.columns == nullptr) continue;
-    __syncthreads();  // the tile before has left
+    __syncthreads();  // the previous tile has been written
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const uint32_t word = j < 4 ? bytes_of_rows(packed[0].x, packed[1].x, packed[2].x, packed[3].x, j)
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kCastThreads) fp8_cast_kernel(const CastPlan p
   cast_block<kActivation, kSlope>(p, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
 }
 
-// The matrix that a block's tile is of: the last that begins at or before it.
+// Index of the matrix that contains a tile: the last one that begins at or before it.
 __device__ __forceinline__ int matrix_of(const Fp8MatrixPlace* places, int n, int tile) {
   int low = 0, high = n - 1;
   while (low < high) {

@@ -16,7 +16,7 @@ using tensor::DType;
 namespace {
 using namespace brim::ops::testing;
 
-// Rows, columns, maximum and column sums against fp64: codes are the nearest to the value, up to its own roundings.
+// Rows, columns, maximum and column sums compared with fp64: codes are the nearest to the value, up to its rounding.
 TEST(Fp8Cast, WritesRowsAndColumnsOfEveryActivation) {
   device::CpuStream stream(nullptr, device::best_isa());
   for (const Activation activation : kEveryActivation)
@@ -62,8 +62,8 @@ TEST(Fp8Cast, WritesRowsAndColumnsOfEveryActivation) {
       }
 }
 
-// A norm's copies are those of what it stores, forward and backward.
-TEST(Fp8Copy, NormsCopyWhatTheyStore) {
+// The copies of a norm match its stored output, forward and backward.
+TEST(Fp8Copy, NormsCopyTheirStoredOutput) {
   device::CpuStream stream(nullptr, device::best_isa());
   constexpr int64_t T = 21, H = 32;
   const auto copies = [](const HostTensor& rows, const HostTensor& columns, const HostTensor& scale,
@@ -102,8 +102,8 @@ TEST(Fp8Copy, NormsCopyWhatTheyStore) {
   }
 }
 
-// The plain product of training in fp8 against fp64: exact but for one rounding of the sum.
-TEST(Fp8Linear, IsTheProductOfTheCodes) {
+// The reference product of fp8 training compared with fp64: exact up to one rounding of the sum.
+TEST(Fp8Linear, MultipliesTheDecodedValues) {
   device::CpuStream stream(nullptr, device::best_isa());
   for (const int64_t T : {1, 7}) {
     constexpr int64_t N = 32, K = 48;

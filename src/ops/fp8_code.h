@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// e4m3 on the host: 1 sign, 4 exponent (bias 7), 3 fraction bits; largest 448, no infinity.
+// e4m3 on the host: 1 sign, 4 exponent (bias 7), 3 fraction bits; maximum 448, no infinity.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace brim::ops {
 
 constexpr float kFp8Largest = 448;
 
-// Round to nearest even; beyond 448 saturates; NaN stays NaN.
+// Rounds to nearest even; saturates at 448; NaN stays NaN.
 inline uint8_t to_e4m3(float x) {
   const uint8_t sign = std::signbit(x) ? 0x80 : 0;
   if (std::isnan(x)) return sign | 0x7F;
@@ -18,8 +18,8 @@ inline uint8_t to_e4m3(float x) {
   if (a < 0x1p-10f) return sign;
   const int exponent = std::max(-6, static_cast<int>(std::floor(std::log2(a))));
   const float quantum = std::ldexp(1.0f, exponent - 3);
-  const auto units = static_cast<int>(std::nearbyint(a / quantum));  // 8..16 when normal, 0..8 when subnormal
-  // 16 units carry into the next exponent by themselves; 0x7E is 448.
+  const auto units = static_cast<int>(std::nearbyint(a / quantum));  // 8..16 if normal, 0..8 if subnormal
+  // 16 units carry into the next exponent automatically; 0x7E is 448.
   const int bits = (exponent + 6) * 8 + units;
   return sign | static_cast<uint8_t>(std::min(bits, 0x7E));
 }

@@ -9,7 +9,7 @@ namespace brim::ops {
 using tensor::DType;
 
 Work gather_tokens_work(const GatherTokensArgs& a) {
-  // Of the set only the batch's tokens are read.
+  // Only the tokens of the batch are read from the set.
   return {0, static_cast<double>(2 * a.ids.bytes() + a.positions.bytes() + a.begins.bytes() + a.starts.bytes())};
 }
 

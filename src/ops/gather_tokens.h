@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packed batch's ids and positions, cut out of a whole set's tokens that lie on the device.
+// Gathers the ids and positions of a packed batch from the tokens of a whole data set on the device.
 #pragma once
 #include "ops/op.h"
 
@@ -9,9 +9,9 @@ using tensor::TensorView;
 
 // ids[starts[b] + i] = tokens[begins[b] + i], positions[starts[b] + i] = position_offset + i.
 struct GatherTokensArgs {
-  TensorView tokens;          // [N] i32: every row's ids, one row after another
-  TensorView begins;          // [B] i64: where each sequence begins in tokens
-  TensorView starts;          // [B+1] i32: where it begins in the batch
+  TensorView tokens;          // [N] i32: concatenated ids of all rows
+  TensorView begins;          // [B] i64: start of each sequence in tokens
+  TensorView starts;          // [B+1] i32: start of each sequence in the batch
   TensorView ids, positions;  // [T] i32, written
   int64_t position_offset = 0;
   template <class F>

@@ -5,7 +5,7 @@
 namespace brim::ops {
 namespace {
 
-// A warp a sequence: rows begin anywhere, so tokens move one a lane.
+// One warp per sequence: rows are unaligned, so each lane copies one token at a time.
 __global__ void __launch_bounds__(256)
     gather_tokens_kernel(const int32_t* tokens, const int64_t* begins, const int32_t* starts, int32_t* ids,
                          int32_t* positions, int32_t position_offset, int B) {

@@ -18,18 +18,18 @@ HostTensor token_set(int64_t n) {
   return t;
 }
 
-TEST(GatherTokens, CutsEachSequenceOutOfTheSet) {
+TEST(GatherTokens, CopiesEachSequenceFromTheSet) {
   for_each_cpu_stream([](device::CpuStream& stream) {
     const HostTensor tokens = token_set(400);
     auto all = ragged_lengths();
-    all.emplace_back(200, 1);  // more sequences than a thread's piece
+    all.emplace_back(200, 1);  // more sequences than one piece of a thread
     for (const auto& lengths : all)
       for (const int64_t offset : {0, 2}) {
         const std::vector<int32_t> starts = starts_of(lengths);
         const int64_t T = starts.back();
         std::vector<int64_t> begins;
         for (size_t b = 0; b < lengths.size(); ++b)
-          begins.push_back(400 - lengths[b] - static_cast<int64_t>(b));  // the first ends the set
+          begins.push_back(400 - lengths[b] - static_cast<int64_t>(b));  // the first one ends at the end of the set
         const HostTensor begin_view = long_tensor(begins), start_view = int_tensor(starts), ids(DType::i32, {T}),
                          positions(DType::i32, {T});
         gather_tokens(stream, {.tokens = tokens,
@@ -47,7 +47,7 @@ TEST(GatherTokens, CutsEachSequenceOutOfTheSet) {
   });
 }
 
-TEST(GatherTokens, RefusesWhatLiesOutside) {
+TEST(GatherTokens, RejectsRangesOutsideTheSet) {
   for_each_cpu_stream([](device::CpuStream& stream) {
     const HostTensor tokens = token_set(10), starts = int_tensor({0, 3}), ids(DType::i32, {3}),
                      positions(DType::i32, {3}), few(DType::i32, {2});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM algorithms chosen by measurement: once per device, library version and shape class, kept in the cache folder and
-// in plans. On the CPU there is nothing to choose and every call does nothing.
+// Selects GEMM algorithms by measurement, once per device, library version and shape class; stored in the cache folder
+// and in plans. On the CPU there is no choice and all calls do nothing.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,24 +11,24 @@ namespace brim::ops {
 
 struct GemmChoice {
   std::string key;        // "n 768 k 3072 t 65536 bf16>bf16 bias": a shape class, tokens rounded up to a power of two
-  std::string algorithm;  // the library's own description of it, in hexadecimal
+  std::string algorithm;  // opaque description from the library, in hexadecimal
   double us = 0;          // measured
-  double default_us = 0;  // what the heuristic's first answer took
+  double default_us = 0;  // time of the heuristic's first result
   int tried = 0;
 };
 
-// Measures and keeps the best algorithm for this call, for about `seconds` beyond the heuristic's answers. Fills x with
-// random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
+// Measures and keeps the best algorithm for this call, spending about `seconds` beyond the heuristic's results. Fills x
+// with random values and overwrites y; never call it while batches run. Returns an empty key if there is no choice.
 GemmChoice tune_linear(device::Stream& stream, const LinearArgs& args, double seconds);
-std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
+std::string gemm_choice_text(const GemmChoice& choice);  // one line for display
 
-// How far one result is from another of the same product: ‖a - b‖ / ‖a‖; infinite where either is no number or they
-// differ in size.
+// Relative distance of two results of the same product: ‖a - b‖ / ‖a‖; infinite if either has a NaN or the sizes
+// differ.
 double product_distance(const std::vector<float>& a, const std::vector<float>& b);
 
-// While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
-// Gradients' products take the heuristic's answer: measured for RoBERTa-base at 65,536 tokens, 18 shapes gained nothing
-// together.
+// While an object exists, every linear() of this thread on CUDA is tuned at the first use of its shape class, then run
+// as usual. Gradient products use the heuristic's result: for RoBERTa-base at 65,536 tokens, tuning 18 shapes gained
+// nothing in total.
 class GemmTuning {
  public:
   explicit GemmTuning(double seconds_per_class);
@@ -44,21 +44,21 @@ class GemmTuning {
   std::vector<GemmChoice> done_;
 };
 
-// From now on a row's product on this stream does not depend on how many rows are beside it: one algorithm per product,
-// the library's own for batches of a good size, tuned or not. On the CPU rows never depend on each other.
+// Makes the product of a row on this stream independent of the other rows: one algorithm per product, the library's
+// default for reasonably large batches, tuned or not. On the CPU rows are always independent.
 void fix_gemm_algorithms(device::Stream& stream);
 
-std::vector<GemmChoice> gemm_choices(device::Stream& stream);  // in use on the stream's device, by key
-void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
-// What the program ships for this card, then the device's file in the cache folder. Loading gives how many fit this
+std::vector<GemmChoice> gemm_choices(device::Stream& stream);  // those in use on the stream's device, by key
+void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& choices);  // from a plan
+// Loads the built-in choices for this GPU, then the device's cache file. Returns the number of choices valid for this
 // library; a file of another version is ignored.
 int load_gemm_choices(device::Stream& stream);
-// Loads the library of products, for a thread beside the one that opens the card; the first product waits for it.
+// Loads the GEMM library, from a thread parallel to opening the GPU; the first product waits for it.
 void preload_gemm_library();
-// In place of load_gemm_choices, for a run so short that the library's opening would take longest: products of half
-// precision on this stream do without it.
+// Instead of load_gemm_choices, for runs so short that loading the library would dominate: half-precision products on
+// this stream do without it.
 void spare_gemm_library(device::Stream& stream);
-// The stream's device is about to be closed: the library lets go of it until the next product.
+// Call before closing the stream's device: the library releases it until the next product.
 void release_gemm_library(device::Stream& stream);
 void save_gemm_choices(device::Stream& stream);
 

@@ -11,8 +11,8 @@
 namespace brim::ops {
 namespace {
 
-// Whatever is wrong with a result must count as far away: what is near is used for every later product.
-TEST(ProductDistance, SeesEveryKindOfWrongResult) {
+// Any error in a result must give a large distance, because an accepted algorithm is used for all later products.
+TEST(ProductDistance, DetectsEveryKindOfWrongResult) {
   std::vector<float> right(4096);
   for (size_t i = 0; i < right.size(); ++i) right[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
   EXPECT_EQ(product_distance(right, right), 0);
@@ -31,10 +31,10 @@ TEST(ProductDistance, SeesEveryKindOfWrongResult) {
   }
   const std::vector<float> zeros(right.size());
   EXPECT_GT(product_distance(zeros, right), 1);
-  EXPECT_EQ(product_distance(right, {}), std::numeric_limits<double>::infinity());  // it could not be run
+  EXPECT_EQ(product_distance(right, {}), std::numeric_limits<double>::infinity());  // the algorithm failed to run
 }
 
-TEST(GemmFile, CarriesAVersionAndTakesThoseOfBefore) {
+TEST(GemmFile, HasAVersionAndAcceptsFilesWithoutOne) {
   const std::vector<GemmChoice> kept = {{"n 768 k 768", "00ff", 12.5, 14, 9}};
   const std::string text = gemm_file_text("lib 1", kept);
   EXPECT_EQ(text.find("{\n \"version\": 1"), 0u) << text;
@@ -49,7 +49,7 @@ TEST(GemmFile, CarriesAVersionAndTakesThoseOfBefore) {
   EXPECT_ANY_THROW(read_gemm_file("no json", "lib 1"));
 }
 
-TEST(KnownGemms, AreOfOneCardAndOneLibrary) {
+TEST(KnownGemms, AreForOneGpuAndOneLibrary) {
   const std::vector<GemmChoice> known = known_gemm_choices("NVIDIA H200 driver 13000 cublaslt 130100");
   ASSERT_FALSE(known.empty());
   for (const GemmChoice& c : known) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// glu: half of a row, activated, times the other half: y = activation(x[:, :F]) * x[:, F:].
+// glu: the activated first half of a row times the second half: y = activation(x[:, :F]) * x[:, F:].
 #pragma once
 #include "ops/op.h"
 
@@ -9,7 +9,7 @@ using tensor::TensorView;
 
 struct GluArgs {
   TensorView x;  // [T,2F]. CPU: f32 or bf16
-  TensorView y;  // [T,F], x's type
+  TensorView y;  // [T,F], type of x
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {
@@ -22,7 +22,7 @@ struct GluGradArgs {
   TensorView x;    // as in the forward pass, f32 on the CPU
   TensorView d_y;  // [T,F]
   TensorView d_x;  // [T,2F]; may be x
-  TensorView y;    // [T,F]: where given, glu's output is made here again; may be d_y
+  TensorView y;    // [T,F]: if given, recomputes the output of glu; may be d_y
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {

@@ -7,7 +7,7 @@
 namespace brim::ops {
 namespace {
 
-constexpr int64_t kPiece = 512;  // columns at a time, in the near cache
+constexpr int64_t kPiece = 512;  // columns at a time, to stay in L1
 
 void multiply(float* y, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] *= x[i];
@@ -61,7 +61,7 @@ void glu_grad_cpu(device::Stream& stream, const GluGradArgs& a) {
     for (int64_t j = 0; j < n; ++j) upper[j] = d_y[j] * x[F + j];
     slope(slope_reads_output(a.activation) ? active : x, upper, d_x, n);
     float* y = a.y ? cpu::row_of<float>(a.y, t) + i : nullptr;
-    for (int64_t j = 0; j < n; ++j) {  // what is read may be where the results go
+    for (int64_t j = 0; j < n; ++j) {  // inputs and results may overlap
       const float d = d_y[j] * active[j];
       if (y != nullptr) y[j] = active[j] * x[F + j];
       d_x[F + j] = d;

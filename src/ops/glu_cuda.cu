@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kElementThreads)
   if (y != nullptr) store_piece<kWidth>(y + row * ldy + col, gates);
 }
 
-// Rows stay rows, as a half of one is not the next's neighbour.
+// Rows cannot be merged, because the halves of neighbouring rows are not adjacent.
 template <class Run>
 void launch_wide(Extent e, bool wide, Run&& run) {
   if (wide)

@@ -11,7 +11,7 @@ using namespace brim::ops::testing;
 using device::CpuStream;
 using tensor::DType;
 
-TEST(Glu, AgreesWithFp64) {
+TEST(Glu, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const DType type : {DType::f32, DType::bf16})
       for (const Activation activation : kEveryActivation)
@@ -24,7 +24,7 @@ TEST(Glu, AgreesWithFp64) {
   });
 }
 
-TEST(GluGrad, AgreesWithFp64) {
+TEST(GluGrad, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const Activation activation : kEveryActivation)
       for (const int64_t F : {1, 7, 64, 600}) {
@@ -37,7 +37,7 @@ TEST(GluGrad, AgreesWithFp64) {
         GluGradArgs args{.x = x, .d_y = d_y, .d_x = d_x, .activation = activation};
         glu_grad(stream, args);
         check_glu_grad(inputs, d_y.values(), d_x.values(), F, activation, kEps32, 1e-35);
-        args.d_x = x;  // in place, and the output where its gradient was
+        args.d_x = x;  // in place, with the output replacing its gradient
         args.y = d_y;
         glu_grad(stream, args);
         EXPECT_EQ(x.values(), d_x.values());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// glu's fp64 reference, for both backends. `eps` and `smallest`: rounding to the element type, and its least value.
+// fp64 reference of glu for both backends. `eps` and `smallest` are the rounding unit and the smallest value of the
+// element type.
 #pragma once
 #include "ops/testing.h"
 
@@ -12,7 +13,7 @@ inline void check_glu(const std::vector<double>& x, const std::vector<double>& y
     const size_t at = i / static_cast<size_t>(F) * static_cast<size_t>(2 * F) + i % static_cast<size_t>(F);
     want.push_back(activation64(activation, x[at]) * x[at + static_cast<size_t>(F)]);
   }
-  // An activation is good to a few ulp and to the rounding of an exponent or of erfc's argument times its steepness.
+  // Activations are accurate to a few ulp and to the rounding of the argument of exp or erfc times its slope.
   EXPECT_TRUE(close(y, want, [&](size_t i) { return std::fabs(want[i]) * (eps + 300 * kEps32) + smallest + 1e-35; }));
 }
 
@@ -23,7 +24,7 @@ inline void check_glu_grad(const std::vector<double>& x, const std::vector<doubl
     const size_t in = i / static_cast<size_t>(F) * static_cast<size_t>(2 * F) + i % static_cast<size_t>(F),
                  gate = in + static_cast<size_t>(F);
     want[in] = d_y[i] * x[gate] * slope64(activation, x[in]);
-    size[in] = std::fabs(d_y[i] * x[gate]) * 2;  // a slope's terms may cancel
+    size[in] = std::fabs(d_y[i] * x[gate]) * 2;  // the terms of a slope may cancel
     want[gate] = d_y[i] * activation64(activation, x[in]);
     size[gate] = std::fabs(want[gate]);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One entry per op; one constant table per backend. A test walks both and fails on an empty entry.
+// One entry per op, one constant table per backend. A test checks both for empty entries.
 #pragma once
 #include "ops/adamw.h"
 #include "ops/amax.h"
@@ -22,7 +22,7 @@
 
 namespace brim::ops {
 
-// X(op, Args): the one list of ops.
+// X(op, Args): the list of all ops.
 // clang-format off
 #define BRIM_OPS(X) \
   X(linear, LinearArgs) \
@@ -84,6 +84,6 @@ BRIM_OPS(BRIM_OP_DECLARE)
 #undef BRIM_OP_DECLARE
 
 const KernelTable& cpu_kernels();
-const KernelTable* cuda_kernels();  // null where the build has no CUDA backend
+const KernelTable* cuda_kernels();  // null if the build has no CUDA backend
 
 }  // namespace brim::ops

@@ -12,12 +12,12 @@ void expect_full(const KernelTable& table, const char* backend) {
 #undef BRIM_OP_FULL
 }
 
-TEST(KernelTable, NoEntryIsEmpty) {
+TEST(KernelTable, HasNoEmptyEntry) {
   expect_full(cpu_kernels(), "cpu");
   if (cuda_kernels() != nullptr) expect_full(*cuda_kernels(), "cuda");
 }
 
-TEST(KernelTable, AStreamWithoutKernelsThrows) {
+TEST(KernelTable, ThrowsForAStreamWithoutKernels) {
   class Sink final : public device::UseSink {
     void on_use(const tensor::TensorView&) override {}
     void on_op(const char*, double, double) override {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane is one forecasting model among others that are computed side by side: its own seed, lookback, loss and data up
-// to its own cutoff. LaneSpec is what kernels know of it; an array of them lies on the device. Tensors of lanes are
-// [G,B,…], G lanes of B windows; a lane stride of 0 means that all lanes share one.
+// A lane is one of several forecasting models computed together, with its own seed, lookback, loss and cutoff of the
+// data. LaneSpec is the part used by kernels; an array of them is on the device. Tensors of lanes are [G,B,…], G
+// lanes of B windows; a lane stride of 0 means that all lanes share one.
 #pragma once
 #include <cstdint>
 
@@ -11,14 +11,14 @@
 namespace brim::ops {
 
 enum class ForecastLoss : int32_t { smape, mape, mase, mae, mse, huber, quantile };
-// What a window is divided by: nothing, or (x - last) / mean |x - last|.
+// Scaling of a window: none, or (x - last) / mean |x - last|.
 enum class WindowScaler : int32_t { none, last };
 
 struct LaneSpec {
   uint64_t seed = 0;
-  int32_t lookback = 0;  // points a window has, at most the padded length
-  int32_t history = 0;   // windows are cut among the last `history` points of a series
-  int32_t season = 1;    // of mase's denominator
+  int32_t lookback = 0;  // points per window, at most the padded length
+  int32_t history = 0;   // cuts are within the last `history` points of a series
+  int32_t season = 1;    // for the denominator of mase
   ForecastLoss loss = ForecastLoss::mae;
   WindowScaler scaler = WindowScaler::last;
   float huber_delta = 1;
@@ -27,7 +27,7 @@ static_assert(sizeof(LaneSpec) == 32);
 
 inline const LaneSpec* lane_specs(const tensor::TensorView& v) { return static_cast<const LaneSpec*>(v.data); }
 
-// Elements from one lane to the next.
+// Lane stride in elements.
 inline int64_t lane_stride(const tensor::TensorView& v) { return v.rank == 0 ? 0 : v.stride[0]; }
 
 BRIM_HOST_DEVICE static inline uint64_t mixed_bits(uint64_t x) {
@@ -38,7 +38,7 @@ BRIM_HOST_DEVICE static inline uint64_t mixed_bits(uint64_t x) {
   x ^= x >> 32;
   return x;
 }
-// The upper half of a 128-bit product: `bits` spread evenly over 0 .. below-1.
+// Upper half of a 128-bit product: maps `bits` uniformly to 0 .. below-1.
 BRIM_HOST_DEVICE static inline uint64_t scaled_down(uint64_t bits, uint64_t below) {
   const uint64_t low = bits & 0xFFFFFFFF, high = bits >> 32, b_low = below & 0xFFFFFFFF, b_high = below >> 32;
   const uint64_t middle = high * b_low + (low * b_low >> 32), other = low * b_high + (middle & 0xFFFFFFFF);

@@ -10,7 +10,7 @@ using tensor::DType;
 
 namespace {
 
-// What weights and lanes' inputs are stored as; the CPU rounds them on their way into a product.
+// Storage type of weights and lane inputs; the CPU rounds them while packing.
 DType operand_type(const device::Stream& stream, Precision precision) {
   if (target_kind(stream) == device::DeviceKind::cpu) return DType::f32;
   return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
@@ -29,7 +29,7 @@ void check_precision(const char* op, const device::Stream& stream, Precision pre
              "{}: lanes are not computed in {} {}", op, precision_name(precision), cpu ? "on a CPU" : "on CUDA");
 }
 
-// The one of two types that an operand has, for a check to name where it has neither.
+// Which of two allowed types an operand has; the first one if neither, for the error message.
 DType either(const TensorView& view, DType type, DType other) { return view.dtype == other ? other : type; }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes on the CPU: as many at a time as there are threads, each with one thread and its weights in that core's cache,
-// where the lanes fill the threads; else one after another with all of them. Threads never share a sum, so both ways
-// give the same bits.
+// Lanes on the CPU: if there are enough lanes for all threads, each thread processes one lane at a time with its
+// weights in cache; otherwise all threads work on one lane after another. Threads never share a sum, so both ways give
+// the same bits.
 #include <algorithm>
 
 #include "ops/check.h"
@@ -16,12 +16,12 @@
 namespace brim::ops {
 namespace {
 
-// Every thread's last round of lanes costs as much as a full one.
+// A partial last round of lanes costs as much as a full one.
 bool lane_per_thread(int64_t lanes, int threads) {
   return threads == 1 || lanes % threads == 0 || lanes >= int64_t{4} * threads;
 }
 
-// Calls fn(stream, lane, scratch) for every lane; `each` bytes of scratch belong to a thread.
+// Calls fn(stream, lane, scratch) for every lane; each thread has `each` bytes of scratch.
 template <class Fn>
 void for_each_lane(device::Stream& stream, int64_t lanes, char* scratch, int64_t each, Fn&& fn) {
   if (!lane_per_thread(lanes, threads_of(stream))) {
@@ -39,7 +39,7 @@ int64_t forward_bytes(const gemm::Kernel& kernel, int64_t B, int64_t N, int64_t 
          gemm::round_up(gemm::multiply_scratch_bytes(kernel, B, K, 1), 64);
 }
 
-// The lane's own matrix of a [G,rows,cols] view.
+// Matrix of one lane of a [G,rows,cols] view.
 TensorView matrix_of(const TensorView& v, int64_t lane) {
   if (!v) return {};
   TensorView m(static_cast<char*>(v.data) + lane * v.stride[0] * dtype_bytes(v.dtype), v.dtype, {v.dim[1], v.dim[2]});
@@ -69,7 +69,7 @@ tensor::DType lane_value_type(const device::Stream& stream, Precision precision)
 int64_t lane_linear_scratch_bytes(const device::Stream& stream, int64_t, int64_t B, int64_t N, int64_t K,
                                   Precision precision, int threads) {
   if (target_kind(stream) == device::DeviceKind::cuda) return kCudaLinearScratchBytes;
-  // One thread's share times the threads covers all of them at work on one lane, so fewer lanes never need more.
+  // One thread's share times the threads also covers all of them working on one lane, so fewer lanes never need more.
   const gemm::Kernel& kernel = gemm::kernel_for(target_isa(stream), precision);
   return 64 + threads * forward_bytes(kernel, B, N, K);
 }
@@ -95,7 +95,7 @@ void lane_linear_cpu(device::Stream& stream, const LaneLinearArgs& a) {
 
 namespace {
 
-// Rows of d_x in f32 on their way to bf16, a thread's share; with several threads at one lane theirs are together.
+// Rows of d_x in f32 before conversion to bf16, per thread; several threads on one lane combine theirs.
 int64_t block_rows(int64_t B) { return std::min(B, gemm::kRowsABlock); }
 int64_t block_bytes(const device::Stream& stream, int64_t B, int64_t K, Precision precision) {
   return lane_value_type(stream, precision) == tensor::DType::bf16 ? block_rows(B) * K * 4 : 0;
@@ -142,7 +142,7 @@ void lane_linear_grad_cpu(device::Stream& stream, const LaneLinearGradArgs& a) {
         }
       });
       if (!summed || alone) return;
-      constexpr int64_t kColumns = 64;  // threads share columns, never a sum
+      constexpr int64_t kColumns = 64;  // threads divide columns, never a sum
       parallel_pieces(own, K, kColumns, [&](int64_t begin, int64_t end, int) {
         for (int64_t row = 0; row < last - first; ++row)
           kernels.add_wide(&sums[static_cast<size_t>(begin)], rows.as<float>() + row * rows.ld() + begin, end - begin);

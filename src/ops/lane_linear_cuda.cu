@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes on CUDA: one batched product each way through cuBLASLt, bias and ReLU in its epilogue; the gradient's gate and
-// the bias gradient it leads to in one pass. Widths are multiples of 8 (windows are padded to that).
+// Lanes on CUDA: one batched cuBLASLt product in each direction, with bias and ReLU in its epilogue; the gradient's
+// gate and the resulting bias gradient in one pass. Widths are multiples of 8 (windows are padded).
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/kernel_table.h"
@@ -107,7 +107,7 @@ void lane_linear_grad_cuda(device::Stream& stream, const LaneLinearGradArgs& a) 
     const int64_t wanted = cuda_lane_sums_bytes(G, B, std::max(N, K));
     BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "lane_linear_grad: scratch has {} bytes, needs {}",
                a.scratch ? a.scratch.bytes() : 0, wanted);
-    if (B == 0) {  // sums of nothing
+    if (B == 0) {  // empty sums
       const auto clear = [&](const TensorView& v, GradWrite write) {
         for (int64_t g = 0; v && write == GradWrite::overwrite && g < G; ++g)
           s.fill_zero(v.as<float>() + g * lane_stride(v), static_cast<size_t>(v.bytes() / G));

@@ -17,7 +17,7 @@ struct LaneShape {
 };
 constexpr LaneShape kShapes[] = {{1, 1, 8, 8}, {2, 7, 24, 16}, {3, 33, 40, 72}, {5, 130, 64, 48}, {9, 16, 16, 8}};
 
-// Sums in fp64 and the sums of their terms' sizes, which roundings are relative to.
+// Sums in fp64 and sums of the magnitudes of their terms, the scale of rounding errors.
 struct Sums {
   std::vector<double> value, size;
   void add(double sum, double absolute) {
@@ -25,7 +25,7 @@ struct Sums {
     size.push_back(absolute);
   }
 };
-// sum over k of a(k) * b(k), from `start` on.
+// start + sum over k of a(k) * b(k).
 template <class A, class B>
 void add_dot(Sums& sums, double start, int64_t n, A&& a, B&& b) {
   double sum = start, size = std::fabs(start);
@@ -35,13 +35,13 @@ void add_dot(Sums& sums, double start, int64_t n, A&& a, B&& b) {
   }
   sums.add(sum, size);
 }
-// Both operands rounded where asked, a sum of `depth` in fp32.
+// Operands rounded according to the precision, and a sum of `depth` terms in fp32.
 ::testing::AssertionResult near(const LaneTensor& got, const Sums& want, Precision precision, int64_t depth) {
   const double eps = (precision == Precision::bf16 ? 2 * kEpsBf16 : 0) + static_cast<double>(depth + 2) * kEps32;
   return close(got.memory.values(), want.value, [&](size_t i) { return eps * want.size[i]; });
 }
 
-TEST(LaneLinear, AgreesWithFp64) {
+TEST(LaneLinear, MatchesFp64) {
   for (const LaneShape& s : kShapes)
     for (const bool relu : {false, true}) {
       const LaneTensor x(s.G, s.B, s.K, 1), w(s.G, s.N, s.K, 2, 64), bias(s.G, 1, s.N, 3, 64);
@@ -68,7 +68,7 @@ TEST(LaneLinear, AgreesWithFp64) {
     }
 }
 
-TEST(LaneLinear, SharedOperandsHaveNoLaneStride) {
+TEST(LaneLinear, SharedOperandsHaveZeroLaneStride) {
   CpuStream stream(nullptr, device::best_isa());
   const LaneTensor x(1, 9, 16, 1), w(1, 8, 16, 2), y(3, 9, 8, 3), one(1, 9, 8, 3);
   const HostTensor scratch = bytes_tensor(lane_linear_scratch_bytes(stream, 3, 9, 8, 16, Precision::fp32, 1));
@@ -82,9 +82,9 @@ TEST(LaneLinear, SharedOperandsHaveNoLaneStride) {
   for (int64_t g = 0; g < 3; ++g) EXPECT_EQ(std::memcmp(y.lane(g), one.lane(0), 9 * 8 * 4), 0);
 }
 
-// The gradient of sum(d_y ∘ (x wᵀ + b)) with respect to x before its ReLU, w and b: linear in each, so sums in fp64 are
-// exact. The layer below's bias gradient is compared with the sums of the d_x that came out.
-TEST(LaneLinear, GradientsAgreeWithFp64) {
+// Gradient of sum(d_y ∘ (x wᵀ + b)) with respect to x before its ReLU, w and b: linear in each, so sums in fp64 are
+// exact. The bias gradient of the layer below is compared with the sums of the computed d_x.
+TEST(LaneLinear, GradientsMatchFp64) {
   for (const LaneShape& s : kShapes)
     for (const bool add : {false, true}) {
       const LaneTensor x(s.G, s.B, s.K, 1), w(s.G, s.N, s.K, 2, 64), d_y(s.G, s.B, s.N, 3), was_w(s.G, s.N, s.K, 5, 32),
@@ -144,8 +144,8 @@ TEST(LaneLinear, GradientsAgreeWithFp64) {
     }
 }
 
-// Products round what they read to bf16: kept so between them, values give the bits that they give as f32.
-TEST(LaneLinear, ValuesKeptInBf16GiveTheSameBits) {
+// Products round their inputs to bf16, so values stored as bf16 give the same bits as f32.
+TEST(LaneLinear, ValuesStoredAsBf16GiveTheSameBits) {
   const auto rounded = [](float v) { return static_cast<double>(to_float(tensor::to_bf16(v))); };
   for (const LaneShape& s : {LaneShape{1, 1, 8, 8}, {2, 300, 40, 72}, {1, 1100, 40, 72}, {3, 33, 24, 16}}) {
     const LaneTensor w(s.G, s.N, s.K, 1), bias(s.G, 1, s.N, 2), x16(s.G, s.B, s.K, 3, 0, DType::bf16),
@@ -190,8 +190,8 @@ TEST(LaneLinear, ValuesKeptInBf16GiveTheSameBits) {
   }
 }
 
-// Alone, among others, and with any number of threads: the same bits.
-TEST(LaneLinear, ALaneAmongOthersIsTheLaneAlone) {
+// Same bits alone, among others, and with any number of threads.
+TEST(LaneLinear, LaneResultDoesNotDependOnOtherLanes) {
   const LaneShape s{5, 70, 40, 48};
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {

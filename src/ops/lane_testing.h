@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes for tests, on the CPU and on CUDA: a small store of series with gaps, lanes with cutoffs of their own, and what
-// window_gather writes.
+// Helpers for lane tests on CPU and CUDA: a small store of series with gaps, lanes with different cutoffs, and the
+// outputs of window_gather.
 #pragma once
 #include <utility>
 
@@ -14,7 +14,7 @@ struct TestStore {
   HostTensor values, begin;
   int64_t n() const { return static_cast<int64_t>(lengths.size()); }
 
-  // Random walks around 100 with a few absent points.
+  // Random walks around 100 with a few missing points.
   TestStore(std::vector<int64_t> sizes, uint64_t seed) : lengths(std::move(sizes)) {
     std::vector<int64_t> begins{0};
     for (const int64_t length : lengths) begins.push_back(begins.back() + length);
@@ -32,7 +32,7 @@ inline HostTensor spec_tensor(const std::vector<LaneSpec>& lanes) {
   return t;
 }
 
-// Lane g sees all but the last g + 1 points of a series and, but for lane 0, not the first two.
+// Lane g sees all but the last g + 1 points of a series and, except for lane 0, not the first two.
 struct TestLanes {
   std::vector<LaneSpec> lanes;
   bool every_window;

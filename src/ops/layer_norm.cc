@@ -68,8 +68,8 @@ bool layer_norm_grad_stores_d_x(const device::Stream& stream, DType type, int64_
 
 int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int) {
   if (target_kind(stream) == device::DeviceKind::cuda) return cuda_layer_norm_grad_scratch_bytes(T, H);
-  // Grows with T, as a plan for the largest batch must cover every smaller one: partials never pass 64. Then the
-  // inverse gains.
+  // Monotonic in T, because a plan for the largest batch must cover smaller ones; at most 64 partials. Then the inverse
+  // gains.
   return (std::min<int64_t>(64, (T + 15) / 16) * 2 + 1) * H * static_cast<int64_t>(sizeof(float));
 }
 

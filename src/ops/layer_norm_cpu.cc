@@ -36,7 +36,7 @@ void layer_norm_cpu(device::Stream& stream, const LayerNormArgs& a) {
   fp8_copy(stream, a.y, a.train_fp8);
 }
 
-// Each run of rows adds its share of d_gamma and d_beta into a row of scratch; the rows are then added in order.
+// Each run of rows adds its share of d_gamma and d_beta to a row of scratch; the rows are then added in order.
 void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
   const int64_t T = a.d_y.rows(), H = a.d_y.cols();
   const int64_t scratch_bytes = layer_norm_grad_scratch_bytes(stream, T, H, threads_of(stream));

@@ -7,10 +7,10 @@
 namespace brim::ops {
 namespace {
 
-// What is normed: x, dropped out, and the residual; rows of H elements.
+// Input of the norm: x with dropout, and the residual; rows of H elements.
 template <class Elem>
 struct NormInput {
-  const Elem *x, *residual;  // the residual may be null
+  const Elem *x, *residual;  // residual may be null
   int64_t ldx, ld_residual;
   int T, H;
   DropoutMask drop;
@@ -52,14 +52,14 @@ __global__ void __launch_bounds__(kNormThreads) layer_norm_kernel(NormInput<Elem
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < in.T;
   let_next_begin();
-  if (blockIdx.x == 0) {  // on their way to the cache meanwhile
+  if (blockIdx.x == 0) {  // prefetch into the cache
     for (int c = 64 * static_cast<int>(threadIdx.x); c < in.H; c += 64 * kNormThreads) {
       prefetch_weights(out.gamma + c);
       if (out.beta != nullptr) prefetch_weights(out.beta + c);
     }
   }
   wait_for_previous();
-  if (kGroup == 1 && !valid) return;  // longer rows meet at a block barrier
+  if (kGroup == 1 && !valid) return;  // longer rows use a block barrier
   NormRow<kVec, kGroup> row;
   row.lane = threadIdx.x % (32 * kGroup);
   row.pieces = in.H / 8;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kNormThreads) layer_norm_kernel(NormInput<Elem
   normalise_and_store<Elem, kVec, kGroup, kTrain>(row, r, valid, out, DropoutMask{});
 }
 
-// With copies in e4m3: a block takes 32 rows, a warp four of them, so that columns leave a sector at a time.
+// With e4m3 copies: a block processes 32 rows, four per warp, so that columns are written in whole sectors.
 template <int kVec>
 __global__ void __launch_bounds__(kNormThreads, kVec < 4 ? 3 : 2)
     layer_norm_fp8_kernel(NormInput<__nv_bfloat16> in, NormOutput<__nv_bfloat16> out, Fp8Out fp8) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kNormThreads, kVec < 4 ? 3 : 2)
   row.pieces = in.H / 8;
   const float scale = *fp8.scale;
   float most = 0.0f;
-#pragma unroll 1  // unrolled it would have half the blocks on a multiprocessor
+#pragma unroll 1  // unrolling would halve the blocks per multiprocessor
   for (int at = static_cast<int>(threadIdx.x) / 32; at < kFp8TileRows; at += kRows) {
     const int64_t r = first + at;
     if (r < in.T) {

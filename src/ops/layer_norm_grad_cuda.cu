@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma, d_beta and d_bias in registers,
-// and leaves it as one row of partial sums each; a second kernel adds the rows in order.
+// Gradient of layer_norm: each block processes a run of rows, keeps its share of d_gamma, d_beta and d_bias in
+// registers, and writes it as one row of partial sums each; a second kernel adds the rows in order.
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/fp8_tile.cuh"
 #include "ops/cuda/norm.cuh"
@@ -9,24 +9,24 @@
 namespace brim::ops {
 namespace {
 
-// Three blocks of 128 on a multiprocessor leave a thread 168 registers, for a row as it was read and the sums: 126 µs
-// for 65,536 results of 768. Two of 256, with 128 registers and the row read twice: 167, and 183 with the gains in
-// shared memory and more spilled; one of 256: 150. Reading a row ahead: 136, and 148 where the row is read twice.
+// Three blocks of 128 per multiprocessor leave 168 registers per thread, for a row as read and the sums: 126 µs for
+// 65,536 results of 768. Two blocks of 256, with 128 registers and the row read twice: 167, or 183 with the gains in
+// shared memory and more spills; one block of 256: 150. Prefetching one row: 136, or 148 if the row is read twice.
 constexpr int kGradThreads = 128;
 
 template <class Elem>
 struct NormGradArgs {
   const Elem* x;  // sum, or y
   const Elem *gamma, *d_y;
-  const Elem* beta;          // of y; may be null
-  const float *mean, *rstd;  // mean: of sum
+  const Elem* beta;          // used with y; may be null
+  const float *mean, *rstd;  // mean: used with sum
   Elem *d_sum, *d_x;         // d_x may be null
   float* partials;           // [blocks, 3, H]
   int ld_x, ld_d_y, ld_d_sum, ld_d_x, T, H, rows_per_block;
   float inverse_h;
   bool accumulate;
   DropoutMask drop;
-  Fp8Out fp8;  // of x's gradient
+  Fp8Out fp8;  // copies of the gradient of x
 };
 
 __device__ __forceinline__ float inverse_gain(float gamma, float beta) {
@@ -34,9 +34,9 @@ __device__ __forceinline__ float inverse_gain(float gamma, float beta) {
   return undone ? __fdividef(1.0f, gamma) : 0.0f;
 }
 
-// Gains, offsets and inverse gains of a row as floats, for a block that undoes many: unpacked and inverted on the way
-// of every row they took 167 µs for 65,536 of 768. Halves of eight lie apart, so that neighbouring lanes meet different
-// banks.
+// Gains, offsets and inverse gains of a row as floats, for a block that inverts many rows: unpacking and inverting them
+// for every row took 167 µs for 65,536 of 768. Halves of eight are stored apart, so that neighbouring lanes use
+// different banks.
 template <int kPieces>
 struct Gains {
   float gamma[2][kPieces][4], beta[2][kPieces][4], inverse[2][kPieces][4];
@@ -60,19 +60,19 @@ struct Gains {
   }
 };
 
-// Where there are no copies, or nothing is undone.
+// Used if there are no copies, or nothing to invert.
 struct Nothing {};
 
-// kFromY: y - beta, which is gamma times the normalised row, stands for it in the sums; d_gamma's are divided at the
-// end. kFp8: with copies of x's gradient; rows_per_block is a multiple of 32 then.
+// kFromY: y - beta, which is gamma times the normalised row, replaces it in the sums; those of d_gamma are divided at
+// the end. kFp8: with copies of the gradient of x; rows_per_block is then a multiple of 32.
 template <class Elem, int kVec, int kGroup, bool kFp8, bool kFromY>
 __global__ void __launch_bounds__(kGradThreads, sizeof(Elem) == 2 && kVec < 4 ? 3 : 2)
     layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
   constexpr int kRows = kGradThreads / 32 / kGroup;
   static_assert(!kFp8 || kGroup == 1);
-  constexpr bool kGains = kFromY && kGroup == 1;  // longer rows' have no room
-  // The groups' shares of one sum, eighths of a row apart so that neighbouring lanes meet different banks; what the
-  // rows want is done with before them.
+  constexpr bool kGains = kFromY && kGroup == 1;  // longer rows do not fit
+  // Shares of the groups of one sum, in eighths of a row so that neighbouring lanes use different banks; shares storage
+  // with the per-row data, which is no longer needed then.
   constexpr int kEighth = kVec * kGroup * 32 + 4;
   __shared__ union {
     float shares[kRows][8 * kEighth];
@@ -86,13 +86,13 @@ __global__ void __launch_bounds__(kGradThreads, sizeof(Elem) == 2 && kVec < 4 ? 
   if constexpr (kGains) gains.fill(a.gamma, a.beta, a.H);
   float scale = 1.0f, most = 0.0f;
   if constexpr (kFp8) scale = *a.fp8.scale;
-  NormRow<kVec, kGroup> row;  // for where this lane's columns are
+  NormRow<kVec, kGroup> row;  // gives the columns of this lane
   row.lane = threadIdx.x % (32 * kGroup);
   row.pieces = a.H / 8;
   const int group = threadIdx.x / (32 * kGroup);
   const int begin = static_cast<int>(blockIdx.x) * a.rows_per_block, end = min(a.T, begin + a.rows_per_block),
             walked = kFp8 ? min(a.fp8.padded, begin + a.rows_per_block) : end;
-  float sums[3][kVec][8];  // of d_gamma, d_beta, d_bias
+  float sums[3][kVec][8];  // d_gamma, d_beta, d_bias
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
 #pragma unroll
@@ -100,11 +100,11 @@ __global__ void __launch_bounds__(kGradThreads, sizeof(Elem) == 2 && kVec < 4 ? 
   for (int first = begin; first < walked; first += kRows) {
     const int r = first + group;
     const bool valid = r < end;
-    if (kGroup == 1 && !kFp8 && !valid) break;  // longer rows and copies meet at a block barrier
+    if (kGroup == 1 && !kFp8 && !valid) break;  // longer rows and copies use a block barrier
     const auto at = [&](int ld, int i) { return static_cast<int64_t>(r) * ld + row.column(i); };
     Raw8<Elem> raw_x[kVec], raw_d_y[kVec];
     const float mean = !kFromY && valid ? a.mean[r] : 0.0f, rstd = valid ? a.rstd[r] : 0.0f;
-    // Eight columns' gains and offsets.
+    // Gains and offsets of eight columns.
     const auto load_gains = [&](int i, float(&gamma)[8], float(&beta)[8]) {
       if constexpr (kGains) {
         gains.read(gains.gamma, row.piece(i), gamma);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kGradThreads, sizeof(Elem) == 2 && kVec < 4 ? 
           for (int j = 0; j < 8; ++j) d[j] += there[j];
         }
         store8(to, d);
-        if (kFp8 || a.d_x != nullptr) {  // without copies, d_x is there wherever something is dropped
+        if (kFp8 || a.d_x != nullptr) {  // without copies, d_x is present whenever there is dropout
           if (a.drop.threshold != 0) drop8(a.drop, static_cast<uint64_t>(r), static_cast<uint32_t>(row.column(i)), d);
           if (!kFp8 || a.d_x != nullptr) store8(a.d_x + at(a.ld_d_x, i), d);
         }
@@ -192,10 +192,10 @@ __global__ void __launch_bounds__(kGradThreads, sizeof(Elem) == 2 && kVec < 4 ? 
     }
   }
   if constexpr (kFp8) merge_most<kGradThreads>(a.fp8, most);
-    // The groups' shares are added in order.
+    // Add the shares of the groups in order.
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
-    __syncthreads();  // the tile's or the last sum's readers are done
+    __syncthreads();  // reads of the tile or the last sum are complete
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (row.has(i)) {
@@ -270,7 +270,7 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
         args.rows_per_block = static_cast<int>((T + blocks * kRows - 1) / (blocks * kRows) * kRows);
         const auto start = [&](auto from_y) {
           constexpr bool kFromY = decltype(from_y)::value;
-          if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)  // as layer_norm_grad_stores_d_x says
+          if constexpr (std::is_same_v<Elem, __nv_bfloat16> && Shape::group == 1)  // see layer_norm_grad_stores_d_x
             if (a.train_fp8) {
               copied = true;
               args.fp8 = fp8_out(a.train_fp8, T);

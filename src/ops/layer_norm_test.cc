@@ -36,8 +36,8 @@ NormReference reference(const HostTensor& x, const HostTensor* residual, const H
       r.sum.push_back(s[i]);
       const double normal = (s[i] - mean) * rstd;
       r.y.push_back(normal * gamma.at(i) + beta.at(i));
-      // The sum and the mean carry a few roundings of the largest magnitude (sums of H/lanes terms: sqrt growth,
-      // bounded by 8 here), which rstd amplifies; then rstd, two products and one addition.
+      // The sum and the mean have a few roundings of the largest magnitude (sums of H/lanes terms: sqrt growth, bounded
+      // by 8 here), amplified by rstd; then rstd, two products and one addition.
       r.tolerance.push_back(8 * kEps32 *
                                 (largest * rstd * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
                                  std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))) +
@@ -47,7 +47,7 @@ NormReference reference(const HostTensor& x, const HostTensor* residual, const H
   return r;
 }
 
-TEST(LayerNorm, AgreesWithFp64) {
+TEST(LayerNorm, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     uint64_t seed = 1;
     for (const int64_t T : {0, 1, 2, 37})
@@ -68,7 +68,7 @@ TEST(LayerNorm, AgreesWithFp64) {
             layer_norm(stream, args);
             const NormReference want = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, {});
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
-            // Training: with dropout, keeping what the backward pass needs.
+            // Training: with dropout, storing the inputs of the backward pass.
             args.dropout = {.probability = 0.25f, .seed = seed, .site = 9, .first_row = 5};
             args.sum = sum;
             args.mean = mean_out;
@@ -81,7 +81,7 @@ TEST(LayerNorm, AgreesWithFp64) {
             EXPECT_TRUE(
                 close(sum.values(), train.sum, [&](size_t i) { return 3 * kEps32 * (std::fabs(train.sum[i]) + 200); }));
             EXPECT_TRUE(close(mean_out.values(), train.mean, 8 * kEps32 * (std::fabs(mean) * 2 + 8)));
-            // Of one element the variance is exactly eps against rounding: rstd is then as exact as eps is.
+            // With a single element the variance is exactly eps up to rounding, so rstd is as accurate as eps.
             if (H > 1) {
               EXPECT_TRUE(close(rstd.values(), train.rstd,
                                 [&](size_t i) { return 16 * kEps32 * (200 * train.rstd[i] + 1) * train.rstd[i]; }));
@@ -108,7 +108,7 @@ TEST(LayerNorm, WritesInPlace) {
   });
 }
 
-TEST(LayerNorm, NamesWhatDoesNotFit) {
+TEST(LayerNorm, NamesTheInvalidArgument) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor x(DType::f32, {2, 8}), y(DType::f32, {2, 9}), g(DType::f32, {8});
   try {
@@ -127,10 +127,10 @@ struct Gradient {
   std::vector<double> d_sum, d_gamma, d_beta, d_sum_tolerance, d_gamma_tolerance, d_beta_tolerance;
 };
 
-// Normalised rows, and how far off they are for having been worked out of rounded values: from sums by their mean, from
-// results by the inverse of their gain, which is exact to a rounding.
+// Normalised rows and their error from rounded inputs: from sums by their mean, from results by the inverse of their
+// gain, which is exact up to a rounding.
 struct Normals {
-  std::vector<double> x, times_gamma;  // [T*H]; the latter is known of results that are not undone, too
+  std::vector<double> x, times_gamma;  // [T*H]; times_gamma is also known for columns that are not inverted
   std::vector<double> rstd, offset;    // [T]
 };
 
@@ -202,7 +202,7 @@ Gradient gradient(const Normals& normals, const std::vector<double>& gamma, cons
   return g;
 }
 
-TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
+TEST(LayerNormGrad, ReferenceMatchesFiniteDifferences) {
   const int64_t T = 3, H = 7;
   const double eps = 1e-5;
   std::vector<double> sum = random_tensor(DType::f64, {T, H}, 1, 1, 0.3).values(),
@@ -231,7 +231,7 @@ TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
 }
 
 // Forward with dropout, then backward from the sums or from the results: returns d_sum, d_x, d_gamma, d_beta, d_bias.
-// One gain is zero and one is next to nothing beside its offset.
+// One gain is zero and one is tiny relative to its offset.
 std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop,
                                      GradWrite write, uint64_t seed, bool from_y, Normals* normals_out) {
   const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean),
@@ -285,7 +285,7 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, do
   return out;
 }
 
-TEST(LayerNormGrad, AgreesWithFp64) {
+TEST(LayerNormGrad, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     uint64_t seed = 50;
     for (const int64_t T : {0, 1, 15, 17, 130})
@@ -336,7 +336,7 @@ TEST(LayerNormGrad, AgreesWithFp64) {
   });
 }
 
-TEST(LayerNorm, WithoutBetaIsABetaOfZero) {
+TEST(LayerNorm, MissingBetaEqualsABetaOfZero) {
   for_each_cpu_stream([](CpuStream& stream) {
     const int64_t T = 9, H = 70;
     const HostTensor x = random_tensor(DType::f32, {T, H}, 1), gamma = random_tensor(DType::f32, {H}, 2),
@@ -364,7 +364,7 @@ TEST(LayerNorm, WithoutBetaIsABetaOfZero) {
   });
 }
 
-TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
+TEST(LayerNormGrad, GivesSameBitsForAllThreadCounts) {
   expect_same_bits_for_all_thread_counts([](CpuStream& stream) {
     return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9, true,
                         nullptr);

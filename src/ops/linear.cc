@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear's front end: names, checks and work. Weights are packed in linear_pack.cc, the arithmetic is in linear_cpu.cc
+// Front end of linear: names, checks and work. Weights are packed in linear_pack.cc; the arithmetic is in linear_cpu.cc
 // and linear_cuda.cu.
 #include "ops/linear.h"
 
@@ -33,7 +33,7 @@ void check_linear(const device::Stream& stream, const LinearArgs& args) {
   if (args.bias) check_view("linear", "bias", args.bias, args.bias.dtype, {N});
   if (args.residual) check_view("linear", "residual", args.residual, args.residual.dtype, {T, N});
   if (target_kind(stream) != device::DeviceKind::cpu) return;
-  if (args.w.precision == Precision::fp8) {  // training's products, plainly
+  if (args.w.precision == Precision::fp8) {  // reference for fp8 training
     check_view("linear", "x", args.x, DType::f8e4m3, {T, K});
     check_view("linear", "y", args.y, DType::f32, {T, N});
     check_view("linear", "w", args.w.data, DType::f8e4m3, {N, K});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear: y = activation(x Wᵀ + bias) [+ residual]. Weights are made ready for their device once (`linear_pack`),
-// because the CPU kernels want them in tiles of their own instruction set. Backward: two more GEMMs, `linear_grad`.
+// linear: y = activation(x Wᵀ + bias) [+ residual]. Weights are packed once per device (`linear_pack`), because the CPU
+// kernels need tiles specific to their instruction set. Backward: two more GEMMs, `linear_grad`.
 #pragma once
 #include "ops/op.h"
 
@@ -8,12 +8,12 @@ namespace brim::ops {
 
 using tensor::TensorView;
 
-// How the arithmetic of a model's matrix products is done.
+// Arithmetic of a model's matrix products.
 enum class Precision : uint8_t { fp32, tf32, bf16, fp16, fp8, int8 };
 const char* precision_name(Precision precision);
 std::optional<Precision> precision_from_name(std::string_view name);
 
-// A weight matrix [N,K] (row n holds output n's weights, as PyTorch stores them), ready for one device and precision.
+// A weight matrix [N,K] (row n holds the weights of output n, as in PyTorch), prepared for one device and precision.
 struct LinearWeight {
   int64_t N = 0, K = 0;
   Precision precision = Precision::fp32;
@@ -22,13 +22,13 @@ struct LinearWeight {
   device::Isa isa = device::Isa::generic;
 };
 
-// What an fp8 product is for. The sums of gradients are fp32 throughout, where a forward pass takes what tensor cores
-// add up by themselves, 14 bits and quicker; those of a weight's gradient run over tokens (K is their number).
+// Purpose of an fp8 product. Gradients accumulate in fp32, whereas the forward pass uses the faster 14-bit
+// accumulation of the tensor cores; sums of weight gradients run over tokens (K is their number).
 enum class LinearRole : uint8_t { forward, input_gradient, weight_gradient };
 
 struct LinearArgs {
-  TensorView x;  // [T,K], rows may be strided. CPU: f32, or bf16 (not in fp32). CUDA: activation type (or f8e4m3 with
-                 // x_scale).
+  // [T,K], rows may be strided. CPU: f32, or bf16 (except in fp32). CUDA: activation type (or f8e4m3 with x_scale).
+  TensorView x;
   LinearWeight w;
   TensorView bias;      // [N] f32 on the CPU, activation type on CUDA; may be empty
   TensorView residual;  // [T,N] f32 on the CPU, like y on CUDA; may be empty; may alias y of the same type
@@ -47,9 +47,9 @@ struct LinearArgs {
 
 void linear(device::Stream& stream, const LinearArgs& args);
 Work linear_work(const LinearArgs& args);
-// Scratch one call with up to T rows needs on this device. On the CPU it covers the stream's own threads
+// Scratch for one call with up to T rows on this device. On the CPU it covers the stream's own threads
 // (`threads` = pool size, 1 for a worker).
-constexpr int64_t kCudaLinearScratchBytes = 32 << 20;  // what cuBLASLt is given to choose from all its algorithms
+constexpr int64_t kCudaLinearScratchBytes = 32 << 20;  // enough for cuBLASLt to choose from all its algorithms
 int64_t linear_scratch_bytes(const device::Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
                              int threads);
 
@@ -60,8 +60,7 @@ int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::I
 void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, device::Isa isa,
                  void* packed, float* scale);
 
-// Gradients of y = x Wᵀ + b. Plain (unpacked) weights: w_plain [N,K]. Any of d_x, d_w, d_bias may be empty (not
-// wanted).
+// Gradients of y = x Wᵀ + b, with unpacked weights w_plain [N,K]. Each of d_x, d_w, d_bias may be empty.
 struct LinearGradArgs {
   TensorView x;        // [T,K]
   TensorView w_plain;  // [N,K]

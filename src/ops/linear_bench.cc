@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear on the CPU: GFLOP/s and share of the register-resident peak of each instruction set and precision, at the
-// shapes of BERT-base and MiniLM. Weights rotate through copies larger than the second-level cache, as a forward pass
-// meets them; rows stay warm, as a chunk's do. Each result is checked against a few outputs computed in fp64.
+// Benchmark of linear on the CPU: GFLOP/s and fraction of the register-resident peak per instruction set and precision,
+// with shapes of BERT-base and MiniLM. Weights rotate through copies larger than L2, as in a forward pass; rows stay in
+// cache, as in a chunk. Each result is checked against a few outputs computed in fp64.
 //   linear_bench [--isa NAME] [--precision NAME] [--threads N] [--rows M,M,…] [--shape KxN,…] [--gelu] [--bf16-io]
-//   [--hot] linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows a
-//   thread linear_bench --grad [--rows T] …                    both gradients
-// --hot keeps one copy of the weights instead, in whatever cache holds it.
+//                [--hot]
+//   linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows per thread
+//   linear_bench --grad [--rows T] …                    both gradients
+// --hot keeps one copy of the weights instead, in whichever cache holds it.
 //
-// Two numbers first, for 256 rows, K 768, N 3072 in bf16: 1.21 GFLOP (0.46 ms at 2.6 TFLOP/s a core) and 0.8 MB of x,
-// 4.7 MB of weights, 3.1 MB of y (0.35 ms at 25 GB/s from the third level, which is why prefetching hides and y in bf16
-// pays).
+// For scale, 256 rows, K 768, N 3072 in bf16: 1.21 GFLOP (0.46 ms at 2.6 TFLOP/s per core) and 0.8 MB of x, 4.7 MB of
+// weights, 3.1 MB of y (0.35 ms at 25 GB/s from L3, so prefetching can hide it and y in bf16 pays off).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -92,7 +92,7 @@ PEAK(smmla, R24("smmla v", ".4s, v0.16b, v1.16b\n"))
 
 struct Peak {
   void (*run)(int64_t) = nullptr;
-  double ops = 0;  // of one iteration
+  double ops = 0;  // per iteration
 };
 Peak peak_of(Isa isa, Precision precision) {
   const bool fp32 = precision == Precision::fp32, int8 = precision == Precision::int8;
@@ -117,7 +117,7 @@ double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
 }
-// Gop/s of one core, best of many runs of about 0.1 ms: short enough to find moments without neighbours.
+// Gop/s of one core, best of many runs of about 0.1 ms: short enough to find periods without other load.
 double peak_gops(const Peak& peak) {
   if (peak.run == nullptr) return 0;
   const auto iterations = static_cast<int64_t>(1e7 / peak.ops * (peak.ops > 1e4 ? 20 : 1)) + 1;
@@ -191,7 +191,7 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
     linear(stream, args);
   };
   once();
-  double worst = 0;  // against fp64, relative to the size of the sum
+  double worst = 0;  // compared with fp64, relative to the magnitude of the sum
   for (int i = 0; i < 64; ++i) {
     const int64_t m = static_cast<int64_t>(random() % M), n = static_cast<int64_t>(random() % N);
     double sum = bias.data[n], size = 0;
@@ -222,7 +222,7 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   std::fflush(stdout);
 }
 
-// Both gradients of one linear, as training runs them: T tokens on all the threads of one op.
+// Both gradients of one linear layer, as in training: T tokens on all threads of one op.
 void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64_t K, int64_t N, ThreadPool* pool) {
   if (precision == Precision::int8) return;
   Aligned<float> x(static_cast<size_t>(T * K)), w(static_cast<size_t>(N * K)), d_y(static_cast<size_t>(T * N)),
@@ -262,8 +262,8 @@ void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64
   std::fflush(stdout);
 }
 
-// A whole layer's four products as a worker meets them when every core takes its own chunk of rows through one layer at
-// a time: weights shared and too large for any core's own cache, rows private. Printed: all threads together.
+// The four products of a layer in a worker, when every core processes its own chunk of rows one layer at a time:
+// weights are shared and too large for a core's own cache, rows are private. Reports all threads together.
 void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
   constexpr int kLayers = 4;
   const int64_t H = o.hidden, F = 4 * H;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear on the CPU: the kernel of the weights' own instruction set, through gemm/multiply.h.
+// linear on the CPU: runs the kernel for the instruction set of the weights, through gemm/multiply.h.
 #include <array>
 #include <atomic>
 
@@ -37,7 +37,7 @@ gemm::Act act_of(Activation activation, Precision precision) {
   return gemm::Act::none;
 }
 
-// Nobody trains in fp8 on a CPU: this is what a card's products are compared with.
+// Reference for comparison with GPU results; there is no fp8 training on CPUs.
 void multiply_fp8(const LinearArgs& a) {
   std::array<float, 256> value;
   for (size_t code = 0; code < value.size(); ++code)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where
-// the output is narrow (classifier heads), and a pass of our own for what is left (GELU in fp32, tanh, SiLU). Few rows
-// are linear_thin_cuda.cu's.
+// linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue if supported, one warp per row for narrow
+// outputs (classifier heads), and a separate pass for the rest (GELU in fp32, tanh, SiLU). Few rows are handled in
+// linear_thin_cuda.cu.
 #include "ops/amax.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
@@ -15,7 +15,7 @@ using tensor::DType;
 
 namespace {
 
-// Rows of x against a few rows of W, four outputs at a time so that x is read a quarter as often.
+// Rows of x times a few rows of W, four outputs at a time so that x is read a quarter as often.
 template <class Elem, class Out, int kWidth>
 __global__ void __launch_bounds__(128)
     narrow_kernel(const Elem* x, int64_t ldx, const Elem* w, int64_t ldw, const Elem* bias, const Out* residual,
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kElementThreads)
   store_piece<kWidth>(y + row * ldy + col, f);
 }
 
-// cuBLASLt wants rows it can read 16 bytes at a time; classifier heads are not worth its launch either.
+// cuBLASLt requires rows readable 16 bytes at a time; classifier heads are also not worth its launch.
 bool is_narrow(const LinearArgs& a) {
   return a.w.precision != Precision::fp8 && (a.w.N % 8 != 0 || a.w.K % 8 != 0 || a.w.N <= 16 || a.y.dtype != a.x.dtype);
 }
 
-// What is left for a pass of our own after the GEMM.
+// Work left for a separate pass after the GEMM.
 struct Rest {
   Activation activation = Activation::none;
   bool residual = false;
@@ -82,7 +82,8 @@ struct Rest {
 
 bool is_gelu(Activation a) { return a == Activation::gelu || a == Activation::gelu_tanh; }
 
-// The library's GELU is the tanh form: for the erf form below half precision's rounding, not below fp32's.
+// The library's GELU is the tanh form: its difference from the erf form is below the rounding of half precision, but
+// not of fp32.
 Rest rest_of(const LinearArgs& a) {
   const bool half = a.x.dtype != DType::f32, fp8 = a.x.dtype == DType::f8e4m3;
   const bool fused =
@@ -206,13 +207,13 @@ void finish(device::CudaStream& s, const LinearArgs& a, const Rest& rest) {
   });
 }
 
-// Random values for timing: zeros run faster than data does.
+// Random values for timing, because zeros run faster than real data.
 template <class Elem>
 __global__ void __launch_bounds__(kElementThreads) scatter_values_kernel(Elem* x, int64_t ldx, Extent e) {
   int64_t row, col;
   if (!piece_at<1>(e, row, col)) return;
   const uint64_t bits = dropout_bits(1, 0, static_cast<uint64_t>(row), static_cast<uint32_t>(col));
-  float sum = -6.0f;  // twelve uniforms less six: normal enough
+  float sum = -6.0f;  // sum of twelve uniforms minus six: approximately normal
 #pragma unroll
   for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31) * (1.0f / 31.0f);
   if constexpr (sizeof(Elem) == 1)
@@ -250,7 +251,7 @@ GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& a, double 
   GemmChoice choice;
   cuda_op(stream, "tune", [&](device::CudaStream& s) {
     check_linear_types(a);
-    if (is_thin(s, a)) return;  // our own kernel's
+    if (is_thin(s, a)) return;  // uses our own kernel
     const Extent e{a.x.rows(), a.x.cols()};
     if (a.x.dtype == DType::f8e4m3)
       launch<scatter_values_kernel<uint8_t>>(s, element_grid(e, 1), dim3(kElementThreads),

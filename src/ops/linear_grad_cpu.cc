@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear's gradients on the CPU: two products on the forward kernels. For d_x = d_y W the weights are packed with their
-// axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends
-// neither on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32. One thread
-// goes through both kDepth tokens at a time, so that the second finds in its cache what the first read.
+// Gradients of linear on the CPU: two products on the forward kernels. For d_x = d_y W the weights are packed
+// transposed; for d_w = d_yᵀ x tokens are the depth, processed kDepth at a time and in order, so the summation order
+// depends on T only. Operands are rounded to bf16 if requested; sums are fp32. A single thread alternates between both
+// every kDepth tokens, so that the second finds the inputs of the first in cache.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -21,17 +21,17 @@ using tensor::TensorView;
 
 namespace {
 
-constexpr int64_t kDepth = 512;  // tokens summed by one product of d_w
-constexpr int64_t kTurn = 16;    // side of the squares a transposition works in
+constexpr int64_t kDepth = 512;  // tokens per product of d_w
+constexpr int64_t kTurn = 16;    // tile size of the transposition
 
 const gemm::Kernel& kernel_of(const Stream& stream, Precision precision) {
   BRIM_CHECK(precision != Precision::int8, "linear_grad: there is no gradient in int8");
   return gemm::kernel_for(target_isa(stream), precision);
 }
 
-struct Sizes {  // of the parts of scratch
+struct Sizes {  // sizes of the parts of scratch
   int64_t weights, turned, tokens, rows;
-  bool apart;  // weights are needed beside the others, not before them
+  bool apart;  // weights are needed alongside the others, not before them
   int64_t before_rows() const { return apart ? weights + turned + tokens : std::max(weights, turned + tokens); }
   int64_t total() const { return before_rows() + rows + 64; }
 };
@@ -45,13 +45,13 @@ Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int thr
           threads == 1};
 }
 
-uint32_t bf16_bits(float x) {  // as to_bf16, without a branch, for the compiler to vectorise
+uint32_t bf16_bits(float x) {  // like to_bf16, but branchless, so that it vectorises
   const auto u = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = u + 0x7FFF + (u >> 16 & 1), quiet = u | 0x400000;
   return ((u & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded) >> 16;
 }
 
-// One group of kr rows of the source, `cols` of its columns, becomes one step of a panel.
+// Packs `cols` columns of one group of kr source rows into one step of a panel.
 void pack_group(const gemm::Kernel& kernel, const float* const* rows, int64_t cols, void* out) {
   if (kernel.element_bytes == 4) {
     std::memcpy(out, rows[0], static_cast<size_t>(cols) * 4);
@@ -73,7 +73,7 @@ void pack_group(const gemm::Kernel& kernel, const float* const* rows, int64_t co
   }
 }
 
-// A panel of columns from `first` on of source [depth, columns], whose rows become the depth of the product.
+// A panel of columns starting at `first` of source [depth, columns], whose rows become the depth of the product.
 void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t first, char* to) {
   constexpr int kMostRows = 8, kMostColumns = 64;
   BRIM_CHECK(kernel.kr <= kMostRows && kernel.nr <= kMostColumns, "{}: kr {} nr {}", kernel.name, kernel.kr, kernel.nr);
@@ -119,7 +119,7 @@ void transpose(const Stream& stream, const TensorView& from, const TensorView& t
 
 int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
                                   int threads) {
-  // A narrow product adds up at least one weight gradient there; with ten thousand labels that is more.
+  // A narrow product accumulates at least one weight gradient in scratch; with ten thousand labels that needs more.
   if (target_kind(stream) == device::DeviceKind::cuda)
     return std::max(kCudaLinearScratchBytes, N * K * static_cast<int64_t>(sizeof(float)));
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
@@ -162,20 +162,20 @@ void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone
                     .y = args.d_w,
                     .turned = turns,
                     .scratch = rows_scratch});
-    add = true;  // what is there now is part of the sum
+    add = true;  // existing values are part of the sum
   };
 
   if (args.d_x) pack_turned(stream, kernel, args.w_plain, weights);
-  const int64_t most = size.apart ? gemm::kRowsABlock : block ? block.rows() : T;  // of d_x at a time
+  const int64_t most = size.apart ? gemm::kRowsABlock : block ? block.rows() : T;  // rows of d_x at a time
   int64_t ready = 0;
   for (int64_t t = 0; t < T; t += kDepth) {
     const int64_t end = std::min(T, t + kDepth);
-    // Tokens are packed over the weights unless they lie apart: then all of d_x comes first.
+    // Without `apart`, packed tokens overwrite the weights, so all of d_x is computed first.
     for (const int64_t wanted = size.apart ? end : T; args.d_x && ready < wanted; ready = std::min(T, ready + most))
       d_x_of(ready, std::min(T, ready + most));
     if (args.d_w) d_w_of(t, end);
   }
-  if (T == 0 && args.d_w && !add) d_w_of(0, 0);  // becomes zero
+  if (T == 0 && args.d_w && !add) d_w_of(0, 0);  // set to zero
   if (args.d_bias) sum_columns(stream, args.d_y, args.d_bias, args.d_w_write);
 }
 

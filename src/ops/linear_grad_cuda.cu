@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of linear: two products through cuBLASLt (weights' into fp32, added in the epilogue), bias gradients as
-// column sums in a fixed order, and kernels of our own where the output is narrow (classifier heads).
+// Gradients of linear: two cuBLASLt products (weight gradients in fp32, accumulated in the epilogue), bias gradients as
+// column sums in a fixed order, and separate kernels for narrow outputs (classifier heads).
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/kernel_table.h"
@@ -8,7 +8,7 @@
 namespace brim::ops {
 namespace {
 
-// d_x[t,k] (+)= sum over n of d_y[t,n] w[n,k], for few n.
+// d_x[t,k] (+)= sum over n of d_y[t,n] w[n,k], for small n.
 template <class Elem, int kWidth>
 __global__ void __launch_bounds__(kElementThreads)
     narrow_d_x_kernel(const Elem* d_y, int64_t ld_d_y, const Elem* w, int64_t ldw, Elem* d_x, int64_t ld_d_x, int N,
@@ -146,7 +146,7 @@ std::vector<LtCall> wide_products(const LinearGradArgs& a) {
 
 void linear_grad_cuda(device::Stream& stream, const LinearGradArgs& a) {
   cuda_op(stream, "linear_grad", [&](device::CudaStream& s) {
-    if (a.x.rows() == 0) {  // sums of nothing
+    if (a.x.rows() == 0) {  // empty sums
       if (a.d_w_write == GradWrite::accumulate) return;
       if (a.d_w) s.fill_zero(a.d_w.data, static_cast<size_t>(a.d_w.bytes()));
       if (a.d_bias) s.fill_zero(a.d_bias.data, static_cast<size_t>(a.d_bias.bytes()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_grad against fp64 sums, on every instruction set, precision it has and thread count; and against finite
-// differences of linear itself.
+// linear_grad compared with fp64 sums, for every instruction set, precision and thread count, and with finite
+// differences of linear.
 #include <algorithm>
 
 #include "ops/linear.h"
@@ -29,7 +29,7 @@ struct Grads {
 
 Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTensor& x, const HostTensor& w,
           const HostTensor& d_y) {
-  // Where a gradient is added to, it starts from known values; where it is overwritten, from poison.
+  // Accumulated gradients start from known values, overwritten ones from poison.
   Grads g{HostTensor(DType::f32, {c.T, c.K}, c.pad), HostTensor(DType::f32, {c.N, c.K}, c.pad),
           HostTensor(DType::f32, {c.N})};
   if (c.d_x_write == GradWrite::accumulate) g.d_x.fill(0.25);
@@ -68,8 +68,8 @@ void check(const LinearGradCase& c, Precision precision, Isa isa) {
                    w = testing::random_tensor(DType::f32, {c.N, c.K}, 2, 1, 0, c.pad);
   const HostTensor d_y = testing::random_tensor(DType::f32, {c.T, c.N}, 3, 1, 0, c.pad);
   const Grads g = run(c, precision, isa, x, w, d_y);
-  // sum over `depth` of a*b: each product and each partial sum rounded once (to odd by some bf16 units: twice the
-  // error), and once more when it is added to what was there.
+  // Sum over `depth` of a*b: each product and partial sum is rounded once (to odd by some bf16 units: twice the error),
+  // and once more when added to the existing value.
   const auto expect = [&](const HostTensor& actual, int64_t depth, double before, auto&& term) {
     std::vector<double> sums, tolerance;
     for (int64_t r = 0; r < actual.rows(); ++r)
@@ -102,7 +102,7 @@ void check_all_grads(const LinearGradCase& c) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) check(c, precision, isa);
 }
 
-TEST(LinearGrad, Sizes) {
+TEST(LinearGrad, MatchesFp64AtAllSizes) {
   for (const int64_t T : {0, 1, 7, 33})
     for (const int64_t N : {1, 16, 31, 50})
       for (const int64_t K : {1, 17, 48, 65}) check_all_grads({.T = T, .N = N, .K = K});
@@ -115,7 +115,7 @@ TEST(LinearGrad, OverwritesOrAdds) {
         check_all_grads({.T = T, .N = 33, .K = 40, .d_x_write = x_write, .d_w_write = w_write, .pad = 3});
 }
 
-TEST(LinearGrad, DepthInSeveralPieces) {
+TEST(LinearGrad, SplitsTheDepthIntoSeveralPieces) {
   check_all_grads({.T = 1100, .N = 20, .K = 24, .d_w_write = GradWrite::overwrite, .threads = 2});
 }
 
@@ -133,8 +133,7 @@ TEST(LinearGrad, ThreadsDoNotChangeBits) {
     }
 }
 
-// loss = sum(d_y * linear(x)) is bilinear, so a central difference is exact but for roundings: the gradient is that of
-// the op.
+// loss = sum(d_y * linear(x)) is bilinear, so a central difference is exact up to rounding.
 TEST(LinearGrad, IsTheGradientOfLinear) {
   const int64_t T = 5, N = 7, K = 6;
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
@@ -176,14 +175,14 @@ TEST(LinearGrad, IsTheGradientOfLinear) {
   differences(bias, g.d_bias);
 }
 
-// Of an odd number of labels a card adds the weights' gradient up in scratch.
-TEST(LinearGrad, ACardsScratchHoldsTheGradientOfManyLabels) {
+// With an odd number of labels, a GPU accumulates the weight gradient in scratch.
+TEST(LinearGrad, CudaScratchHoldsTheGradientOfManyLabels) {
   const device::NullStream card(nullptr, device::DeviceKind::cuda, device::Isa::generic);
   EXPECT_EQ(linear_grad_scratch_bytes(card, 64, 3, 768, Precision::bf16, 1), kCudaLinearScratchBytes);
   EXPECT_GE(linear_grad_scratch_bytes(card, 64, 20'001, 768, Precision::bf16, 1), int64_t{20'001} * 768 * 4);
 }
 
-TEST(LinearGrad, LeavesOutWhatIsNotWanted) {
+TEST(LinearGrad, SkipsEmptyOutputs) {
   const HostTensor x = testing::random_tensor(DType::f32, {4, 5}, 1), w = testing::random_tensor(DType::f32, {3, 5}, 2),
                    d_y = testing::random_tensor(DType::f32, {4, 3}, 3);
   device::CpuStream stream(nullptr, device::best_isa());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights made ready for a CPU kernel. A panel's rows are first brought to the kernel's element type, then turned so
-// that what one step of k needs of every column lies together. Plain loops the compiler vectorises; models pack
+// Packs weights for a CPU kernel. The rows of a panel are first converted to the kernel's element type, then transposed
+// so that the values of all columns for one step of k are contiguous. Plain loops that compilers vectorise; models pack
 // matrices in parallel.
 #include <algorithm>
 #include <bit>
@@ -17,17 +17,17 @@ namespace {
 
 constexpr int64_t kChunk = 256;
 
-// Bits of the largest magnitude: ordered as the numbers are, a NaN above them all.
+// Bits of the largest magnitude: ordered like the numbers, with NaN above all.
 int32_t largest_bits(const float* x, int64_t n) {
   int32_t most = 0;
   for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF);
   return most;
 }
 
-// q = x * inverse rounded to nearest even. The product goes through memory: it must be rounded before the constant is
-// added.
+// q = x * inverse rounded to nearest even. The product goes through memory, because it must be rounded before the
+// constant is added.
 void round_to_int8(const float* x, int64_t n, float inverse, int8_t* q) {
-  constexpr float kRound = 0x1.8p23f;  // leaves the whole part in the low bits
+  constexpr float kRound = 0x1.8p23f;  // leaves the integer part in the low bits
   float product[kChunk];
   for (int64_t first = 0; first < n; first += kChunk) {
     const int64_t count = std::min(kChunk, n - first);
@@ -37,8 +37,8 @@ void round_to_int8(const float* x, int64_t n, float inverse, int8_t* q) {
   }
 }
 
-// One row as int8; returns its scale. A row of zeros, or with a NaN or infinity, becomes zeros and a scale that says
-// so.
+// Converts one row to int8 and returns its scale. A row of zeros, or with NaN or infinity, becomes zeros and a scale
+// that preserves this.
 float quantise(const float* x, int64_t n, int8_t* q) {
   const int32_t bits = largest_bits(x, n);
   const float largest = std::bit_cast<float>(bits);
@@ -49,7 +49,7 @@ float quantise(const float* x, int64_t n, int8_t* q) {
   return largest / 127;
 }
 
-// Rows [nr][groups] of words become [groups][nr].
+// Transposes rows [nr][groups] of words to [groups][nr].
 template <class Word>
 void turn(const char* rows, int64_t nr, int64_t groups, char* panel) {
   constexpr int64_t kTurn = 16;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every matrix kernel of this machine against an fp64 reference, at tile edges, with odd strides and misaligned starts.
-// Tolerances are derived: a sum of K products in fp32 errs by at most K and a few roundings of the sum of |a||b|.
+// Every matrix kernel of this machine compared with an fp64 reference, at tile edges, with odd strides and misaligned
+// starts. Tolerances are derived: a sum of K products in fp32 has an error of at most K plus a few roundings of the
+// sum of |a||b|.
 #include "ops/linear.h"
 
 #include <cstring>
@@ -29,7 +30,7 @@ struct LinearCase {
   bool bias = true, residual = false;
   DType x_type = DType::f32, y_type = DType::f32;
   int64_t pad = 0;    // elements between the rows of x, residual and y
-  int64_t shift = 0;  // elements by which x and y begin past an aligned address
+  int64_t shift = 0;  // offset of x and y from an aligned address, in elements
   int threads = 1;
   double x_scale = 1;
 };
@@ -50,7 +51,7 @@ struct Matrix {
   double at(int64_t r, int64_t c) const { return storage.at(r, c + storage.cols() - view.cols()); }
 };
 
-// A packed weight with the memory it lies in.
+// A packed weight with its memory.
 struct Packed {
   HostTensor data, scale;
   LinearWeight weight;
@@ -65,7 +66,7 @@ Packed pack(const TensorView& w, Precision precision, Isa isa, const TensorView&
   return p;
 }
 
-// What a row becomes in int8: the fp32 operations the format is defined by.
+// int8 form of a row, by the fp32 operations that define the format.
 struct QuantisedRow {
   std::vector<int> q;
   float scale = 0;
@@ -101,7 +102,7 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
         int64_t exact = 0;
         for (int64_t k = 0; k < c.K; ++k) exact += static_cast<int64_t>(xq[t].q[k]) * wq[n].q[k];
         sum = static_cast<double>(exact) * xq[t].scale * wq[n].scale;
-        error = 3 * kEps32 * std::fabs(sum);  // the integer's conversion, the product of scales, the product with it
+        error = 3 * kEps32 * std::fabs(sum);  // conversion of the integer, product of the scales, product of both
       } else {
         for (int64_t k = 0; k < c.K; ++k) {
           double a = x.at(t, k), b = w.at(n, k);
@@ -112,8 +113,8 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
           sum += a * b;
           size += std::fabs(a * b);
         }
-        // Products and partial sums are rounded once each, none of them passes `size`. bf16 units may round to odd,
-        // which errs by twice as much, and flush denormals.
+        // Products and partial sums are rounded once each, and none exceeds `size`. bf16 units may round to odd, with
+        // twice the error, and flush denormals.
         const double roundings = static_cast<double>(precision == Precision::bf16 ? 4 * c.K : 2 * c.K);
         error = roundings * kEps32 * size + static_cast<double>(c.K) * 0x1p-125;
       }
@@ -123,8 +124,8 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
       }
       double value = testing::activation64(c.activation, sum);
       if (c.activation == Activation::gelu) {
-        // |gelu'| < 1.13. In fp32 the form itself errs by a few roundings, more in the tail, where e^(-x²/2) magnifies
-        // its argument's; in half precision by 5e-5.
+        // |gelu'| < 1.13. In fp32 the formula has an error of a few roundings, more in the tail, where e^(-x²/2)
+        // magnifies that of its argument; in half precision 5e-5.
         error = 1.13 * error +
                 (precision == Precision::fp32 ? (8 + sum * sum) * kEps32 * std::fabs(value) + 2 * kEps32 : 5e-5);
       } else if (c.activation == Activation::tanh) {
@@ -154,7 +155,8 @@ struct Inputs {
         residual(DType::f32, c.T, c.N, c.pad, 0, 4, 1) {}
 };
 
-// Runs one case on one kernel: poisoned output and scratch, fences around both, the named kernel proven to have run.
+// Runs one case on one kernel: poisoned output and scratch, guards around both, and a check that the named kernel has
+// run.
 void check(const LinearCase& c, Precision precision, Isa isa, const Inputs& in, const LinearReference& ref) {
   SCOPED_TRACE(text(c, precision, isa));
   const auto& [x, w, bias, residual] = in;
@@ -185,7 +187,7 @@ void check(const LinearCase& c, Precision precision, Isa isa, const Inputs& in, 
   for (int64_t t = 0; t < c.T; ++t)
     for (int64_t n = 0; n < c.N; ++n) actual.push_back(storage.at(t, n + c.shift));
   EXPECT_TRUE(testing::close(actual, ref.y, [&](size_t i) { return ref.tolerance[i]; }));
-  // Nothing but y was written: what lies before a row's start, between rows and after the last row is still poison.
+  // Only y was written: memory before the start of a row, between rows and after the last row is still poison.
   const int64_t ld = storage.view().ld(), size = dtype_bytes(c.y_type);
   const auto* raw = static_cast<const uint8_t*>(storage.view().data);
   for (int64_t i = 0; i < (c.T + 1) * ld; ++i) {
@@ -205,29 +207,29 @@ void check_all(const LinearCase& c) {
   }
 }
 
-TEST(Linear, TileEdges) {
+TEST(Linear, MatchesFp64AtTileEdges) {
   for (const int64_t T : {1, 2, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50})
     for (const int64_t N : {1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 65}) check_all({.T = T, .N = N, .K = 40});
 }
 
-TEST(Linear, DepthEdges) {
+TEST(Linear, MatchesFp64AtDepthEdges) {
   for (const int64_t K : {1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 129, 384, 768})
     for (const int64_t T : {1, 19}) check_all({.T = T, .N = 37, .K = K, .residual = true});
 }
 
-TEST(Linear, EmptySizes) {
+TEST(Linear, HandlesEmptySizes) {
   check_all({.T = 0, .N = 16, .K = 16});
   check_all({.T = 3, .N = 0, .K = 16});
-  check_all({.T = 3, .N = 5, .K = 0, .residual = true});  // no products: bias and residual alone
+  check_all({.T = 3, .N = 5, .K = 0, .residual = true});  // no products: only bias and residual
 }
 
-TEST(Linear, StridesAndMisalignedStarts) {
+TEST(Linear, HandlesStridesAndMisalignedStarts) {
   for (const int64_t pad : {0, 1, 3})
     for (const int64_t shift : {0, 1, 3, 7})
       check_all({.T = 19, .N = 50, .K = 67, .residual = true, .pad = pad, .shift = shift});
 }
 
-TEST(Linear, Activations) {
+TEST(Linear, AppliesActivations) {
   for (const Activation activation : testing::kEveryActivation)
     for (const bool bias : {false, true})
       for (const bool residual : {false, true})
@@ -243,24 +245,24 @@ TEST(Linear, Activations) {
                        .x_scale = scale});
 }
 
-TEST(Linear, Bf16Input) {
+TEST(Linear, AcceptsBf16Input) {
   for (const int64_t K : {5, 32, 100})
     check_all({.T = 21, .N = 50, .K = K, .x_type = DType::bf16, .y_type = DType::bf16, .pad = 3, .shift = 1});
 }
 
-TEST(Linear, RealShapes) {
+TEST(Linear, MatchesFp64AtModelShapes) {
   check_all({.T = 32, .N = 96, .K = 384});
   check_all({.T = 33, .N = 50, .K = 1536, .activation = Activation::gelu});
 }
 
-TEST(Linear, ThreadsShareOneOp) {
+TEST(Linear, SharesOneOpAmongThreads) {
   for (const int threads : {2, 3, 7})
     for (const int64_t T : {1, 5, 33, 300})
       for (const int64_t N : {3, 48, 200}) check_all({.T = T, .N = N, .K = 20, .residual = true, .threads = threads});
   check_all({.T = 1500, .N = 40, .K = 12, .threads = 2});  // several rounds of scratch
 }
 
-// The same bits whatever the number of threads and however the rows are cut.
+// Same bits for any number of threads and any split of the rows.
 TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
   const int64_t T = 77, N = 130, K = 96;
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2),
@@ -290,8 +292,8 @@ TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
     }
 }
 
-// Extreme integers: every product at its largest, so a kernel that saturates or overflows 16 bits is caught exactly.
-TEST(Linear, Int8IsExactAtItsExtremes) {
+// Extreme integers: every product is maximal, so a kernel that saturates or overflows 16 bits is detected.
+TEST(Linear, Int8IsExactForExtremeValues) {
   const int64_t T = 9, N = 50, K = 768;
   for (const Isa isa : device::supported_isas())
     for (const int sign : {-1, 1}) {
@@ -318,7 +320,7 @@ TEST(Linear, Int8IsExactAtItsExtremes) {
     }
 }
 
-TEST(Linear, NanAndInfinityAreNotHidden) {
+TEST(Linear, PropagatesNanAndInfinity) {
   const int64_t T = 3, N = 20, K = 40;
   for (const Isa isa : device::supported_isas())
     for (const Precision precision : kPrecisions)
@@ -369,7 +371,7 @@ TEST(Linear, ResidualMayAliasY) {
   }
 }
 
-TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
+TEST(LinearPack, HalfAndInt8SourcesMatchTheirFloatValues) {
   const int64_t N = 35, K = 50;
   const HostTensor w = testing::random_tensor(DType::f32, {N, K}, 2);
   for (const Isa isa : device::supported_isas()) {
@@ -385,7 +387,7 @@ TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
         EXPECT_EQ(std::memcmp(a.weight.data.data, b.weight.data.data, static_cast<size_t>(a.weight.data.bytes())), 0);
       }
     }
-    // An int8 export packs back to the very same bytes and scales.
+    // An int8 export packs back to the same bytes and scales.
     HostTensor q(DType::i8, {N, K}), scale(DType::f32, {N});
     for (int64_t n = 0; n < N; ++n) {
       const QuantisedRow row = quantise(K, [&](int64_t k) { return w.at(n, k); });
@@ -399,7 +401,7 @@ TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
   }
 }
 
-TEST(Linear, RefusesWhatDoesNotFit) {
+TEST(Linear, RejectsInvalidArguments) {
   HostTensor x(DType::f32, {3, 8}), w(DType::f32, {4, 8}), y(DType::f32, {3, 4}), narrow(DType::f32, {3, 3});
   x.fill(1);
   w.fill(1);
@@ -421,14 +423,14 @@ TEST(Linear, RefusesWhatDoesNotFit) {
     EXPECT_THROW(linear_packed_bytes(4, 8, precision, Isa::generic), Error);
 }
 
-TEST(Linear, PrecisionNames) {
+TEST(Linear, RoundTripsPrecisionNames) {
   for (const char* name : {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
     EXPECT_STREQ(precision_name(*precision_from_name(name)), name);
   EXPECT_EQ(precision_from_name("BF16"), Precision::bf16);
   EXPECT_FALSE(precision_from_name("fp64"));
 }
 
-TEST(Linear, WorkCountsProductsAndLeastTraffic) {
+TEST(Linear, WorkCountsProductsAndMinimumTraffic) {
   LinearArgs args;
   args.x = TensorView(nullptr, DType::f32, {10, 20});
   args.y = TensorView(nullptr, DType::f32, {10, 30});
@@ -440,7 +442,7 @@ TEST(Linear, WorkCountsProductsAndLeastTraffic) {
 }
 
 #if defined(__x86_64__)
-// Cascade Lake and Ice Lake have VNNI and no BF16: all but bf16 products is AVX-512's.
+// Cascade Lake and Ice Lake have VNNI but no BF16: they use AVX-512 for all but bf16 products.
 TEST(Linear, Avx512WithoutBf16HasItsOwnKernels) {
   EXPECT_STREQ(linear_kernel_name(Isa::avx512_vnni, Precision::fp32), "avx512_vnni_fp32");
   EXPECT_STREQ(linear_kernel_name(Isa::avx512_vnni, Precision::int8), "avx512_vnni_int8");

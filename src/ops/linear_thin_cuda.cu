@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear for few rows. A block computes 8 or 16 outputs of up to kBlockRows rows: its warps share K, each holds its
-// part of W in registers, loaded before the kernel in front has ended (launch_chained), multiplies the rows as they
-// come from the cache, and the partial sums meet in shared memory. Both operands are read 16 bytes per lane: lane t of
-// a quad has elements 8t to 8t + 7 of a piece of 32, of x as of W, and which of them a tensor core takes for its k-th
-// does not matter to the sum.
+// linear for few rows. A block computes 8 or 16 outputs of up to kBlockRows rows: its warps divide K; each holds its
+// part of W in registers, loaded before the previous kernel ends (launch_chained), and multiplies the rows as they
+// arrive from the cache; partial sums are combined in shared memory. Both operands are read 16 bytes per lane: lane
+// t of a quad has elements 8t to 8t + 7 of a piece of 32, for x and W alike, and the order in which a tensor core uses
+// them does not affect the sum.
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/linear_thin.h"
 #include "ops/cuda/rows2d.cuh"
@@ -14,12 +14,12 @@ using tensor::DType;
 
 namespace {
 
-constexpr int kPiece = 32;      // elements of K that a warp multiplies at once
-constexpr int kStepRows = 32;   // rows whose sums are in registers together
-constexpr int kBlockRows = 64;  // that a block computes, one step after another
+constexpr int kPiece = 32;      // elements of K multiplied by a warp at once
+constexpr int kStepRows = 32;   // rows with sums in registers at the same time
+constexpr int kBlockRows = 64;  // rows per block, step by step
 constexpr int kMostK = 4096;
-// With more the library is quicker. A tweet through RoBERTa-base on an H200 takes 0.31 ms so and 0.38 with the library,
-// a text of 33 to 48 tokens 0.43 so and 0.39 with it.
+// With more rows the library is faster. A tweet through RoBERTa-base on an H200 takes 0.31 ms this way and 0.38 with
+// the library, a text of 33 to 48 tokens 0.43 this way and 0.39 with the library.
 constexpr int kThinRows = 32;
 
 struct ThinProblem {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(32 * kWarps) thin_kernel(const ThinProblem p) 
       weights[j][u] =
           k < p.K && n0 + 8 * j + g < p.N ? load_weights16(w + (n0 + 8 * j + g) * p.ldw + k) : make_uint4(0, 0, 0, 0);
   }
-  // A thread's sums are all of two outputs.
+  // All sums of a thread belong to two outputs.
   const int column = static_cast<int>(threadIdx.x) % (kColumns / 2) * 2, n = n0 + column;
   float2 bias = make_float2(0.0f, 0.0f);
   if (p.bias != nullptr && n < p.N)
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(32 * kWarps) thin_kernel(const ThinProblem p) 
         }
       }
     }
-    if (row > first) __syncthreads();  // the last rows' sums are read
+    if (row > first) __syncthreads();  // the sums of the previous rows have been read
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -115,8 +115,8 @@ bool pairs_aligned(const tensor::TensorView& v) {
   return !v || (reinterpret_cast<uintptr_t>(v.data) % 4 == 0 && (v.rank < 2 || v.rows() < 2 || v.ld() % 2 == 0));
 }
 
-// Every block reads all rows, so it has 16 outputs where 8 would make more blocks than there are multiprocessors.
-// Sixteen warps where K is long: with eight a text took 6 % longer.
+// Every block reads all rows, so it computes 16 outputs if 8 would need more blocks than there are multiprocessors.
+// Sixteen warps for large K: with eight a text took 6 % longer.
 template <class Elem, int kWarps, int kPieces>
 void launch_pieces(device::CudaStream& s, const ThinProblem& p) {
   const unsigned steps = device::blocks_for(p.T, kBlockRows);

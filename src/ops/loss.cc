@@ -48,7 +48,7 @@ void squared_error(device::Stream& stream, const SquaredErrorArgs& a) {
   dispatch(stream, Zone::loss, a, Work{4 * elements, 12 * elements}, &KernelTable::squared_error);
 }
 
-// One f64 for every kLossRows rows.
+// One f64 per kLossRows rows.
 int64_t cross_entropy_scratch_bytes(const device::Stream&, int64_t rows, int) {
   return (rows + kLossRows - 1) / kLossRows * static_cast<int64_t>(sizeof(double));
 }

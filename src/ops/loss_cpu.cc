@@ -25,15 +25,15 @@ double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::l
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double x_log_x(double x) { return x > 0 ? x * std::log(x) : 0; }
 
-// One row's logits of every teacher.
+// Logits of all teachers for one row.
 struct TeacherRow {
-  const float* first = nullptr;  // null: there is none
-  int64_t next = 0;              // elements from one teacher's row to the next one's
+  const float* first = nullptr;  // null if there are none
+  int64_t next = 0;              // stride between teachers in elements
   int count = 0;
   const float* operator[](int i) const { return first + i * next; }
 };
 
-// One row's loss; its gradient, times a.scale, goes to d.
+// Computes the loss of one row and writes its gradient, times a.scale, to d.
 class RowLoss {
  public:
   RowLoss(const cpu::RowKernels& kernels, const CrossEntropyArgs& a) : kernels_(kernels), a_(a), K_(a.logits.cols()) {}
@@ -92,7 +92,7 @@ class RowLoss {
   }
   double scale() const { return static_cast<double>(a_.scale); }
 
-  // Of x / t.
+  // Log-sum-exp of x / t.
   double log_sum_exp(const float* x, double t) const {
     const double top = *std::max_element(x, x + K_);
     double total = 0;
@@ -100,7 +100,7 @@ class RowLoss {
     return top / t + std::log(total);
   }
 
-  // Added to the gradient already in d.
+  // Accumulates into the gradient in d.
   double soft_classes(const float* z, const TeacherRow& teacher, float* d) const {
     const double t = a_.temperature, soft = static_cast<double>(a_.soft_weight), lse = log_sum_exp(z, t);
     double lse_of[kMostTeachers], loss = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cross_entropy on CUDA: a warp a row; the losses of kLossRows rows are one partial sum, added in order by one block.
+// cross_entropy on CUDA: one warp per row; the losses of kLossRows rows form one partial sum, and one block adds them
+// in order.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -31,7 +32,7 @@ __device__ __forceinline__ float log_sum_exp(const float* z, float factor, int K
 template <class Elem>
 __device__ float one_class(const LossArgs& a, const float* z, const float* teacher, int target, Elem* d, int lane) {
   const auto weight = [&](int k) { return a.class_weights == nullptr ? 1.0f : a.class_weights[k]; };
-  if (target != kNoLabel && (target < 0 || target >= a.K)) {  // not to be hidden: the loss says it
+  if (target != kNoLabel && (target < 0 || target >= a.K)) {  // invalid: make the loss NaN instead of hiding it
     for (int k = lane; k < a.K; k += 32) d[k] = from_f32<Elem>(NAN);
     return NAN;
   }
@@ -47,7 +48,7 @@ __device__ float one_class(const LossArgs& a, const float* z, const float* teach
   weights = warp_sum(weights);
   smooth_loss = warp_sum(smooth_loss);
   const float all = on_target + smooth * weights, inverse_t = 1.0f / a.temperature;
-  const int64_t next = static_cast<int64_t>(a.rows) * a.ld_teacher;  // from one teacher's row to the next one's
+  const int64_t next = static_cast<int64_t>(a.rows) * a.ld_teacher;  // stride between teachers
   const float lse_z = a.teachers == 0 ? 0.0f : log_sum_exp(z, inverse_t, a.K, lane);
   float lse_of[kMostTeachers];
 #pragma unroll
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(32 * kLossRows) cross_entropy_kernel(const Los
   }
 }
 
-// A thread a row, half of a warp: there are few values in one.
+// One thread per row and half a warp per block, because rows have few values.
 template <class Elem>
 __global__ void __launch_bounds__(32)
     squared_error_kernel(const float* logits, int64_t ld, const float* targets, int64_t ld_targets, int rows, int K,

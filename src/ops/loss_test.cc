@@ -54,7 +54,7 @@ struct Problem {
       std::fill_n(multi.begin() + r * s.K, s.K, -1.0);
     }
   }
-  // The loss, straight from the definitions in loss.h.
+  // Loss computed directly from the definitions in loss.h.
   double loss() const {
     double total = 0;
     for (int64_t r = 0; r < rows; ++r)
@@ -67,7 +67,7 @@ struct Problem {
     for (int64_t k = 0; k < s.K; ++k) total += std::exp(x[k] / t - top);
     return top + std::log(total);
   }
-  // Of the teachers' softened probabilities.
+  // Mean of the teachers' softened probabilities.
   template <class Probability>
   double mean(int64_t r, const Probability& of) const {
     double sum = 0;
@@ -115,7 +115,7 @@ std::vector<HostTensor> run(CpuStream& stream, const Problem& p, float scale) {
   std::vector<HostTensor> out;
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{p.rows, K}, 2);
-  out[0].set(0, 0, 2.5);  // added to
+  out[0].set(0, 0, 2.5);  // accumulated
   CrossEntropyArgs args{.logits = logits,
                         .targets = p.s.multi_label ? multi.view() : targets.view(),
                         .loss = out[0],
@@ -133,12 +133,12 @@ std::vector<HostTensor> run(CpuStream& stream, const Problem& p, float scale) {
   return out;
 }
 
-TEST(CrossEntropy, LossAndGradientAgreeWithFp64) {
+TEST(CrossEntropy, LossAndGradientMatchFp64) {
   for (const Setting& s : kSettings)
     for (const int64_t rows : {0, 1, 17, 40})
       for (const double scale : {1.0, 8.0}) {
         SCOPED_TRACE(::testing::Message() << s.name << ", " << rows << " rows, logits of " << scale);
-        if (s.K == 1000 && rows > 1) continue;  // finite differences of 1000 classes: one row
+        if (s.K == 1000 && rows > 1) continue;  // finite differences of 1000 classes: one row only
         Problem p(s, rows, scale, 7);
         const double want_loss = p.loss();
         const std::vector<double> want = finite_differences(p.z, [&] { return p.loss(); });
@@ -147,8 +147,8 @@ TEST(CrossEntropy, LossAndGradientAgreeWithFp64) {
           const std::vector<HostTensor> got = run(stream, p, factor);
           EXPECT_TRUE(close({got[0].at(0)}, {want_loss + 2.5},
                             4 * kEps32 * (std::fabs(want_loss) + 2.5 + static_cast<double>(rows) * scale * 8)));
-          // Probabilities are at most 1: exp to 2e-7, the logit's difference rounded once; weights up to 4; finite
-          // differences are good to 1e-9 times the loss's size.
+          // Probabilities are at most 1: exp to 2e-7, and one rounding of the difference of logits; weights up to 4;
+          // finite differences are accurate to 1e-9 times the magnitude of the loss.
           const double tolerance =
               factor * (4 * static_cast<double>(s.temperature) * (2e-7 + 8 * kEps32 * (4 + scale)) +
                         1e-9 * (1 + std::fabs(want_loss)));
@@ -159,7 +159,7 @@ TEST(CrossEntropy, LossAndGradientAgreeWithFp64) {
       }
 }
 
-TEST(CrossEntropy, SameBitsForAllThreadCounts) {
+TEST(CrossEntropy, GivesSameBitsForAllThreadCounts) {
   const Problem p(kSettings[4], 700, 1, 3);
   expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run(stream, p, 1.0f / 700); });
 }
@@ -175,7 +175,7 @@ TEST(CrossEntropy, ExtremeLogitsStayFinite) {
   }
 }
 
-TEST(CrossEntropy, SaysWhatIsWrong) {
+TEST(CrossEntropy, RejectsInvalidArguments) {
   CpuStream stream(nullptr, device::best_isa());
   Problem p(kSettings[0], 1, 1, 3);
   for (const int32_t bad : {3, -1, -99}) {
@@ -190,7 +190,7 @@ TEST(CrossEntropy, SaysWhatIsWrong) {
   EXPECT_THROW((void)run(stream, Problem(many, 1, 1, 3), 1), Error);
 }
 
-TEST(SquaredError, LossAndGradientAgreeWithFp64) {
+TEST(SquaredError, LossAndGradientMatchFp64) {
   for (const int64_t rows : {0, 1, 17, 40})
     for (const int64_t K : {1, 3}) {
       const HostTensor logits = random_tensor(DType::f32, {rows, K}, 1, 3),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every op shares: the work it does (for benchmarks, plans and MFU), the list of views it touches (for planning
-// and debug checks), and the way from the public call to the backend's function.
+// Common parts of all ops: work (for benchmarks, plans and MFU), the list of views used (for planning and debug
+// checks), and dispatch from the public call to the backend's function.
 #pragma once
 #include "base/timeline.h"
 #include "device/stream.h"
@@ -12,19 +12,19 @@ struct KernelTable;
 
 struct Work {
   double flops = 0;  // multiply and add count as two
-  double bytes = 0;  // least traffic: each input read once, each output written once
+  double bytes = 0;  // minimum traffic: each input read once, each output written once
 };
 
-// Whether a gradient replaces what is there or is added to it.
+// Whether a gradient overwrites the existing values or is added to them.
 enum class GradWrite : uint8_t { overwrite, accumulate };
 
 // gelu is the erf form, gelu_tanh its tanh form (x σ(2 √(2/π) (x + 0.044715 x³))), quick_gelu x σ(1.702 x), silu x
 // σ(x).
 enum class Activation : uint8_t { none, gelu, relu, tanh, gelu_tanh, quick_gelu, silu };
-// Whose slope is worked out from the output; the others' from the input.
+// Whether the slope is computed from the output instead of the input.
 constexpr bool slope_reads_output(Activation a) { return a == Activation::relu || a == Activation::tanh; }
 
-// The backend's table for a stream; throws internal when the build has none (never silently does nothing).
+// Backend table for a stream; throws internal if the build has none.
 const KernelTable& kernels_of(const device::Stream& stream);
 
 void note_op(device::Stream& stream, const char* name, const Work& work);  // null streams only

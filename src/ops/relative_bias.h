@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// relative_bias: a table of biases by bucket of distance, as attention reads it: by distance. A bucket holds a distance
-// of up to 7, then ever more of them, the last all from 91 on; keys after the query have the second half of the
-// buckets.
+// relative_bias: expands a table of biases by distance bucket to biases by distance, as read by attention. Distances up
+// to 7 have a bucket each, then buckets grow, with the last one holding all distances from 91; keys after the query use
+// the second half of the buckets.
 #pragma once
 #include "ops/op.h"
 
@@ -11,7 +11,7 @@ using tensor::TensorView;
 
 constexpr int64_t kRelativeBuckets = 32, kRelativeReach = 91, kRelativeWidth = 2 * kRelativeReach + 1;
 
-// Bucket of (key's place - query's place). The bounds are those that transformers' logarithm gives in fp32.
+// Bucket of (key position - query position). The bounds match the fp32 logarithm of transformers.
 constexpr int relative_bucket(int64_t distance) {
   constexpr int bounds[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
   const int64_t away = distance < 0 ? -distance : distance;
@@ -21,7 +21,7 @@ constexpr int relative_bucket(int64_t distance) {
 }
 
 struct RelativeBiasArgs {
-  TensorView table;  // [buckets,N], 32 or more buckets of which 32 are used. f32, f16 or bf16
+  TensorView table;  // [buckets,N], at least 32 buckets, of which 32 are used. f32, f16 or bf16
   TensorView bias;   // [N,kRelativeWidth] f32
 
   template <class F>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few thousand numbers: a thread each, straight on.
+// relative_bias on CUDA: a few thousand numbers, one thread each.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads)
   bias[head * ld_bias + at] = to_f32(table[relative_bucket(at - kRelativeReach) * ld + head]);
 }
 
-// A thread a bucket and head: it adds up the distances of its bucket in order.
+// One thread per bucket and head, adding the distances of its bucket in order.
 __global__ void __launch_bounds__(kThreads)
     relative_bias_grad_kernel(const float* d_bias, int64_t ld_bias, int heads, float* d_table, int64_t ld) {
   const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);

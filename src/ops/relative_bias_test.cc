@@ -11,7 +11,7 @@ using tensor::DType;
 namespace {
 using namespace brim::ops::testing;
 
-// The formula as it is published, in double; where it meets a whole number fp32 rounds to that number.
+// The published formula in double; where it gives an integer, fp32 rounds to that integer.
 int bucket_by_logarithm(int64_t distance) {
   const auto away = static_cast<double>(std::abs(distance));
   const int side = distance > 0 ? 16 : 0;
@@ -25,7 +25,7 @@ TEST(RelativeBias, BucketsFollowTheLogarithm) {
   EXPECT_NE(relative_bucket(kRelativeReach), relative_bucket(kRelativeReach - 1));
 }
 
-TEST(RelativeBias, IsTheTableByDistanceAndItsGradientTheSums) {
+TEST(RelativeBias, ExpandsTheTableAndSumsTheGradient) {
   CpuStream stream(nullptr, device::Isa::generic);
   const int64_t heads = 3;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -45,7 +45,7 @@ TEST(RelativeBias, IsTheTableByDistanceAndItsGradientTheSums) {
   }
 }
 
-TEST(RelativeBias, SaysWhatDoesNotFit) {
+TEST(RelativeBias, RejectsInvalidArguments) {
   CpuStream stream(nullptr, device::Isa::generic);
   const HostTensor table(DType::f32, {16, 2}), bias(DType::f32, {2, kRelativeWidth});
   EXPECT_THROW(relative_bias(stream, {.table = table, .bias = bias}), Error);

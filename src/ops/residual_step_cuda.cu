@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// residual_step on CUDA: pieces of four, which L and F are multiples of.
+// residual_step on CUDA: processes four elements at a time; L and F are multiples of four.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -20,7 +20,7 @@ __device__ __forceinline__ float4 masked(float4 v, uchar4 mask) {
                      mask.w != 0 ? v.w : 0.0f);
 }
 
-// Half is float where no rounded copy is wanted.
+// Half is float if no rounded copy is needed.
 template <class Half>
 __global__ void __launch_bounds__(kStepThreads)
     residual_step_kernel(const float* r, const float* o, const uint8_t* mask, float* next, Half* half, float* f,

@@ -49,15 +49,15 @@ TEST(ResidualStep, SubtractsMasksAndAdds) {
           for (int64_t h = 0; h < F; ++h)
             EXPECT_EQ(f.as<float>()[row * F + h], (first ? 0.0f : before.as<float>()[row * F + h]) + out[L + h]);
         }
-        residual_step(stream, {.r = r, .o = o, .mask = mask, .f = f});  // the last block: forecasts alone
+        residual_step(stream, {.r = r, .o = o, .mask = mask, .f = f});  // the last block: forecasts only
         EXPECT_EQ(
             std::memcmp(r.view().data, random_lanes(G, B, L, 1).view().data, static_cast<size_t>(r.view().bytes())), 0);
       }
   });
 }
 
-// The loss is a fixed weighting of r_next and f; finite differences in fp64 of what the op computes.
-TEST(ResidualStep, GradientAgreesWithFiniteDifferences) {
+// The loss is a fixed weighting of r_next and f; finite differences in fp64.
+TEST(ResidualStep, GradientMatchesFiniteDifferences) {
   const int64_t G = 2, B = 3, L = 8, F = 8, rows = G * B;
   const HostTensor mask = random_mask({G, B, L}), weigh_r = random_lanes(G, B, L, 4),
                    weigh_f = random_lanes(G, B, F, 5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope: rotary positions. Dims j and D/2 + j of every head of a row turn by the angle position * theta^(-2j/D), in
-// place. Angles are products of two fp32 numbers, as transformers makes them: at position 8,000 another rounding would
-// be another angle.
+// rope: rotary position embeddings. Dims j and D/2 + j of every head of a row are rotated in place by the angle
+// position * theta^(-2j/D). Angles are products of two fp32 numbers, as in transformers: at position 8,000 a different
+// rounding would give a different angle.
 #pragma once
 #include "ops/op.h"
 
@@ -16,7 +16,7 @@ struct RopeArgs {
   TensorView positions;  // [T] i32
   int64_t head_size = 0;
   float theta = 10000;
-  bool back = false;  // turns the other way: the gradient
+  bool back = false;  // rotates backwards, for the gradient
 
   template <class F>
   void views(F&& f) const {
@@ -30,7 +30,7 @@ struct RopeFrequencies {
   float of[kRopeMaxHeadSize / 2];
 };
 RopeFrequencies rope_frequencies(float theta, int64_t head_size);
-// A table of cosines and sines for every place of sequences of up to S tokens.
+// Size of a table of cosines and sines for all positions of sequences of up to S tokens.
 constexpr int64_t rope_turns_bytes(int64_t S, int64_t head_size) {
   return S * head_size * static_cast<int64_t>(sizeof(float));
 }

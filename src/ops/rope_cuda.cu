@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope on CUDA: a block takes eight rows; its threads first make the rows' sines and cosines, then turn the heads.
+// rope on CUDA: a block processes eight rows; its threads first compute the sines and cosines of the rows, then rotate
+// the heads.
 #include "ops/cuda/rope.cuh"
 #include "ops/kernel_table.h"
 

@@ -11,7 +11,7 @@ using namespace brim::ops::testing;
 using device::CpuStream;
 using tensor::DType;
 
-TEST(Rope, AgreesWithFp64) {
+TEST(Rope, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const DType type : {DType::f32, DType::bf16})
       for (const RopeCase& c : rope_cases()) {
@@ -25,8 +25,8 @@ TEST(Rope, AgreesWithFp64) {
   });
 }
 
-// Turned there and back is where it was.
-TEST(Rope, TurnsBack) {
+// Rotating forwards and backwards restores the input.
+TEST(Rope, BackwardRotationInvertsForward) {
   CpuStream stream(nullptr, device::best_isa());
   const RopeCase c{.T = 5, .heads = 2, .D = 32};
   const HostTensor x = c.input(DType::f32), positions = int_tensor(c.positions());
@@ -39,7 +39,7 @@ TEST(Rope, TurnsBack) {
   EXPECT_TRUE(close(x.values(), before, 1e-5));
 }
 
-TEST(Rope, RefusesOddHeads) {
+TEST(Rope, RejectsOddHeadSizes) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor x(DType::f32, {2, 14}), positions = int_tensor(std::vector<int32_t>{0, 1});
   EXPECT_THROW(rope(stream, {.x = x, .positions = positions, .head_size = 7}), Error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of rope and their fp64 reference, for both backends.
+// Test cases of rope and their fp64 reference, for both backends.
 #pragma once
 #include "ops/rope.h"
 #include "ops/testing.h"
@@ -22,8 +22,8 @@ struct RopeCase {
     return p;
   }
   HostTensor input(tensor::DType type) const { return random_tensor(type, {T, heads * D}, 7, 1, 0, unused); }
-  // An angle's two roundings move it by 2 eps of its size; sine and cosine, products and the sum round some more.
-  // `eps`: of the rounding to the element type.
+  // Two roundings of an angle move it by 2 eps of its magnitude; sine and cosine, products and the sum round too. `eps`
+  // is the rounding unit of the element type.
   void check(const std::vector<double>& x, const std::vector<double>& before, double eps) const {
     std::vector<double> want, tolerance;
     const std::vector<int32_t> at = positions();

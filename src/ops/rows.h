@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small ops on rows: picking rows, pooling sequences, softmax of logits, element type conversion.
+// Small row ops: gathering rows, pooling sequences, softmax of logits, element type conversion.
 #pragma once
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
@@ -12,7 +12,7 @@ using tensor::TensorView;
 // y[b] = x[starts[b]]: the first token of each sequence.
 struct GatherRowsArgs {
   TensorView x;     // [T,H]
-  TensorView rows;  // [B] i32 (a batch's starts without the last)
+  TensorView rows;  // [B] i32 (starts of a batch without the last)
   TensorView y;     // [B,H], same type
   template <class F>
   void views(F&& f) const {
@@ -42,11 +42,11 @@ struct PoolMeanArgs {
 };
 void pool_mean(device::Stream& stream, const PoolMeanArgs& args);
 
-// d_x[t] = d_y of its sequence over the sequence's length, or that added to what is there.
+// d_x[t] (+)= d_y of its sequence divided by the sequence's length.
 struct PoolMeanGradArgs {
   TensorView d_y;  // [B,H]
   BatchView batch;
-  TensorView d_x;  // [T,H], d_y's type
+  TensorView d_x;  // [T,H], type of d_y
   GradWrite write = GradWrite::overwrite;
   template <class F>
   void views(F&& f) const {
@@ -78,7 +78,7 @@ struct ConvertArgs {
 };
 void convert(device::Stream& stream, const ConvertArgs& args);
 
-// y = activation(x), and its gradient d_x = d_y * activation'(x). For when it is not fused into linear (training).
+// y = activation(x), and its gradient d_x = d_y * activation'(x). Used if it is not fused into linear (training).
 struct ActivationArgs {
   TensorView x, y;
   Activation activation = Activation::gelu;
@@ -91,9 +91,9 @@ void activate(device::Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
   TensorView x;         // input of the activation, or its output (slope_reads_output)
   TensorView d_y, d_x;  // may alias
-  TensorView y;         // where given, x is the input whatever the activation, and the output is made here; may be x
-  TensorView d_bias;    // [H] f32: the column sums of d_x are added to it; may be empty; d_y and d_x are then one
-  TensorView scratch;   // u8[activate_grad_scratch_bytes] where there is a d_bias
+  TensorView y;         // if given, x is always the input, and the output is computed too; may be x
+  TensorView d_bias;    // [H] f32: accumulates the column sums of d_x; may be empty; requires d_y to alias d_x
+  TensorView scratch;   // u8[activate_grad_scratch_bytes] if d_bias is given
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {
@@ -103,7 +103,7 @@ struct ActivationGradArgs {
 void activate_grad(device::Stream& stream, const ActivationGradArgs& args);
 int64_t activate_grad_scratch_bytes(const device::Stream& stream, int64_t rows, int64_t H);
 
-// y = dropout(x), or the gradient of that (the same mask and scale). May alias. For heads; elsewhere it is fused.
+// y = dropout(x), or its gradient (same mask and scale). May alias. For heads only; elsewhere it is fused.
 struct DropoutArgs {
   TensorView x, y;  // [rows,H]
   Dropout dropout;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row ops on the CPU: GB/s against the copy roof where they stream memory, and ns an element with rows in the cache,
-// which is how a chunk of a forward pass meets them. Each result is checked against a value computed in fp64.
+// Benchmark of CPU row ops: GB/s relative to the copy roof when streaming from memory, and ns per element with rows in
+// cache, as in a chunk of a forward pass. Each result is checked against a value computed in fp64.
 //   rows_bench [--isa NAME]
-// Two numbers first, 256 rows of 768: 0.8 MB in, as much out, 0.1 ms at 16 GB/s from memory; a norm is 8 flops an
-// element, 1.6 Mflop, 0.01 ms: from memory every one of these is bound by it, in the cache by loads and stores.
+// For scale, 256 rows of 768: 0.8 MB in and out, 0.1 ms at 16 GB/s from memory; a norm has 8 flops per element, 1.6
+// Mflop, 0.01 ms: from memory all ops are bandwidth-bound, in cache they are bound by loads and stores.
 #include <cmath>
 #include <cstdio>
 #include <cstring>

@@ -122,7 +122,7 @@ void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
       float* y = a.y ? cpu::row_of<float>(a.y, r) : nullptr;
       if (from_y) activate(x, y, H);
       slope(from_y ? y : x, cpu::row_of<float>(a.d_y, r), cpu::row_of<float>(a.d_x, r), H);
-      if (a.y && !from_y) activate(x, y, H);  // last: it may be x
+      if (a.y && !from_y) activate(x, y, H);  // last, because y may be x
     }
   });
   if (a.d_bias) sum_columns(stream, a.d_x, a.d_bias, GradWrite::accumulate);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small ops on rows: each moves its bytes once, 16 at a time where alignment allows.
+// Small row ops: each moves its bytes once, 16 at a time if alignment allows.
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/rows2d.cuh"
@@ -12,7 +12,7 @@ using device::Stream;
 
 namespace {
 
-// ---- gather_rows: a warp copies a row ----
+// ---- gather_rows: one warp per row ----
 template <class Piece>
 __global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t x_row_bytes, const int32_t* rows,
                                                           char* y, int64_t y_row_bytes, int B, int pieces) {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t
   for (int i = lane; i < pieces; i += 32) to[i] = from[i];
 }
 
-// ---- pool_mean: a thread a column, rows in order ----
+// ---- pool_mean: one thread per column, rows in order ----
 template <class Elem>
 __global__ void __launch_bounds__(128)
     pool_mean_kernel(const Elem* x, int64_t ldx, const int32_t* starts, float* y, int64_t ldy, int H) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(128)
   y[b * ldy + c] = end > begin ? sum / static_cast<float>(end - begin) : 0.0f;
 }
 
-// ---- pool_mean_grad: a block some rows of one sequence ----
+// ---- pool_mean_grad: some rows of one sequence per block ----
 template <class Elem>
 __global__ void __launch_bounds__(128) pool_mean_grad_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* starts,
                                                              Elem* d_x, int64_t ld_d_x, int H, bool accumulate) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(128) pool_mean_grad_kernel(const Elem* d_y, in
     }
 }
 
-// ---- softmax: a warp a row ----
+// ---- softmax: one warp per row ----
 template <class Elem, bool kSigmoid>
 __global__ void __launch_bounds__(128)
     softmax_kernel(const Elem* x, int64_t ldx, float* y, int64_t ldy, int rows, int K) {
@@ -110,7 +110,7 @@ void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
 }
 
 // ---- activate ----
-// Contiguous views: the next few pieces are on their way while one is activated.
+// Contiguous views: the next few pieces are loaded while one is activated.
 constexpr int kPiecesAhead = 4;
 template <class Elem, Activation kActivation>
 __global__ void __launch_bounds__(kElementThreads) activate_flat_kernel(const Elem* x, Elem* y, int64_t pieces) {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kElementThreads)
   store_piece<kWidth>(d_x + row * ld_d_x + col, d);
 }
 
-// ---- scatter_rows: rows are distinct, so none is added to twice ----
+// ---- scatter_rows: rows are distinct, so there are no conflicts ----
 template <class Elem>
 __global__ void __launch_bounds__(256)
     scatter_rows_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* rows, Elem* d_x, int64_t ld_d_x, int B, int H) {
@@ -298,7 +298,7 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
 void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
   const bool wide = a.x.cols() % 8 == 0 && eight_wide(a.x) && eight_wide(a.d_x) && eight_wide(a.y);
   const bool at_once = a.d_bias && wide && a.activation != Activation::none;
-  if (a.y && !at_once) {  // the output, which may be made where x is, after what reads x, or before what reads it
+  if (a.y && !at_once) {  // the output may overwrite x, so it is computed after x is read, or before the output is read
     const ActivationArgs forward{.x = a.x, .y = a.y, .activation = a.activation};
     ActivationGradArgs rest = a;
     rest.y = {};

@@ -27,7 +27,7 @@ TEST(GatherRows, CopiesRows) {
   });
 }
 
-TEST(PoolMean, AgreesWithFp64) {
+TEST(PoolMean, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const auto& lengths : ragged_lengths())
       for (const int64_t H : {1, 17, 64}) {
@@ -55,7 +55,7 @@ TEST(PoolMean, AgreesWithFp64) {
   });
 }
 
-TEST(PoolMeanGrad, AgreesWithFp64) {
+TEST(PoolMeanGrad, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const auto& lengths : ragged_lengths())
       for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
@@ -78,7 +78,7 @@ TEST(PoolMeanGrad, AgreesWithFp64) {
   });
 }
 
-TEST(Softmax, AgreesWithFp64) {
+TEST(Softmax, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t rows : {0, 1, 5})
       for (const int64_t K : {1, 2, 3, 15, 16, 17, 1000})
@@ -93,7 +93,7 @@ TEST(Softmax, AgreesWithFp64) {
             for (int64_t i = 0; i < K; ++i) {
               want.push_back(std::exp(x.at(r, i) - top) / total);
               sigmoid.push_back(1 / (1 + std::exp(-x.at(r, i))));
-              // The difference from the largest is rounded once, which exp turns into a relative error; exp itself
+              // The difference from the maximum is rounded once, which exp turns into a relative error; exp itself has
               // 2e-7.
               tolerance.push_back(want.back() * ((std::fabs(x.at(r, i) - top) + 24 + std::sqrt(K)) * kEps32 + 2e-7) +
                                   2e-38);
@@ -108,7 +108,7 @@ TEST(Softmax, AgreesWithFp64) {
   });
 }
 
-TEST(Softmax, ExtremesStayFiniteAndNansShow) {
+TEST(Softmax, ExtremesStayFiniteAndNansPropagate) {
   for_each_cpu_stream([](CpuStream& stream) {
     const HostTensor x(DType::f32, {4, 3}), y(DType::f32, {4, 3});
     const float rows[4][3] = {{3e38f, -3e38f, 0}, {-1e30f, -1e30f, -1e30f}, {-INFINITY, 0, -INFINITY}, {NAN, 0, 1}};
@@ -128,7 +128,7 @@ TEST(Softmax, ExtremesStayFiniteAndNansShow) {
   });
 }
 
-TEST(Convert, RoundsAsTheElementTypesDo) {
+TEST(Convert, RoundsLikeTheElementTypes) {
   for_each_cpu_stream([](CpuStream& stream) {
     const DType types[] = {DType::f32, DType::f16, DType::bf16};
     for (const DType from : types)
@@ -146,7 +146,7 @@ TEST(Convert, RoundsAsTheElementTypesDo) {
   });
 }
 
-TEST(Activate, AgreesWithFp64OverTheWholeRange) {
+TEST(Activate, MatchesFp64OverTheWholeRange) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const Activation activation : kEveryActivation) {
       const int64_t n = 4001;
@@ -160,7 +160,7 @@ TEST(Activate, AgreesWithFp64OverTheWholeRange) {
       std::vector<double> want, tolerance;
       for (const double v : x.values()) {
         want.push_back(activation64(activation, v));
-        // e^x is 0 below -87.33; times x that is 1.1e-36 at most.
+        // e^x is 0 below -87.33; times x that is at most 1.1e-36.
         tolerance.push_back(activation_roundings(activation, v) * kEps32 * std::fabs(want.back()) + 1.1e-36);
       }
       EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; })) << static_cast<int>(activation);
@@ -173,7 +173,7 @@ TEST(Activate, AgreesWithFp64OverTheWholeRange) {
   });
 }
 
-TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
+TEST(Rows, RejectEmptyAndMismatchedViews) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor empty(DType::f32, {0, 4}), a(DType::f32, {2, 4}), b(DType::f32, {2, 5}), i8(DType::i8, {2, 4});
   activate(stream, {.x = empty, .y = empty});
@@ -183,7 +183,7 @@ TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
   EXPECT_THROW(convert(stream, {.x = a, .y = i8}), Error);
 }
 
-TEST(ScatterRows, AddsToTheRowsNamed) {
+TEST(ScatterRows, AddsToTheGivenRows) {
   for_each_cpu_stream([](CpuStream& stream) {
     const HostTensor d_y = random_tensor(DType::f32, {3, 21}, 1, 1, 0, 2), rows = int_tensor({4, 0, 2}),
                      d_x = random_tensor(DType::f32, {5, 21}, 2, 1, 0, 1);
@@ -201,7 +201,7 @@ TEST(ScatterRows, AddsToTheRowsNamed) {
   });
 }
 
-TEST(ActivateGrad, TheSlopesAgreeWithFiniteDifferences) {
+TEST(ActivateGrad, SlopesMatchFiniteDifferences) {
   for (const Activation activation : kEveryActivation) {
     std::vector<double> x;
     for (double v = -6.05; v < 6; v += 0.1) x.push_back(v);
@@ -216,8 +216,8 @@ TEST(ActivateGrad, TheSlopesAgreeWithFiniteDifferences) {
   }
 }
 
-// A slope's two terms may cancel (gelu's near x = -0.75) and their exponents are rounded; tanh's output carries one
-// rounding.
+// The two terms of a slope may cancel (gelu's near x = -0.75) and their exponents are rounded; the output of tanh has
+// one rounding.
 double slope_size(Activation activation, double x) {
   if (activation == Activation::none || slope_reads_output(activation)) return 2;
   if (activation == Activation::gelu)
@@ -226,7 +226,7 @@ double slope_size(Activation activation, double x) {
   return s * (1 + std::fabs(z)) + std::fabs(slope64(activation, x) - s) * (1 + std::fabs(z));
 }
 
-TEST(ActivateGrad, AgreesWithFp64) {
+TEST(ActivateGrad, MatchesFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const Activation activation : kEveryActivation) {
       const int64_t n = 1501;
@@ -265,7 +265,7 @@ TEST(ActivateGrad, AgreesWithFp64) {
   });
 }
 
-TEST(DropoutRows, KeepsWhatTheGeneratorSays) {
+TEST(DropoutRows, MatchesTheGenerator) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t H : {1, 4, 30, 64, 67}) {
       const HostTensor x = random_tensor(DType::f32, {40, H}, 1), y(DType::f32, {40, H}, 3);
@@ -274,7 +274,7 @@ TEST(DropoutRows, KeepsWhatTheGeneratorSays) {
       for (int64_t r = 0; r < 40; ++r)
         for (int64_t i = 0; i < H; ++i)
           EXPECT_EQ(y.at(r, i), dropout_kept(drop, r, i) ? static_cast<float>(x.at(r, i)) * drop.scale() : 0.0f);
-      // A chunk that begins at row 10 drops what the whole does there.
+      // A chunk that begins at row 10 drops the same elements as the whole.
       const HostTensor chunk(DType::f32, {30, H});
       Dropout later = drop;
       later.first_row += 10;
@@ -287,8 +287,8 @@ TEST(DropoutRows, KeepsWhatTheGeneratorSays) {
   });
 }
 
-// The share dropped is the probability, in every column and row alike: 5 standard deviations.
-TEST(Dropout, DropsItsShareEverywhere) {
+// The dropped fraction equals the probability in every column and row, within 5 standard deviations.
+TEST(Dropout, DropsTheSameFractionEverywhere) {
   for (const float p : {0.1f, 0.5f}) {
     const Dropout drop{.probability = p, .seed = 12345, .site = 3};
     const int n = 512;

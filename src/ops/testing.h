@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What op tests share: tensors that start poisoned, ragged batches, streams of every instruction set and several thread
-// counts, and a comparator whose tolerance is derived per element from the fp64 reference. Tested in testing_test.cc.
+// Helpers for op tests: poisoned tensors, ragged batches, streams for every instruction set and several thread counts,
+// and a comparator with a tolerance per element derived from the fp64 reference. Tested in testing_test.cc.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -70,15 +70,16 @@ inline double slope64(Activation activation, double x) {
     }
   }
 }
-// Roundings of a good fp32 activation, in units of kEps32 of its value: the exponent of a tail magnifies its own.
+// Roundings of an accurate fp32 activation, in units of kEps32 of its value: the exponential in the tail magnifies
+// that of its argument.
 inline double activation_roundings(Activation activation, double x) {
   const bool gated =
       activation == Activation::gelu_tanh || activation == Activation::quick_gelu || activation == Activation::silu;
   return 8 + (gated ? 3 * std::fabs(gate64(activation, x)) : 2 * x * x);
 }
 
-// Host memory with a view: rows x cols, rows `pad` elements apart from being adjacent, 64-byte aligned, filled with a
-// value no test should survive by accident (all bits set: NaN for floats, -1 for integers).
+// Host memory with a view: rows x cols with `pad` elements between rows, 64-byte aligned, filled with all bits set (NaN
+// for floats, -1 for integers) so that unwritten elements fail the tests.
 class HostTensor {
  public:
   HostTensor() = default;
@@ -100,7 +101,7 @@ class HostTensor {
     return view_.as<T>();
   }
 
-  // Element [row, col] of a rank 1 or 2 tensor as double, whatever it is stored as.
+  // Element [row, col] of a rank 1 or 2 tensor of any type as double.
   double at(int64_t row, int64_t col = 0) const {
     const int64_t i = row * view_.stride[0] + col;
     switch (view_.dtype) {
@@ -143,7 +144,7 @@ class HostTensor {
   int64_t rows() const { return view_.rows(); }
   int64_t cols() const { return view_.cols(); }
 
-  // Every element in row order as double, without the padding between rows.
+  // All elements in row order as double, without padding between rows.
   std::vector<double> values() const {
     std::vector<double> all;
     for (int64_t r = 0; r < rows(); ++r)
@@ -184,11 +185,11 @@ inline HostTensor long_tensor(const std::vector<int64_t>& values) {
 }
 inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(tensor::DType::u8, {bytes}); }
 
-// How far an actual value may be from the expected one: tolerance(i) for element i.
+// Allowed difference from the expected value: tolerance(i) for element i.
 using Tolerance = std::function<double(size_t)>;
 
-// Every element within its tolerance; NaN and infinity must match exactly in kind and sign. Says the worst element,
-// both values, the share of the tolerance used and the norms.
+// Checks every element against its tolerance; NaN and infinity must match exactly in kind and sign. Reports the worst
+// element, both values, the fraction of the tolerance used and the norms.
 inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected,
                                         const Tolerance& tolerance) {
   if (actual.size() != expected.size())
@@ -275,7 +276,7 @@ inline std::vector<double> finite_differences(std::vector<double>& x, const std:
   return slopes;
 }
 
-// Runs fn(stream) -> std::vector<HostTensor> with none, two, three and five pool threads: the same bits every time.
+// Runs fn(stream) -> std::vector<HostTensor> with zero, two, three and five pool threads and expects the same bits.
 template <class Fn>
 void expect_same_bits_for_all_thread_counts(Fn&& fn) {
   for (const device::Isa isa : device::supported_isas()) {
@@ -299,7 +300,7 @@ inline bool dropout_kept(const Dropout& d, int64_t row, int64_t column) {
       dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
   return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
 }
-// What dropout multiplies an element by, in fp64.
+// Factor applied by dropout to an element, in fp64.
 inline double dropout_factor(const Dropout& d, int64_t row, int64_t column) {
   return !d.on() ? 1.0 : dropout_kept(d, row, column) ? 1 / (1 - static_cast<double>(d.probability)) : 0.0;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparators themselves: pairs known to be wrong, of every sign and kind, must be refused.
+// Tests of the comparators: wrong pairs of every sign and kind must be rejected.
 #include "ops/testing.h"
 
 namespace brim::ops::testing {
 namespace {
 
-TEST(Comparator, RefusesKnownBadPairs) {
+TEST(Comparator, RejectsWrongPairs) {
   const double inf = INFINITY, nan = NAN;
   const std::pair<double, double> bad[] = {{-500, -5},  {-5, -500},  {5, -5},    {-5, 5},     {0, 1},
                                            {1, 0},      {nan, 0},    {0, nan},   {inf, 0},    {0, inf},
@@ -26,7 +26,7 @@ TEST(Comparator, AcceptsWithinTolerance) {
   EXPECT_TRUE(close({}, {}, 0));
 }
 
-TEST(Comparator, SameBitsSeesOneBit) {
+TEST(Comparator, SameBitsDetectsOneBit) {
   HostTensor a = random_tensor(tensor::DType::f32, {3, 5}, 1),
              b = random_tensor(tensor::DType::f32, {3, 5}, 1, 1, 0, 2);
   EXPECT_TRUE(same_bits(a, b));

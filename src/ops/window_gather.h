@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// window_gather: training windows out of a store of series that lies on the device. Which series and where it is cut is
-// a pure function of (lane's seed, step, row): there is no generator to keep, any step can be drawn again, and lanes do
-// not disturb each other. The same integers on every device; the arithmetic is one order of fp32 sums, so the same bits
-// where it is fused alike. A window is level, scaled, and turned round: index 0 is its newest point.
-//   level l = the newest point there is;  s = mean |x - l| over the points there are + 1e-3 |l| + 1e-8
-//   r[j] = (x[cut-1-j] - l) / s where that point is there, else 0      (scaler none: r[j] = x[cut-1-j], s = 1)
-// so that a forecast f means l + s f. One value a point (one channel).
+// window_gather: draws training windows from a store of series on the device. The series and cut are a pure function of
+// (lane's seed, step, row): there is no generator state, any step can be drawn again, and lanes are independent.
+// Integers are identical on all devices; sums are fp32 in one order, so results have the same bits if fused alike. A
+// window is levelled, scaled and reversed: index 0 is its newest point.
+//   level l = the newest present point;  s = mean |x - l| over the present points + 1e-3 |l| + 1e-8
+//   r[j] = (x[cut-1-j] - l) / s if that point is present, else 0      (scaler none: r[j] = x[cut-1-j], s = 1)
+// so that a forecast f means l + s f. One value per point (one channel).
 #pragma once
 #include <vector>
 
@@ -17,22 +17,22 @@ namespace brim::ops {
 using tensor::TensorView;
 
 struct WindowGatherArgs {
-  TensorView values;          // [V] f32, series after series; NaN: absent
-  TensorView begin;           // [n+1] i64: where each series begins in values
-  TensorView end;             // [G,n] i32: points of a series the lane may see; nothing at or after it is read
-  TensorView first;           // [G,n] i32: the first point it may see; empty: 0
-  TensorView weights;         // [G,n+1] i64 of window_weights; not read where `picks` are given
+  TensorView values;          // [V] f32, concatenated series; NaN if missing
+  TensorView begin;           // [n+1] i64: start of each series in values
+  TensorView end;             // [G,n] i32: end of the visible points of a series; nothing at or after it is read
+  TensorView first;           // [G,n] i32: first visible point; empty for 0
+  TensorView weights;         // [G,n+1] i64 from window_weights; not read if `picks` are given
   TensorView lanes;           // [G,sizeof(LaneSpec)] u8
-  TensorView step;            // [1] i64 on the device; empty: 0
-  TensorView picks;           // [G,B,2] i32 (series, cut) instead of drawing, or empty
+  TensorView step;            // [1] i64 on the device; empty for 0
+  TensorView picks;           // [G,B,2] i32 (series, cut) instead of random draws, or empty
   TensorView r;               // [G,B,L] f32, written: newest first
-  TensorView r_half;          // [G,B,L] f16 or bf16: the same rounded, or empty
-  TensorView mask;            // [G,B,L] u8: 1 where a point is there
-  TensorView y;               // [G,B,H] f32: the points from the cut on, NaN where there is none; empty: not wanted
+  TensorView r_half;          // [G,B,L] f16 or bf16: r rounded, or empty
+  TensorView mask;            // [G,B,L] u8: 1 if the point is present
+  TensorView y;               // [G,B,H] f32: points from the cut on, NaN if missing; optional
   TensorView level, scale;    // [G,B] f32
-  TensorView season_scale;    // [G,B] f32: mean |x[t] - x[t-season]| over the window; empty: not wanted
-  TensorView chosen;          // [G,B,2] i32: what was drawn; empty: not wanted
-  int64_t first_row = 0;      // number of the first row, so that parts of a batch agree with the whole
+  TensorView season_scale;    // [G,B] f32: mean |x[t] - x[t-season]| over the window; optional
+  TensorView chosen;          // [G,B,2] i32: the drawn picks; optional
+  int64_t first_row = 0;      // number of the first row, so that parts of a batch match the whole
   bool every_window = false;  // weights count windows (Sampling::windows), not series
 
   template <class F>
@@ -45,22 +45,23 @@ struct WindowGatherArgs {
 void window_gather(device::Stream& stream, const WindowGatherArgs& args);
 Work window_gather_work(const WindowGatherArgs& args);
 
-// series: each series that has a window is as likely as another, then each of its windows. windows: each window of all.
+// series: every series with a window is equally likely, then each of its windows. windows: every window is equally
+// likely.
 enum class Sampling : uint8_t { series, windows };
 
-// Cuts lie in [lowest_cut, end): at least one point before it and one after.
+// Cuts are in [lowest_cut, end): at least one point before and one after.
 BRIM_HOST_DEVICE static inline int32_t lowest_cut(int32_t first, int32_t end, int32_t history) {
   const int32_t after_first = first + 1, recent = end - history;
   return after_first > recent ? after_first : recent;
 }
-// One lane's row of `weights`: sums of what came before each series. `first` may be null.
+// One lane's row of `weights`: cumulative weights before each series. `first` may be null.
 std::vector<int64_t> window_weights(const int32_t* first, const int32_t* end, int64_t n, int32_t history,
                                     Sampling sampling);
 
 struct WindowPick {
   int32_t series, cut;
 };
-// `weights`, `first` and `end` are the lane's own.
+// `weights`, `first` and `end` are those of the lane.
 BRIM_HOST_DEVICE static inline WindowPick window_pick(const LaneSpec& lane, const int64_t* weights,
                                                       const int32_t* first, const int32_t* end, int64_t n, int64_t step,
                                                       int64_t row, bool every_window) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// window_gather on the CPU: 32 sums side by side, joined as a warp's lanes are, so that the sums are the GPU's.
+// window_gather on the CPU: 32 partial sums combined like the lanes of a warp, so that sums match the GPU.
 #include <cmath>
 #include <limits>
 
@@ -26,16 +26,16 @@ struct WarpSum {
 };
 
 struct WindowPoints {
-  const float* x;  // of the series
+  const float* x;  // start of the series
   int64_t first, cut, lookback;
-  // Whether the j-th point back from the cut is there.
+  // Whether the j-th point before the cut is present.
   bool has(int64_t j) const { return j < lookback && cut - 1 - j >= first && !std::isnan(x[cut - 1 - j]); }
   float at(int64_t j) const { return x[cut - 1 - j]; }
 };
 
 float season_scale_of(const WindowPoints& w, const LaneSpec& lane) {
   WarpSum sum;
-  const bool padded = lane.scaler == WindowScaler::none;  // absent points count as zeros
+  const bool padded = lane.scaler == WindowScaler::none;  // missing points count as zeros
   for (int64_t j = 0; j + lane.season < w.lookback; ++j) {
     const bool now = w.has(j), then = w.has(j + lane.season);
     if (padded)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// window_gather on CUDA: a warp a row.
+// window_gather on CUDA: one warp per row.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ int warp_count(int v) {
   return v;
 }
 
-// Half is float where no rounded copy is wanted.
+// Half is float if no rounded copy is needed.
 template <class Half>
 __global__ void __launch_bounds__(256) window_gather_kernel(const GatherArgs a, Half* half, int64_t rows) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / 32;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(256) window_gather_kernel(const GatherArgs a, 
     int pairs = 0;
     for (int j = thread; j + lane.season < lane.lookback; j += 32) {
       const bool now = w.has(j), then = w.has(j + lane.season);
-      if (scaled && !(now && then)) continue;  // without a scaler absent points count as zeros
+      if (scaled && !(now && then)) continue;  // without a scaler, missing points count as zeros
       apart += fabsf((now ? w.at(j) : 0.0f) - (then ? w.at(j + lane.season) : 0.0f));
       ++pairs;
     }

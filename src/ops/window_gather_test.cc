@@ -11,7 +11,7 @@ using tensor::DType;
 namespace {
 using namespace brim::ops::testing;
 
-// A window straight from the definition, in fp64.
+// A window computed from the definition, in fp64.
 struct Window64 {
   std::vector<double> r, y;
   std::vector<int> mask;
@@ -50,7 +50,7 @@ struct Window64 {
   }
 };
 
-TEST(WindowGather, AgreesWithFp64) {
+TEST(WindowGather, MatchesFp64) {
   const TestStore store({2, 40, 3, 200, 77}, 3);
   for_each_cpu_stream([&](CpuStream& stream) {
     for (const int64_t L : {8, 40}) {
@@ -71,7 +71,7 @@ TEST(WindowGather, AgreesWithFp64) {
           ASSERT_LT(cut, end);
           ASSERT_GE(cut, end - lanes.lanes[static_cast<size_t>(g)].history);
           const Window64 want(store, lanes.lanes[static_cast<size_t>(g)], first, end, series, cut, L, 6);
-          // A sum of 40 and four more roundings; the difference to the level is exact to one.
+          // A sum of 40 terms and four more roundings; the difference to the level is exact to one.
           const double eps = 24 * kEps32;
           EXPECT_EQ(got.level.as<float>()[row], static_cast<float>(want.level));
           EXPECT_NEAR(got.scale.as<float>()[row], want.scale, eps * want.scale);
@@ -91,8 +91,8 @@ TEST(WindowGather, AgreesWithFp64) {
   });
 }
 
-// What lies at or after a lane's end, or before its beginning, changes no byte of its windows.
-TEST(WindowGather, NeverReadsPastTheLanesEnd) {
+// Data at or after a lane's end, or before its beginning, changes no byte of its windows.
+TEST(WindowGather, NeverReadsPastTheEndOfALane) {
   TestStore store({50, 60}, 4);
   CpuStream stream(nullptr, device::best_isa());
   const TestLanes lanes({{.seed = 1, .lookback = 16, .history = 100}}, store, Sampling::series);
@@ -114,8 +114,9 @@ TEST(WindowGather, NeverReadsPastTheLanesEnd) {
   }
 }
 
-// Rows, steps and lanes are drawn apart: a part of a batch is a part of the whole, a lane alone the lane among others.
-TEST(WindowGather, APureFunctionOfSeedStepAndRow) {
+// Rows, steps and lanes are drawn independently: a part of a batch equals that part of the whole, and a lane alone
+// equals the lane among others.
+TEST(WindowGather, IsAPureFunctionOfSeedStepAndRow) {
   const TestStore store({30, 40, 50}, 5);
   CpuStream stream(nullptr, device::best_isa());
   const LaneSpec a{.seed = 7, .lookback = 12, .history = 50}, b{.seed = 8, .lookback = 16, .history = 50};
@@ -125,7 +126,7 @@ TEST(WindowGather, APureFunctionOfSeedStepAndRow) {
   WindowGatherArgs args = two.args(store, both);
   args.step = step;
   window_gather(stream, args);
-  // The lane's own cutoffs travel with it.
+  // The lane keeps its own cutoffs.
   WindowGatherArgs part = one.args(store, alone);
   part.end = both.end.view().slice_rows(1, 2);
   part.first = both.first.view().slice_rows(1, 2);
@@ -141,7 +142,7 @@ TEST(WindowGather, APureFunctionOfSeedStepAndRow) {
   EXPECT_NE(std::memcmp(one.r.view().data, next.r.view().data, 7 * 16 * 4), 0);
 }
 
-TEST(WindowGather, GivenPicksAreTaken) {
+TEST(WindowGather, UsesGivenPicks) {
   const TestStore store({30, 40}, 5);
   CpuStream stream(nullptr, device::best_isa());
   const TestLanes lanes({{.seed = 7, .lookback = 8, .history = 50}}, store, Sampling::series);
@@ -156,8 +157,8 @@ TEST(WindowGather, GivenPicksAreTaken) {
   EXPECT_TRUE(std::isnan(got.y.as<float>()[3]));  // nothing after the end
 }
 
-// χ² of 200,000 draws: the statistic's mean is its degrees of freedom, its spread √(2 of them); six spreads are
-// allowed.
+// χ² of 200,000 draws: the mean of the statistic is its degrees of freedom df, its standard deviation √(2 df); six
+// standard deviations are allowed.
 TEST(WindowGather, DrawsAreUniform) {
   const std::vector<int32_t> ends = {2, 30, 7, 1, 90, 33, 4, 58};
   for (const Sampling sampling : {Sampling::series, Sampling::windows}) {

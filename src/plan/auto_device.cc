@@ -6,9 +6,9 @@
 namespace brim::plan {
 namespace {
 
-// Above this no CPU is sooner with any model; opening one there first would only cost time.
+// Above this size no CPU finishes earlier with any model, so opening the model there first would only cost time.
 constexpr int64_t kMostBytes = 256 << 10;
-constexpr double kBytesPerToken = 3;  // fewer than in most texts: more tokens are predicted than there are
+constexpr double kBytesPerToken = 3;  // lower than in most texts, so the token count is overestimated
 
 }  // namespace
 

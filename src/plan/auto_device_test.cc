@@ -8,7 +8,7 @@
 namespace brim::plan {
 namespace {
 
-TEST(AutoDevice, IsTheCpuForSmallInputsAndStaysWhereARunBegan) {
+TEST(AutoDevice, SelectsCpuForSmallInputsAndKeepsItOnResume) {
   constexpr int64_t kSmall = 1000, kLarge = 100 << 20;
   const std::optional<bool> none;
   const struct {
@@ -29,7 +29,7 @@ TEST(AutoDevice, IsTheCpuForSmallInputsAndStaysWhereARunBegan) {
   for (const auto& c : cases) EXPECT_EQ(auto_device(c.facts), c.want) << c.what;
 }
 
-TEST(AutoDevice, IsTheCpuUpToTheCardsStart) {
+TEST(AutoDevice, SelectsCpuUpToTheGpuStartupTime) {
   const std::vector<double> one = {20000}, two = {20000, 2000}, unknown = {20000, 0}, none;
   EXPECT_DOUBLE_EQ(predicted_seconds(6000, one), 0.1);
   EXPECT_DOUBLE_EQ(predicted_seconds(6000, two), 1.1);

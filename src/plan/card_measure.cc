@@ -41,8 +41,8 @@ using tensor::TensorView;
 
 namespace {
 
-constexpr int kVersion = 1;               // of the kept file: what it says and how it was measured
-constexpr int64_t kLargestMatrix = 8192;  // square; larger ones gain nothing on an H200
+constexpr int kVersion = 1;               // format and measurement method of the cached file
+constexpr int64_t kLargestMatrix = 8192;  // square; larger ones are no faster on an H200
 constexpr size_t kLargestCopy = size_t{1} << 30;
 
 std::filesystem::path& measuring_program() {
@@ -55,14 +55,14 @@ std::filesystem::path& library_file() {
   return file;
 }
 
-// Which build this is: a context's size depends on the kernels in it.
+// Identifies the build, because the context size depends on the kernels in it.
 std::string build_name() {
   struct stat file {};
   if (::stat(shares_process() ? library_file().c_str() : "/proc/self/exe", &file) != 0) return "unknown";
   return fmt::format("{:x}-{:x}", file.st_size, file.st_mtim.tv_sec);
 }
 
-// "580.159.04" where the kernel knows it; WSL2 does not.
+// "580.159.04" if the kernel module reports it; not available in WSL2.
 std::string driver_name(const device::CudaInfo& info) {
   std::ifstream file("/sys/module/nvidia/version");
   std::string version;
@@ -77,7 +77,7 @@ device::DeviceBuffer measuring_block(Device& device, int64_t bytes) {
   return memory::Ledger::allocate(device, nullptr, memory::Tag::workspace, "measuring", bytes);
 }
 
-// Matrices of one measurement; freed with it.
+// Matrices of one measurement, freed with it.
 class Matrices {
  public:
   Matrices(Device& device, Stream& stream) : device_(device), stream_(stream) {
@@ -144,7 +144,7 @@ double seconds_of(Device& device, Stream& stream, const std::function<void()>& c
   return spans[2];
 }
 
-// One product y = x wᵀ, with what a model adds to it, and its gradients.
+// One product y = x wᵀ with the epilogue a model uses, and its gradients.
 struct TrialProduct {
   ops::LinearArgs forward;
   ops::LinearGradArgs backward;
@@ -188,8 +188,7 @@ struct TrialProduct {
   }
 };
 
-// The libraries load a kernel when it is first used, and which one depends on the sizes: those of encoders, at batches
-// from one text to many.
+// The libraries load a kernel on first use, selected by size. These are encoder sizes, for batches of one text to many.
 void load_products(Device& device, Stream& stream, Precision precision, int64_t quarter) {
   for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768}, {3072, 768}, {768, 3072}, {1024, 1024}, {384, 384}})
     for (const int64_t T : {16, 64, 256, 1024, 4096, 16384}) {
@@ -218,7 +217,7 @@ double product_rate(Device& device, Stream& stream, Precision precision, int64_t
   }
   a.y = m.raw(type, n, n);
   a.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
-  if (can_capture(stream)) {  // a run holds graphs too
+  if (can_capture(stream)) {  // a run uses graphs too
     linear(stream, a);
     stream.synchronize();
     begin_capture(stream);
@@ -230,7 +229,7 @@ double product_rate(Device& device, Stream& stream, Precision precision, int64_t
   return 2 * nn * nn * nn / seconds_of(device, stream, [&] { linear(stream, a); });
 }
 
-// A child with both ends of a pipe to it; gone with the object.
+// A child process with pipes to its stdin and stdout; terminated in the destructor.
 class MeasuringChild {
  public:
   explicit MeasuringChild(const std::vector<std::string>& command) {
@@ -272,7 +271,7 @@ class MeasuringChild {
   MeasuringChild(const MeasuringChild&) = delete;
   MeasuringChild& operator=(const MeasuringChild&) = delete;
 
-  // The first line it prints; nothing, with a problem, if none comes in time.
+  // First line printed by the child; nullopt, with a problem, on timeout.
   std::optional<std::string> line(double timeout_s) {
     std::string text;
     const int64_t begun = now_ns();
@@ -347,7 +346,7 @@ void keep_measurement(const CardKey& key, const CardMeasurement& m) {
                                     {"host_bandwidth", m.host_bandwidth},
                                     {"context_bytes", m.context_bytes},
                                     {"context_from", m.by_free_memory ? "free memory" : "NVML"}};
-  if (const std::string why = write_cache_file(path, j.dump(2) + "\n"); !why.empty())  // measured again next time
+  if (const std::string why = write_cache_file(path, j.dump(2) + "\n"); !why.empty())  // not fatal
     log_debug("{}: cannot write: {}", path.string(), why);
 }
 
@@ -471,7 +470,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
   DeviceProfile p = local_profile(device);
   if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
   static std::mutex mutex;
-  static std::vector<CardKey> failed;  // once is enough: a server that opens ten models need not wait ten times
+  static std::vector<CardKey> failed;  // do not retry: a server opening ten models would wait ten times
   const std::lock_guard lock(mutex);
   const CardKey key = key_of(cuda_info(device), precision);
   auto m = kept_measurement(key);

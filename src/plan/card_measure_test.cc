@@ -21,7 +21,7 @@ class CardMeasure : public ::testing::Test {
   void SetUp() override { ::setenv("BRIM_CACHE", folder_.path().c_str(), 1); }
   void TearDown() override { ::unsetenv("BRIM_CACHE"); }
 
-  // A program in the child's place.
+  // A script used as the child.
   std::vector<std::string> stand_in(const std::string& body) {
     const auto path = folder_ / "child";
     put_file(path, "#!/bin/sh\n" + body + "\n");
@@ -40,12 +40,12 @@ class CardMeasure : public ::testing::Test {
   const TempDir folder_;
   const CardKey key_{"NVIDIA H200", "580.159.04", "abc-1", 13000, Precision::bf16};
   const CardMeasurement measured_{700, 4e12, 50e9, int64_t{540} << 20, false};
-  std::vector<int64_t> free_ = {int64_t{8} << 30, int64_t{7} << 30};  // before, and while the child is there
+  std::vector<int64_t> free_ = {int64_t{8} << 30, int64_t{7} << 30};  // before the start, and while the child runs
   size_t asked_ = 0;
   std::string said_;
 };
 
-TEST_F(CardMeasure, IsKeptByCardDriverBuildAndPrecision) {
+TEST_F(CardMeasure, IsCachedByGpuDriverBuildAndPrecision) {
   EXPECT_FALSE(kept_measurement(key_));
   keep_measurement(key_, measured_);
   EXPECT_EQ(kept_measurement(key_), measured_);
@@ -59,7 +59,7 @@ TEST_F(CardMeasure, IsKeptByCardDriverBuildAndPrecision) {
   }
 }
 
-TEST_F(CardMeasure, ABrokenOrOldFileIsAsIfItWereNotThere) {
+TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
   keep_measurement(key_, measured_);
   const std::string good = get_file(measurement_path(key_));
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -78,7 +78,7 @@ TEST_F(CardMeasure, ABrokenOrOldFileIsAsIfItWereNotThere) {
   EXPECT_FALSE(kept_measurement(key_));
 }
 
-TEST_F(CardMeasure, TheChildsLineIsWhatTheParentReads) {
+TEST_F(CardMeasure, ParentParsesTheChildsLine) {
   const std::string line = measurement_line(measured_, int64_t{32} << 20, int64_t{572} << 20);
   const auto m = run("echo '" + line + "'; read end");
   ASSERT_TRUE(m) << said_;
@@ -89,9 +89,9 @@ TEST_F(CardMeasure, TheChildsLineIsWhatTheParentReads) {
   EXPECT_EQ(said_, "");
 }
 
-TEST_F(CardMeasure, WithoutNvmlFreeMemoryBeforeAndDuringCounts) {
+TEST_F(CardMeasure, UsesFreeMemoryWithoutNvml) {
   const std::string line = measurement_line(measured_, int64_t{32} << 20, std::nullopt);
-  // The child is still there when free memory is asked the second time: it ends only when its input does.
+  // The child is still running at the second free-memory query: it exits only at the end of its input.
   const auto m = run("echo '" + line + "'; read end; : > " + (folder_ / "ended").string());
   ASSERT_TRUE(m) << said_;
   EXPECT_TRUE(m->by_free_memory);
@@ -100,7 +100,7 @@ TEST_F(CardMeasure, WithoutNvmlFreeMemoryBeforeAndDuringCounts) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "ended")) << "it was waited for";
 }
 
-TEST_F(CardMeasure, AChildThatFailsLeavesTheDataSheet) {
+TEST_F(CardMeasure, FallsBackToTheDataSheetIfTheChildFails) {
   const int64_t begun = now_ns();
   EXPECT_FALSE(run("exit 6"));
   EXPECT_NE(said_.find("without an answer; the plan uses data-sheet rates"), std::string::npos) << said_;
@@ -109,13 +109,13 @@ TEST_F(CardMeasure, AChildThatFailsLeavesTheDataSheet) {
   EXPECT_FALSE(run("echo '{\"version\":9}'; read end"));
   EXPECT_FALSE(run("exec sleep 60", 0.2));
   EXPECT_NE(said_.find("longer than 0.2 s"), std::string::npos) << said_;
-  // No context at all is no measurement.
+  // A measurement without any context is rejected.
   EXPECT_FALSE(run("echo '" + measurement_line(measured_, 0, int64_t{0}) + "'; read end"));
   EXPECT_LT(seconds_since(begun), 50) << "the child that slept was not waited for";
   EXPECT_FALSE(run_measurement({"/nothing/here"}, [] { return int64_t{0}; }));
 }
 
-TEST_F(CardMeasure, AMeasurementReplacesItsPrecisionsRateAlone) {
+TEST_F(CardMeasure, ReplacesOnlyTheRateOfItsPrecision) {
   DeviceProfile p = card_profile("rtx3070");
   const DeviceProfile sheet = p;
   EXPECT_STREQ(p.mfu_note(), " of the data sheet");
@@ -132,12 +132,12 @@ TEST_F(CardMeasure, AMeasurementReplacesItsPrecisionsRateAlone) {
   EXPECT_EQ(profile_from_json(to_json(p)), p);
 }
 
-TEST_F(CardMeasure, NoCardOfTheTableCallsItselfMeasured) {
+TEST_F(CardMeasure, TableProfilesAreNotMarkedAsMeasured) {
   for (const DeviceProfile& card : known_cards()) EXPECT_FALSE(card.measured || card.context_measured) << card.name;
 }
 
-// A context that was found to be larger is kept in the card's own tests: the key asks the driver.
-TEST_F(CardMeasure, NoLargerContextIsFoundWithoutACardOrNvml) {
+// The case of a larger context is covered by the GPU tests, because the cache key needs the driver.
+TEST_F(CardMeasure, FindsNoLargerContextWithoutAGpuOrNvml) {
   device::StandInCard card;
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "planning again"));
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "planning again"));
@@ -145,8 +145,8 @@ TEST_F(CardMeasure, NoLargerContextIsFoundWithoutACardOrNvml) {
       found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
 }
 
-// PyTorch in the same process may hold twenty times what the plan has for the context.
-TEST_F(CardMeasure, InALibraryWhatTheProcessHoldsIsNotTakenForTheContext) {
+// PyTorch in the same process may hold twenty times the planned context.
+TEST_F(CardMeasure, IgnoresProcessMemoryInALibrary) {
   device::StandInCard card;
   set_library(folder_ / "lib" / "libbrim.so.0.1");
   EXPECT_TRUE(shares_process());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cards that can be planned for without being there, from their makers' data sheets, and the names people and
-// drivers give them.
+// Table of GPUs from data sheets, for planning without the GPU, and matching of user and driver names to it. Does not
+// query devices.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -14,13 +14,13 @@
 namespace brim::plan {
 namespace {
 
-constexpr double kAttained = 0.78;      // of a data sheet's dense rate, by a large product
-constexpr double kCopyAttained = 0.85;  // of a data sheet's bandwidth, by a copy
-constexpr int kOldestRunnable = 75;     // sm_75: the first with the matrix instructions our kernels use
+constexpr double kAttained = 0.78;      // fraction of the data sheet's dense rate reached by a large product
+constexpr double kCopyAttained = 0.85;  // fraction of the data sheet's bandwidth reached by a copy
+constexpr int kOldestRunnable = 75;     // sm_75: the first with the matrix instructions used by the kernels
 constexpr const char* kLaptop = "-laptop";
 
-// Data sheet, dense, TFLOP/s and GB/s (its memory, and the bus to the host). Half precision accumulates in fp32, which
-// GeForce cards do at half their headline rate. Memory is what the driver offers of it.
+// Data sheet values: dense TFLOP/s, and GB/s of memory and of the host bus. Half precision accumulates in fp32, which
+// GeForce cards do at half their headline rate. Memory is the amount offered by the driver.
 struct Sheet {
   const char* name;
   int capability;
@@ -28,15 +28,15 @@ struct Sheet {
   double fp32, tf32, half, fp8, gb_per_s, host_gb_per_s;
 };
 
-// A GeForce card since Ampere: all its rates are in one proportion.
+// GeForce cards since Ampere: all rates have the same proportions.
 constexpr Sheet geforce(const char* name, int capability, int64_t mib, double fp32, double gb_per_s,
                         double host_gb_per_s) {
   return {name, capability, mib, fp32, fp32, 2 * fp32, capability >= 89 ? 4 * fp32 : 0, gb_per_s, host_gb_per_s};
 }
 
-constexpr double kPcie3 = 15.8, kPcie4x8 = 15.8, kPcie4 = 31.5, kPcie5x8 = 31.5, kPcie5 = 63;  // sixteen lanes or eight
+constexpr double kPcie3 = 15.8, kPcie4x8 = 15.8, kPcie4 = 31.5, kPcie5x8 = 31.5, kPcie5 = 63;  // sixteen or eight lanes
 
-// A laptop's rates are those at the highest clock its maker may allow.
+// Laptop rates are for the highest clock allowed by the manufacturer.
 constexpr Sheet kSheets[] = {
     {"k80", 37, 11441, 4.37, 0, 0, 0, 240, kPcie3},  // one of its two GPUs
     {"p100", 60, 16280, 9.3, 0, 18.7, 0, 732, kPcie3},
@@ -121,7 +121,7 @@ std::vector<DeviceProfile> make_cards() {
   h200.tflops_half = 774;
   h200.tflops_fp8 = 1403;
   h200.bandwidth = 4.1e12;
-  // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond what was allocated
+  // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond their allocations
   // (docs/measurements.md).
   h200.context_bytes = int64_t{544} << 20;
   std::stable_sort(cards.begin(), cards.end(),
@@ -129,11 +129,11 @@ std::vector<DeviceProfile> make_cards() {
   return cards;
 }
 
-// What a name says: "NVIDIA GeForce RTX 4060 Laptop GPU" is rtx4060 of a laptop, "A100-SXM4-80GB" a100 of 80 GB.
+// Parsed name: "NVIDIA GeForce RTX 4060 Laptop GPU" is an rtx4060 for laptops, "A100-SXM4-80GB" an a100 with 80 GB.
 struct CardName {
   std::string model;
   bool laptop = false;
-  int64_t gigabytes = 0;  // 0: not said
+  int64_t gigabytes = 0;  // 0 if not given
 };
 
 std::optional<int64_t> gigabytes_of(const std::string& word) {
@@ -164,7 +164,7 @@ CardName parse_card_name(const std::string& text) {
         word.erase(at, std::string_view(portable).size());
       }
     const bool form = word == "gpu" || word == "pcie" || word == "nvl" || word.starts_with("sxm") ||
-                      word.starts_with("hbm");  // how it is built in
+                      word.starts_with("hbm");  // form factor
     if (const auto size = gigabytes_of(word))
       name.gigabytes = *size;
     else if (!form)
@@ -182,12 +182,12 @@ CardName name_of(const DeviceProfile& card) {
   return name;
 }
 
-// Drivers keep up to a fifteenth of the memory on the box for themselves.
+// Drivers reserve up to a fifteenth of the nominal memory.
 bool has_gigabytes(const DeviceProfile& card, int64_t gigabytes) {
   return std::abs(static_cast<double>(card.total_bytes) / static_cast<double>(gigabytes << 30) - 1) < 0.08;
 }
 
-// The cards of that name, desktops' before laptops', smallest first.
+// Cards with that name: desktop before laptop, then by size.
 std::vector<const DeviceProfile*> cards_named(const CardName& wanted) {
   std::vector<const DeviceProfile*> found;
   for (const bool laptop : {false, true}) {
@@ -269,7 +269,8 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
   if (total_bytes <= 0) fail(ErrorCode::usage, "`vram`: must be above zero");
   if (!(tflops >= 0)) fail(ErrorCode::usage, "`tflops={}`: must be above zero", tflops);
   if (!(bandwidth >= 0)) fail(ErrorCode::usage, "`bandwidth={}`: must be above zero", bandwidth * 1e-9);
-  // Like the nearest in memory, of several the slowest: the bytes are exact either way, the speed is cautious.
+  // Use the card nearest in memory, and the slowest of several: bytes are exact either way, and the speed is
+  // conservative.
   const auto distance = [&](const DeviceProfile& c) {
     return std::tuple(!c.bf16, std::abs(c.total_bytes - total_bytes) >> 28, c.tflops_half);
   };

@@ -10,24 +10,24 @@ using ops::Precision;
 namespace {
 
 struct Efficiency {
-  double gemm, attention;  // share of a large product's rate that the model's shapes reach when there are tokens enough
-  double bandwidth;        // share of a copy's bandwidth that row kernels reach
+  double gemm, attention;  // fraction of the large-product rate reached by the model's shapes with enough tokens
+  double bandwidth;        // fraction of the copy bandwidth reached by row kernels
   double launch_seconds;   // between two ops
 };
 // CUDA: 547 to 731 of 774 TFLOP/s on the H200 at 65,536 tokens. CPU: products alone run at 74 to 86 % of peak.
 constexpr Efficiency kCuda = {0.85, 0.35, 0.80, 4e-6};
 constexpr Efficiency kCpu = {0.90, 0.40, 1.00, 2e-6};
 
-// Tokens whose time is lost beside n: at so many, half the rate is reached. A GPU needs a tile for each of its
-// processors, whose number goes with its rate. A CPU's cores each lose half a tile of 16 rows, and wait at a layer's
-// end for the one with the longest share: an eighth of it where every core has one, half a chunk of 256 tokens where
-// there are many.
+// Tokens whose time is lost in addition to n; at n equal to this, half the rate is reached. A GPU needs a tile per
+// multiprocessor, and their number scales with its rate. Each CPU core loses half a tile of 16 rows and waits at the
+// end of a layer for the slowest core: an eighth of a share with one chunk per core, half a chunk of 256 tokens with
+// many.
 double lost_tokens(const DeviceProfile& d, double n) {
   if (d.kind == device::DeviceKind::cpu) return d.threads * std::min(128.0, 8 + n / (8.0 * d.threads));
   return std::max(128.0, 2048.0 * d.tflops_half / 774.0);
 }
 
-// Attention multiplies in half precision where the linears use fewer bits.
+// Attention runs in half precision if the linear layers use fewer bits.
 double attention_rate(const DeviceProfile& d, Precision p) {
   if (p != Precision::fp8 && p != Precision::int8) return d.rate(p);
   return std::max(d.rate(Precision::bf16), d.rate(Precision::fp32));
@@ -76,7 +76,7 @@ double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t to
 
 double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t moment_bytes, int64_t copy_bytes,
                          bool moments_on_host) {
-  // Master read and written, gradient read twice (norm, update) and zeroed, moments read and written, the copy written.
+  // Master read and written, gradient read twice (norm, update) and zeroed, moments read and written, copy written.
   const double bytes =
       20.0 * static_cast<double>(elements) + 2.0 * static_cast<double>(moment_bytes) + static_cast<double>(copy_bytes);
   return std::max(bytes / d.bandwidth, moments_on_host ? static_cast<double>(moment_bytes) / d.host_bandwidth : 0);

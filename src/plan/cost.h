@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a pass takes on a device that need not be here: each kind of op runs at the nearer of two roofs, arithmetic
-// or memory, and every launch costs a little. Work is affine in the tokens, so two recordings give it for any size.
+// Predicts the time of a pass with a roofline model, also for devices that are not present: each kind of op is limited
+// by arithmetic or memory bandwidth, plus a launch overhead. Work is affine in tokens, so two recordings give it for
+// any size.
 #pragma once
 #include <map>
 #include <string>
@@ -13,9 +14,8 @@ namespace brim::plan {
 class PassCost {
  public:
   PassCost() = default;
-  // Work by op as recorded for two batches of `small_tokens` and `large_tokens`. If both are the same, work is taken to
-  // be proportional. Attention was recorded for sequences of `recorded_length` tokens and is wanted for
-  // `typical_length`.
+  // Work per op recorded for two batches of `small_tokens` and `large_tokens`; if both are equal, work is assumed to be
+  // proportional. Attention is scaled from sequences of `recorded_length` tokens to `typical_length`.
   PassCost(const model::OpTotals& small, int64_t small_tokens, const model::OpTotals& large, int64_t large_tokens,
            double recorded_length, double typical_length);
   double seconds(const DeviceProfile& device, ops::Precision precision, int64_t tokens) const;
@@ -28,8 +28,8 @@ class PassCost {
   std::map<std::string, Line> ops_;
 };
 
-// One optimizer step over `elements` parameters: everything is read and written once, so only memory speed counts, and
-// the bus's where the moments pass over it.
+// One optimizer step over `elements` parameters. Everything is read and written once, so only memory bandwidth matters,
+// and bus bandwidth if the moments are on the host.
 double optimizer_seconds(const DeviceProfile& device, int64_t elements, int64_t moment_bytes, int64_t copy_bytes,
                          bool moments_on_host);
 

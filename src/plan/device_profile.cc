@@ -60,7 +60,7 @@ std::string DeviceProfile::precisions() const {
 
 namespace {
 
-constexpr int kProfileVersion = 1;  // of the kept file; one without is of the first
+constexpr int kProfileVersion = 1;  // cached file; files without a version are version 1
 
 std::string file_name(const std::string& device) {
   std::string name;
@@ -79,8 +79,8 @@ DeviceProfile local_cpu(device::Device& device) {
   const ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
   DeviceProfile p = estimated_cpu(device::best_isa(), pool != nullptr ? pool->size() : 1, device.memory().total_bytes);
   p.name = device.name();
-  // What a run holds beside weights, arenas and tokenizer: the program and its libraries (6 MiB), rows between reader
-  // and writer (16 MiB at most where no row is long), each thread's stack and heap.
+  // Memory besides weights, arenas and tokenizer: program and libraries (6 MiB), rows between reader and writer (at
+  // most 16 MiB unless rows are long), and per-thread stack and heap.
   p.context_bytes = (int64_t{22} << 20) + p.threads * (int64_t{1} << 20);
   return p;
 }
@@ -91,7 +91,7 @@ DeviceProfile local_card(device::Device& device) {
   DeviceProfile p;
   if (const DeviceProfile* card = find_card(device.name(), info.memory_bytes)) {
     p = *card;
-  } else {  // like the nearest in generation, then in size
+  } else {  // nearest in generation, then in size
     const auto distance = [&](const DeviceProfile& c) {
       return std::pair(std::abs(c.compute_capability - info.capability), std::abs(c.total_bytes - info.memory_bytes));
     };
@@ -117,7 +117,7 @@ DeviceProfile local_card(device::Device& device) {
 
 DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
   struct Rates {
-    double fp32, bf16, int8;  // Gop/s a thread, as large products attain them
+    double fp32, bf16, int8;  // Gop/s per thread, as reached by large products
   };
   const Rates r = [&]() -> Rates {
     switch (isa) {
@@ -162,7 +162,7 @@ DeviceProfile local_profile(device::Device& device) {
     try {
       const std::string text = read_file(path);
       const DeviceProfile kept = profile_from_json(text);
-      if (nlohmann::json::parse(text).value("version", 1) != kProfileVersion) return p;  // a later layout
+      if (nlohmann::json::parse(text).value("version", 1) != kProfileVersion) return p;  // newer format
       if (kept.isa != p.isa || kept.threads != p.threads) return p;
       p.tflops_fp32 = kept.tflops_fp32;
       p.tflops_half = kept.tflops_half;
@@ -216,7 +216,7 @@ DeviceProfile measure_cpu(device::Device& device) {
     a.w.data = tensor::TensorView(packed.data(), tensor::DType::u8, {static_cast<int64_t>(packed.bytes())});
     if (precision == Precision::int8) a.w.scale = tensor::TensorView(scale.data(), tensor::DType::f32, {N});
     if (scratch_bytes > 0) a.scratch = tensor::TensorView(scratch.data(), tensor::DType::u8, {scratch_bytes});
-    linear(*stream, a);  // warm
+    linear(*stream, a);  // warm-up
     double best = 0;
     for (const auto begin = now_ns(); now_ns() - begin < 120'000'000;) {
       const auto since = now_ns();

@@ -16,7 +16,7 @@ using ops::Precision;
 
 namespace {
 
-TEST(DeviceProfile, CardsAreKnownByTheNamesPeopleGiveThem) {
+TEST(DeviceProfile, FindsCardsByUserSpellings) {
   const std::pair<const char*, const char*> names[] = {{"RTX3070", "rtx3070"},
                                                        {"rtx 3070", "rtx3070"},
                                                        {"NVIDIA GeForce RTX 3070", "rtx3070"},
@@ -54,7 +54,7 @@ TEST(DeviceProfile, CardsAreKnownByTheNamesPeopleGiveThem) {
   EXPECT_NE(refused("rtx5090 laptop").find("no such card"), std::string::npos);
 }
 
-TEST(DeviceProfile, ADriversNameFindsItsCard) {
+TEST(DeviceProfile, FindsCardsByDriverNames) {
   const auto found = [](const char* name, int64_t mib) -> std::string {
     const DeviceProfile* card = find_card(name, mib << 20);
     return card == nullptr ? "" : card->name;
@@ -64,17 +64,17 @@ TEST(DeviceProfile, ADriversNameFindsItsCard) {
   EXPECT_EQ(found("NVIDIA A100-PCIE-40GB", 40536), "a100-40gb");
   EXPECT_EQ(found("NVIDIA H100 80GB HBM3", 81559), "h100");
   EXPECT_EQ(found("NVIDIA RTX A6000", 49140), "a6000");
-  EXPECT_EQ(found("NVIDIA GeForce RTX 5090 Laptop GPU", 24463), "");  // its desktop namesake is another chip
+  EXPECT_EQ(found("NVIDIA GeForce RTX 5090 Laptop GPU", 24463), "");  // the desktop card of that name has another chip
   EXPECT_EQ(found("NVIDIA A10G", 23028), "");
 }
 
-TEST(DeviceProfile, ACardWithoutHalfPrecisionIsPlannedInFp32) {
+TEST(DeviceProfile, PlansCardsWithoutHalfPrecisionInFp32) {
   const DeviceProfile k80 = card_profile("k80");
   EXPECT_FALSE(k80.runnable);
   EXPECT_EQ(request(minilm(), Task::score, k80).precision, Precision::fp32);
 }
 
-TEST(DeviceProfile, Table) {
+TEST(DeviceProfile, TableHasExpectedEntries) {
   EXPECT_EQ(card_profile("h200").rate(Precision::bf16), 774e12);
   EXPECT_EQ(card_profile("t4").rate(Precision::bf16), 0);
   EXPECT_GT(card_profile("t4").rate(Precision::fp16), 0);
@@ -90,7 +90,7 @@ TEST(DeviceProfile, Table) {
   EXPECT_NE(p.notes[0].find("cannot run v100"), std::string::npos);
 }
 
-TEST(DeviceProfile, CustomAndBroken) {
+TEST(DeviceProfile, AcceptsCustomCardsAndRejectsInvalidJson) {
   const DeviceProfile p = custom_card(int64_t{8} << 30, 30, 400e9);
   expect_whole(solve(request(minilm(), Task::train, p)), request(minilm(), Task::train, p));
   message_of([] { custom_card(0, 30, 1e9); }, ErrorCode::usage);
@@ -107,8 +107,8 @@ TEST(DeviceProfile, CustomAndBroken) {
   message_of([] { plan_from_json("{\"task\": \"dance\"}"); }, ErrorCode::bad_data);
 }
 
-// A CPU's kept speed: files of before have no version, those of a later layout are not used.
-TEST(DeviceProfile, TheKeptFileCarriesAVersion) {
+// Old cache files have no version; files of a newer format are ignored.
+TEST(DeviceProfile, CachedFileHasAVersion) {
   const TempDir cache;
   ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
   const auto device = device::open_cpu_device(1);

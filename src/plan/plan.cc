@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The solver. For each way of computing that keeps the numbers (recompute none, half, selective, full) the pass is
-// recorded at two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by
-// predicted speed, and the chosen one is recorded once more, so that a plan's bytes are always computed and never
-// interpolated.
+// The planner. Each strategy that does not change results (recompute none, half, selective, full) is recorded at two
+// sizes; bytes and work are linear in between. All sizes of a fixed grid are compared by predicted speed, and the
+// chosen one is recorded again, so the bytes of a plan are always computed, never interpolated.
 //
-// Why more limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only
-// adds candidates, and of those within 1 % of the fastest the one with the fewest bytes is taken.
+// A larger limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only
+// adds candidates, and among those within 1 % of the fastest the smallest is taken.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -36,11 +35,10 @@ using ops::Precision;
 namespace {
 
 constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
-constexpr int64_t kMostCudaTokens = 98304;  // beyond it an H200 with every product tuned gains 2 % at most
+constexpr int64_t kMostCudaTokens = 98304;  // beyond this an H200 with all products tuned gains 2 % at most
 constexpr int64_t kMostCudaTokensFilled = 262144;
-constexpr double kEnough = 0.99;  // of the best speed
-// Of layers computed once more; without it, ties would recompute. What selective recomputation makes again is counted
-// op by op.
+constexpr double kEnough = 0.99;  // fraction of the best speed
+// Penalty for recomputed layers, so that ties do not recompute. Selective recomputation is costed op by op.
 constexpr double kRecomputeToll = 1.03;
 
 struct Way {
@@ -59,7 +57,7 @@ std::string limit_text(int64_t bytes) { return fmt::format("{}MiB", (bytes + (1 
 class Solver {
  public:
   explicit Solver(const PlanRequest& request) : r_(request), cpu_(request.device.kind == DeviceKind::cpu) {
-    if (cpu_ && r_.device.bandwidth == 0) {  // a bare profile: rough figures keep the choices sensible
+    if (cpu_ && r_.device.bandwidth == 0) {  // incomplete profile: use rough figures
       const std::string name = r_.device.name;
       r_.device = estimated_cpu(r_.device.isa, r_.device.threads, r_.device.total_bytes);
       if (!name.empty()) r_.device.name = name;
@@ -106,7 +104,7 @@ class Solver {
     return all;
   }
 
-  // A batch of exactly that size, recorded.
+  // A recorded batch of exactly this size.
   struct Sized {
     Plan plan;
     model::OpTotals ops;
@@ -135,7 +133,7 @@ class Solver {
       p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
         p.add(memory::Tag::staging, kBatchesInFlight, p.staging_depth * staged_batch_bytes(p.limits()));
-        // A model with both heads has graphs of two passes.
+        // A model with both heads has graphs for two passes.
         const int passes = r_.output == model::Output::token_scores_and_logits ? 2 : 1;
         p.add(memory::Tag::graphs, "small batches", passes * model::kSmallBatchBytes);
       }
@@ -147,8 +145,8 @@ class Solver {
       p.add(train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa),
             "training state");
       p.add(pass.placement.at_peak, "training pass");
-      // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
-      // Loading was before either.
+      // Evaluation alternates with training in the same arena and enlarges it if it needs more. Loading happens before
+      // either.
       const int64_t evaluation = plan_validation(r_.shape, r_.precision, r_.device.kind, r_.device.isa,
                                                  r_.device.threads, p.limits())
                                      .arena_bytes(),
@@ -173,12 +171,12 @@ class Solver {
     return s;
   }
 
-  // One way at every size.
+  // One strategy at all sizes.
   struct Curve {
     Way way;
     Sized small, large;
     PassCost cost;
-    int64_t estimate(int64_t tokens) const {  // live bytes are convex in the tokens, so the chord lies above them
+    int64_t estimate(int64_t tokens) const {  // live bytes are convex in tokens, so the chord is an upper bound
       const int64_t t1 = small.plan.token_budget, t2 = large.plan.token_budget;
       if (t1 == t2) return small.plan.peak_bytes;
       const double slope =
@@ -200,8 +198,8 @@ class Solver {
     return c;
   }
 
-  // All chunks of a layer share its weights in the cache, so however many there are, weights come from memory once a
-  // batch. Two passes so small that they always run op by op tell weights and activations apart.
+  // All chunks of a layer share its weights in cache, so weights are read from memory once per batch regardless of the
+  // number of chunks. Two passes small enough to always run op by op separate weight traffic from activation traffic.
   PassCost cpu_forward_cost() const {
     constexpr int64_t kFew = 24, kMore = 48;
     const auto ops = [&](int64_t tokens) {
@@ -211,7 +209,7 @@ class Solver {
                     static_cast<double>(typical_));
   }
 
-  // Seconds of one batch, or of one optimizer step and its micro-batches; and the tokens in it.
+  // Seconds and tokens of one batch, or of one optimizer step with its micro-batches.
   std::pair<double, double> step(const Curve& c, int64_t tokens) const {
     const auto seconds = [&](int64_t n) { return n > 0 ? c.cost.seconds(r_.device, r_.precision, n) : 0.0; };
     if (r_.task == Task::score) return {seconds(tokens), static_cast<double>(tokens)};
@@ -236,7 +234,7 @@ class Solver {
     if (whole_input()) most = std::min(most, r_.most_tokens);
     return std::max(most, r_.max_length);
   }
-  // One batch, rather than two of nearly its speed in a little less memory.
+  // Prefer one batch over two with nearly the same speed and slightly less memory.
   bool whole_input() const { return r_.most_tokens > 0 && r_.most_tokens <= kMostCudaTokens / 2 && !r_.fill; }
   int64_t most_filled() const {
     return std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled);
@@ -252,7 +250,7 @@ class Solver {
         curves.push_back(curve(way, fewest_tokens(), most_tokens()));
         continue;
       }
-      Curve moved = *same_pass;  // only where the moments are differs: nothing needs recording again
+      Curve moved = *same_pass;  // only the placement of the moments differs, no need to record again
       moved.way = way;
       const int64_t bytes = train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind,
                                               r_.device.isa)[Tag::optimizer];
@@ -310,7 +308,7 @@ class Solver {
       }
       if (pick == nullptr) return std::nullopt;
       Plan plan = size(pick->curve->way, pick->tokens).plan;
-      if (plan.peak_bytes > r_.limit_bytes) {  // the placement of this size is a little worse than its neighbours'
+      if (plan.peak_bytes > r_.limit_bytes) {  // placement at this size is slightly worse than for its neighbours
         pick->peak = plan.peak_bytes;
         continue;
       }
@@ -319,7 +317,7 @@ class Solver {
     }
   }
 
-  // As many tokens as fit, in the way that is fastest when full.
+  // As many tokens as fit, using the strategy that is fastest when full.
   std::optional<Plan> filled(const std::vector<Curve>& curves) const {
     std::optional<Plan> best;
     for (const Curve& c : curves) {
@@ -409,7 +407,7 @@ class Solver {
   int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0, teacher_tables_ = 0;
 };
 
-// The plan of fewest bytes with these settings.
+// Plan with the fewest bytes for these settings.
 Plan smallest_plan(const PlanRequest& r) {
   const Solver solver(r);
   std::optional<Plan> best;
@@ -425,7 +423,7 @@ struct Alternative {
   int64_t bytes;
 };
 
-// Settings near the asked ones and the least each would need.
+// Settings close to the requested ones, with the minimum memory of each.
 std::vector<Alternative> alternatives(const PlanRequest& r) {
   std::vector<Alternative> all;
   const auto consider = [&](const std::string& settings, const PlanRequest& changed) {
@@ -460,7 +458,7 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   }
   if (all_at_once.precision != r.precision) both(fmt::format("precision={}", precision_name(all_at_once.precision)));
   if (settings.find(' ') != std::string::npos) consider(settings, all_at_once);
-  // Shorter texts, alone or with all of the above, are worth naming only if they fit.
+  // Shorter texts, alone or combined with all of the above, are listed only if they fit.
   if (r.token_budget > 0) return all;
   for (const bool together : {false, true}) {
     const bool fits_already =
@@ -478,7 +476,7 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   return all;
 }
 
-// What a tag's bytes are, for readers who do not know its name.
+// Description of a tag for messages.
 const char* part_words(Tag tag, DeviceKind kind) {
   switch (tag) {
     case Tag::master:
@@ -514,7 +512,7 @@ const char* part_words(Tag tag, DeviceKind kind) {
       least = a.settings;
     }
   }
-  // A limit beyond the device's memory is no advice.
+  // Do not suggest a limit beyond the device's memory.
   std::string would = fmt::format("Smallest limit that works: {} ({})", format_bytes(smallest.peak_bytes),
                                   r.limit_origin.setting(smallest.peak_bytes));
   if (r.device.total_bytes > 0 && smallest.peak_bytes > r.device.total_bytes) {
@@ -548,18 +546,19 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   if (r.device.kind != DeviceKind::cpu) return;
   const model::ModelShape& s = r.shape;
   if (r.task == Task::train) {
-    r.load_bytes = 4 * slab_layout(s).elements();  // all parameters once more, until the state has them
+    r.load_bytes = 4 * slab_layout(s).elements();  // a second copy of all parameters until they are moved to the state
   } else {
     model::TableHome tables = table_home(s, r.device.kind);
     try {
       tables = table_home(*hub::WeightSource::open(dir), s, r.device.kind);
-    } catch (const Error&) {  // a config alone is enough to plan
+    } catch (const Error&) {  // the config alone is enough for planning
     }
     r.tables_in_slab = tables.in_slab;
     r.mapped_bytes = tables.mapped_bytes;
     r.load_bytes = load_bytes(s, r.device.threads);
   }
-  // Measured on BERT's, RoBERTa's and SentencePiece's: vocabulary, tries and caches take up to three times the files.
+  // Measured with BERT, RoBERTa and SentencePiece tokenizers: vocabulary, tries and caches take up to three times the
+  // size of the files.
   int64_t largest = 0;
   for (const auto& file : hub::tokenizer_files(dir)) {
     std::error_code ec;

@@ -29,7 +29,7 @@ std::optional<Enum> by_name(const char* const (&names)[N], const std::string& te
   return std::nullopt;
 }
 
-// A plan's parts, of what was written; a plan of before the ledger has its bytes by tag alone.
+// Parts of a stored plan; plans written before the ledger existed only have bytes by tag.
 std::vector<LedgerEntry> parts_of_json(const nlohmann::ordered_json& j, const Plan& p) {
   std::vector<LedgerEntry> parts;
   const LedgerEntry context = context_entry(p.device);
@@ -72,7 +72,7 @@ std::string to_json(const Plan& p) {
   auto& bytes = j["bytes"] = nlohmann::ordered_json::object();
   for (int t = 0; t < memory::kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
-    if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // known to a training run alone
+    if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // only known in training
     bytes[tag_name(tag)] = p.bytes[tag];
   }
   j["ledger"] = ledger_json(p.ledger());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan as a list of reservations.
+// Converts plans to ledger reservations and plans several models under one limit.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -92,15 +92,17 @@ std::vector<LedgerEntry> ledger_of(const std::vector<const Plan*>& plans, const 
 
 namespace {
 
-// Each may use what the own bytes of those that are resident with it leave.
+// Each model may use the memory left by the own bytes of the models resident with it.
 std::vector<Plan> solve_together(const std::vector<PlanRequest>& requests, int64_t limit_bytes, Residency residency) {
   std::vector<PlanRequest> all = requests;
   int64_t context = 0;
   for (const PlanRequest& r : all) context = std::max(context, r.device.context_bytes);
-  // The context has room for rounding one model's blocks up, not for more.
+  // The context includes rounding for the blocks of one model only.
   const int64_t limit = limit_bytes - (static_cast<int64_t>(all.size()) - 1) * all[0].device.rounding_bytes();
   std::vector<int64_t> own;
-  int64_t apart = 0;  // the most staging is not that of the largest arena; a model may come when the arena is there
+  // The largest staging and the largest arena may belong to different models, and a model may load while the arena
+  // exists.
+  int64_t apart = 0;
   for (PlanRequest& r : all) {
     r.device.context_bytes = context;
     r.limit_bytes = limit;
@@ -169,7 +171,8 @@ std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t l
     all.push_back(&plan);
     own.push_back(total_bytes(plan.own_parts()));
   }
-  // Batches are as large as the largest model's whoever is there, and each further model's blocks are rounded up.
+  // Batches are sized for the largest model regardless of which are resident, and the blocks of each further model are
+  // rounded up.
   int64_t shared = planned_bytes(all) - std::accumulate(own.begin(), own.end(), int64_t{0});
   if (!plans.empty()) {
     const int64_t rounding = plans[0].device.rounding_bytes();
@@ -177,7 +180,7 @@ std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t l
     for (int64_t& bytes : own) bytes += rounding;
   }
   std::vector<ResidentSet> sets;
-  if (plans.size() > kListedResidents) {  // the smallest first
+  if (plans.size() > kListedResidents) {  // smallest first
     std::vector<size_t> places(plans.size());
     std::iota(places.begin(), places.end(), size_t{0});
     std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return own[a] < own[b]; });
@@ -192,7 +195,7 @@ std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t l
   }
   for (uint32_t members = (1U << plans.size()) - 1; members > 0; --members) {
     ResidentSet set{{}, shared};
-    int64_t smallest = std::numeric_limits<int64_t>::max();  // of those that are not in it
+    int64_t smallest = std::numeric_limits<int64_t>::max();  // among models not in the set
     for (size_t m = 0; m < plans.size(); ++m)
       if ((members >> m & 1U) != 0) {
         set.models.push_back(m);

@@ -45,7 +45,7 @@ PlanRequest ledger_request(const model::ModelShape& model, Task task, const Devi
   return r;
 }
 
-TEST(PlanLedger, PartsSumToThePlanAndAreRead) {
+TEST(PlanLedger, PartsSumToThePlanAndRoundTrip) {
   for (const char* card : {"rtx3070", "cpu"})
     for (const Task task : {Task::score, Task::train}) {
       PlanRequest r =
@@ -65,14 +65,14 @@ TEST(PlanLedger, PartsSumToThePlanAndAreRead) {
       EXPECT_EQ(plan_from_json(j.dump()).parts, p.parts);
       j["ledger"][0]["bytes"] = j["ledger"][0]["bytes"].get<int64_t>() + 1;
       EXPECT_THROW(plan_from_json(j.dump()), Error);
-      j.erase("ledger");  // a checkpoint of before
+      j.erase("ledger");  // an old checkpoint
       const Plan old = plan_from_json(j.dump());
       EXPECT_EQ(total_bytes(old.parts), p.own_bytes());
       EXPECT_EQ(old.bytes.bytes, p.bytes.bytes);
     }
 }
 
-TEST(PlanLedger, ModelsTogetherHoldTheContextOnce) {
+TEST(PlanLedger, SeveralModelsHoldTheContextOnce) {
   const DeviceProfile card = card_profile("rtx3070");
   const Plan a = solve(ledger_request(small_model(6), Task::score, card)),
              b = solve(ledger_request(small_model(12), Task::score, card));
@@ -86,7 +86,7 @@ TEST(PlanLedger, ModelsTogetherHoldTheContextOnce) {
   EXPECT_EQ(entries.back(), context_entry(card));
 }
 
-TEST(PlanLedger, ModelsThatTakeTurnsFitTogetherWhereTheirWeightsDo) {
+TEST(PlanLedger, AlternatingModelsFitTogetherIfTheirWeightsDo) {
   const DeviceProfile card = card_profile("rtx3070");
   std::vector<PlanRequest> requests{ledger_request(small_model(6), Task::score, card),
                                     ledger_request(small_model(12), Task::score, card)};
@@ -120,7 +120,7 @@ TEST(PlanLedger, ModelsThatTakeTurnsFitTogetherWhereTheirWeightsDo) {
   }
   EXPECT_TRUE(all);
   EXPECT_TRUE(in_turn);
-  // What it says would do does.
+  // The suggested limit is sufficient.
   for (PlanRequest& r : requests) r.limit_bytes = card.context_bytes + own;
   try {
     (void)solve_turns(requests, Residency::all);
@@ -135,7 +135,7 @@ TEST(PlanLedger, ModelsThatTakeTurnsFitTogetherWhereTheirWeightsDo) {
   }
 }
 
-TEST(PlanLedger, SaysWhoMayBeResidentTogether) {
+TEST(PlanLedger, ListsModelsThatMayBeResidentTogether) {
   DeviceProfile card = one_core();
   std::vector<Plan> plans;
   const auto add = [&](int64_t own) {
@@ -160,8 +160,7 @@ TEST(PlanLedger, SaysWhoMayBeResidentTogether) {
   EXPECT_EQ(sets(130 + 20 + 3 * 40 + 39), "1+2+3+4 270; ");
 }
 
-// Two models that come and go on one device: what is held never passes the limit, and a refusal says who holds the
-// rest.
+// Two models load and unload on one device: reservations never exceed the limit, and a refusal lists the holders.
 TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
   struct Loaded {
     memory::PlannedMemory memory;
@@ -182,7 +181,7 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
     add_host_memory(r, dirs.back());
     plans.push_back(solve(r));
   }
-  ledger.set_limit(planned_bytes({&plans[0], &plans[1]}) + plans[0].own_bytes() / 2);  // both, not one of them twice
+  ledger.set_limit(planned_bytes({&plans[0], &plans[1]}) + plans[0].own_bytes() / 2);  // both, but neither twice
   std::mt19937 random(5);
   std::vector<std::pair<size_t, Loaded>> held;
   int loaded = 0, refused = 0, evicted = 0;

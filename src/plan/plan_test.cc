@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans for shapes written here, on cards that need not exist. Golden plans are readable files under tests/data/plans;
-// BRIM_UPDATE_GOLDEN=1 writes them anew.
+// Plans for shapes defined here, on devices that need not be present. Golden plans are in tests/data/plans;
+// BRIM_UPDATE_GOLDEN=1 rewrites them.
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ using ops::Precision;
 
 namespace {
 
-TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
+TEST(Plan, SolvesEveryFamilyTaskAndPrecisionOnSeveralCards) {
   std::vector<DeviceProfile> devices = {two_cores()};
   for (const char* name : {"rtx3050-6gb", "rtx3070", "t4", "v100", "l4", "h200"}) devices.push_back(card_profile(name));
   for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), xlm_roberta()})
@@ -55,7 +55,7 @@ TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
         }
 }
 
-TEST(Plan, TokenModelsAndHiddenStates) {
+TEST(Plan, SolvesTokenModelsAndHiddenStates) {
   ModelShape model = roberta_base();
   model.sequence_classes = 0;
   model.token_classes = 9;
@@ -75,7 +75,7 @@ TEST(Plan, TokenModelsAndHiddenStates) {
     }
 }
 
-TEST(Plan, MoreLimitIsNeverSlower) {
+TEST(Plan, LargerLimitIsNeverSlower) {
   for (const Task task : {Task::score, Task::train})
     for (const bool fill : {false, true})
       for (const char* card : {"rtx3070", "h200"}) {
@@ -98,7 +98,7 @@ TEST(Plan, MoreLimitIsNeverSlower) {
       }
 }
 
-TEST(Plan, FillTakesWhatIsAllowed) {
+TEST(Plan, FillUsesTheWholeLimit) {
   for (const Task task : {Task::score, Task::train}) {
     PlanRequest r = request(roberta_base(), task, card_profile("rtx3070"));
     const Plan useful = solve(r);
@@ -126,7 +126,7 @@ TEST(Plan, SmallestLimitIsExact) {
     }
 }
 
-TEST(Plan, TooLargeModelSaysWhatWouldDo) {
+TEST(Plan, TooLargeModelErrorSuggestsAFix) {
   ModelShape huge = shape(Family::roberta, 96, 8192, 64, 250002, 514);
   PlanRequest r = request(huge, Task::train, card_profile("rtx3050-6gb"));
   const std::string text = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
@@ -135,7 +135,7 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_NE(text.find("has 6.00 GiB, so no limit works"), std::string::npos) << text;
   EXPECT_EQ(text.find("`memory_limit="), std::string::npos) << "no limit the card cannot have: " << text;
 
-  // One that another card holds, and one that the card itself would hold.
+  // A model that fits on another card, and one that fits on this card with a higher limit.
   const std::string other = message_of(
       [&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); },
       ErrorCode::does_not_fit);
@@ -151,8 +151,8 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_NE(fits.find("`precision=fp8`"), std::string::npos) << fits;
 }
 
-// With the moments on the host AdamW may need less than with 8 bits on the card, and the other way round on a CPU.
-TEST(Plan, TheLeastLimitIsTheOneThatFits) {
+// With moments on the host, AdamW may need less GPU memory than 8-bit AdamW; on a CPU it is the other way round.
+TEST(Plan, LeastLimitIsSufficient) {
   for (const DeviceProfile& device : {card_profile("rtx3070"), two_cores()}) {
     PlanRequest r = request(roberta_large(), Task::train, device);
     r.limit_bytes = least_limit(r);
@@ -162,7 +162,7 @@ TEST(Plan, TheLeastLimitIsTheOneThatFits) {
   }
 }
 
-TEST(Plan, AnInputOfFewTokensIsOneBatch) {
+TEST(Plan, SmallInputIsOneBatch) {
   PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
   const Plan usual = solve(r);
   for (const int64_t tokens : {600, 3400, 4321, 20000}) {
@@ -172,7 +172,7 @@ TEST(Plan, AnInputOfFewTokensIsOneBatch) {
     EXPECT_NE(few.why[0].find(": the whole input is one batch"), std::string::npos) << few.why[0];
     EXPECT_LT(few.peak_bytes, usual.peak_bytes);
   }
-  r.most_tokens = 1;  // a text may still be as long as any
+  r.most_tokens = 1;  // a text may still have the maximum length
   EXPECT_EQ(solve(r).token_budget, r.max_length);
   r.most_tokens = int64_t{1} << 40;
   EXPECT_EQ(solve(r), usual);
@@ -182,7 +182,7 @@ TEST(Plan, AnInputOfFewTokensIsOneBatch) {
   EXPECT_EQ(solve(r), filled);
 }
 
-TEST(Plan, FillSaysWhenABatchHoldsNoMore) {
+TEST(Plan, FillReportsItsLimitingFactor) {
   PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
   r.fill = true;
   EXPECT_NE(solve(r).why.at(0).find("the most a batch may hold"), std::string::npos);
@@ -190,8 +190,8 @@ TEST(Plan, FillSaysWhenABatchHoldsNoMore) {
   EXPECT_NE(solve(r).why.at(0).find("all that is allowed"), std::string::npos);
 }
 
-// On the CPU there is no other place for the moments.
-TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
+// On the CPU there is no other placement for the moments.
+TEST(Plan, UsesEightBitOptimizerOnlyAsLastResortWithANote) {
   PlanRequest r = request(roberta_large(), Task::train, two_cores());
   PlanRequest exact = r;
   exact.keep_optimizer = true;
@@ -208,8 +208,9 @@ TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
   message_of([&] { solve(exact); }, ErrorCode::does_not_fit);
 }
 
-// Between "the moments fit" and "only 8 bits fit" lies a stretch where moving them to the host keeps the numbers.
-TEST(Plan, MomentsGoToTheHostBeforeTheyLoseBits) {
+// Between "the moments fit" and "only 8 bits fit" there is a range of limits in which moving them to the host keeps
+// full precision.
+TEST(Plan, MovesMomentsToTheHostBeforeQuantisingThem) {
   PlanRequest r = request(roberta_large(), Task::train, card_profile("rtx3070"));
   r.limit_bytes = int64_t{1} << 62;
   const Plan free = solve(r);
@@ -227,7 +228,7 @@ TEST(Plan, MomentsGoToTheHostBeforeTheyLoseBits) {
   EXPECT_GT(kept, 0);
 }
 
-TEST(Plan, GlobalBatchIsCutIntoMicroBatches) {
+TEST(Plan, SplitsGlobalBatchIntoMicroBatches) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
   r.global_batch_tokens = 4096;
   Plan p = solve(r);
@@ -242,8 +243,8 @@ TEST(Plan, GlobalBatchIsCutIntoMicroBatches) {
   EXPECT_EQ(p.accumulation_steps, 5);
 }
 
-TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
-  EXPECT_EQ(model::param_count(modernbert()), 149'607'171);  // as transformers counts it, three classes
+TEST(Plan, PlacementIsCloseToItsLowerBound) {
+  EXPECT_EQ(model::param_count(modernbert()), 149'607'171);  // as counted by transformers, three classes
   for (const ModelShape& model :
        {bert_tiny(), minilm(), distilbert(), roberta_base(), roberta_large(), xlm_roberta(), modernbert()})
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
@@ -269,13 +270,13 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
       }
 }
 
-// Weights come from memory once a batch, so a budget of a few tokens pays for them again and again; and more tokens are
-// never predicted to be slower.
+// Weights are read once per batch, so a budget of a few tokens reads them many times. More tokens are never predicted
+// to be slower.
 TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
 #if defined(__x86_64__)
   constexpr device::Isa kIsa = device::Isa::amx;
 #else
-  const device::Isa kIsa = device::best_isa();  // a build has its own machine's kernels only
+  const device::Isa kIsa = device::best_isa();  // a build only has kernels for its own architecture
 #endif
   const DeviceProfile cpu = estimated_cpu(kIsa, 2, int64_t{8} << 30);
   for (const ModelShape& model : {minilm(), roberta_base()})
@@ -291,7 +292,7 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
             << precision_name(precision) << " " << tokens;
       }
       r.token_budget = 32;
-      // No batch is read faster than its weights: all matrices of the layers, the tables aside.
+      // No batch is faster than reading its weights: all matrices of the layers, without the tables.
       const double matrices = 12.0 * static_cast<double>(model.layers * model.hidden * model.hidden) *
                               (precision == Precision::fp32   ? 4
                                : precision == Precision::bf16 ? 2
@@ -301,7 +302,7 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
     }
 }
 
-// Bytes of this process that RLIMIT_DATA counts.
+// Bytes of this process that count towards RLIMIT_DATA.
 int64_t data_bytes() {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -311,7 +312,7 @@ int64_t data_bytes() {
 
 enum ChildResult { kScored = 0, kRefused = 1, kNotEnforced = 2, kOther = 3 };
 
-// Loads the small model and scores a full batch where the kernel allows `allowed` bytes more than the process has.
+// Loads the small model and scores a full batch with `allowed` bytes above the current use.
 int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -321,7 +322,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
       batch.add({ids.data(), static_cast<int32_t>(plan.max_length), 0}, model.position_offset);
     batch.finish();
     ::mallopt(M_ARENA_MAX, 1);
-    // Blocks come from the kernel, not from what earlier tests gave back, which is taken.
+    // Force blocks to come from the kernel, not from memory freed by earlier tests, which is used up here.
     ::mallopt(M_MMAP_THRESHOLD, 16 << 10);
     constexpr size_t kEach = 12 << 10;
     std::vector<void*> taken(::mallinfo2().fordblks / kEach);
@@ -347,7 +348,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
       result = std::isfinite(scores.as<float>()[0]) ? kScored : kOther;
     } catch (const Error& e) {
       result = e.code() == ErrorCode::does_not_fit ? kRefused : kOther;
-    } catch (const std::exception&) {  // bad_alloc, or no thread
+    } catch (const std::exception&) {  // bad_alloc, or thread creation failed
       result = kRefused;
     }
     ::_exit(result);
@@ -357,7 +358,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kOther;
 }
 
-TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
+TEST(Plan, CpuScoringStaysWithinTheKernelLimit) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
 #endif
@@ -370,16 +371,16 @@ TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
   r.limit_bytes = int64_t{6} << 20, r.fill = true;
   const Plan plan = solve(r);
   ASSERT_GT(plan.peak_bytes, r.limit_bytes / 2);
-  // Names and JSON of a model of 100 kB. A thread beside the one that was planned would not fit, with its stack.
+  // Allowance for names and JSON of a 100 kB model. One more thread than planned would not fit because of its stack.
   const int64_t slack = int64_t{1} << 20;
   const int held = score_in_child(plan, model, plan.peak_bytes + slack);
   if (held == kNotEnforced) GTEST_SKIP() << "this kernel does not hold RLIMIT_DATA";
   EXPECT_EQ(held, kScored);
   EXPECT_EQ(score_in_child(plan, model, plan.peak_bytes / 2),
-            kRefused);  // the same run in half the bytes: the limit bites
+            kRefused);  // the same run fails with half the bytes
 }
 
-TEST(Plan, Golden) {
+TEST(Plan, MatchesGoldenFiles) {
   struct Case {
     const char* name;
     ModelShape shape;
@@ -411,9 +412,9 @@ TEST(Plan, Golden) {
       }
 }
 
-// The same model and card in both: the copies and scales are in the plan, less is kept, and the table says which
-// products there are.
-TEST(Plan, Fp8TrainingCountsItsCopiesAndKeepsLess) {
+// Same model and card in both precisions: the plan includes fp8 copies and scales, keeps less, and lists the products
+// computed in fp8.
+TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("h200"));
   r.precision = Precision::bf16;
   r.token_budget = 65536;

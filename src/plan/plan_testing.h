@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of well-known models and requests for plans of them, for tests.
+// Test helper: shapes of well-known models and plan requests for them.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a plan as JSON values, shared by those who write them; included by .cc files only.
+// JSON conversion of parts of a plan, shared by several writers. Included by .cc files only.
 #pragma once
 #include <nlohmann/json.hpp>
 

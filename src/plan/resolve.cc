@@ -63,7 +63,7 @@ namespace {
 
 struct Fp8Products {
   int64_t taken = 0, all = 0;
-  std::string others;  // sizes of those that are not
+  std::string others;  // sizes of the others
 };
 Fp8Products count_fp8_products(const model::ModelShape& shape) {
   Fp8Products p;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a wish becomes on a device: the one place that decides on a precision, for scoring, training and plans of both.
+// Resolves a requested precision on a device, for scoring, training and their plans. Memory limits are resolved in
+// plan.h.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace brim::plan {
 
-// How tables of settings read the two halves of a limit.
+// Setting rows for the two parts of a memory limit.
 template <class S>
 SettingValue<S> memory_limit_value(MemoryLimit S::*m) {
   return {[m](S& s, std::string_view v) { (s.*m).set_limit(v); }, [m](const S& s) { return (s.*m).text; }, {}, {}};
@@ -27,25 +28,24 @@ constexpr const char* kLeaveFreeHelp =
 
 struct PrecisionChoice {
   ops::Precision precision = ops::Precision::fp32;
-  std::string reason;  // in one line
+  std::string reason;  // one line
 };
 
-// What was asked for.
+// Requested precision.
 struct PrecisionWish {
-  std::optional<ops::Precision> precision;  // none: auto
-  bool by_switch = false;  // fp16: true and its like, in a file made for another machine: left out where it cannot be
+  std::optional<ops::Precision> precision;  // nullopt for auto
+  bool by_switch = false;                   // from `fp16: true` or similar in a shared file: ignored if unsupported
   bool operator==(const PrecisionWish&) const = default;
 };
-PrecisionWish read_precision(std::string_view text);    // auto or a precision's name; throws BadValue
-std::string precision_text(const PrecisionWish& wish);  // as read_precision takes it
+PrecisionWish read_precision(std::string_view text);    // "auto" or a precision name; throws BadValue
+std::string precision_text(const PrecisionWish& wish);  // inverse of read_precision
 
-// auto is bf16 where the device computes it natively (training on a CPU: fp32), on a card without bf16 fp16, in
-// training with a loss scale. A precision the device lacks is a usage error, unless it was asked for by a switch: then
-// as auto.
+// auto is bf16 if the device supports it natively (except CPU training: fp32), otherwise fp16 on a GPU, with loss
+// scaling in training. Requesting an unsupported precision is a usage error, unless set by a switch: then auto applies.
 PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& device, Task task);
-// The same for training a text model: fp8 is bf16 where none of its products takes part.
+// Like resolve_precision, for training a text model: fp8 becomes bf16 if none of its products can use fp8.
 PrecisionChoice train_precision(const PrecisionWish& wish, const DeviceProfile& device, const model::ModelShape& shape);
-// Which of a model's products training in fp8 multiplies in it, in one line.
+// One-line description of the products that fp8 training computes in fp8.
 std::string fp8_products(const model::ModelShape& shape);
 
 }  // namespace brim::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits and precisions as people ask for them, and what becomes of them on a device.
+// Parsing of memory limits and precisions, and their resolution on a device.
 #include "plan/resolve.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ int64_t resolve_limit(std::string_view text, device::MemoryInfo memory, const st
   return read_setting("memory_limit", text, MemoryLimit::read).on(memory, device);
 }
 
-TEST(MemoryLimit, WhatPeopleWrite) {
+TEST(MemoryLimit, ParsesUserInput) {
   const device::MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
   EXPECT_EQ(resolve_limit("4GiB", card), int64_t{4} << 30);
   EXPECT_EQ(resolve_limit("6GiB", card), int64_t{6} << 30);
@@ -42,7 +42,7 @@ TEST(MemoryLimit, WhatPeopleWrite) {
             "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
 }
 
-TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
+TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
   const device::MemoryInfo card{int64_t{20} << 30, int64_t{24} << 30};
   const auto left = [&](const char* leave, const char* limit = "auto") {
     MemoryLimit both;
@@ -50,7 +50,7 @@ TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
       both.set_leave_free(text);
       return true;
     });
-    both.set_limit(limit);  // said later, and changes nothing of it
+    both.set_limit(limit);  // set later, without changing it
     return both.on(card, "rtx3090");
   };
   EXPECT_EQ(left("8GiB"), int64_t{12} << 30) << "of what is free, not of all";
@@ -69,7 +69,7 @@ TEST(MemoryLimit, AutoLeavesToOthersWhatItIsTold) {
   for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
 }
 
-TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
+TEST(MemoryLimit, ErrorNamesTheFileAndItsKey) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
   r.limit_bytes = int64_t{100} << 20;
   r.limit_origin = {"run.yaml:7", "max_memory_gb", "0.1"};
@@ -78,17 +78,17 @@ TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
   const size_t remedy = said.find("(max_memory_gb: ");
   ASSERT_NE(remedy, std::string::npos) << said;
   r.limit_bytes = static_cast<int64_t>(std::stod(said.substr(remedy + 16)) * 1e9);
-  solve(r);  // as it says
+  solve(r);  // as suggested
 }
 
-TEST(Precision, AWishIsReadOnceAndWrittenAsItIsRead) {
+TEST(Precision, RoundTripsAsText) {
   for (const char* text : {"auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
     EXPECT_EQ(precision_text(read_precision(text)), text);
   EXPECT_EQ(read_precision("BF16").precision, Precision::bf16);
   EXPECT_THROW(read_precision("int3"), BadValue);
 }
 
-TEST(Precision, ACardWithoutBf16TrainsInFp16) {
+TEST(Precision, CardWithoutBf16TrainsInFp16) {
   const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
     return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
   };
@@ -98,7 +98,7 @@ TEST(Precision, ACardWithoutBf16TrainsInFp16) {
   }
   EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
   EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
-  // A file written for another card: a switch is a wish, a name is not.
+  // A file written for another card: a switch may be ignored, an explicit name may not.
   EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
   EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
   EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
@@ -108,7 +108,7 @@ TEST(Precision, ACardWithoutBf16TrainsInFp16) {
   EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
 }
 
-TEST(Precision, Fp8TrainsOnCardsThatHaveItAndAsFarAsWidthsLet) {
+TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   const auto chosen = [](const char* device, const ModelShape& model) {
     return train_precision({Precision::fp8}, card_profile(device), model);
   };

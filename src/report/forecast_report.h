@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a page about forecasts: the fan of one series, errors by fold and by step ahead, and the table of folds.
+// Parts of forecast reports: fan chart of one series, errors by fold and by step ahead, and the table of folds. Does
+// not compute forecasts or scores.
 #pragma once
 #include <span>
 #include <string>
@@ -11,11 +12,10 @@
 
 namespace brim::report {
 
-// One series around a cutoff: what was known, what was forecast with its intervals, what came. x counts steps, 0 is the
-// cutoff.
+// One series around a cutoff: history, forecast with intervals, and actual values. x is in steps, with the cutoff at 0.
 struct ForecastFan {
   std::string title;
-  std::vector<double> history;  // up to the cutoff; NaN where absent
+  std::vector<double> history;  // up to the cutoff; NaN if missing
   std::vector<double> forecast, actual;
   struct Interval {
     double level;  // percent
@@ -26,26 +26,26 @@ struct ForecastFan {
 std::string svg(const ForecastFan& fan);
 
 struct FoldFigures {
-  std::string cutoff;  // its time
+  std::string cutoff;  // as a time
   bool refitted = true;
   int64_t series = 0, steps = 0;
-  double smape = 0, mase = 0, mae = 0, skill_naive = 0, skill_snaive = 0;  // NaN: nothing can be said
+  double smape = 0, mase = 0, mae = 0, skill_naive = 0, skill_snaive = 0;  // NaN if undefined
   double coverage = 0, shrink = 0;                                         // mean of λ over steps
 };
 HtmlTable fold_table(std::span<const FoldFigures> folds);
 
-// "Better than naive by 3.1 % (Diebold–Mariano p = 0.02)"; a difference of p ≥ 0.05 is called none.
+// "Better than naive by 3.1 % (Diebold–Mariano p = 0.02)"; reports no difference for p ≥ 0.05.
 std::string skill_sentence(double skill, double p_value, std::string_view reference);
 
-// Losses of lanes, a line each: means of `every` steps.
+// Loss curves, one per lane: means over `every` steps.
 struct LaneCurve {
   std::string name;
   std::vector<double> losses;
 };
 std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, std::string_view title);
-// Bytes by purpose against the limit.
+// Bytes by purpose relative to the limit.
 std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit);
-// What a series' level and stacks add to its forecast.
+// Contributions of the level and the stacks to the forecast of a series.
 struct ComponentLines {
   std::string title;
   std::vector<std::string> names;
@@ -53,7 +53,7 @@ struct ComponentLines {
 };
 std::string svg(const ComponentLines& lines);
 
-// Error by fold and by step ahead, beside the references'.
+// Errors by fold and by step ahead, with those of the baselines.
 std::string error_by_fold(std::span<const double> model, std::span<const double> naive, std::span<const double> snaive);
 std::string error_by_step(std::span<const double> model, std::span<const double> naive);
 

@@ -11,17 +11,17 @@
 namespace brim::report {
 namespace {
 
-TEST(ForecastReport, FansShowWhatWasKnownForecastAndCame) {
+TEST(ForecastReport, FansShowHistoryForecastAndActualValues) {
   ForecastFan fan{"A <b>", {1, std::nan(""), 3}, {4, 5}, {4.5, std::nan("")}, {}};
   fan.intervals = {{80, {3.5, 4}, {4.5, 6}}, {95, {3, 3}, {5, 7}}};
   const std::string drawn = svg(fan);
   EXPECT_EQ(check_markup(drawn).problem, "");
   for (const char* part : {"A &lt;b&gt;", "known", "forecast", "came", "80 %", "95 %"}) EXPECT_HAS(drawn, part);
-  EXPECT_LT(drawn.rfind("<title>95 %"), drawn.rfind("<title>80 %"));  // the widest lies at the bottom
+  EXPECT_LT(drawn.rfind("<title>95 %"), drawn.rfind("<title>80 %"));  // the widest is at the bottom
   EXPECT_EQ(check_markup(svg(ForecastFan{})).problem, "");
 }
 
-TEST(ForecastReport, FoldsAreATableAndAPage) {
+TEST(ForecastReport, FoldsHaveATableAndAPage) {
   const std::vector<FoldFigures> folds = {
       {"2015-01-02", true, 48, 100, 1.25, 0.9, 2.5, 0.031, -0.02, 0.81, 0.12},
       {"2015-01-05", false, 47, 100, 1.5, 1.1, 3, std::nan(""), 0, std::nan(""), 1}};
@@ -35,7 +35,7 @@ TEST(ForecastReport, FoldsAreATableAndAPage) {
     EXPECT_HAS(html, part);
 }
 
-TEST(ForecastReport, ChanceIsNotCalledSkill) {
+TEST(ForecastReport, InsignificantDifferenceIsNotCalledSkill) {
   EXPECT_EQ(skill_sentence(0.031, 0.02, "naive"), "Better than naive by 3.1 % (Diebold–Mariano p = 0.02).");
   EXPECT_EQ(skill_sentence(-0.1, 0.001, "naive"), "Worse than naive by 10.0 % (Diebold–Mariano p = 0.001).");
   EXPECT_HAS(skill_sentence(0.031, 0.3, "naive"), "No better and no worse than naive: +3.1 %, which chance");

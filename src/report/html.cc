@@ -9,8 +9,8 @@
 namespace brim::report {
 namespace {
 
-// Blue, orange, green, purple, brown-red, sky, yellow, grey after Okabe and Ito; the dark set is the same, lightened
-// where it would sink into the ground.
+// Blue, orange, green, purple, brown-red, sky, yellow, grey after Okabe and Ito; the dark set is lightened where
+// contrast would be too low.
 constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark}
 :root,:root[data-theme=light]{--ground:#fff;--card:#f6f7f9;--ink:#1b1f24;--soft:#57606a;--line:#d5dae0;
@@ -55,7 +55,7 @@ footer{margin-top:48px;padding-bottom:32px;color:var(--soft);font-size:.85rem}
 @media print{button,nav{display:none}figure,.figures div{break-inside:avoid}}
 )css";
 
-// Auto, light, dark in turn. Storage may be refused on file: pages, so the choice then lasts as long as the page.
+// Cycles through auto, light, dark. Storage may be unavailable for file: pages; the choice is then lost with the page.
 constexpr const char* kScript = R"js(
 (function () {
   var root = document.documentElement, button = document.getElementById('theme'), names = ['auto', 'light', 'dark'], at = 0;
@@ -74,7 +74,7 @@ constexpr const char* kScript = R"js(
 })();
 )js";
 
-// A number, perhaps with a unit or a sign of its own: such columns are set to the right.
+// A number, possibly with a unit or sign; columns of these are right-aligned.
 bool looks_numeric(std::string_view text) {
   if (text.empty() || text == "–" || text == "n/a") return true;
   const char c = text[0] == '-' || text[0] == '+' ? (text.size() > 1 ? text[1] : ' ') : text[0];
@@ -108,7 +108,7 @@ std::string html_escape(std::string_view text) {
       default: {
         const bool control = (p.value < 0x20 && p.value != '\n' && p.value != '\t') ||
                              (p.value >= 0x7F && p.value < 0xA0) || p.value == 0xFFFE || p.value == 0xFFFF;
-        // Direction overrides could make one name read as another.
+        // Direction overrides could make one name look like another.
         const bool override_mark = (p.value >= 0x202A && p.value <= 0x202E) || (p.value >= 0x2066 && p.value <= 0x2069);
         if (!control && !override_mark) out.append(clean, i, static_cast<size_t>(p.bytes));
       }
@@ -157,7 +157,7 @@ void HtmlPage::table(const HtmlTable& t) {
   std::vector<bool> numeric(t.header.size(), true);
   for (const auto& row : t.rows)
     for (size_t c = 0; c < t.header.size() && c < row.size(); ++c) numeric[c] = numeric[c] && looks_numeric(row[c]);
-  if (!numeric.empty()) numeric[0] = false;  // names, even where they are numbers
+  if (!numeric.empty()) numeric[0] = false;  // names, even if they are numbers
   const auto cls = [&](size_t c) { return numeric[c] && !t.rows.empty() ? " class=\"n\"" : ""; };
   body_ += "<div class=\"scroll\"><table>\n";
   if (!t.caption.empty()) body_ += fmt::format("<caption>{}</caption>\n", html_escape(t.caption));
@@ -197,7 +197,7 @@ std::string HtmlPage::html() const {
       nav += fmt::format("<a href=\"#s{}\">{}</a> ", i + 1, html_escape(shortened(sections_[i], 40)));
     nav += "</nav>";
   }
-  // The policy is a second fence behind the escaping: whatever got in could load nothing.
+  // The content security policy is a second defence behind escaping: injected markup could load nothing.
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "

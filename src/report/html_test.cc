@@ -34,7 +34,7 @@ TEST(Html, ShortenedCountsCodePoints) {
   EXPECT_EQ(shortened("", 5), "");
 }
 
-TEST(Html, PageIsWellFormedWhateverItsNames) {
+TEST(Html, PageIsWellFormedForAnyNames) {
   HtmlPage page(kHostilePage, kHostilePage);
   page.heading(kHostilePage);
   page.heading("two");
@@ -57,7 +57,7 @@ TEST(Html, PageIsWellFormedWhateverItsNames) {
   EXPECT_EQ(html.find("alert('x')"), std::string::npos);
 }
 
-TEST(Html, PageNeedsNothingFromElsewhere) {
+TEST(Html, PageHasNoExternalResources) {
   HtmlPage page("t");
   const std::string html = page.html();
   for (const char* outside : {"http:", "https:", "src=", "@import", "url("})
@@ -66,7 +66,7 @@ TEST(Html, PageNeedsNothingFromElsewhere) {
   EXPECT_NE(html.find("Content-Security-Policy"), std::string::npos);
 }
 
-TEST(Html, NumbersAreSetToTheRight) {
+TEST(Html, NumericColumnsAreRightAligned) {
   HtmlPage page("t");
   page.table({"", {"name", "rate", "text"}, {{"7", "1,234", "yes"}, {"8", "–", "1"}, {"9", "-3.5 ms", "n/a"}}});
   const std::string html = page.html();
@@ -75,7 +75,7 @@ TEST(Html, NumbersAreSetToTheRight) {
   EXPECT_NE(html.find("<th scope=\"col\">text</th>"), std::string::npos);
 }
 
-TEST(Html, WriteIsWholeOrAnError) {
+TEST(Html, WriteIsAtomic) {
   const TempDir dir;
   const auto path = dir / "report.html";
   HtmlPage page("t");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP client for streamed answers: bytes are handed on as they arrive, every wait has a limit, every answer a
-// largest size. Made of libcurl, which is opened on the first call.
+// A small HTTP client for streamed responses: passes on bytes as they arrive, with limits on every wait and on the
+// response size. Uses libcurl, loaded on the first call.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace brim::report {
 
 struct HttpRequest {
   std::string url;                   // http:// or https://
-  std::string body;                  // empty: GET, else POST as JSON
+  std::string body;                  // empty for GET, else POST as JSON
   std::vector<std::string> headers;  // "Name: value"
   double connect_s = 5;
   double first_s =
-      30;  // to the first byte of the body, or to what first_seen waits for; and the longest silence after it
+      30;  // until the first byte of the body, or the condition of first_seen; also the longest pause after it
   std::function<bool()> first_seen;
   double total_s = 120;
   size_t most_bytes = size_t{16} << 20;
@@ -26,24 +26,24 @@ struct HttpRequest {
 
 enum class HttpEnd {
   complete,
-  cut,            // on_bytes wanted no more, or most_bytes was reached
-  no_connection,  // name, refused, unreachable
+  cut,            // on_bytes returned false, or most_bytes was reached
+  no_connection,  // DNS failure, refused, unreachable
   connect_timeout,
   first_timeout,
   total_timeout,
-  broken,  // the connection ended in the middle, or is no HTTP
+  broken,  // connection closed early, or not HTTP
   stopped,
-  unavailable,  // libcurl cannot be opened
+  unavailable,  // libcurl could not be loaded
 };
 
 struct HttpAnswer {
   HttpEnd end = HttpEnd::broken;
-  int status = 0;    // 0: none came
-  std::string why;   // in words, where the end is not `complete` or `cut`
-  std::string text;  // the body, where no on_bytes was given or the status is not 200
+  int status = 0;    // 0 if none was received
+  std::string why;   // explanation if not `complete` or `cut`
+  std::string text;  // the body, if there is no on_bytes or the status is not 200
 };
 
-// `on_bytes` gets the body of a 200 as it arrives; false ends the transfer.
+// `on_bytes` receives the body of a 200 response as it arrives; returning false ends the transfer.
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes = nullptr);
 
 }  // namespace brim::report

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libbrim.so has beyond the engine: its door to training (what cli/train.cc does with flags, for callers), and
-// where it is.
+// Parts of libbrim.so beyond the engine: its interface to training (like cli/train.cc, without flags), and its
+// location.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace brim {
 namespace {
 
-// Before anything is opened: whoever calls shares the process.
+// Runs at load time, before anything is opened: the process is shared with the caller.
 [[maybe_unused]] const bool told = [] {
   Dl_info code{};
   std::error_code ignored;

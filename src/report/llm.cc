@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestLine = size_t{1} << 20;
 
-// What a server says is wrong: {"error":"…"} (Ollama) or {"error":{"message":"…"}}, else the text itself, shortened.
+// Error message of a server: {"error":"…"} (Ollama) or {"error":{"message":"…"}}, else the shortened body.
 std::string error_text(std::string_view body) {
   const json j = json::parse(body, nullptr, false);
   if (j.is_object() && j.contains("error")) {
@@ -215,7 +215,7 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
     body["temperature"] = 0;
     body["stream_options"] = {{"include_usage", true}};
   }
-  // Servers count tokens their own way; only one that ignores the limit gets well past it.
+  // Servers count tokens differently; only one that ignores the limit gets far past it.
   LlmStream stream(api_, int64_t{2} * options_.max_tokens + 16, [] { return now_ns(); });
   HttpRequest request;
   request.url = base_ + wanted_url(api_);
@@ -259,7 +259,7 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
     fail(ErrorCode::bad_data, "{}: the stream ended after {} tokens without its end mark", where, stream.pieces());
 
   LlmCall call;
-  call.cut = !stream.done();  // we stopped it, or its time was up; what came counts
+  call.cut = !stream.done();  // stopped by us or by the timeout; what was received counts
   call.first_token_s = static_cast<double>(stream.first_ns() - started) * 1e-9;
   call.seconds = seconds;
   call.tokens = stream.tokens();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A language model behind Ollama's API or an OpenAI-compatible one, as a thing to measure: time to the first token,
-// tokens a second, latency, and what sharing the machine with it costs. Requests are bounded in number, tokens, bytes
-// and time, so that a slow, broken or endless stream ends in a sentence and not in a hang.
+// Benchmarks a language model behind Ollama's API or an OpenAI-compatible one: time to first token, tokens per second,
+// latency, and the cost of sharing the machine with it. Requests are bounded in number, tokens, bytes and time, so that
+// a slow, broken or endless stream ends with an error instead of a hang.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -28,22 +28,22 @@ struct LlmOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Reads a streamed answer as it arrives. Separate from the network so that any bytes can be tried on it.
+// Parses a streamed response incrementally. Independent of the network, so that it can be tested with any bytes.
 class LlmStream {
  public:
-  // Wants no more after `most_tokens` pieces. `clock` gives nanoseconds.
+  // Stops after `most_tokens` pieces. `clock` returns nanoseconds.
   LlmStream(LlmApi api, int64_t most_tokens, std::function<int64_t()> clock);
   bool feed(std::string_view bytes);  // false: enough, or broken
-  void end();                         // no more bytes: what stands unfinished is read
+  void end();                         // end of input: parses an unfinished rest
 
-  bool done() const { return done_; }  // the server said so
-  bool cut() const { return cut_; }    // we had enough
+  bool done() const { return done_; }  // the server signalled the end
+  bool cut() const { return cut_; }    // we stopped the stream
   const std::string& problem() const { return problem_; }
-  bool refused() const { return refused_; }  // the server itself reports an error
+  bool refused() const { return refused_; }  // the server reported an error
   int64_t pieces() const { return pieces_; }
   int64_t tokens() const { return server_tokens_.value_or(pieces_); }
   bool counted_by_server() const { return server_tokens_.has_value(); }
-  int64_t first_ns() const { return first_ns_; }  // 0: none yet
+  int64_t first_ns() const { return first_ns_; }  // 0 if none yet
   int64_t last_ns() const { return last_ns_; }
   std::optional<double> server_load_seconds() const { return load_seconds_; }
   std::optional<double> server_tokens_per_second() const { return server_rate_; }
@@ -66,21 +66,21 @@ class LlmStream {
 struct LlmCall {
   double first_token_s = 0, seconds = 0;
   int64_t tokens = 0;
-  double tokens_per_second = 0;  // after the first token; 0: too few to tell
+  double tokens_per_second = 0;  // after the first token; 0 if there are too few
   bool counted_by_server = false, cut = false;
   std::optional<double> server_load_seconds;
 };
 
 class LlmClient {
  public:
-  // Finds out which API answers. Throws usage where nothing answers (or libcurl cannot be opened), bad_data where what
-  // answers is neither.
+  // Detects the API. Throws usage if nothing responds (or libcurl cannot be loaded), bad_data if the response matches
+  // neither API.
   explicit LlmClient(const LlmOptions& options);
   LlmApi api() const { return api_; }
   const LlmOptions& options() const { return options_; }
   const std::string& base() const { return base_; }
-  // One request. Throws bad_model where the server does not know the model, bad_data where the answer is broken or too
-  // late, usage where nothing answers any more, interrupted.
+  // One request. Throws bad_model if the server does not know the model, bad_data if the response is broken or too
+  // late, usage if nothing responds any more, interrupted.
   LlmCall generate(const std::string& prompt) const;
 
  private:
@@ -93,7 +93,7 @@ class LlmClient {
 struct LlmRun {
   jobs::Spread first_token_s, seconds, tokens_per_second;
   int64_t calls = 0, tokens = 0, cut = 0, failed = 0;
-  double overall_tokens_per_second = 0;  // all tokens over all time, waits included
+  double overall_tokens_per_second = 0;  // all tokens divided by the total time, including waits
   bool counted_by_server = true;
   std::string last_failure;
 };
@@ -107,7 +107,7 @@ struct LlmProcess {
 
 struct SharingCost {
   std::string sentiment_model;
-  double items_alone = 0, items_together = 0;  // a second
+  double items_alone = 0, items_together = 0;  // per second
   LlmRun together;
 };
 
@@ -115,19 +115,19 @@ struct LlmProfile {
   std::string api, url, model;
   int max_tokens = 0;
   double first_request_s = 0;           // the warm-up request, which may load the model
-  std::optional<double> server_load_s;  // as the server tells it
+  std::optional<double> server_load_s;  // as reported by the server
   LlmRun alone;
-  std::optional<std::vector<LlmProcess>> vram;  // none: NVML is not there or does not tell
-  std::optional<int64_t> server_bytes;          // on the card, of the processes that look like the server
+  std::optional<std::vector<LlmProcess>> vram;  // nullopt if NVML is missing or has no data
+  std::optional<int64_t> server_bytes;          // on the GPU, for processes that look like the server
   std::optional<SharingCost> sharing;
   std::vector<std::string> notes;
 };
 
-// `count` requests after one another over `prompts`. One that fails is counted; throws if all did, or when stopped.
+// `count` sequential requests over `prompts`. Failures are counted; throws if all fail, or when stopped.
 LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prompts, int count);
 // One warm-up request, then measure_llm, then memory by process.
 LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& prompts);
-// The same requests while `step` (scores some texts, returns how many) runs on a thread of its own; before that `step`
+// The same requests while `step` (scores some texts, returns how many) runs on another thread; before that, `step`
 // alone for `seconds`.
 SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts,
                             const std::function<int64_t()>& step, double seconds);

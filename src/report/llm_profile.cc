@@ -15,7 +15,7 @@
 namespace brim::report {
 namespace {
 
-// Names under which the servers people use appear in NVML's list.
+// Process names of common servers in NVML's list.
 bool looks_like_server(const std::string& name) {
   for (const char* part :
        {"ollama", "llama", "vllm", "sglang", "text-generation", "tgi", "lmdeploy", "trtllm", "exllama", "koboldcpp"})
@@ -23,7 +23,7 @@ bool looks_like_server(const std::string& name) {
   return false;
 }
 
-// Everything that holds memory on a card, ours marked. Empty where NVML says nothing.
+// All processes with memory on a GPU, with ours marked. Empty if NVML has no data.
 std::optional<std::vector<LlmProcess>> card_processes() {
   monitor::Nvml nvml;
   if (!nvml.ready()) return std::nullopt;
@@ -45,7 +45,7 @@ std::vector<std::string> llm_prompts(const std::vector<std::string>& texts, int 
   for (int i = 0; i < std::max(1, count); ++i) {
     const std::string text =
         texts.empty() ? "Shares rise after a strong quarter" : texts[static_cast<size_t>(i) % texts.size()];
-    // Each begins differently, so that a server's prefix cache does not answer for the model.
+    // Each prompt starts differently, to avoid hits in the server's prefix cache.
     prompts.push_back(fmt::format(
         "({}) Is this text positive, negative or neutral? Say which, then explain it in three sentences.\n\n{}", i + 1,
         shortened(text, 600)));

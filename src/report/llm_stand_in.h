@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: an HTTP server on the loopback that answers as a language model's server would, well or badly.
+// For tests: an HTTP server on the loopback interface that imitates a language model server, well-behaved or faulty.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ class LlmStandIn {
   struct Connection {
     int fd;
     const std::atomic<bool>& over;
-    // False once the other side has gone or the test is over.
+    // False once the client has disconnected or the test is over.
     bool send(std::string_view bytes) const {
       while (!bytes.empty()) {
         if (over) return false;
@@ -115,7 +115,7 @@ class LlmStandIn {
   std::thread thread_;
 };
 
-// Both APIs, well behaved: five tokens an answer.
+// Both APIs, well-behaved: five tokens per response.
 inline void good_llm(const LlmStandIn::Connection& c, const std::string& path, const std::string& body) {
   if (path == "/api/version") return c.answer(200, R"({"version":"0.5.0"})");
   if (path == "/v1/models") return c.answer(200, R"({"object":"list","data":[{"id":"mistral"}]})");

@@ -26,7 +26,7 @@ LlmOptions options_for(const std::string& url, const std::string& api = "auto") 
   return o;
 }
 
-// The error's code and text, or "none".
+// Code and message of the error, or "none".
 template <class Fn>
 std::string error_of(Fn&& fn) {
   try {
@@ -70,7 +70,7 @@ TEST(LlmStream, OpenAiSkipsCommentsAndRoles) {
   EXPECT_FALSE(s.counted_by_server());
 }
 
-TEST(LlmStream, BadBytesAreSentences) {
+TEST(LlmStream, InvalidBytesGiveErrorMessages) {
   const auto problem = [](LlmApi api, const std::string& bytes) {
     LlmStream s(api, 10, [] { return int64_t{1}; });
     s.feed(bytes);
@@ -87,7 +87,7 @@ TEST(LlmStream, BadBytesAreSentences) {
   EXPECT_EQ(problem(LlmApi::openai, "data: {\"choices\":[7,{\"delta\":3},{\"delta\":{\"content\":null}}]}\n"), "");
 }
 
-TEST(LlmStream, AnyBytesInAnyPieces) {
+TEST(LlmStream, AcceptsAnyBytesInAnyPieces) {
   std::mt19937 random(7);
   const std::string good =
       "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n{\"response\":\"b\",\"done\":false}\ndata: [DONE]\n";
@@ -105,7 +105,7 @@ TEST(LlmStream, AnyBytesInAnyPieces) {
   }
 }
 
-TEST(Llm, BothApisAreFoundAndMeasured) {
+TEST(Llm, DetectsAndMeasuresBothApis) {
   for (const bool ollama : {true, false}) {
     LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
       if (!ollama && path == "/api/version") return c.answer(404, "not here");
@@ -127,7 +127,7 @@ TEST(Llm, BothApisAreFoundAndMeasured) {
   }
 }
 
-TEST(Llm, NothingAnswers) {
+TEST(Llm, ReportsThatNothingResponds) {
   std::string url;
   {
     LlmStandIn server(good_llm);
@@ -140,7 +140,7 @@ TEST(Llm, NothingAnswers) {
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(url, "gopher")); }), "`llm_api=gopher`"));
 }
 
-TEST(Llm, NeitherApi) {
+TEST(Llm, RejectsAnUnknownApi) {
   LlmStandIn server([](const auto& c, const std::string&, const std::string&) { c.answer(200, "<html>hello</html>"); });
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(server.url())); }), "neither"));
 }
@@ -155,7 +155,7 @@ TEST(Llm, UnknownModelIsABadModel) {
   EXPECT_TRUE(has(error, "model 'nobody' not found")) << error;
 }
 
-// What a stream does wrong, and what is said of it.
+// Runs a request against a faulty stream and returns the error message.
 std::string generate_with(const LlmStandIn::Handler& stream, const std::function<void(LlmOptions&)>& change = nullptr,
                           const std::string& api = "ollama") {
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
@@ -170,7 +170,7 @@ std::string generate_with(const LlmStandIn::Handler& stream, const std::function
   });
 }
 
-TEST(Llm, ServerErrors) {
+TEST(Llm, ReportsServerErrors) {
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.answer(500, R"({"error":"CUDA out of memory"})");
                   }),
@@ -185,7 +185,7 @@ TEST(Llm, ServerErrors) {
                   "broke off"));
 }
 
-TEST(Llm, BrokenStreams) {
+TEST(Llm, ReportsBrokenStreams) {
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.begin_stream();
                     c.chunk("{\"response\":\"a\",\"done\":false}\n");
@@ -214,7 +214,7 @@ TEST(Llm, SilentStreamsTimeOut) {
                   "did not end within 0.3 s"));
 }
 
-TEST(Llm, AStreamThatFallsSilentIsBroken) {
+TEST(Llm, StreamThatStallsIsBroken) {
   const std::string error = generate_with(
       [](const auto& c, const auto&, const auto&) {
         c.begin_stream();
@@ -226,14 +226,14 @@ TEST(Llm, AStreamThatFallsSilentIsBroken) {
 }
 
 TEST(Llm, EndlessStreamsAreCut) {
-  // As fast as it can, past any limit asked for: cut by count.
+  // As fast as possible, beyond any limit: cut by count.
   EXPECT_EQ(generate_with([](const auto& c, const auto&, const auto&) {
               c.begin_stream();
               while (c.chunk("{\"response\":\"a\",\"done\":false}\n")) {
               }
             }),
             "none");
-  // Slowly for ever: cut by time, what came counts.
+  // Slow and endless: cut by time, received tokens count.
   EXPECT_EQ(generate_with(
                 [](const auto& c, const auto&, const auto&) {
                   c.begin_stream();
@@ -242,7 +242,7 @@ TEST(Llm, EndlessStreamsAreCut) {
                 },
                 [](LlmOptions& o) { o.total_s = 0.4; }),
             "none");
-  // One line without end.
+  // One endless line.
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.begin_stream();
                     while (c.chunk(std::string(65536, 'x'))) {
@@ -251,7 +251,7 @@ TEST(Llm, EndlessStreamsAreCut) {
                   "longer than 1 MiB"));
 }
 
-TEST(Llm, SomeFailuresAreCountedAllAreAnError) {
+TEST(Llm, CountsFailuresAndThrowsIfAllFail) {
   std::atomic<int> calls{0};
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
     if (path == "/api/generate" && calls++ % 2 == 1) return c.answer(500, R"({"error":"busy"})");
@@ -264,7 +264,7 @@ TEST(Llm, SomeFailuresAreCountedAllAreAnError) {
   EXPECT_TRUE(has(run.last_failure, "busy"));
 }
 
-TEST(Llm, AStopEndsAtOnce) {
+TEST(Llm, StopsImmediatelyOnRequest) {
   std::atomic<bool> stop{false};
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
     if (path != "/api/generate") return good_llm(c, path, body);
@@ -277,7 +277,7 @@ TEST(Llm, AStopEndsAtOnce) {
   EXPECT_TRUE(has(error_of([&] { measure_llm(client, {"x"}, 3); }), "interrupted"));
 }
 
-TEST(Llm, SharingRunsBothAndEndsBoth) {
+TEST(Llm, SharingRunsAndEndsBoth) {
   LlmStandIn server(good_llm);
   const LlmClient client(options_for(server.url()));
   std::atomic<int64_t> steps{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: whether markup is well formed (tags nest and close, attributes are quoted, no stray < or &), and what tags
-// it has.
+// For tests: checks that markup is well formed (tags nest and close, attributes are quoted, no stray < or &) and counts
+// its tags.
 #pragma once
 #include <cctype>
 #include <map>
@@ -11,7 +11,7 @@
 namespace brim::report {
 
 struct MarkupCheck {
-  std::string problem;              // empty: well formed
+  std::string problem;              // empty if well formed
   std::map<std::string, int> tags;  // how many of each
   std::string text;                 // between tags, entities untouched
 };
@@ -46,7 +46,7 @@ inline MarkupCheck check_markup(std::string_view m) {
     if (name.empty()) bad("stray <", i);
     bool self = false;
     while (j < m.size() && m[j] != '>') {
-      if (m[j] == '"') {  // an attribute's value
+      if (m[j] == '"') {  // an attribute value
         for (++j; j < m.size() && m[j] != '"'; ++j) {
           if (m[j] == '<') bad("< in an attribute", j);
           if (m[j] == '&') check_entity(j);
@@ -69,7 +69,7 @@ inline MarkupCheck check_markup(std::string_view m) {
     ++r.tags[name];
     if (self) continue;
     open.push_back(name);
-    if (name == "script" || name == "style") {  // their text is no markup
+    if (name == "script" || name == "style") {  // their contents are not markup
       const size_t end = m.find("</" + name, i);
       if (end == std::string_view::npos)
         bad("unclosed " + name, i);

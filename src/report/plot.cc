@@ -14,7 +14,7 @@
 namespace brim::report {
 namespace {
 
-constexpr double kWidth = 720, kFont = 13, kLetter = 7.2;  // a letter's mean width at that size
+constexpr double kWidth = 720, kFont = 13, kLetter = 7.2;  // kLetter: mean width of a letter at that size
 constexpr size_t kMostNameLetters = 34;
 constexpr size_t kMostHovers = 150, kMostColumns = 600;  // per series: hover points, pixel columns of a thinned line
 constexpr const char* kColours[] = {"var(--c0,#0072b2)", "var(--c1,#d55e00)", "var(--c2,#009e73)", "var(--c3,#a3477f)",
@@ -31,7 +31,7 @@ double text_width(std::string_view text) {
   return kLetter * static_cast<double>(count_code_points(replace_invalid_utf8(text)));
 }
 
-// Collects elements; knows the picture's height only at the end, for legends wrap.
+// Collects elements; the height of the picture is known only at the end, because legends wrap.
 class Canvas {
  public:
   explicit Canvas(const std::string& title) : title_(title) {
@@ -66,7 +66,7 @@ class Canvas {
     body_ += fmt::format("<path d=\"{}\" style=\"fill:{};fill-opacity:0.18;stroke:none\"><title>{}</title></path>\n", d,
                          colour(series), html_escape(hover));
   }
-  // Circle, square, triangle, diamond in turn. `visible` false: only something to hover over.
+  // Cycles through circle, square, triangle, diamond. With `visible` false it is only a hover target.
   void marker(double x, double y, size_t series, std::string_view hover, bool visible) {
     const double r = 4;
     std::string shape;
@@ -91,7 +91,7 @@ class Canvas {
                          : series % 4 == 1 ? "</rect>"
                                            : "</path>");
   }
-  // Names with their marks, wrapped to the width; returns the y below.
+  // Names with their markers, wrapped to the width; returns the y below.
   enum class Key { line, point, area };
   double legend(const std::vector<std::string>& names, double y, Key key) {
     double x = 20;
@@ -112,7 +112,7 @@ class Canvas {
     }
     return names.empty() ? y : y + 14;
   }
-  // The same for areas behind lines.
+  // Legend for areas behind lines.
   double legend(const std::vector<Band>& bands, double y) {
     double x = 20;
     for (const Band& band : bands) {
@@ -136,7 +136,7 @@ class Canvas {
   std::string title_, body_;
 };
 
-// The area inside the axes.
+// The plot area inside the axes.
 struct Frame {
   double left, right, top, bottom;
 };
@@ -149,7 +149,7 @@ void draw_axes(Canvas& canvas, const Frame& f, const PlotAxis& x, const PlotAxis
     canvas.line(f.left, y.at(t.value), f.right, y.at(t.value), kLine);
     canvas.text(f.left - 8, y.at(t.value) + 4.5, t.text, "end", kSoft);
   }
-  double free_from = 0;  // labels that would touch are left out, their marks stay
+  double free_from = 0;  // labels that would touch are omitted, their ticks stay
   for (const Tick& t : x.ticks()) {
     const double at = x.at(t.value), half = text_width(t.text) / 2;
     canvas.line(at, f.bottom, at, f.bottom + 5, kSoft);
@@ -165,7 +165,7 @@ void draw_axes(Canvas& canvas, const Frame& f, const PlotAxis& x, const PlotAxis
 
 size_t length_of(const Series& s) { return std::min(s.x.size(), s.y.size()); }
 
-// The line's path; where several points share a pixel column, its first, lowest, highest and last stand for them.
+// SVG path of a line; if several points share a pixel column, it is drawn through its first, lowest, highest and last.
 std::string line_path(const Series& s, const PlotAxis& x, const PlotAxis& y) {
   std::string d;
   const size_t n = length_of(s);
@@ -201,7 +201,7 @@ std::string line_path(const Series& s, const PlotAxis& x, const PlotAxis& y) {
 
 size_t length_of(const Band& b) { return std::min({b.x.size(), b.low.size(), b.high.size()}); }
 
-// Along the upper line and back along the lower one, for each stretch without a gap.
+// Along the upper line and back along the lower one, for each section without a gap.
 std::string band_path(const Band& b, const PlotAxis& x, const PlotAxis& y) {
   std::string d;
   const size_t n = length_of(b);
@@ -385,7 +385,7 @@ std::string svg(const RooflinePlot& p) {
     y.see(p.peak_flops / 100);
   }
   const Frame f = frame_for(canvas.legend(names, 46, Canvas::Key::point), 300);
-  if (!x.empty()) {  // some air at both ends
+  if (!x.empty()) {  // padding at both ends
     const double low = x.low(), high = x.high();
     x.see(low / 1.5);
     x.see(high * 1.5);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plots as SVG text, drawn here so that a report needs no script, no font and no network. Colours are CSS variables
-// with a fallback, so a page can turn dark; series differ in dash and marker too, so colour is never the only sign.
-// Values that are not finite (or not above zero on a logarithmic axis) leave a gap. Names are escaped: any bytes are
-// safe.
+// Plots as SVG text, so that a report needs no script, font or network. Colours are CSS variables with a fallback, so a
+// page can switch to dark; series also differ in dash and marker, so colour is never the only distinction. Non-finite
+// values (or values not above zero on a logarithmic axis) leave a gap. Names are escaped and may contain any bytes.
 #pragma once
 #include <string>
 #include <utility>
@@ -10,32 +9,32 @@
 
 namespace brim::report {
 
-enum class Unit { plain, bytes, seconds, share };  // how ticks are written: 12 k, 3 GiB, 40 ms, 85 %
+enum class Unit { plain, bytes, seconds, share };  // format of tick labels: 12 k, 3 GiB, 40 ms, 85 %
 
 struct Series {
   std::string name;
-  std::vector<double> x, y;  // as many of each; the shorter decides
+  std::vector<double> x, y;  // equal lengths; extra elements are ignored
 };
 
-// An area between two lines, drawn behind all lines in the colour of one of them: an interval around a forecast.
-// Several of one colour, the widest first, make a fan.
+// An area between two lines, drawn behind all lines in the colour of one of them, e.g. an interval around a forecast.
+// Several of one colour, widest first, form a fan chart.
 struct Band {
   std::string name;
-  std::vector<double> x, low, high;  // as many of each; the shortest decides
-  size_t series = 0;                 // whose colour
+  std::vector<double> x, low, high;  // equal lengths; extra elements are ignored
+  size_t series = 0;                 // index of the series that sets the colour
 };
 
-// Lines with markers. Long series are thinned to what the eye can tell apart, extremes kept.
+// Lines with markers. Long series are thinned to the visible resolution, keeping extremes.
 struct LinePlot {
   std::string title, x_label, y_label;
   std::vector<Series> series;
   bool log_x = false, log_y = false;
   Unit x_unit = Unit::plain, y_unit = Unit::plain;
-  bool y_from_zero = false;  // linear axes: show zero, so that heights can be compared
+  bool y_from_zero = false;  // linear axes: include zero, so that heights are comparable
   std::vector<Band> bands;
 };
 
-// Groups of upright bars, one bar a series in each group.
+// Groups of vertical bars with one bar per series.
 struct BarPlot {
   struct Bars {
     std::string name;
@@ -47,7 +46,7 @@ struct BarPlot {
   Unit unit = Unit::plain;
 };
 
-// One horizontal bar a row, made of parts; a mark can be set beside it (what was measured, a limit).
+// One horizontal stacked bar per row, with an optional mark (a measured value or a limit).
 struct StackedBar {
   struct Row {
     std::string name;
@@ -59,24 +58,24 @@ struct StackedBar {
   Unit unit = Unit::bytes;
 };
 
-// Operations against what the device could do: arithmetic intensity (flop/byte) to speed (flop/s), both logarithmic.
+// Roofline plot: arithmetic intensity (flop/byte) against speed (flop/s), both logarithmic.
 struct RooflinePlot {
   struct Point {
     std::string name;
     double intensity = 0, flops = 0;
   };
   std::string title;
-  double peak_flops = 0, bandwidth = 0;  // the roofs: flop/s, bytes/s
+  double peak_flops = 0, bandwidth = 0;  // roofs: flop/s, bytes/s
   std::string peak_name, bandwidth_name;
   std::vector<Point> points;
 };
 
-// What each lane did when. Neighbours closer than the eye can tell apart are drawn as one.
+// Activity of each lane over time. Spans closer than the visible resolution are merged.
 struct TimelinePlot {
   struct Span {
     size_t lane = 0;
     double begin = 0, end = 0;  // seconds
-    std::string kind;           // decides the colour
+    std::string kind;           // determines the colour
   };
   std::string title, x_label = "time";
   std::vector<std::string> lanes;

@@ -9,14 +9,14 @@
 namespace brim::report {
 namespace {
 
-constexpr double kLargest = 1e290;  // beyond it a difference of two values could overflow
+constexpr double kLargest = 1e290;  // beyond this a difference of two values could overflow
 
 struct Scale {
   double divisor;
   const char* suffix;
 };
 
-// The prefix in which `magnitude` is easiest read.
+// The most readable unit prefix for `magnitude`.
 Scale scale_for(double magnitude, Unit unit) {
   magnitude = std::abs(magnitude);
   static constexpr Scale plain[] = {{1e15, " P"}, {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}, {1, ""}};
@@ -92,7 +92,7 @@ void PlotAxis::fix_linear(int ticks, bool from_zero) {
     low_ = std::min(low_, 0.0);
     high_ = std::max(high_, 0.0);
   }
-  // One value, or values that differ by less than can be told apart: a range around them.
+  // A single value, or values too close to distinguish: use a range around them.
   const double size = std::max(std::abs(low_), std::abs(high_));
   if (high_ - low_ <= size * 1e-9) {
     const double pad = size > 0 ? size * 0.5 : 0.5;

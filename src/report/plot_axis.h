@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An axis: from values to pixels, and the round numbers written along it.
+// An axis: maps values to pixels and provides round tick values.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,14 +15,14 @@ struct Tick {
 
 class PlotAxis {
  public:
-  // Sees values first (those it cannot show are ignored), then fixes the range.
+  // Collect values first (those that cannot be shown are ignored), then fix the range.
   PlotAxis(bool logarithmic, Unit unit) : log_(logarithmic), unit_(unit) {}
   bool shows(double value) const;
   void see(double value);
   bool empty() const { return !seen_; }
-  // Widens the range to round numbers, about `ticks` of them, and lays it over pixels. `from_zero` as in LinePlot.
+  // Widens the range to about `ticks` round numbers and maps it to pixels. `from_zero` as in LinePlot.
   void fix(double pixel_low, double pixel_high, int ticks, bool from_zero);
-  double at(double value) const;  // pixel
+  double at(double value) const;  // in pixels
   double low() const { return low_; }
   double high() const { return high_; }
   const std::vector<Tick>& ticks() const { return ticks_; }
@@ -36,7 +36,7 @@ class PlotAxis {
   std::vector<Tick> ticks_;
 };
 
-// A value in its unit, three digits: "1.25 GiB", "38 ms", "12.5 k", "85 %". "n/a" where it is not finite.
+// A value with its unit, three digits: "1.25 GiB", "38 ms", "12.5 k", "85 %". "n/a" if not finite.
 std::string format_value(double value, Unit unit);
 
 }  // namespace brim::report

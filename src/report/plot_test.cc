@@ -17,7 +17,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::string kHostilePlot = "</svg><script>1</script>\" x=\"<&\xff";
 
-// Well formed, and no coordinate that is not a number.
+// Well formed, without NaN coordinates.
 void expect_drawn(const std::string& drawn, const char* what) {
   const MarkupCheck check = check_markup(drawn);
   EXPECT_EQ(check.problem, "") << what;
@@ -31,7 +31,7 @@ LinePlot lines(std::vector<double> x, std::vector<double> y, bool log_x = false,
   return {"title", "x", "y", {{"s", std::move(x), std::move(y)}}, log_x, log_y};
 }
 
-TEST(Plot, LinesOfEverySize) {
+TEST(Plot, DrawsLinesOfEverySize) {
   for (const bool log : {false, true}) {
     expect_drawn(svg(LinePlot{}), "nothing at all");
     expect_drawn(svg(lines({}, {}, log, log)), "empty");
@@ -49,15 +49,15 @@ TEST(Plot, LinesOfEverySize) {
   }
 }
 
-TEST(Plot, BandsLieBehindLinesAndBreakAtGaps) {
+TEST(Plot, BandsAreBehindLinesAndBreakAtGaps) {
   LinePlot plot = lines({1, 2, 3}, {5, 6, 7});
   plot.bands = {{"95 %", {1, 2, 3, 4, 5}, {1, 2, kNan, 3, 2}, {9, 9, 9, 12, 13}, 0}, {"none", {}, {}, {}, 0}};
   const std::string drawn = svg(plot);
   expect_drawn(drawn, "bands");
-  const size_t area = drawn.find("<title>95 %</title>", drawn.find("<title>95 %</title>") + 1);  // after the legend's
+  const size_t area = drawn.find("<title>95 %</title>", drawn.find("<title>95 %</title>") + 1);  // after the legend
   ASSERT_NE(area, std::string::npos);
   const std::string path = drawn.substr(drawn.rfind("d=\"", area), area - drawn.rfind("d=\"", area));
-  EXPECT_EQ(std::count(path.begin(), path.end(), 'z'), 2);  // two stretches
+  EXPECT_EQ(std::count(path.begin(), path.end(), 'z'), 2);  // two sections
   EXPECT_LT(area, drawn.rfind("stroke-linejoin"));
   plot.bands = {{kHostilePlot, {1, 2}, {kInf, 1}, {2, kNan}, 7}};
   expect_drawn(svg(plot), "hostile band");
@@ -83,7 +83,7 @@ TEST(Plot, LongSeriesAreThinnedAndKeepTheirPeaks) {
     x[i] = static_cast<double>(i);
     y[i] = std::sin(static_cast<double>(i) * 1e-4);
   }
-  y[123'456] = 10;  // one row in a million
+  y[123'456] = 10;  // one point in a million
   const std::string drawn = svg(lines(x, y));
   expect_drawn(drawn, "a million points");
   EXPECT_LT(drawn.size(), 120'000u);
@@ -98,7 +98,7 @@ TEST(Plot, NamesAreEscapedAndShortened) {
   expect_drawn(svg(p), "many long names");
 }
 
-TEST(Plot, Bars) {
+TEST(Plot, DrawsBars) {
   expect_drawn(svg(BarPlot{}), "empty");
   expect_drawn(svg(BarPlot{kHostilePlot,
                            "x",
@@ -111,7 +111,7 @@ TEST(Plot, Bars) {
   EXPECT_NE(drawn.find("a, s: 1.50 KiB"), std::string::npos);
 }
 
-TEST(Plot, StackedBars) {
+TEST(Plot, DrawsStackedBars) {
   expect_drawn(svg(StackedBar{}), "empty");
   StackedBar p{"memory",
                "bytes",
@@ -124,7 +124,7 @@ TEST(Plot, StackedBars) {
   EXPECT_NE(drawn.find("measured: 477 MiB"), std::string::npos);
 }
 
-TEST(Plot, Roofline) {
+TEST(Plot, DrawsRoofline) {
   expect_drawn(svg(RooflinePlot{}), "empty");
   RooflinePlot p{
       "roof",     774e12,
@@ -138,7 +138,7 @@ TEST(Plot, Roofline) {
   expect_drawn(svg(p), "no roof");
 }
 
-TEST(Plot, Timeline) {
+TEST(Plot, DrawsTimeline) {
   expect_drawn(svg(TimelinePlot{}), "empty");
   TimelinePlot p{"t",
                  "time",
@@ -171,7 +171,7 @@ TEST(PlotAxis, TicksAreRoundAndCoverTheData) {
   }
 }
 
-TEST(PlotAxis, LogTicks) {
+TEST(PlotAxis, LogTicksAreRound) {
   PlotAxis axis(true, Unit::plain);
   for (const double v : {1.0, 5.0, 10.0, 20.0, -3.0, 0.0}) axis.see(v);
   axis.fix(0, 100, 7, false);
@@ -180,7 +180,7 @@ TEST(PlotAxis, LogTicks) {
   EXPECT_EQ(all, "1 2 5 10 20 ");
 }
 
-TEST(PlotAxis, ValuesInTheirUnits) {
+TEST(PlotAxis, FormatsValuesWithUnits) {
   EXPECT_EQ(format_value(0, Unit::plain), "0");
   EXPECT_EQ(format_value(12500, Unit::plain), "12.5 k");
   EXPECT_EQ(format_value(1234, Unit::plain), "1234");

@@ -29,7 +29,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Scoring beside the language model: the same batch size that was best alone.
+// Scoring next to the language model, with the batch size that was best alone.
 void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::vector<std::string>& prompts,
                  const ProfileTexts& texts, Profile& p) {
   const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
@@ -47,7 +47,7 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
   size_t count = 20;
   for (const auto& m : p.models)
     if (m.name == name && m.best_batch() != nullptr) count = static_cast<size_t>(m.best_batch()->batch_size);
-  if (dir.empty()) count = std::max<size_t>(count, 1000);  // rules are quick; a step must be worth a clock reading
+  if (dir.empty()) count = std::max<size_t>(count, 1000);  // VADER is fast; a step must be long enough to measure
   TextRing ring(texts);
   const auto step = [&] {
     subject.score(ring.take(count));
@@ -140,7 +140,7 @@ std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
 }
 
 void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::string>& truth) {
-  std::vector<ModelProfile*> those;  // a token model gives no labels of texts
+  std::vector<ModelProfile*> those;  // token models have no text labels
   size_t rows = truth.size();
   for (ModelProfile& m : models) {
     if (m.predictions.empty()) continue;
@@ -152,7 +152,8 @@ void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::
     if (std::none_of(those.begin(), those.end(), [&](const auto* m) { return m->predictions[r].empty(); }))
       counted.push_back(r);
   for (ModelProfile* m : those) {
-    // Where the model lacks a label of the data it does not number its classes as the data does: names count alone.
+    // If the model lacks a label of the data, its class numbers do not match those of the data, so only names are
+    // compared.
     const bool knows_all = std::all_of(counted.begin(), counted.end(),
                                        [&](size_t r) { return rows::find_label(m->labels, truth[r]).has_value(); });
     std::vector<std::string> classes = m->labels;
@@ -199,7 +200,7 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   p.texts = static_cast<int64_t>(texts.texts.size());
 
   std::optional<LlmClient> client;
-  if (o.llm) client.emplace(*o.llm);  // before anything takes time: a server that is not there is reported at once
+  if (o.llm) client.emplace(*o.llm);  // first, so that a missing server is reported immediately
   const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) +
                                            (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
   double done = 0;

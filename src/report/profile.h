@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profiler: what a model costs on this machine. Loading cold and warm, one text at a time, batches, whole data sets
-// through the pipeline, memory against the plan, energy, MFU and roofline; a language model beside it if one is named.
-// Everything is measured through the Engine that users run. Measuring (profile*.cc), advice and the two reports are
-// apart, so that reports can be tested on made-up numbers.
+// The profiler: measures the cost of a model on this machine. Covers cold and warm loading, single texts, batches,
+// whole data sets through the pipeline, memory compared with the plan, energy, MFU and roofline, and optionally a
+// language model running at the same time. Everything is measured through the Engine that users run. Measurement
+// (profile*.cc), advice and the two reports are separate, so that reports can be tested with made-up numbers.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace brim::report {
 
-// Texts to measure with, and the second texts and labels where their columns were named.
+// Texts for measurements, with second texts and labels if their columns are given.
 struct ProfileTexts {
   std::string source;  // file name, or "built-in headlines"
   std::vector<std::string> texts, pairs, labels;
@@ -28,31 +28,32 @@ struct ProfileTexts {
 struct ProfileFile {
   std::string path, format = "auto", text_column, pair_column, label_column;
 };
-// At most `most` rows; an empty path gives the built-in headlines. Rows that cannot be read are left out.
+// At most `most` rows; an empty path gives the built-in headlines. Unreadable rows are skipped.
 ProfileTexts load_profile_texts(const ProfileFile& file, size_t most);
 
-// Sizes are measured in turns, so that all meet the same machine: what one round gives against another is noise.
+// Batch sizes are measured in interleaved rounds under the same conditions, so that differences between rounds are
+// noise.
 struct BatchPoint {
   int64_t batch_size = 0;
-  jobs::Spread seconds;                                             // of one call
-  jobs::Spread rate;                                                // texts per second of each round
-  jobs::Spread gain;                                                // over one text at a time, round by round
+  jobs::Spread seconds;                                             // per call
+  jobs::Spread rate;                                                // texts per second, per round
+  jobs::Spread gain;                                                // relative to single texts, per round
   double items_per_second = 0, tokens_per_second = 0, speedup = 1;  // medians over the rounds
-  double busy_seconds = 0;                                          // device time a call
-  double mfu = -1;                                                  // negative: unknown
-  double flops = 0, bytes = 0;                                      // of one call, as computed
+  double busy_seconds = 0;                                          // device time per call
+  double mfu = -1;                                                  // negative if unknown
+  double flops = 0, bytes = 0;                                      // per call, computed
 };
 
 struct SizePoint {
   int64_t rows = 0;
-  bool repeated = false;          // the texts were fewer and were taken again
-  jobs::Spread rate;              // texts per second of each run; a short set is run several times
-  engine::PipelineStats counted;  // of the run in the middle
+  bool repeated = false;          // there were fewer texts, so some were used several times
+  jobs::Spread rate;              // texts per second, per run; a small set is run several times
+  engine::PipelineStats counted;  // from the median run
   engine::RunStats run;
   std::optional<double> joules_per_1000;
 };
 
-// Work and time of one kind of op over a run. Time is measured where ops run on this machine's cores.
+// Work and time of one kind of op over a run. Time is measured only for ops on the CPU.
 struct OpPoint {
   std::string name;
   double flops = 0, bytes = 0, seconds = 0;
@@ -61,37 +62,37 @@ struct OpPoint {
 struct ModelProfile {
   std::string name, dir, type = "sentiment", family, device, precision, precision_reason;
   device::DeviceKind device_kind = device::DeviceKind::cpu;
-  std::string pci_bus_id;  // of the card; empty: the CPU
+  std::string pci_bus_id;  // bus id of the GPU; empty for the CPU
   int64_t parameters = 0;
   double cold_load_seconds = 0, warm_load_seconds = 0;
-  std::optional<double> cached_share;  // of the files in memory when the cold load began; 0: truly cold
+  std::optional<double> cached_share;  // fraction of the files in the page cache before the cold load; 0: fully cold
   jobs::Spread single;
-  double mean_tokens = 0;  // of a text
+  double mean_tokens = 0;  // per text
   std::vector<BatchPoint> batches;
   std::vector<SizePoint> sizes;
-  std::optional<plan::Plan> plan;  // none for VADER
-  int64_t before_bytes = 0;        // resident before the model was loaded
-  int64_t held_bytes = -1;         // resident peak, or on the card; negative: not known
+  std::optional<plan::Plan> plan;  // nullopt for VADER
+  int64_t before_bytes = 0;        // resident before loading the model
+  int64_t held_bytes = -1;         // peak resident or GPU memory; negative if unknown
   std::vector<OpPoint> ops;
   TimelinePlot timeline;
-  std::vector<std::string> labels;       // the classes it can give
-  std::vector<std::string> predictions;  // label of each text of the largest run, the repeated ones left out
+  std::vector<std::string> labels;       // possible classes
+  std::vector<std::string> predictions;  // label of each text of the largest run, without repeated ones
   std::optional<double> accuracy, macro_f1;
-  int64_t labelled_rows = 0;   // that accuracy is taken over: the same rows for every model
+  int64_t labelled_rows = 0;   // rows used for accuracy, the same for every model
   std::vector<int32_t> right;  // 1 or 0 for each of them
   std::vector<std::string> notes;
-  bool disturbed = false;  // other processes took cores meanwhile; a note names them
+  bool disturbed = false;  // other processes used cores meanwhile; a note names them
 
-  const BatchPoint* best_batch() const;  // most items a second
+  const BatchPoint* best_batch() const;  // highest throughput
   const SizePoint* largest() const { return sizes.empty() ? nullptr : &sizes.back(); }
-  // What the model itself holds: on the card, or above what was resident before.
+  // Memory of the model itself: on the GPU, or above the resident memory before loading.
   std::optional<int64_t> own_bytes() const;
 };
 
 struct Agreement {
   std::string a, b;
   int64_t rows = 0;
-  double share = 0;  // of rows with the same label
+  double share = 0;  // fraction of rows with the same label
 };
 
 struct GpuFacts {
@@ -102,9 +103,9 @@ struct MachineFacts {
   std::string cpu, system, why_no_gpu;
   int cores = 0;
   int64_t memory_bytes = 0;
-  std::vector<GpuFacts> cards;                      // all that work, before anything was loaded
-  std::optional<GpuFacts> gpu;                      // the one that was measured; the first where none was
-  void choose_card(const std::string& pci_bus_id);  // unknown or empty: nothing changes
+  std::vector<GpuFacts> cards;                      // all working GPUs, before anything was loaded
+  std::optional<GpuFacts> gpu;                      // the measured one, or the first if none was measured
+  void choose_card(const std::string& pci_bus_id);  // no-op if unknown or empty
 };
 MachineFacts machine_facts();
 
@@ -122,25 +123,25 @@ struct Profile {
 };
 
 struct ProfileOptions {
-  std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory is VADER
+  std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory means VADER
   engine::EngineOptions engine;                                       // device, precision, threads, limit
   std::vector<int64_t> batch_sizes = {1, 5, 10, 20, 50, 100};
   std::vector<int64_t> sizes = {1000, 5000};
   bool sizes_given = false;  // else sizes that would take over a minute are left out
-  double seconds = 1;        // for each measurement
+  double seconds = 1;        // per measurement
   std::optional<LlmOptions> llm;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(double done, double total, const std::string& what)> progress;
 };
 
-// Measures. A model that cannot be opened ends it with that error; so does a language model that does not answer, at
-// the start. Throws interrupted when `stop` is set.
+// Runs all measurements. Throws if a model cannot be opened or, at the start, if the language model does not respond.
+// Throws interrupted when `stop` is set.
 Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
 
-// Accuracy of every model over the same rows: those that have a label and that every model answered. A row whose label
-// a model does not have is a wrong answer of it.
+// Accuracy of every model over the same rows: those with a label and a prediction from every model. A label unknown to
+// a model counts as wrong.
 void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::string>& truth);
-// Pairs of models over rows both labelled; labels are compared without regard to case.
+// Pairs of models over rows labelled by both; labels are compared case-insensitively.
 std::vector<Agreement> agreements(const std::vector<ModelProfile>& models);
 std::vector<std::string> recommendations(const Profile& profile);
 
@@ -151,10 +152,10 @@ std::string profile_table(const Profile& profile);  // for the terminal
 struct ProfileFiles {
   std::filesystem::path json, html;
 };
-// DIR/gpu_profile_YYYYMMDD_HHMMSS.json and .html; a number is added where that name is taken. Makes DIR.
+// Writes DIR/gpu_profile_YYYYMMDD_HHMMSS.json and .html, with a number added if the name exists. Creates DIR.
 ProfileFiles write_profile(const Profile& profile, const std::filesystem::path& dir);
 
-// "1k", "2.5k", "1M", "200". Nothing if it is no such number or below 1.
+// Parses "1k", "2.5k", "1M", "200". nullopt if invalid or below 1.
 std::optional<int64_t> parse_count(std::string_view text);
 
 }  // namespace brim::report

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows from the measurements, each sentence with its numbers. Nothing is said that was not measured here.
+// Recommendations derived from the measurements, each with its numbers. Contains no general advice without a
+// measurement.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +13,14 @@
 namespace brim::report {
 namespace {
 
-constexpr double kNearBest = 0.95;  // a smaller batch with this share of the best speed is the one to name
+constexpr double kNearBest = 0.95;  // recommend a smaller batch if it reaches this fraction of the best speed
 constexpr double kWorthBatching = 1.05, kWorthPacking = 1.15;
 constexpr double kMostAccuracyLoss = 0.01;
 constexpr double kSharingMatters = 0.9;
 
 void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   const BatchPoint* best = m.best_batch();
-  if (best == nullptr || m.batches.size() < 2 || !m.plan) return;  // rules have no batches to speak of
+  if (best == nullptr || m.batches.size() < 2 || !m.plan) return;  // VADER has no batching
   const BatchPoint* enough = best;
   for (const BatchPoint& b : m.batches)
     if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;
@@ -62,7 +63,7 @@ void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
   }
 }
 
-// Nothing computes faster than its peak.
+// A rate above the peak means that the peak is wrong.
 void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
   double most = m.largest() != nullptr ? m.largest()->run.mfu : -1;
   for (const BatchPoint& b : m.batches) most = std::max(most, b.mfu);
@@ -89,7 +90,7 @@ double speed(const ModelProfile& m) {
   return std::max(s != nullptr ? s->run.rows_per_second : 0, b != nullptr ? b->items_per_second : 0);
 }
 
-// Rows the two models answer differently decide, each counted once (McNemar).
+// McNemar's test on rows for which exactly one of the models is right.
 std::string significance(const ModelProfile& a, const ModelProfile& b) {
   const std::vector<int32_t> truth(a.right.size(), 1);
   if (a.right.empty() || a.right.size() != b.right.size()) return "";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a profile as its tables show them; "–" is not known.
+// Formats numbers of a profile for its tables; "–" means unknown.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,12 +16,12 @@ inline std::string cell_ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
 }
 inline std::string cell_percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
-// With what the share is of, where the device's rate was not measured.
+// Appends the reference of the fraction if the device's rate was not measured.
 inline std::string cell_mfu(double share, std::string_view note) {
   return cell_percent(share) + (share < 0 ? "" : std::string(note));
 }
 inline std::string cell_bytes(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
-// "601 to 640": the slowest and the fastest; one measurement has no range.
+// "601 to 640": slowest and fastest; a single measurement has no range.
 inline std::string cell_range(const jobs::Spread& rate) {
   return rate.count < 2 ? "–" : fmt::format("{} to {}", format_rate(rate.least), format_rate(rate.most));
 }

@@ -19,7 +19,7 @@ namespace {
 using ProfileJson = nlohmann::json;
 
 struct Measured {
-  std::optional<double> value, least, most;  // of its rounds, where there were several
+  std::optional<double> value, least, most;  // range over rounds, if there were several
   double rounds = 1;
 };
 
@@ -49,7 +49,7 @@ Measured rate_of(const ProfileJson& point) {
   return m;
 }
 
-// The element of a list in which `key` is `value`.
+// The element of a list with `key` equal to `value`.
 const ProfileJson* find_by(const ProfileJson& block, const char* list, const char* key, const ProfileJson& value) {
   const ProfileJson* all = member_of(block, list);
   if (all == nullptr || !all->is_array()) return nullptr;
@@ -58,10 +58,10 @@ const ProfileJson* find_by(const ProfileJson& block, const char* list, const cha
   return nullptr;
 }
 
-// Fewer are apart by chance too often: five of each in one of 126 cases.
+// With fewer rounds, separation by chance is too likely: for five of each it is 1 in 126.
 constexpr double kFewestRounds = 5;
 
-// Rates are called different only where no round of one lies among the rounds of the other.
+// Rates are reported as different only if the ranges of their rounds do not overlap.
 std::string verdict_of(const Measured& before, const Measured& after) {
   if (!before.least || !before.most || !after.least || !after.most) return "";
   if (std::min(before.rounds, after.rounds) < kFewestRounds) return "  too few rounds to tell";

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before and after: what two profiles of the same models differ in, and whether that is more than noise.
+// Compares two profiles of the same models and reports differences beyond noise. Does not measure.
 #pragma once
 #include <filesystem>
 #include <string>
 
 namespace brim::report {
 
-// A profile's JSON, as brim profile wrote it. Throws bad_data where the file is none.
+// Reads a profile's JSON as written by brim profile. Throws bad_data if invalid.
 std::string read_profile(const std::filesystem::path& file);
-// A table for the terminal, one row for each thing that both have. Both are profiles' JSON; `name`: the first one's.
+// A table for the terminal, one row per value present in both. Both are JSON of profiles; `name` is that of the first.
 std::string profile_change(const std::string& before, const std::string& after, const std::string& name);
 
 }  // namespace brim::report

@@ -20,7 +20,7 @@ std::string made_profile(double one_text_ms, double least, double rate, double m
 
 bool tells(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST(ProfileChange, SaysWhatIsMoreThanNoise) {
+TEST(ProfileChange, ReportsDifferencesBeyondNoise) {
   const std::string before = made_profile(4, 90, 100, 110);
   const std::string faster = profile_change(before, made_profile(2, 111, 150, 160), "old.json");
   EXPECT_TRUE(tells(faster, "before and after: old.json of 2026-11-16T10:00:00Z\n")) << faster;
@@ -39,7 +39,7 @@ TEST(ProfileChange, SaysWhatIsMoreThanNoise) {
       tells(profile_change(before, made_profile(4, 80, 95, 120), "x"), "-5.0 %  within the range of the rounds"));
 }
 
-TEST(ProfileChange, SaysWhatCannotBeCompared) {
+TEST(ProfileChange, ReportsIncomparableValues) {
   const std::string other = R"(,{"model_name":"vader","batch_results":[]})";
   std::string after = made_profile(4, 90, 100, 110, other.c_str());
   after.replace(after.find("a core"), 6, "b core");
@@ -50,7 +50,7 @@ TEST(ProfileChange, SaysWhatCannotBeCompared) {
   EXPECT_TRUE(tells(text, "note: vader was not measured then\n")) << text;
 }
 
-TEST(ProfileChange, RefusesWhatIsNoProfile) {
+TEST(ProfileChange, RejectsAnInvalidProfile) {
   const TempDir dir;
   put_file(dir / "none.json", "{\"a\":1}");
   put_file(dir / "text", "hello");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile as a page: the answer first, then the plots that show it, then every number.
+// The profile as an HTML page: results first, then plots, then all numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void key_figures(HtmlPage& page, const Profile& p) {
   page.figures(figures);
 }
 
-// One column per model: what people compare stands in one line.
+// One column per model, so that compared values are in one row.
 void overview(HtmlPage& page, const Profile& p) {
   HtmlTable t;
   t.header = {""};
@@ -111,7 +111,7 @@ void speed_plots(HtmlPage& page, const Profile& p) {
     speedup.series.push_back(c);
     sizes.series.push_back(d);
   }
-  throughput.log_y = sizes.log_y = most > 20 * least;  // rules beside a transformer: decades apart
+  throughput.log_y = sizes.log_y = most > 20 * least;  // VADER next to a transformer differs by orders of magnitude
   throughput.y_from_zero = sizes.y_from_zero = true;
   page.plots({svg(throughput), svg(latency), svg(speedup), svg(sizes)});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu_profile_….json: the fields news bots already read, and more beside them. A number nobody could give is null.
+// gpu_profile_….json: the fields read by existing news bots, plus additional ones. Unknown numbers are null.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@ constexpr double kMb = 1024 * 1024;
 constexpr int kSchemaVersion = 1;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-Json known(double value) { return value >= 0 ? number(value) : Json(nullptr); }  // negative: not known
+Json known(double value) { return value >= 0 ? number(value) : Json(nullptr); }  // negative: unknown
 template <class T>
 Json maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
@@ -28,7 +28,7 @@ Json spread_ms(const jobs::Spread& s) {
           {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
 }
 
-// Of repeated measurements; null where there was one.
+// Range of repeated measurements; null for a single one.
 Json range_json(const jobs::Spread& s) {
   if (s.count < 2) return nullptr;
   return {{"count", s.count}, {"median", number(s.p50)}, {"min", number(s.least)}, {"max", number(s.most)}};
@@ -95,7 +95,7 @@ Json model_json(const ModelProfile& m) {
                    {"seconds", op.seconds},
                    {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : Json(nullptr)},
                    {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : Json(nullptr)}});
-  // On the CPU a model holds nothing on any card, which is a known 0; on a card that does not tell, nothing is known.
+  // On the CPU a model uses no GPU memory, a known 0; on a GPU without this reading it is unknown.
   const Json vram = m.device_kind == device::DeviceKind::cuda ? megabytes(m.own_bytes()) : Json(0.0);
   return {{"model_name", m.name},
           {"model_type", m.type},

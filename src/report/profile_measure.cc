@@ -31,15 +31,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kRounds = 7;                                 // the fewest that can say anything, and one
-constexpr int64_t kFewestSingles = 5, kMostCalls = 20000;  // in a round
-constexpr double kRepeatedSeconds = 3;                     // a data set is run again until it has taken this long
-constexpr double kLongestSizeSeconds = 60;                 // of sizes nobody asked for
-constexpr double kLeastEnergySeconds = 1.0;                // the card's counter moves in steps of up to 100 ms
+constexpr int kRounds = 7;                                 // the minimum for a verdict, plus one
+constexpr int64_t kFewestSingles = 5, kMostCalls = 20000;  // per round
+constexpr double kRepeatedSeconds = 3;                     // a data set is rerun until it has taken this long
+constexpr double kLongestSizeSeconds = 60;                 // for sizes that were not requested explicitly
+constexpr double kLeastEnergySeconds = 1.0;                // the GPU's energy counter advances in steps of up to 100 ms
 constexpr int64_t kTracedRows = 2000;
 
 struct Lengths {
-  std::vector<int64_t> tokens;  // of each text, all its windows
+  std::vector<int64_t> tokens;  // per text, over all its windows
   double mean = 0;
 };
 
@@ -67,15 +67,15 @@ struct Recorded {
   model::OpTotals ops;
 };
 
-// The work of one batch, from the same dry run that plans are made of.
+// Work of one batch, from the same dry run that is used for planning.
 Recorded work_of(const Engine& engine, double tokens, double sequences) {
   const plan::Plan& plan = engine.plan();
   model::BatchLimits b;
   b.tokens = std::clamp<int64_t>(static_cast<int64_t>(tokens + 0.5), 1, plan.token_budget);
   b.sequences = std::clamp<int64_t>(static_cast<int64_t>(sequences + 0.5), 1, b.tokens);
   b.longest = std::clamp<int64_t>((b.tokens + b.sequences - 1) / b.sequences, 1, plan.max_length);
-  // On the CPU only batches small enough for op by op are recorded whole; pretending to have a thread a token makes any
-  // batch such a one, and the work does not depend on the threads.
+  // On the CPU only batches small enough to run op by op are recorded completely. Assuming one thread per token makes
+  // any batch small enough, and the work does not depend on the threads.
   const int threads = plan.device.kind == device::DeviceKind::cpu
                           ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20))
                           : plan.device.threads;
@@ -84,13 +84,13 @@ Recorded work_of(const Engine& engine, double tokens, double sequences) {
   return {recorded.flops, recorded.bytes, recorded.ops};
 }
 
-// Calls of one size, measured in rounds.
+// Calls of one batch size, measured in rounds.
 class BatchMeter {
  public:
   BatchMeter(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, const Lengths& lengths,
              int64_t size)
       : o_(o), subject_(subject), ring_(texts), lengths_(lengths), size_(size) {
-    for (int i = 0; i < 2; ++i) subject.score(ring_.take(static_cast<size_t>(size)));  // warm caches, first-use set-up
+    for (int i = 0; i < 2; ++i) subject.score(ring_.take(static_cast<size_t>(size)));  // warm-up
   }
   int64_t size() const { return size_; }
 
@@ -121,7 +121,7 @@ class BatchMeter {
     rates_.push_back(static_cast<double>(calls * size_) / computing);
   }
 
-  // `alone`: rates of one text at a time in the same rounds.
+  // `alone` holds the rates of single texts in the same rounds.
   BatchPoint point(const std::vector<double>& alone) const {
     BatchPoint p;
     p.batch_size = size_;
@@ -152,11 +152,11 @@ class BatchMeter {
   TextRing ring_;
   const Lengths& lengths_;
   const int64_t size_;
-  std::vector<double> seconds_, rates_;  // of each call; texts per second of each round
+  std::vector<double> seconds_, rates_;  // per call; texts per second per round
   double busy_ = 0, tokens_ = 0, squares_ = 0;
 };
 
-// Texts as a jsonl file in memory: the pipeline parses, tokenizes, computes and formats as `brim score` does.
+// Texts as a jsonl file in memory: the pipeline parses, tokenizes, computes and formats as in `brim score`.
 std::string as_jsonl(const TextsTaken& taken) {
   std::string bytes;
   for (size_t i = 0; i < taken.texts.size(); ++i) {
@@ -170,7 +170,8 @@ std::string as_jsonl(const ProfileTexts& texts, int64_t rows) {
   return as_jsonl(TextRing(texts).take(static_cast<size_t>(rows)));
 }
 
-// Entities come out of the pipeline only, so a call of a token model is a run of its own, threads included.
+// Entities are only available through the pipeline, so a call of a token model is a separate run, including its
+// threads.
 void score_entities(Engine& engine, const TextsTaken& taken) {
   rows::RowReaderOptions reading;
   reading.format = rows::RowFormat::jsonl;
@@ -221,7 +222,7 @@ engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, 
   return stats;
 }
 
-// The set is run again until the card's counter has moved enough to be read.
+// Reruns the data set until the GPU's energy counter has advanced enough.
 std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl,
                                       bool pairs, monitor::Nvml& nvml, int card) {
   const auto before = nvml.energy_mj(card);
@@ -232,7 +233,7 @@ std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& su
   while (seconds_since(started) < kLeastEnergySeconds);
   const auto after = nvml.energy_mj(card);
   if (!after) return std::nullopt;
-  return static_cast<double>(*after - *before) / static_cast<double>(rows);  // mJ a text: J for 1,000
+  return static_cast<double>(*after - *before) / static_cast<double>(rows);  // mJ per text, equal to J per 1,000
 }
 
 SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
@@ -280,7 +281,7 @@ bool is_stage(Zone z) {
   }
 }
 
-// One more run with the timeline on: what each stage did when, and on the CPU how long each kind of op took.
+// One more run with the timeline on: activity of each stage over time, and on the CPU the time of each kind of op.
 void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
                ModelProfile& m) {
   const std::string jsonl = as_jsonl(texts, rows);
@@ -318,8 +319,8 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   Timeline::clear();
   const Engine* engine = subject.engine();
   if (engine == nullptr || stats.batches == 0 || m.device_kind != device::DeviceKind::cpu) return;
-  // Ops run on one core each or split over all, as the batch asks; either way the device's busy time is theirs in
-  // proportion.
+  // Ops run on one core each or split over all, depending on the batch; in both cases the device's busy time is
+  // attributed in proportion.
   const auto batches = static_cast<double>(stats.batches);
   const Recorded work =
       work_of(*engine, static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
@@ -332,7 +333,7 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   std::sort(m.ops.begin(), m.ops.end(), [](const OpPoint& a, const OpPoint& b) { return a.seconds > b.seconds; });
 }
 
-// What kept the figures from being those of a machine of its own.
+// Notes load from other processes that may have affected the results.
 void note_others(monitor::OtherProcesses& others, monitor::Nvml& nvml, ModelProfile& m) {
   const monitor::OtherProcesses::Load load = others.load();
   m.disturbed = load.disturbs();
@@ -345,7 +346,7 @@ void note_others(monitor::OtherProcesses& others, monitor::Nvml& nvml, ModelProf
                                  [](const monitor::GpuProcess& p) { return p.pid == ::getpid(); });
   for (const monitor::GpuProcess& p : *card->processes)
     if (p.pid != ::getpid()) names.push_back(fmt::format("{} (pid {})", p.name.empty() ? "?" : p.name, p.pid));
-  if (!known && names.size() == 1) return;  // in a container the driver's process numbers are not ours
+  if (!known && names.size() == 1) return;  // in a container the driver's pids are not ours
   if (!names.empty()) m.notes.push_back(fmt::format("other processes were on the card: {}", fmt::join(names, ", ")));
 }
 
@@ -391,7 +392,7 @@ std::optional<double> drop_from_cache(const fs::path& dir) {
     if (fd < 0) continue;
     struct stat info {};
     if (::fstat(fd, &info) == 0 && info.st_size > 0) {
-      ::fdatasync(fd);  // pages not yet written cannot be dropped
+      ::fdatasync(fd);  // unwritten pages cannot be dropped
       ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
       const auto size = static_cast<size_t>(info.st_size);
       const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), count = (size + page - 1) / page;
@@ -416,7 +417,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   m.name = name;
   engine::EngineOptions options = o.engine;
   options.model_dir = dir;
-  ::malloc_trim(0);  // what the model before left in the heap is not this one's
+  ::malloc_trim(0);  // memory left in the heap by the previous model is not counted for this one
   m.before_bytes = monitor::own_resident_bytes();
   const bool vader = dir.empty();
 
@@ -438,7 +439,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
       m.notes.push_back(
           fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold",
                       *m.cached_share * 100));
-  } else {  // nothing to load but the tables compiled in, which the first text touches
+  } else {  // nothing to load except built-in tables, which the first text touches
     const int64_t begin = now_ns();
     (void)text::vader_scores(texts.texts[0]);
     m.cold_load_seconds = m.warm_load_seconds = seconds_since(begin);

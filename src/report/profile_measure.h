@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring one model; profile.cc puts several, and a language model, together.
+// Measures one model; profile.cc combines several and the language model.
 #pragma once
 #include <span>
 
@@ -11,7 +11,7 @@ class Nvml;
 
 namespace brim::report {
 
-// Some of the texts, and as many second texts or none.
+// A selection of texts, with as many second texts or none.
 struct TextsTaken {
   std::span<const std::string_view> texts, pairs;
   std::optional<std::string_view> pair(size_t i) const {
@@ -19,7 +19,7 @@ struct TextsTaken {
   }
 };
 
-// The texts in turn, however many are asked for.
+// Cycles through the texts, for any number requested.
 class TextRing {
  public:
   explicit TextRing(const ProfileTexts& from) : from_(from) {}
@@ -32,12 +32,12 @@ class TextRing {
   size_t next_ = 0;
 };
 
-// A model under test. Texts in, labels out, through the doors users have.
+// A model under test: texts in, labels out, through the public interfaces.
 class Subject {
  public:
   explicit Subject(std::unique_ptr<engine::TextModel> model) : model_(std::move(model)) {}
   engine::TextModel& model() const { return *model_; }
-  engine::Engine* engine() const { return model_->engine(); }  // null: rules
+  engine::Engine* engine() const { return model_->engine(); }  // null for VADER
   bool per_token() const;
   void score(const TextsTaken& taken) const;
 
@@ -45,14 +45,14 @@ class Subject {
   std::unique_ptr<engine::TextModel> model_;
 };
 
-using Step = std::function<void(const std::string& what)>;  // one step of the progress begins
+using Step = std::function<void(const std::string& what)>;  // a progress step begins
 
 ModelProfile measure_model(const ProfileOptions& options, const std::string& name, const std::filesystem::path& dir,
                            const ProfileTexts& texts, monitor::Nvml& nvml, const Step& step);
 int64_t steps_per_model(const ProfileOptions& options);
 
-// Asks the system to forget the directory's files; the share it still holds, where it tells. Needs no privilege: pages
-// that another process has mapped stay.
+// Asks the kernel to drop the directory's files from the page cache; returns the fraction still cached, if known. Needs
+// no privileges: pages mapped by other processes stay.
 std::optional<double> drop_from_cache(const std::filesystem::path& dir);
 
 void throw_if_stopped(const std::atomic<bool>* stop);

@@ -12,9 +12,9 @@
 namespace brim::report {
 namespace {
 
-// Columns as wide as their widest cell; the first one to the left.
+// Columns as wide as their widest cell; the first one left-aligned.
 std::string aligned(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
-  const auto columns = [](const std::string& text) {  // of a terminal: continuation bytes take none
+  const auto columns = [](const std::string& text) {  // terminal columns: continuation bytes take none
     return static_cast<size_t>(
         std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
   };
@@ -29,7 +29,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, const std
       if (i == 0)
         out += row[i] + (row.size() > 1 ? space : "");
       else if (i + 1 == row.size() && !row[i].empty() && !std::isdigit(static_cast<unsigned char>(row[i][0])))
-        out += "  " + row[i];  // words at the end read from the left
+        out += "  " + row[i];  // trailing words are left-aligned
       else
         out += "  " + space + row[i];
     }

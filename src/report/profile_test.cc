@@ -42,7 +42,7 @@ TEST(Spread, PercentilesInterpolateBetweenRanks) {
   EXPECT_EQ(jobs::spread_of({NAN, INFINITY, 4}).count, 1);
 }
 
-TEST(Profile, CountsAsPeopleWriteThem) {
+TEST(Profile, ParsesCounts) {
   EXPECT_EQ(parse_count("20"), 20);
   EXPECT_EQ(parse_count("5k"), 5000);
   EXPECT_EQ(parse_count("2.5K"), 2500);
@@ -76,7 +76,7 @@ BatchPoint batch(int64_t size, double seconds, double single) {
   return b;
 }
 
-// Made-up numbers: four times as fast at 20, as good as the best at 10.
+// Made-up numbers: four times as fast at 20, nearly the best at 10.
 Profile made_up() {
   Profile p;
   p.generated_at = "2026-01-02T03:04:05Z";
@@ -135,7 +135,7 @@ Profile made_up() {
   return p;
 }
 
-TEST(Profile, JsonHasTheFieldsNewsBotsRead) {
+TEST(Profile, JsonHasTheFieldsReadByNewsBots) {
   Profile p = made_up();
   p.llm.emplace();
   p.llm->model = "mistral";
@@ -167,7 +167,7 @@ TEST(Profile, JsonHasTheFieldsNewsBotsRead) {
   EXPECT_TRUE(j["results"][2]["vram_used_mb"].is_null());
 }
 
-TEST(Profile, AgreementComparesLabelsWithoutCase) {
+TEST(Profile, AgreementIgnoresCase) {
   const Profile p = made_up();
   ASSERT_EQ(p.agreement.size(), 1u);
   EXPECT_EQ(p.agreement[0].rows, 3);
@@ -193,11 +193,11 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
-TEST(Profile, NoVerdictFromNoise) {
+TEST(Profile, NoiseGivesNoVerdict) {
   Profile p = made_up();
   p.models.resize(1);
   ModelProfile& m = p.models[0];
-  // Calls of five seem faster than of one, but rounds differ by more than that.
+  // Calls of five seem faster than single ones, but rounds differ by more than that.
   BatchPoint& five = m.batches[2];
   m.batches[1].items_per_second = 1;
   five.gain = jobs::spread_of({0.87, 1.40, 1.02, 0.95, 1.31, 1.12, 0.99});
@@ -212,7 +212,7 @@ TEST(Profile, NoVerdictFromNoise) {
   EXPECT_NE(joined(recommendations(p)).find("batching gains nothing"), std::string::npos);
 }
 
-TEST(Spread, AFewValuesGiveNoVerdict) {
+TEST(Spread, FewValuesGiveNoVerdict) {
   EXPECT_FALSE(jobs::spread_of({2, 2, 2}).surely_above(1));
   const jobs::Spread seven = jobs::spread_of({1.2, 1.3, 1.25, 1.4, 1.1, 1.2, 1.3});
   EXPECT_DOUBLE_EQ(seven.low, 1.1);
@@ -226,7 +226,7 @@ TEST(Spread, AFewValuesGiveNoVerdict) {
   EXPECT_DOUBLE_EQ(jobs::spread_of(hundred).high, 61);
 }
 
-TEST(Profile, APeakThatIsPassedIsCalledWrong) {
+TEST(Profile, ReportsAnExceededPeakAsWrong) {
   Profile p = made_up();
   EXPECT_EQ(joined(p.recommendations).find("cannot be"), std::string::npos);
   p.models[0].sizes[0].run.mfu = 1.37;
@@ -234,7 +234,7 @@ TEST(Profile, APeakThatIsPassedIsCalledWrong) {
   EXPECT_NE(joined(recommendations(p)).find("brim plan measure=true"), std::string::npos);
 }
 
-TEST(Profile, AccuracyIsOverTheSameRowsForEveryModel) {
+TEST(Profile, AccuracyUsesTheSameRowsForEveryModel) {
   ModelProfile two, three, words;
   two.name = "two";
   two.labels = {"NEGATIVE", "POSITIVE"};
@@ -245,7 +245,7 @@ TEST(Profile, AccuracyIsOverTheSameRowsForEveryModel) {
   words.labels = {"O", "B-PER"};
   std::vector<ModelProfile> models = {two, three, words};
   measure_accuracy(models, {"negative", "neutral", "positive", "neutral", "neutral", "positive", "negative"});
-  // Rows 1, 2, 3, 4 and 6: the fifth has no answer of one, the seventh none of the other.
+  // Rows 1, 2, 3, 4 and 6: the fifth and the seventh lack a prediction of one model.
   EXPECT_EQ(models[0].labelled_rows, 5);
   EXPECT_EQ(models[1].labelled_rows, 5);
   EXPECT_DOUBLE_EQ(*models[0].accuracy, 3.0 / 5) << "two neutral rows are wrong answers";
@@ -264,7 +264,7 @@ TEST(Profile, AccuracyIsOverTheSameRowsForEveryModel) {
   EXPECT_NE(joined(recommendations(p)).find("no model is recommended by accuracy"), std::string::npos);
 }
 
-TEST(Profile, NumbersAreNoClassesOfAModelThatLacksOne) {
+TEST(Profile, LabelNumbersAreNotUsedIfAClassIsMissing) {
   ModelProfile two;
   two.labels = {"negative", "positive"};
   two.predictions = {"negative", "positive", "positive"};
@@ -275,7 +275,7 @@ TEST(Profile, NumbersAreNoClassesOfAModelThatLacksOne) {
   EXPECT_DOUBLE_EQ(*models[0].accuracy, 2.0 / 3);
 }
 
-TEST(Profile, TablesBySizeAndByBatch) {
+TEST(Profile, HasTablesBySizeAndByBatch) {
   Profile p = made_up();
   p.models[0].notes = {"a note"};
   const std::string table = profile_table(p);
@@ -285,7 +285,7 @@ TEST(Profile, TablesBySizeAndByBatch) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 
-TEST(Profile, AShareOfADataSheetsRateSaysSo) {
+TEST(Profile, MarksUtilisationRelativeToTheDataSheet) {
   Profile p = made_up();
   p.models.resize(1);
   for (const bool measured : {true, false}) {
@@ -300,17 +300,17 @@ TEST(Profile, AShareOfADataSheetsRateSaysSo) {
   }
 }
 
-TEST(Profile, HtmlIsWellFormedAndDrawsItsPlots) {
+TEST(Profile, HtmlIsWellFormedAndHasItsPlots) {
   const MarkupCheck check = check_markup(profile_html(made_up()));
   EXPECT_EQ(check.problem, "");
   EXPECT_EQ(check.tags.at("script"), 1);
-  // Four of speed, memory, one roofline, two timelines, accuracy.
+  // Four for speed, one for memory, one roofline, two timelines, one for accuracy.
   EXPECT_EQ(check.tags.at("svg"), 9);
   EXPECT_EQ(check.text.find("nan"), std::string::npos);
   EXPECT_EQ(check_markup(profile_html(Profile{})).problem, "");
 }
 
-TEST(Profile, FilesNeverReplaceOthers) {
+TEST(Profile, NeverOverwritesFiles) {
   const TempDir dir;
   const Profile p = made_up();
   const ProfileFiles first = write_profile(p, dir / "made" / "here"), second = write_profile(p, dir / "made" / "here");
@@ -322,7 +322,7 @@ TEST(Profile, FilesNeverReplaceOthers) {
   EXPECT_THROW(write_profile(p, dir / "file"), Error);
 }
 
-TEST(Profile, CacheIsDroppedWithoutHarm) {
+TEST(Profile, DropsThePageCacheSafely) {
   const TempDir dir;
   std::ofstream(dir / "weights") << std::string(1 << 20, 'w');
   const auto share = drop_from_cache(dir.path());
@@ -358,7 +358,7 @@ class ProfileRun : public ::testing::Test {
   ProfileTexts texts_;
 };
 
-TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
+TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
   options_.models = {{"tiny", dir_ / "tiny"}, {"vader", {}}};
   std::vector<std::string> said;
   double last_done = -1, total = 0;
@@ -387,7 +387,7 @@ TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
   }
   EXPECT_GT(m.batches[1].bytes, 0);
   EXPECT_GT(m.batches[1].mfu, 0);
-  EXPECT_DOUBLE_EQ(m.mean_tokens, 5);  // three words and two marks
+  EXPECT_DOUBLE_EQ(m.mean_tokens, 5);  // three words and two special tokens
   ASSERT_EQ(m.sizes.size(), 2u);
   EXPECT_EQ(m.sizes[1].counted.rows, 60);
   EXPECT_TRUE(m.sizes[1].repeated);
@@ -411,7 +411,7 @@ TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
   EXPECT_NE(profile_table(p).find("vader"), std::string::npos);
 }
 
-TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
+TEST_F(ProfileRun, PredictionsMatchTheEngine) {
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
   engine::EngineOptions options = options_.engine;
@@ -426,12 +426,12 @@ TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
             ->labels()[static_cast<size_t>(std::max_element(scores[i].begin(), scores[i].end()) - scores[i].begin())]);
 }
 
-TEST_F(ProfileRun, PairsAreMeasuredAsPairs) {
+TEST_F(ProfileRun, MeasuresPairsAsPairs) {
   model::put_golden_model(dir_ / "tiny", "bert_pair");
   for (int i = 0; i < 40; ++i) texts_.pairs.push_back(fmt::format("w{}", 95 - i));
   options_.models = {{"tiny", dir_ / "tiny"}};
   const ModelProfile m = run_profile(options_, "sentiment", texts_).models[0];
-  EXPECT_DOUBLE_EQ(m.mean_tokens, 7);  // four words and three marks
+  EXPECT_DOUBLE_EQ(m.mean_tokens, 7);  // four words and three special tokens
   EXPECT_EQ(m.sizes[1].counted.tokens, 60 * 7);
   engine::EngineOptions options = options_.engine;
   options.model_dir = dir_ / "tiny";
@@ -446,7 +446,7 @@ TEST_F(ProfileRun, PairsAreMeasuredAsPairs) {
   EXPECT_THROW(run_profile(options_, "sentiment", texts_), Error);
 }
 
-TEST_F(ProfileRun, TokenModels) {
+TEST_F(ProfileRun, MeasuresTokenModels) {
   model::put_golden_model(dir_ / "tiny", "bert_token");
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
@@ -455,7 +455,7 @@ TEST_F(ProfileRun, TokenModels) {
   EXPECT_EQ(p.models[0].sizes[1].counted.rows, 60);
 }
 
-TEST_F(ProfileRun, AStopWritesNothing) {
+TEST_F(ProfileRun, WritesNothingWhenStopped) {
   std::atomic<bool> stop{false};
   options_.models = {{"vader", {}}};
   options_.stop = &stop;
@@ -463,7 +463,7 @@ TEST_F(ProfileRun, AStopWritesNothing) {
   EXPECT_THROW(run_profile(options_, "sentiment", texts_), Error);
 }
 
-TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
+TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   LlmStandIn server(good_llm);
   options_.models = {{"vader", {}}, {"tiny", dir_ / "tiny"}};
   options_.llm.emplace();
@@ -487,7 +487,7 @@ TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
   EXPECT_NE(profile_table(alone).find("mistral"), std::string::npos);
 }
 
-TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
+TEST_F(ProfileRun, MissingServerIsReportedBeforeMeasuring) {
   options_.models = {{"vader", {}}};
   options_.llm.emplace();
   options_.llm->url = "http://127.0.0.1:1";
@@ -504,7 +504,7 @@ TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
   EXPECT_EQ(steps, 0);
 }
 
-TEST(Profile, TheMachinesCardIsTheOneThatWasMeasured) {
+TEST(Profile, UsesTheMeasuredGpuAsTheMachinesGpu) {
   MachineFacts m;
   m.cards = {{"A", "580", "0000:17:00.0", 1, 2, 3}, {"B", "580", "0000:65:00.0", 1, 2, 3}};
   m.gpu = m.cards[0];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts to measure with: a file's rows, or headlines made up here, of the lengths headlines and tweets have.
+// Texts for measurements: rows of a file, or generated headlines with the lengths of headlines and tweets.
 #include <array>
 
 #include "base/error.h"
@@ -30,7 +30,7 @@ ProfileTexts built_in(size_t most) {
       "second audit."};
   ProfileTexts t;
   t.source = "built-in headlines";
-  // 10, 10 and 8 share few factors: stride through all
+  // The sizes 10, 10 and 8 share factors, so stride through all combinations.
   for (size_t i = 0; t.texts.size() < std::min<size_t>(most, subjects.size() * verbs.size() * ends.size()); ++i)
     t.texts.push_back(std::string(subjects[i % subjects.size()]) + " " +
                       verbs[(i / subjects.size() + i) % verbs.size()] + ends[(i / 100 + i * 3) % ends.size()]);

@@ -63,7 +63,7 @@ int64_t failed_lanes(const RollRecord& r) {
   return std::count_if(r.run.lanes.begin(), r.run.lanes.end(), [](const auto& lane) { return lane.failed; });
 }
 
-// Where trainings start, in words.
+// Sentence about the starting point of trainings.
 std::string warm_sentence(const RollRecord& r) {
   const int64_t warm = r.plan.trainings.back().steps;
   switch (r.settings.warm) {
@@ -121,7 +121,7 @@ std::vector<std::string> notes_of(const RollRecord& r) {
   return notes;
 }
 
-// Each training's lines would be too many, so members are means over trainings.
+// One line per training would be too many, so members are averaged over trainings.
 std::string losses_plot(const RollRecord& r) {
   const size_t M = r.members.lanes.size();
   std::vector<LaneCurve> lanes;
@@ -169,7 +169,7 @@ std::string skill_plot(std::vector<SeriesScore> series) {
   std::erase_if(series, [](const SeriesScore& s) { return !std::isfinite(s.skill_naive); });
   std::stable_sort(series.begin(), series.end(),
                    [](const SeriesScore& a, const SeriesScore& b) { return a.skill_naive > b.skill_naive; });
-  constexpr size_t kEnds = 20;  // the best and the worst
+  constexpr size_t kEnds = 20;  // number of best and worst series shown
   BarPlot plot{.title = "Skill against naive by series", .x_label = "series", .y_label = "1 − MASE ÷ naive's"};
   plot.series.push_back({"skill", {}});
   for (size_t i = 0; i < series.size(); ++i) {
@@ -206,9 +206,9 @@ std::string roll_headline(const forecast::RollScore& score) {
 
 namespace {
 
-constexpr const char* kBySeries = "\x01 by series";  // stands for the rows until they are written
+constexpr const char* kBySeries = "\x01 by series";  // placeholder for the rows until they are written
 
-// A row per series: there may be a million, which as a tree would take a gigabyte.
+// One row per series: there may be a million, which would take a gigabyte as a JSON tree.
 void append_by_series(std::string& text, const std::vector<SeriesScore>& series) {
   constexpr size_t kRowBytes = 160;
   text.reserve(text.size() + series.size() * kRowBytes);
@@ -254,7 +254,7 @@ std::string roll_json(const RollRecord& r) {
             {"windows_per_second", Json()},
             {"busy", roll_number(r.busy)},
             {"target_utilization", s.target_utilization > 0 ? Json(s.target_utilization) : Json()}};
-  int64_t windows = 0;  // of the lanes this process trained
+  int64_t windows = 0;  // for lanes trained by this process
   const size_t M = r.members.lanes.size();
   for (const RollTraining& training : r.plan.trainings)
     windows += training.steps * s.windows_per_step() * static_cast<int64_t>(M);
@@ -373,7 +373,7 @@ std::string roll_html(const RollRecord& r) {
   page.table(fold_table(folds));
   page.heading("Training");
   page.plots({losses_plot(r), memory_plot(r.run.memory)});
-  if (!r.run.timeline.empty()) page.svg(timeline_plot(r));  // a run that was there whole computed nothing
+  if (!r.run.timeline.empty()) page.svg(timeline_plot(r));  // empty if everything was already finished
   page.table(settings_table(r.settings));
   return page.html();
 }

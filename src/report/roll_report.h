@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rolling run as JSON and as a page (what it is worth against the naive forecasts first, then fold by fold), and the
-// page of an ensemble.
+// Reports of a rolling run as JSON and HTML (skill against the naive forecasts first, then per fold), and the page of
+// an ensemble.
 #pragma once
 #include <string>
 
@@ -16,24 +16,24 @@ struct RollRecord {
   const forecast::RollRun& run;
   const forecast::RollScore& score;
   std::string device, precision, alias;
-  double busy = 0;  // share of the training in which the device computed; NaN: not measured
+  double busy = 0;  // fraction of the training time in which the device computed; NaN if not measured
 };
 
 std::string roll_json(const RollRecord& record);
 std::string roll_html(const RollRecord& record);
 
-// The page of `brim forecast train`.
+// Report of `brim forecast train`.
 struct EnsembleRecord {
   const forecast::ForecastSettings& settings;
   const forecast::SeriesStore& series;
   const forecast::NbeatsModel& model;
   const forecast::TrainedEnsemble& trained;
-  const forecast::EnsembleForecasts& forecasts;  // with components where its stacks have a meaning, else empty
+  const forecast::EnsembleForecasts& forecasts;  // with components if the stacks are interpretable, else empty
   std::string device, precision;
 };
 std::string ensemble_html(const EnsembleRecord& record);
 
-// The headline, a sentence for each reference.
+// Headline with one sentence per baseline.
 std::string roll_headline(const forecast::RollScore& score);
 
 }  // namespace brim::report

@@ -12,7 +12,7 @@
 namespace brim::report {
 namespace {
 
-TEST(RollReport, SaysHowItStartedAndWhatItIsWorth) {
+TEST(RollReport, ReportsTheStartAndTheSkill) {
   rows::SeriesTable table;
   table.ids = {"A <b>", "flat"};
   table.values = {1, 2, 3, 4, 5, 6, 5, 5, 5, 5, 5, 5};

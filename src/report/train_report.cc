@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The rows that have `key`, against their step. Null is a gap.
+// Rows that have `key`, by step. Null is a gap.
 Series series(const Json& history, const char* key, std::string name, double factor = 1) {
   Series s;
   s.name = std::move(name);

@@ -19,19 +19,19 @@ const char* const kRecord =
   "data":{"train":["a&b.csv"],"validation":[],"rows":10,"tokens":300,"validation_rows":0,"truncated":0,"token_set":"resident"},
   "model":"tiny <b>","device":"cpu","precision":"fp32","parameters":1234,"seconds":2.5,"samples":16,"tokens":480})";
 
-TEST(TrainReport, HoldsCurvesPlanAndSettingsAndEscapesThem) {
+TEST(TrainReport, ContainsEscapedCurvesPlanAndSettings) {
   const std::string html = train_report_html(kRecord);
   EXPECT_EQ(check_markup(html).problem, "");
   for (const char* part : {"Loss", "Metrics on the validation set", "Throughput", "Memory", "Learning rate", "4 (best)",
                            "0.7500", "learning_rate", "a&amp;b.csv", "tiny &lt;b&gt;"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_EQ(html.find("<script>alert"), std::string::npos);
-  EXPECT_EQ(html.find("https://"), std::string::npos);  // nothing is fetched
+  EXPECT_EQ(html.find("https://"), std::string::npos);  // no external resources
   EXPECT_EQ(html.find("src="), std::string::npos);
-  EXPECT_EQ(html.find("Use of the device"), std::string::npos);  // all gaps: no plot of nothing
+  EXPECT_EQ(html.find("Use of the device"), std::string::npos);  // all gaps: no empty plot
 }
 
-TEST(TrainReport, RefusesWhatIsNoRecord) {
+TEST(TrainReport, RejectsAnInvalidRecord) {
   for (const char* bad : {"", "[]", "{}", R"({"state":{}})"}) EXPECT_THROW(train_report_html(bad), Error) << bad;
 }
 

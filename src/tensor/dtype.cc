@@ -15,7 +15,7 @@ constexpr std::pair<std::string_view, DType> kSafetensorsNames[] = {
     {"U8", DType::u8},   {"I32", DType::i32}, {"I64", DType::i64},   {"F64", DType::f64},
 };
 
-// No infinities: the largest code of either sign is no number.
+// No infinities: the largest code of either sign is NaN.
 double from_e4m3(uint8_t bits) {
   const int exponent = bits >> 3 & 15, fraction = bits & 7;
   if (exponent == 15 && fraction == 7) return std::numeric_limits<double>::quiet_NaN();
@@ -111,11 +111,11 @@ float to_float(f16_t x) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// All cases are computed and one is chosen without a branch, so that loops over it become vector instructions.
+// Computes all cases and selects one without branches, so that loops vectorise.
 f16_t to_f16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7FFFFFFF;
   const uint32_t normal = (magnitude + 0xFFF + (magnitude >> 13 & 1) - 0x38000000) >> 13;
-  const uint32_t subnormal =  // the FPU rounds
+  const uint32_t subnormal =  // rounded by the FPU
       std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
   uint32_t bits = choose(magnitude < 0x38800000, subnormal, normal);
   bits = choose(magnitude >= 0x477FF000, 0x7C00, bits);  // rounds past 65504

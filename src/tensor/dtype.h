@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and their conversions on the host.
+// Element types and host conversions. Device conversions are ops.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -16,7 +16,7 @@ const char* dtype_name(DType dtype);                                 // "f32" â€
 std::optional<DType> dtype_from_safetensors(std::string_view name);  // "F32", "BF16", "I8" â€¦
 const char* dtype_to_safetensors(DType dtype);
 
-// bf16 and fp16 as stored: two bytes each, no arithmetic of their own.
+// Storage types for bf16 and fp16: two bytes each, without arithmetic.
 struct bf16_t {
   uint16_t bits;
 };

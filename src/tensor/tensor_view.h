@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorView: where a tensor lies, its shape, strides and type. It owns nothing and is copied freely.
+// TensorView: pointer, shape, strides and type of a tensor. It owns nothing and is cheap to copy.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TensorView {
   DType dtype = DType::f32;
   int rank = 0;
   std::array<int64_t, kMaxRank> dim{};
-  std::array<int64_t, kMaxRank> stride{};  // in elements; the last is 1 for everything Brim makes
+  std::array<int64_t, kMaxRank> stride{};  // in elements; the last is 1 in all tensors created by Brim
 
   TensorView() = default;
   TensorView(void* data, DType dtype, std::initializer_list<int64_t> dims);
@@ -26,9 +26,9 @@ struct TensorView {
   explicit operator bool() const { return data != nullptr; }
   int64_t rows() const { return rank == 0 ? 0 : dim[0]; }
   int64_t cols() const { return rank < 2 ? 1 : dim[rank - 1]; }
-  int64_t ld() const { return stride[0]; }  // elements from one row to the next
+  int64_t ld() const { return stride[0]; }  // row stride in elements
   int64_t elements() const;
-  int64_t bytes() const { return elements() * dtype_bytes(dtype); }  // of a contiguous view
+  int64_t bytes() const { return elements() * dtype_bytes(dtype); }  // contiguous views only
   bool contiguous() const;
 
   template <class T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU as a device: aligned host memory and streams on one thread pool.
+// The CPU as a device: aligned host memory, and streams on one thread pool. Does no accounting of memory.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
@@ -66,12 +66,12 @@ class CpuDevice final : public Device {
  protected:
   DeviceBuffer allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    // Weights and arenas are walked with strides of a row: with 4 KiB pages each row of a tile is another page.
-    // Aligning to a huge page takes one more of address space, so small buffers do without.
+    // Weights and arenas are accessed with row strides: with 4 KiB pages each row of a tile is on another page.
+    // Huge-page alignment costs up to one page of address space, so small buffers do without.
     const size_t alignment = bytes >= 4 * kHugePage ? kHugePage : kAlignment;
     void* p = nullptr;
     if (::posix_memalign(&p, alignment, bytes) != 0) p = nullptr;
-    if (p != nullptr && alignment == kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: refused costs nothing
+    if (p != nullptr && alignment == kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // only a hint; failure is harmless
     if (p == nullptr)
       fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
     return DeviceBuffer(this, p, bytes, false);
@@ -80,7 +80,7 @@ class CpuDevice final : public Device {
 
  private:
   const int threads_;
-  std::unique_ptr<ThreadPool> pool_;  // null: closed
+  std::unique_ptr<ThreadPool> pool_;  // null if closed
   Isa isa_;
 };
 

@@ -20,7 +20,7 @@ constexpr std::array kAll = {Isa::generic, Isa::avx2, Isa::avx512_vnni, Isa::avx
                              Isa::amx,     Isa::neon, Isa::neon_dot,    Isa::neon_mm};
 
 #if defined(__x86_64__)
-// Linux hands out the AMX tile state only on request, once per process.
+// Linux enables the AMX tile state only on request, once per process.
 bool request_amx_tiles() {
   constexpr int kArchReqXcompPerm = 0x1023, kXfeatureXtiledata = 18;
   return ::syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
@@ -68,7 +68,7 @@ bool isa_supported(Isa isa) {
       return false;
   }
 #elif defined(__aarch64__)
-  // Bits of AT_HWCAP and AT_HWCAP2 as the kernel documents them.
+  // Bits of AT_HWCAP and AT_HWCAP2 as documented by the kernel.
   static const unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
   switch (isa) {
     case Isa::generic:

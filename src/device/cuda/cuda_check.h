@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors and handles of the CUDA runtime. A failed call becomes Error(device_lost) that names the call, the place, the
-// device and the op being run; after one that leaves the context unusable every later op refuses to start.
+// Error handling and handles for the CUDA runtime. A failed call throws Error(device_lost) naming the call, the source
+// location, the device and the current op; after an error that makes the context unusable, all later ops fail
+// immediately.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -10,13 +11,13 @@
 
 namespace brim::device {
 
-// The op this thread is launching, for messages; set by cuda_op (launch.cuh).
+// Op being launched by this thread, for error messages; set by cuda_op (launch.cuh).
 inline thread_local const char* cuda_current_op = "";
 
-bool cuda_kernel_failed(cudaError_t error);  // the error of a kernel that ran, told by a later call
+bool cuda_kernel_failed(cudaError_t error);  // an asynchronous kernel error, reported by a later call
 [[noreturn]] void cuda_failed(cudaError_t error, const char* call, const char* file, int line);
-void cuda_warn(cudaError_t error, const char* call) noexcept;  // logs; for destructors
-void cuda_refuse_after_loss();                                 // throws once a device was lost
+void cuda_warn(cudaError_t error, const char* call) noexcept;  // logs only; for destructors
+void cuda_refuse_after_loss();                                 // throws if a device has been lost
 
 #define BRIM_CUDA_CHECK(call)                                                        \
   do {                                                                               \
@@ -25,7 +26,7 @@ void cuda_refuse_after_loss();                                 // throws once a 
       ::brim::device::cuda_failed(brim_cuda_error, #call, BRIM_FILE_NAME, __LINE__); \
   } while (0)
 
-// Owns one runtime handle. The destructor logs what goes wrong and never throws.
+// Owns one runtime handle. The destructor logs errors and never throws.
 template <class Handle, cudaError_t (*Destroy)(Handle)>
 class CudaHandle {
  public:
@@ -44,7 +45,7 @@ class CudaHandle {
   CudaHandle& operator=(const CudaHandle&) = delete;
 
   Handle get() const { return handle_; }
-  Handle* out() { return &handle_; }  // for the call that creates it; only while empty
+  Handle* out() { return &handle_; }  // out parameter for the creating call; only while empty
 
  private:
   Handle handle_ = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device: what opens it, why it cannot be opened, its memory, streams, events and graphs. The runtime is
-// linked statically and opens the driver itself, so a program with this in it starts on machines without either.
+// The CUDA device: opening and its failure reasons, memory, streams, events and graphs. The runtime is linked
+// statically and loads the driver dynamically, so the program also starts on machines without either.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<bool> device_lost{false};
 constexpr const char* kSmallBatch = "an op of a small batch";
 
-// Which device this thread last bound, so that binding again costs nothing.
+// Device last bound by this thread, to avoid repeated calls.
 thread_local int bound_device = -1;
 void bind_device(int index) {
   if (bound_device == index) return;
@@ -53,8 +53,8 @@ int attribute(int index, cudaDeviceAttr what) {
   return cudaDeviceGetAttribute(&value, what, index) == cudaSuccess ? value : 0;
 }
 
-// Fills `info` or says why not. Touching the probe kernel creates the context and finds out whether there is code for
-// it.
+// Fills `info` or returns the reason for failure. Querying the probe kernel creates the context and detects missing
+// code for this architecture.
 std::optional<std::string> probe(int index, CudaInfo& info) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
@@ -114,7 +114,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
 
   int64_t allocated_bytes() const override { return allocated(); }
-  // The driver maps pages of 2 MiB; what is smaller than half of one shares a page with others in pieces of 512 bytes.
+  // The driver maps pages of 2 MiB; blocks smaller than half a page share one in units of 512 bytes.
   int64_t rounded_bytes(int64_t bytes) const override {
     const int64_t piece = bytes < (1 << 20) ? 512 : 2 << 20;
     return (bytes + piece - 1) / piece * piece;
@@ -127,7 +127,7 @@ class CudaDevice final : public Device {
     if (data != nullptr) ++blocks();
     return DeviceBuffer(this, data, bytes, true);
   }
-  // The context is the process's: while any buffer of this card is held, whoever's, it stays.
+  // The context belongs to the process, so it stays while any buffer on this GPU exists.
   void close() override {
     if (blocks() > 0 || device_lost) return;
     bind_device(info_.index);
@@ -138,7 +138,7 @@ class CudaDevice final : public Device {
   void open() override {
     cuda_refuse_after_loss();
     cudaError_t error = cudaSetDevice(info_.index);
-    if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context
+    if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context
     bound_device = error == cudaSuccess ? info_.index : -1;
     if (error == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
@@ -173,13 +173,13 @@ class CudaDevice final : public Device {
   }
 
   CudaInfo info_;
-  // Of all objects for this card: the driver counts by process.
+  // Summed over all objects for this GPU, because the driver counts per process.
   using ByCard = std::array<std::atomic<int64_t>, 64>;
   std::atomic<int64_t>& allocated() const {
     static ByCard bytes{};
     return bytes.at(static_cast<size_t>(info_.index));
   }
-  std::atomic<int64_t>& blocks() const {  // page-locked ones too
+  std::atomic<int64_t>& blocks() const {  // includes pinned host memory
     static ByCard count{};
     return count.at(static_cast<size_t>(info_.index));
   }
@@ -257,8 +257,8 @@ void cuda_failed(cudaError_t error, const char* call, const char* file, int line
   static_cast<void>(cudaGetLastError());
   int device = -1;
   static_cast<void>(cudaGetDevice(&device));
-  // A failure of a kernel is told by some later call: the card knows which op it had begun, the host only which it was
-  // at.
+  // A kernel error is reported by a later call. The device recorded the op it had started; the host only knows the op
+  // it was launching.
   const bool behind = cuda_kernel_failed(error) && !cuda_sync_every_op();
   const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
   const bool unnamed = behind && (op.empty() || op.find(kSmallBatch) != std::string::npos);
@@ -270,7 +270,7 @@ void cuda_failed(cudaError_t error, const char* call, const char* file, int line
   throw Error(ErrorCode::device_lost, message);
 }
 void cuda_warn(cudaError_t error, const char* call) noexcept {
-  if (error == cudaErrorCudartUnloading || device_lost) return;  // the process is ending, or the loss was told already
+  if (error == cudaErrorCudartUnloading || device_lost) return;  // exiting, or already reported
   try {
     log_warning("cuda: {}: {}", call, cudaGetErrorString(error));
   } catch (...) {  // NOLINT: nothing can be said here
@@ -339,10 +339,10 @@ std::unique_ptr<Graph> end_capture(Stream& stream) {
   const char* call = "cudaGraphInstantiate";
   cudaError_t made = cudaGraphInstantiate(exec.out(), graph.get(), 0);
   if (made == cudaSuccess) {
-    call = "cudaGraphUpload";  // so that the first launch allocates nothing
+    call = "cudaGraphUpload";  // so that the first launch does not allocate
     made = cudaGraphUpload(exec.get(), s.handle());
   }
-  if (made == cudaErrorMemoryAllocation) {  // another process has the card's memory: nothing is lost by that
+  if (made == cudaErrorMemoryAllocation) {  // another process holds the GPU's memory; this is recoverable
     static_cast<void>(cudaGetLastError());
     fail(ErrorCode::does_not_fit, "cuda:{}: the card has no memory left for a captured graph", s.device_index());
   }

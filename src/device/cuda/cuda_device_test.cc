@@ -8,7 +8,7 @@
 namespace brim::device {
 namespace {
 
-TEST(CudaDevice, SaysInOneLineWhyThereIsNone) {
+TEST(CudaDevice, ReportsInOneLineWhyItIsUnavailable) {
   const auto reason = cuda_unavailable_reason(0);
   if (!reason) GTEST_SKIP() << "there is a GPU";
   EXPECT_FALSE(reason->empty());
@@ -24,14 +24,14 @@ TEST(CudaDevice, SaysInOneLineWhyThereIsNone) {
   EXPECT_EQ(open_device("auto", 1)->kind(), DeviceKind::cpu);
 }
 
-TEST(CudaDevice, NamesAnIndexPastTheLast) {
+TEST(CudaDevice, RejectsAnIndexPastTheLastDevice) {
   BRIM_NEEDS_GPU();
   const auto reason = cuda_unavailable_reason(4096);
   ASSERT_TRUE(reason);
   EXPECT_NE(reason->find("only"), std::string::npos) << *reason;
 }
 
-TEST(CudaDevice, TellsItsFacts) {
+TEST(CudaDevice, ReportsItsProperties) {
   BRIM_NEEDS_GPU();
   const auto device = open_cuda_device(0);
   const CudaInfo& info = cuda_info(*device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA stream behind brim::Stream and what kernels need to know of the card. Included by .cu files and by files
-// under device/cuda and ops/cuda only.
+// The CUDA stream behind brim::Stream, and the GPU properties needed by kernels. Included only by .cu files and by
+// files in device/cuda and ops/cuda.
 #pragma once
 #include <memory>
 
@@ -17,9 +17,9 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return handle_.get(); }
   const CudaInfo& info() const { return info_; }
   int device_index() const { return info_.index; }
-  // Makes the stream's device the calling thread's; cheap when it already is.
+  // Binds the stream's device to the calling thread; cheap if already bound.
   void bind() const;
-  // Names what comes next on the stream; see op_trail.h.
+  // Records the name of the next op on the stream; see op_trail.h.
   void begin_op(const char* name) {
     if (!naming_ || capturing_) return;
     trail_->begin(name);
@@ -31,16 +31,16 @@ class CudaStream final : public Stream {
   void copy(void* dst, const void* src, size_t bytes) override;
   void fill_zero(void* dst, size_t bytes) override;
 
-  // Products take the algorithms of batches of this many tokens, whatever theirs has; 0: those of their own size.
+  // Matmuls use the algorithms tuned for this many tokens, regardless of the batch size; 0: those for their own size.
   int64_t algorithm_tokens() const { return algorithm_tokens_; }
   void set_algorithm_tokens(int64_t tokens) { algorithm_tokens_ = tokens; }
 
-  // Products of half precision are those of our own kernels, however many rows they have (ops::spare_gemm_library).
+  // Half-precision matmuls use our own kernels for any number of rows (ops::spare_gemm_library).
   bool spares_library() const { return spares_library_; }
   void spare_library() { spares_library_ = true; }
 
-  // Whether a kernel launched now may begin before the one in front has ended (launch_chained): that one is a kernel
-  // too, and of those that make no weights.
+  // Whether a kernel launched now may start before the previous one ends (launch_chained): the previous operation must
+  // be a kernel too, and must not produce weights.
   bool chains() const { return chains_; }
   void set_chains(bool on) { chains_ = on; }
 
@@ -51,7 +51,7 @@ class CudaStream final : public Stream {
   }
 
  private:
-  const CudaInfo& info_;  // the device's
+  const CudaInfo& info_;  // owned by the device
   CudaStreamHandle handle_;
   std::unique_ptr<OpTrail> trail_;
   bool capturing_ = false, naming_ = true, chains_ = false, spares_library_ = false;

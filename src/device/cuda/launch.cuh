@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way from an op to its kernels: cuda_op names the op to the host and to the stream, so that an error can be
-// told by it, binds the device and, under BRIM_SYNC=1, waits for the result; launch<kernel> launches, checks, and
-// registers the kernel at program start, so that load_all_kernels() finds every kernel there is.
+// Launches kernels from ops. cuda_op records the op's name on host and stream for error messages, binds the device and,
+// with BRIM_SYNC=1, waits for completion. launch<kernel> launches, checks errors, and registers the kernel at program
+// start so that load_all_kernels() finds it.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -24,7 +24,7 @@ struct KernelEntry {
 template <auto Kernel>
 inline KernelEntry<Kernel> kernel_entry;
 
-// An empty grid is no work: nothing is launched.
+// Launches nothing for an empty grid.
 template <auto Kernel, class... Args>
 void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
   static_cast<void>(&kernel_entry<Kernel>);
@@ -40,10 +40,10 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
 #endif
 }
 
-// For a kernel whose threads call wait_for_previous (ops/cuda/ptx.cuh) before they touch what a chained kernel writes;
-// weights and places of sequences are not among it. Behind another chained kernel it begins before that one has ended,
-// so that its launch and its weights' way from memory cost no time of their own. What is written meanwhile may not come
-// by a pointer to const __restrict__, nor by __ldg: such loads may be moved before the wait.
+// For kernels whose threads call wait_for_previous (ops/cuda/ptx.cuh) before accessing data written by a chained
+// kernel; weights and sequence offsets are exempt. After another chained kernel it starts before that one ends, which
+// hides its launch latency and weight loads. Data written in the meantime must not be read through const __restrict__
+// pointers or __ldg, because such loads may be moved before the wait.
 template <auto Kernel, class... Args>
 void launch_chained([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
   static_cast<void>(&kernel_entry<Kernel>);
@@ -59,7 +59,7 @@ void launch_chained([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, 
   config.blockDim = block;
   config.stream = stream.handle();
   config.attrs = &early;
-  // In graphs alone: of large batches it makes none shorter.
+  // Only in graphs: large batches do not benefit.
   config.numAttrs = stream.capturing() && stream.chains() && stream.info().kernel_arch >= 90 ? 1 : 0;
   BRIM_CUDA_CHECK(cudaLaunchKernelEx(&config, Kernel, args...));
   stream.set_chains(true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline's zones as NVTX ranges, so that Nsight shows them above the kernels. Header-only: a profiler injects
-// itself, and where none does, no zone ever gets here.
+// Emits timeline zones as NVTX ranges, so that Nsight shows them above the kernels. Header-only: without an injected
+// profiler no zone reaches this code.
 #include <nvtx3/nvToolsExt.h>
 
 #include "base/env.h"

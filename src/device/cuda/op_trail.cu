@@ -15,7 +15,7 @@ namespace {
 
 using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
-// The runtime has opened the driver by now; a program that links it would not start where there is none.
+// The runtime has loaded the driver by now; linking it directly would prevent startup on machines without one.
 WriteValue write_value() {
   static const auto call = [] {
     void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -62,7 +62,7 @@ OpTrail::~OpTrail() {
 }
 
 void OpTrail::begin(const char* op) {
-  // The driver's codes are the runtime's.
+  // Driver error codes equal those of the runtime.
   if (word_ != nullptr) BRIM_CUDA_CHECK(static_cast<cudaError_t>(write(stream_, const_cast<const char**>(word_), op)));
 }
 

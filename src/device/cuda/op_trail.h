@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which op each stream has begun, told by the card itself. Kernels run behind the host: when one fails, the host has
-// long launched others and cannot say which it was. So a stream writes, in its own order and before each op, the op's
-// name (its address) into a word of host memory, which outlives the failure.
+// Records on the device which op each stream has started. Kernels run asynchronously: when one fails, the host has
+// launched others and cannot tell which one it was. Each stream therefore writes the op's name (its address) to a
+// word of host memory before each op, in stream order; the word survives the failure.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,18 +12,17 @@ namespace brim::device {
 class OpTrail {
  public:
   explicit OpTrail(
-      cudaStream_t stream);  // of the device that is bound; where the driver cannot write so, the trail stays empty
+      cudaStream_t stream);  // for the bound device; without driver support for such writes, nothing is recorded
   ~OpTrail();
   OpTrail(const OpTrail&) = delete;
   OpTrail& operator=(const OpTrail&) = delete;
 
-  // `op` is a literal: it must live as long as the process. The write waits for the op before it, as the op itself
-  // would, and takes 0.8 us on an H200, 3 us of the host; in a graph 2.7 us. So ops of small batches and of graphs are
-  // not named one by one (Stream::name_ops).
+  // `op` must be a string literal, valid for the whole process lifetime. The write waits for the previous
+  // op, as the op itself would, and takes 0.8 us on an H200 plus 3 us on the host, or 2.7 us in a graph. Ops of small
+  // batches and graphs are therefore not named individually (Stream::name_ops).
   void begin(const char* op);
 
-  // The ops last begun by the streams there are: "attention", or "attention or linear" where two streams work; empty:
-  // unknown.
+  // Last ops started by all streams: "attention", or "attention or linear" for two streams; empty if unknown.
   static std::string begun();
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// First line of a test that needs a GPU: skips visibly where there is none, fails where BRIM_REQUIRE_GPU=1 asked for
-// one.
+// First line of a test that needs a GPU: skips without one, or fails if BRIM_REQUIRE_GPU=1.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,7 +18,7 @@
 
 namespace brim::device {
 
-// For death tests of a device that is lost: says what the program would say and ends as it would.
+// For death tests of a lost device: prints the program's error message and exits with its status.
 template <class Fn>
 [[noreturn]] void exit_as_the_program_would(Fn&& run) {
   try {

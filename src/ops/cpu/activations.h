@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row kernel of an activation and of its gradient.
+// Selects the row kernels of an activation and its gradient.
 #pragma once
 #include <cstring>
 
@@ -31,7 +31,7 @@ inline ActivationRow activation_row(const RowKernels& kernels, Activation activa
   return [](const float* x, float* y, int64_t n) { std::memmove(y, x, static_cast<size_t>(n) * sizeof(float)); };
 }
 
-// Reads the activation's input, or its output (slope_reads_output).
+// The kernel reads the activation's input, or its output if slope_reads_output.
 inline ActivationGradRow activation_grad_row(const RowKernels& kernels, Activation activation) {
   switch (activation) {
     case Activation::gelu:

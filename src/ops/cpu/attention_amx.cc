@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one head in bf16 on AMX tiles, for models whose products are bf16 or int8. Queries are taken 32 at a
-// time: two by two tiles of scores, softmax in fp32 with an exponential good to bf16, two by two tiles of output. Keys
-// become the tile unit's right-hand layout by a transposition of pairs, values by interleaving two rows. For 128 keys
-// of size 64 the tiles take 4,100 cycles a head and softmax as much again, which is why its exponential is short.
+// Attention of one head in bf16 on AMX tiles, for models with bf16 or int8 matmuls. Queries are processed 32 at a time:
+// two by two tiles of scores, softmax in fp32 with an exponential accurate to bf16, two by two tiles of output. Keys
+// are converted to the tile unit's right-hand layout by transposing pairs, values by interleaving two rows. For 128
+// keys of size 64 the tiles take 4,100 cycles per head and the softmax about the same, hence the short exponential.
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/vec.h"
 
@@ -13,7 +13,7 @@ using cpu::fetch_next;
 using cpu::HeadArgs;
 using cpu::round_up;
 
-constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile; queries taken at once, and keys of one step
+constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile; queries per block, and keys per step
 constexpr int64_t kTileBytes = 1024;
 
 alignas(64) const struct TileConfig {
@@ -22,7 +22,7 @@ alignas(64) const struct TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 } kConfig;
 
-// 32 values of a row as bf16; from fp32 or as they are.
+// 32 values of a row as bf16, converted from fp32 if needed.
 BRIM_VEC __m512i row_of_32(const void* row, int64_t at, bool bf16) {
   if (bf16) return _mm512_loadu_si512(static_cast<const uint16_t*>(row) + at);
   const float* x = static_cast<const float*>(row) + at;
@@ -32,7 +32,7 @@ BRIM_VEC const void* row_at(const void* x, int64_t ld, int64_t row, bool bf16) {
   return static_cast<const char*>(x) + row * ld * (bf16 ? 2 : 4);
 }
 
-// Rows to bf16, 16 at a time: out [rows rounded up][D]; rows past the last are zero.
+// Converts rows to bf16, 16 at a time: out [padded][D]; rows past the last are zero.
 void pack_rows(const void* x, int64_t ld, int64_t rows, int64_t padded, int64_t D, bool bf16, uint16_t* out) {
   for (int64_t r = 0; r < padded; ++r)
     for (int64_t d = 0; d < D; d += 32)
@@ -40,7 +40,8 @@ void pack_rows(const void* x, int64_t ld, int64_t rows, int64_t padded, int64_t 
                          r < rows ? row_of_32(row_at(x, ld, r, bf16), d, bf16) : _mm512_setzero_si512());
 }
 
-// Keys [padded][D] in bf16 to tiles [key / 16][d / 32]: row i of a tile holds the pair d = 2i, 2i+1 of each of 16 keys.
+// Packs keys [padded][D] in bf16 to tiles [key / 16][d / 32]: row i of a tile holds the pair d = 2i, 2i+1 of each of 16
+// keys.
 void pack_keys(const uint16_t* rows, int64_t padded, int64_t D, char* out) {
   for (int64_t key = 0; key < padded; key += kTile)
     for (int64_t d = 0; d < D; d += 32, out += kTileBytes) {
@@ -50,10 +51,10 @@ void pack_keys(const uint16_t* rows, int64_t padded, int64_t D, char* out) {
     }
 }
 
-// Values to tiles [key / 32][d / 16]: row i of a tile holds keys 2i, 2i+1 of each of 16 columns. Rows past the last are
-// zero.
+// Packs values to tiles [key / 32][d / 16]: row i of a tile holds keys 2i, 2i+1 of each of 16 columns. Rows past the
+// last are zero.
 void pack_values(const void* v, int64_t ld, int64_t keys, int64_t padded, int64_t D, bool bf16, char* out) {
-  // Words 0, 32, 1, 33, …: the low halves of two rows of 32 interleaved; and the high halves.
+  // Words 0, 32, 1, 33, …: the low halves of two rows of 32 interleaved; then the high halves.
   alignas(64) uint16_t low_index[32], high_index[32];
   for (int i = 0; i < 32; ++i) {
     low_index[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
@@ -72,8 +73,8 @@ void pack_values(const void* v, int64_t ld, int64_t keys, int64_t padded, int64_
   }
 }
 
-// c[0..32][32 columns at ld_c] = a [32 rows][steps * 32] b: `a` by rows of ld_a bytes, `b` tiles one after the other
-// along the columns, b_step bytes from one step to the next. One row of tiles only where rows <= 16.
+// c[0..32][32 columns at ld_c] = a [32 rows][steps * 32] b: `a` in rows of ld_a bytes, `b` in tiles along the columns,
+// b_step bytes apart between steps. Only one row of tiles if rows <= 16.
 BRIM_VEC void multiply_block(const char* a, int64_t ld_a, const char* b, int64_t b_column, int64_t b_step,
                              int64_t steps, bool two_rows, float* c, int64_t ld_c) {
   _tile_zero(0);
@@ -106,7 +107,7 @@ BRIM_VEC void multiply_block(const char* a, int64_t ld_a, const char* b, int64_t
   _tile_stored(1, c + kTile, ld_c * 4);
 }
 
-// 2^y for y <= 0 to 1e-4: scalef takes the floor of y itself, so only the fraction in [0, 1) is approximated.
+// 2^y for y <= 0 with error 1e-4: scalef uses the floor of y itself, so only the fraction in [0, 1) is approximated.
 BRIM_VEC F exp2_short(F y) {
   const F f = _mm512_reduce_ps(y, 0x09);  // y - floor(y)
   F p = set1(0.07802452f);
@@ -116,7 +117,7 @@ BRIM_VEC F exp2_short(F y) {
   return _mm512_scalef_ps(p, y);
 }
 
-// Largest of each of four vectors, in the first four lanes.
+// Maximum of each of four vectors, in the first four lanes.
 BRIM_VEC __m128 max_of_four(F a, F b, F c, F d) {
   const F ab = max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)),
           cd = max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -132,12 +133,13 @@ BRIM_VEC __m128 sum_of_four(F a, F b, F c, F d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Four rows of scores s [4][L] to bf16 probabilities (not yet divided by their sums) in the first half of the same
-// rows, which writing, half as fast as reading, never overtakes; keys past the last get 0. Returns the sums.
+// Converts four rows of scores s [4][L] to bf16 probabilities (not yet divided by their sums) in the first half of the
+// same rows. Writes advance at half the rate of reads, so they never overtake them; keys past the last get 0. Returns
+// the sums.
 BRIM_VEC __m128 softmax_four(float* s, int64_t L, int64_t keys, float c) {
   F top[4];
   const M tail = keys % kTile == 0 ? static_cast<M>(0xFFFF) : first(static_cast<int>(keys % kTile));
-  const int64_t whole = (keys - 1) / kTile * kTile;  // where the last vector with a key in it begins
+  const int64_t whole = (keys - 1) / kTile * kTile;  // start of the last vector that contains a key
   const F least = set1(-__builtin_inff());
   for (int r = 0; r < 4; ++r) {
     F most = _mm512_mask_blend_ps(tail, least, load(s + r * L + whole));
@@ -223,11 +225,11 @@ void attend(const HeadArgs& a) {
   }
 }
 
-// The tiles' shape is set once for many heads: it takes 200 cycles.
+// The tile configuration is set once for many heads, because it takes 200 cycles.
 void begin() { asm volatile("ldtilecfg %0" ::"m"(kConfig)); }
 void end() { _tile_release(); }
 
-// Tiles are 16 rows by pairs of 32: shorter sequences and other head sizes fill them too little.
+// Tiles are 16 rows by pairs of 32: shorter sequences and other head sizes use them poorly.
 bool takes(int64_t queries, int64_t keys, int64_t D) { return D % 32 == 0 && queries >= 8 && keys >= 8; }
 
 }  // namespace

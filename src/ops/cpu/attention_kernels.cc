@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of one head in fp32, written once against vec.h and compiled per instruction set. The keys are transposed
-// once per head, so that scores are made a vector of keys at a time; queries go through in blocks whose scores stay in
-// the near caches; a whole row of scores is at hand, so softmax is exact and needs no rescaling. A query's arithmetic
-// does not depend on which others share its block, so splitting a sequence among threads changes no bit.
+// once per head, so that scores are computed one vector of keys at a time; queries are processed in blocks whose scores
+// stay in cache; a whole row of scores is available, so the softmax is exact and needs no rescaling. The arithmetic of
+// a query does not depend on the others in its block, so splitting a sequence among threads does not change the bits.
 #include "ops/cpu/attention_kernels.h"
 
 #include "ops/cpu/drop.h"
@@ -25,11 +25,11 @@ struct Product {
   int64_t M, N, K;
   const float* a;
   ptrdiff_t a_row, a_k;
-  const float* b;  // rows readable to a whole number of vectors
+  const float* b;  // rows are readable up to a whole number of vectors
   ptrdiff_t ld_b;
   float* c;
   ptrdiff_t ld_c;
-  const float* row_factor;  // [M] multiplies the rows of the product, or null
+  const float* row_factor;  // [M] factors for the rows of the product, or null
   bool accumulate;
 };
 
@@ -77,7 +77,7 @@ void tile(const Product& p, int64_t row, int64_t col) {
   }
 }
 
-// Rows of a tile for its width in vectors: as many accumulators as there are registers for.
+// Rows of a tile for its width in vectors: as many accumulators as fit in registers.
 constexpr int rows_of_tile(int vectors) {
   return kRegisters == 32 ? (vectors == 4 ? 6 : 8) : kLanes == 8 ? (vectors == 2 ? 6 : 8) : 4;
 }
@@ -93,7 +93,7 @@ BRIM_VEC void tile_rows(const Product& p, int64_t rows, int64_t row, int64_t col
     tile_rows<kVectors, kRows - 1>(p, rows, row, col);
 }
 
-// One panel of columns: the rows shared evenly among the fewest tiles.
+// One panel of columns: rows are distributed evenly over the fewest tiles.
 template <int kVectors>
 void panel(const Product& p, int64_t col) {
   constexpr int kRows = rows_of_tile(kVectors);
@@ -110,7 +110,7 @@ void multiply(const Product& p) {
   for (int64_t col = 0; col < p.N;) {
     const int64_t vectors = (p.N - col + kLanes - 1) / kLanes;
     if constexpr (kTileVectors == 4) {
-      // Five vectors are three and two rather than four and one.
+      // Split five vectors into three and two rather than four and one.
       if (vectors >= 4 && vectors != 5)
         panel<4>(p, col), col += 4 * kLanes;
       else if (vectors >= 3)
@@ -148,7 +148,7 @@ struct Rows {
   const float* x;
   int64_t ld;
 };
-// Rows readable to a whole number of vectors: themselves where D is one, else a copy padded with zeros.
+// Rows readable up to a whole number of vectors: in place if D is a multiple, otherwise a zero-padded copy.
 Rows padded_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* copy) {
   if (D % kLanes == 0) return {x, ld};
   const int64_t width = round_up(D, kLanes);
@@ -159,7 +159,7 @@ Rows padded_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* cop
   return {copy, width};
 }
 
-// s becomes e^(scale (s - max)), dropped where asked; returns the sum before dropping and the largest score.
+// s becomes e^(scale (s - max)), with dropout if enabled; returns the sum before dropout and the largest score.
 struct SoftmaxRow {
   float total, top;
 };
@@ -191,7 +191,7 @@ BRIM_VEC SoftmaxRow softmax_row(float* s, int64_t keys, float scale) {
     total0 = add(total0, a);
   }
   if (left > 0) {
-    // Lanes past the keys hold whatever was there: the largest score stands in for them.
+    // Lanes past the keys are uninitialised: replace them by the largest score.
     const F given = select(lanes_below(left), load(s + whole), set1(top));
     const F a = select(lanes_below(left), exp2_nonpositive(fma(given, factor, shift)), zero());
     store(s + whole, a);
@@ -204,7 +204,7 @@ BRIM_VEC void drop_row(float* s, int64_t keys, const cpu::DropRows& drop, uint64
   for (int64_t j = 0; j < keys; j += kLanes) store(s + j, mul(load(s + j), drop_factors(drop, row, first_key + j)));
 }
 
-// Scores of a run of keys that lie outside the window of the query at `place` among them.
+// Score of keys outside the window of the query at `place`.
 constexpr float kOutside = -1e30f;
 void mask_row(float* s, int64_t keys, int64_t place, int64_t window) {
   const int64_t first = place - window, end = place + window + 1;
@@ -212,7 +212,7 @@ void mask_row(float* s, int64_t keys, int64_t place, int64_t window) {
   for (int64_t j = end < 0 ? 0 : end; j < keys; ++j) s[j] = kOutside;
 }
 
-// One query: the keys are read as they lie, a dot product at a time.
+// One query: keys are read in place, one dot product at a time.
 void scores_in_place(const float* q, const float* k, int64_t ld_k, int64_t keys, int64_t D, float* s) {
   for (int64_t j = 0; j < keys; ++j, k += ld_k) {
     F sum0 = zero(), sum1 = zero();
@@ -268,7 +268,7 @@ void attend_fp32(const HeadArgs& a) {
   }
 }
 
-// bf16 views where there is no bf16 arithmetic worth having: widened once per head.
+// bf16 views without useful bf16 arithmetic: widened once per head.
 void attend(const HeadArgs& a) {
   if (!a.bf16_in && !a.bf16_out) return attend_fp32(a);
   HeadArgs wide = a;
@@ -308,7 +308,7 @@ void attend(const HeadArgs& a) {
     }
 }
 
-// p and d_p of one query become the dropped probabilities and the scores' gradient.
+// p and d_p of one query become the dropped probabilities and the gradient of the scores.
 BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float lse, float delta,
                        const cpu::DropRows& drop, uint64_t row, int64_t first_key) {
   const F factor = set1(scale * kLog2e), shift = set1(-lse * kLog2e), mean = set1(delta);
@@ -347,7 +347,7 @@ void attend_grad(const HeadGradArgs& a) {
   const Rows k = padded_rows(a.k, a.ld_k, a.keys, a.D, copies);
   const Rows q = padded_rows(a.q, a.ld_q, a.queries, a.D, copies + a.keys * width);
   const Rows d_out = padded_rows(a.d_out, a.ld_d_out, a.queries, a.D, copies + 2 * a.keys * width);
-  if (a.window > 0)  // blocks of queries see different keys, all of which are then added to
+  if (a.window > 0)  // blocks of queries see different keys, so all gradients are accumulated
     for (int64_t j = 0; j < a.keys; ++j)
       for (int64_t d = 0; d < a.D; ++d) a.d_k[j * a.ld_d_k + d] = a.d_v[j * a.ld_d_v + d] = 0;
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {

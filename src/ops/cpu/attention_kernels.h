@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's attention kernels: one head of one sequence, on one thread. attention_kernels.cc is compiled once per
-// instruction set. Plain pointers only: files of every instruction set include it.
+// CPU attention kernels: one head of one sequence, on one thread. attention_kernels.cc is compiled once per instruction
+// set. Uses plain pointers only, because files of every instruction set include it.
 #pragma once
 #include "ops/cpu/row_kernels.h"
 
 namespace brim::ops {
 namespace cpu {
 
-// One head's row of relative biases: `at` is distance 0, distances beyond `reach` count as that.
+// Relative biases of one head: `at` is distance 0; distances are clamped to `reach`.
 struct HeadBias {
-  const float* at = nullptr;  // or null
+  const float* at = nullptr;  // may be null
   int64_t reach = 0;
 };
 
-// Some queries of one head against the keys of their sequence, or those of them that some of the queries see.
+// Queries of one head against the keys of their sequence, or the subset visible to them.
 struct HeadArgs {
-  const void *q, *k, *v;  // first row of the queries; of the sequence; columns of the head. f32, or bf16 with bf16_in
-  void* out;              // f32, or bf16 with bf16_out
-  float* lse;             // null when not kept
+  // First row of the queries and of the sequence, columns of the head. f32, or bf16 with bf16_in.
+  const void *q, *k, *v;
+  void* out;   // f32, or bf16 with bf16_out
+  float* lse;  // null if not needed
   int64_t ld_q, ld_k, ld_v, ld_out, ld_lse;
   int64_t queries, keys, D;        // keys >= 1
-  int64_t window;                  // keys up to this far from their query; 0: all
-  int64_t first_query, first_key;  // places: of the first query among these keys, of the first key in its sequence
-  float scale;                     // of the scores
-  HeadBias bias;                   // where there is no window
-  DropRows drop;                   // of the probabilities; row of query i: first_row + i * drop_step
+  int64_t window;                  // maximum distance between query and key; 0: unlimited
+  int64_t first_query, first_key;  // first query's position among these keys; first key's position in its sequence
+  float scale;                     // applied to the scores
+  HeadBias bias;                   // only without a window
+  DropRows drop;                   // for the probabilities; row of query i: first_row + i * drop_step
   int64_t drop_step;
   bool bf16_in, bf16_out;
-  const void *next_q, *next_k, *next_v;  // what the next call will read, fetched meanwhile: rows as far apart; or null
+  const void *next_q, *next_k, *next_v;  // rows to prefetch for the next call, same strides; may be null
   int64_t next_rows;
   float* scratch;  // head_scratch_floats(keys, D), 64-byte aligned
 };
@@ -37,16 +38,16 @@ struct HeadGradArgs {
   float *d_q, *d_k, *d_v;
   int64_t ld_q, ld_k, ld_v, ld_out, ld_d_out, ld_lse, ld_d_q, ld_d_k, ld_d_v;
   int64_t queries, keys, D;
-  int64_t window;  // the first query is the first key's
+  int64_t window;  // the first query has the position of the first key
   float scale;
   HeadBias bias;
-  float* d_bias;  // distance 0 of the head's gradients of the biases, added to; null without a bias
+  float* d_bias;  // accumulated gradient of the head's biases, pointing at distance 0; null without a bias
   DropRows drop;
   int64_t drop_step;
   float* scratch;  // head_grad_scratch_floats(keys, D)
 };
 
-// Keys that some query of a run sees, from a multiple of `step` on; places are counted from the keys' first.
+// Range of keys visible to some query, starting at a multiple of `step`; positions are relative to the first key.
 struct KeySpan {
   int64_t first, end;
 };
@@ -57,25 +58,25 @@ static inline constexpr KeySpan seen_keys(int64_t window, int64_t first_query, i
   return {first > 0 ? first / step * step : 0, end < keys ? end : keys};
 }
 
-// Queries taken at once: calls that split a sequence do so at multiples of it.
+// Queries per block: calls that split a sequence do so at multiples of it.
 constexpr int64_t kQueryBlock = 32;
 
 struct AttentionKernels {
   const char* name;
-  void (*attend)(const HeadArgs& args);  // scratch of head_scratch_floats, with bf16 views of head_scratch_floats_bf16
+  void (*attend)(const HeadArgs& args);  // scratch of head_scratch_floats, or head_scratch_floats_bf16 for bf16 views
   void (*attend_grad)(const HeadGradArgs& args);
 };
-// Products in bf16. No dropout and no log-sum-exp: training stays in fp32.
+// bf16 products. No dropout and no log-sum-exp, because training uses fp32.
 struct Bf16AttentionKernels {
   const char* name;
   bool (*takes)(int64_t queries, int64_t keys, int64_t D);  // else the fp32 kernel is the one to use
-  void (*begin)();                                          // on the thread, before some calls of attend
+  void (*begin)();                                          // call on the thread before calls of attend
   void (*attend)(const HeadArgs& args);
-  void (*end)();  // after them
+  void (*end)();  // call after them
 };
 
-// Row `row` of what the next call reads, towards the second cache: a head's rows are a few lines each, far apart, and
-// no prefetcher sees them coming.
+// Prefetches row `row` of the next call into L2: a head's rows are a few cache lines each, far apart, and hardware
+// prefetchers do not detect the pattern.
 static inline __attribute__((always_inline)) void fetch_next(const HeadArgs& a, int64_t row) {
   if (row >= a.next_rows) return;
   const int64_t size = a.bf16_in ? 2 : 4, bytes = a.D * size;
@@ -89,8 +90,8 @@ static inline __attribute__((always_inline)) void fetch_next(const HeadArgs& a, 
   }
 }
 
-// A query's biases to its scores, which are scaled later. Plain loops over neighbours: the compiler makes vectors of
-// them under every instruction set's flags.
+// Adds a query's biases to its scores, which are scaled later. Plain loops over neighbours, vectorised by the compiler
+// for every instruction set.
 static inline __attribute__((always_inline)) void add_bias(const HeadBias& bias, int64_t query, int64_t keys,
                                                            float scale, float* scores) {
   const float unscaled = 1.0f / scale;
@@ -102,7 +103,7 @@ static inline __attribute__((always_inline)) void add_bias(const HeadBias& bias,
   for (int64_t j = begin; j < end; ++j) scores[j] += near[j] * unscaled;
   for (int64_t j = end; j < keys; ++j) scores[j] += after;
 }
-// d_bias += the gradients of a query's scores (with respect to the unscaled ones), key by key.
+// d_bias += gradients of a query's scores (with respect to the unscaled ones), key by key.
 static inline __attribute__((always_inline)) void add_bias_gradient(const HeadBias& bias, int64_t query, int64_t keys,
                                                                     float scale, const float* d_scores, float* d_bias) {
   const float unscaled = 1.0f / scale;
@@ -117,7 +118,7 @@ static inline __attribute__((always_inline)) void add_bias_gradient(const HeadBi
   d_bias[bias.reach] += after * unscaled;
 }
 
-// Enough for every instruction set (vectors of up to 16 floats).
+// Large enough for every instruction set (vectors of up to 16 floats).
 static inline constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
@@ -125,8 +126,8 @@ static inline constexpr int64_t head_scratch_floats(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 16), padded = round_up(D, 16);
   return D * L + keys * padded + kQueryBlock * L + 2 * kQueryBlock + padded + 16;
 }
-// Where products are bf16: room to widen q, k, v and out, or for the tiles of AMX, whose keys come in steps of 32;
-// bfmmla's pairs need less.
+// For bf16 products: space to widen q, k, v and out, or for AMX tiles, whose keys come in steps of 32; bfmmla needs
+// less.
 static inline constexpr int64_t head_scratch_floats_bf16(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 32), tiles = 3 * L * D / 2 + kQueryBlock * L + kQueryBlock * kQueryBlock;
   const int64_t widened = head_scratch_floats(keys, D) + 4 * keys * D + 64;
@@ -138,7 +139,7 @@ static inline constexpr int64_t head_grad_scratch_floats(int64_t keys, int64_t D
 }
 
 const AttentionKernels& attention_kernels(device::Isa isa);
-const Bf16AttentionKernels* bf16_attention_kernels(device::Isa isa);  // null where fp32 is as good
+const Bf16AttentionKernels* bf16_attention_kernels(device::Isa isa);  // null if fp32 is equally fast
 
 }  // namespace cpu
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one head in bf16 with bfmmla, for models whose products are bf16 or int8. One instruction multiplies two
-// rows by two rows, four values deep, so queries, keys, probabilities and values' columns all lie as pairs:
-// [pair][k / 4][2][4]. Queries are taken eight at a time: scores, softmax in fp32 with an exponential good to bf16
-// whose results are packed as they come, output.
+// Attention of one head in bf16 with bfmmla, for models with bf16 or int8 matmuls. One instruction multiplies two rows
+// by two rows, four values deep, so queries, keys, probabilities and the columns of values are all stored as pairs:
+// [pair][k / 4][2][4]. Queries are processed eight at a time: scores, softmax in fp32 with an exponential accurate to
+// bf16 whose results are packed directly, output.
 //
-// Of tweets and heads of 32 fp32 made 59 % of its peak on a Neoverse V1; bfmmla's peak is four times that, and a layer
-// takes half the time.
+// For tweets and heads of size 32, fp32 reached 59 % of its peak on a Neoverse V1; bfmmla has four times that peak, and
+// a layer takes half the time.
 #include <arm_neon.h>
 
 #include "ops/cpu/attention_kernels.h"
@@ -21,7 +21,7 @@ using cpu::round_up;
 #define BRIM_UNROLL _Pragma("GCC unroll 8")
 
 using F = float32x4_t;
-constexpr int kPairs = 4, kQueries = 2 * kPairs;  // of a block
+constexpr int kPairs = 4, kQueries = 2 * kPairs;  // per block
 template <int kCount>
 struct Pairs {
   static constexpr int value = kCount;
@@ -34,7 +34,7 @@ BRIM_INLINE F four_of(const void* x, int64_t at, bool bf16) {
 BRIM_INLINE bfloat16x8_t pair_of(F even, F odd) { return vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(even), odd); }
 BRIM_INLINE void store_pair(uint16_t* to, F even, F odd) { vst1q_u16(to, vreinterpretq_u16_bf16(pair_of(even, odd))); }
 
-// Rows to pairs [rows / 2][D / 4][2][4]; rows from `rows` up to `padded` are zero.
+// Packs rows to pairs [rows / 2][D / 4][2][4]; rows from `rows` up to `padded` are zero.
 BRIM_INLINE void pack_pairs(const void* x, int64_t ld, int64_t rows, int64_t padded, int64_t D, bool bf16,
                             uint16_t* out) {
   for (int64_t r = 0; r < padded; r += 2)
@@ -43,9 +43,9 @@ BRIM_INLINE void pack_pairs(const void* x, int64_t ld, int64_t rows, int64_t pad
                  r + 1 < rows ? four_of(x, (r + 1) * ld + d, bf16) : vdupq_n_f32(0));
 }
 
-// Values to pairs of columns [D / 2][L / 4][2][4 keys].
+// Packs values to pairs of columns [D / 2][L / 4][2][4 keys].
 void pack_values(const void* v, int64_t ld, int64_t keys, int64_t L, int64_t D, bool bf16, uint16_t* out) {
-  const int64_t next = 2 * L;  // from a pair of columns to the next
+  const int64_t next = 2 * L;  // stride between pairs of columns
   for (int64_t key = 0; key < L; key += 4)
     for (int64_t d = 0; d < D; d += 4) {
       F row[4];
@@ -95,7 +95,7 @@ BRIM_INLINE Squares<kRowPairs, kColumnPairs> multiply(const uint16_t* a, int64_t
   return s;
 }
 
-// 2^y for y <= 0 to 1e-4, by the fraction above the floor; at least 2^-126.
+// 2^y for y <= 0 with error 1e-4, from the fraction above the floor; at least 2^-126.
 BRIM_INLINE F exp2_short(F y) {
   y = vmaxq_f32(y, vdupq_n_f32(-126.0f));
   const F n = vrndmq_f32(y), f = vsubq_f32(y, n);
@@ -106,8 +106,8 @@ BRIM_INLINE F exp2_short(F y) {
   return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vcvtq_s32_f32(n), 23)));
 }
 
-// Two rows of scores to a pair of probabilities, not yet divided by their sums, whose inverses are returned. Keys past
-// the last have scores so low that they count for nothing.
+// Converts two rows of scores to a pair of probabilities, not yet divided by their sums, and returns the inverse sums.
+// Keys past the last have scores low enough to vanish.
 BRIM_INLINE float32x2_t softmax_pair(const float* even, const float* odd, int64_t L, float c, uint16_t* out) {
   F top0 = vld1q_f32(even), top1 = vld1q_f32(odd);
   for (int64_t j = 4; j < L; j += 4) {
@@ -129,7 +129,7 @@ BRIM_INLINE float32x2_t softmax_pair(const float* even, const float* odd, int64_
 }
 
 struct Room {
-  uint16_t *q, *k, *v, *p;  // pairs: a block of queries, all keys, all columns of values, a block's probabilities
+  uint16_t *q, *k, *v, *p;  // pairs: a block of queries, all keys, all columns of values, probabilities of a block
   float* scores;            // [kQueries][L]
   int64_t L;
 };
@@ -141,7 +141,7 @@ BRIM_INLINE void store_four(const HeadArgs& a, int64_t row, int64_t d, F x) {
     vst1q_f32(static_cast<float*>(a.out) + row * a.ld_out + d, x);
 }
 
-// Queries [first, first + 2 * kBlockPairs), of which the last may not be there.
+// Queries [first, first + 2 * kBlockPairs); the last one may be missing.
 template <int kBlockPairs>
 void attend_block(const HeadArgs& a, const Room& room, int64_t first) {
   const int64_t D = a.D, L = room.L,
@@ -203,7 +203,7 @@ void attend(const HeadArgs& a) {
   room.scores = reinterpret_cast<float*>(take(2 * kQueries * L));
   pack_pairs(a.k, a.ld_k, a.keys, L, D, a.bf16_in, room.k);
   pack_values(a.v, a.ld_v, a.keys, L, D, a.bf16_in, room.v);
-  // Pairs shared evenly among the fewest blocks.
+  // Pairs are distributed evenly over the fewest blocks.
   const int64_t pairs = (a.queries + 1) / 2, blocks = (pairs + kPairs - 1) / kPairs;
   for (int64_t b = 0, pair = 0; b < blocks; ++b) {
     const int64_t count = (pairs - pair + blocks - b - 1) / (blocks - b);
@@ -226,7 +226,7 @@ void attend(const HeadArgs& a) {
 
 void nothing() {}
 
-// Eight columns of values make a tile; a query or two are quicker in fp32, which packs nothing.
+// Eight columns of values make a tile; one or two queries are faster in fp32, which needs no packing.
 bool takes(int64_t queries, int64_t keys, int64_t D) { return D % 8 == 0 && queries >= 4 && keys >= 4; }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums of a matrix, in double: there may be many rows, and a sum is read once.
+// Column sums of a matrix, accumulated in double because there may be many rows.
 #pragma once
 #include <vector>
 
@@ -20,7 +20,7 @@ inline void sum_columns(const device::Stream& stream, const tensor::TensorView& 
                         GradWrite write) {
   constexpr int64_t kColumns = 64;
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
-  // One thread reads whole rows; several share the columns, never a sum.
+  // A single thread reads whole rows; several threads split the columns, so no sum is shared.
   parallel_pieces(
       stream, x.cols(), threads_of(stream) == 1 ? x.cols() : kColumns, [&](int64_t begin, int64_t end, int) {
         std::vector<double> sum(static_cast<size_t>(end - begin));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the ops' words to the kernels': element types and dropout.
+// Converts op arguments to kernel arguments: element types and dropout.
 #pragma once
 #include "device/stream.h"
 #include "ops/cpu/row_kernels.h"
@@ -12,7 +12,7 @@ inline Elem elem_of(tensor::DType dtype) {
   return dtype == tensor::DType::f16 ? Elem::f16 : dtype == tensor::DType::bf16 ? Elem::bf16 : Elem::f32;
 }
 
-// For rows from `row` on.
+// For rows starting at `row`.
 inline DropRows drop_rows(const Dropout& d, int64_t row) {
   if (!d.on()) return {};
   return {.seed = d.seed,

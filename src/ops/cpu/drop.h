@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout's factors for a vector of neighbouring columns: the hash of dropout.h, four columns each, several at a time.
+// Dropout factors for a vector of neighbouring columns, using the hash of dropout.h (four columns each) several at a
+// time.
 #pragma once
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/vec.h"
@@ -8,10 +9,10 @@
 namespace brim::ops::BRIM_ISA {
 namespace {
 
-// d.scale where element (d.first_row + row, i ..) is kept, else 0. i is a multiple of 4.
+// d.scale if element (d.first_row + row, i ..) is kept, else 0. i is a multiple of 4.
 BRIM_VEC F drop_factors(const cpu::DropRows& d, uint64_t row, int64_t i) {
 #if defined(__AVX512F__)
-  // dropout_bits for quads i/4 .. i/4+3 in the four lanes; the product with a quad's number is one more constant each.
+  // dropout_bits for quads i/4 .. i/4+3 in the four lanes; the product with the quad index is a constant per lane.
   constexpr uint64_t kQuad = 0xD1B54A32D192ED03ULL;
   const uint64_t site = static_cast<uint64_t>(d.site) << 32 | static_cast<uint32_t>(i / 4);
   const __m256i steps = _mm256_setr_epi64x(0, static_cast<int64_t>(kQuad), static_cast<int64_t>(2 * kQuad),

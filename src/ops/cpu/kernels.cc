@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which table of row and attention kernels an instruction set uses.
+// Selects the table of row and attention kernels for an instruction set.
 #include "device/cpu/isa.h"
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/row_kernels.h"

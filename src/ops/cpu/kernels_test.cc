@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of vec.h against fp64, and that a forced instruction set is the one whose kernels run.
+// Functions of vec.h compared with fp64, and a check that a forced instruction set selects its kernels.
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/testing.h"
@@ -24,7 +24,7 @@ std::string expected_table(Isa isa) {
   }
 }
 
-TEST(Kernels, AnInstructionSetGetsItsOwnTable) {
+TEST(Kernels, EachInstructionSetHasItsOwnTable) {
   for (const Isa isa : device::supported_isas()) {
     EXPECT_EQ(cpu::row_kernels(isa).name, expected_table(isa));
     EXPECT_EQ(cpu::attention_kernels(isa).name, expected_table(isa));

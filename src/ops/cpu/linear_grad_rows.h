@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_grad on the CPU for ops that do more with d_x: `done(begin, end, rows)` is called for rows of it as soon as
-// they are there, in order, while a cache holds them. `rows` are f32: d_x's own, or `block`'s where one is given, and
-// then `done` brings them to d_x. x and d_y may be bf16 where the kernel packs them turned.
+// linear_grad on the CPU for ops that process d_x further: `done(begin, end, rows)` is called in order for rows of it
+// as soon as they are computed and still in cache. `rows` are f32: those of d_x, or of `block` if given, in which case
+// `done` writes d_x. x and d_y may be bf16 if the kernel packs them transposed.
 #pragma once
 #include <functional>
 

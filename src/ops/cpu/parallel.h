@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How CPU ops share rows among threads. Pieces have a fixed size, so what is computed together never depends on the
-// number of threads: results are the same bits with one thread and with many.
+// Distributes rows of CPU ops over threads. Pieces have a fixed size independent of the number of threads, so results
+// are bit-identical for any thread count.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@ inline ThreadPool* pool_of(const device::Stream& stream) {
 }
 inline int threads_of(const device::Stream& stream) { return pool_of(stream) == nullptr ? 1 : pool_of(stream)->size(); }
 
-// Calls fn(begin, end, worker) for pieces of at most `piece` of [0, n), on the stream's pool or on the caller.
+// Calls fn(begin, end, worker) for pieces of at most `piece` of [0, n), on the stream's pool or the calling thread.
 template <class Fn>
 void parallel_pieces(const device::Stream& stream, int64_t n, int64_t piece, Fn&& fn) {
   if (n <= 0) return;
@@ -31,7 +31,7 @@ void parallel_pieces(const device::Stream& stream, int64_t n, int64_t piece, Fn&
   });
 }
 
-// Rows in a piece so that one moves about 32 KiB: small enough to balance, large enough to pay for handing out.
+// Rows per piece so that one moves about 32 KiB: small enough to balance, large enough to amortise scheduling.
 inline int64_t rows_per_piece(int64_t row_elements) {
   return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row kernels, written once against vec.h and compiled per instruction set. A row of a model fits the first cache, so
-// passes over it after the first cost little; memory is read once and written once.
+// Row kernels, written once against vec.h and compiled per instruction set. A row of a model fits in L1, so repeated
+// passes over it are cheap; memory is read once and written once.
 #include "ops/cpu/row_kernels.h"
 
 #include "ops/adam8_code.h"
@@ -21,8 +21,8 @@ struct Moments {
   float mean, rstd;
 };
 
-// Two passes: the mean, then squares about it. What rounding left in the mean shows up as the sum of the differences
-// and is taken out again, so rows far from zero lose nothing.
+// Two passes: the mean, then squared differences. The rounding error of the mean equals the sum of the differences and
+// is subtracted, so rows far from zero lose no accuracy.
 BRIM_VEC Moments moments(const float* s, float total, int64_t H, float eps) {
   const float mean = total / static_cast<float>(H);
   const F m = set1(mean);
@@ -45,7 +45,7 @@ BRIM_VEC void norm_rows(const NormRows& r) {
     float* y = r.y + t * r.ld_y;
     const float* sum = x;
     Sums totals;
-    if (!kDropIn && r.residual == nullptr && r.sum == nullptr) {  // nothing to add, nothing to keep: x is the sum
+    if (!kDropIn && r.residual == nullptr && r.sum == nullptr) {  // nothing to add or keep: x is the sum
       for_vectors(
           r.H, BRIM_BODY { totals.s[k] = add(totals.s[k], load_at(x, i, lanes)); });
     } else {
@@ -181,7 +181,8 @@ void narrow(const float* x, void* y, Elem to, int64_t size) {
         size, BRIM_BODY { store_bf16_at(out, i, load_at(x, i, lanes), lanes); });
 }
 
-// d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma, x̂ the normalised row, from the sum or undone from y.
+// d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma and x̂ the normalised row, from the sum or recovered
+// from y.
 template <bool kFromY>
 BRIM_VEC void norm_grad_rows(const cpu::NormGradRows& r) {
   for (int64_t t = 0; t < r.rows; ++t) {
@@ -280,7 +281,7 @@ struct Adam {
         correction(set1(r.inv_sqrt_correction2)),
         eps(set1(r.eps)),
         keep(set1(r.keep)) {}
-  // Moments and the weight after one more gradient.
+  // Updates the moments and the weight with one gradient.
   BRIM_VEC F update(F weight, F gradient, F& m, F& v) const {
     const F g = mul(gradient, factor);
     m = fma(m, beta1, mul(one_minus_beta1, g));
@@ -312,7 +313,7 @@ void adamw(const cpu::AdamWRange& r) {
       });
 }
 
-// One block of 8-bit moments: decoded, updated as above, encoded against their new largest.
+// One block of 8-bit moments: decoded, updated as above, encoded with their new maximum.
 void adamw8(const cpu::AdamWRange& r) {
   const Adam adam(r);
   for (int64_t begin = 0; begin < r.n; begin += kAdam8Block) {
@@ -347,7 +348,7 @@ void adamw8(const cpu::AdamWRange& r) {
   }
 }
 
-// Lanes add up a few thousand squares at most before a double takes over.
+// Each lane sums at most a few thousand squares before adding to a double.
 double sum_squares(const float* x, int64_t size) {
   double total = 0;
   for (int64_t begin = 0; begin < size; begin += 4096) {

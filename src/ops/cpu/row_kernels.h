@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's row kernels: what one thread does to some rows. row_kernels.cc is compiled once per instruction set; this
-// header names the tables it makes and picks one. Plain pointers only: files of every instruction set include it.
+// CPU row kernels: the work of one thread on some rows. row_kernels.cc is compiled once per instruction set; this
+// header declares the resulting tables and selects one. Uses plain pointers only, because files of every instruction
+// set include it.
 #pragma once
 #include <stdint.h>
 
@@ -14,7 +15,7 @@ namespace cpu {
 
 enum class Elem : uint8_t { f32, f16, bf16 };
 
-// Dropout of some rows as kernels take it; threshold 0 means off.
+// Dropout of some rows; threshold 0 means off.
 struct DropRows {
   uint64_t seed = 0, first_row = 0;
   uint32_t site = 0, threshold = 0;
@@ -24,42 +25,42 @@ struct DropRows {
 // y = norm(drop_in(x) + residual), drop_out(y).
 struct NormRows {
   const float *x, *residual;  // residual may be null
-  float *y, *sum;             // sum may be null (not kept) or equal x, y or residual
+  float *y, *sum;             // sum may be null (not kept) or equal to x, y or residual
   const float *gamma, *beta;  // beta may be null
-  float *mean, *rstd;         // null when not kept
+  float *mean, *rstd;         // null if not kept
   int64_t ld_x, ld_residual, ld_y, ld_sum, rows, H;
   float eps;
   DropRows drop_in, drop_out;
 };
 
-// The gradient of y = norm(sum) * gamma + beta.
+// Gradient of y = norm(sum) * gamma + beta.
 struct NormGradRows {
-  const float* x;                    // sum; or y, where inverse_gain is given
-  const float* mean;                 // of sum
-  const float *beta, *inverse_gain;  // of y; beta may be null
+  const float* x;                    // sum; or y, if inverse_gain is given
+  const float* mean;                 // used with sum
+  const float *beta, *inverse_gain;  // used with y; beta may be null
   const float *rstd, *gamma, *d_y;
-  float* d_sum;             // may equal d_y
-  float* d_x;               // dropped d_sum, or null
-  float *d_gamma, *d_beta;  // [H] sums over these rows, added to what is there
+  float* d_sum;             // may be equal to d_y
+  float* d_x;               // d_sum after dropout, or null
+  float *d_gamma, *d_beta;  // [H] sums over these rows, accumulated
   int64_t ld_x, ld_d_y, ld_d_sum, ld_d_x, rows, H;
-  bool accumulate;  // d_sum is added to
+  bool accumulate;  // accumulate into d_sum
   DropRows drop;
 };
 
-// One range of an AdamW update; the factors are worked out once by the caller.
+// One range of an AdamW update; the caller computes the factors once.
 struct AdamWRange {
   float *master, *m, *v;     // fp32 moments, or
   uint8_t *m8, *v8;          // one byte each (ops/adam8_code.h), with
-  float *m_scale, *v_scale;  // one scale a block
+  float *m_scale, *v_scale;  // one scale per block
   const float* grad;
-  uint16_t* copy;  // or null
+  uint16_t* copy;  // may be null
   Elem copy_type;
   int64_t n;
   float grad_factor, beta1, beta2, step_size, inv_sqrt_correction2, eps, keep;  // keep = 1 - lr * weight_decay
 };
 
 struct TableRow {
-  const void* values;  // null: nothing
+  const void* values;  // null to skip
   Elem type;
 };
 
@@ -83,8 +84,8 @@ struct RowKernels {
   // Backward and training.
   void (*norm_grad)(const NormGradRows& rows);
   void (*gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
-  void (*relu_grad)(const float* y, const float* d_y, float* d_x, int64_t n);  // from the outputs
-  // The same in place from outputs in bf16, and d_x in bf16 beside it.
+  void (*relu_grad)(const float* y, const float* d_y, float* d_x, int64_t n);  // reads the outputs
+  // In place from bf16 outputs, also writing d_x in bf16.
   void (*relu_grad_bf16)(const uint16_t* y, float* d, uint16_t* d_x, int64_t n);
   void (*tanh_grad)(const float* y, const float* d_y, float* d_x, int64_t n);
   void (*gelu_tanh_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
@@ -92,7 +93,7 @@ struct RowKernels {
   void (*silu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*drop)(const float* x, float* y, int64_t n, const DropRows& drop);  // one row: drop.first_row
   void (*adamw)(const AdamWRange& range);
-  void (*adamw8)(const AdamWRange& range);  // whole blocks, but for the slab's last
+  void (*adamw8)(const AdamWRange& range);  // whole blocks, except at the end of the slab
   double (*sum_squares)(const float* x, int64_t n);
   void (*add_wide)(double* sums, const float* x, int64_t n);  // sums += x
 };

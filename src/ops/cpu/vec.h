@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One float vector of the instruction set a file is compiled for, under the same names everywhere, so that a kernel is
-// written once. Only files that brim_isa() compiles include this; they include nothing with inline functions of
-// external linkage, because an inline function compiled twice with different flags is one function to the linker.
+// A float vector of the instruction set a file is compiled for, with the same names everywhere, so that a kernel is
+// written once. Included only by files compiled by brim_isa(). They must not include inline functions with external
+// linkage: the linker would merge versions compiled with different flags.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ namespace brim::ops::BRIM_ISA {
 namespace {
 
 // Loads and stores of the first n lanes touch nothing past them; the other lanes load as zero. 0 <= n <= kLanes.
-// min and max give their second operand when one is NaN, so put the value that may be NaN there. reciprocal is for
+// min and max return their second operand if one is NaN, so pass the value that may be NaN second. reciprocal is for
 // finite positive numbers, within 2 units in the last place.
 #if defined(__AVX512F__)
 
@@ -37,7 +37,7 @@ BRIM_VEC F add(F a, F b) { return _mm512_add_ps(a, b); }
 BRIM_VEC F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 BRIM_VEC F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 BRIM_VEC F div(F a, F b) { return _mm512_div_ps(a, b); }
-BRIM_VEC F reciprocal(F a) {  // 14 bits and one Newton step: a division would hold its port for 16 cycles
+BRIM_VEC F reciprocal(F a) {  // 14 bits and one Newton step: a division would block its port for 16 cycles
   const F r = _mm512_rcp14_ps(a);
   return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(2.0f)));
 }
@@ -91,8 +91,8 @@ BRIM_VEC __m256i f16_bits(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST
 BRIM_VEC void store_f16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), f16_bits(x)); }
 BRIM_VEC void store_f16(uint16_t* p, F x, int n) { _mm256_mask_storeu_epi16(p, first(n), f16_bits(x)); }
 
-// dst[c][r] = rows[r][c] for a square of kLanes. Quarter rows are gathered by masked broadcasts, which leave the one
-// shuffle port two of four stages.
+// dst[c][r] = rows[r][c] for a square of kLanes. Quarter rows are loaded by masked broadcasts, so only two of four
+// stages need the single shuffle port.
 BRIM_VEC void transpose(const float* const* rows, float* dst, ptrdiff_t ld_dst) {
   for (int c = 0; c < 16; c += 4) {
     F q[4];  // q[i]: columns c..c+3 of rows i, i+4, i+8, i+12
@@ -246,7 +246,7 @@ BRIM_VEC void transpose(const float* const* rows, float* dst, ptrdiff_t ld_dst) 
   store(dst + 3 * ld_dst, high(b, d));
 }
 
-#else  // plain: four lanes of the compiler's own vectors, any machine
+#else  // portable: four lanes of compiler vectors, any machine
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
@@ -291,7 +291,7 @@ BRIM_VEC F load_u16(const uint16_t* p) { return F{float(p[0]), float(p[1]), floa
 BRIM_VEC F load_bf16(const uint16_t* p) { return reinterpret_cast<F>(U{p[0], p[1], p[2], p[3]} << 16); }
 BRIM_VEC F load_f16(const uint16_t* p) {
   const U h = {p[0], p[1], p[2], p[3]}, magnitude = h & 0x7FFFu, sign = (h & 0x8000u) << 16;
-  // Shifted into place, the exponent is 112 too small; one product repairs normal and subnormal numbers alike.
+  // After shifting, the exponent is 112 too small; one multiplication fixes normal and subnormal numbers alike.
   const F scaled = reinterpret_cast<F>(magnitude << 13) * set1(0x1p112f);
   const U bits = magnitude >= 0x7C00u ? (magnitude << 13) | 0x7F800000u : reinterpret_cast<U>(scaled);
   return reinterpret_cast<F>(bits | sign);
@@ -305,7 +305,7 @@ BRIM_VEC void store_f16(uint16_t* p, F x) {
   const U u = reinterpret_cast<U>(x), sign = u >> 16 & 0x8000u, m = u & 0x7FFFFFFFu;
   const U normal = (m + (0xFFFu + (m >> 13 & 1)) - 0x38000000u) >> 13;
   const U small =
-      reinterpret_cast<U>(reinterpret_cast<F>(m) + set1(0.5f)) - 0x3F000000u;  // the adder rounds subnormals
+      reinterpret_cast<U>(reinterpret_cast<F>(m) + set1(0.5f)) - 0x3F000000u;  // the addition rounds subnormals
   U bits = m < 0x38800000u ? small : normal;
   bits = m >= 0x477FF000u ? U{0x7C00, 0x7C00, 0x7C00, 0x7C00} : bits;
   bits = m > 0x7F800000u ? U{0x7E00, 0x7E00, 0x7E00, 0x7E00} : bits;
@@ -354,7 +354,7 @@ BRIM_VEC void store(float* p, F x, int n) {
 
 // ---- Functions; coefficients from tools/fit_vector_math.py ----
 
-// 2^x for x <= 0, relative error below 1.2e-7 of the exact value of the argument given; 0 below -126, NaN for NaN.
+// 2^x for x <= 0, relative error below 1.2e-7 for the given argument; 0 below -126, NaN for NaN.
 BRIM_VEC F exp2_nonpositive(F x) {
   const F n = round(max(set1(-127.0f), x)), f = sub(x, n);
   F q = set1(0.00015353362f);
@@ -380,14 +380,14 @@ BRIM_VEC F exp_reduced(F r) {
 BRIM_VEC F exp(F x) {
   const F c = min(set1(89.0f), max(set1(-88.0f), x));
   const F n = round(mul(c, set1(1.44269504f)));
-  F r = fnma(n, set1(0.693145752f), c);  // ln 2 in two parts: the first has few bits, so n times it is exact
+  F r = fnma(n, set1(0.693145752f), c);  // ln 2 in two parts: the first has few bits, so its product with n is exact
   r = fnma(n, set1(1.42860677e-6f), r);
   const F half = round(mul(n, set1(0.5f)));  // 2^n in two factors: n may be 128
   const F y = times_pow2(times_pow2(exp_reduced(r), half), sub(n, half));
   return select(less(x, set1(-87.33f)), zero(), y);
 }
 
-// e^x for x <= 0: the same with one factor.
+// e^x for x <= 0: as above with one factor.
 BRIM_VEC F exp_nonpositive(F x) {
   const F n = round(mul(max(set1(-88.0f), x), set1(1.44269504f)));
   F r = fnma(n, set1(0.693145752f), x);
@@ -395,7 +395,7 @@ BRIM_VEC F exp_nonpositive(F x) {
   return select(less(x, set1(-87.33f)), zero(), times_pow2(exp_reduced(r), n));
 }
 
-// Standard normal distribution at t >= 0: the density and the upper tail, both relative to e^(-t²/2).
+// Standard normal distribution at t >= 0: density and upper tail, both relative to e^(-t²/2).
 constexpr float kInvSqrt2Pi = 0.39894228f;
 BRIM_VEC F normal_tail_ratio(F t) {
   const F u = reciprocal(fma(t, set1(1.0f / 3), set1(1.0f)));
@@ -441,7 +441,7 @@ BRIM_VEC F tanh(F x) {
   return select(less(t, set1(0.625f)), small, large);
 }
 
-// σ(z) and what its slope needs, from e^-|z| <= 1: no overflow, and either tail keeps its relative accuracy.
+// σ(z) and the terms of its slope, from e^-|z| <= 1: no overflow, and both tails keep their relative accuracy.
 struct Sigmoid {
   F value, slope;
 };
@@ -450,7 +450,7 @@ BRIM_VEC Sigmoid sigmoid_and_slope(F z) {
   return {mul(select(less(z, zero()), e, set1(1.0f)), r), mul(e, mul(r, r))};
 }
 
-// The activations x σ(z(x)): z, and x z'(x) for their slope σ + x z' σ'.
+// Activations x σ(z(x)): z, and x z'(x) for their slope σ + x z' σ'.
 struct GeluTanh {
   BRIM_VEC static F z(F x) { return mul(x, fma(mul(x, x), set1(0.0713548163f), set1(1.5957691216f))); }
   BRIM_VEC static F x_slope(F x) {
@@ -478,7 +478,7 @@ BRIM_VEC F gated_slope(F x) {
 
 BRIM_VEC F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 
-// ---- Rows: whole vectors, then what is left ----
+// ---- Rows: whole vectors, then the remainder ----
 
 struct Whole {};
 struct Part {
@@ -497,13 +497,13 @@ BRIM_VEC void store_bf16_at(uint16_t* p, int64_t i, F x, Whole) { store_bf16(p +
 BRIM_VEC void store_bf16_at(uint16_t* p, int64_t i, F x, Part part) { store_bf16(p + i, x, part.n); }
 BRIM_VEC void store_f16_at(uint16_t* p, int64_t i, F x, Whole) { store_f16(p + i, x); }
 BRIM_VEC void store_f16_at(uint16_t* p, int64_t i, F x, Part part) { store_f16(p + i, x, part.n); }
-// Lanes past the row as zero, or as those of `other`.
+// Sets lanes past the row to zero, or to those of `other`.
 BRIM_VEC F inside(F x, Whole) { return x; }
 BRIM_VEC F inside(F x, Part part) { return select(lanes_below(part.n), x, zero()); }
 BRIM_VEC F inside_or(F x, Whole, F) { return x; }
 BRIM_VEC F inside_or(F x, Part part, F other) { return select(lanes_below(part.n), x, other); }
 
-// Calls body(i, Whole or Part, k) for each vector of a row; k = 0 .. 3 turns, for sums kept in four vectors.
+// Calls body(i, Whole or Part, k) for each vector of a row; k cycles through 0 .. 3, for sums kept in four vectors.
 template <class Body>
 BRIM_VEC void for_vectors(int64_t size, Body body) {
   int64_t i = 0;
@@ -517,7 +517,7 @@ BRIM_VEC void for_vectors(int64_t size, Body body) {
   if (i < size) body(i, Part{static_cast<int>(size - i)}, 1);
 }
 
-// Four running sums, so that additions do not wait for each other.
+// Four running sums, to break the dependency chain of additions.
 struct Sums {
   F s[4];
   BRIM_VEC Sums() : s{zero(), zero(), zero(), zero()} {}

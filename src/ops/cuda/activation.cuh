@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations and their derivatives in fp32. GELU is the erf form; x where it is negative and large is kept relative.
+// Activations and their derivatives in fp32. GELU uses the erf form and keeps its relative accuracy for large negative
+// x.
 #pragma once
 #include "ops/cuda/elem.cuh"
 #include "ops/op.h"
 
 namespace brim::ops {
 
-// The activations x σ(z(x)): z, and x z'(x) for their slope.
+// Activations x σ(z(x)): z, and x z'(x) for their slope.
 template <Activation kActivation>
 __device__ __forceinline__ float gate(float x) {
   if constexpr (kActivation == Activation::gelu_tanh)
@@ -17,7 +18,7 @@ __device__ __forceinline__ float gate(float x) {
 template <Activation kActivation>
 __device__ __forceinline__ float gate_slope(float x) {
   if constexpr (kActivation == Activation::gelu_tanh) {
-    const float c = x > 1e6f ? 1e6f : x < -1e6f ? -1e6f : x;  // infinity times a slope of 0 would be no number
+    const float c = x > 1e6f ? 1e6f : x < -1e6f ? -1e6f : x;  // infinity times a slope of 0 would be NaN
     return c * fmaf(3 * 0.0713548163f, c * c, 1.5957691216f);
   } else {
     return gate<kActivation>(x);
@@ -27,8 +28,8 @@ template <Activation kActivation>
 constexpr bool kGated =
     kActivation == Activation::gelu_tanh || kActivation == Activation::quick_gelu || kActivation == Activation::silu;
 
-// Φ(x) and exp(-x²/2) for results that are rounded to 16 bits: erfc(z) = exp(-z²) times a polynomial in 1 / (1 + p z),
-// fitted to a relative error below 4e-7, in a third of erfcf's instructions. The tail stays relative.
+// Φ(x) and exp(-x²/2) for results rounded to 16 bits: erfc(z) = exp(-z²) times a polynomial in 1 / (1 + p z), fitted to
+// a relative error below 4e-7, with a third of the instructions of erfcf. The tail keeps its relative accuracy.
 struct NormalParts {
   float upper, bell;
 };
@@ -44,7 +45,7 @@ __device__ __forceinline__ NormalParts normal_parts(float x) {
   return {x > 0.0f ? 1.0f - tail : tail, bell};
 }
 
-// What is rounded to Elem afterwards decides how exact GELU must be.
+// The required accuracy of GELU depends on Elem, the type it is rounded to afterwards.
 template <Activation kActivation, class Elem = float>
 __device__ __forceinline__ float activated(float x) {
   if constexpr (kActivation == Activation::gelu && sizeof(Elem) == 2)
@@ -60,7 +61,7 @@ __device__ __forceinline__ float activated(float x) {
   else
     return x;
 }
-// For one chosen at run time: the same for all threads, so the branches cost little.
+// For an activation chosen at run time: uniform across threads, so the branches are cheap.
 template <class Elem = float>
 __device__ __forceinline__ float activated_as(Activation activation, float x) {
   if (activation == Activation::gelu) return activated<Activation::gelu, Elem>(x);
@@ -90,7 +91,7 @@ __device__ __forceinline__ float activation_slope(float x) {
     return 1.0f;
 }
 
-// Both at once, from x whatever the slope reads; GELU's share all but a product each.
+// Both at once, always from x; for GELU they share all but one product each.
 struct ActivatedWithSlope {
   float value, slope;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of packed attention: what the kernels share. With P recomputed from the saved log-sum-exp and
+// Shared parts of the gradient kernels of packed attention. With P recomputed from the saved log-sum-exp and
 // delta = out · d_out per query,
 //   dS = P ∘ (d_out Vᵀ − delta),   d_q = dS K,   d_k = dSᵀ Q,   d_v = Pᵀ d_out.
-// No atomics, a fixed order everywhere.
+// No atomics, fixed order everywhere.
 #pragma once
 #include "ops/attention.h"
 #include "ops/cuda/attention_tile.cuh"
@@ -10,7 +10,7 @@
 namespace brim::ops {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr int kWholeTokens = 64;  // sequences of up to so many are held whole by a block
+constexpr int kWholeTokens = 64;  // sequences up to this length are held by one block
 
 template <class Elem>
 struct Rows {
@@ -22,7 +22,7 @@ struct GradProblem {
   AttentionProblem p;  // lse and drop as in the forward pass
   Rows<const Elem> q, k, v, out, d_out;
   Rows<Elem> d_q, d_k, d_v;
-  float* delta;      // [Tq, heads], of sequences longer than kShortTokens
+  float* delta;      // [Tq, heads], for sequences longer than kWholeTokens
   float* bias_sums;  // [kBiasParts, heads, 2 reach + 1]
 };
 
@@ -32,10 +32,10 @@ struct GradTile {
   Accum<D> d_first, d_second;  // d_q; or d_k and d_v
 };
 
-// (Dropped) probabilities s and dS of 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 +
-// left count. `lse` (base 2) and `delta` belong to queries: own rows g and g + 8 (two values) when those are queries,
-// other rows (indexed like `other`) when the own rows are keys. `own` and `far` are the first own and other row's
-// places in their sequence.
+// (Dropped) probabilities s and dS of 16 own rows against other rows c0 .. c0+15 of `other`; rows past c0 + left are
+// masked. `lse` (base 2) and `delta` belong to queries: own rows g and g + 8 (two values) if those are queries, other
+// rows (indexed like `other`) if the own rows are keys. `own` and `far` are the positions of the first own and other
+// row in their sequence.
 template <class Elem, int D, bool kKeys, class Source, class Kept>
 __device__ __forceinline__ void score_gradients(float (&s)[2][4], float (&dp)[2][4], const GradTile<D>& tile,
                                                 const Source& other, int c0, int left, const float* lse,
@@ -101,7 +101,7 @@ __device__ __forceinline__ float row_delta(const Elem* out, const Elem* d_out) {
 // Sequences of up to kWholeTokens (attention_grad_whole_cuda.cu).
 template <class Elem, int D>
 void launch_whole_gradients(device::CudaStream& s, const GradProblem<Elem>& x);
-// x.bias_sums, of all sequences, by tensor cores or in fp32 (attention_grad_bias_cuda.cu).
+// Computes x.bias_sums of all sequences, on tensor cores or in fp32 (attention_grad_bias_cuda.cu).
 template <class Elem>
 void launch_bias_gradients(device::CudaStream& s, const GradProblem<Elem>& x, int D, bool tensor_cores);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces of packed attention on tensor cores: one warp, 16 queries, 32 keys at a time, everything in registers.
+// Building blocks of packed attention on tensor cores: one warp, 16 queries, 32 keys at a time, all in registers.
 //
 // Two index permutations make every global access wide without ldmatrix. With lane = 4g + t:
-//  - Q Kᵀ contracts over the head's D dims, so any order of them will do if Q and K share it. A lane loads 16 bytes at
-//    dims 8t (and 32 + 8t) of its row and uses the words as the fragments of consecutive k-steps as they come.
+//  - Q Kᵀ contracts over the head's D dims, so any order works if Q and K share it. A lane loads 16 bytes at dims
+//    8t (and 32 + 8t) of its row and uses the words directly as fragments of consecutive k-steps.
 //  - P V: a lane loads rows 2t, 2t+1, 2t+8, 2t+9 of V at dims (D/8)g .. and pairs keys with byte permutes; column n of
-//    n-tile j is then dim (D/8)n + j, so a lane ends up with the D/4 neighbouring dims from (D/4)t on.
+//    n-tile j is then dim (D/8)n + j, so a lane ends up with the D/4 neighbouring dims starting at (D/4)t.
 // Rows past the end are clamped to the last valid row and masked. Softmax is exact, in fp32, base 2. Long sequences
-// read V by ldmatrix instead, whose columns are dims as they come, and rows past the end of a buffer as zeros.
+// read V by ldmatrix instead, with columns in dim order, and rows past the end of a buffer as zeros.
 #pragma once
 #include "ops/cuda/elem.cuh"
 
@@ -19,29 +19,29 @@ inline bool rows_aligned16(const tensor::TensorView& v) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
 }
 
-// biased: scores get a bias by distance, and the rest is asked while it runs. rotary: queries and keys turn by their
-// places, and fp8 is asked for; it only scores. The other modes have no such question in them: asked there, it spilled
-// registers of the kernels that score most texts.
+// biased: adds a bias by distance and checks all other options at run time. rotary: rotates queries and keys by
+// position and checks for fp8 at run time; scoring only. The other modes have no run-time checks, which would spill
+// registers in the kernels that score most texts.
 enum class AttentionMode { infer, fp8_out, train, biased, rotary };
 constexpr bool keeps_statistics(AttentionMode mode) {
   return mode == AttentionMode::train || mode == AttentionMode::biased;
 }
 
-// What every attention kernel is told.
+// Arguments of every attention kernel.
 struct AttentionProblem {
-  const int32_t *starts, *order;  // order may be null: as they come
+  const int32_t *starts, *order;  // order may be null: input order
   int B, n_long, S, heads;
   bool first_query_only;
-  int window;  // keys up to this far from their query; 0: all
+  int window;  // maximum distance between query and key; 0: unlimited
   unsigned ldq, ldkv, ldo;
   float scale;             // 1 / sqrt(D)
   const float* out_scale;  // fp8 output
   float* lse;              // may be null
   DropoutMask drop;        // threshold 0: off
-  const float* bias;       // [heads][2 reach + 1] by distance, or null: added to the scaled scores
+  const float* bias;       // [heads][2 reach + 1] by distance, added to the scaled scores; or null
   int reach;
   float unscale;       // 1 / scale
-  const float* turns;  // [S][D] by place: D/2 cosines, D/2 sines; or null
+  const float* turns;  // [S][D] by position: D/2 cosines, D/2 sines; or null
 };
 struct AttentionSequence {
   int q_start, q_len, kv_start, kv_len;
@@ -106,8 +106,9 @@ __device__ __forceinline__ void load_q(QTile<D>& q, const Elem* src, unsigned ld
     }
   }
 }
-// A loop that reads the tile many times wants each fragment in neighbouring registers; as loaded, the words of a row
-// are neighbours, and the compiler moved all of them for every product. `zero` is a number it cannot know to be zero.
+// Loops that read the tile repeatedly need each fragment in neighbouring registers. After loading, the words of a row
+// are neighbours instead, and the compiler moved all of them for every product. `zero` is zero at run time, unknown to
+// the compiler.
 template <int D>
 __device__ __forceinline__ void settle(QTile<D>& q, uint32_t zero) {
 #pragma unroll
@@ -153,7 +154,7 @@ __device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, con
     mma_16816<Elem>(s, q.f[2 * i + 1], k.v[i].z, k.v[i].w);
   }
 }
-// Scores without those past `left`, the last valid key of a chunk: of its keys 8j .. 8j+7, and of them all.
+// Masks scores past `left`, the last valid key of a chunk: for keys 8j .. 8j+7, and for all.
 __device__ __forceinline__ void mask_eight(float (&s)[4], int j, int left, int t) {
 #pragma unroll
   for (int e = 0; e < 4; ++e)
@@ -164,8 +165,8 @@ __device__ __forceinline__ void mask_keys(float (&s)[4][4], int left, int t) {
   for (int j = 0; j < 4; ++j) mask_eight(s[j], j, left, t);
 }
 
-// Scores of 16 queries against a chunk of 32 keys, without those outside the window. `place` is the place of the lane's
-// first query in its sequence, `key` that of the chunk's first key.
+// Masks scores of 16 queries against a chunk of 32 keys outside the window. `place` is the position of the lane's first
+// query, `key` that of the chunk's first key.
 __device__ __forceinline__ void mask_window(float (&s)[4][4], int window, int place, int key, int t) {
 #pragma unroll
   for (int j = 0; j < 4; ++j)
@@ -177,7 +178,7 @@ __device__ __forceinline__ void mask_window(float (&s)[4][4], int window, int pl
 __device__ __forceinline__ bool all_seen(int window, int first, int key) {
   return window == 0 || (key + kChunkKeys - 1 - first <= window && first + 15 - key <= window);
 }
-// The first and last key, rounded to whole runs of `step`, that queries first .. first + count - 1 see of n.
+// Range of keys, rounded to multiples of `step`, that queries first .. first + count - 1 see among n.
 struct KeyRange {
   int first, end;
 };
@@ -186,7 +187,7 @@ __device__ __forceinline__ KeyRange seen_keys(int window, int first, int count, 
   return {max(0, first - window) / step * step, min(n, first + count + window)};
 }
 
-// Whether fp8 is written.
+// Whether the output is fp8.
 template <AttentionMode kMode>
 __device__ __forceinline__ bool writes_fp8(const AttentionProblem& p) {
   if constexpr (kMode == AttentionMode::biased || kMode == AttentionMode::rotary)
@@ -195,12 +196,12 @@ __device__ __forceinline__ bool writes_fp8(const AttentionProblem& p) {
     return kMode == AttentionMode::fp8_out;
 }
 
-// What a score gets for its distance (key's place - query's), before the scale.
+// Bias of a score for its distance (key position - query position), before scaling.
 __device__ __forceinline__ float bias_of(const AttentionProblem& p, int head, int distance) {
   const int width = 2 * p.reach + 1, at = min(max(distance, -p.reach), p.reach) + p.reach;
   return __ldg(p.bias + head * width + at) * p.unscale;
 }
-// To the scores of a chunk, places as above.
+// Adds the bias to the scores of a chunk; positions as above.
 __device__ __forceinline__ void add_bias(float (&s)[4][4], const AttentionProblem& p, int head, int place, int key,
                                          int t) {
 #pragma unroll
@@ -214,8 +215,8 @@ __device__ __forceinline__ uint64_t drop_row(const AttentionProblem& p, int quer
   return (p.drop.first_row + static_cast<uint64_t>(query)) * static_cast<uint64_t>(p.heads) +
          static_cast<uint64_t>(head);
 }
-// What a lane needs of the rows of its tile. A hash is for four keys, which are two lanes': each makes those of one
-// row, the even lane of g and the odd of g + 8, and gives the other its half.
+// A lane's hash state for the rows of its tile. A hash covers four keys, which belong to two lanes: each hashes one
+// row, the even lane row g and the odd lane row g + 8, and they exchange halves.
 struct DropLane {
   uint64_t row;
   uint32_t limit;
@@ -226,7 +227,7 @@ __device__ __forceinline__ DropLane drop_lane(const AttentionProblem& p, int que
   return {dropout_row(p.drop.seed, drop_row(p, odd ? query + 8 : query, head)), drop_limit(p.drop), odd};
 }
 // 16 bits for each of a lane's four probabilities of eight keys: words[h] has keys 2t and 2t + 1 of row g + 8h.
-// `columns` is dropout_columns of the quad that key 2t is in.
+// `columns` is dropout_columns of the quad that contains key 2t.
 __device__ __forceinline__ void drop_words(uint32_t (&words)[2], const DropLane& lane, uint64_t columns) {
   const uint64_t bits = dropout_mix(lane.row, columns);
   const auto low = static_cast<uint32_t>(bits), high = static_cast<uint32_t>(bits >> 32);
@@ -234,7 +235,7 @@ __device__ __forceinline__ void drop_words(uint32_t (&words)[2], const DropLane&
   words[0] = lane.odd ? theirs : mine;
   words[1] = lane.odd ? mine : theirs;
 }
-// Zeros for the dropped ones; what is kept is scaled with the rest of its row.
+// Zeroes dropped probabilities; kept ones are scaled later with their row.
 __device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropLane& lane, uint32_t site, int first_key,
                                                    int t) {
   const uint64_t first = dropout_columns(site, static_cast<uint32_t>(first_key + 2 * t) / 4);
@@ -258,7 +259,8 @@ __device__ __forceinline__ void pack_probabilities(Probs& p, const float (&s)[4]
     for (int h = 0; h < 2; ++h) p.f[j / 2][2 * (j & 1) + h] = pack2<Elem>(s[j][2 * h], s[j][2 * h + 1]);
 }
 
-// Exponentials of rows that fit in one chunk, normalised and times `out_scale`. Gives back the rows' log2-sum-exp2.
+// Softmax of rows that fit in one chunk, normalised and multiplied by `out_scale`. Returns the log2-sum-exp2 of the
+// rows.
 __device__ __forceinline__ float2 softmax_whole(float (&s)[4][4], float scale_log2, float out_scale) {
   float lse[2];
 #pragma unroll
@@ -281,11 +283,11 @@ __device__ __forceinline__ float2 softmax_whole(float (&s)[4][4], float scale_lo
   return make_float2(lse[0], lse[1]);
 }
 
-// Running softmax of longer rows. Exponentials are taken from `shift` on (base 2, scaled), which follows the rows'
-// maxima only when one is more than kSlack above it: until then nothing is summed across lanes and no output is scaled
-// anew. Sums and weights are up to 2^kSlack larger for it, their relative errors the same.
+// Online softmax of longer rows. Exponentials are relative to `shift` (base 2, scaled), which is updated only if a row
+// maximum exceeds it by more than kSlack: until then there are no reductions across lanes and no rescaling of the
+// output. Sums and weights are up to 2^kSlack larger, with the same relative error.
 constexpr float kSlack = 8.0f;
-constexpr float kUnseen = -1e30f;  // below every score, and a number
+constexpr float kUnseen = -1e30f;  // below every score, but finite
 template <int D>
 struct Running {
   Accum<D> o;
@@ -297,8 +299,8 @@ __device__ __forceinline__ void start(Running<D>& r) {
   r.shift[0] = r.shift[1] = kUnseen;
   r.sum[0] = r.sum[1] = 0.0f;
 }
-// Lets the shifts follow the scores of a chunk. One question for all tiles: what follows is one run of instructions, in
-// which a tile's exponentials hide another's products.
+// Updates the shifts for the scores of a chunk. One test covers all tiles, so that straight-line code follows in which
+// the exponentials of one tile overlap with products of another.
 template <int D, int kTiles>
 __device__ __forceinline__ void follow_maxima(Running<D> (&r)[kTiles], const float (&s)[kTiles][4][4],
                                               float scale_log2) {
@@ -353,7 +355,7 @@ __device__ __forceinline__ void weigh_step(Accum<D>& o, const Probs& p, int step
   }
 }
 
-// Rows first + g and first + g + 8 of the tile, times factor[h], to out[q_start + row].
+// Stores rows first + g and first + g + 8 of the tile, times factor[h], to out[q_start + row].
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&factor)[2], void* out,
                                            const AttentionProblem& p, const AttentionSequence& seq, int first, int head,
@@ -386,8 +388,8 @@ __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&fact
     }
   }
 }
-// The same of a tile whose columns are dims as they come. Two lanes exchange words, so that four write 32 bytes in a
-// row (16 of fp8).
+// Like store_rows, for a tile with columns in dim order. Pairs of lanes exchange words, so that four lanes write 32
+// contiguous bytes (16 for fp8).
 template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void store_rows_in_order(const Accum<D>& o, const float (&factor)[2], void* out,
                                                     const AttentionProblem& p, const AttentionSequence& seq, int first,
@@ -415,7 +417,7 @@ __device__ __forceinline__ void store_rows_in_order(const Accum<D>& o, const flo
     }
   }
 }
-// log-sum-exp of the rows, given in base 2.
+// Stores the log-sum-exp of the rows, given in base 2.
 __device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const AttentionProblem& p,
                                           const AttentionSequence& seq, int first, int head, int g, int t) {
 #pragma unroll
@@ -426,7 +428,7 @@ __device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const Atte
   }
 }
 
-// ---- keys and values in shared memory: rows of D elements, 16-byte pieces swizzled so that the fragment reads of K
+// ---- Keys and values in shared memory: rows of D elements, 16-byte pieces swizzled so that the fragment reads of K
 // (two rows, four pieces) and of V (rows 0, 2, 4, 6) touch each bank once ----
 template <int D>
 __device__ __forceinline__ int staged_offset(int row, int piece) {
@@ -435,7 +437,7 @@ __device__ __forceinline__ int staged_offset(int row, int piece) {
   else
     return (row >> 1) * 128 + ((((row & 1) << 2 | piece) ^ (row & 6)) << 4);
 }
-// The same for values that are read as 8x8 matrices: one piece of eight rows.
+// Swizzle for values read as 8x8 matrices: one piece of eight rows.
 template <int D>
 __device__ __forceinline__ int matrix_offset(int row, int piece) {
   if constexpr (D == 64)
@@ -477,7 +479,7 @@ __device__ __forceinline__ VRow<D> staged_v(SharedAddress base, int row, int g) 
   }
   return v;
 }
-// The fragments of 16 keys staged as matrices, and O += P V: columns are dims as they come.
+// Fragments of 16 keys staged as matrices, and O += P V with columns in dim order.
 template <int D>
 struct VTile {
   uint32_t f[D / 16][4];

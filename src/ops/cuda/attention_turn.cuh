@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions inside attention: queries and keys turn on their way from device memory to the products, by a table
-// of cosines and sines for each place in a sequence. A batch of tweets reads 32 KiB of it, from the first-level cache,
-// where an op of its own reads and writes every query and key once more.
+// Rotary embeddings inside attention: queries and keys are rotated between load and product, using a table of cosines
+// and sines per position. A batch of tweets reads 32 KiB of it from the L1 cache, whereas a separate op would read and
+// write every query and key once more.
 #pragma once
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/cuda/rope.cuh"
@@ -9,7 +9,7 @@
 
 namespace brim::ops {
 
-// What eight neighbouring pairs of dims turn by.
+// Rotation of eight neighbouring pairs of dims.
 struct Turn {
   float cos[8], sin[8];
 };
@@ -21,7 +21,7 @@ __device__ __forceinline__ Turn load_turn(const float* turns, int place, int fir
   load8(row + D / 2, turn.sin);
   return turn;
 }
-// The first of the pairs that lane 4g + t holds of a row (see attention_tile.cuh).
+// First of the pairs held by lane 4g + t of a row (see attention_tile.cuh).
 template <int D>
 __device__ __forceinline__ int first_pair(int t) {
   return D == 64 ? 8 * t : 8 * (t & 1);
@@ -38,7 +38,8 @@ __device__ __forceinline__ void turn_words(uint32_t (&low)[4], uint32_t (&high)[
     high[w] = pack2<Elem>(first.y, second.y);
   }
 }
-// A lane's words of a row. Of 64 dims it holds both of each pair; of 32 the lane two further holds the others.
+// Rotates a lane's words of a row. With 64 dims it holds both elements of each pair; with 32 the other is in the lane
+// two further.
 template <class Elem, int D>
 __device__ __forceinline__ void turn_lane(uint32_t (&w)[D / 8], const Turn& turn, int t) {
   uint32_t low[4], high[4];
@@ -77,7 +78,7 @@ __device__ __forceinline__ void turn_query(QTile<D>& q, int h, const Turn& turn,
 #pragma unroll
   for (int i = 0; i < D / 8; ++i) q.f[i / 2][2 * (i & 1) + h] = w[i];
 }
-// Rows first .. first + 15; a sequence's only query is its first, which turns by nothing.
+// Rows first .. first + 15. A single query per sequence is at position 0 and needs no rotation.
 template <class Elem, int D>
 __device__ __forceinline__ void turn_queries(QTile<D>& q, const AttentionProblem& p, int first, int last, int g,
                                              int t) {
@@ -101,11 +102,11 @@ __device__ __forceinline__ void turn_key(KRow<D>& k, const Turn& turn, int t) {
   for (int i = 0; i < D / 32; ++i) k.v[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
 }
 
-// Keys of a whole sequence to shared memory, turned.
+// Loads the keys of a whole sequence to shared memory, rotated.
 template <class Elem, int D>
 __device__ __forceinline__ void stage_turned_rows(SharedAddress base, const Elem* src, unsigned ld, int rows,
                                                   const float* turns) {
-  constexpr int kPairs = D / 16;  // of 16-byte pieces
+  constexpr int kPairs = D / 16;  // pairs of 16-byte pieces
 #pragma unroll 2
   for (int i = threadIdx.x; i < rows * kPairs; i += blockDim.x) {
     const int row = i / kPairs, piece = i % kPairs;
@@ -120,7 +121,7 @@ __device__ __forceinline__ void stage_turned_rows(SharedAddress base, const Elem
 
 constexpr int kTurnThreads = 256, kTurnRows = 32;
 
-// turns[place][D]: cosines of the D/2 angles, then their sines.
+// turns[position][D]: cosines of the D/2 angles, then their sines.
 static __global__ void __launch_bounds__(kTurnThreads)
     turns_kernel(float* turns, const RopeFrequencies frequencies, int S, int half) {
   const int i = static_cast<int>(blockIdx.x) * kTurnThreads + threadIdx.x;
@@ -131,8 +132,8 @@ static __global__ void __launch_bounds__(kTurnThreads)
   turns[static_cast<size_t>(place) * 2 * half + half + j] = turn.y;
 }
 
-// Rows of the sequences longer than `above`, in place: keys that many blocks of queries read, and what the plain
-// kernel reads.
+// Rotates rows of sequences longer than `above` in place: keys read by many blocks of queries, and inputs of the plain
+// kernel.
 template <class Elem, int kWidth>
 __global__ void __launch_bounds__(kTurnThreads)
     turn_rows_kernel(Elem* x, unsigned ld, int D, int above, const AttentionProblem p) {
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kTurnThreads)
   for (int64_t item = blockIdx.x; item < static_cast<int64_t>(p.B) * tiles; item += gridDim.x) {
     const AttentionSequence seq = attention_sequence(p, static_cast<int>(item / tiles));
     const int first = static_cast<int>(item % tiles) * kTurnRows, rows = min(kTurnRows, seq.kv_len - first);
-    if (seq.kv_len <= above && p.order != nullptr) break;  // all that follow are no longer
+    if (seq.kv_len <= above && p.order != nullptr) break;  // sorted: no longer ones follow
     if (seq.kv_len <= above) continue;
     for (int i = threadIdx.x; i < rows * pieces; i += kTurnThreads) {
       const int row = first + i / pieces, piece = i % pieces, j = piece % per_head * kWidth;

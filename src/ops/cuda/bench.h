@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of ops_cuda_bench share: a card with its two roofs and rows of a table, batches of texts,
-// RoBERTa-base's shapes.
+// Shared parts of ops_cuda_bench: a GPU with its two roofs and table output, batches of texts, shapes of RoBERTa-base.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -32,7 +31,7 @@ using tensor::TensorView;
 constexpr int64_t kH = 768, kHeads = 12, kF = 3072, kLayers = 12, kVocabulary = 50265, kPositions = 514;
 
 struct Roofs {
-  double flops = 0, bytes = 0;  // a second
+  double flops = 0, bytes = 0;  // per second
 };
 
 class Bench {
@@ -58,7 +57,7 @@ class Bench {
     stream_->fill_zero(v.data, static_cast<size_t>(v.bytes()));
     return v;
   }
-  // Normal values; one host pattern per type and spread, repeated.
+  // Normal values: one host pattern per type and spread, repeated.
   TensorView normal(DType type, std::initializer_list<int64_t> dims, float spread = 1) {
     const TensorView v = raw(type, dims);
     std::vector<char> host(pattern_.size() * static_cast<size_t>(dtype_bytes(type)));
@@ -151,7 +150,7 @@ struct Batch {
     std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return lengths[x] > lengths[y]; });
     for (const int32_t n : lengths)
       for (int32_t i = 0; i < n; ++i) {
-        // Like words: a few ids very often, a start token each time.
+        // Word-like distribution: a few ids very often, and a start token per text.
         ids.push_back(i == 0 ? 0
                              : static_cast<int32_t>(std::pow(static_cast<double>(kVocabulary - 1),
                                                              static_cast<double>(generator() % 10000) / 1e4)));
@@ -194,7 +193,7 @@ inline Precision precision_of(DType t) {
                               : Precision::fp32;
 }
 
-// Queries, keys and values beside each other in one tensor.
+// Queries, keys and values as column ranges of one tensor.
 inline AttentionArgs attention_of(const TensorView& qkv, const TensorView& out, const BatchView& batch) {
   return {.q = qkv.slice_cols(0, kH),
           .k = qkv.slice_cols(kH, 2 * kH),
@@ -204,7 +203,7 @@ inline AttentionArgs attention_of(const TensorView& qkv, const TensorView& out, 
           .heads = kHeads};
 }
 
-// The parts. `fp8`: the same forward pass with products in fp8.
+// Parts of the benchmark. `fp8` selects fp8 products in the same forward pass.
 void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8);
 void train_part(Bench& b, const Options& o, const Batch& batch);
 void fp8_train_part(Bench& b, const Options& o);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoBERTa-base's encoder as calls of the ops, for the parts of ops_cuda_bench that time them and all of it.
+// The RoBERTa-base encoder as a sequence of op calls, for timing them individually and together in ops_cuda_bench.
 #pragma once
 #include "ops/cuda/bench.h"
 #include "ops/embedding.h"
@@ -29,7 +29,7 @@ class Encoder {
       if (fp8) w.scale = b.scalar(1.0f / 512);
       return w;
     };
-    // Two layers' weights in turn: more than fits in L2, as in the model.
+    // Alternate between the weights of two layers: more than fits in L2, as in the model.
     for (int i = 0; i < 2; ++i)
       layers_.push_back({weight(3 * kH, kH), weight(kH, kH), weight(kF, kH), weight(kH, kF),
                          b.normal(type, {3 * kH}, 0.1f), b.normal(type, {kH}, 0.1f), b.normal(type, {kF}, 0.1f),

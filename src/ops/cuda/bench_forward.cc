@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of scoring, and 12 layers of them.
+// Benchmarks the ops of scoring, and 12 layers of them.
 #include "device/graph.h"
 #include "ops/amax.h"
 #include "ops/cuda/bench_encoder.h"
@@ -54,7 +54,7 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
           [&] { gather_rows(s, {.x = x, .rows = batch.first_rows, .y = few}); });
     std::vector<int64_t> places;
     for (int64_t i = 0; i < batch.view.B; ++i)
-      places.push_back(i * 7919 % (256 * o.tokens - kPositions));  // all over a set of 256 batches
+      places.push_back(i * 7919 % (256 * o.tokens - kPositions));  // spread over a set of 256 batches
     const TensorView set = b.raw(DType::i32, {256 * o.tokens}), begins = b.longs(places),
                      ids = b.raw(DType::i32, {o.tokens}), positions = b.raw(DType::i32, {o.tokens});
     GatherTokensArgs cut{
@@ -75,7 +75,7 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
   e.report(fp8 ? "12 layers, fp8" : "12 layers");
   if (fp8) b.roofs.flops /= 2;
 
-  // One text: what launches cost, and what a graph saves.
+  // One text: launch overhead, and the gain from a graph.
   const Batch one(b, 26, [](std::mt19937&) { return 26; });
   Encoder small(b, o, one, fp8);
   std::printf("%-34s %9.0f us launched", "12 layers, one text of 26 tokens", b.us([&] { small.forward(); }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of a layer of ModernBERT-base.
+// Benchmarks the ops of a ModernBERT-base layer.
 #include "ops/cuda/bench.h"
 #include "ops/glu.h"
 #include "ops/layer_norm.h"

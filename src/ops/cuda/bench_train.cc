@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of a training step, in bf16 or alike, and what fp8 has in their place.
+// Benchmarks the ops of a training step in 16 or 32 bits, and their fp8 counterparts.
 #include "ops/adamw.h"
 #include "ops/cuda/bench_encoder.h"
 #include "ops/fp8_cast.h"
@@ -9,7 +9,7 @@
 
 namespace brim::ops {
 
-// Products of fp8 training and the conversions before them; per layer the four of each kind.
+// Products of fp8 training and the conversions before them; four of each kind per layer.
 void fp8_train_part(Bench& b, const Options& o) {
   Stream& s = b.stream();
   const int64_t T = o.tokens, P = fp8_columns(T);
@@ -169,7 +169,7 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                    sums = b.raw(DType::u8, {activate_grad_scratch_bytes(s, wide.rows(), wide.cols())});
   b.row("activate_grad gelu, bias summed", 0, 12 * row_bytes,
         [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide, .d_bias = d_wide_bias, .scratch = sums}); });
-  const TensorView active = b.raw(o.type, {wide.rows(), wide.cols()});  // in place, wide would be another in each round
+  const TensorView active = b.raw(o.type, {wide.rows(), wide.cols()});  // in place would change `wide`
   ActivationGradArgs with_output{.x = wide, .d_y = d_wide, .d_x = d_wide, .y = active, .d_bias = d_wide_bias};
   with_output.scratch = sums;
   b.row("activate_grad gelu, bias summed, output made", 0, 16 * row_bytes, [&] { activate_grad(s, with_output); });

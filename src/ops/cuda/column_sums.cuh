@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums in a fixed order (bias gradients), of one matrix or of one a lane, times an activation's slope on the way
-// where asked: rows are summed in runs, the runs' sums are added in order.
+// Column sums in a fixed order (bias gradients), for one matrix or one per lane, optionally multiplied by an
+// activation's slope: rows are summed in runs, then the sums of the runs are added in order.
 #pragma once
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/rows2d.cuh"
@@ -11,13 +11,13 @@ namespace brim::ops {
 
 constexpr int kSumThreads = 256, kSumWarps = kSumThreads / 32;
 
-// d times the activation's slope at g, which is its input, or its output (slope_reads_output). kActivates: its input
-// whatever the activation; g becomes the output.
+// Multiplies d by the activation's slope at g, which is its input, or its output (slope_reads_output). With kActivates,
+// g is always the input and becomes the output.
 template <class Elem, Activation kGate, bool kActivates, int kWidth>
 __device__ __forceinline__ void gate_piece(float (&d)[kWidth], float (&g)[kWidth]) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    if constexpr (kActivates && slope_reads_output(kGate))  // as it will be stored
+    if constexpr (kActivates && slope_reads_output(kGate))  // rounded as it will be stored
       g[i] = to_f32(from_f32<Elem>(activated<kGate, Elem>(g[i])));
     if constexpr (kGate == Activation::relu) {
       d[i] = g[i] > 0.0f ? d[i] : 0.0f;
@@ -31,8 +31,8 @@ __device__ __forceinline__ void gate_piece(float (&d)[kWidth], float (&g)[kWidth
   }
 }
 
-// Pieces of rows on their way to a thread through shared memory of its own: loads into registers are moved down to
-// their use by the compiler, and then nothing is on its way while a piece is worked on.
+// Pieces of rows in flight to a thread through its own shared memory: the compiler moves loads into registers down to
+// their use, so nothing would be in flight while a piece is processed.
 template <class Elem, int kOperands>
 struct PieceRing {
   static constexpr int kParts = sizeof(Elem) / 2;
@@ -58,9 +58,9 @@ struct PieceRing {
   }
 };
 
-// Sums of 32 * kWidth columns over a run of rows: each warp takes every eighth row, a few of them in flight at a time;
-// the warps' shares are added in order. With an activation x is multiplied by its slope at `gate` first, and stored
-// (gate_piece). kActivates: so is its output.
+// Sums of 32 * kWidth columns over a run of rows: each warp processes every eighth row with a few in flight; the
+// sums of the warps are added in order. With an activation, x is first multiplied by its slope at `gate` and stored
+// (gate_piece). With kActivates, so is the activation's output.
 template <class Elem, int kWidth, Activation kGate, bool kActivates>
 __global__ void __launch_bounds__(kSumThreads)
     column_sums_kernel(Elem* x, int64_t lane_stride, int64_t ld, const Elem* gate, int64_t gate_lane_stride,
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kSumThreads)
       }
     }
   }
-  if (partials == nullptr) return;  // the gate alone
+  if (partials == nullptr) return;  // gate only
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) shares[warp][lane * kWidth + i] = sum[i];
   __syncthreads();
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(kSumThreads)
     if (to < N) partials[static_cast<int64_t>(blockIdx.y) * N + to] = total;
   }
 }
-// The sum of `count` numbers that lie `ld` apart, for the block's first warp: each warp adds a run of them (one after
-// another, 256 took 20 us), the runs' sums are added in order. Columns are lanes'; of those that are not `real` nothing
-// is read.
+// Sum of `count` numbers with stride `ld`, for the block's first warp: each warp adds a run of them (sequentially, 256
+// took 20 us), then the sums of the runs are added in order. Each lane is a column; lanes that are not `real` read
+// nothing.
 __device__ __forceinline__ float add_column(const float* column, int count, int64_t ld, bool real) {
   __shared__ float shares[kSumWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, run = (count + kSumWarps - 1) / kSumWarps,
@@ -165,7 +165,7 @@ __device__ __forceinline__ float add_column(const float* column, int count, int6
   for (int w = 0; w < kSumWarps; ++w) sum += shares[w][lane];
   return sum;
 }
-// to[c] (+)= the sum of `count` rows of partials; blockIdx.y is the lane.
+// to[c] (+)= sum of `count` rows of partials; blockIdx.y is the lane.
 static __global__ void __launch_bounds__(kSumThreads)
     add_rows_kernel(const float* partials, int count, int64_t n, float* to, int64_t lane_stride, bool accumulate) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x % 32;
@@ -180,20 +180,20 @@ inline void add_rows_cuda(device::CudaStream& s, const float* partials, int64_t 
                                   partials, static_cast<int>(count), n, to, lane_stride, accumulate);
 }
 
-// A matrix, or one a lane.
+// One matrix, or one per lane.
 template <class Elem>
 struct SumOperand {
   Elem* data;
   int64_t lane_stride, ld;
 };
 
-// sums[g, c] (+)= the sum over rows of x[g, row, c]; x is first multiplied by the slope at `gate` where that is given.
-// Sums may be null. kActivates: as the kernel's, of one lane and wide views, into `active`.
+// sums[g, c] (+)= sum over rows of x[g, row, c]; x is first multiplied by the slope at `gate`, if given. Sums may be
+// null. kActivates: as in the kernel, for one lane and wide views, into `active`.
 template <Activation kGate, class Elem, bool kActivates = false>
 void sum_columns_cuda(device::CudaStream& s, SumOperand<Elem> x, SumOperand<const Elem> gate, int64_t lanes, int64_t T,
                       int64_t N, bool wide, float* partials, float* sums, int64_t sums_lane_stride, bool accumulate,
                       SumOperand<Elem> active = {}) {
-  // So many rows per block that all warps have as many turns.
+  // Rows per block such that all warps have the same number of iterations.
   const int64_t blocks = cuda_column_partials(T), turns = (T + blocks * kSumWarps - 1) / (blocks * kSumWarps),
                 rows = turns * kSumWarps;
   if (sums == nullptr) partials = nullptr;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products through cuBLASLt, which is opened at run time. A problem is described in its terms: column-major
-// D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B
-// = x. The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of
-// two: the same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first
-// answer. On a stream whose algorithms are fixed there is one class, and nothing tuned. Products of several lanes
-// (ops/lane_linear.h) are one batched product; their algorithm is asked for a fixed number of lanes and taken only if
-// the lanes together and each alone give the same bits.
+// Matrix products through cuBLASLt, loaded at run time. Problems use its conventions: column-major D[m,n] =
+// epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B = x. The
+// algorithm is looked up by shape class, with the token count rounded up to a power of two: it is the same for every
+// batch of a class, so runs are reproducible to the bit. Untuned classes use the first result of the heuristic. On a
+// stream with fixed algorithms there is one class and no tuning. Products of several lanes (ops/lane_linear.h) are one
+// batched product; their algorithm is selected for a fixed number of lanes and accepted only if lanes give the same
+// bits together and alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +30,13 @@ struct LtProblem {
   int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0;
   bool trans_a = false, trans_b = false;
   DType ab = DType::bf16, c = DType::bf16, d = DType::bf16, bias = DType::bf16;
-  bool tf32 = false;         // f32 operands through tensor cores
-  bool exact_sums = false;   // fp8: sums in fp32 throughout, not the shorter ones of tensor cores
+  bool tf32 = false;         // f32 operands on tensor cores
+  bool exact_sums = false;   // fp8: accumulate in fp32, not in the reduced precision of the tensor cores
   bool add_c = false;        // beta = 1, else 0
-  bool tokens_in_k = false;  // which dimension is the token count: k (weight gradients) or n
+  bool tokens_in_k = false;  // token dimension: k (weight gradients) or n
   LtEpilogue epilogue = LtEpilogue::none;
-  int64_t lanes = 0;                                                  // a batch of so many, also of one; 0: no lanes
-  int64_t stride_a = 0, stride_b = 0, stride_d = 0, stride_bias = 0;  // elements between lanes; C lies as D does
+  int64_t lanes = 0;                                                  // batch count, may be 1; 0: not batched
+  int64_t stride_a = 0, stride_b = 0, stride_d = 0, stride_bias = 0;  // elements between lanes; C has the layout of D
 };
 struct LtOperands {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
@@ -48,17 +48,17 @@ struct LtOperands {
 };
 
 void lt_matmul(device::CudaStream& stream, const LtProblem& problem, const LtOperands& operands);
-// Times the heuristic's answers, then configurations beyond them for `seconds`, and keeps the fastest for this shape
-// class. Overwrites D. Never called while batches run.
+// Times the heuristic's results, then further configurations for `seconds`, and keeps the fastest for this shape class.
+// Overwrites D. Never called while batches run.
 GemmChoice lt_tune(device::CudaStream& stream, const LtProblem& problem, const LtOperands& operands, double seconds);
 
-// What gemm_tuner.cc asks of this backend.
+// Backend functions called by gemm_tuner.cc.
 GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
 void fix_gemm_algorithms_cuda(device::Stream& stream);
 void spare_gemm_library_cuda(device::Stream& stream);
 void release_gemm_library_cuda(device::Stream& stream);
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream);
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices);
-std::string gemm_library_cuda(device::Stream& stream);  // card, driver and library version: choices hold for these only
+std::string gemm_library_cuda(device::Stream& stream);  // GPU, driver and library version, for which choices are valid
 
 }  // namespace brim::ops

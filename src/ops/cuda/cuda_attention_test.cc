@@ -16,9 +16,9 @@ struct Setting {
   std::vector<int32_t> lengths;
   bool first_query_only = false, fp8_out = false, lse = false, order = true;
   Dropout dropout;
-  double spread = 1.5;  // of q, k, v: larger makes softmax sharper
+  double spread = 1.5;  // scale of q, k, v; a larger value makes the softmax sharper
   int64_t window = 0;
-  int64_t reach = 0;  // above 0: a bias by distance
+  int64_t reach = 0;  // above 0: adds a bias by distance
   double rise = 0;    // above 0: keys grow by this much every 32 rows
 };
 
@@ -32,9 +32,9 @@ HostTensor risen(HostTensor qkv, const Setting& c) {
   return qkv;
 }
 
-// The error of an output: probabilities round to the element type before they weigh V (not in the fp32 kernel); scores
-// carry D fp32 roundings of their largest partial sum, which the exponential turns into a relative error of p, twice
-// (numerator and denominator); sums over n keys; the result rounds once.
+// Error of an output: probabilities are rounded to the element type before multiplying V (not in the fp32 kernel);
+// scores have D fp32 roundings of their largest partial sum, which the exponential turns into a relative error of p,
+// twice (numerator and denominator); sums over n keys; one rounding of the result.
 void check_attention(const Setting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " heads " << c.heads << " sequences "
                                     << c.lengths.size() << " first only " << c.first_query_only << " fp8 " << c.fp8_out
@@ -42,7 +42,7 @@ void check_attention(const Setting& c) {
                                     << " window " << c.window << " reach " << c.reach);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
-  // q, k, v as parts of one qkv, and separate queries for first_query_only: both strides in use.
+  // q, k, v as parts of one qkv, and separate queries for first_query_only, so that both strides are tested.
   const HostTensor qkv = risen(random_tensor(c.dtype, {T, 3 * H}, 17 + static_cast<uint64_t>(c.D), c.spread), c),
                    q1 = random_tensor(c.dtype, {B, H}, 5, c.spread);
   const DeviceTensor d_qkv(qkv), d_q1(q1), d_scale(random_tensor(DType::f32, {1}, 1, 0, 8)),
@@ -70,7 +70,7 @@ void check_attention(const Setting& c) {
   const double eps_p = c.dtype == DType::f32 ? 0 : eps_of(c.dtype), scale = 1 / std::sqrt(static_cast<double>(c.D)),
                factor = c.fp8_out ? 8 : 1;
   const uint32_t threshold = dropout_threshold(c.dropout.probability);
-  const std::vector<double> all = qkv.values(), firsts = q1.values();  // plain doubles: the loops below are long
+  const std::vector<double> all = qkv.values(), firsts = q1.values();  // plain doubles for the long loops
   const auto at_row = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
   for (int64_t b = 0; b < B; ++b)
     for (int64_t head = 0; head < c.heads; ++head) {
@@ -102,7 +102,7 @@ void check_attention(const Setting& c) {
         want_lse[at_lse] = n == 0 ? -INFINITY : top + std::log(sum);
         lse_tolerance[at_lse] =
             2 * score_error + 0x1p-21 * (1 + std::fabs(want_lse[at_lse])) + static_cast<double>(n) * kEps32;
-        // Probabilities below the type's normal numbers round by a fixed amount.
+        // Probabilities below the type's normal range round by a fixed amount.
         std::vector<double> o(static_cast<size_t>(c.D)), magnitude(o.size()), least(o.size());
         for (int64_t j = from; j < to_key; ++j) {
           double weight = p[j] / sum;
@@ -148,14 +148,14 @@ std::vector<int32_t> lengths_around_tiles() {
 
 using CudaAttention = CudaOps;
 
-TEST_F(CudaAttention, AgreesWithFp64AtEveryLength) {
+TEST_F(CudaAttention, MatchesFp64AtEveryLength) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {32, 64})
       for (const bool first : {false, true})
         check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first});
 }
 
-TEST_F(CudaAttention, TakesBatchesOfEveryKind) {
+TEST_F(CudaAttention, HandlesAllKindsOfBatches) {
   for (const DType dtype : kActivationTypes)
     for (const auto& lengths : ragged_lengths())
       for (const bool first : {false, true})
@@ -163,13 +163,13 @@ TEST_F(CudaAttention, TakesBatchesOfEveryKind) {
           check_attention({.dtype = dtype, .heads = 3, .lengths = lengths, .first_query_only = first, .order = order});
 }
 
-TEST_F(CudaAttention, TakesOtherHeadSizes) {
+TEST_F(CudaAttention, SupportsOtherHeadSizes) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {1, 24, 40, 96, 128})
       check_attention({.dtype = dtype, .D = D, .lengths = {3, 0, 17, 40, 1}, .lse = true});
 }
 
-TEST_F(CudaAttention, KeepsWhatTrainingNeeds) {
+TEST_F(CudaAttention, StoresStatisticsForTraining) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {32, 64})
       for (const bool first : {false, true}) {
@@ -184,8 +184,9 @@ TEST_F(CudaAttention, KeepsWhatTrainingNeeds) {
       }
 }
 
-// Around the kernels' tiles: 16 and 32 queries a warp, 32 keys a chunk, 64 a buffer, 128 queries a block.
-TEST_F(CudaAttention, SeesKeysWithinItsWindowOnly) {
+// Around the tile sizes of the kernels: 16 and 32 queries per warp, 32 keys per chunk, 64 per buffer, 128 queries per
+// block.
+TEST_F(CudaAttention, SeesOnlyKeysWithinItsWindow) {
   const std::vector<int32_t> lengths = Gpu::emulated() ? std::vector<int32_t>{20, 0, 33, 66, 140}
                                                        : std::vector<int32_t>{3, 0, 20, 33, 66, 129, 257, 600};
   const Dropout drop{.probability = 0.1f, .seed = 7, .site = 11, .first_row = 3};
@@ -222,14 +223,14 @@ TEST_F(CudaAttention, WritesFp8) {
       check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .fp8_out = true});
 }
 
-TEST_F(CudaAttention, StaysExactWhereSoftmaxIsSharp) {
+TEST_F(CudaAttention, IsAccurateForSharpSoftmax) {
   for (const DType dtype : kActivationTypes)
     check_attention({.dtype = dtype, .lengths = {1, 20, 40, 130}, .lse = true, .spread = 8});
 }
 
-// Turned inside or by the op before, q and k round once, and the same way, whichever kernel takes a sequence. A word
-// that a compiler rounds to its neighbour moves a score, and so a probability, by a few roundings.
-TEST_F(CudaAttention, TurnsQueriesAndKeysAsRopeDoes) {
+// Whether rotated inside attention or by the rope op, q and k round once and in the same way, in every kernel. A
+// different rounding of a word by the compiler moves a score, and so a probability, by a few roundings.
+TEST_F(CudaAttention, RotatesQueriesAndKeysLikeRope) {
   const std::vector<int32_t> lengths =
       Gpu::emulated() ? std::vector<int32_t>{1, 17, 32, 33, 0, 66, 140, 8} : lengths_around_tiles();
   for (const Setting& c : {Setting{}, Setting{.order = false}, Setting{.first_query_only = true}, Setting{.D = 32},
@@ -277,14 +278,14 @@ TEST_F(CudaAttention, TurnsQueriesAndKeysAsRopeDoes) {
   }
 }
 
-// A row's maximum that rises late, by more or less than the running softmax lets pass, and one that never does.
-TEST_F(CudaAttention, StaysExactWhereLaterKeysScoreHigher) {
+// Row maxima that rise late, by more or less than the slack of the online softmax, and rows without a rise.
+TEST_F(CudaAttention, IsAccurateIfLaterKeysScoreHigher) {
   for (const double rise : {0.5, 2.0, 12.0})
     check_attention({.lengths = {40, 100, 128, 190}, .lse = true, .spread = 1, .rise = rise});
 }
 
-// Where sequences abound a block walks several heads, where they are few it takes one.
-TEST_F(CudaAttention, GivesTheSameBitsAloneAndAmongMany) {
+// With many sequences a block processes several heads, with few it processes one.
+TEST_F(CudaAttention, GivesSameBitsAloneAndAmongMany) {
   const int64_t heads = 32, H = heads * 32;
   const std::vector<int32_t> kinds = {33, 128, 48, 64, 65, 40};
   std::vector<int32_t> lengths;
@@ -315,7 +316,7 @@ TEST_F(CudaAttention, GivesTheSameBitsAloneAndAmongMany) {
   }
 }
 
-TEST_F(CudaAttention, RepeatsBitForBit) {
+TEST_F(CudaAttention, IsReproducibleToTheBit) {
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64});
   const DeviceTensor qkv(random_tensor(DType::bf16, {packed.batch.T, 3 * 128}, 3)),
       a(DType::bf16, {packed.batch.T, 128}), b(DType::bf16, {packed.batch.T, 128});

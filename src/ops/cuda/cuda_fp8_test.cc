@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions to fp8 and the products of training in it, against fp64.
+// Conversions to fp8 and the products of fp8 training, compared with fp64.
 #include "ops/amax.h"
 #include "ops/cuda/testing.h"
 #include "ops/fp8_cast.h"
@@ -29,7 +29,7 @@ struct CastSetting {
   int64_t pad = 0;
 };
 
-// bf16 in, arithmetic in fp32: a code may be the next one only where the value is that near to the middle of two.
+// bf16 input, fp32 arithmetic: a code may differ by one only if the value is that close to the midpoint of two.
 void check_cast(const CastSetting& c) {
   SCOPED_TRACE(::testing::Message() << "T " << c.T << " C " << c.C << " activation " << static_cast<int>(c.activation)
                                     << " slope " << c.slope << " rows " << c.rows << " columns " << c.columns
@@ -107,12 +107,12 @@ TEST_F(CudaFp8, CastsEveryActivationAndSlope) {
       check_cast({.T = 50, .C = 64, .activation = activation, .slope = slope, .sums = slope});
 }
 
-TEST_F(CudaFp8, MoreTilesThanBlocksAreWalked) {
+TEST_F(CudaFp8, CastsMoreTilesThanBlocks) {
   if (Gpu::emulated()) GTEST_SKIP() << "too many tiles for the emulator";
   check_cast({.T = 256 * 128 * 2 + 133, .C = 64, .activation = Activation::gelu, .slope = true, .sums = true});
 }
 
-TEST_F(CudaFp8, AMaximumThatIsNoNumberShows) {
+TEST_F(CudaFp8, PropagatesANonFiniteMaximum) {
   const HostTensor x = random_tensor(DType::bf16, {20, 16}, 1);
   x.set(17, 3, std::nan(""));
   const DeviceTensor dx(x), rows(DType::f8e4m3, {20, 16}), scale(random_tensor(DType::f32, {1}, 1, 0, 1)),
@@ -121,7 +121,7 @@ TEST_F(CudaFp8, AMaximumThatIsNoNumberShows) {
   EXPECT_TRUE(std::isinf(most.values()[0]));
 }
 
-// Matrices of several sizes, some smaller and some larger than a tile, together: each as by itself.
+// Matrices of several sizes, smaller and larger than a tile, in one call: same results as individually.
 TEST_F(CudaFp8, CastsAllMatricesOfAModel) {
   constexpr std::pair<int64_t, int64_t> kSizes[] = {{16, 16}, {144, 80}, {128, 64}, {48, 208}, {272, 16}};
   constexpr int64_t n = std::size(kSizes);
@@ -164,8 +164,8 @@ TEST_F(CudaFp8, CastsAllMatricesOfAModel) {
   }
 }
 
-// Copies on the way and copies by a pass of their own, of the same tensor: the same bytes. Sizes around the tiles of 32
-// rows and the columns' 16, and rows too long for a warp, which fall back to that pass.
+// Copies written by the op itself and by a separate pass over the same tensor have the same bytes. Sizes around the
+// tiles of 32 rows and 16 columns, and rows too long for a warp, which fall back to the separate pass.
 struct NormCopies {
   int64_t T = 0, H = 0;
   DeviceTensor rows, columns, scale, most;
@@ -191,7 +191,7 @@ constexpr std::pair<int64_t, int64_t> kNormCopySizes[] = {{1, 16},    {15, 64}, 
                                                           {32, 768},  {33, 784},  {70, 48},  {300, 32},
                                                           {49, 1024}, {20, 1040}, {8300, 16}};
 
-TEST_F(CudaFp8, NormsCopyWhatTheyStore) {
+TEST_F(CudaFp8, NormsCopyTheirStoredOutput) {
   for (const auto& [T, H] : kNormCopySizes) {
     SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H);
     const DeviceTensor x(random_tensor(DType::bf16, {T, H}, 1)), residual(random_tensor(DType::bf16, {T, H}, 2)),
@@ -218,7 +218,7 @@ TEST_F(CudaFp8, NormsCopyWhatTheyStore) {
   }
 }
 
-TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
+TEST_F(CudaFp8, NormGradientsCopyTheirStoredOutput) {
   for (const auto& [T, H] : kNormCopySizes)
     for (const int way : {0, 1, 2, 3}) {
       const bool dropped = way % 2 == 1, from_y = way / 2 == 1;
@@ -266,15 +266,15 @@ TEST_F(CudaFp8, NormGradientsCopyWhatTheyStore) {
         EXPECT_EQ(unstored.columns.values(), copies.columns.values());
         EXPECT_EQ(again.values(), d_sum.values());
       }
-      // The same terms, of a mean magnitude below 10, in another order; no chain of additions is longer than 160.
+      // The same terms, of mean magnitude below 10, in another order; no chain of additions is longer than 160.
       const auto terms = static_cast<double>(T);
       EXPECT_TRUE(close(sums, alone, 2 * std::min(2 * terms, 160.0) * kEps32 * 10 * terms));
     }
 }
 
-// All three products of a layer, from bf16 tensors: against fp64 products of what the codes say, within the sums'
-// rounding; and against products of the tensors themselves, within a sixteenth of each operand.
-TEST_F(CudaFp8, GradientsAgreeWithFp64) {
+// All three products of a layer, from bf16 tensors: compared with fp64 products of the decoded values, within the
+// rounding of the sums; and with products of the tensors themselves, within a sixteenth of each operand.
+TEST_F(CudaFp8, GradientsMatchFp64) {
   for (const int64_t T : {5, 48, 131, 1000}) {
     if (Gpu::emulated() && T > 131) continue;
     constexpr int64_t N = 96, K = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients on CUDA against fp64. What an op is given (out, lse, mean, rstd) is an exact input to the reference too.
+// Gradients on CUDA compared with fp64. The op's inputs (out, lse, mean, rstd) are exact inputs of the reference too.
 #include "base/token.h"
 #include "ops/attention.h"
 #include "ops/cuda/testing.h"
@@ -23,13 +23,13 @@ struct AttentionSetting {
   bool first_query_only = false, order = true;
   Dropout dropout;
   int64_t window = 0;
-  int64_t reach = 0;  // above 0: a bias by distance
+  int64_t reach = 0;  // above 0: adds a bias by distance
 };
 
-// Errors: the exponent carries D roundings of the score's largest partial sum, those of lse, and exp2's own; d_out·V
-// and delta D roundings each; dS and P round to the element type before the last products (not in the fp32 kernel),
-// which add n roundings; the result rounds once. In 16 bits delta may come from out, which was rounded, or from P and
-// d_out·V, whose errors it then has.
+// Errors: the exponent has D roundings of the score's largest partial sum, those of lse, and of exp2; d_out·V and delta
+// have D roundings each; dS and P are rounded to the element type before the last products (not in the fp32 kernel),
+// which add n roundings; one rounding of the result. With 16 bits, delta comes from the rounded out or from P and
+// d_out·V, with their errors.
 void check_attention_grad(const AttentionSetting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " sequences " << c.lengths.size()
                                     << " first only " << c.first_query_only << " dropout " << c.dropout.probability
@@ -44,7 +44,7 @@ void check_attention_grad(const AttentionSetting& c) {
   lse.fill(0);
   const double scale = 1 / std::sqrt(static_cast<double>(D)), eps = c.dtype == DType::f32 ? 0 : eps_of(c.dtype);
   const std::vector<double> all = qkv.values(), firsts = q1.values(),
-                            uppers = d_out.values();  // plain doubles: the loops below are long
+                            uppers = d_out.values();  // plain doubles, because the loops below are long
   const auto at = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
   const auto q = [&](int64_t row, int64_t column) {
     return c.first_query_only ? firsts[static_cast<size_t>(row * H + column)] : at(row, column);
@@ -205,7 +205,7 @@ std::vector<int32_t> grad_lengths() {
 }
 
 using CudaAttentionGrad = CudaOps;
-TEST_F(CudaAttentionGrad, AgreesWithFp64AtEveryLength) {
+TEST_F(CudaAttentionGrad, MatchesFp64AtEveryLength) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {32, 64})
       for (const bool first : {false, true})
@@ -230,7 +230,7 @@ TEST_F(CudaAttentionGrad, SumsTheBiasByDistance) {
                               .reach = D == 24 ? 6 : 91});
       }
 }
-TEST_F(CudaAttentionGrad, TakesBatchesOfEveryKind) {
+TEST_F(CudaAttentionGrad, HandlesAllKindsOfBatches) {
   for (const DType dtype : kActivationTypes)
     for (const auto& lengths : ragged_lengths())
       for (const bool first : {false, true})
@@ -239,7 +239,7 @@ TEST_F(CudaAttentionGrad, TakesBatchesOfEveryKind) {
               {.dtype = dtype, .heads = 3, .lengths = lengths, .first_query_only = first, .order = order});
   for (const int64_t D : {24, 96}) check_attention_grad({.dtype = DType::bf16, .D = D, .lengths = {3, 0, 40}});
 }
-TEST_F(CudaAttentionGrad, SeesKeysWithinItsWindowOnly) {
+TEST_F(CudaAttentionGrad, SeesOnlyKeysWithinItsWindow) {
   const std::vector<int32_t> lengths =
       Gpu::emulated() ? std::vector<int32_t>{20, 0, 66, 140} : std::vector<int32_t>{3, 0, 20, 33, 66, 129, 300};
   const Dropout drop{.probability = 0.1f, .seed = 3, .site = 5, .first_row = 2};
@@ -254,7 +254,7 @@ TEST_F(CudaAttentionGrad, SeesKeysWithinItsWindowOnly) {
 
 // ---- layer norm ----
 using CudaLayerNormGrad = CudaOps;
-TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
+TEST_F(CudaLayerNormGrad, MatchesFp64) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)
     for (const int64_t H : Gpu::emulated() ? std::vector<int64_t>{8, 384, 768, 1544}
@@ -267,14 +267,14 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
           const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed),
                            before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed),
                            beta = random_tensor(type, {H}, ++seed), y(type, {T, H});
-          gamma.set(2, 0, 0);  // two that are not undone
+          gamma.set(2, 0, 0);  // two gains that are not inverted
           gamma.set(3, 0, beta.at(3) / 300);
           const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}),
               d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed),
               d_bias0 = random_tensor(DType::f32, {H}, ++seed);
           const std::vector<double> sums = sum.values(), uppers = d_y.values(), befores = before.values(),
                                     gammas = gamma.values(),
-                                    betas = beta.values();  // plain doubles: the loops below are long
+                                    betas = beta.values();  // plain doubles, because the loops below are long
           const Dropout drop{.probability = plain ? 0.0f : 0.25f, .seed = 4, .site = 2, .first_row = 6};
           std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(),
                                                      d_bias = d_bias0.values(), gamma_size(d_gamma.size()),
@@ -287,9 +287,9 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
             for (int64_t i = 0; i < H; ++i) v += (x[i] - m) * (x[i] - m) / h;
             mean.set(t, 0, m);
             rstd.set(t, 0, 1 / std::sqrt(v + 1e-5));
-            const double row_mean = mean.at(t), row_rstd = rstd.at(t);  // as they were rounded
+            const double row_mean = mean.at(t), row_rstd = rstd.at(t);  // as rounded
             double total = 0, total_x = 0, size = 0, size_x = 0;
-            std::vector<double> normals, centres;  // the latter times gamma
+            std::vector<double> normals, centres;  // centres: times gamma
             for (int64_t i = 0; i < H; ++i) {
               const double normal = (x[i] - row_mean) * row_rstd;
               y.set(t, i, normal * gammas[i] + betas[i]);
@@ -313,7 +313,7 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
             }
             for (int64_t i = 0; i < H; ++i) {
               const double d = row_rstd * (up[i] * gammas[i] - total - normal(i) * total_x) + (plain ? 0 : there[i]);
-              // Sums of H/32 terms and their tree, then a few products: 24 roundings of the magnitudes bound it.
+              // Sums of H/32 terms and their tree, then a few products: bounded by 24 roundings of the magnitudes.
               const double error =
                   24 * kEps32 *
                   (row_rstd * (std::fabs(up[i] * gammas[i]) + size + (1 + std::fabs(normal(i))) * size_x) +
@@ -372,7 +372,7 @@ using CudaEmbeddingGrad = CudaOps;
 TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
   for (const DType type : kActivationTypes)
     for (const int64_t H : {8, 264, 768})
-      for (const int64_t T : {1, 33, 300, 3000}) {  // the last one's runs pass a block's tokens
+      for (const int64_t T : {1, 33, 300, 3000}) {  // the last one has runs longer than a block's tokens
         if (T == 3000 && H == 768) continue;
         SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H);
         const int64_t V = 12, P = 40;
@@ -448,7 +448,7 @@ void expect_linear_grad(Precision precision, DType type, int64_t T, int64_t N, i
   const double inner = precision == Precision::tf32 ? 2 * 0x1p-10 : 0;
   std::vector<double> want, tolerance;
   const auto put = [&](double sum, double size, double steps, double start, DType to) {
-    // The library may round a product to the result's type before it adds what is there.
+    // The library may round a product to the result type before adding the existing value.
     const double error = size * (4 * kEps32 * (steps + 8) + inner) + 2 * kEps32 * std::fabs(start) +
                          (add ? 1.01 * eps_of(to) * std::fabs(sum) : 0);
     want.push_back(sum + start);
@@ -489,7 +489,7 @@ void expect_linear_grad(Precision precision, DType type, int64_t T, int64_t N, i
   EXPECT_TRUE(close(g_d_b.values(), want, [&](size_t i) { return tolerance[i]; })) << "d_bias";
 }
 
-TEST_F(CudaLinearGrad, AgreesWithFp64) {
+TEST_F(CudaLinearGrad, MatchesFp64) {
   std::vector<std::pair<Precision, DType>> kinds{{Precision::fp32, DType::f32}, {Precision::fp16, DType::f16}};
   if (cuda_info(Gpu::device()).bf16) {
     kinds.emplace_back(Precision::bf16, DType::bf16);
@@ -503,8 +503,8 @@ TEST_F(CudaLinearGrad, AgreesWithFp64) {
           expect_linear_grad(precision, type, T, N, K, write, gemm_scratch(), seed);
 }
 
-// One weight gradient is more than what the library is given to choose from.
-TEST_F(CudaLinearGrad, OfManyLabelsAgreesWithFp64) {
+// One weight gradient exceeds the workspace given to the library.
+TEST_F(CudaLinearGrad, MatchesFp64WithManyLabels) {
   if (Gpu::emulated()) GTEST_SKIP() << "8.4 million weights take the emulation a minute";
   constexpr int64_t kT = 3, kN = 11'001, kK = 768;
   const DeviceTensor scratch(bytes_tensor(linear_grad_scratch_bytes(Gpu::stream(), kT, kN, kK, Precision::fp16, 1)));
@@ -531,7 +531,7 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
           const double slope = activation == Activation::tanh ? 1 - v * v : slope64(activation, v);
           want[i] = slope * upper[i];
         }
-        // The slope's terms times their exponents are below 2 + x², each good to a few ulp of them.
+        // The terms of the slope times their exponents are below 2 + x², each accurate to a few ulp.
         const std::vector<double> at = x.values();
         EXPECT_TRUE(close(gd.values(), want,
                           [&](size_t i) {
@@ -556,12 +556,13 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
           sums[i % 24] += stored[i];
           sizes[i % 24] += std::fabs(stored[i]);
         }
-        // What is summed was not rounded to its type.
+        // The summed values are not rounded to the type.
         EXPECT_TRUE(close(summed.values(), sums,
                           [&](size_t i) { return (eps_of(type) + 16 * kEps32) * sizes[i] + 11 * smallest_of(type); }))
             << dtype_name(type) << " " << static_cast<int>(activation);
 
-        // The output made again where the input was: the bits of activate, and of the gradient that reads what it kept.
+        // The output recomputed in place of the input: same bits as activate, and as the gradient that reads the stored
+        // output.
         const DeviceTensor kept(type, {11, 24}, pad);
         activate(Gpu::stream(), {.x = gx, .y = kept, .activation = activation});
         activate_grad(
@@ -603,8 +604,8 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
     }
 }
 
-// More rows than are on their way at a time, and columns that end inside a block.
-TEST_F(CudaRowsGrad, ActivationsOfManyRows) {
+// More rows than are in flight at a time, and columns that end inside a block.
+TEST_F(CudaRowsGrad, ActivationsHandleManyRows) {
   for (const DType type : kActivationTypes) {
     const int64_t T = 100, H = 264;
     const HostTensor x = random_tensor(type, {T, H}, 5, 2), d_y = random_tensor(type, {T, H}, 6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of forecasting on CUDA against the CPU's, which are checked against fp64 next to them; and a lane among
-// others against the lane alone, bit for bit.
+// Forecasting ops on CUDA compared with the CPU, whose tests compare with fp64; and a lane among others compared with
+// the lane alone, bit for bit.
 #include "ops/basis_fold.h"
 #include "ops/cuda/testing.h"
 #include "ops/forecast_loss.h"
@@ -22,7 +22,7 @@ device::CpuStream& lane_cpu() {
   return stream;
 }
 
-// A host tensor of any rank on the device: device tensors of the tests have at most two dimensions.
+// A host tensor of any rank on the device; device tensors of the tests have at most two dimensions.
 struct OnDevice {
   TensorView shape;
   HostTensor flat;
@@ -36,7 +36,7 @@ struct OnDevice {
     v.data = memory.view().data;
     return v;
   }
-  // What is there now, as the host tensor's elements.
+  // Current contents, in the element order of the host tensor.
   std::vector<double> values() const {
     const HostTensor bytes = memory.host();
     HostTensor t(shape.dtype, {shape.elements()});
@@ -47,7 +47,7 @@ struct OnDevice {
 std::vector<double> flat_values(const HostTensor& host) { return OnDevice(host).values(); }
 
 using CudaWindowGather = CudaOps;
-TEST_F(CudaWindowGather, AgreesWithTheCpuIndexForIndex) {
+TEST_F(CudaWindowGather, MatchesTheCpuExactly) {
   const TestStore store({2, 40, 3, 200, 77}, 3);
   for (const Sampling sampling : {Sampling::series, Sampling::windows})
     for (const int64_t L : {8, 72}) {
@@ -80,7 +80,7 @@ TEST_F(CudaWindowGather, AgreesWithTheCpuIndexForIndex) {
       args.season_scale = season;
       args.chosen = chosen;
       window_gather(Gpu::stream(), args);
-      // The same sums in the same order: the same bits.
+      // Same sums in the same order: same bits.
       EXPECT_TRUE(close(chosen.values(), flat_values(want.chosen), 0.0));
       EXPECT_TRUE(close(mask.values(), flat_values(want.mask), 0.0));
       EXPECT_TRUE(close(r.values(), flat_values(want.r), 0.0));
@@ -92,11 +92,11 @@ TEST_F(CudaWindowGather, AgreesWithTheCpuIndexForIndex) {
     }
 }
 
-// The precision whose operands have a type.
+// Precision with operands of this type.
 Precision precision_of(DType type) {
   return type == DType::bf16 ? Precision::bf16 : type == DType::f16 ? Precision::fp16 : Precision::fp32;
 }
-// A lane tensor of values that `type` can hold, in f32 for the CPU and in `type` for the device.
+// A lane tensor of values representable in `type`, in f32 for the CPU and in `type` for the device.
 struct Twin {
   LaneTensor rounded, exact;
   DeviceTensor memory;
@@ -107,11 +107,11 @@ struct Twin {
     memory = DeviceTensor(rounded.memory);
   }
   TensorView there() const { return rounded.like(memory); }
-  TensorView vectors() const { return memory.view(); }  // [G, cols] where there is one row
+  TensorView vectors() const { return memory.view(); }  // [G, cols] for a single row
 };
 
 using CudaLaneLinear = CudaOps;
-TEST_F(CudaLaneLinear, AgreesWithTheCpuAndALaneAloneHasItsBits) {
+TEST_F(CudaLaneLinear, MatchesTheCpuAndIsIndependentOfOtherLanes) {
   struct Shape {
     int64_t G, B, N, K;
   };
@@ -157,7 +157,7 @@ TEST_F(CudaLaneLinear, AgreesWithTheCpuAndALaneAloneHasItsBits) {
       lane_linear_grad(Gpu::stream(), backward(all, d_x.there(), d_w.there(), d_bias.vectors(), sums.vectors()));
       const std::vector<double> got_y = y.memory.values(), got_d_x = d_x.memory.values(), got_d_w = d_w.memory.values(),
                                 got_bias = d_bias.memory.values(), got_sums = sums.memory.values();
-      // Alone.
+      // Each lane alone.
       for (int64_t g = 0; g < (large ? 2 : s.G); ++g) {
         const Twin y1(1, s.B, s.N, 4, 0, type), d_x1(1, s.B, s.K, 6, 0, type), d_w1(1, s.N, s.K, 7, 0, DType::f32),
             bias1(1, 1, s.N, 8, 0, DType::f32), sums1(1, 1, s.K, 9, 0, DType::f32);
@@ -192,8 +192,8 @@ TEST_F(CudaLaneLinear, AgreesWithTheCpuAndALaneAloneHasItsBits) {
                                     .d_x_sums = want_sums.rows(),
                                     .scratch = scratch,
                                     .x_is_relu = true});
-      // Products of two normal values, as many as the depth: their sum's size is below 4 times its root. The gated sums
-      // add up to B roundings of d_x.
+      // Sums of `depth` products of two normal values: their magnitude is below 4 times the root of `depth`. The gated
+      // sums add up to B roundings of d_x.
       const auto near = [&](const std::vector<double>& got, const LaneTensor& want, double depth, double eps) {
         const std::vector<double> expected = want.memory.values();
         const double size = 4 * std::sqrt(depth) + 8;
@@ -210,8 +210,8 @@ TEST_F(CudaLaneLinear, AgreesWithTheCpuAndALaneAloneHasItsBits) {
     }
 }
 
-// The first layer's gradient is added in fp32 to what passes by the block, shared blocks' weight gradients to each
-// other.
+// The first layer's gradient is added in fp32 to the gradient that bypasses the block, and weight gradients of shared
+// blocks to each other.
 TEST_F(CudaLaneLinear, AddsInFp32) {
   const int64_t G = 2, B = 20, N = 16, K = 24;
   const Twin x(G, B, K, 1, 0, DType::bf16), w(G, N, K, 2, 0, DType::bf16), d_y(G, B, N, 3, 0, DType::bf16),
@@ -240,7 +240,7 @@ TEST_F(CudaLaneLinear, AddsInFp32) {
 }
 
 using CudaResidualStep = CudaOps;
-TEST_F(CudaResidualStep, AgreesWithTheCpu) {
+TEST_F(CudaResidualStep, MatchesTheCpu) {
   const int64_t G = 2, B = 37, L = 24, F = 8;
   const auto random = [](std::initializer_list<int64_t> dims, uint64_t seed) {
     HostTensor t(DType::f32, dims);
@@ -278,7 +278,7 @@ TEST_F(CudaResidualStep, AgreesWithTheCpu) {
 }
 
 using CudaBasisFold = CudaOps;
-TEST_F(CudaBasisFold, AgreesWithTheCpu) {
+TEST_F(CudaBasisFold, MatchesTheCpu) {
   const int64_t G = 2, P = 6, N = 24, W = 40;
   for (const DType type : kActivationTypes) {
     const Twin basis(G, P, N, 1, 16, DType::f32), theta(G, P, W, 2, 16, DType::f32), v(G, N, W, 3, 0, type),
@@ -298,7 +298,7 @@ TEST_F(CudaBasisFold, AgreesWithTheCpu) {
 }
 
 using CudaForecastLoss = CudaOps;
-TEST_F(CudaForecastLoss, AgreesWithTheCpu) {
+TEST_F(CudaForecastLoss, MatchesTheCpu) {
   std::vector<LaneSpec> lanes;
   for (int loss = 0; loss <= static_cast<int>(ForecastLoss::quantile); ++loss)
     lanes.push_back({.lookback = 8, .loss = static_cast<ForecastLoss>(loss), .huber_delta = 0.7f});
@@ -352,7 +352,7 @@ TEST_F(CudaForecastLoss, AgreesWithTheCpu) {
         args.y_hat = g_y_hat;
         args.scratch = g_scratch;
         forecast_loss(Gpu::stream(), args);
-        // A cell takes a handful of roundings, and ŷ is fused or not.
+        // A cell has a few roundings, and ŷ is fused or not.
         const std::vector<double> losses = flat_values(loss), slopes = flat_values(d_f), hats = flat_values(y_hat);
         EXPECT_TRUE(close(g_loss.values(), losses, [&](size_t i) { return 1e-5 * (1 + losses[i]); }));
         EXPECT_TRUE(close(g_d_f.values(), slopes, [&](size_t i) { return 1e-5 * (1e-3 + std::fabs(slopes[i])); }));

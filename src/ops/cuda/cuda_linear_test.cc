@@ -44,7 +44,7 @@ HostTensor fp8_tensor(int64_t rows, int64_t cols, uint64_t seed) {
   }
   return t;
 }
-// As doubles without the padding between rows.
+// As doubles, without padding between rows.
 std::vector<double> values_of(const HostTensor& t) {
   if (t.view().dtype != DType::f8e4m3) return t.values();
   const auto* bytes = static_cast<const uint8_t*>(t.view().data);
@@ -55,8 +55,8 @@ std::vector<double> values_of(const HostTensor& t) {
 
 // Products of half-precision operands are exact in fp32. Tensor cores add with truncation: K additions, each off by at
 // most 4 eps of the sum of magnitudes. tf32 keeps 10 bits of each operand; fp8's fast accumulation 14 bits of the
-// running sum, once per 32 products. Where the library's tanh-form GELU is used, it differs from erf's by 4.8e-4 at
-// most.
+// running sum, once per 32 products. If the library's tanh GELU is used, it differs from the erf form by at most
+// 4.8e-4.
 void check_linear(const Setting& c) {
   SCOPED_TRACE(::testing::Message() << precision_name(c.precision) << " T " << c.T << " N " << c.N << " K " << c.K
                                     << " bias " << c.bias << " residual " << c.residual << " alias " << c.alias
@@ -114,15 +114,15 @@ void check_linear(const Setting& c) {
       }
       const double before = sum;
       sum = activation64(c.activation, before);
-      // No slope is above 1.13. An own pass reads what was rounded to y's type.
+      // No slope is above 1.13. A separate activation pass reads values rounded to y's type.
       const bool is_gelu = c.activation == Activation::gelu || c.activation == Activation::gelu_tanh;
       if (is_gelu && type != DType::f32)
         error = 1.13 * error + 4.8e-4;
       else if (c.activation != Activation::none)
         error = 1.13 * (error + eps_of(c.y) * std::fabs(before)) +
                 activation_roundings(c.activation, before) * kEps32 * std::fabs(sum);
-      // What an own pass finishes is rounded to y's type once in between, and so is a product to which the library adds
-      // C.
+      // Values completed by a separate pass are rounded to y's type once in between, and so is a product to which the
+      // library adds C.
       if (c.residual) error += eps_of(c.y) * std::fabs(sum) * 1.01;
       if (c.residual) {
         sum += residual.at(t, n);
@@ -149,7 +149,7 @@ DType result_type(Precision p) { return p == Precision::fp8 ? DType::bf16 : oper
 
 using CudaLinear = CudaOps;
 
-TEST_F(CudaLinear, AgreesWithFp64AtEverySize) {
+TEST_F(CudaLinear, MatchesFp64AtEverySize) {
   for (const Precision p : precisions())
     for (const int64_t T : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300}) {
       if (Gpu::emulated() && T > 65) continue;
@@ -157,7 +157,7 @@ TEST_F(CudaLinear, AgreesWithFp64AtEverySize) {
     }
 }
 
-TEST_F(CudaLinear, AgreesWithFp64AtModelShapes) {
+TEST_F(CudaLinear, MatchesFp64AtModelShapes) {
   if (Gpu::emulated()) GTEST_SKIP() << "large products say nothing on the emulator";
   for (const Precision p : precisions())
     for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768},
@@ -212,7 +212,7 @@ TEST_F(CudaLinear, WritesFp8) {
           {.precision = Precision::fp8, .T = T, .N = 128, .K = 64, .activation = activation, .y = DType::f8e4m3});
 }
 
-TEST_F(CudaLinear, MakesNarrowHeads) {
+TEST_F(CudaLinear, ComputesNarrowHeads) {
   for (const Precision p : {Precision::fp32, Precision::fp16, Precision::bf16})
     for (const int64_t N : {1, 2, 3, 9, 16, 77})
       for (const int64_t K : {8, 96, 100, 768})
@@ -223,7 +223,7 @@ TEST_F(CudaLinear, MakesNarrowHeads) {
                   {.precision = p, .T = 5, .N = N, .K = K, .residual = N == 9, .activation = activation, .y = y});
 }
 
-TEST_F(CudaLinear, WithoutTheLibraryTakesEverySize) {
+TEST_F(CudaLinear, SupportsEverySizeWithoutTheLibrary) {
   for (const Precision p : {Precision::fp16, Precision::bf16}) {
     if (p == Precision::bf16 && !cuda_info(Gpu::device()).bf16) continue;
     for (const auto& [T, N, K] : {std::tuple<int64_t, int64_t, int64_t>{1, 24, 32},
@@ -248,9 +248,9 @@ TEST_F(CudaLinear, WithoutTheLibraryTakesEverySize) {
   }
 }
 
-TEST_F(CudaLinear, DoesNothingForNoRows) { check_linear({.precision = Precision::fp16, .T = 0, .y = DType::f16}); }
+TEST_F(CudaLinear, DoesNothingForZeroRows) { check_linear({.precision = Precision::fp16, .T = 0, .y = DType::f16}); }
 
-TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
+TEST_F(CudaLinear, TunedAlgorithmsMatchAndAreReproducible) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
   const int64_t T = 4096, N = 768, K = 768;
   const DType type = cuda_info(Gpu::device()).bf16 ? DType::bf16 : DType::f16;
@@ -264,7 +264,7 @@ TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
   EXPECT_GT(choice.us, 0);
   EXPECT_LE(choice.us, choice.default_us * 1.02);
   linear(Gpu::stream(), args);
-  // The same choice given back, as a plan does, gives the same bits.
+  // The same choices restored, as by a plan, give the same bits.
   use_gemm_choices(Gpu::stream(), gemm_choices(Gpu::stream()));
   args.y = again;
   linear(Gpu::stream(), args);
@@ -272,7 +272,7 @@ TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
   check_linear({.precision = args.w.precision, .T = 4000, .N = N, .K = K, .bias = false, .y = type});
 }
 
-TEST_F(CudaLinear, TunedFp8ResultsEqualUntunedOnes) {
+TEST_F(CudaLinear, TunedFp8ResultsMatchUntunedOnes) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
   if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
   const int64_t T = 2048, N = 1024, K = 256;
@@ -286,7 +286,7 @@ TEST_F(CudaLinear, TunedFp8ResultsEqualUntunedOnes) {
   args.activation = Activation::gelu;
   linear(Gpu::stream(), args);
   const std::vector<double> plain = y.values();
-  EXPECT_FALSE(tune_linear(Gpu::stream(), args, 0.3).key.empty());  // fills x with values of its own
+  EXPECT_FALSE(tune_linear(Gpu::stream(), args, 0.3).key.empty());  // overwrites x with its own values
   args.x = again;
   linear(Gpu::stream(), args);
   const std::vector<double> tuned = y.values();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Once every kernel and algorithm has run, the device-wide memory in use does not change. What other processes take or
-// give back on the card changes it too, so this runs alone (bench/gpu/check).
+// After every kernel and algorithm has run once, device memory in use does not change. Other processes on the GPU would
+// change it too, so this test runs alone (bench/gpu/check).
 #include "device/graph.h"
 #include "ops/attention.h"
 #include "ops/cuda/testing.h"
@@ -12,7 +12,7 @@ namespace {
 using namespace brim::ops::testing;
 using CudaMemory = CudaOps;
 
-TEST_F(CudaMemory, DoesNotChangeOnceWarmAndGraphsRepeatEagerBits) {
+TEST_F(CudaMemory, DoesNotChangeAfterWarmupAndGraphsMatchEagerBits) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no card";
   const tensor::DType type = cuda_info(Gpu::device()).bf16 ? tensor::DType::bf16 : tensor::DType::f16;
   const Precision precision = type == tensor::DType::bf16 ? Precision::bf16 : Precision::fp16;

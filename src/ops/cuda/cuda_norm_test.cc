@@ -19,9 +19,9 @@ bool kept(const Dropout& d, int64_t row, int64_t column) {
       dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
   return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
 }
-// LN of rows of `sum`. The sum and the mean carry a few fp32 roundings of the row's largest magnitude (8 bounds the
-// sums of H/32 terms here), which rstd amplifies; then rstd (2 ulp), products and an addition; then one rounding to the
-// type.
+// Layer norm of rows of `sum`. The sum and the mean have a few fp32 roundings of the row's largest magnitude (8 bounds
+// the sums of H/32 terms here), amplified by rstd; then rstd (2 ulp), products and an addition; then one rounding to
+// the type.
 NormReference norm_reference(const std::vector<double>& sum, int64_t H, const HostTensor& gamma, const HostTensor& beta,
                              double eps, DType type, const Dropout& after) {
   NormReference r;
@@ -62,7 +62,7 @@ std::vector<int64_t> widths() {
 
 using CudaLayerNorm = CudaOps;
 
-TEST_F(CudaLayerNorm, AgreesWithFp64) {
+TEST_F(CudaLayerNorm, MatchesFp64) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)
     for (const int64_t H : widths())
@@ -93,7 +93,7 @@ TEST_F(CudaLayerNorm, AgreesWithFp64) {
           }
 }
 
-TEST_F(CudaLayerNorm, KeepsWhatTrainingNeeds) {
+TEST_F(CudaLayerNorm, StoresStatisticsForTraining) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)
     for (const int64_t H : {384, 768, 1024, 1536}) {
@@ -148,7 +148,7 @@ TEST_F(CudaLayerNorm, WritesInPlace) {
 
 using CudaEmbedding = CudaOps;
 
-TEST_F(CudaEmbedding, AgreesWithFp64) {
+TEST_F(CudaEmbedding, MatchesFp64) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)
     for (const int64_t H : widths())
@@ -199,7 +199,7 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
           }
 }
 
-// Without beta and positions: the same as with zeros.
+// Without beta and positions: same results as with zeros.
 TEST_F(CudaOps, NormsAndEmbedsWithoutBetaAndPositions) {
   for (const DType type : kActivationTypes) {
     const int64_t T = 5, H = 264;
@@ -216,7 +216,7 @@ TEST_F(CudaOps, NormsAndEmbedsWithoutBetaAndPositions) {
     args.y = without;
     embedding(Gpu::stream(), args);
     EXPECT_TRUE(same_bits(with.host(), without.host()));
-    // Gradients too: nothing is written where nothing is wanted.
+    // Gradients too: nothing is written for missing outputs.
     const DeviceTensor mean(random_tensor(DType::f32, {T}, 5)), rstd(random_tensor(DType::f32, {T}, 6)),
         d_sum(type, {T, H}),
         d_gamma[2] = {DeviceTensor(random_tensor(DType::f32, {H}, 7)), DeviceTensor(random_tensor(DType::f32, {H}, 7))},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss, optimizer and fp8 scales on CUDA against the CPU's, which are checked against fp64 next to them.
+// Loss, optimizer and fp8 scales on CUDA compared with the CPU, whose tests compare with fp64.
 #include "ops/adamw.h"
 #include "ops/amax.h"
 #include "ops/cuda/testing.h"
@@ -18,7 +18,7 @@ device::CpuStream& cpu() {
 }
 
 using CudaLoss = CudaOps;
-TEST_F(CudaLoss, SquaredErrorAgreesWithTheCpu) {
+TEST_F(CudaLoss, SquaredErrorMatchesTheCpu) {
   for (const int64_t rows : {1, 16, 17, 300})
     for (const int64_t K : {1, 3})
       for (const DType type : kActivationTypes) {
@@ -37,7 +37,7 @@ TEST_F(CudaLoss, SquaredErrorAgreesWithTheCpu) {
         EXPECT_TRUE(close(g_loss.values(), loss.values(), 8 * kEps32 * loss.at(0)));
       }
 }
-TEST_F(CudaLoss, AgreesWithTheCpu) {
+TEST_F(CudaLoss, MatchesTheCpu) {
   uint64_t seed = 1;
   for (const int64_t K : {1, 2, 3, 33, 100})
     for (const int64_t rows : {1, 15, 16, 17, 300})
@@ -86,8 +86,8 @@ TEST_F(CudaLoss, AgreesWithTheCpu) {
             if (teachers > 0) args.teacher = g_other;
             cross_entropy(Gpu::stream(), args);
             const std::vector<double> want = d_logits.values();
-            // Probabilities to 64 eps (exponents up to 32 round before they are raised), times weights below 2 and the
-            // scale.
+            // Probabilities to 64 eps (exponents up to 32 are rounded before exponentiation), times weights below 2 and
+            // the scale.
             EXPECT_TRUE(close(g_d.values(), want, [&](size_t i) {
               return eps_of(type) * std::fabs(want[i]) + 64 * kEps32 * 0.5 + smallest_of(type);
             }));
@@ -96,22 +96,22 @@ TEST_F(CudaLoss, AgreesWithTheCpu) {
           }
 }
 
-TEST_F(CudaLoss, ATargetOutOfRangeIsNotHidden) {
+TEST_F(CudaLoss, PropagatesATargetOutOfRange) {
   const DeviceTensor logits(random_tensor(DType::f32, {2, 3}, 1)), targets(int_tensor({0, 7})),
       loss(random_tensor(DType::f32, {1}, 1, 0)), d(DType::f32, {2, 3}), scratch(bytes_tensor(64));
   cross_entropy(Gpu::stream(), {.logits = logits, .targets = targets, .loss = loss, .d_logits = d, .scratch = scratch});
   EXPECT_TRUE(std::isnan(loss.values()[0]));
 }
 
-// Tables of constants are rank 3; device tensors of the tests have at most two dimensions.
+// Tables of constants have rank 3; device tensors of the tests have at most two dimensions.
 HostTensor flat_table(int64_t rows, int64_t lanes) { return HostTensor(DType::f32, {rows * lanes * kAdamWRowFloats}); }
 TensorView as_table(const DeviceTensor& flat, int64_t rows, int64_t lanes) {
   return flat.view().reshape({rows, lanes, kAdamWRowFloats});
 }
 
 using CudaAdamW = CudaOps;
-// Lanes with gaps between them and rows a step picks: the bits of each lane alone.
-TEST_F(CudaAdamW, ALaneAmongOthersIsTheLaneAlone) {
+// Lanes with gaps between them and table rows selected by the step: same bits as each lane alone.
+TEST_F(CudaAdamW, LaneResultDoesNotDependOnOtherLanes) {
   constexpr int64_t kLanes = 3, kN = 1500, kGap = 12, kRows = 2;
   for (const bool bytes : {false, true}) {
     const DType moment = bytes ? DType::u8 : DType::f32;
@@ -164,12 +164,12 @@ TEST_F(CudaAdamW, ALaneAmongOthersIsTheLaneAlone) {
     }
   }
 }
-TEST_F(CudaAdamW, AdvancingCountsOn) {
+TEST_F(CudaAdamW, AdvancingIncrementsTheStep) {
   const DeviceTensor step(long_tensor({7}));
   advance_step(Gpu::stream(), {.step = step});
   EXPECT_EQ(*step.host().as<int64_t>(), 8);
 }
-TEST_F(CudaAdamW, AgreesWithTheCpu) {
+TEST_F(CudaAdamW, MatchesTheCpu) {
   for (const int64_t n : {1, 4, 255, 256, 257, 5000})
     for (const bool bytes : {false, true})
       for (const DType copy_type : {DType::f32, DType::f16, DType::bf16}) {
@@ -216,8 +216,8 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
           adamw(cpu(), args);
           adamw(Gpu::stream(), there);
         }
-        // The same operations in the same order; an instruction set without fused multiply-add differs by a rounding
-        // here and there, and a moment on the edge of a code by one code.
+        // Same operations in the same order; an instruction set without FMA differs by occasional roundings, and a
+        // moment at the edge of a code by one code.
         const std::vector<double> want = master.values();
         EXPECT_TRUE(
             close(g_master.values(), want, [&](size_t i) { return (bytes ? 4e-3 : 1e-6) * (1 + std::fabs(want[i])); }));
@@ -237,7 +237,7 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
         }
       }
 }
-TEST_F(CudaAdamW, SkipsAStepWhoseGradientsOverflowed) {
+TEST_F(CudaAdamW, SkipsAStepWithOverflowedGradients) {
   const HostTensor before = random_tensor(DType::f32, {100}, 1);
   const DeviceTensor master(before), grad(random_tensor(DType::f32, {100}, 2)), m(before), v(before),
       factor(random_tensor(DType::f32, {1}, 1, 0, NAN)), table(flat_table(1, 1));
@@ -250,7 +250,7 @@ TEST_F(CudaAdamW, SkipsAStepWhoseGradientsOverflowed) {
 }
 
 using CudaGradNorm = CudaOps;
-TEST_F(CudaGradNorm, AgreesWithTheCpu) {
+TEST_F(CudaGradNorm, MatchesTheCpu) {
   for (const int64_t n : {0, 1, 1000, 16384, 16385, 100000})
     for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
       const HostTensor grad = random_tensor(DType::f32, {n}, 5), norm(DType::f32, {1}), factor(DType::f32, {1}),
@@ -316,14 +316,14 @@ TEST_F(CudaAmax, FindsTheLargestMagnitudeAndItsScale) {
   EXPECT_TRUE(std::isinf(most.values()[0]));
 }
 
-TEST_F(CudaAmax, RemembersAndScalesAsTheCpuDoes) {
+TEST_F(CudaAmax, RemembersAndScalesLikeTheCpu) {
   constexpr int64_t kSites = 131;
   device::CpuStream cpu(nullptr, device::best_isa());
   const HostTensor history = random_tensor(DType::f32, {kSites, kFp8History}, 1),
                    most = random_tensor(DType::f32, {kSites}, 2), scale(DType::f32, {kSites}),
-                   inverse(DType::f32, {kSites, 4});  // a row is as far from the next as products want
+                   inverse(DType::f32, {kSites, 4});  // row stride required by matmuls
   inverse.fill(0);
-  for (int64_t k = 0; k < kFp8History; ++k) history.set(100, k, 0);  // a gradient of which nothing is remembered
+  for (int64_t k = 0; k < kFp8History; ++k) history.set(100, k, 0);  // a gradient without history
   most.set(100, 0, 0);
   most.set(5, 0, INFINITY);
   most.set(70, 0, std::nan(""));

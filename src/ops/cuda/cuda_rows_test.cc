@@ -37,7 +37,7 @@ TEST_F(CudaRows, GathersTokens) {
     const PackedBatch packed(lengths);
     std::vector<int64_t> begins;
     for (size_t b = 0; b < lengths.size(); ++b)
-      begins.push_back(static_cast<int64_t>(4096 - lengths[b] - 97 * b));  // the first ends the set
+      begins.push_back(static_cast<int64_t>(4096 - lengths[b] - 97 * b));  // the first one ends at the end of the set
     const DeviceTensor d_begins(long_tensor(begins)), ids(DType::i32, {packed.batch.T}),
         positions(DType::i32, {packed.batch.T});
     gather_tokens(Gpu::stream(), {.tokens = tokens,
@@ -80,7 +80,7 @@ TEST_F(CudaRows, PoolsMeans) {
       }
 }
 
-TEST_F(CudaRows, SpreadsMeansBack) {
+TEST_F(CudaRows, SpreadsMeanGradients) {
   for (const DType type : kActivationTypes)
     for (const auto& lengths : ragged_lengths())
       for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
@@ -103,7 +103,7 @@ TEST_F(CudaRows, SpreadsMeansBack) {
       }
 }
 
-TEST_F(CudaRows, TurnsHeadsByTheirPositions) {
+TEST_F(CudaRows, RotatesHeadsByPosition) {
   for (const DType type : kActivationTypes)
     for (const RopeCase& c : rope_cases()) {
       SCOPED_TRACE(c.text());
@@ -132,7 +132,7 @@ TEST_F(CudaRows, GatesHalvesOfRows) {
       }
 }
 
-TEST_F(CudaRows, SoftmaxAndSigmoid) {
+TEST_F(CudaRows, ComputesSoftmaxAndSigmoid) {
   for (const DType type : kActivationTypes)
     for (const int64_t K : {1, 2, 3, 31, 32, 33, 200})
       for (const bool sigmoid : {false, true}) {
@@ -149,7 +149,7 @@ TEST_F(CudaRows, SoftmaxAndSigmoid) {
           for (int64_t i = 0; i < K; ++i)
             want.push_back(sigmoid ? 1 / (1 + std::exp(-x.at(r, i))) : std::exp(x.at(r, i) - top) / sum);
         }
-        // An exponent up to 40 rounds by 40 eps before it is raised; the sum and the quotient add a few.
+        // An exponent up to 40 has an error of 40 eps before exponentiation; the sum and the quotient add a few.
         EXPECT_TRUE(close(y.values(), want,
                           [&](size_t i) { return want[i] * (60 + static_cast<double>(K)) * 2 * kEps32 + 1e-37; }));
       }
@@ -184,13 +184,13 @@ TEST_F(CudaRows, Activates) {
         activate(Gpu::stream(), {.x = dx, .y = y, .activation = activation});
         std::vector<double> want = x.values();
         for (double& v : want) v = activation64(activation, v);
-        // Good to a few ulp, and to the rounding of an exponent or erfcf's argument times its steepness.
+        // Accurate to a few ulp, and to the rounding of the argument of exp or erfcf times its slope.
         EXPECT_TRUE(close(
             y.values(), want,
             [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
             << dtype_name(type) << " " << static_cast<int>(activation) << " pad " << pad;
       }
-  // More pieces than a block takes at a time, and a last block that is not full.
+  // More pieces than a block processes at a time, and a last block that is not full.
   const HostTensor x = random_tensor(DType::bf16, {5, 2056}, 5, 3);
   const DeviceTensor dx(x), apart(DType::bf16, {5, 2056}, 8), flat(DType::bf16, {5, 2056});
   activate(Gpu::stream(), {.x = dx, .y = apart});
@@ -199,7 +199,7 @@ TEST_F(CudaRows, Activates) {
 }
 
 using CudaRelativeBias = CudaOps;
-TEST_F(CudaRelativeBias, AgreesWithTheCpu) {
+TEST_F(CudaRelativeBias, MatchesTheCpu) {
   device::CpuStream cpu(nullptr, device::Isa::generic);
   for (const DType dtype : kActivationTypes)
     for (const int64_t heads : {1, 12}) {
@@ -211,7 +211,7 @@ TEST_F(CudaRelativeBias, AgreesWithTheCpu) {
       EXPECT_TRUE(same_bits(bias, g_bias.host()));
       relative_bias_grad(cpu, {.d_bias = bias, .d_table = d_table});
       relative_bias_grad(Gpu::stream(), {.d_bias = g_bias, .d_table = g_d_table});
-      // The last buckets hold 28 and 29 distances: that many roundings of values below 8 or so.
+      // The last buckets hold 28 and 29 distances: that many roundings of values below about 8.
       EXPECT_TRUE(close(g_d_table.values(), d_table.values(), 64 * 64 * kEps32));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that fails among others is named, though the host learns of it later and elsewhere. Each failure costs a
-// context, so each has a process of its own; the emulator cannot lose a device and does not run this.
+// A failing kernel among others is reported by name, although the host detects the error later and elsewhere. Each
+// failure destroys a context, so each test uses its own process; the emulator cannot lose a device and does not run
+// these.
 #include "device/graph.h"
 #include "ops/cuda/testing.h"
 #include "ops/linear.h"
@@ -16,7 +17,7 @@ using CudaTrailDeathTest = CudaOps;
 
 enum class Faulty { nothing, gather_rows, linear };
 
-// Forty ops in a row, the twentieth reading where nothing is.
+// Forty ops in a row; the twentieth reads an invalid address.
 void run_with_a_fault(Faulty what, bool as_graph) {
   constexpr int64_t kRows = 64, kWidth = 256;
   const DeviceTensor x(random_tensor(DType::f32, {kRows, kWidth}, 1)), y(DType::f32, {kRows, kWidth}),
@@ -25,7 +26,7 @@ void run_with_a_fault(Faulty what, bool as_graph) {
   const DeviceTensor rows(int_tensor(std::vector<int32_t>(kRows, what == Faulty::gather_rows ? 1 << 30 : 0)));
   LinearArgs a{.x = x, .y = product, .scratch = gemm_scratch()};
   a.w = {.N = kWidth, .K = kWidth, .precision = Precision::fp32, .data = w};
-  linear(Gpu::stream(), a);  // loads what a capture must not
+  linear(Gpu::stream(), a);  // loads modules, which is not allowed during capture
   Gpu::stream().synchronize();
   if (what == Faulty::linear) a.x.data = reinterpret_cast<void*>(uintptr_t{1} << 46);
   if (as_graph) begin_capture(Gpu::stream());
@@ -45,7 +46,7 @@ void run_with_a_fault(Faulty what, bool as_graph) {
   device::exit_as_the_program_would([&] { run_with_a_fault(what, as_graph); });
 }
 
-TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
+TEST_F(CudaTrailDeathTest, NamesTheFailingOpAmongMany) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const bool as_graph : {false, true}) {
     EXPECT_EXIT(end_with(Faulty::nothing, as_graph), ::testing::ExitedWithCode(0), "");

@@ -79,7 +79,7 @@ __device__ __forceinline__ Raw8<Elem> load_raw8(const Elem* p) {
   else
     return {*reinterpret_cast<const uint4*>(p)};
 }
-// The same for what is read once: it need not stay in the cache.
+// For data that is read once and need not stay in the cache.
 template <class Elem>
 __device__ __forceinline__ Raw8<Elem> stream_raw8(const Elem* p) {
   if constexpr (std::is_same_v<Elem, float>)
@@ -157,7 +157,7 @@ inline DropoutMask dropout_mask(const Dropout& d) {
   return {d.seed, static_cast<uint64_t>(d.first_row), d.site, d.on() ? dropout_threshold(d.probability) : 0,
           d.on() ? d.scale() : 1.0f};
 }
-// A word's upper 16 bits are kept above this.
+// An element is kept if its 16 bits, in the upper half of a word, are above this.
 __device__ __forceinline__ uint32_t drop_limit(const DropoutMask& mask) { return (mask.threshold << 16) - 1; }
 __device__ __forceinline__ void drop8(const DropoutMask& mask, uint64_t row, uint32_t column, float (&f)[8]) {
   const uint64_t of_row = dropout_row(mask.seed, mask.first_row + row), first = dropout_columns(mask.site, column / 4);

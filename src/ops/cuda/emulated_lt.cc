@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt's products for the emulation test: plain loops over the same problem description.
+// Matrix products of cuBLASLt for the emulation tests: plain loops over the same problem description.
 #include <cmath>
 
 #include "ops/cuda/cublas_lt.h"
@@ -80,7 +80,7 @@ void lt_matmul(device::CudaStream& stream, const LtProblem& p, const LtOperands&
     }
 }
 GemmChoice lt_tune(device::CudaStream&, const LtProblem&, const LtOperands&, double) { return {}; }
-void fix_gemm_algorithms_cuda(device::Stream&) {}  // plain loops: no row knows the others
+void fix_gemm_algorithms_cuda(device::Stream&) {}  // plain loops: rows are independent
 void spare_gemm_library_cuda(device::Stream& stream) { as_cuda(stream).spare_library(); }
 void release_gemm_library_cuda(device::Stream&) {}
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream&) { return {}; }

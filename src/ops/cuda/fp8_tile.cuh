@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in e4m3 that kernels of whole rows write of what they store (ops/fp8_copy.h): rows at once, columns through a
-// tile of 32 rows in shared memory, from which whole sectors of 32 bytes leave.
+// e4m3 copies written by row kernels next to their output (ops/fp8_copy.h): rows directly, columns through a tile of 32
+// rows in shared memory, which is written in whole sectors of 32 bytes.
 #pragma once
 #include "ops/cuda/elem.cuh"
 #include "ops/fp8_copy.h"
 
 namespace brim::ops {
 
-// Byte `j` of four rows' words as one word.
+// Byte `j` of the words of four rows as one word.
 __device__ __forceinline__ uint32_t bytes_of_rows(uint32_t a, uint32_t b, uint32_t c, uint32_t d, int j) {
   const uint32_t pick = static_cast<uint32_t>(j | (4 + j) << 4);
   return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
@@ -37,20 +37,20 @@ inline void check_fp8_out(const char* op, const Fp8Copy& copy) {
 
 constexpr int kFp8TileRows = 32;
 
-// Rows of up to kWidest elements; a block of kThreads fills it and empties it. Rows are an odd number of words apart:
-// lanes that read the upper 16 rows meet other banks than those of the lower.
+// Rows of up to kWidest elements, filled and stored by a block of kThreads. The row stride is an odd number of words,
+// so lanes that read the upper 16 rows use other banks than those of the lower ones.
 template <int kWidest, int kThreads>
 struct Fp8Tile {
   static constexpr int kStride = kWidest / 4 + 1;
   uint32_t words[kFp8TileRows * kStride];
 
-  // Codes of eight neighbours of row r.
+  // Stores the codes of eight neighbours of row r.
   __device__ __forceinline__ void put(int r, int column, uint2 codes) {
     uint32_t* to = words + r * kStride + column / 4;
     to[0] = codes.x;
     to[1] = codes.y;
   }
-  // All threads, after a barrier; `first` is the tile's first row, a multiple of 32.
+  // Called by all threads after a barrier; `first` is the tile's first row, a multiple of 32.
   __device__ __forceinline__ void leave(const Fp8Out& out, int first, int H) const {
     for (int at = threadIdx.x; at < H / 2; at += kThreads) {
       const int quad = at / 2, half = at % 2, row = first + 16 * half;
@@ -67,8 +67,8 @@ struct Fp8Tile {
   }
 };
 
-// Codes of eight values as Elem stores them: what another pass over the stored tensor would make. Their largest
-// magnitude is merged into `most`.
+// Codes of eight values after rounding to Elem, equal to those of a separate pass over the stored tensor. Updates
+// `most` with their largest magnitude.
 template <class Elem>
 __device__ __forceinline__ uint2 codes_of(const float (&f)[8], float scale, float& most) {
   float stored[8];
@@ -81,7 +81,7 @@ __device__ __forceinline__ uint2 codes_of(const float (&f)[8], float scale, floa
   return pack8_fp8(stored);
 }
 
-// A block's largest magnitude into the site's.
+// Merges a block's largest magnitude into that of the site.
 template <int kThreads>
 __device__ __forceinline__ void merge_most(const Fp8Out& out, float most) {
   if (out.most_bits == nullptr) return;

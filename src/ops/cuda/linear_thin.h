@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear for few rows (linear_thin_cuda.cu): where a product's time is that of its weights' way from memory and of its
-// launch, not of its arithmetic.
+// linear for few rows (linear_thin_cuda.cu): the time is dominated by loading the weights and by the launch, not by
+// arithmetic.
 #pragma once
 #include "ops/linear.h"
 
@@ -10,7 +10,7 @@ class CudaStream;
 
 namespace brim::ops {
 
-// Whether this product is one: half precision, few rows, and a stream whose algorithms may depend on their number.
+// Whether this kernel applies: half precision, few rows, and a stream whose algorithms may depend on the row count.
 bool is_thin(const device::CudaStream& stream, const LinearArgs& args);
 void launch_thin(device::CudaStream& stream, const LinearArgs& args);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm computes a product: looked up by its shape class, asked of the library's heuristic, or kept from a
-// measurement.
+// Selects the algorithm of a product: by shape class, from the library's heuristic, or from a measurement.
 #pragma once
 #include <array>
 #include <map>
@@ -12,17 +11,17 @@
 
 namespace brim::ops {
 
-// A class has all token counts up to the next power of two.
+// A class covers all token counts up to the next power of two.
 int64_t lt_class_of(int64_t tokens);
 int64_t lt_tokens_of(const LtProblem& p);
 LtProblem lt_with_tokens(LtProblem p, int64_t tokens);
 
 std::string lt_algo_hex(const cublasLtMatmulAlgo_t& algo);
 
-// Enough for the heuristic to name the tiles that full batches want.
+// Large enough for the heuristic to return tiles suited to full batches.
 constexpr int64_t kFullTokens = 16384;
 
-// A shape class as numbers: what is looked up on every call.
+// A shape class as numbers, looked up on every call.
 struct LtClassKey {
   std::array<int64_t, 4> v;
   bool operator==(const LtClassKey&) const = default;
@@ -40,22 +39,22 @@ struct LtClassHash {
 
 using LtAnswers = std::vector<cublasLtMatmulHeuristicResult_t>;
 
-// One per device; never destroyed, since the runtime may go first.
+// One per device; never destroyed, because the runtime may be unloaded first.
 class LtChoices {
  public:
-  void open_handle(int device);  // unless it is
-  void release_handle();         // what was chosen stays
+  void open_handle(int device);  // no-op if already open
+  void release_handle();         // choices are kept
   cublasLtHandle_t handle() const { return handle_; }
 
   cublasLtMatmulAlgo_t algorithm(const LtProblem& p, const LtOperands& o);
-  // One for any number of tokens: the heuristic's for `tokens` of them.
+  // One algorithm for any number of tokens: the heuristic's result for `tokens`.
   cublasLtMatmulAlgo_t fixed(const LtProblem& p, const LtOperands& o, int64_t tokens);
-  // For a problem its class's algorithm refused.
+  // For a problem rejected by the algorithm of its class.
   cublasLtMatmulAlgo_t exact(const LtProblem& p, const LtOperands& o);
-  // Of a product of lanes: nothing before keep_for_lanes. The shape is taken as it is, not rounded to a class.
+  // For a product of lanes; nullopt before keep_for_lanes. The exact shape is used, not a class.
   std::optional<cublasLtMatmulAlgo_t> for_lanes(const LtProblem& p);
   void keep_for_lanes(const LtProblem& p, const cublasLtMatmulAlgo_t& algo, int tried);
-  // The one that is run for this number of lanes: it gives the same bits as for_lanes's.
+  // Algorithm used for this number of lanes; gives the same bits as that of for_lanes.
   std::optional<cublasLtMatmulAlgo_t> for_so_many_lanes(const LtProblem& p);
   void keep_for_so_many_lanes(const LtProblem& p, const cublasLtMatmulAlgo_t& algo);
 
@@ -76,10 +75,10 @@ class LtChoices {
 
 LtChoices& lt_choices_of(const device::CudaStream& stream);
 
-// lt_lanes.cc: an algorithm for a product of lanes, tried on the operands of this call. What D held is put back.
+// lt_lanes.cc: selects an algorithm for a product of lanes by running it on the operands of this call. Restores D.
 cublasLtMatmulAlgo_t lt_choose_for_lanes(device::CudaStream& stream, LtChoices& choices, const LtProblem& p,
                                          const LtOperands& o);
-// The fastest for this number of lanes that gives `algo`'s bits.
+// The fastest algorithm for this number of lanes with the same bits as `algo`.
 cublasLtMatmulAlgo_t lt_fastest_alike(device::CudaStream& stream, LtChoices& choices, const LtProblem& p,
                                       const LtOperands& o, const cublasLtMatmulAlgo_t& algo);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of products of lanes: which give the same bits alone and in a batch, and which of those is fast.
+// Selects algorithms for products of lanes that give the same bits alone and in a batch, and the fastest among them.
 #include <algorithm>
 
 #include "ops/cuda/lt_choice.h"
@@ -29,7 +29,7 @@ struct LaneResults {
   }
 };
 
-// The lane alone, as a run of one lane would ask for it.
+// The lane alone, as in a run with one lane.
 LtOperands operands_of(const LtProblem& p, LtOperands o, int64_t lane) {
   const auto past = [&](const void* q, int64_t stride, DType type) {
     return static_cast<const char*>(q) + lane * stride * dtype_bytes(type);
@@ -44,8 +44,8 @@ LtOperands operands_of(const LtProblem& p, LtOperands o, int64_t lane) {
 
 }  // namespace
 
-// The first of the heuristic's answers whose result does not depend on how many lanes are computed together, shown with
-// the operands of this call. What D held is put back.
+// Returns the first heuristic result whose output does not depend on the number of lanes computed together, verified
+// with the operands of this call. Restores D.
 cublasLtMatmulAlgo_t lt_choose_for_lanes(CudaStream& stream, LtChoices& choices, const LtProblem& p,
                                          const LtOperands& o) {
   constexpr int64_t kLanesAsked = 16;
@@ -81,9 +81,9 @@ cublasLtMatmulAlgo_t lt_choose_for_lanes(CudaStream& stream, LtChoices& choices,
        device::cuda_current_op, lt_key_text(p));
 }
 
-// How lanes divide into a card's processors decides which tiles are fast: 18 lanes of an algorithm chosen for 16 leave
-// a quarter of an H200 idle. So the heuristic's answers for this number of lanes are timed, and the fastest that gives
-// `algo`'s bits on the operands of this call is taken. What D held is put back.
+// The fastest tile size depends on how lanes divide among the multiprocessors: 18 lanes with an algorithm chosen for 16
+// leave a quarter of an H200 idle. Times the heuristic's results for this number of lanes and returns the fastest one
+// with the same bits as `algo` on the operands of this call. Restores D.
 cublasLtMatmulAlgo_t lt_fastest_alike(CudaStream& stream, LtChoices& choices, const LtProblem& p, const LtOperands& o,
                                       const cublasLtMatmulAlgo_t& algo) {
   constexpr double kWorthTiming = 4e9;  // flops

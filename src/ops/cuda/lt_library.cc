@@ -13,7 +13,7 @@
 namespace brim::ops {
 namespace {
 
-// Where PyPI's package is, seen from a wheel: SITE/brim/lib and SITE/brim/bin hold this code, SITE/nvidia cuBLAS.
+// Location of the PyPI package relative to a wheel: SITE/brim/lib and SITE/brim/bin hold this code, SITE/nvidia cuBLAS.
 std::vector<std::string> beside_a_wheel(int major) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -39,7 +39,7 @@ const LtLibrary& lt_library() {
     for (const int major : {kMajor, 13, 12}) {
       names.push_back(fmt::format("libcublasLt.so.{}", major));
       for (const std::string& name : beside_a_wheel(major)) names.push_back(name);
-      for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // built with; a machine's usual one
+      for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // build-time path; system default
         names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
     }
     void* so = nullptr;
@@ -62,8 +62,8 @@ const LtLibrary& lt_library() {
 }
 
 void preload_gemm_library() {
-  // After the driver is initialised, beside the making of the context: loading it beside the former made that as much
-  // longer (175 ms for 100 on an H200).
+  // Load after driver initialisation, in parallel with context creation: loading in parallel with the former slowed it
+  // down by as much (175 ms instead of 100 on an H200).
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     static_cast<void>(cudaGetLastError());
@@ -74,7 +74,7 @@ void preload_gemm_library() {
 
 void check_lt(cublasStatus_t status, const char* call, const std::string& problem) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  // The product may only be where an earlier kernel's failure came out.
+  // The error may come from an earlier kernel and only surface here.
   if (const cudaError_t earlier = cudaDeviceSynchronize(); device::cuda_kernel_failed(earlier))
     device::cuda_failed(earlier, call, BRIM_FILE_NAME, __LINE__);
   fail(ErrorCode::device_lost, "{}: {}: {} ({})", device::cuda_current_op, call,

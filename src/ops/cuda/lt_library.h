@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt as it is found at run time: the functions used, and errors in words. Opened with the first product.
+// cuBLASLt, loaded at run time on first use: the functions needed, and error messages.
 #pragma once
 #include <cublasLt.h>
 
@@ -7,7 +7,7 @@
 
 namespace brim::ops {
 
-// The functions used, found by name in the library.
+// Functions looked up by name in the library.
 // clang-format off
 #define BRIM_LT_FUNCTIONS(X) \
   X(cublasLtCreate) \
@@ -36,8 +36,8 @@ struct LtLibrary {
 #undef BRIM_LT_MEMBER
 };
 
-const LtLibrary& lt_library();  // fails where there is none
-// `problem`: the product at hand, for the message.
+const LtLibrary& lt_library();  // fails if not found
+// `problem` describes the product in the error message.
 void check_lt(cublasStatus_t status, const char* call, const std::string& problem);
 
 }  // namespace brim::ops

@@ -107,7 +107,7 @@ std::string lt_key_text(const LtProblem& p) {
 cublasStatus_t lt_try_run(CudaStream& stream, cublasLtHandle_t handle, const LtProblem& p, const LtOperands& o,
                           LtDescription& d, const cublasLtMatmulAlgo_t& algo) {
   const float one = 1.0f, beta = p.add_c ? 1.0f : 0.0f;
-  // Unread when beta is 0, but it must be a valid pointer, and with an fp8 result not D.
+  // Not read if beta is 0, but it must be a valid pointer, and different from D for an fp8 result.
   const void* c = p.add_c ? o.c : p.c == p.d ? o.d : o.workspace;
   return lt_library().cublasLtMatmul(handle, &d.desc, &one, o.a, &d.a, o.b, &d.b, &beta, c, &d.c, o.d, &d.d, &algo,
                                      o.workspace, o.workspace_bytes, stream.handle());

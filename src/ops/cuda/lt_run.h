@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products as cuBLASLt is told of them, and one algorithm run on one.
+// Describes a product to cuBLASLt and runs one algorithm on it.
 #pragma once
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/cublas_lt.h"
@@ -10,7 +10,7 @@ namespace brim::ops {
 cudaDataType_t lt_data_type(DType t);
 cublasComputeType_t lt_compute_type(const LtProblem& p);
 
-// A problem in the library's terms. Descriptors live on the stack; making them costs about a microsecond a call.
+// A problem in the library's terms. Descriptors are on the stack; creating them takes about a microsecond per call.
 struct LtDescription {
   cublasLtMatmulDescOpaque_t desc;
   cublasLtMatrixLayoutOpaque_t a, b, c, d;
@@ -22,12 +22,12 @@ struct LtDescription {
   void set(cublasLtMatmulDescAttributes_t what, const V& value);
 };
 
-std::string lt_key_text(const LtProblem& p);  // the name of a product in messages and in files of choices
+std::string lt_key_text(const LtProblem& p);  // name of a product in messages and in files of choices
 
 cublasStatus_t lt_try_run(device::CudaStream& stream, cublasLtHandle_t handle, const LtProblem& p, const LtOperands& o,
                           LtDescription& d, const cublasLtMatmulAlgo_t& algo);
 
-// Timing on the stream by events: the mean of `runs`.
+// Mean time of `runs` on the stream, measured by events.
 class LtStopwatch {
  public:
   explicit LtStopwatch(device::CudaStream& stream) : stream_(stream) {
@@ -45,10 +45,10 @@ class LtStopwatch {
     BRIM_CUDA_CHECK(cudaEventElapsedTime(&ms, begin_.get(), end_.get()));
     return static_cast<double>(ms) * 1e3 / runs;
   }
-  // The same where a run takes less than its launch: `runs` of them as one graph.
+  // For runs shorter than their launch: measures `runs` of them as one graph.
   template <class F>
   double us_in_graph(int runs, F&& f) {
-    if (!f()) return 1e30;  // loads what a capture must not load
+    if (!f()) return 1e30;  // loads modules, which is not allowed during capture
     BRIM_CUDA_CHECK(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal));
     bool ran = true;
     for (int i = 0; i < runs && ran; ++i) ran = f();

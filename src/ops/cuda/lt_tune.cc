@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastest algorithm of a shape class, by measurement.
+// Finds the fastest algorithm of a shape class by measurement.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -15,8 +15,8 @@ using tensor::DType;
 
 namespace {
 
-// What an algorithm makes of D's first rows, as floats: enough to see that two compute the same. They hold no numbers
-// before (or zeros, where they are added to), so that rows which were not written show.
+// First rows of D computed by an algorithm, as floats, for comparing two algorithms. They are filled with NaN (or
+// zeros, if accumulated) first, so that unwritten rows are detected.
 std::vector<float> first_rows(CudaStream& stream, const LtChoices& choices, const LtProblem& p, const LtOperands& o,
                               LtDescription& d, const cublasLtMatmulAlgo_t& algo) {
   const auto rows = static_cast<size_t>(std::min<int64_t>(p.n, 64)), width = static_cast<size_t>(p.m),
@@ -33,7 +33,7 @@ std::vector<float> first_rows(CudaStream& stream, const LtChoices& choices, cons
   return values;
 }
 
-// Every configuration of every algorithm this problem type has, shuffled: random search beats order.
+// All configurations of all algorithms for this problem type, shuffled, because random search works better.
 std::vector<cublasLtMatmulAlgo_t> configurations(const LtChoices& choices, const LtProblem& p,
                                                  const cublasLtMatmulAlgo_t& like, int capability) {
   const LtLibrary& l = lt_library();
@@ -66,7 +66,7 @@ std::vector<cublasLtMatmulAlgo_t> configurations(const LtChoices& choices, const
       return values;
     };
     const std::vector<uint32_t> tiles = list(CUBLASLT_ALGO_CAP_TILE_IDS);
-    std::vector<uint32_t> stages(1);  // Hopper's kernels take the heuristic's automatic value; older ones list theirs
+    std::vector<uint32_t> stages(1);  // Hopper kernels use the heuristic's automatic value; older ones list theirs
     if (capability < 90)
       stages = list(CUBLASLT_ALGO_CAP_STAGES_IDS);
     else
@@ -104,7 +104,7 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
   LtChoices& choices = lt_choices_of(stream);
   LtDescription d(p, o);
   LtStopwatch watch(stream);
-  // Few rows are computed sooner than launched, and as graphs where they are fewest.
+  // Few rows compute faster than they launch; the smallest are timed as graphs.
   constexpr int64_t kFewRows = 4096;
   const auto time = [&](const cublasLtMatmulAlgo_t& algo, int runs) {
     const auto run = [&] { return lt_try_run(stream, choices.handle(), p, o, d, algo) == CUBLAS_STATUS_SUCCESS; };
@@ -113,7 +113,7 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
   LtAnswers answers = choices.heuristic(p, o, 64);
   if (answers.empty()) fail(ErrorCode::device_lost, "tune: cuBLASLt has no algorithm for {}", lt_key_text(p));
   for (auto& a : answers) static_cast<void>(time(a.algo, 1));  // loads each kernel
-  // Medians over interleaved rounds: a card at its power limit changes its clocks as it runs.
+  // Medians over interleaved rounds, because a GPU at its power limit changes clocks during the run.
   constexpr int kRounds = 5;
   std::vector<std::array<double, kRounds>> times(answers.size());
   for (int round = 0; round < kRounds; ++round)
@@ -145,8 +145,8 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
       }
     }
   static_cast<void>(cudaGetLastError());
-  // What was fastest is only trusted if it computes what the library's own first choice does. Sums in another order
-  // may round to fp8's next step now and then.
+  // Accept the fastest only if its result matches that of the heuristic's first choice. A different summation order may
+  // occasionally round to the next fp8 step.
   const double allowed = p.d == DType::f8e4m3 ? 0.05 : 0.02;
   const std::vector<float> expected = first_rows(stream, choices, p, o, d, answers[0].algo);
   const auto trusted = [&](const cublasLtMatmulAlgo_t& candidate) {

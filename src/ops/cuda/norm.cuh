@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row of H elements held by a group of lanes, eight neighbours at a time, for layer norm and embedding: one pass over
-// memory, statistics in fp32 from registers in two steps (mean, then centred squares). A warp takes a row of up to 1024
-// elements, four warps a longer one. A row a warp beat a persistent grid (95 % of copy bandwidth against 92 %).
+// memory, statistics in fp32 from registers in two steps (mean, then centred squares). A warp processes a row of up to
+// 1024 elements, four warps a longer one. One row per warp was faster than a persistent grid (95 % of copy bandwidth
+// instead of 92 %).
 #pragma once
 #include "ops/cuda/elem.cuh"
 
@@ -10,8 +11,8 @@ namespace brim::ops {
 constexpr int kNormThreads = 256;
 constexpr int kNormMaxH = 4096;
 
-// kVec pieces of eight elements a lane, kGroup warps a row: kVec * kGroup * 256 elements at most, more than
-// (kVec - 1) * kGroup * 256 of them real.
+// kVec pieces of eight elements per lane and kGroup warps per row: for rows of more than (kVec - 1) * kGroup * 256 and
+// at most kVec * kGroup * 256 elements.
 template <int kVec, int kGroup>
 struct NormRow {
   static constexpr int kLanes = 32 * kGroup;
@@ -28,7 +29,7 @@ struct NormRow {
     if constexpr (kGroup > 1) {
       __shared__ float parts[kNormThreads / 32];
       const int warp = threadIdx.x / 32, first = warp / kGroup * kGroup;
-      __syncthreads();  // earlier readers are done
+      __syncthreads();  // earlier reads are complete
       if (threadIdx.x % 32 == 0) parts[warp] = x;
       __syncthreads();
       x = 0.0f;
@@ -59,7 +60,7 @@ struct NormRow {
   }
 };
 
-// What is written of a row: y, and what training keeps. Pointers may be null.
+// Outputs for a row: y, and the statistics kept for training. Pointers may be null.
 template <class Elem>
 struct NormOutput {
   const Elem *gamma, *beta;  // beta may be null
@@ -70,7 +71,7 @@ struct NormOutput {
   int64_t ldy, ld_sum, ld_fp8;
   float eps, inverse_h;
 };
-// From an op's arguments, which name them alike; rows of H elements.
+// From the arguments of an op with these member names; rows of H elements.
 template <class Elem, class Args>
 NormOutput<Elem> norm_output(const Args& a, int64_t H) {
   return {static_cast<const Elem*>(a.gamma.data),
@@ -91,7 +92,7 @@ NormOutput<Elem> norm_output(const Args& a, int64_t H) {
 struct NoCopy {
   __device__ __forceinline__ void operator()(int, const float (&)[8]) const {}
 };
-// `also` is given each eight of y as they are stored: also(column, y).
+// `also(column, y)` is called with each eight values of y as they are stored.
 template <class Elem, int kVec, int kGroup, bool kTrain, class Also = NoCopy>
 __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, int64_t r, bool valid,
                                                     const NormOutput<Elem>& o, const DropoutMask& after,
@@ -102,7 +103,7 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
       for (int i = 0; i < kVec; ++i)
         if (row.has(i)) store8(o.sum + r * o.ld_sum + row.column(i), row.v[i]);
     }
-  Raw8<Elem> raw_gamma[kVec], raw_beta[kVec];  // on their way while the statistics are taken
+  Raw8<Elem> raw_gamma[kVec], raw_beta[kVec];  // loaded while the statistics are computed
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
     if (row.has(i)) {

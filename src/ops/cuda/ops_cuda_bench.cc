@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time of every CUDA op at RoBERTa-base's shapes on a packed batch of tweet-like lengths, against the card's two roofs
-// (copy bandwidth and a large GEMM, measured first), then the whole encoder, forward and backward, built of the same
-// calls.
-//   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32] [--only
-//   forward|train|fp8|fp8train|modern]
-// fp8train: products and conversions of a layer trained in fp8; modern: a layer of ModernBERT-base, of tweets and of
-// texts of 4,096 tokens. Medians over groups; the card settles at its power limit after a second of work, so it is
-// warmed first.
+// Benchmark of all CUDA ops with RoBERTa-base shapes on a packed batch of tweet-like lengths, relative to the GPU's two
+// roofs (copy bandwidth and a large GEMM, measured first), then of the whole encoder, forward and backward, from the
+// same calls.
+//   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32]
+//                  [--only forward|train|fp8|fp8train|modern]
+// fp8train: products and conversions of a layer trained in fp8; modern: a layer of ModernBERT-base, with tweets and
+// with texts of 4,096 tokens. Reports medians over groups, after warming up: the GPU settles at its power limit after a
+// second of work.
 #include "ops/cuda/bench.h"
 #include "ops/gemm_tuner.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few machine instructions the kernels need beyond C++, each with a form for Turing where it lacks the newer one
-// and a plain form for the emulator.
+// PTX instructions used by the kernels, with fallbacks for Turing if it lacks them and plain code for the emulator.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -131,14 +130,14 @@ __device__ __forceinline__ void store_shared16(SharedAddress at, uint4 v) {
 __device__ __forceinline__ void store_shared4(SharedAddress at, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
 }
-// Written out, as the compiler makes four stores of an assignment where it sees no load from the same place, and each
-// sector is then written in four parts.
+// Written in assembly, because the compiler splits an assignment into four stores if it sees no load from the same
+// address, and each sector is then written in four parts.
 __device__ __forceinline__ void store_global16(void* to, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)
                : "memory");
 }
-// What no kernel writes while this one runs; volatile, so that it is asked for before wait_for_previous.
+// For data that no kernel writes while this one runs; volatile, so that the load is issued before wait_for_previous.
 __device__ __forceinline__ uint4 load_weights16(const void* from) {
   uint4 r;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -149,9 +148,9 @@ __device__ __forceinline__ uint4 load_weights16(const void* from) {
 __device__ __forceinline__ void prefetch_weights(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
 }
-// For kernels launched by launch_chained (device/cuda/launch.cuh). The kernel behind this one may be launched once
-// every block has called let_next_begin or ended; wait_for_previous returns when the kernel in front has ended and what
-// it wrote is seen.
+// For kernels launched by launch_chained (device/cuda/launch.cuh). The next kernel may start once every block has
+// called let_next_begin or ended; wait_for_previous returns when the previous kernel has ended and its writes are
+// visible.
 __device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -162,7 +161,7 @@ __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Four 8x8 matrices of 16-bit elements, lane 8m + i gives the address of row i of matrix m.
+// Four 8x8 matrices of 16-bit elements; lane 8m + i gives the address of row i of matrix m.
 template <bool kTransposed>
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], SharedAddress at) {
   if constexpr (kTransposed)
@@ -199,14 +198,14 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// Where x is known to be neither tiny nor huge, a division of it needs no more than this one instruction.
+// Approximate division, for x neither tiny nor huge, in one instruction.
 __device__ __forceinline__ float reciprocal_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// c[16x8] += a[16x16] b[16x8]. Turing has half the depth: two steps. bf16 exists from sm_80 on; the launchers know.
+// c[16x8] += a[16x16] b[16x8]. Turing has half the depth: two steps. bf16 requires sm_80, which the launchers check.
 template <class Elem>
 __device__ __forceinline__ void mma_16816(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
   static_assert(std::is_same_v<Elem, __half> || std::is_same_v<Elem, __nv_bfloat16>);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a pair of dims turns, and the turning: one arithmetic for the op and for attention, so that both give the
-// same bits.
+// Rotation angles and rotation of pairs of dims, shared by the rope op and attention so that both give the same bits.
 #pragma once
 #include "ops/cuda/rows2d.cuh"
 
@@ -12,7 +11,7 @@ __device__ __forceinline__ float2 turn_of(int position, float frequency) {
   sincosf(static_cast<float>(position) * frequency, &sine, &cosine);
   return make_float2(cosine, sine);
 }
-// (x, y) turned.
+// (x, y) rotated.
 __device__ __forceinline__ float2 turned(float2 v, float cos, float sin) {
   return make_float2(fmaf(v.x, cos, -__fmul_rn(v.y, sin)), fmaf(v.y, cos, __fmul_rn(v.x, sin)));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise work over [rows, cols] with strided rows: pieces of eight where every view allows 16-byte accesses,
-// single elements otherwise. The body is told where it is; it loads and stores itself.
+// Element-wise iteration over [rows, cols] with strided rows: pieces of eight if every view allows 16-byte accesses,
+// single elements otherwise. The body receives its position and does its own loads and stores.
 #pragma once
 #include "ops/cuda/elem.cuh"
 
@@ -8,7 +8,7 @@ namespace brim::ops {
 
 constexpr int kElementThreads = 256;
 
-// True where rows start on 16-byte boundaries for eight-element pieces of this view.
+// True if all rows of the view are aligned for 16-byte accesses of eight-element pieces.
 inline bool eight_wide(const tensor::TensorView& v) {
   const int64_t piece = 8 * dtype_bytes(v.dtype), step = std::min<int64_t>(piece, 16);
   return !v || (reinterpret_cast<uintptr_t>(v.data) % step == 0 &&
@@ -37,7 +37,7 @@ template <int kWidth>
 __device__ __forceinline__ bool piece_at(Extent e, int64_t& row, int64_t& col) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x, per_row = e.cols / kWidth;
   if (i >= e.rows * per_row) return false;
-  // 64-bit division would be a third of an element-wise kernel's instructions.
+  // 64-bit division would be a third of the instructions of an element-wise kernel.
   if (e.rows == 1)
     row = 0;
   else if (e.rows * per_row <= INT32_MAX)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA op tests share: device tensors between guard bytes that every read-back checks, packed batches, and the
-// errors of one rounding in each type. The same tests run on a GPU and on the emulator; only sizes differ.
+// Helpers for CUDA op tests: device tensors between guard bytes that every read-back checks, packed batches, and the
+// rounding errors of each type. The same tests run on a GPU and on the emulator with different sizes.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -29,7 +29,7 @@ inline double fp8_value(uint8_t bits) {
   return sign * (exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10));
 }
 
-// The half-precision and fp32 types activations have.
+// Element types of activations.
 constexpr tensor::DType kActivationTypes[] = {tensor::DType::f32, tensor::DType::f16, tensor::DType::bf16};
 
 class Gpu {
@@ -45,7 +45,7 @@ class Gpu {
   static bool emulated() { return cuda_info(device()).name == "emulated"; }
 };
 
-// A HostTensor's twin on the device, made with its contents (the poison, for outputs).
+// Device counterpart of a HostTensor, created with its contents (poison for outputs).
 class DeviceTensor {
  public:
   DeviceTensor() = default;
@@ -102,13 +102,13 @@ class DeviceTensor {
   device::DeviceBuffer buffer_;
 };
 
-// What cuBLASLt is given to work in, one for all tests; a token of it on the emulator.
+// Workspace for cuBLASLt, shared by all tests; small on the emulator.
 inline const tensor::TensorView& gemm_scratch() {
   static const DeviceTensor scratch(bytes_tensor(Gpu::emulated() ? 1 << 20 : 32 << 20));
   return scratch.view();
 }
 
-// A packed batch on both sides, with the longest-first order the packer makes.
+// A packed batch on host and device, in the packer's longest-first order.
 struct PackedBatch {
   std::vector<int32_t> lengths, starts, order;
   HostTensor host_starts;

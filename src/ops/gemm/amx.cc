@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMX kernels: four accumulator tiles of 16 x 16 make a block of 32 rows by 32 columns; a step of k is 32 values of
-// bf16 or 64 of int8. While the tile unit multiplies one block, the vector units finish the one before (bias,
-// activation, store): a row or two of it after every step. With every operand in the first cache a step takes 69 cycles
-// (64 is the unit's own time); 32 columns of K = 768 fill that cache in bf16, rows then arrive from the second at about
-// 40 bytes a cycle. Cutting K so that columns fit beside rows did not pay: sums then travel through memory (-12 % at K
-// = 768 on 16 cores). fp32 has no tile arithmetic and runs on the AVX-512 kernel.
+// AMX kernels: four accumulator tiles of 16 x 16 form a block of 32 rows by 32 columns; a step of k is 32 values of
+// bf16 or 64 of int8. While the tile unit multiplies one block, the vector units finish the previous one (bias,
+// activation, store): a row or two after every step. With every operand in L1 a step takes 69 cycles (64 is the
+// minimum of the unit); in bf16, 32 columns of K = 768 fill L1, and rows then arrive from L2 at about 40 bytes per
+// cycle. Splitting K so that columns fit next to rows did not pay off: sums then go through memory (-12 % at K = 768 on
+// 16 cores). fp32 has no tile arithmetic and uses the AVX-512 kernel.
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
 namespace brim::ops::gemm {
 namespace {
 
-constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile, of a block
-constexpr int kTileBytes = kTile * 64;  // packed rows and columns are whole tiles, one after the other along k
+constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile and of a block
+constexpr int kTileBytes = kTile * 64;  // packed rows and columns are whole tiles, consecutive along k
 
 alignas(64) const struct TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -50,7 +50,7 @@ BRIM_INLINE void multiply_11() {
     _tile_dpbf16ps(3, 5, 7);
 }
 
-// Sums of a block that wait to be finished, row by row.
+// Sums of a block to be finished, row by row.
 template <Act kAct, bool kInt, bool kBf16>
 struct Pending {
   const char* acc = nullptr;
@@ -74,8 +74,8 @@ struct Pending {
   }
 };
 
-// One step of k for a block of one or two tiles each way. Rows are loaded as a stream (they come from the second-level
-// cache and are not needed again before the next columns), so that the columns stay in the first.
+// One step of k for a block of one or two tiles each way. Rows use streaming loads (they come from L2 and are not
+// needed again before the next columns), so that the columns stay in L1.
 template <bool kInt, bool kTwoRows, bool kTwoColumns>
 BRIM_INLINE void multiply_step(const char* a, const char* w, int64_t panel_bytes) {
   _tile_loadd(6, w, 64);
@@ -92,12 +92,12 @@ BRIM_INLINE void multiply_step(const char* a, const char* w, int64_t panel_bytes
   if constexpr (kTwoRows && kTwoColumns) multiply_11<kInt>();
 }
 
-// Weights arrive from the shared cache or memory, too late unless asked for early: while two panels are used for
-// several blocks of rows, the next two are fetched in equal parts. With a single block of rows the core's own
+// Weights come from the shared cache or memory and arrive too late without prefetching: while two panels are used for
+// several blocks of rows, the next two are prefetched in equal parts. With a single block of rows the hardware
 // prefetcher is as good.
 struct Ahead {
-  const char* at[2];  // in either panel
-  int lines;          // of each, a step
+  const char* at[2];  // in each panel
+  int lines;          // prefetched per panel and step
 
   BRIM_INLINE void fetch() {
     for (int i = 0; i < lines; ++i) {
@@ -165,14 +165,15 @@ void run(const Block& block) {
   _tile_release();
 }
 
-// Rows become tiles [row / 16][k / step][16][64 bytes]. part(r, k) makes the 64 bytes of row r that begin with value k.
+// Packs rows to tiles [row / 16][k / step][16][64 bytes]. part(r, k) returns the 64 bytes of row r that begin with
+// value k.
 template <int kStep, class Part>
 BRIM_INLINE void pack_tiles(const Rows& rows, char* out, int64_t row, Part&& part) {
   const int64_t steps = (rows.K + kStep - 1) / kStep;
   char* to = out + row / kTile * steps * kTileBytes + row % kTile * 64;
   for (int64_t k = 0; k < steps; ++k) _mm512_store_si512(to + k * kTileBytes, part(k * kStep));
 }
-// Rows begin .. end by pack(row), then zeros up to a whole tile.
+// Packs rows begin .. end with pack(row), then zeros up to a whole tile.
 template <int kStep, class Pack>
 BRIM_INLINE void pack_all(const Rows& rows, char* out, Pack&& pack) {
   for (int64_t r = rows.begin; r < rows.end; ++r) pack(r);
@@ -181,7 +182,7 @@ BRIM_INLINE void pack_all(const Rows& rows, char* out, Pack&& pack) {
     pack_tiles<kStep>(rows, out, r, [](int64_t) { return _mm512_setzero_si512(); });
 }
 
-// Values of a row from k on: whole vectors without a question, the last ones with.
+// Values of a row starting at k: whole vectors unconditionally, the last ones masked.
 struct WholeF32 {
   const float* x;
   BRIM_INLINE F operator()(int64_t k) const { return load(x + k); }
@@ -207,7 +208,7 @@ BRIM_INLINE void with_row(const Rows& rows, int64_t r, int64_t step, Fn&& fn) {
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   auto* tiles = static_cast<char*>(out);
-  if (rows.bf16 && rows.K % 32 == 0) {  // as they are
+  if (rows.bf16 && rows.K % 32 == 0) {  // copied unchanged
     pack_all<32>(rows, tiles, [&](int64_t r) {
       const uint16_t* x = static_cast<const uint16_t*>(rows.x) + r * rows.ld;
       pack_tiles<32>(rows, tiles, r, [&](int64_t k) { return _mm512_loadu_si512(x + k); });
@@ -222,7 +223,7 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
   });
 }
 
-// Sixteen vectors of sixteen words become the vectors of their first words, their second ones, and so on.
+// Transposes sixteen vectors of sixteen words.
 BRIM_INLINE void turn_words(__m512i (&v)[16]) {
   __m512i t[16];
   BRIM_UNROLL
@@ -251,7 +252,7 @@ BRIM_INLINE void turn_words(__m512i (&v)[16]) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
-// Depths k and k + 1 of sixteen rows from `first` on, a word of each; x is [K, rows].
+// Depths k and k + 1 of sixteen rows starting at `first`, one word each; x is [K, rows].
 BRIM_INLINE __m512i turned_pair(const Rows& rows, int64_t first, int64_t k) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
                                          5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -273,7 +274,7 @@ void pack_turned_rows_bf16(const Rows& rows, void* out) {
     }
 }
 
-// Columns lie as their rows do in a tile, with the words the other way round.
+// Columns have the layout of rows in a tile, with the words transposed.
 void pack_weights_bf16(const Rows& rows, void* out) {
   const int64_t steps = (rows.K + 31) / 32;
   for (int64_t first = rows.begin; first < rows.end; first += kTile)
@@ -300,7 +301,7 @@ void pack_turned_weights_bf16(const Rows& rows, void* out) {
 
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   auto* tiles = static_cast<char*>(out);
-  // Packing by saturation works within 128-bit lanes; this puts the sixteen groups of four back in order.
+  // Saturating packs work within 128-bit lanes; this restores the order of the sixteen groups of four.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   pack_all<64>(rows, tiles, [&](int64_t r) {
     with_row(rows, r, 64, [&](auto values) {

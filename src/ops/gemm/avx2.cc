@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 kernels: tiles of 6 rows by 16 columns, 12 of the 16 registers accumulate, rows are broadcast from memory. There
-// is no bf16 or exact int8 dot product: bf16 weights are widened to fp32 (half the memory, the same arithmetic), int8
-// to int16 for vpmaddwd, whose sums of two cannot overflow (vpmaddubsw's can).
+// AVX2 kernels: tiles of 6 rows by 16 columns with 12 of the 16 registers as accumulators; rows are broadcast from
+// memory. There is no bf16 or exact int8 dot product: bf16 weights are widened to fp32 (half the memory, same
+// arithmetic), int8 to int16 for vpmaddwd, whose sums of two cannot overflow (unlike vpmaddubsw).
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
@@ -14,7 +14,7 @@ struct Fp32 {
   using Sum = __m256;
   static constexpr bool kInt = false;
   static constexpr int kStep = 1, kRowBytes = 4,
-                       kColumnBytes = 4;  // of one step: k values, bytes of a row, bytes of a column
+                       kColumnBytes = 4;  // per step: k values, bytes of a row, bytes of a column
   static BRIM_INLINE Sum zero() { return _mm256_setzero_ps(); }
   template <int R>
   static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
@@ -52,7 +52,7 @@ struct Bf16 {
   }
 };
 
-// Rows are int16, two at a time; columns int8, widened as they are loaded.
+// Rows are int16, two at a time; columns are int8, widened on load.
 struct Int8 {
   using Sum = __m256i;
   static constexpr bool kInt = true;
@@ -76,7 +76,7 @@ struct Int8 {
 BRIM_INLINE void keep(char* to, __m256 sums) { _mm256_store_ps(reinterpret_cast<float*>(to), sums); }
 BRIM_INLINE void keep(char* to, __m256i sums) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), sums); }
 
-// R rows x 16 columns of sums into acc; rows lie `stride` bytes apart.
+// R rows x 16 columns of sums into acc; rows are `stride` bytes apart.
 template <class Op, int R>
 void tile(const char* x, int64_t stride, const char* b, int64_t steps, char* acc) {
   typename Op::Sum c[R][2];
@@ -111,7 +111,7 @@ void run(const Block& block) {
   }
 }
 
-// Rows one after the other, each padded to an even length.
+// Consecutive rows, each padded to an even length.
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t padded = round_up(rows.K, 2);
   auto* a = static_cast<float*>(out) + rows.begin * padded;

@@ -5,8 +5,8 @@
 namespace brim::ops::gemm {
 namespace {
 
-// On the Intel cores that have it beside AMX this instruction runs at a quarter of the rate of an fma; on AMD's, which
-// have no AMX, at the same. The latter are whom this kernel is for.
+// On Intel cores, which have AMX too, this instruction runs at a quarter of the FMA rate; on AMD cores, which have no
+// AMX, at the full rate. This kernel is for the latter.
 struct Bf16 {
   using Sum = __m512;
   static constexpr bool kInt = false;
@@ -16,7 +16,7 @@ struct Bf16 {
 
 void run_bf16(const Block& block) { run_tiles<Bf16>(block, round_up(block.K, 2) * 2, round_up(block.K, 2) / 2); }
 
-// As pack_rows_int8.
+// Same layout as pack_rows_int8.
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t padded = round_up(rows.K, 2);
   auto* a = static_cast<uint16_t*>(out) + rows.begin * padded;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 kernels: tiles of 8 rows by 48 columns, 24 accumulators, rows broadcast from memory. 48 divides the widths of
-// the model families (384, 768, 2304, 3072), and one step asks 11 loads for 24 products. The precisions differ only in
-// what four bytes hold: one fp32, two bf16 or four int8. Compiled twice: avx512.cc for cores with BF16 instructions,
-// avx512_vnni.cc for those without.
+// AVX-512 kernels: tiles of 8 rows by 48 columns with 24 accumulators; rows are broadcast from memory. 48 divides the
+// widths of the model families (384, 768, 2304, 3072), and one step needs 11 loads for 24 products. The precisions
+// differ only in the contents of four bytes: one fp32, two bf16 or four int8. Compiled twice: avx512.cc for cores with
+// BF16 instructions, avx512_vnni.cc for those without.
 #pragma once
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
@@ -20,7 +20,7 @@ struct Fp32 {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), c);
   }
 };
-// Rows are unsigned here, offset by 128; 128 times the sum of a column's weights is taken off again at the end.
+// Rows are unsigned here, offset by 128; 128 times the sum of a column's weights is subtracted at the end.
 struct Int8 {
   using Sum = __m512i;
   static constexpr bool kInt = true;
@@ -31,8 +31,8 @@ struct Int8 {
 BRIM_INLINE void keep(char* to, __m512 sums) { _mm512_store_ps(to, sums); }
 BRIM_INLINE void keep(char* to, __m512i sums) { _mm512_store_si512(to, sums); }
 
-// R rows x 16 V columns of sums into acc; rows lie `stride` bytes apart, b is a panel of `groups` groups of four bytes
-// a column.
+// R rows x 16 V columns of sums into acc; rows are `stride` bytes apart, and b is a panel of `groups` groups of four
+// bytes per column.
 template <class Op, int R, int V>
 void tile(const char* x, int64_t stride, const char* b, int64_t groups, char* acc) {
   typename Op::Sum c[R][V];
@@ -87,7 +87,7 @@ void run_tiles(const Block& block, int64_t stride, int64_t groups) {
 void run_fp32(const Block& block) { run_tiles<Fp32>(block, block.lda * 4, block.K); }
 void run_int8(const Block& block) { run_tiles<Int8>(block, round_up(block.K, 4), round_up(block.K, 4) / 4); }
 
-// Rows one after the other, each padded to a whole group.
+// Consecutive rows, each padded to a whole group.
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, 4);
   auto* a = static_cast<char*>(out) + rows.begin * padded;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 with VNNI and without BF16: Cascade Lake, Ice Lake, Tiger Lake. Products in bf16 are AVX2's there.
+// AVX-512 with VNNI but without BF16: Cascade Lake, Ice Lake, Tiger Lake. bf16 products use the AVX2 kernel there.
 #include "ops/gemm/avx512_tiles.h"
 
 namespace brim::ops::gemm {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows the products of one tile: scales, bias, activation, residual, rounding. Kernels leave a tile's sums in a
-// small buffer that never leaves the first cache; reading it back costs under a percent of the products and keeps every
-// activation and edge out of the micro-kernels.
+// Epilogue of a tile: scales, bias, activation, residual, rounding. Kernels leave the sums of a tile in a small buffer
+// that stays in L1; reading it back costs less than one percent of the products and keeps activations and edge cases
+// out of the micro-kernels.
 #pragma once
 #include "ops/gemm/gemm.h"
 #include "ops/gemm/vec.h"
@@ -54,7 +54,7 @@ void finish_tile_of(const Block& b, const void* acc, int ld, int64_t row, int64_
   }
 }
 
-// Hands act and y's type over as compile-time constants: fn.template operator()<kAct, kBf16>().
+// Passes act and the type of y as compile-time constants: fn.template operator()<kAct, kBf16>().
 template <class Fn>
 BRIM_INLINE void with_finish(const Block& b, Fn&& fn) {
   const auto typed = [&]<Act kAct>() {
@@ -80,7 +80,7 @@ BRIM_INLINE void with_finish(const Block& b, Fn&& fn) {
   }
 }
 
-// Sums acc[rows][ld] (float, or int32 where kInt) of the tile at (row, col) become y.
+// Converts sums acc[rows][ld] (float, or int32 if kInt) of the tile at (row, col) to y.
 template <bool kInt>
 void finish_tile(const Block& b, const void* acc, int ld, int64_t row, int64_t col, int rows, int cols) {
   with_finish(b, [&]<Act kAct, bool kBf16>() { finish_tile_of<kAct, kInt, kBf16>(b, acc, ld, row, col, rows, cols); });

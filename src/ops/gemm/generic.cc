@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain C++ kernels for any machine: tiles of 4 rows by 8 columns in arrays small enough for the compiler to keep in
-// registers. Operands of bf16 and int8 are rounded exactly as the other kernels round them.
+// Portable C++ kernels: tiles of 4 rows by 8 columns in arrays small enough for the compiler to keep in registers. bf16
+// and int8 operands are rounded exactly as in the other kernels.
 #include <cmath>
 
 #include "ops/gemm/gemm.h"
@@ -28,7 +28,7 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
     float most = 0;
     for (int64_t k = 0; k < rows.K; ++k) {
       const float x = std::fabs(element(rows, r, k));
-      if (x > most || x != x) most = x;  // a NaN stays
+      if (x > most || x != x) most = x;  // propagates NaN
     }
     scale[r] = most / 127;
     const float inverse = most > 0 && std::isfinite(most) ? 127 / most : 0;

@@ -11,14 +11,14 @@
 namespace brim::ops::gemm {
 namespace {
 
-constexpr int64_t kRowsAThread = 256;  // made ready at a time, a thread
+constexpr int64_t kRowsAThread = 256;  // rows packed at a time, per thread
 
-// Rows made ready at once; what scratch must hold.
+// Rows packed at once; determines the scratch size.
 int64_t round_rows(const Kernel& kernel, int64_t T, int threads) {
   return round_up(std::min(T, kRowsAThread * threads), kernel.mr);
 }
 
-// Every thread of a pool passes, or none. Workers run at the same time by the pool's contract, so spinning is brief.
+// Barrier for all threads of a pool. The pool runs its workers concurrently, so spinning is brief.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
@@ -38,21 +38,21 @@ class Barrier {
   std::atomic<int> arrived_{0}, round_{0};
 };
 
-// How the blocks of one round are cut: row_blocks x column_blocks of equal size as near as steps allow.
+// Partition of one round: row_blocks x column_blocks, as equal as the step sizes allow.
 struct Grid {
   int64_t rows_step, row_blocks, column_units, column_blocks, n_step;
   Grid(const Kernel& kernel, int64_t rows, int64_t N, int threads) : n_step(kernel.n_step) {
     column_units = (N + n_step - 1) / n_step;
     rows_step = round_up(std::min(rows, kRowsABlock), kernel.mr);
     row_blocks = (rows + rows_step - 1) / rows_step;
-    // Few rows: one equal share of the columns a thread. Many: more blocks than threads, handed out as they finish.
+    // Few rows: one equal share of the columns per thread. Many: more blocks than threads, assigned dynamically.
     const int64_t wanted = row_blocks == 1 ? threads : 4 * threads;
     column_blocks = std::clamp<int64_t>((wanted + row_blocks - 1) / row_blocks, 1, column_units);
   }
   int64_t column(int64_t block, int64_t N) const { return std::min(N, column_units * block / column_blocks * n_step); }
 };
 
-// The parts of a product, by rows counted from the first of the round being worked on.
+// Parts of a product; rows are relative to the start of the current round.
 struct Parts {
   const Kernel& kernel;
   const Product& p;
@@ -66,7 +66,7 @@ struct Parts {
   }
   const char* x_row(int64_t row) const { return x_at(row * p.x.ld()); }
 
-  // Rows begin .. end of the `rows` that begin with `first`.
+  // Rows begin .. end of the `rows` starting at `first`.
   void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
     if (begin >= end) return;
     const bool bf16 = p.x.dtype == tensor::DType::bf16;
@@ -107,7 +107,7 @@ struct Parts {
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads) {
   if (kernel.pack_rows == nullptr) return 0;
   const int64_t rows = round_rows(kernel, T, threads);
-  return round_up(rows * row_bytes(kernel, K), 64) + rows * 4 + 64;  // rows, their scales, room to align
+  return round_up(rows * row_bytes(kernel, K), 64) + rows * 4 + 64;  // rows, their scales, and alignment
 }
 
 void multiply(const device::Stream& stream, const Kernel& kernel, const Product& product) {
@@ -130,7 +130,7 @@ void multiply(const device::Stream& stream, const Kernel& kernel, const Product&
   Barrier barrier(threads);
   std::atomic<int64_t> next{0};
   pool_of(stream)->run([&](int worker) {
-    int64_t taken = 0;  // blocks of the rounds before
+    int64_t taken = 0;  // blocks of earlier rounds
     for (int64_t first = 0; first < T; first += round) {
       const int64_t rows = std::min(round, T - first);
       if (packs) {
@@ -145,8 +145,8 @@ void multiply(const device::Stream& stream, const Kernel& kernel, const Product&
         parts.compute(first, begin, std::min(rows, begin + grid.rows_step), grid.column(c, N), grid.column(c + 1, N));
       }
       if (first + round >= T) break;
-      barrier.wait();             // nobody reads this round's rows or counts its blocks any more
-      taken += blocks + threads;  // each thread asked for one block too many
+      barrier.wait();             // no thread uses the rows or the block counter of this round any more
+      taken += blocks + threads;  // each thread requested one block too many
     }
   });
 }

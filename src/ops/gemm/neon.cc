@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for every aarch64 machine. fp32: fmla by lane. bf16: weights widened as they are loaded, the same arithmetic
-// with half the memory. int8: 16-bit products of two steps added in pairs to 32 bits, exact because rows stay within
-// ±127.
+// Kernels for all aarch64 machines. fp32: fmla by lane. bf16: weights are widened on load, same arithmetic with half
+// the memory. int8: 16-bit products of two steps added in pairs to 32 bits, exact because rows are within ±127.
 #include "ops/gemm/neon_panels.h"
 
 namespace brim::ops::gemm {
@@ -93,7 +92,7 @@ void run_int8(const Block& block) {
                               [K](const char* a, const char* b, char* acc) { tile_int8(a, b, K, acc); });
 }
 
-// Rows [row / 8][k][8] in fp32, rounded to bf16 where kRound.
+// Rows [row / 8][k][8] in fp32, rounded to bf16 if kRound.
 template <bool kRound>
 void pack_rows_float(const Rows& rows, void* out, float*) {
   auto* panel = static_cast<float*>(out) + rows.begin * rows.K;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 with sdot: four products of a row's four bytes with each of four columns, the row's bytes taken by lane.
+// int8 kernel with sdot: four bytes of a row, selected by lane, times four bytes of each of four columns.
 #include "ops/gemm/neon_panels.h"
 
 namespace brim::ops::gemm {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 with bfmmla and int8 with smmla: one instruction multiplies two rows by two columns, four bf16 or eight int8
-// deep. A tile of 8 x 12 is then 4 x 6 squares of 2 x 2, taken apart into rows when it is done.
+// bf16 kernels with bfmmla and int8 kernels with smmla: one instruction multiplies two rows by two columns, four bf16
+// or eight int8 deep. A tile of 8 x 12 is 4 x 6 squares of 2 x 2, split into rows at the end.
 #include "ops/gemm/neon_panels.h"
 
 namespace brim::ops::gemm {
@@ -71,19 +71,19 @@ void run_int8(const Block& block) {
                           [K](const char* a, const char* b, char* acc) { tile<Int8>(a, b, K / 8, acc); });
 }
 
-// Two rows' four values, side by side.
+// Four values of two rows, side by side.
 BRIM_INLINE void store_pair(uint16_t* to, F even, F odd) {
   vst1q_u16(to, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(even), odd)));
 }
 
-// Panels [row / kWidth][k / 4][kWidth][4] of rows, or of weights' columns.
+// Panels [row / kWidth][k / 4][kWidth][4] of rows, or of columns of weights.
 template <int kWidth>
 BRIM_INLINE void pack_panels(const Rows& rows, void* out) {
   const int64_t padded = round_up(rows.K, 4);
   auto* panel = static_cast<uint16_t*>(out) + rows.begin * padded;
   for (int64_t first = rows.begin; first < rows.end; first += kWidth, panel += kWidth * padded) {
     int64_t k = 0;
-    if (rows.bf16 && first + kWidth <= rows.rows) {  // all of it is there, and rounded
+    if (rows.bf16 && first + kWidth <= rows.rows) {  // complete panel, already rounded
       const uint16_t* x = static_cast<const uint16_t*>(rows.x) + first * rows.ld;
       for (; k + 4 <= rows.K; k += 4) {
         BRIM_UNROLL
@@ -105,7 +105,7 @@ BRIM_INLINE void pack_panels(const Rows& rows, void* out) {
   }
 }
 
-// Four depths of four rows become four rows of four depths.
+// Transposes four depths of four rows.
 BRIM_INLINE void store_turned(uint16_t* to, uint16x4_t a, uint16x4_t b, uint16x4_t c, uint16x4_t d) {
   const uint16x4_t none = vdup_n_u16(0);
   const auto zipped = [none](uint16x4_t even, uint16x4_t odd) {
@@ -119,7 +119,7 @@ BRIM_INLINE uint16x4_t rounded(F v) { return vget_low_u16(vreinterpretq_u16_bf16
 BRIM_INLINE uint16x4_t rounded(const float* x) { return rounded(vld1q_f32(x)); }
 BRIM_INLINE uint16x4_t rounded(const uint16_t* x) { return vld1_u16(x); }
 
-// A panel's whole groups of four depths, where all of its rows are there; returns the depths.
+// Packs the whole groups of four depths of a complete panel; returns the number of depths.
 template <int kWidth, class Elem>
 BRIM_INLINE int64_t pack_whole_turned(const Rows& rows, int64_t first, uint16_t* panel) {
   int64_t k = 0;

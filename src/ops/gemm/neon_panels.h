@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the aarch64 kernels share: the walk over tiles, and rows packed in panels [row / R][k / kr][R][kr]. Tiles are 8
-// rows by 12 columns, 24 of the 32 registers accumulating; this shape reached 79 % (fmla), 67 % (bfmmla) and 57 %
-// (smmla) of the register-resident peak on Neoverse V1 with a whole encoder around it.
+// Shared parts of the aarch64 kernels: iteration over tiles, and rows packed in panels [row / R][k / kr][R][kr]. Tiles
+// are 8 rows by 12 columns with 24 of the 32 registers as accumulators; this shape reached 79 % (fmla), 67 % (bfmmla)
+// and 57 % (smmla) of the register-resident peak on Neoverse V1 within a whole encoder.
 #pragma once
 #include <type_traits>
 
@@ -19,9 +19,9 @@ const volatile F kGeluFastTerms[] = {spread(kGeluFast[1]), spread(kGeluFast[2]),
                                      spread(kGeluFast[7]), spread(kGeluFast[8])};
 const volatile F kHalf = spread(0.5f);
 
-// gelu_fast of n vectors side by side: one after the other, their chains of dependent instructions fill the queue of
-// waiting ones, and a vector took 22 cycles on Neoverse V1. fmla overwrites its addend, so each coefficient is loaded
-// (volatile) where it is added: a copy of a register would take one of the places where fmla runs.
+// gelu_fast of n vectors interleaved: sequentially, their dependency chains fill the scheduler queue, and a vector took
+// 22 cycles on Neoverse V1. fmla overwrites its addend, so each coefficient is loaded (volatile) at its use: a register
+// copy would occupy one of the fmla pipes.
 template <int n>
 BRIM_INLINE void gelu_fast_all(F (&x)[n]) {
   F c[n], s[n], p[n];
@@ -40,7 +40,7 @@ BRIM_INLINE void gelu_fast_all(F (&x)[n]) {
   for (int i = 0; i < n; ++i) x[i] = mul(x[i], fma(c[i], p[i], kHalf));
 }
 
-// Rows of a tile of twelve columns in pairs, six vectors at a time: finish_vector's arithmetic.
+// Rows of a tile of twelve columns in pairs, six vectors at a time, with the arithmetic of finish_vector.
 template <Act kAct, bool kInt, bool kBf16>
 void finish_pairs(const Block& b, const char* acc, int64_t row, int64_t col, int rows) {
   using Y = std::conditional_t<kBf16, uint16_t, float>;
@@ -51,7 +51,7 @@ void finish_pairs(const Block& b, const char* acc, int64_t row, int64_t col, int
   F bias[3], scale[3];
   BRIM_UNROLL
   for (int c = 0; c < 3; ++c) {
-    bias[c] = b.bias != nullptr ? load(b.bias + col + c * 4) : set1(-0.0f);  // which changes nothing
+    bias[c] = b.bias != nullptr ? load(b.bias + col + c * 4) : set1(-0.0f);  // no effect when added
     if constexpr (kInt) scale[c] = load(b.b_scale + col + c * 4);
   }
   for (int r = 0; r < rows; r += 2, acc += 2 * kPanel * 4, y += 2 * ld_y) {
@@ -61,7 +61,7 @@ void finish_pairs(const Block& b, const char* acc, int64_t row, int64_t col, int
       if constexpr (kInt) {
         v[i] =
             mul(load_int(reinterpret_cast<const int32_t*>(acc) + i * 4), mul(set1(a_scale[r + i / 3]), scale[i % 3]));
-        asm("" : "+w"(v[i]));  // keeps product and bias two roundings, as in finish_vector, where a branch parts them
+        asm("" : "+w"(v[i]));  // keeps product and bias as two roundings, as in finish_vector
       } else {
         v[i] = load(reinterpret_cast<const float*>(acc) + i * 4);
       }
@@ -100,7 +100,7 @@ BRIM_INLINE void run_panels(const Block& block, int64_t a_panel_bytes, int64_t b
     for (int64_t m = 0; m < block.m; m += kRows) {
       const int rows = static_cast<int>(block.m - m < kRows ? block.m - m : kRows);
       tile(static_cast<const char*>(block.a) + m / kRows * a_panel_bytes, b, acc);
-      const int pairs = cols == kPanel ? rows & ~1 : 0;  // rows that finish in pairs
+      const int pairs = cols == kPanel ? rows & ~1 : 0;  // rows finished in pairs
       if (pairs > 0)
         with_finish(block, [&]<Act kAct, bool kBf16>() { finish_pairs<kAct, kInt, kBf16>(block, acc, m, n, pairs); });
       if (pairs < rows) finish_tile<kInt>(block, acc + pairs * kPanel * 4, kPanel, m + pairs, n, rows - pairs, cols);
@@ -108,12 +108,12 @@ BRIM_INLINE void run_panels(const Block& block, int64_t a_panel_bytes, int64_t b
   }
 }
 
-// Four values of row r from k on; zero past the row's end and past the last row.
+// Four values of row r starting at k; zero past the end of the row and past the last row.
 BRIM_INLINE F panel_values(const Rows& rows, int64_t r, int64_t k) {
   return r < rows.rows ? row_values(rows, r, k) : set1(0.0f);
 }
 
-// The bits of the largest magnitude of a row. bf16's are compared as they are, eight at a time.
+// Bits of the largest magnitude of a row. bf16 values are compared directly, eight at a time.
 BRIM_INLINE int32_t largest_bits(const Rows& rows, int64_t r) {
   int64_t k = 0;
   I most[4] = {no_bits(), no_bits(), no_bits(), no_bits()};
@@ -139,7 +139,7 @@ BRIM_INLINE int32_t largest_bits(const Rows& rows, int64_t r) {
   return reduce_max(all);
 }
 
-// Sixteen values of row r from k on, as int8.
+// Sixteen values of row r starting at k, as int8.
 BRIM_INLINE int8x16_t sixteen(const Rows& rows, int64_t r, int64_t k, F inverse) {
   const int64_t at = r * rows.ld + k;
   int16x8_t q[4];
@@ -152,7 +152,7 @@ BRIM_INLINE int8x16_t sixteen(const Rows& rows, int64_t r, int64_t k, F inverse)
   return vuzp1q_s8(vreinterpretq_s8_s16(vuzp1q_s16(q[0], q[1])), vreinterpretq_s8_s16(vuzp1q_s16(q[2], q[3])));
 }
 
-// int8 rows: kr neighbours of each of kRows rows together, K padded to a multiple of kr.
+// Packs int8 rows: kr neighbours of each of kRows rows together, with K padded to a multiple of kr.
 template <int kRows, int kr>
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, kr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading rows of x for pack_rows: one vector of values whatever their type, and a row's int8 scale.
+// Reads rows of x for pack_rows: one vector of values of any supported type, and the int8 scale of a row.
 #pragma once
 #include "ops/gemm/gemm.h"
 #include "ops/gemm/vec.h"
@@ -7,7 +7,7 @@
 namespace brim::ops::gemm {
 namespace {
 
-// kLanes values of row r from k on, zero past its end.
+// kLanes values of row r starting at k, zero past its end.
 BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
   const int64_t i = r * rows.ld + k, left = rows.K - k;
   if (left >= kLanes)
@@ -19,7 +19,7 @@ BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
                    : load(static_cast<const float*>(rows.x) + i, t);
 }
 
-// kLanes values of depth k from row r on, where x is [K, rows]; zero past the last row and past K.
+// kLanes values of depth k starting at row r, for x [K, rows]; zero past the last row and past K.
 BRIM_INLINE F turned_values(const Rows& rows, int64_t r, int64_t k) {
   const int64_t left = rows.rows - r;
   if (left <= 0 || k >= rows.K) return set1(0.0f);
@@ -32,8 +32,8 @@ BRIM_INLINE F turned_values(const Rows& rows, int64_t r, int64_t k) {
   return left >= kLanes ? load(at) : load(at, tail(static_cast<int>(left)));
 }
 
-// From the bits of a row's largest magnitude: its scale, by which that is 127, and the scale's inverse. A row that is
-// zero or holds a NaN or infinity becomes zeros times a scale that says so.
+// Scale of a row from the bits of its largest magnitude, which maps to 127, and the inverse scale. A row that is zero
+// or contains NaN or infinity becomes zeros times a scale that preserves this.
 inline float int8_scale(int32_t bits, float* scale) {
   float largest;
   std::memcpy(&largest, &bits, sizeof largest);

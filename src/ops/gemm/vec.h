@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One float vector of the instruction set a file is compiled for, under the same few names everywhere, so that what
-// follows a matrix product (bias, activation, residual, rounding) is written once. All names have internal linkage.
+// A float vector of the instruction set a file is compiled for, with the same names everywhere, so that the epilogue of
+// a product (bias, activation, residual, rounding) is written once. All names have internal linkage.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@
 #endif
 
 #define BRIM_INLINE inline __attribute__((always_inline))
-// Before a loop over registers: unrolled early enough that an array of them never becomes memory.
+// For loops over registers: unrolls early enough that an array of them is never spilled to memory.
 #if defined(__clang__)
 #define BRIM_UNROLL _Pragma("unroll")
 #else
@@ -41,7 +41,7 @@ BRIM_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
 BRIM_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 BRIM_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 BRIM_INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
-BRIM_INLINE F reciprocal(F a) {  // 14 bits and one Newton step; a zmm division holds its port for 16 cycles
+BRIM_INLINE F reciprocal(F a) {  // 14 bits and one Newton step; a zmm division blocks its port for 16 cycles
   const F r = _mm512_rcp14_ps(a);
   return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(2.0f)));
 }
@@ -53,12 +53,12 @@ BRIM_INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_
 BRIM_INLINE F if_negative(F x, F yes, F no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), no, yes);
 }
-BRIM_INLINE F times_pow2(F x, F n) { return _mm512_scalef_ps(x, n); }  // n whole
+BRIM_INLINE F times_pow2(F x, F n) { return _mm512_scalef_ps(x, n); }  // n is an integer
 BRIM_INLINE F load_int(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_loadu_si512(q)));
 }
-// The largest magnitude is found among bits: they are ordered as the numbers are, and a NaN is above them all.
+// The largest magnitude is found by comparing bits: they are ordered like the numbers, with NaN above all.
 BRIM_INLINE I no_bits() { return _mm512_setzero_si512(); }
 BRIM_INLINE I max_bits(I most, F x) { return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x))); }
 BRIM_INLINE int32_t reduce_max(I most) { return _mm512_reduce_max_epi32(most); }
@@ -72,7 +72,7 @@ BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
 #if defined(__AVX512BF16__)
 BRIM_INLINE __m256i bf16_bits(F x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 #else
-// Round to nearest even; a NaN keeps its sign and stays one.
+// Rounds to nearest even; NaN stays NaN and keeps its sign.
 BRIM_INLINE __m256i bf16_bits(F x) {
   const I u = _mm512_castps_si512(x), top = _mm512_srli_epi32(u, 16);
   const I odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
@@ -135,7 +135,7 @@ BRIM_INLINE F load_bf16(const uint16_t* p) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
-// Round to nearest even; a NaN keeps its sign and stays one.
+// Rounds to nearest even; NaN stays NaN and keeps its sign.
 BRIM_INLINE I bf16_bits(F x) {
   const I u = _mm256_castps_si256(x);
   const I odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
@@ -210,7 +210,7 @@ BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
   std::memcpy(buffer, p, sizeof(uint16_t) * static_cast<size_t>(t.n));
   return load_bf16(buffer);
 }
-// Round to nearest even; a NaN keeps its sign and stays one.
+// Rounds to nearest even; NaN stays NaN and keeps its sign.
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 BRIM_INLINE uint16x4_t bf16_bits(F x) { return vreinterpret_u16_bf16(vcvt_bf16_f32(x)); }
 #else
@@ -236,9 +236,9 @@ BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
 
 // e^x for x in [-87, 88] (clamped), relative error below 2 ulp.
 BRIM_INLINE F exp(F x) {
-  x = min(set1(88.0f), max(set1(-87.0f), x));  // constants first: the second operand is the one a NaN comes through
+  x = min(set1(88.0f), max(set1(-87.0f), x));  // constants first, because NaN propagates through the second operand
   const F n = round(mul(x, set1(1.44269504f)));
-  F r = fma(n, set1(-0.693145752f), x);  // ln 2 in two parts, so that n * ln 2 loses nothing
+  F r = fma(n, set1(-0.693145752f), x);  // ln 2 in two parts, so that n * ln 2 is exact
   r = fma(n, set1(-1.42860677e-6f), r);
   F p = set1(1.0f / 5040);
   p = fma(p, r, set1(1.0f / 720));
@@ -251,8 +251,8 @@ BRIM_INLINE F exp(F x) {
   return times_pow2(p, n);
 }
 
-// x Φ(x), erf form. Φ(-t) = e^(-t²/2) Q(t), where Q is smooth and fitted in u = 1 / (1 + 0.35 t) to 3e-8 relative, so
-// the negative tail keeps its relative accuracy.
+// x Φ(x), erf form. Φ(-t) = e^(-t²/2) Q(t), with Q smooth and fitted in u = 1 / (1 + 0.35 t) to 3e-8 relative, so the
+// negative tail keeps its relative accuracy.
 BRIM_INLINE F gelu(F x) {
   const F t = abs(x);
   const F u = reciprocal(fma(t, set1(0.35f), set1(1.0f)));
@@ -270,7 +270,7 @@ BRIM_INLINE F gelu(F x) {
   return mul(x, if_negative(x, below, sub(set1(1.0f), below)));
 }
 
-// x (1/2 + c P(c²)) with c = x clamped to ±4.25, where the sum is exactly 0 or 1; within 5e-5 of gelu everywhere.
+// x (1/2 + c P(c²)) with c = x clamped to ±4.25, at which the sum is exactly 0 or 1; within 5e-5 of gelu everywhere.
 constexpr float kGeluFast[] = {4.76263230242413e-11f,    -4.675598130887693e-09f, 2.0352129581624467e-07f,
                                -5.2271589083829895e-06f, 8.922610140871257e-05f,  -0.0010829538805410266f,
                                0.009729632176458836f,    -0.0662040188908577f,    0.3988242745399475f};
@@ -288,7 +288,7 @@ BRIM_INLINE F gelu_fast(F x) {
   return mul(x, fma(c, p, set1(0.5f)));
 }
 
-// x σ(z) by e^-|z|, which keeps the relative accuracy of either tail.
+// x σ(z) from e^-|z|, which keeps the relative accuracy of both tails.
 BRIM_INLINE F times_sigmoid(F x, F z) {
   const F e = exp(sub(set1(0.0f), abs(z)));
   return mul(x, mul(if_negative(z, e, set1(1.0f)), reciprocal(add(set1(1.0f), e))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device made of host memory, whose streams run kernels at once on the emulator. Linked in place of
-// cuda_device.cu by the emulation test only.
+// A CUDA device backed by host memory; its streams run kernels synchronously on the emulator. Linked instead of
+// cuda_device.cu in the emulation tests only.
 #include <cstdlib>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "device/graph.h"
 
-// The runtime is not linked; what headers refer to is never reached.
+// The runtime is not linked; these symbols are referenced by headers but never called.
 extern "C" {
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }

@@ -29,7 +29,7 @@ struct Fiber : Lane {
   ucontext_t start;
   jmp_buf resume;
   bool started = false, done = false;
-  const Meeting* waiting = nullptr;  // until its generation passes `seen`
+  const Meeting* waiting = nullptr;  // waits until its generation exceeds `seen`
   int64_t seen = 0;
 };
 struct Warp : Meeting {
@@ -48,7 +48,7 @@ const std::function<void()>* kernel;
   std::abort();
 }
 
-// A fiber lives on from block to block: starting one costs system calls.
+// Fibers are reused across blocks, because creating one needs system calls.
 void enter() {
   for (;;) {
     (*kernel)();

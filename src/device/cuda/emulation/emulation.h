@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs CUDA kernels on the CPU, lane by lane, so that their indexing and barriers are tested on machines without a GPU.
-// Every thread of a block is a fiber that runs until it meets a collective (shuffle, mma, barrier); a collective that
-// some lane never reaches ends the program with a message, as it would hang the card. Blocks run one after another, odd
-// ones with their threads in reverse order: a missing barrier then shows as a wrong result. Slow and single-threaded on
-// purpose. Included by launch.cuh in place of the compiler's own builtins when BRIM_CUDA_EMULATION is defined.
+// Runs CUDA kernels on the CPU, lane by lane, to test their indexing and barriers on machines without a GPU. Every
+// thread of a block is a fiber that runs until the next collective (shuffle, mma, barrier); a collective that some lane
+// never reaches aborts with a message, as it would hang a GPU. Blocks run sequentially, odd ones with their threads in
+// reverse order, so that a missing barrier shows as a wrong result. Slow and single-threaded on purpose. Included by
+// launch.cuh instead of the compiler's builtins if BRIM_CUDA_EMULATION is defined.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -25,13 +25,14 @@ extern dim3 block_size, grid_size;
 
 void run(dim3 grid, dim3 block, const std::function<void()>& body);
 
-// One slot a lane. A collective deposits, waits for the other 31, and reads what the last one to arrive computed.
+// One slot per lane. A collective stores its operand, waits for the other 31 lanes, and reads the result computed by
+// the last one to arrive.
 struct WarpSlots {
   static constexpr int kBytes = 128;
   alignas(16) unsigned char in[32][kBytes];
   alignas(16) unsigned char out[32][kBytes];
 };
-// Blocks until all lanes of the warp have come with the same `tag`; the last one runs `compute` first.
+// Blocks until all lanes of the warp arrive with the same `tag`; the last one runs `compute` first.
 void meet_warp(const void* tag, const std::function<void(WarpSlots&)>& compute);
 WarpSlots& warp_slots();
 void meet_block(const void* tag);
@@ -74,7 +75,7 @@ T shuffle(T value, Source&& source) {
 #define blockDim (::brim::device::emulation::block_size)
 #define gridDim (::brim::device::emulation::grid_size)
 
-// The builtins our kernels use, full warps only.
+// Builtins used by our kernels, full warps only.
 inline void brim_emulated_mask(unsigned mask) {
   if (mask != ~0u) std::abort();
 }
