@@ -116,6 +116,16 @@ function(brim_unit name)
   endif()
 endfunction()
 
+# brim_gpu_test(name target): registers a test that skips itself without a GPU, or leaves it unbuilt if BRIM_GPU_TESTS is off.
+function(brim_gpu_test name target)
+  if(BRIM_GPU_TESTS)
+    add_test(NAME ${name} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS "cuda" SKIP_REGULAR_EXPRESSION "SKIPPED")
+  else()
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
 # brim_isa(target FILE ISA FLAGS…): compiles FILE into TARGET once more with FLAGS and BRIM_ISA=<ISA>,
 # so one kernel source serves several instruction sets. FILE's symbols live in namespace brim::BRIM_ISA.
 function(brim_isa target file isa)
