@@ -34,6 +34,40 @@ def test_encode(encoder_dir):
     assert (again.encode("paris") == encoder.encode("paris")).all()
 
 
+def tables(texts):
+    """The same texts as every library holds them."""
+    pd, pa, pl = (pytest.importorskip(name) for name in ("pandas", "pyarrow", "polars"))
+    frame = pd.DataFrame({"text": texts}, index=range(10, 10 + len(texts)))
+    columns = [texts, tuple(texts), iter(texts), np.array(texts), np.array(texts, dtype=object), frame["text"],
+               frame["text"].astype("category"), pa.array(texts), pa.chunked_array([texts[:1], texts[1:]]),
+               pa.array(texts).dictionary_encode(), pl.Series(texts)]
+    return columns + [{"text": texts}, frame, pd.DataFrame({"t": texts}), pa.table({"text": texts}),
+                      pl.DataFrame({"text": texts, "id": range(len(texts))})]
+
+
+def test_encode_puts_the_prompt_before_every_row(encoder_dir):
+    encoder = brim.Encoder(encoder_dir, prompts={"query": "ada lives in "})
+    texts = ["london", "paris", "london ."]
+    wanted = encoder.encode(["ada lives in " + text for text in texts])
+    for source in tables(texts):
+        assert np.allclose(encoder.encode(source, prompt="ada lives in "), wanted, atol=1e-6), type(source)
+    for source in tables(texts):
+        assert np.allclose(encoder.encode(source, prompt_name="query"), wanted, atol=1e-6), type(source)
+    pd = pytest.importorskip("pandas")
+    two = pd.DataFrame({"title": texts, "body": texts})
+    assert np.allclose(encoder.encode(two, prompt="ada lives in ", column="body"), wanted, atol=1e-6)
+    with pytest.raises(brim.UsageError, match="2 columns") as caught:
+        encoder.encode(two, prompt="ada ")
+    assert 'column="title", column="body"' in caught.value.remedy
+    for missing in (pd.Series(["a", None]), pytest.importorskip("pyarrow").array(["a", None])):
+        with pytest.raises(brim.BadData, match="row 1"):
+            encoder.encode(missing, prompt="ada ")
+    for wrong in (None, 5, b"x", np.zeros((2, 2))):
+        with pytest.raises((brim.UsageError, brim.BadData)) as caught:
+            encoder.encode(wrong, prompt="ada ")
+        assert caught.value.remedy
+
+
 def test_sentence_transformers_files(encoder_dir, tmp_path):
     import shutil
 
