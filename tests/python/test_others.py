@@ -14,7 +14,7 @@ import sys
 import brim
 import numpy as np
 import pytest
-from conftest import SOURCE
+from conftest import SOURCE, tiny_model
 
 
 def test_encode(encoder_dir):
@@ -183,6 +183,66 @@ def test_batch_scorer_settings(monkeypatch, tagger_dir):
         brim.BatchScorer.from_env(env={"SENTIMENT_BATCH_SIZE": "ten"})
     with pytest.raises(brim.UsageError, match="str"):
         brim.BatchScorer("vader").score_or_queue(None, {})
+
+
+def labelled_model(labels, to):
+    """A classifier of a seed with as many labels as its head is cut to."""
+    tiny_model("bert_sequence", to)
+    config = json.loads((to / "config.json").read_text())
+    weights = to / "model.safetensors"
+    data = weights.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + length]), data[8 + length:]
+    tensors = {}
+    for name, told in header.items():
+        if name != "__metadata__":
+            begin, end = told["data_offsets"]
+            array = np.frombuffer(body[begin:end], np.float32).reshape(told["shape"])
+            if name.startswith("classifier."):
+                array = np.resize(array, (len(labels), *array.shape[1:]))
+            tensors[name] = array
+    at, out = 0, {}
+    for name, array in tensors.items():
+        out[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(out).encode()
+    weights.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(a.tobytes() for a in tensors.values()))
+    config["id2label"] = {str(i): name for i, name in enumerate(labels)}
+    config["label2id"] = {name: i for i, name in enumerate(labels)}
+    (to / "config.json").write_text(json.dumps(config))
+    return str(to)
+
+
+@pytest.mark.parametrize("labels, signs", [
+    (["negative", "neutral", "positive"], [-1, 0, 1]), (["POSITIVE", "NEGATIVE"], [1, -1]),
+    (["LABEL_0", "LABEL_1", "LABEL_2"], [-1, 0, 1]), (["LABEL_0", "LABEL_1"], [-1, 1]),
+])
+def test_batch_scorer_knows_labels_by_name(labels, signs, tmp_path):
+    model = brim.Classifier(labelled_model(labels, tmp_path / "m"), precision="fp32")
+    item = {}
+    brim.BatchScorer(model, batch_size=1).score_or_queue("ada lives", item)
+    scores = model.predict(["ada lives"]).scores[0]
+    assert item["sentiment_score"] == pytest.approx(float(scores @ np.array(signs, np.float32)), abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [
+    [f"LABEL_{i}" for i in range(5)], ["very negative", "negative", "neutral", "positive", "very positive"],
+    ["joy", "anger"], ["negative", "neg", "positive"], ["LABEL_1", "LABEL_2"],
+])
+def test_batch_scorer_wants_a_mapping_for_other_labels(labels, tmp_path):
+    model = brim.Classifier(labelled_model(labels, tmp_path / "m"), precision="fp32")
+    with pytest.raises(brim.UsageError, match=labels[-1]) as caught:
+        brim.BatchScorer(model)
+    assert "labels=" in caught.value.remedy
+    weights = dict(zip(labels, np.linspace(-1, 1, len(labels)).tolist()))
+    item = {}
+    brim.BatchScorer(model, batch_size=1, labels=weights).score_or_queue("ada lives", item)
+    wanted = float(model.predict(["ada lives"]).scores[0] @ np.array(list(weights.values()), np.float32))
+    assert item["sentiment_score"] == pytest.approx(wanted, abs=1e-6)
+    for wrong in ({}, {labels[0]: 1}, {**weights, labels[0]: 2}, {**weights, labels[0]: "good"}, {**weights, "x": 0}):
+        with pytest.raises(brim.UsageError, match="labels") as caught:
+            brim.BatchScorer(model, labels=wrong)
+        assert caught.value.remedy
 
 
 def test_plan():
