@@ -5,6 +5,7 @@ writer wins, all others learn that they did not."""
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import hashlib
 import importlib
@@ -12,6 +13,7 @@ import io
 import os
 import pathlib
 import tempfile
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -25,10 +27,16 @@ def is_s3(name: str) -> bool:
 
 
 def expand(pattern: str) -> list[str]:
-    """The files a pattern names, by name."""
+    """The files that match a pattern, sorted. `*` stays within one folder, `**` is any number of folders; wildcards match
+    no hidden names and none that start with an underscore (_delta_log, _temporary)."""
     if is_s3(pattern):
         return _expand_s3(pattern)
-    names = sorted(os.path.abspath(name) for name in glob.glob(pattern))
+    plain = os.path.normpath(pattern)
+    parts = plain.split(os.sep)
+    found = [name for name in glob.glob(plain, recursive=True) if _matches(name.split(os.sep), parts)]
+    if "**" in parts:
+        found = [name for name in found if os.path.isfile(name)]
+    names = sorted({os.path.abspath(name) for name in found})
     if not names:
         raise UsageError(f"{pattern}: no such file", "name files, or quote a pattern: 'in/*.parquet'")
     return names
@@ -36,6 +44,30 @@ def expand(pattern: str) -> list[str]:
 
 def open_input(name: str) -> BinaryIO:
     if is_s3(name):
+def _matches(names: list[str], parts: list[str]) -> bool:
+    """Whether the components of a path match those of a pattern."""
+    if not parts:
+        return not names
+    if parts[0] == "**":
+        return _matches(names, parts[1:]) or (bool(names) and _is_visible(names[0]) and _matches(names[1:], parts))
+    return bool(names) and _matches_part(names[0], parts[0]) and _matches(names[1:], parts[1:])
+
+
+def _matches_part(name: str, part: str) -> bool:
+    if not _has_wildcard(part):
+        return name == part
+    return fnmatch.fnmatchcase(name, part) and (_is_visible(name) or part[0] == name[0])
+
+
+def _is_visible(name: str) -> bool:
+    """As Spark decides it: a column of partitions may start with an underscore."""
+    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+
+
+def _has_wildcard(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
         return io.BufferedReader(_S3File(name), 1 << 20)
     try:
         return open(name, "rb")
@@ -267,15 +299,16 @@ def _split(name: str) -> tuple[str, str]:
 
 def _expand_s3(pattern: str) -> list[str]:
     bucket, key = _split(pattern)
-    if "*" not in key:
+    if not _has_wildcard(key):
         return [pattern]
-    before, _, after = key.partition("*")
+    parts = key.split("/")
+    prefix = re.split(r"[*?[]", key, maxsplit=1)[0]
     with _reading(pattern):
-        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=before)
+        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
-                       if item["Key"].endswith(after))
+                       if not item["Key"].endswith("/") and _matches(item["Key"].split("/"), parts))
     if not names:
-        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern with one *")
+        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern: s3://bucket/in/*.parquet")
     return names
 
 

@@ -64,6 +64,61 @@ def test_every_row_once_in_order(inputs, tmp_path, vader):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
+NAMES = ["a.parquet", "b.parquet", "x.txt", ".hidden.parquet", "_metadata.parquet", "deep/c.parquet", "deep/er/d.parquet",
+         "_delta_log/e.parquet", ".cache/f.parquet", "deep/_temporary/g.parquet", "_day=1/h.parquet"]
+PATTERNS = {
+    "in/*.parquet": ["a.parquet", "b.parquet"],
+    "in/?.parquet": ["a.parquet", "b.parquet"],
+    "in/[b-z].parquet": ["b.parquet"],
+    "in/*/*.parquet": ["_day=1/h.parquet", "deep/c.parquet"],
+    "in/**/*.parquet": ["_day=1/h.parquet", "a.parquet", "b.parquet", "deep/c.parquet", "deep/er/d.parquet"],
+    "in/deep/**": ["deep/c.parquet", "deep/er/d.parquet"],
+    "in/_delta_log/*.parquet": ["_delta_log/e.parquet"],
+    "in/_*/*.parquet": ["_day=1/h.parquet", "_delta_log/e.parquet"],
+    "in/_metadata.parquet": ["_metadata.parquet"],
+    "*/a.parquet": ["a.parquet"],
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, monkeypatch):
+    from brim._places import expand
+
+    for name in NAMES:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text("")
+    wanted = [str(tmp_path / "in" / name) for name in PATTERNS[pattern]]
+    assert expand(f"{tmp_path}/{pattern}") == wanted
+    monkeypatch.chdir(tmp_path)
+    assert expand(pattern) == expand(f"./{pattern}") == wanted
+
+
+class Listing:
+    """Names as S3 lists them: all with a prefix, in pages."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def get_paginator(self, _):
+        return self
+
+    def paginate(self, Bucket, Prefix):
+        found = [{"Key": key} for key in sorted(self.keys) if key.startswith(Prefix)]
+        return [{"Contents": found[:3]}, {"Contents": found[3:]}, {}]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_objects_follow_the_same_rules(pattern, monkeypatch):
+    import contextlib
+
+    from brim import _places
+
+    listing = Listing([f"in/{name}" for name in NAMES] + ["in/", "in/deep/", "inner/a.txt"])
+    monkeypatch.setattr(_places, "_s3", lambda: listing)
+    monkeypatch.setattr(_places, "_reading", lambda _: contextlib.nullcontext())
+    assert _places.expand(f"s3://bkt/{pattern}") == [f"s3://bkt/in/{name}" for name in PATTERNS[pattern]]
+
+
 def test_planned_again_is_the_same_job(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     assert planned(inputs, tmp_path) == job == bulk.load(str(tmp_path / "out"))
@@ -278,6 +333,8 @@ def test_s3(tmp_path, monkeypatch):
         s3.create_bucket(Bucket="bkt")
         pq.write_table(pa.table({"id": range(100), "text": texts_of(100)}), tmp_path / "x.parquet", row_group_size=25)
         s3.upload_file(str(tmp_path / "x.parquet"), "bkt", "in/x.parquet")
+        for name in ("in/_delta_log/x.parquet", "in/deep/x.parquet", "in/_x.parquet"):
+            s3.upload_file(str(tmp_path / "x.parquet"), "bkt", name)
         job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/out", model="vader", keep=["id"], rows_per_shard=50)
         assert len(job.shards) == 2 and len(job.missing()) == 2
         s3.put_object(Bucket="bkt", Key="out/part-old/part-00000.parquet", Body=b"of a deeper folder")
