@@ -294,6 +294,17 @@ def test_import_takes_numpy_alone():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_modules_are_attributes():
+    code = """
+import sys, brim
+assert "brim.bulk" not in sys.modules and {"bulk", "ray", "spark"} <= set(dir(brim))
+print(brim.bulk.plan.__name__, brim.ray.score.__name__, brim.spark.score.__name__)
+print([m for m in ("pandas", "pyarrow", "ray", "pyspark", "boto3") if m in sys.modules], hasattr(brim, "nonsense"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "plan score score\n[] False\n"
+
+
 def test_nothing_is_connected_to(tmp_path):
     code = """
 import sys
