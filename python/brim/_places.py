@@ -10,15 +10,17 @@ import glob
 import hashlib
 import importlib
 import io
+import logging
 import os
 import pathlib
-import tempfile
 import re
+import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .errors import BadData, CannotWrite, UsageError
 
+_log = logging.getLogger("brim")
 _FOOTER = 64 << 10  # Parquet's description of its data lies at the end and changes with it
 
 
@@ -42,8 +44,6 @@ def expand(pattern: str) -> list[str]:
     return names
 
 
-def open_input(name: str) -> BinaryIO:
-    if is_s3(name):
 def _matches(names: list[str], parts: list[str]) -> bool:
     """Whether the components of a path match those of a pattern."""
     if not parts:
@@ -68,6 +68,8 @@ def _has_wildcard(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
+def open_input(name: str) -> BinaryIO:
+    if is_s3(name):
         return io.BufferedReader(_S3File(name), 1 << 20)
     try:
         return open(name, "rb")
@@ -152,8 +154,12 @@ class Place:
             with contextlib.suppress(FileNotFoundError):  # the job was finished meanwhile
                 os.unlink(path)
 
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(name))
+
     def remove_drafts(self) -> None:
-        """What killed workers left."""
+        """Removes the drafts of killed workers."""
         for path in glob.glob(os.path.join(glob.escape(self.path("_brim")), "draft-*")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -213,6 +219,13 @@ class _S3Place(Place):
         with _reading(self.path(prefix)):
             pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key, Delimiter="/")
             return {item["Key"].rpartition("/")[2] for page in pages for item in page.get("Contents", [])}
+
+    def remove(self, name: str) -> None:
+        bucket, key = _split(self.path(name))
+        try:
+            _s3().delete_object(Bucket=bucket, Key=key)
+        except importlib.import_module("botocore.exceptions").ClientError as error:
+            _log.warning("%s cannot be removed: %s", self.path(name), error)
 
     def remove_drafts(self) -> None:
         pass  # they are in each worker's own temporary folder

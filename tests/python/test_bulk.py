@@ -64,6 +64,33 @@ def test_every_row_once_in_order(inputs, tmp_path, vader):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
+def test_the_output_folder_is_read_as_one_table(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    bulk.finish(job)
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 2 * ROWS
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == list(range(2 * ROWS))
+    pd = pytest.importorskip("pandas")
+    assert len(pd.read_parquet(tmp_path / "out")) == 2 * ROWS
+
+
+def test_finish_replaces_the_manifest_of_an_earlier_version(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    old = tmp_path / "out" / "manifest.json"
+    for text in ('{"job": "another program"}', "no json", "[]"):
+        old.write_text(text)
+        bulk.finish(job)
+        assert old.read_text() == text
+    old.write_text(json.dumps({"job": job.id}))
+    assert bulk.finish(job)["rows"] == 2 * ROWS and not old.exists()
+    from brim._places import Place
+
+    old.write_text('{"rows": 7}')
+    (tmp_path / "out" / "_manifest.json").unlink()
+    assert bulk._read_manifest(Place(str(tmp_path / "out"))) == {"rows": 7}
+
+
 NAMES = ["a.parquet", "b.parquet", "x.txt", ".hidden.parquet", "_metadata.parquet", "deep/c.parquet", "deep/er/d.parquet",
          "_delta_log/e.parquet", ".cache/f.parquet", "deep/_temporary/g.parquet", "_day=1/h.parquet"]
 PATTERNS = {
@@ -341,6 +368,8 @@ def test_s3(tmp_path, monkeypatch):
         assert _places.Place.of("s3://bkt/out").names("part-") == set() and len(job.missing()) == 2
         assert not _places.Place.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
         assert bulk.run(job) == [] and bulk.finish(job)["rows"] == 100 and bulk.load("s3://bkt/out") == job
+        s3.put_object(Bucket="bkt", Key="out/manifest.json", Body=json.dumps({"job": job.id}).encode())
+        assert bulk.finish(job)["rows"] == 100 and _places.Place.of("s3://bkt/out").names("manifest") == set()
         s3.download_file("bkt", "out/part-00001.parquet", str(tmp_path / "part.parquet"))
         assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == list(range(50, 100))
         with pytest.raises(brim.UsageError, match="no such object"):
