@@ -7,6 +7,7 @@ import ast
 import json
 import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -303,6 +304,18 @@ print([m for m in ("pandas", "pyarrow", "ray", "pyspark", "boto3") if m in sys.m
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "plan score score\n[] False\n"
+
+
+def test_names_in_the_docs_exist():
+    found = set()
+    for page in ("README.md", "docs/python.md", "docs/bulk.md"):
+        for block in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(encoding="utf-8"), re.S):
+            found |= set(re.findall(r"\bbrim((?:\.[A-Za-z_]\w*)+)", block))
+    assert {".bulk.plan", ".ray.score", ".spark.score", ".forecast.predict"} <= found
+    for name in found - {".sklearn"}:  # imported by name, and not always installed
+        value = brim
+        for part in name.split(".")[1:]:
+            value = getattr(value, part)
 
 
 def test_nothing_is_connected_to(tmp_path):
