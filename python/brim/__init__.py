@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text classifiers at the limit of the hardware: brim.Classifier, brim.Encoder, brim.Tagger, brim.plan, brim.train,
-brim.forecast."""
+brim.forecast. brim.bulk, brim.ray and brim.spark are imported on first use."""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from . import forecast
 from ._brim import __version__
@@ -16,8 +19,20 @@ from .results import Result
 from .tagger import Tagger
 from .training import Training, train
 
+if TYPE_CHECKING:
+    from . import bulk, ray, spark
+
 __all__ = [
     "BadData", "BadModel", "BatchScorer", "Busy", "Cancelled", "CannotWrite", "Classifier", "DeviceLost", "Diverged",
     "DoesNotFit", "Encoder", "Error", "Interrupted", "Plan", "Result", "Tagger", "TimedOut", "Training",
-    "UsageError", "__version__", "forecast", "plan", "train",
+    "UsageError", "__version__", "bulk", "forecast", "plan", "ray", "spark", "train",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the modules by name, and reports names that do not exist
+    def __getattr__(name):
+        if name in ("bulk", "ray", "spark"):
+            return importlib.import_module(f"brim.{name}")
+        raise AttributeError(f"module 'brim' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), "bulk", "ray", "spark"})

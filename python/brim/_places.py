@@ -5,18 +5,22 @@ writer wins, all others learn that they did not."""
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import hashlib
 import importlib
 import io
+import logging
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .errors import BadData, CannotWrite, UsageError
 
+_log = logging.getLogger("brim")
 _FOOTER = 64 << 10  # Parquet's description of its data lies at the end and changes with it
 
 
@@ -25,13 +29,43 @@ def is_s3(name: str) -> bool:
 
 
 def expand(pattern: str) -> list[str]:
-    """The files a pattern names, by name."""
+    """The files that match a pattern, sorted. `*` stays within one folder, `**` is any number of folders; wildcards match
+    no hidden names and none that start with an underscore (_delta_log, _temporary)."""
     if is_s3(pattern):
         return _expand_s3(pattern)
-    names = sorted(os.path.abspath(name) for name in glob.glob(pattern))
+    plain = os.path.normpath(pattern)
+    parts = plain.split(os.sep)
+    found = [name for name in glob.glob(plain, recursive=True) if _matches(name.split(os.sep), parts)]
+    if "**" in parts:
+        found = [name for name in found if os.path.isfile(name)]
+    names = sorted({os.path.abspath(name) for name in found})
     if not names:
         raise UsageError(f"{pattern}: no such file", "name files, or quote a pattern: 'in/*.parquet'")
     return names
+
+
+def _matches(names: list[str], parts: list[str]) -> bool:
+    """Whether the components of a path match those of a pattern."""
+    if not parts:
+        return not names
+    if parts[0] == "**":
+        return _matches(names, parts[1:]) or (bool(names) and _is_visible(names[0]) and _matches(names[1:], parts))
+    return bool(names) and _matches_part(names[0], parts[0]) and _matches(names[1:], parts[1:])
+
+
+def _matches_part(name: str, part: str) -> bool:
+    if not _has_wildcard(part):
+        return name == part
+    return fnmatch.fnmatchcase(name, part) and (_is_visible(name) or part[0] == name[0])
+
+
+def _is_visible(name: str) -> bool:
+    """As Spark decides it: a column of partitions may start with an underscore."""
+    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+
+
+def _has_wildcard(text: str) -> bool:
+    return any(character in text for character in "*?[")
 
 
 def open_input(name: str) -> BinaryIO:
@@ -120,8 +154,12 @@ class Place:
             with contextlib.suppress(FileNotFoundError):  # the job was finished meanwhile
                 os.unlink(path)
 
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(name))
+
     def remove_drafts(self) -> None:
-        """What killed workers left."""
+        """Removes the drafts of killed workers."""
         for path in glob.glob(os.path.join(glob.escape(self.path("_brim")), "draft-*")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -181,6 +219,13 @@ class _S3Place(Place):
         with _reading(self.path(prefix)):
             pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key, Delimiter="/")
             return {item["Key"].rpartition("/")[2] for page in pages for item in page.get("Contents", [])}
+
+    def remove(self, name: str) -> None:
+        bucket, key = _split(self.path(name))
+        try:
+            _s3().delete_object(Bucket=bucket, Key=key)
+        except importlib.import_module("botocore.exceptions").ClientError as error:
+            _log.warning("%s cannot be removed: %s", self.path(name), error)
 
     def remove_drafts(self) -> None:
         pass  # they are in each worker's own temporary folder
@@ -267,15 +312,16 @@ def _split(name: str) -> tuple[str, str]:
 
 def _expand_s3(pattern: str) -> list[str]:
     bucket, key = _split(pattern)
-    if "*" not in key:
+    if not _has_wildcard(key):
         return [pattern]
-    before, _, after = key.partition("*")
+    parts = key.split("/")
+    prefix = re.split(r"[*?[]", key, maxsplit=1)[0]
     with _reading(pattern):
-        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=before)
+        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
-                       if item["Key"].endswith(after))
+                       if not item["Key"].endswith("/") and _matches(item["Key"].split("/"), parts))
     if not names:
-        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern with one *")
+        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern: s3://bucket/in/*.parquet")
     return names
 
 

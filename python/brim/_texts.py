@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,9 +12,32 @@ from .errors import BadData, UsageError
 
 
 def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
-    """Views of the texts of `source`, or of one column of it where it is a table."""
+    """Views of the texts of `source`, or of one column if it is a table."""
+    found = column_of(source, column)
+    return _brim.Texts.from_sequence(found) if isinstance(found, (list, tuple)) else _texts_of_column(found)
+
+
+def values_of(source: Any, column: str | None = None) -> list[Any]:
+    """The texts of `source` as Python objects; rows without one are None or whatever they hold."""
+    found = column_of(source, column)
+    if getattr(found, "ndim", 1) != 1:
+        raise BadData(f"an array of shape {found.shape} was given", "pass one of one dimension")
+    for method in ("to_pylist", "tolist", "to_list"):  # pyarrow, numpy and pandas, polars
+        if hasattr(found, method):
+            return list(getattr(found, method)())
+    return list(found)
+
+
+def index_of(source: Any) -> Any:
+    """The index of a pandas DataFrame or Series, else None."""
+    pd = sys.modules.get("pandas")
+    return source.index if pd is not None and isinstance(source, (pd.DataFrame, pd.Series)) else None
+
+
+def column_of(source: Any, column: str | None) -> Any:
+    """The column of texts if `source` is a table, else `source`. Raises for what cannot hold texts."""
     if isinstance(source, (list, tuple)) and column is None:
-        return _brim.Texts.from_sequence(source)
+        return source
     if isinstance(source, str):
         raise UsageError("many texts are wanted, one str was given", "put it into a list: [text]")
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -22,10 +46,14 @@ def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
         raise BadData("texts are wanted, None was given", "pass a list of str, an array or a column")
     names = _column_names(source)
     if names is not None:
-        return texts_of(_column(source, names, column))
+        return column_of(_column(source, names, column), None)
     if column is not None:
         raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or leave it out")
-    return _texts_of_column(source)
+    if type(source).__module__.partition(".")[0] == "datasets" and hasattr(source, "column_name"):
+        return column_of(source.source, source.column_name)  # a lazy column
+    if not isinstance(source, Iterable) and not any(hasattr(source, f"__arrow_c_{kind}__") for kind in ("stream", "array")):
+        raise BadData(f"texts are wanted, {type(source).__name__} was given", "pass a list of str, an array or a column")
+    return source
 
 
 def _column_names(source: Any) -> list[str] | None:
@@ -47,9 +75,11 @@ def _column_keys(source: Any) -> list[Any] | None:
 
 def _column(table: Any, names: list[str], column: str | None) -> Any:
     column = named_column(names, column)
+    if names.count(column) > 1:
+        raise UsageError(f'column="{column}": the table has {names.count(column)} columns of this name', "rename them")
     if type(table).__module__.startswith("datasets."):
         return table.with_format("arrow")[:][column]  # its files stay mapped; table[column] would make a str per row
-    return table[column]
+    return table[(_column_keys(table) or names)[names.index(column)]]  # pandas may use numbers as names
 
 
 def named_column(names: list[str], column: str | None) -> str:
@@ -74,17 +104,13 @@ def _texts_of_column(source: Any) -> _brim.Texts:
     kind = type(source).__module__.partition(".")[0]
     if kind == "numpy":
         return _texts_of_numpy(source)
-    if kind == "datasets" and hasattr(source, "column_name"):  # a column that is read when it is asked for
-        return texts_of(source.source, source.column_name)
     if kind == "pandas" and not _is_arrow_backed(source):
         return _texts_of_numpy(source.to_numpy(dtype=object))  # the strs themselves
     if hasattr(source, "__arrow_c_stream__"):
         return _brim.Texts.from_stream(source.__arrow_c_stream__())
     if hasattr(source, "__arrow_c_array__"):
         return _brim.Texts.from_array(*source.__arrow_c_array__())
-    if isinstance(source, Iterable):
-        return _brim.Texts.from_sequence(list(source))
-    raise BadData(f"texts are wanted, {type(source).__name__} was given", "pass a list of str, an array or a column")
+    return _brim.Texts.from_sequence(list(source))
 
 
 def _is_arrow_backed(series: Any) -> bool:

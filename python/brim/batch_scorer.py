@@ -13,21 +13,26 @@ from .classifier import Classifier
 from .errors import BadData, UsageError
 
 _log = logging.getLogger("brim")
-_POSITIVE = ("positive", "pos", "bullish", "label_2")
-_NEGATIVE = ("negative", "neg", "bearish", "label_0")
+_SIGNS = {"negative": -1.0, "neg": -1.0, "bearish": -1.0, "neutral": 0.0, "neu": 0.0, "positive": 1.0, "pos": 1.0,
+          "bullish": 1.0}
+_NUMBERED = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}  # LABEL_0, LABEL_1, … of two or three labels
 
 
 class BatchScorer:
-    """Leaves `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute. A text that
-    cannot be read leaves None. Where a call fails, its batch waits for the next one."""
+    """Stores `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute. A text
+    that cannot be read gets None. If a call fails, its batch stays queued for the next one.
 
-    def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score") -> None:
+    `labels` maps each label of the model to "negative", "neutral", "positive" or a number from -1 to 1. It is needed
+    unless the labels are named negative, positive and perhaps neutral, or LABEL_0 to LABEL_1 or LABEL_2."""
+
+    def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score",
+                 labels: Mapping[str, str | float] | None = None) -> None:
         if batch_size < 1:
             raise UsageError(f"batch_size={batch_size}", "use 1 or more")
         self.classifier = model if isinstance(model, Classifier) else Classifier(model)
         self.batch_size = batch_size
         self.key = key
-        self._signed = _signed_by(self.classifier)
+        self._signed = _signed_by(self.classifier._open().score_names, labels)
         self._waiting: list[tuple[str, Any]] = []
         self._lock = threading.Lock()
 
@@ -93,15 +98,38 @@ class BatchScorer:
         return [None if row in unread else self._signed(values) for row, values in enumerate(result.scores.tolist())]
 
 
-def _signed_by(classifier: Classifier) -> Callable[[list[float]], float]:
-    """How this model's scores become one number: VADER's compound, else positive less negative."""
-    names = [name.lower() for name in classifier._open().score_names]
-    if "compound" in names:
+def _signed_by(names: list[str], labels: Mapping[str, str | float] | None) -> Callable[[list[float]], float]:
+    """Maps a row of scores to one number: VADER's compound, or the sum of the scores times their labels' signs."""
+    if labels is None and "compound" in names:
         compound = names.index("compound")
         return lambda row: row[compound]
-    positive = [i for i, name in enumerate(names) if name in _POSITIVE]
-    negative = [i for i, name in enumerate(names) if name in _NEGATIVE]
-    if len(positive) != 1 or len(negative) != 1:
-        raise UsageError(f"the model's labels are {', '.join(names)}: which is positive, which negative?",
-                         "use a sentiment model")
-    return lambda row: row[positive[0]] - row[negative[0]]
+    signs = _known_signs(names) if labels is None else _given_signs(names, labels)
+    return lambda row: sum(sign * value for sign, value in zip(signs, row, strict=True))
+
+
+def _known_signs(names: list[str]) -> list[float]:
+    lower = [name.lower() for name in names]
+    numbered = _NUMBERED.get(len(names))
+    if numbered is not None and sorted(lower) == [f"label_{i}" for i in range(len(names))]:
+        return [numbered[int(name[-1])] for name in lower]
+    signs = [_SIGNS.get(name) for name in lower]
+    known = [sign for sign in signs if sign is not None]
+    if len(known) != len(names) or sorted(known) not in ([-1.0, 1.0], [-1.0, 0.0, 1.0]):
+        example = ", ".join(f'"{name}": …' for name in names[:2])
+        raise UsageError(f"the labels {', '.join(names)} are not known as negative, neutral and positive",
+                         f'map each to a number from -1 to 1: BatchScorer(…, labels={{{example}}})')
+    return known
+
+
+def _given_signs(names: list[str], labels: Mapping[str, str | float]) -> list[float]:
+    if set(labels) != set(names):
+        raise UsageError(f"labels maps {', '.join(map(str, labels)) or 'nothing'}; the model has {', '.join(names)}",
+                         "map each label of the model once")
+    signs = []
+    for name in names:
+        value = labels[name]
+        sign = _SIGNS.get(value.lower()) if isinstance(value, str) else value
+        if not isinstance(sign, (int, float)) or not -1 <= sign <= 1:
+            raise UsageError(f"labels[{name!r}]={value!r}", 'use "negative", "neutral", "positive" or -1 to 1')
+        signs.append(float(sign))
+    return signs

@@ -6,7 +6,7 @@ speculation and two drivers are harmless. Files of texts (csv, tsv, jsonl, txt) 
 
     job = brim.bulk.plan("in/*.parquet", "out", text="text", keep=["id"])
     for shard in job.missing(): brim.bulk.run_shard(shard)        # anywhere, in any order, more than once
-    brim.bulk.finish(job)                                         # checks every part, writes manifest.json and _SUCCESS
+    brim.bulk.finish(job)                                         # verifies every part, writes _manifest.json and _SUCCESS
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .classifier import Classifier
 from .errors import BadData, Error, UsageError
 
 _JOB = "_brim/job.json"
+_MANIFEST, _OLD_MANIFEST = "_manifest.json", "manifest.json"
 _FORMAT = 1
 _NOTE = 2  # of a part's note; 1 had no checksum of the file
 _ROWS = 60_000
@@ -151,13 +152,13 @@ def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
 
 
 def finish(job: Job) -> dict[str, Any]:
-    """Checks that every part is there, whole and this job's; writes manifest.json and _SUCCESS."""
+    """Verifies that every part exists, is intact and belongs to this job; writes _manifest.json and _SUCCESS."""
     place = Place.of(job.place)
     if job.inputs:
         _, error = _program.run(["shards", job.place, "--check"])
         if error:
             raise error
-        return dict(json.loads(place.read("manifest.json") or b"{}"))
+        return _read_manifest(place)
     missing = job.missing()
     if missing:
         raise BadData(f"{len(missing)} of {len(job.shards)} shards have no part: {_ranges([s.id for s in missing])}",
@@ -169,10 +170,25 @@ def finish(job: Job) -> dict[str, Any]:
             raise BadData(f"{place.path(shard.part)} is damaged", "remove it and run its shard again")
         parts.append({"part": shard.part, "input": shard.input, "rows": shard.rows, "crc": told["crc"]})
     manifest = {"format": _FORMAT, "job": job.id, "rows": sum(s.rows for s in job.shards), "parts": parts}
-    place.put("manifest.json", json.dumps(manifest, indent=1).encode())
+    place.put(_MANIFEST, json.dumps(manifest, indent=1).encode())
     place.put("_SUCCESS", b"")
+    _remove_old_manifest(place, job)
     place.remove_drafts()
     return manifest
+
+
+def _read_manifest(place: Place) -> dict[str, Any]:
+    return dict(json.loads(place.read(_MANIFEST) or place.read(_OLD_MANIFEST) or b"{}"))
+
+
+def _remove_old_manifest(place: Place, job: Job) -> None:
+    """Earlier versions wrote manifest.json, which readers of the whole folder take for data. Another program's is kept."""
+    try:
+        old = json.loads(place.read(_OLD_MANIFEST) or b"{}")
+    except ValueError:
+        return
+    if isinstance(old, dict) and old.get("job") == job.id:
+        place.remove(_OLD_MANIFEST)
 
 
 def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = False) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ._model import Model, OnError
+from ._texts import index_of
 from .errors import UsageError
 from .results import Result
 
@@ -54,7 +55,7 @@ class Classifier(Model):
         polars or datasets (`column` names it there). Texts are not copied. `pairs` are as many second texts."""
         scorer = self._open()
         predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs)
-        return Result(predictions, scorer.labels, scorer.score_names, errors, seconds)
+        return Result(predictions, scorer.labels, scorer.score_names, errors, seconds, index_of(texts))
 
     def stream(self, texts: Iterable[str], *, on_error: OnError = "raise") -> Iterator[Result]:
         """Results of a stream of texts in order, part by part, in bounded memory."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from . import _brim
 from ._model import Model
-from ._texts import texts_of
+from ._texts import texts_of, values_of
 from .classifier import note_once
 from .errors import BadModel, UsageError
 
@@ -62,7 +62,7 @@ class Encoder(Model):
         texts = [sentences] if one else sentences
         before = self._prompt(prompt_name, prompt)
         if before:
-            texts = [before + text if isinstance(text, str) else text for text in _iterated(texts, column)]
+            texts = [before + text if isinstance(text, str) else text for text in values_of(texts, column)]
             column = None
         predictions, _, _ = self._score(texts_of(texts, column), progress=bool(show_progress_bar))
         vectors: npt.NDArray[np.float32] = predictions.scores
@@ -82,10 +82,6 @@ class Encoder(Model):
         if name not in self.prompts:
             raise UsageError(f'prompt_name="{name}" is not among the prompts', f"choose one of {sorted(self.prompts)}")
         return self.prompts[name]
-
-
-def _iterated(texts: Any, column: str | None) -> Any:
-    return texts if column is None else texts[column]
 
 
 class _SentenceFiles:

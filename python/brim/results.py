@@ -17,12 +17,13 @@ class Result:
     """What `Classifier.predict` gives: row i belongs to text i. The arrays lie over the library's own memory."""
 
     def __init__(self, predictions: _brim.Predictions, names: list[str], score_names: list[str],
-                 errors: list[tuple[int, Error]], seconds: float) -> None:
+                 errors: list[tuple[int, Error]], seconds: float, index: Any = None) -> None:
         self._predictions = predictions
         self.label_names = names
         self.score_names = score_names
         self.errors = errors
         self.seconds = seconds
+        self._index = index  # of a pandas input, for to_pandas()
 
     def __len__(self) -> int:
         return len(self._predictions)
@@ -75,10 +76,10 @@ class Result:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame: `label` as a category, `score`."""
+        """A pandas.DataFrame: `label` as a category, `score`. Its index is that of a pandas input."""
         pd = _imported("pandas")
         return pd.DataFrame({"label": pd.Categorical.from_codes(self.label_ids, categories=self.label_names),
-                             "score": self.score})
+                             "score": self.score}, index=self._index)
 
     def to_polars(self) -> Any:
         """A polars.DataFrame."""

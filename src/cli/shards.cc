@@ -47,7 +47,7 @@ std::function<int()> setup_shards(CLI::App& app) {
   auto f = std::make_shared<ShardsFlags>();
   app.add_option("folder", f->folder, "the folder -o of `brim score --shard`")->required();
   CLI::Option* check =
-      app.add_flag("--check", f->check, "read every part; where all are whole, write manifest.json and _SUCCESS");
+      app.add_flag("--check", f->check, "verify every part; if all are intact, write _manifest.json and _SUCCESS");
   app.add_flag("--missing", f->missing, "print the missing ones alone, as in 3,17-20: sbatch --array takes that")
       ->excludes(check);
   return [f] { return run_shards(*f); };

@@ -505,6 +505,19 @@ ShardStates shard_states(const ShardJob& job) {
   return states;
 }
 
+namespace {
+
+// Earlier versions wrote manifest.json, which readers of the whole folder take for data. Another program's is kept.
+void remove_old_manifest(const ShardJob& job) {
+  const fs::path path = job.folder / "manifest.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  const json old = json::parse(read_file(path, ErrorCode::bad_data), nullptr, false);
+  if (old.is_object() && old.value("job", json()) == job.id) fs::remove(path, ignored);
+}
+
+}  // namespace
+
 int64_t finish_job(const ShardJob& job) {
   if (!job.by_bytes)
     fail(ErrorCode::usage, Remedy{"check it from Python: brim.bulk.finish(brim.bulk.load(folder))"},
@@ -527,8 +540,9 @@ int64_t finish_job(const ShardJob& job) {
     rows += record["rows"].get<int64_t>();
   }
   const json manifest = {{"format", kJobFormat}, {"job", job.id}, {"rows", rows}, {"parts", parts}};
-  put_once(job.folder, job.folder / "manifest.json", json_text(manifest, 1));
+  put_once(job.folder, job.folder / "_manifest.json", json_text(manifest, 1));
   put_once(job.folder, job.folder / "_SUCCESS", "");
+  remove_old_manifest(job);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(private_folder(job.folder), ignored))
     if (const std::string name = entry.path().filename().string();

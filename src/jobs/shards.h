@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of texts scored by many processes, each row exactly once. A job divides its inputs into N shards of whole
 // records; shard I becomes part-0000I in the job's folder. The folder is the one python/brim/bulk.py keeps for Parquet
-// files, name for name: _brim/job.json says what the job is, manifest.json and _SUCCESS stand there once all is
-// checked.
+// files, name for name: _brim/job.json describes the job; _manifest.json and _SUCCESS are written once all parts are
+// verified. All names but the parts' start with an underscore, so that readers of the whole folder skip them.
 //
 // A part is written under a name of its own and published by a hard link, which never replaces: retries, speculation
 // and two drivers at once are harmless. _brim/part-0000I.json (job, rows, checksum) is published before the part and
@@ -107,8 +107,8 @@ struct ShardStates {
   std::vector<std::pair<int64_t, std::string>> failed;  // of those missing: what the last attempt said
 };
 ShardStates shard_states(const ShardJob& job);
-// Reads every part, writes manifest.json and _SUCCESS, removes drafts; returns the rows. Throws bad_data where a part
-// is missing, damaged or another job's.
+// Verifies every part, writes _manifest.json and _SUCCESS, removes drafts; returns the number of rows. Throws bad_data
+// if a part is missing, damaged or belongs to another job.
 int64_t finish_job(const ShardJob& job);
 
 std::string id_ranges(const std::vector<int64_t>& ids);  // "3,17-20", as schedulers take them

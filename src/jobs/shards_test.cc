@@ -194,12 +194,25 @@ TEST_F(JobFolder, IsPlannedOnceAndFinished) {
   write(job, 1, "b\n");
   EXPECT_TRUE(shard_states(job).missing.empty());
   EXPECT_EQ(finish_job(job), 4);
-  EXPECT_HAS(of("manifest.json"), "\"rows\": 4");
+  EXPECT_HAS(of("_manifest.json"), "\"rows\": 4");
   EXPECT_EQ(of("_SUCCESS"), "");
   std::vector<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder_ / "_brim")) left.push_back(entry.path().filename());
   std::sort(left.begin(), left.end());
   EXPECT_EQ(left, (std::vector<std::string>{"job.json", "part-00000.json", "part-00001.json"}));
+}
+
+TEST_F(JobFolder, FinishReplacesItsOldManifestAndKeepsOthers) {
+  const ShardJob job = plan();
+  write(job, 0, "a\n");
+  write(job, 1, "b\n");
+  io::write_file_atomically(folder_ / "manifest.json", R"({"job": "another"})");
+  finish_job(job);
+  EXPECT_HAS(of("manifest.json"), "another");
+  io::write_file_atomically(folder_ / "manifest.json", "{\"job\": \"" + job.id + "\"}");
+  finish_job(job);
+  EXPECT_FALSE(fs::exists(folder_ / "manifest.json"));
+  EXPECT_HAS(of("_manifest.json"), "\"rows\": 4");
 }
 
 TEST_F(JobFolder, AnotherJobThereIsRefused) {

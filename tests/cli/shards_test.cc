@@ -47,7 +47,7 @@ TEST_F(Shards, PartsTogetherAreTheWhole) {
   must(command("auto"), {.environment = {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "1"}}});
   EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all whole\n");
   EXPECT_EQ(together(5), get("whole.csv"));
-  EXPECT_EQ(json_of("out/manifest.json").at("rows"), 1000);
+  EXPECT_EQ(json_of("out/_manifest.json").at("rows"), 1000);
   EXPECT_TRUE(exists("out/_SUCCESS"));
   const std::string before = get("out/part-00002.csv");
   must(command("2/5"));  // a retry changes nothing

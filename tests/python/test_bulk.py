@@ -64,6 +64,88 @@ def test_every_row_once_in_order(inputs, tmp_path, vader):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
+def test_the_output_folder_is_read_as_one_table(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    bulk.finish(job)
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 2 * ROWS
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == list(range(2 * ROWS))
+    pd = pytest.importorskip("pandas")
+    assert len(pd.read_parquet(tmp_path / "out")) == 2 * ROWS
+
+
+def test_finish_replaces_the_manifest_of_an_earlier_version(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    old = tmp_path / "out" / "manifest.json"
+    for text in ('{"job": "another program"}', "no json", "[]"):
+        old.write_text(text)
+        bulk.finish(job)
+        assert old.read_text() == text
+    old.write_text(json.dumps({"job": job.id}))
+    assert bulk.finish(job)["rows"] == 2 * ROWS and not old.exists()
+    from brim._places import Place
+
+    old.write_text('{"rows": 7}')
+    (tmp_path / "out" / "_manifest.json").unlink()
+    assert bulk._read_manifest(Place(str(tmp_path / "out"))) == {"rows": 7}
+
+
+NAMES = ["a.parquet", "b.parquet", "x.txt", ".hidden.parquet", "_metadata.parquet", "deep/c.parquet", "deep/er/d.parquet",
+         "_delta_log/e.parquet", ".cache/f.parquet", "deep/_temporary/g.parquet", "_day=1/h.parquet"]
+PATTERNS = {
+    "in/*.parquet": ["a.parquet", "b.parquet"],
+    "in/?.parquet": ["a.parquet", "b.parquet"],
+    "in/[b-z].parquet": ["b.parquet"],
+    "in/*/*.parquet": ["_day=1/h.parquet", "deep/c.parquet"],
+    "in/**/*.parquet": ["_day=1/h.parquet", "a.parquet", "b.parquet", "deep/c.parquet", "deep/er/d.parquet"],
+    "in/deep/**": ["deep/c.parquet", "deep/er/d.parquet"],
+    "in/_delta_log/*.parquet": ["_delta_log/e.parquet"],
+    "in/_*/*.parquet": ["_day=1/h.parquet", "_delta_log/e.parquet"],
+    "in/_metadata.parquet": ["_metadata.parquet"],
+    "*/a.parquet": ["a.parquet"],
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, monkeypatch):
+    from brim._places import expand
+
+    for name in NAMES:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text("")
+    wanted = [str(tmp_path / "in" / name) for name in PATTERNS[pattern]]
+    assert expand(f"{tmp_path}/{pattern}") == wanted
+    monkeypatch.chdir(tmp_path)
+    assert expand(pattern) == expand(f"./{pattern}") == wanted
+
+
+class Listing:
+    """Names as S3 lists them: all with a prefix, in pages."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def get_paginator(self, _):
+        return self
+
+    def paginate(self, Bucket, Prefix):
+        found = [{"Key": key} for key in sorted(self.keys) if key.startswith(Prefix)]
+        return [{"Contents": found[:3]}, {"Contents": found[3:]}, {}]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_objects_follow_the_same_rules(pattern, monkeypatch):
+    import contextlib
+
+    from brim import _places
+
+    listing = Listing([f"in/{name}" for name in NAMES] + ["in/", "in/deep/", "inner/a.txt"])
+    monkeypatch.setattr(_places, "_s3", lambda: listing)
+    monkeypatch.setattr(_places, "_reading", lambda _: contextlib.nullcontext())
+    assert _places.expand(f"s3://bkt/{pattern}") == [f"s3://bkt/in/{name}" for name in PATTERNS[pattern]]
+
+
 def test_planned_again_is_the_same_job(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     assert planned(inputs, tmp_path) == job == bulk.load(str(tmp_path / "out"))
@@ -278,12 +360,16 @@ def test_s3(tmp_path, monkeypatch):
         s3.create_bucket(Bucket="bkt")
         pq.write_table(pa.table({"id": range(100), "text": texts_of(100)}), tmp_path / "x.parquet", row_group_size=25)
         s3.upload_file(str(tmp_path / "x.parquet"), "bkt", "in/x.parquet")
+        for name in ("in/_delta_log/x.parquet", "in/deep/x.parquet", "in/_x.parquet"):
+            s3.upload_file(str(tmp_path / "x.parquet"), "bkt", name)
         job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/out", model="vader", keep=["id"], rows_per_shard=50)
         assert len(job.shards) == 2 and len(job.missing()) == 2
         s3.put_object(Bucket="bkt", Key="out/part-old/part-00000.parquet", Body=b"of a deeper folder")
         assert _places.Place.of("s3://bkt/out").names("part-") == set() and len(job.missing()) == 2
         assert not _places.Place.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
         assert bulk.run(job) == [] and bulk.finish(job)["rows"] == 100 and bulk.load("s3://bkt/out") == job
+        s3.put_object(Bucket="bkt", Key="out/manifest.json", Body=json.dumps({"job": job.id}).encode())
+        assert bulk.finish(job)["rows"] == 100 and _places.Place.of("s3://bkt/out").names("manifest") == set()
         s3.download_file("bkt", "out/part-00001.parquet", str(tmp_path / "part.parquet"))
         assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == list(range(50, 100))
         with pytest.raises(brim.UsageError, match="no such object"):

@@ -168,47 +168,66 @@ def test_ray_workers_without_the_module():
 
 
 class FakeRay:
-    """Actors as Ray has them, in this process: a deadly shard ends its actor, and a dead actor takes no more."""
+    """Ray's actors, in this process. A deadly shard ends its actor; only `free` actors ever start."""
 
     class exceptions:
         class RayError(Exception):
             pass
 
-    def __init__(self, deadly):
-        self.deadly, self.results, self.given = deadly, {}, []
+    def __init__(self, deadly=None, free=2, cores=2, broken=False):
+        self.deadly, self.free, self.cores, self.broken = deadly, free, cores, broken
+        self.results, self.given, self.actors = {}, [], []
 
     def is_initialized(self):
         return True
 
     def cluster_resources(self):
-        return {"CPU": 2}
+        return {"CPU": self.cores}
+
+    def available_resources(self):
+        return {"CPU": float(self.free)} if self.free else {}
+
+    def answer(self, result):
+        self.results[len(self.results)] = result
+        return len(self.results) - 1
 
     def remote(self, made):
         fake = self
 
         class Actor:
             def __init__(self, threads):
-                self.worker, self.dead, self.run = made(threads), False, self
+                self.worker, self.dead, self.started = made(threads), False, fake.free > 0
+                fake.free -= self.started
+                fake.actors.append(self)
+                self.ready = type("Ready", (), {"remote": lambda _: fake.answer(self.begin())})()
+                self.run = type("Run", (), {"remote": lambda _, shard: fake.answer(self.outcome(shard))})()
 
-            def remote(self, shard):
-                fake.given.append(shard.id)
-                tries = 50 if fake.retries < 0 else 1 + fake.retries  # 50 stands for ever
-                if not self.dead and shard.id == fake.deadly:
+            def begin(self):
+                if fake.broken:
                     self.dead = True
-                    fake.given += [shard.id] * (tries - 1)
-                fake.results[len(fake.results)] = "the actor died" if self.dead else self.worker.run(shard)
-                return len(fake.results) - 1
+                    return "the actor cannot start"
+                return None if self.started else ...  # ... is no result yet
+
+            def outcome(self, shard):
+                assert self.started and not self.dead
+                fake.given.append(shard.id)
+                if shard.id == fake.deadly:
+                    self.dead = True
+                    return "the actor died"
+                return self.worker.run(shard)
 
         class Options:
             @staticmethod
             def options(max_restarts, max_task_retries, **_):
-                fake.retries = max_task_retries
+                assert max_restarts == max_task_retries == 0
                 return type("Made", (), {"remote": staticmethod(Actor)})
 
         return Options
 
-    def wait(self, refs, num_returns):
-        return refs[:1], refs[1:]
+    def wait(self, refs, num_returns, timeout):
+        ready = [ref for ref in refs if self.results[ref] is not ...][:1]
+        assert ready or timeout is not None, "would wait for ever"
+        return ready, [ref for ref in refs if ref not in ready]
 
     def get(self, ref):
         if isinstance(self.results[ref], str):
@@ -216,7 +235,8 @@ class FakeRay:
         return self.results[ref]
 
     def kill(self, actor):
-        actor.dead = True
+        self.free += actor.started
+        actor.dead, actor.started = True, False
 
 
 def test_a_shard_that_kills_its_worker(inputs, tmp_path, monkeypatch):  # noqa: F811
@@ -227,6 +247,57 @@ def test_a_shard_that_kills_its_worker(inputs, tmp_path, monkeypatch):  # noqa: 
     ((shard, error),) = brim.ray.score(job)
     assert shard.id == 2 and "the actor died" in error.problem and fake.given.count(2) == 3
     assert job.missing() == [shard]  # the others have had workers
+    assert all(actor.dead for actor in fake.actors)
+
+
+def test_workers_that_wait_for_a_core_get_no_shards(inputs, tmp_path, monkeypatch):  # noqa: F811
+    import brim.ray
+
+    fake = FakeRay(free=1, cores=4)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    assert brim.ray.score(planned(inputs, tmp_path)) == [] and len(fake.actors) == 4
+    assert all(actor.dead for actor in fake.actors)
+
+
+def test_no_core_is_free(inputs, tmp_path, monkeypatch):  # noqa: F811
+    import brim.ray
+
+    fake = FakeRay(free=0, cores=4)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(brim.TimedOut, match="within 2 s: .*0 of 4 cores") as caught:
+        brim.ray.score(planned(inputs, tmp_path), start_timeout=2)
+    assert "num_cpus" in caught.value.remedy and all(actor.dead for actor in fake.actors)
+
+
+def test_workers_that_cannot_start_fail_their_shards(inputs, tmp_path, monkeypatch):  # noqa: F811
+    import brim.ray
+
+    fake = FakeRay(broken=True)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    job = planned(inputs, tmp_path)
+    failed = brim.ray.score(job)
+    assert [shard.id for shard, _ in failed] == [shard.id for shard in job.shards] and len(fake.actors) < 20
+    assert "cannot start" in failed[0][1].problem
+
+
+def test_ray_with_a_core_held_by_another_actor(ray, inputs, tmp_path):  # noqa: F811
+    import brim.ray
+
+    @ray.remote(num_cpus=1)
+    class Holder:
+        def ready(self):
+            return True
+
+    first = Holder.remote()
+    ray.get(first.ready.remote())
+    job = planned(inputs, tmp_path)
+    assert brim.ray.score(job) == [] and bulk.finish(job)["rows"] == ROWS
+    second = Holder.remote()
+    ray.get(second.ready.remote())
+    with pytest.raises(brim.TimedOut, match="of 2 cores"):
+        brim.ray.score(planned(inputs, tmp_path / "b"), start_timeout=3)
+    for holder in (first, second):
+        ray.kill(holder)
 
 
 def test_without_the_engine_it_says_so(monkeypatch):

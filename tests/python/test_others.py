@@ -7,6 +7,7 @@ import ast
 import json
 import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import sys
 import brim
 import numpy as np
 import pytest
-from conftest import SOURCE
+from conftest import SOURCE, tiny_model
 
 
 def test_encode(encoder_dir):
@@ -32,6 +33,40 @@ def test_encode(encoder_dir):
         encoder.encode("a", prompt_name="query")
     again = pickle.loads(pickle.dumps(encoder))
     assert (again.encode("paris") == encoder.encode("paris")).all()
+
+
+def tables(texts):
+    """The same texts as every library holds them."""
+    pd, pa, pl = (pytest.importorskip(name) for name in ("pandas", "pyarrow", "polars"))
+    frame = pd.DataFrame({"text": texts}, index=range(10, 10 + len(texts)))
+    columns = [texts, tuple(texts), iter(texts), np.array(texts), np.array(texts, dtype=object), frame["text"],
+               frame["text"].astype("category"), pa.array(texts), pa.chunked_array([texts[:1], texts[1:]]),
+               pa.array(texts).dictionary_encode(), pl.Series(texts)]
+    return columns + [{"text": texts}, frame, pd.DataFrame({"t": texts}), pa.table({"text": texts}),
+                      pl.DataFrame({"text": texts, "id": range(len(texts))})]
+
+
+def test_encode_puts_the_prompt_before_every_row(encoder_dir):
+    encoder = brim.Encoder(encoder_dir, prompts={"query": "ada lives in "})
+    texts = ["london", "paris", "london ."]
+    wanted = encoder.encode(["ada lives in " + text for text in texts])
+    for source in tables(texts):
+        assert np.allclose(encoder.encode(source, prompt="ada lives in "), wanted, atol=1e-6), type(source)
+    for source in tables(texts):
+        assert np.allclose(encoder.encode(source, prompt_name="query"), wanted, atol=1e-6), type(source)
+    pd = pytest.importorskip("pandas")
+    two = pd.DataFrame({"title": texts, "body": texts})
+    assert np.allclose(encoder.encode(two, prompt="ada lives in ", column="body"), wanted, atol=1e-6)
+    with pytest.raises(brim.UsageError, match="2 columns") as caught:
+        encoder.encode(two, prompt="ada ")
+    assert 'column="title", column="body"' in caught.value.remedy
+    for missing in (pd.Series(["a", None]), pytest.importorskip("pyarrow").array(["a", None])):
+        with pytest.raises(brim.BadData, match="row 1"):
+            encoder.encode(missing, prompt="ada ")
+    for wrong in (None, 5, b"x", np.zeros((2, 2))):
+        with pytest.raises((brim.UsageError, brim.BadData)) as caught:
+            encoder.encode(wrong, prompt="ada ")
+        assert caught.value.remedy
 
 
 def test_sentence_transformers_files(encoder_dir, tmp_path):
@@ -151,6 +186,66 @@ def test_batch_scorer_settings(monkeypatch, tagger_dir):
         brim.BatchScorer("vader").score_or_queue(None, {})
 
 
+def labelled_model(labels, to):
+    """A classifier of a seed with as many labels as its head is cut to."""
+    tiny_model("bert_sequence", to)
+    config = json.loads((to / "config.json").read_text())
+    weights = to / "model.safetensors"
+    data = weights.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + length]), data[8 + length:]
+    tensors = {}
+    for name, told in header.items():
+        if name != "__metadata__":
+            begin, end = told["data_offsets"]
+            array = np.frombuffer(body[begin:end], np.float32).reshape(told["shape"])
+            if name.startswith("classifier."):
+                array = np.resize(array, (len(labels), *array.shape[1:]))
+            tensors[name] = array
+    at, out = 0, {}
+    for name, array in tensors.items():
+        out[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(out).encode()
+    weights.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(a.tobytes() for a in tensors.values()))
+    config["id2label"] = {str(i): name for i, name in enumerate(labels)}
+    config["label2id"] = {name: i for i, name in enumerate(labels)}
+    (to / "config.json").write_text(json.dumps(config))
+    return str(to)
+
+
+@pytest.mark.parametrize("labels, signs", [
+    (["negative", "neutral", "positive"], [-1, 0, 1]), (["POSITIVE", "NEGATIVE"], [1, -1]),
+    (["LABEL_0", "LABEL_1", "LABEL_2"], [-1, 0, 1]), (["LABEL_0", "LABEL_1"], [-1, 1]),
+])
+def test_batch_scorer_knows_labels_by_name(labels, signs, tmp_path):
+    model = brim.Classifier(labelled_model(labels, tmp_path / "m"), precision="fp32")
+    item = {}
+    brim.BatchScorer(model, batch_size=1).score_or_queue("ada lives", item)
+    scores = model.predict(["ada lives"]).scores[0]
+    assert item["sentiment_score"] == pytest.approx(float(scores @ np.array(signs, np.float32)), abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [
+    [f"LABEL_{i}" for i in range(5)], ["very negative", "negative", "neutral", "positive", "very positive"],
+    ["joy", "anger"], ["negative", "neg", "positive"], ["LABEL_1", "LABEL_2"],
+])
+def test_batch_scorer_wants_a_mapping_for_other_labels(labels, tmp_path):
+    model = brim.Classifier(labelled_model(labels, tmp_path / "m"), precision="fp32")
+    with pytest.raises(brim.UsageError, match=labels[-1]) as caught:
+        brim.BatchScorer(model)
+    assert "labels=" in caught.value.remedy
+    weights = dict(zip(labels, np.linspace(-1, 1, len(labels)).tolist()))
+    item = {}
+    brim.BatchScorer(model, batch_size=1, labels=weights).score_or_queue("ada lives", item)
+    wanted = float(model.predict(["ada lives"]).scores[0] @ np.array(list(weights.values()), np.float32))
+    assert item["sentiment_score"] == pytest.approx(wanted, abs=1e-6)
+    for wrong in ({}, {labels[0]: 1}, {**weights, labels[0]: 2}, {**weights, labels[0]: "good"}, {**weights, "x": 0}):
+        with pytest.raises(brim.UsageError, match="labels") as caught:
+            brim.BatchScorer(model, labels=wrong)
+        assert caught.value.remedy
+
+
 def test_plan():
     plan = brim.plan(device="rtx3070", limit="6GiB")
     assert sum(plan.bytes.values()) == plan.peak_bytes <= plan.limit_bytes == 6 << 30
@@ -198,6 +293,29 @@ def test_the_stub_names_what_is_there():
 def test_import_takes_numpy_alone():
     code = "import sys, brim; print([m for m in ('pandas', 'pyarrow', 'torch', 'polars', 'tqdm') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_modules_are_attributes():
+    code = """
+import sys, brim
+assert "brim.bulk" not in sys.modules and {"bulk", "ray", "spark"} <= set(dir(brim))
+print(brim.bulk.plan.__name__, brim.ray.score.__name__, brim.spark.score.__name__)
+print([m for m in ("pandas", "pyarrow", "ray", "pyspark", "boto3") if m in sys.modules], hasattr(brim, "nonsense"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "plan score score\n[] False\n"
+
+
+def test_names_in_the_docs_exist():
+    found = set()
+    for page in ("README.md", "docs/python.md", "docs/bulk.md"):
+        for block in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(encoding="utf-8"), re.S):
+            found |= set(re.findall(r"\bbrim((?:\.[A-Za-z_]\w*)+)", block))
+    assert {".bulk.plan", ".ray.score", ".spark.score", ".forecast.predict"} <= found
+    for name in found - {".sklearn"}:  # imported by name, and not always installed
+        value = brim
+        for part in name.split(".")[1:]:
+            value = getattr(value, part)
 
 
 def test_nothing_is_connected_to(tmp_path):

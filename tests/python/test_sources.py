@@ -100,6 +100,29 @@ def test_pandas(clf, wanted):
     assert list(back.columns) == ["label", "score"] and back["label"].tolist() == clf.predict(TEXTS).labels
 
 
+def test_to_pandas_keeps_the_index_of_the_input(vader):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"id": range(4), "text": ["great", "awful", "awful", "great"]}, index=[7, 3, 9, 1])
+    chosen = frame[frame["id"] % 2 == 1].copy()
+    for source in (chosen, chosen["text"]):
+        chosen["label"] = vader.predict(source).to_pandas()["label"]
+        assert chosen["label"].tolist() == ["negative", "positive"]
+        assert vader.predict(source).to_pandas().index.tolist() == [3, 1]
+    named = chosen.set_index(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["x", "y"]))
+    assert vader.predict(named).to_pandas().index.equals(named.index)
+    assert vader.predict(["great", "awful"]).to_pandas().index.tolist() == [0, 1]
+    repeated = pd.Series(["great", None], index=[5, 5])
+    assert vader.predict(repeated, on_error="null").to_pandas().index.tolist() == [5, 5]
+
+
+def test_columns_with_numbers_as_names(clf, wanted):
+    pd = pytest.importorskip("pandas")
+    assert same(clf, wanted, pd.DataFrame([[text] for text in TEXTS]))
+    twice = pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(brim.UsageError, match="2 columns of this name"):
+        clf.predict(twice)
+
+
 def test_polars(clf, wanted):
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame({"id": range(5), "text": TEXTS})
