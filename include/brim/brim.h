@@ -169,6 +169,7 @@ struct ScorerLoad {
   double tokens_per_second = 0;  // 0: nothing ever waits
   double wait_seconds = 0;       // predicted, until all that waits is done
   bool lost = false;             // its device failed: nothing is computed any more
+  int64_t not_finite_texts = 0;  // failed since it was opened because the model's output was NaN or infinite
   // Of the batch that its device computes now, whatever the model and whether of submitted texts or of score(): for how
   // long it does, and the seconds predicted for it. 0: there is none.
   double batch_seconds = 0, batch_predicted_seconds = 0;

@@ -22,6 +22,14 @@ Error too_long(const char* what, int64_t tokens, int64_t longest) {
                {"set `long_text=truncate` or `long_text=window-mean`"});
 }
 
+// Adds the error of text `t`, or throws it if there is nowhere to add it to. False: no error.
+bool keep_error(size_t t, const std::optional<Error>& error, Engine::TextErrors* errors) {
+  if (!error) return false;
+  if (errors == nullptr) throw *error;
+  errors->emplace_back(t, *error);
+  return true;
+}
+
 }  // namespace
 
 std::optional<LongText> long_text_from_name(std::string_view name) {
@@ -284,13 +292,26 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   return results;
 }
 
-std::vector<float> Engine::score(const TokenizedTexts& tokens) {
+std::optional<Error> Engine::check_finite(std::span<const float> results) const {
+  if (all_finite(results)) [[likely]]
+    return std::nullopt;
+  host_->not_finite_texts.fetch_add(1, std::memory_order_relaxed);
+  const std::string check =
+      fmt::format("check the weights of {} for NaN and infinity", model_dir().filename().string());
+  return Error(ErrorCode::bad_model, "the model's output is not finite",
+               {precision() == ops::Precision::fp32 ? check : "set `precision=fp32`, or " + check});
+}
+
+std::vector<float> Engine::score(const TokenizedTexts& tokens, TextErrors* errors) {
   BRIM_CHECK(!model::is_per_token(output()), "score() on a token model");
   const std::vector<float> windows = run_windows(tokens);
   const auto K = static_cast<size_t>(width());
   std::vector<float> scores(tokens.texts.size() * K);
-  for (size_t t = 0; t < tokens.texts.size(); ++t)
-    merge_windows(windows.data() + tokens.texts[t].first_window * K, tokens.texts[t].windows, scores.data() + t * K);
+  for (size_t t = 0; t < tokens.texts.size(); ++t) {
+    const std::span<const float> results = tokens.results_of(t, windows, K, false);
+    if (keep_error(t, check_finite(results), errors)) continue;
+    merge_windows(results.data(), tokens.texts[t].windows, scores.data() + t * K);
+  }
   return scores;
 }
 
@@ -305,13 +326,18 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
   return entities(texts, tokenized(texts));
 }
 
-std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts,
-                                                  const TokenizedTexts& tokens) {
+std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts, const TokenizedTexts& tokens,
+                                                  TextErrors* errors) {
   BRIM_CHECK(model::is_per_token(output()), "entities() on a model without token classes");
   const std::vector<float> windows = run_windows(tokens);
   std::vector<std::vector<Entity>> entities;
   std::vector<float> scores;
   for (size_t t = 0; t < texts.size(); ++t) {
+    const auto results = tokens.results_of(t, windows, static_cast<size_t>(width()), true);
+    if (keep_error(t, check_finite(results), errors)) {
+      entities.emplace_back();
+      continue;
+    }
     const text::Encoding encoding = tokenizer_->encode(texts[t]);
     token_scores(tokens, t, encoding, windows, scores);
     entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels(), aggregation()));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: texts in, labels out. Every door (command line, server, library, Python) is thin and leads here: one
-// tokenizer, one plan, one arena, the same numbers.
+// Runs a model on texts; shared by the command line, the server, the library and Python.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -112,8 +111,7 @@ class Engine final : public TextModel {
     return tokenize(text, out, {options_.long_text});
   }
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const;
-  // Appends a text and the second one that belongs to it, where there is one. Windows are parts of the second beside
-  // the first.
+  // Appends a text and its optional second one. Windows pair the first with parts of the second.
   std::optional<Error> tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
                                 const TextOptions& options) const;
   // Appends ids as they are. One that the model does not have is refused.
@@ -121,10 +119,9 @@ class Engine final : public TextModel {
   TextOptions text_options() const { return {options_.long_text}; }
   std::optional<Error> why_no_pairs() const override;
 
-  // The two ways to compute: batches packed by the caller, and texts one by one. Any number of each, from any thread;
-  // they must end before the engine does.
+  // Batches packed by the caller, or single texts. Thread-safe; both must be destroyed before the engine.
   std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
-  // A text is refused as busy when those before it would take longer than `most_seconds`.
+  // Texts that would wait longer than `most_seconds` are refused as busy.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
                                            Heads heads = Heads::own);
   void prepare_small();  // graphs of small batches, so that the first text finds them; interactive() does it too
@@ -138,17 +135,19 @@ class Engine final : public TextModel {
   int64_t serving_tokens() const;
   double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
 
-  // The last run, whether score() or a pipeline's: speed, MFU, device busy, memory, what held it back.
+  // Speed, utilisation and memory of the last run.
   RunStats stats() const override;
 
   // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
   std::vector<std::string> tune(double seconds_per_shape);
 
-  // A few texts from the caller's thread: [texts,width], windows merged (sequence outputs) …
-  std::vector<float> score(const TokenizedTexts& tokens);
-  std::vector<std::vector<float>> score(std::span<const std::string_view> texts);  // throws for one that is refused
-  // … and entities per text (token outputs).
-  std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts, const TokenizedTexts& tokens);
+  // A few texts from the caller's thread: [texts,width], windows merged (sequence outputs), or entities per text (token
+  // outputs). Texts that fail are added to `errors` and have no result; if it is null, the first one is thrown.
+  using TextErrors = std::vector<std::pair<size_t, Error>>;
+  std::vector<float> score(const TokenizedTexts& tokens, TextErrors* errors = nullptr);
+  std::vector<std::vector<float>> score(std::span<const std::string_view> texts);
+  std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts, const TokenizedTexts& tokens,
+                                            TextErrors* errors = nullptr);
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts);
 
   // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
@@ -161,6 +160,8 @@ class Engine final : public TextModel {
                     const std::vector<float>& windows, const std::vector<std::string>& labels,
                     std::vector<float>& out) const;
 
+  // Error for a text with a NaN or infinity among its results, which merging windows and choosing labels can hide.
+  std::optional<Error> check_finite(std::span<const float> results) const;
   // Merges the windows of one text: results [windows, width] to `out` [width]. Logits become scores, unless `raw`.
   void merge_windows(const float* results, size_t windows, float* out) const {
     merge_windows(results, windows, out, options_.long_text, false);

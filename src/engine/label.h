@@ -2,6 +2,7 @@
 // Which label a text gets: decided here and nowhere else.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -15,6 +16,12 @@ struct Choice {
   int32_t label = -1;  // place among the model's labels
   float score = 0;
 };
+
+inline bool all_finite(std::span<const float> values) {
+  uint32_t largest = 0;  // as bits without the sign, which order like the values; infinities and NaNs come last
+  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFFFFFF);
+  return largest < 0x7F800000;
+}
 
 // A classifier's: the largest, the first of equals.
 inline Choice choose_label(std::span<const float> scores) {

@@ -77,6 +77,7 @@ class ModelHost {
     void count_prediction(double predicted, double measured);  // seconds of a batch
   } work;
   std::atomic<int64_t> graph_batches{0}, padding_tokens{0};
+  std::atomic<int64_t> not_finite_texts{0};  // see Engine::check_finite
 
  private:
   void make_runners(const model::Model& model);

@@ -504,7 +504,10 @@ class Run {
       {
         ScopedZone zone(Zone::write, static_cast<int64_t>(job->out.rows.size()));
         const int64_t since = now_ns();
-        for (const auto& [m, engine] : encoders_) merge(*job, *engine, job->models[m], job->out.of(m));
+        for (const auto& [m, engine] : encoders_) {
+          drop_not_finite(*job, m, *engine);
+          merge(*job, *engine, job->models[m], job->out.of(m));
+        }
         sink_(job->out);
         sink_seconds_ += seconds_since(since);
       }
@@ -530,6 +533,23 @@ class Run {
     stats_.sink_seconds = sink_seconds_;
   }
 
+  // Rows with a NaN or infinity in a model's output become errors: they have no label.
+  static void drop_not_finite(Job& job, size_t m, const Engine& engine) {
+    const ModelTexts& texts = job.models[m];
+    const auto K = static_cast<size_t>(job.out.of(m).width);
+    std::vector<rows::RowError> failed;
+    for (size_t t = 0; t < job.row_of_text.size(); ++t) {
+      const auto results = texts.tokens.results_of(t, texts.window_scores, K, is_per_token(engine.output()));
+      auto error = engine.check_finite(results);
+      if (error && job.out.error(job.row_of_text[t]) == nullptr) failed.push_back({job.row_of_text[t], *error});
+    }
+    if (failed.empty()) return;
+    std::vector<rows::RowError>& errors = job.out.errors;
+    errors.insert(errors.end(), failed.begin(), failed.end());
+    std::sort(errors.begin(), errors.end(),
+              [](const rows::RowError& a, const rows::RowError& b) { return a.row < b.row; });
+  }
+
   // Windows of one text become its result.
   void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
     const rows::RowChunk& rows = job.out.rows;
@@ -543,6 +563,7 @@ class Run {
       std::vector<float> tokens;
       for (size_t t = 0; t < job.row_of_text.size(); ++t) {
         const size_t row = job.row_of_text[t];
+        if (job.out.error(row) != nullptr) continue;
         engine.token_scores(texts.tokens, t, texts.encodings[t], texts.window_scores, tokens);
         if (options_.words != nullptr) {
           out.tags.resize(rows.size());
@@ -557,6 +578,7 @@ class Run {
     }
     out.scores.assign(rows.size() * K, 0.0f);
     for (size_t t = 0; t < job.row_of_text.size(); ++t) {
+      if (job.out.error(job.row_of_text[t]) != nullptr) continue;
       const TokenizedText& text = texts.tokens.texts[t];
       engine.merge_windows(texts.window_scores.data() + text.first_window * K, text.windows,
                            &out.scores[job.row_of_text[t] * K]);

@@ -115,6 +115,7 @@ class EncoderScorer final : public Scorer {
 
   ScorerLoad load() const override {
     ScorerLoad all{.tokens_per_second = engine_->plan().tokens_per_second, .lost = engine_->scheduler().lost()};
+    all.not_finite_texts = engine_->host().not_finite_texts.load(std::memory_order_relaxed);
     const engine::DeviceQueue::OldestBatch batch = engine_->scheduler().queue().oldest();
     all.batch_seconds = batch.seconds;
     all.batch_predicted_seconds = batch.predicted_seconds;
@@ -335,6 +336,7 @@ class EncoderScorer final : public Scorer {
   Prediction predict(PendingRequest& request) const {
     Prediction p;
     p.error = std::move(request.error);
+    if (!p.error) p.error = engine_->check_finite(request.scores);
     const int64_t begun = request.begun_ns != 0 ? request.begun_ns : request.done_ns;
     p.timing.waited = static_cast<double>(begun - request.submitted_ns) * 1e-9;
     p.timing.computed = static_cast<double>(request.done_ns - begun) * 1e-9;
@@ -423,16 +425,24 @@ class EncoderScorer final : public Scorer {
       rows.push_back(i);
     }
     p.tokens = static_cast<int64_t>(tokens.ids.size());
+    engine::Engine::TextErrors failed;
     if (kind_ == ModelKind::tagger) {
-      auto entities = engine_->entities(good, tokens);
+      auto entities = engine_->entities(good, tokens, &failed);
       for (size_t t = 0; t < rows.size(); ++t) p.entities[rows[t]] = std::move(entities[t]);
     } else {
-      const std::vector<float> scores = engine_->score(tokens);
+      const std::vector<float> scores = engine_->score(tokens, &failed);
+      size_t next = 0;
       for (size_t t = 0; t < rows.size(); ++t) {
+        if (next < failed.size() && failed[next].first == t) {
+          ++next;
+          continue;
+        }
         std::copy_n(&scores[t * width_], width_, &p.scores[rows[t] * width_]);
         finish_row(p, rows[t]);
       }
     }
+    for (const auto& [t, error] : failed) p.errors.emplace_back(rows[t], error);
+    std::sort(p.errors.begin(), p.errors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     if (progress && !texts.empty()) progress(texts.size());
     return columns.finish(texts.size());
   }

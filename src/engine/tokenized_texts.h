@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace brim::engine {
@@ -24,6 +25,15 @@ struct TokenizedTexts {
   std::vector<int32_t> ids;
   std::vector<TokenizedText::Window> windows;
   std::vector<TokenizedText> texts;
+  // The part of `results`, rows of `width` floats per window or per id, that belongs to text `t`.
+  std::span<const float> results_of(size_t t, std::span<const float> results, size_t width, bool per_token) const {
+    const TokenizedText& text = texts[t];
+    if (!per_token) return results.subspan(text.first_window * width, text.windows * width);
+    const TokenizedText::Window &first = windows[text.first_window],
+                                &last = windows[text.first_window + text.windows - 1];
+    const size_t end = last.begin + static_cast<size_t>(last.length);
+    return results.subspan(first.begin * width, (end - first.begin) * width);
+  }
   void clear() {
     ids.clear();
     windows.clear();

@@ -61,12 +61,18 @@ __global__ void __launch_bounds__(128)
   x += r * ldx;
   y += r * ldy;
   if constexpr (kSigmoid) {
-    for (int i = lane; i < K; i += 32) y[i] = 1.0f / (1.0f + expf(-to_f32(x[i])));
+    for (int i = lane; i < K; i += 32) {
+      const float v = to_f32(x[i]);
+      y[i] = 1.0f / (1.0f + expf(-v)) + (v - v);  // v - v: see SoftmaxArgs
+    }
   } else {
     float top = -INFINITY, sum = 0.0f;
     for (int i = lane; i < K; i += 32) top = fmaxf(top, to_f32(x[i]));
     top = warp_max(top);
-    for (int i = lane; i < K; i += 32) sum += expf(to_f32(x[i]) - top);
+    for (int i = lane; i < K; i += 32) {
+      const float v = to_f32(x[i]);
+      sum += expf(v - top) + (v - v);
+    }
     sum = warp_sum(sum);
     for (int i = lane; i < K; i += 32) y[i] = expf(to_f32(x[i]) - top) / sum;
   }

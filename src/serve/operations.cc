@@ -148,14 +148,15 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
     for (const std::string& fault : desk_->queues().faults()) warn(fault);
     for (const std::string& fault : desk_->jobs().faults()) warn(fault);
   }
-  const bool degraded = !card.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
-  view.status = draining_ ? "draining" : view.dead ? "unhealthy" : degraded ? "degraded" : "ok";
   for (const Served& m : loaded()) {
     const ScorerLoad load = m->scorer->load();
+    if (load.not_finite_texts > 0) warn(fmt::format("model {}: the output is not finite", m->name));
     view.wait_seconds = std::max(view.wait_seconds, load.wait_seconds);
     view.texts += load.texts;
     view.tokens += load.tokens;
   }
+  const bool degraded = !card.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
+  view.status = draining_ ? "draining" : view.dead ? "unhealthy" : degraded ? "degraded" : "ok";
   return view;
 }
 

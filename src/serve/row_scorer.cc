@@ -55,8 +55,8 @@ std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowPlace> r
   }
   const Predictions p = score_(texts_, pairs_, stop);
   if (stop.stop_requested()) return std::nullopt;
-  if (!pairs_.empty())
-    for (const auto& [row, error] : p.errors)  // of the model, not of a row
+  if (!pairs_.empty() && p.errors.size() == texts_.size())  // the model's fault, not one row's
+    for (const auto& [row, error] : p.errors)
       if (error.code() == ErrorCode::bad_model || error.code() == ErrorCode::usage) throw error;
   Done done;
   done.tokens = p.tokens;

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
+#include "hub/edit_weight.h"
 #include "serve/service_fixture.h"
 
 #define LLVMFuzzerTestOneInput fuzz_body
@@ -414,6 +416,28 @@ TEST(RoutesTest, AnyBodyHasAnAnswer) {
       {18, "bytes=0-0,2-3"}};
   for (const auto& [route, input] : rows_and_ranges) seeds.push_back(route + std::string(input));
   drive_fuzz(fuzz_routes, seeds, 1'500);
+}
+
+TEST_F(ServiceTest, NotFiniteOutputIs424AndDegradesHealth) {
+  for (const char* model : {"bert_sequence", "bert_token"}) {
+    model::put_golden_model(temp_.path() / model, model);
+    hub::edit_weight(temp_.path() / model, "bert.embeddings.word_embeddings.weight", 7 * 48,
+                     std::numeric_limits<float>::quiet_NaN());
+  }
+  start(tiny());
+  good("/predict", R"({"inputs":"w5 w6"})");
+  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  const char* problem = "the model's output is not finite";
+  bad("/predict", R"({"inputs":"w7"})", 424, "Backend", problem);
+  bad("/predict", R"({"inputs":[["w5"],["w7"],["w6"]]})", 424, "Backend", problem);
+  bad("/embed", R"({"inputs":"w7","model":"emb"})", 424, "Backend", problem);
+  bad("/v1/embeddings", R"({"input":"w7","model":"emb"})", 424, "Backend", problem);
+  bad("/ner", R"({"inputs":"w7","model":"ner"})", 424, "Backend", problem);
+  const Said health = Said::parse(get("/health").body);
+  EXPECT_EQ(health["status"], "degraded");
+  EXPECT_EQ(health["warnings"], (Said{"model cls: the output is not finite", "model ner: the output is not finite",
+                                      "model emb: the output is not finite"}));
+  good("/predict", R"({"inputs":"w5 w6"})");
 }
 
 }  // namespace

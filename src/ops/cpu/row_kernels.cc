@@ -134,7 +134,8 @@ void softmax(const float* x, float* y, int64_t size) {
   Sums totals;
   for_vectors(
       size, BRIM_BODY {
-        const F e = inside(exp(sub(load_at(x, i, lanes), top)), lanes);
+        const F v = load_at(x, i, lanes),
+                e = inside(add(exp(sub(v, top)), sub(v, v)), lanes);  // v - v: see SoftmaxArgs
         store_at(y, i, e, lanes);
         totals.s[k] = add(totals.s[k], e);
       });
@@ -147,7 +148,7 @@ BRIM_VEC void map(const float* x, float* y, int64_t size, Function function) {
       size, BRIM_BODY { store_at(y, i, function(load_at(x, i, lanes)), lanes); });
 }
 void map_sigmoid(const float* x, float* y, int64_t n) {
-  map(x, y, n, [](F v) { return sigmoid(v); });
+  map(x, y, n, [](F v) { return add(sigmoid(v), sub(v, v)); });  // v - v: see SoftmaxArgs
 }
 void map_gelu(const float* x, float* y, int64_t n) {
   map(x, y, n, [](F v) { return gelu(v); });

@@ -155,6 +155,21 @@ TEST_F(CudaRows, ComputesSoftmaxAndSigmoid) {
       }
 }
 
+TEST_F(CudaRows, SoftmaxAndSigmoidShowNanAndInfinity) {
+  for (const DType type : kActivationTypes)
+    for (const double value : {double{NAN}, double{INFINITY}, -double{INFINITY}})
+      for (const bool sigmoid : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << dtype_name(type) << " " << value << " sigmoid " << sigmoid);
+        const HostTensor x = random_tensor(type, {2, 40}, 3);
+        x.set(1, 33, value);
+        const DeviceTensor dx(x), y(DType::f32, {2, 40}, 5);
+        softmax(Gpu::stream(), {.x = dx, .y = y, .sigmoid = sigmoid});
+        const std::vector<double> scores = y.values();
+        for (size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isfinite(scores[i])) << i;
+        EXPECT_TRUE(std::isnan(scores[40 + 33]));
+      }
+}
+
 TEST_F(CudaRows, ConvertsBetweenEveryPairOfTypes) {
   for (const DType from : kActivationTypes)
     for (const int64_t n : {1, 7, 8, 1000, 1024}) {

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that compute NaN or infinity: their texts fail, whatever the output, and other texts keep their results.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "base/test_files.h"
+#include "brim/brim.h"
+#include "hub/edit_weight.h"
+#include "model/golden_models.h"
+
+namespace brim::engine {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+
+class NotFinite : public ::testing::Test {
+ protected:
+  ScorerOptions options(const std::string& model, const std::string& name) {
+    const auto dir = temp_.path() / name;
+    if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
+    ScorerOptions o;
+    o.model = dir.string();
+    o.device = "cpu";
+    o.precision = "fp32";
+    o.threads = 2;
+    o.memory_limit = "1GiB";
+    return o;
+  }
+  // Only texts with the word w7 meet the NaN.
+  ScorerOptions damaged(const std::string& model, const std::string& prefix = "bert.") {
+    const ScorerOptions o = options(model, model + "_damaged");
+    hub::edit_weight(o.model, prefix + "embeddings.word_embeddings.weight", 7 * 48, kNan);
+    return o;
+  }
+  static void expect_failed(const std::optional<Error>& error) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::bad_model);
+    EXPECT_EQ(error->problem(), "the model's output is not finite");
+    EXPECT_FALSE(error->remedy().empty());
+  }
+
+  const TempDir temp_;
+  const std::vector<std::string_view> texts_ = {"w5 w6", "w9 w7 w8", "w9 w10 w11"};
+};
+
+// Few texts are scored on the caller's thread, many by the pipeline.
+TEST_F(NotFinite, FailsOneRowOfManyTexts) {
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < 6000; ++i) kept.emplace_back(i == 4000 ? "w7 w5" : i % 2 == 0 ? "w5 w6" : "w9 w10 w11");
+  const std::vector<std::string_view> many(kept.begin(), kept.end());
+  const auto scorer = Scorer::open(damaged("bert_sequence")), sound = Scorer::open(options("bert_sequence", "sound"));
+  const Predictions few = scorer->score(texts_), all = scorer->score(many), want = sound->score(texts_);
+  ASSERT_EQ(few.errors.size(), 1u);
+  EXPECT_EQ(few.errors[0].first, 1u);
+  expect_failed(few.errors[0].second);
+  EXPECT_EQ(few.labels[1], -1);
+  ASSERT_EQ(all.errors.size(), 1u);
+  EXPECT_EQ(all.errors[0].first, 4000u);
+  expect_failed(all.errors[0].second);
+  EXPECT_EQ(all.labels[4000], -1);
+  for (const Predictions* p : {&few, &all})
+    for (const float score : p->scores) EXPECT_TRUE(std::isfinite(score));
+  for (const size_t row : {size_t{0}, size_t{2}}) EXPECT_EQ(few.label_scores[row], want.label_scores[row]);
+  EXPECT_EQ(scorer->load().not_finite_texts, 2);
+  EXPECT_EQ(sound->load().not_finite_texts, 0);
+}
+
+TEST_F(NotFinite, FailsSubmittedTextsOfEveryKindOfModel) {
+  std::vector<ScorerOptions> models = {damaged("bert_sequence"), damaged("bert_token"), damaged("bert_rerank"),
+                                       damaged("bert_multilabel")};
+  for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::none}) {
+    models.push_back(models[0]);
+    models.back().pooling = pooling;
+    models.back().normalize = pooling == Pooling::mean;
+  }
+  models.push_back(models[0]);
+  models.back().raw_scores = true;
+  for (const ScorerOptions& model : models) {
+    SCOPED_TRACE(model.model);
+    const auto scorer = Scorer::open(model);
+    EXPECT_FALSE(scorer->submit({.text = texts_[0]}).get().error);
+    const Prediction p = scorer->submit({.text = texts_[1]}).get();
+    expect_failed(p.error);
+    EXPECT_TRUE(p.label.empty() && p.scores.empty() && p.embedding.empty() && p.entities.empty());
+    if (model.pooling == Pooling::none) continue;
+    const Predictions rows = scorer->score(texts_);
+    ASSERT_EQ(rows.errors.size(), 1u);
+    EXPECT_EQ(rows.errors[0].first, 1u);
+  }
+}
+
+TEST_F(NotFinite, FailsPairs) {
+  const auto scorer = Scorer::open(damaged("bert_pair"));
+  const std::vector<std::string_view> second = {"w8", "w9", "w7"};
+  const Predictions rows = scorer->score_pairs(texts_, second);
+  ASSERT_EQ(rows.errors.size(), 2u);
+  expect_failed(rows.errors[1].second);
+  expect_failed(scorer->submit({.text = "w5", .pair = "w7"}).get().error);
+  EXPECT_FALSE(scorer->submit({.text = "w5", .pair = "w6"}).get().error);
+}
+
+// The largest score of all windows would hide one window's NaN.
+TEST_F(NotFinite, FailsTextsWithOneBadWindow) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += i == 60 ? "w7 " : "w5 ";
+  for (const LongText how : {LongText::window_max, LongText::window_mean})
+    for (const bool raw : {false, true}) {
+      ScorerOptions o = damaged("bert_sequence");
+      o.long_text = how;
+      o.raw_scores = raw;
+      const auto scorer = Scorer::open(o);
+      const std::vector<std::string_view> one = {text};
+      EXPECT_EQ(scorer->score(one).errors.size(), 1u);
+      expect_failed(scorer->submit({.text = text}).get().error);
+    }
+}
+
+// A score of 0 or 1 would hide an infinite logit.
+TEST_F(NotFinite, FailsOnInfiniteLogits) {
+  for (const char* model : {"bert_sequence", "bert_multilabel"})
+    for (const float value : {kInfinity, -kInfinity}) {
+      SCOPED_TRACE(::testing::Message() << model << " " << value);
+      const ScorerOptions o = options(model, "infinite");
+      model::put_golden_model(o.model, model);
+      hub::edit_weight(o.model, "classifier.bias", 1, value);
+      const auto scorer = Scorer::open(o);
+      EXPECT_EQ(scorer->score(texts_).errors.size(), texts_.size());
+      expect_failed(scorer->submit({.text = texts_[0]}).get().error);
+    }
+}
+
+TEST_F(NotFinite, FailsInEveryPrecisionOfTheCpu) {
+  for (const char* precision : {"fp32", "bf16", "int8"})
+    for (const float value : {kNan, kInfinity}) {
+      SCOPED_TRACE(::testing::Message() << precision << " " << value);
+      ScorerOptions o = options("bert_sequence", "everywhere");
+      o.precision = precision;
+      hub::edit_weight(o.model, "bert.encoder.layer.1.intermediate.dense.weight", 100, value);
+      const auto scorer = Scorer::open(o);
+      const Predictions rows = scorer->score(texts_);
+      ASSERT_EQ(rows.errors.size(), texts_.size());
+      expect_failed(rows.errors[0].second);
+      EXPECT_EQ(rows.errors[0].second.remedy().find("`precision=fp32`") == std::string::npos,
+                scorer->precision() == "fp32");
+    }
+}
+
+}  // namespace
+}  // namespace brim::engine

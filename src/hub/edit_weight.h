@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: overwrites one value of a float32 tensor in a safetensors file.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace brim::hub {
+
+inline void edit_weight(const std::filesystem::path& model, const std::string& tensor, size_t index, float value) {
+  std::fstream file(model / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t header_bytes = 0;
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string header(header_bytes, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(header.size()));
+  const nlohmann::json entry = nlohmann::json::parse(header).at(tensor);
+  const size_t begin = entry.at("data_offsets")[0], end = entry.at("data_offsets")[1];
+  if (entry.at("dtype") != "F32" || begin + 4 * (index + 1) > end) throw std::out_of_range(tensor);
+  file.seekp(static_cast<std::streamoff>(sizeof header_bytes + header_bytes + begin + 4 * index));
+  file.write(reinterpret_cast<const char*>(&value), sizeof value);
+  if (!file) throw std::runtime_error("cannot write " + model.string());
+}
+
+}  // namespace brim::hub
