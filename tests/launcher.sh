@@ -166,4 +166,33 @@ expect "an old driver: says so" said "driver runs CUDA 12.4, PyPI has a compiler
 set_up --gpu
 expect "an unknown flag" [ "$code" = 2 ]
 
+# tools/setup: packages are listed before they are installed, and may be refused.
+tool "$root/bin/dpkg-query" 'case "$*" in *ninja-build) exit 1 ;; esac; echo install ok installed'
+tool "$root/bin/apt-cache" 'echo "Candidate: 1.83"'
+tool "$root/bin/apt-get" 'echo "apt-get $*" >>"$WORK/calls"'
+tool "$root/bin/sudo" 'echo "sudo $*" >>"$WORK/calls"; "$@"'
+tool "$root/bin/id" 'echo 1000'
+tool "$root/bin/python3" 'exit 0'
+BRIM_NO_INSTALL=1 set_up
+expect "packages refused: exit 1" [ "$code" = 1 ]
+expect "packages refused: nothing is installed" nothing_built
+expect "packages refused: lists them" said "missing packages: .*ninja-build.*BRIM_NO_INSTALL is set"
+set_up </dev/null
+expect "without a terminal: installs" called "^sudo env .*apt-get install -y .*ninja-build"
+expect "without a terminal: lists them and the way to refuse" said "installing with sudo apt-get: .*ninja-build.*BRIM_NO_INSTALL=1 refuses"
+if command -v script >/dev/null; then # a terminal
+  at_terminal() { # answer
+    rm -f "$work/calls"
+    touch "$work/calls"
+    code=0
+    printf '%s\n' "$1" | PATH=$root/bin:$work/tools "$(command -v script)" -qec "$here/tools/setup" "$work/err" >/dev/null || code=$?
+  }
+  at_terminal n
+  expect "a terminal: asks" said "install with sudo apt-get: .*ninja-build.*\[Y/n\]"
+  expect "a terminal, no: exit 1" [ "$code" = 1 ]
+  expect "a terminal, no: nothing is installed" nothing_built
+  at_terminal ''
+  expect "a terminal, Enter: installs" called "^apt-get install -y .*ninja-build"
+fi
+
 [ "$failures" = 0 ] && echo "launcher: all as expected" || exit 1
