@@ -253,9 +253,23 @@ TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
 
 TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
   auto engine = open();
-  const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3)};
-  for (const auto& scores : engine->score(texts))
-    for (const float s : scores) EXPECT_TRUE(std::isfinite(s));
+  const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3), "ab", "w5"};
+  const auto scores = engine->score(texts);
+  ASSERT_EQ(scores.size(), texts.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    ASSERT_EQ(scores[i].size(), 3u) << i;
+    float sum = 0;
+    for (const float s : scores[i]) {
+      EXPECT_GT(s, 0) << i;
+      sum += s;
+    }
+    EXPECT_NEAR(sum, 1, 1e-6) << i;
+  }
+  // BERT's normalizer drops NUL and the replacement characters of invalid bytes.
+  EXPECT_EQ(scores[1], scores[0]);
+  EXPECT_EQ(scores[2], scores[0]);
+  EXPECT_EQ(scores[3], scores[4]);
+  EXPECT_NE(scores[5], scores[0]);
 }
 
 TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
