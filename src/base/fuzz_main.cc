@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzz target's main() where there is no libFuzzer: base/fuzz_driver.h's mutations of the seeds it is given, for a
-// while. It takes libFuzzer's flags that tests/fuzz uses: -max_total_time=SECONDS -seed=N -artifact_prefix=PATH FOLDER…
+// main() of a fuzz target built without libFuzzer: runs the seeds and mutations of them (base/fuzz_driver.h). Takes the
+// flags of libFuzzer that tests/fuzz uses: -max_total_time=SECONDS -runs=N -max_len=BYTES -seed=N -artifact_prefix=PATH
+// FOLDER…
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -44,6 +45,8 @@ void on_abort(int) {
 int main(int argc, char** argv) {
   double seconds = 10;
   uint64_t seed = 1;
+  long runs = -1;
+  size_t longest = SIZE_MAX;
   std::vector<std::string> seeds;
   for (int i = 1; i < argc; ++i) {
     const std::string_view given = argv[i];
@@ -52,6 +55,10 @@ int main(int argc, char** argv) {
       seconds = std::atof(time);
     } else if (const char* number = value("-seed=")) {
       seed = std::strtoull(number, nullptr, 10);
+    } else if (const char* count = value("-runs=")) {
+      runs = std::atol(count);
+    } else if (const char* bytes = value("-max_len=")) {
+      longest = std::strtoull(bytes, nullptr, 10);
     } else if (const char* prefix = value("-artifact_prefix=")) {
       artifact = std::string(prefix) + "crash-" + std::to_string(seed);
     } else if (!given.starts_with("-")) {
@@ -67,10 +74,15 @@ int main(int argc, char** argv) {
   std::mt19937_64 random(seed);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   uint64_t inputs = 0;
-  while (inputs < seeds.size() || std::chrono::steady_clock::now() < end) {
+  const auto wanted = [&] {
+    if (runs >= 0 && inputs >= static_cast<uint64_t>(runs)) return false;
+    return inputs < seeds.size() || std::chrono::steady_clock::now() < end;
+  };
+  while (wanted()) {
     current = inputs < seeds.size() ? seeds[inputs] : brim::mutate(seeds[random() % seeds.size()], seeds, random);
     for (size_t more = random() % 4; inputs >= seeds.size() && more > 0; --more)
       current = brim::mutate(std::move(current), seeds, random);
+    if (current.size() > longest) current.resize(longest);
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(current.data()), current.size());
     ++inputs;
   }

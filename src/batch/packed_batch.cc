@@ -5,11 +5,26 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/token.h"
 
 namespace brim::batch {
 namespace {
+
 constexpr size_t kWindowSequences = 256;  // lookahead past a sequence that does not fit
+
+// Writes the positions of one sequence and returns how many of its tokens are padding. Texts rarely contain the padding
+// token, so the plain count is written first.
+int64_t write_positions(const Sequence& s, int32_t offset, int32_t* out) {
+  std::iota(out, out + s.length, offset);
+  const int32_t padding = offset - 1;  // equals -1, which is no id, for families that count every token
+  const int64_t found = std::count_if(s.ids, s.ids + s.length, [&](int32_t t) { return id_of(t) == padding; });
+  if (found == 0) return 0;
+  int32_t next = offset;
+  for (int32_t i = 0; i < s.length; ++i) out[i] = id_of(s.ids[i]) == padding ? padding : next++;
+  return found;
 }
+
+}  // namespace
 
 void PackedBatch::clear() {
   ids.clear();
@@ -17,14 +32,16 @@ void PackedBatch::clear() {
   starts.clear();
   order.clear();
   tickets.clear();
-  longest = n_long = 0;
+  longest = n_long = padding_tokens = 0;
   sum_squares = 0;
 }
 
 void PackedBatch::add(const Sequence& s, int64_t position_offset) {
   starts.push_back(static_cast<int32_t>(ids.size()));
   ids.insert(ids.end(), s.ids, s.ids + s.length);
-  for (int32_t i = 0; i < s.length; ++i) positions.push_back(static_cast<int32_t>(position_offset + i));
+  positions.resize(ids.size());
+  padding_tokens +=
+      write_positions(s, static_cast<int32_t>(position_offset), positions.data() + positions.size() - s.length);
   tickets.push_back(s.ticket);
   longest = std::max<int64_t>(longest, s.length);
   n_long += s.length > ops::kShortTokens;

@@ -23,11 +23,14 @@ struct PackedBatch {
   std::vector<int32_t> ids, positions, starts, order;
   std::vector<uint64_t> tickets;  // one per sequence
   int64_t longest = 0, n_long = 0;
+  int64_t padding_tokens = 0;  // padding ids within texts; above 0, positions are not consecutive
   double sum_squares = 0;
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
   int64_t sequences() const { return static_cast<int64_t>(tickets.size()); }
   void clear();
+  // Positions count from `position_offset`. If that is above 0 (RoBERTa), the padding id is position_offset - 1: such
+  // tokens are not counted and take the position position_offset - 1, as in transformers.
   void add(const Sequence& sequence, int64_t position_offset);
   void finish();                // sets the end of `starts` and the order; call once after the last add
   ops::BatchView view() const;  // points into the vectors: used directly on the CPU, and as the source of copies

@@ -253,9 +253,54 @@ TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
 
 TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
   auto engine = open();
-  const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3)};
-  for (const auto& scores : engine->score(texts))
-    for (const float s : scores) EXPECT_TRUE(std::isfinite(s));
+  const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3), "ab", "w5"};
+  const auto scores = engine->score(texts);
+  ASSERT_EQ(scores.size(), texts.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    ASSERT_EQ(scores[i].size(), 3u) << i;
+    float sum = 0;
+    for (const float s : scores[i]) {
+      EXPECT_GT(s, 0) << i;
+      sum += s;
+    }
+    EXPECT_NEAR(sum, 1, 1e-6) << i;
+  }
+  // BERT's normalizer drops NUL and the replacement characters of invalid bytes.
+  EXPECT_EQ(scores[1], scores[0]);
+  EXPECT_EQ(scores[2], scores[0]);
+  EXPECT_EQ(scores[3], scores[4]);
+  EXPECT_NE(scores[5], scores[0]);
+}
+
+// Logits of a numpy forward pass with positions = cumsum(id != pad) * (id != pad) + pad, which matches golden.json to
+// 1e-6. The vocabulary's [UNK] has id 1, [CLS] id 2.
+TEST_F(EngineTest, PaddingTokensWithinTextsTakeNoPosition) {
+  struct Case {
+    const char* model;
+    int padding;
+    const char* text;
+    std::vector<double> logits;
+  };
+  const std::vector<Case> cases = {
+      {"roberta_sequence", 1, "w5 [UNK] w6", {1.190714, -0.01444, -0.461854}},
+      {"roberta_sequence", 1, "[UNK] [UNK] w7 [UNK]", {-0.053562, 0.735562, 0.446615}},
+      {"roberta_sequence", 2, "w5 [UNK] w6", {0.494265, 0.963427, -0.717022}},
+      {"xlmroberta_sequence", 1, "w5 [UNK] w6", {1.1457, 0.088254, 2.019245}},
+      {"xlmroberta_sequence", 2, "[UNK] [UNK] w7 [UNK]", {0.880146, 0.710117, 2.588147}},
+  };
+  for (const Case& c : cases) {
+    model::put_golden_model(dir_, c.model);
+    auto config = nlohmann::json::parse(get_file(dir_ / "config.json"));
+    config["pad_token_id"] = c.padding;
+    put_file(dir_ / "config.json", config.dump());
+    const std::string_view text = c.text;
+    const auto scores = open()->score(std::span(&text, 1));
+    double sum = 0;
+    for (const double logit : c.logits) sum += std::exp(logit);
+    ASSERT_EQ(scores[0].size(), c.logits.size());
+    for (size_t k = 0; k < c.logits.size(); ++k)
+      EXPECT_NEAR(scores[0][k], std::exp(c.logits[k]) / sum, 2e-6) << c.model << " " << c.padding << " " << c.text;
+  }
 }
 
 TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {

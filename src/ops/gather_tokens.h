@@ -7,7 +7,8 @@ namespace brim::ops {
 
 using tensor::TensorView;
 
-// ids[starts[b] + i] = tokens[begins[b] + i], positions[starts[b] + i] = position_offset + i.
+// ids[starts[b] + i] = tokens[begins[b] + i], positions[starts[b] + i] = position_offset + i. Padding ids are counted
+// like other tokens: the caller copies the positions of a batch that contains any.
 struct GatherTokensArgs {
   TensorView tokens;          // [N] i32: concatenated ids of all rows
   TensorView begins;          // [B] i64: start of each sequence in tokens

@@ -246,7 +246,13 @@ std::optional<Frequency> parse_frequency(std::string_view text) {
   for (const Name& name : kNames) {
     if (name.name != unit) continue;
     if (count > 1 && name.unit == Unit::business_day) return std::nullopt;
-    return Frequency{name.unit, name.count * count};
+    const Frequency frequency{name.unit, name.count * count};
+    // Microseconds count 292,000 years; steps of up to a millennium leave time_after far from that.
+    const int64_t most = name.unit == Unit::month   ? 12 * 1000
+                         : name.unit == Unit::fixed ? 365 * 1000 * kDayUs
+                                                    : frequency.count;
+    if (frequency.count > most) return std::nullopt;
+    return frequency;
   }
   return std::nullopt;
 }

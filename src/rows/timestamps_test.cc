@@ -67,6 +67,9 @@ TEST(Timestamps, FrequenciesHaveNames) {
   }
   for (const char* name : {"", "X", "0H", "hourly", "-1D", "2B", "m", "999999999999999999999H"})
     EXPECT_FALSE(parse_frequency(name)) << name;
+  // 100 steps of 20016Q would overflow microseconds.
+  for (const char* name : {"20016Q", "1001Y", "100000W"}) EXPECT_FALSE(parse_frequency(name)) << name;
+  for (const char* name : {"4000Q", "1000Y", "50000W", "100000index"}) EXPECT_TRUE(parse_frequency(name)) << name;
 }
 
 TEST(Timestamps, StepsAlongCalendars) {

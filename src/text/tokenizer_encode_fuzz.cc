@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a text, for the small tokenizers of tests/data/tokenizers (run from the source folder). Both
-// ways give the same ids, offsets lie inside of the text and ids inside of the vocabulary.
+// Fuzz entry: any bytes as a text, for the small tokenizers of tests/data/tokenizers. encode and encode_ids give the
+// same ids, offsets lie inside the text and ids inside the vocabulary.
 #include <cstdlib>
 #include <memory>
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<std::unique_ptr<brim::text::Tokenizer>> loaded;
     for (const char* name : {"bert_uncased", "bert_cased", "bert_plain", "byte_bpe", "byte_bpe_strings",
                              "byte_bpe_llama3", "bpe_bytes", "added_tokens", "normalizer_nfkc", "normalizer_nmt"}) {
-      loaded.push_back(brim::text::Tokenizer::load(std::string("tests/data/tokenizers/") + name));
+      loaded.push_back(brim::text::Tokenizer::load(std::string(BRIM_SOURCE_DIR "/tests/data/tokenizers/") + name));
     }
     return loaded;
   }();

@@ -153,6 +153,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   copy_->copy(slot.device, slot.host.data(), static_cast<size_t>(at));
   if (token_set_) {
     give_place(s.batch.ids);
+    const int64_t positions_at = at;
     give_place(s.batch.positions);
     ops::gather_tokens(*copy_, {.tokens = token_set_,
                                 .begins = begins,
@@ -160,6 +161,11 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
                                 .ids = s.batch.ids,
                                 .positions = s.batch.positions,
                                 .position_offset = shape_.position_offset});
+    if (m.packed.padding_tokens > 0) {  // the kernel counts every token
+      char* from = static_cast<char*>(slot.host.data()) + positions_at;
+      std::memcpy(from, m.packed.positions.data(), static_cast<size_t>(s.batch.positions.bytes()));
+      copy_->copy(s.batch.positions.data, from, static_cast<size_t>(s.batch.positions.bytes()));
+    }
   }
   if (spans_) spans_->end(at);
   slot.copied->record(*copy_);

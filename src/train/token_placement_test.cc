@@ -105,6 +105,8 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
   for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; floats for targets
     TinyJob t(model);
     t.settings.multi_label = std::string(model) == "bert_multilabel";
+    // Rows 48 and 49 hold RoBERTa's padding id, which is [UNK] in this vocabulary.
+    put_file(t.dir / "train.csv", TinyJob::csv(48, 1) + "w5 unknown w6,negative\nunknown w7 unknown,neutral\n");
     const TrainJob job = opened(t.settings);
     const model::BatchLimits limits{400, 48, 40};
     auto stream = job.device->make_stream();
@@ -117,9 +119,11 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
     BatchStager resident(*job.device, job.shape, limits, 2, set);
     EXPECT_EQ(ledger.reserved_bytes() - before,
               2 * (staged_micro_batch_bytes(job.shape, limits) + staged_places_bytes(limits)));
-    for (const std::vector<int64_t>& rows : {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
+    for (const std::vector<int64_t>& rows :
+         {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 48, 1, 49, 2}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
       MicroBatch m;
       build_micro_batch(job.train_set, rows, job.shape, m);
+      EXPECT_EQ(m.packed.padding_tokens, job.shape.position_offset > 0 && rows.size() == 5 ? 3 : 0);
       const StagedBatch a = direct.stage(m, *stream), b = resident.stage(m, *stream);
       EXPECT_NE(a.batch.ids.data, b.batch.ids.data);
       expect_same_bytes(a.batch.ids, b.batch.ids, "ids");
