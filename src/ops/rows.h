@@ -55,8 +55,8 @@ struct PoolMeanGradArgs {
 };
 void pool_mean_grad(device::Stream& stream, const PoolMeanGradArgs& args);
 
-// y = softmax(x) row-wise in fp32, or sigmoid element-wise (multi-label). A NaN or infinity in x gives a NaN: a score
-// of 0 or 1 would hide that the model overflowed.
+// y = softmax(x) row-wise in fp32, or sigmoid element-wise (multi-label). A NaN or infinity in x gives a NaN: scores
+// 0 and 1 would hide that the model overflowed.
 struct SoftmaxArgs {
   TensorView x;  // [rows,K] f32 or activation type
   TensorView y;  // [rows,K] f32
