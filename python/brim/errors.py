@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 
 class Error(Exception):
@@ -20,8 +21,8 @@ class Error(Exception):
     def __str__(self) -> str:  # an OSError's own would show its arguments
         return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
-    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
-        return type(self), (self.problem, self.remedy)
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str], dict[str, Any]]:
+        return type(self), (self.problem, self.remedy), dict(self.__dict__)  # the row of BadData, notes
 
 
 class UsageError(Error, ValueError):
