@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from . import _brim
+from ._options import check_model_options, path
 from ._progress import bar
 from ._texts import bad_text, texts_of
 from .errors import BadData, Cancelled, Error, UsageError
@@ -31,19 +32,23 @@ class Model:
                  memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
                  max_length: int | None = None, long_text: str = "truncate", pooling: str | None = None,
                  aggregation: str = "first") -> None:
+        model = path("model", model)
+        check_model_options({"device": device, "precision": precision, "memory_limit": memory_limit,
+                             "leave_free": leave_free, "threads": threads, "max_length": max_length,
+                             "long_text": long_text})
         self._options: dict[str, Any] = {
-            "model": os.fspath(model), "device": device, "precision": precision, "memory_limit": memory_limit,
+            "model": model, "device": device, "precision": precision, "memory_limit": memory_limit,
             "leave_free": leave_free, "threads": threads, "max_length": max_length, "long_text": long_text,
         }
         self._scorer: _brim.Scorer | None = _brim.Scorer.open(
-            model=os.fspath(model), device=_device(device), precision=precision, memory_limit=memory_limit,
+            model=model, device=_device(device), precision=precision, memory_limit=memory_limit,
             leave_free=leave_free, threads=_threads(threads), max_length=max_length or 0,
             long_text=long_text.replace("_", "-"), pooling=pooling, aggregation=aggregation)
         pass_log_on()
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind
             self.close()
-            raise UsageError(f'model="{os.fspath(model)}" is a {kind}, {type(self).__name__} wants {self._wanted}',
+            raise UsageError(f'model="{model}" is a {kind}, {type(self).__name__} wants {self._wanted}',
                              {"tagger": "open it as brim.Tagger", "classifier": "open it as brim.Classifier"}.get(
                                  kind, "name another model"))
 

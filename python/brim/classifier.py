@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ._model import Model, OnError
+from ._options import whole
 from ._texts import index_of
 from .errors import UsageError
 from .results import Result
@@ -39,6 +40,8 @@ class Classifier(Model):
         text, best first. An iterator gives a generator. A pair is {"text": …, "text_pair": …}; many are a list of such
         dicts. `function_to_apply`: "sigmoid", "softmax" or "none" (logits); None is the model's own."""
         _check_call(batch_size, ignored)
+        if top_k is not _UNSET and top_k is not None:
+            whole("top_k", top_k)
         function = self._function(function_to_apply)
         if isinstance(inputs, str):
             result = self._dicts([inputs], None, top_k, function)
