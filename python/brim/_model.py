@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from . import _brim
+from ._options import check_model_options, path
 from ._progress import bar
 from ._texts import bad_text, texts_of
 from .errors import BadData, Cancelled, Error, UsageError
@@ -31,19 +32,23 @@ class Model:
                  memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
                  max_length: int | None = None, long_text: str = "truncate", pooling: str | None = None,
                  aggregation: str = "first") -> None:
+        model = path("model", model)
+        check_model_options({"device": device, "precision": precision, "memory_limit": memory_limit,
+                             "leave_free": leave_free, "threads": threads, "max_length": max_length,
+                             "long_text": long_text})
         self._options: dict[str, Any] = {
-            "model": os.fspath(model), "device": device, "precision": precision, "memory_limit": memory_limit,
+            "model": model, "device": device, "precision": precision, "memory_limit": memory_limit,
             "leave_free": leave_free, "threads": threads, "max_length": max_length, "long_text": long_text,
         }
         self._scorer: _brim.Scorer | None = _brim.Scorer.open(
-            model=os.fspath(model), device=_device(device), precision=precision, memory_limit=memory_limit,
+            model=model, device=_device(device), precision=precision, memory_limit=memory_limit,
             leave_free=leave_free, threads=_threads(threads), max_length=max_length or 0,
             long_text=long_text.replace("_", "-"), pooling=pooling, aggregation=aggregation)
         pass_log_on()
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind
             self.close()
-            raise UsageError(f'model="{os.fspath(model)}" is a {kind}, {type(self).__name__} wants {self._wanted}',
+            raise UsageError(f'model="{model}" is a {kind}, {type(self).__name__} wants {self._wanted}',
                              {"tagger": "open it as brim.Tagger", "classifier": "open it as brim.Classifier"}.get(
                                  kind, "name another model"))
 
@@ -96,8 +101,9 @@ class Model:
         return self._scorer
 
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
-               progress: bool = False, pairs: Any = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
-        """Predictions, the rows without one and why, seconds."""
+               progress: bool = False, pairs: Any = None,
+               function: str = "") -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+        """Returns the predictions, an error per row without one, and the seconds."""
         if on_error not in ("raise", "null"):
             raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
         scorer = self._open()
@@ -113,9 +119,9 @@ class Model:
             raise bad_text(*bad[0])
         if progress:
             with bar(len(views)) as update:
-                predictions = scorer.score(views, update, seconds)
+                predictions = scorer.score(views, update, seconds, function)
         else:
-            predictions = scorer.score(views, None, seconds)
+            predictions = scorer.score(views, None, seconds, function)
         pass_log_on()
         failed = predictions.errors
         if failed and on_error == "raise":

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -26,5 +27,6 @@ def run(arguments: list[str]) -> tuple[str, Error | None]:
             raise
     if process.returncode == 0:
         return out, None
-    said = said.strip().removeprefix("brim: ").removeprefix("error: ") or f"exit code {process.returncode}"
-    return out, from_exit_code(process.returncode, said)
+    said = re.sub(r"^brim: warning: .*\n", "", said, flags=re.M).strip()
+    text = re.sub(r"\Abrim[a-z ]*: (error: )?", "", said) or f"exit code {process.returncode}"
+    return out, from_exit_code(process.returncode, text, f"see `brim help {arguments[0]}`")

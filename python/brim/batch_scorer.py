@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
+from ._options import whole
 from .classifier import Classifier
 from .errors import BadData, UsageError
 
@@ -27,10 +28,8 @@ class BatchScorer:
 
     def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score",
                  labels: Mapping[str, str | float] | None = None) -> None:
-        if batch_size < 1:
-            raise UsageError(f"batch_size={batch_size}", "use 1 or more")
+        self.batch_size = whole("batch_size", batch_size)
         self.classifier = model if isinstance(model, Classifier) else Classifier(model)
-        self.batch_size = batch_size
         self.key = key
         self._signed = _signed_by(self.classifier._open().score_names, labels)
         self._waiting: list[tuple[str, Any]] = []

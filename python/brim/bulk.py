@@ -20,9 +20,10 @@ import logging
 import os
 import pathlib
 import zlib
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from . import _brim, _program
+from ._options import check_model_options, path, whole
 from ._places import Place, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
@@ -36,6 +37,7 @@ _OURS = ("label", "score", "all_scores")
 _SEAL, _UNSEALED = "file_crc", "00000000"
 _PIECE = 8 << 20
 _log = logging.getLogger("brim")
+_Name: TypeAlias = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +76,21 @@ class Job:
         return f"brim.bulk.Job({self.place!r}: {len(self.shards)} shards{rows})"
 
 
-def plan(inputs: str | list[str], output: str, *, model: str = "", text: str = "text", keep: list[str] | None = None,
+def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text: str = "text", keep: list[str] | None = None,
          all_scores: bool = False, on_error: str = "null", rows_per_shard: int = _ROWS, **settings: Any) -> Job:
     """Divides the inputs' row groups into shards and writes the job to `output`. The same again gives the same job; an
     output that holds another one is refused. `settings` are Classifier's."""
-    if rows_per_shard < 1:
-        raise UsageError(f"rows_per_shard={rows_per_shard}", "use 1 or more")
+    rows_per_shard = whole("rows_per_shard", rows_per_shard)
     if on_error not in ("null", "raise"):
         raise UsageError(f'on_error="{on_error}" is unknown', 'use "null" or "raise"')
-    kept = list(keep or [])
-    names = [name for pattern in ([inputs] if isinstance(inputs, str) else inputs) for name in expand(pattern)]
+    if isinstance(keep, str):
+        raise UsageError(f'keep="{keep}" is a str', f'use a list: keep=["{keep}"]')
+    check_model_options(settings)
+    model, output, kept = path("model", model), path("output", output), list(keep or [])
+    patterns = [path("inputs", one) for one in inputs] if isinstance(inputs, (list, tuple)) else [path("inputs", inputs)]
+    if not patterns:
+        raise UsageError("inputs=[]: there is nothing to score", "name files or a pattern")
+    names = [name for pattern in patterns for name in expand(pattern)]
     files = [(name, signature(name), _row_groups(name, [text, *kept])) for name in names]
     taken = [name for name in kept if name in _OURS]
     if taken:
@@ -110,8 +117,9 @@ def plan(inputs: str | list[str], output: str, *, model: str = "", text: str = "
     return Job(where, job_id, model, options, tuple(shards))
 
 
-def load(output: str) -> Job:
+def load(output: _Name) -> Job:
     """The job that was planned there."""
+    output = path("output", output)
     return _read_job(Place.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
 
 
@@ -138,6 +146,7 @@ def run_shard(shard: Shard, *, threads: int | None = None) -> str:
 
 def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
     """Every missing shard in this process; those that failed `tries` times are returned with their error."""
+    whole("tries", tries)
     failed: list[tuple[Shard, Error]] = []
     for shard in job.missing():
         for attempt in range(1, tries + 1):

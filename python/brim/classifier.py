@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ._model import Model, OnError
+from ._options import whole
 from ._texts import index_of
 from .errors import UsageError
 from .results import Result
@@ -35,41 +36,58 @@ class Classifier(Model):
 
     def __call__(self, inputs: Any, *, top_k: int | None = _UNSET, function_to_apply: str | None = None,
                  batch_size: int | None = None, **ignored: Any) -> Any:
-        """One str gives a list of one dict, many give a list of dicts; with `top_k` (None: all) each text has a list of
-        them, the best first. A generator or another iterator gives a generator. A pair is
-        {"text": …, "text_pair": …}; many are a list of such dicts."""
-        _check_call(function_to_apply, batch_size, ignored)
+        """Returns a list of one dict for one str, else a list of dicts; with `top_k` (None: all) a list of dicts per
+        text, best first. An iterator gives a generator. A pair is {"text": …, "text_pair": …}; many are a list of such
+        dicts. `function_to_apply`: "sigmoid", "softmax" or "none" (logits); None is the model's own."""
+        _check_call(batch_size, ignored)
+        if top_k is not _UNSET and top_k is not None:
+            whole("top_k", top_k)
+        function = self._function(function_to_apply)
         if isinstance(inputs, str):
-            result = self._dicts([inputs], None, top_k)
+            result = self._dicts([inputs], None, top_k, function)
             return result if top_k is _UNSET else result[0]
         if isinstance(inputs, dict) and "text" in inputs and isinstance(inputs["text"], str):
-            result = self._dicts(*_split([inputs]), top_k)
+            result = self._dicts(*_split([inputs]), top_k, function)
             return result if top_k is _UNSET else result[0]
         if isinstance(inputs, Iterator):
-            return self._each(inputs, top_k)
-        return self._dicts(*_split(inputs), top_k)
+            return self._each(inputs, top_k, function)
+        return self._dicts(*_split(inputs), top_k, function)
 
     def predict(self, texts: Any, *, pairs: Any = None, column: str | None = None, on_error: OnError = "raise",
-                progress: bool = False) -> Result:
-        """Many texts by columns, as fast as files: a list, a numpy array, a column or a table of pyarrow, pandas,
-        polars or datasets (`column` names it there). Texts are not copied. `pairs` are as many second texts."""
+                progress: bool = False, function_to_apply: str | None = None) -> Result:
+        """Scores many texts by columns, as fast as files: a list, a numpy array, a column or a table of pyarrow, pandas,
+        polars or datasets (`column` selects it there). Texts are not copied. `pairs` are as many second texts.
+        `function_to_apply`: "sigmoid", "softmax" or "none" (logits); None is the model's own."""
         scorer = self._open()
-        predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs)
+        function = self._function(function_to_apply)
+        predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs, function)
         return Result(predictions, scorer.labels, scorer.score_names, errors, seconds, index_of(texts))
 
-    def stream(self, texts: Iterable[str], *, on_error: OnError = "raise") -> Iterator[Result]:
+    def stream(self, texts: Iterable[str], *, on_error: OnError = "raise",
+               function_to_apply: str | None = None) -> Iterator[Result]:
         """Results of a stream of texts in order, part by part, in bounded memory."""
         rest = iter(texts)
         while part := list(itertools.islice(rest, _CHUNK)):
-            yield self.predict(part, on_error=on_error)
+            yield self.predict(part, on_error=on_error, function_to_apply=function_to_apply)
 
-    def _each(self, texts: Iterator[str], top_k: int | None) -> Iterator[Any]:
+    def _function(self, name: str | None) -> str:
+        """The engine's name of a function; empty for the model's own."""
+        if name is None:
+            return ""
+        known = name.lower() if isinstance(name, str) else ""  # transformers accepts any case
+        if known not in ("sigmoid", "softmax", "none"):
+            raise UsageError(f"function_to_apply={name!r} is unknown", 'use "sigmoid", "softmax", "none" or None')
+        if self._open().kind == "rules":
+            raise UsageError(f'function_to_apply="{name}": VADER\'s rules have no logits', "leave it out")
+        return known
+
+    def _each(self, texts: Iterator[str], top_k: int | None, function: str) -> Iterator[Any]:
         while part := list(itertools.islice(texts, _CHUNK)):
-            yield from self._dicts(*_split(part), top_k)
+            yield from self._dicts(*_split(part), top_k, function)
 
-    def _dicts(self, texts: Any, pairs: list[Any] | None, top_k: int | None) -> list[Any]:
+    def _dicts(self, texts: Any, pairs: list[Any] | None, top_k: int | None, function: str) -> list[Any]:
         scorer = self._open()
-        predictions, _, _ = self._score(texts, pairs=pairs)
+        predictions, _, _ = self._score(texts, pairs=pairs, function=function)
         names = scorer.labels
         if top_k is _UNSET:
             return [{"label": names[label], "score": score}
@@ -104,9 +122,7 @@ def note_once(key: str, text: str) -> None:
         warnings.warn(text, stacklevel=4)
 
 
-def _check_call(function_to_apply: str | None, batch_size: int | None, ignored: dict[str, Any]) -> None:
-    if function_to_apply == "none":
-        raise UsageError('function_to_apply="none": Brim gives probabilities, not logits', "leave it out")
+def _check_call(batch_size: int | None, ignored: dict[str, Any]) -> None:
     if batch_size is not None:
         note_once("batch_size", "batch_size is not needed: Brim packs batches by the memory plan")
     for name in ignored:

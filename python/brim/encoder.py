@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _brim
 from ._model import Model
+from ._options import path, words
 from ._texts import texts_of, values_of
 from .classifier import note_once
 from .errors import BadModel, UsageError
@@ -29,7 +30,7 @@ class Encoder(Model):
     def __init__(self, model: str | os.PathLike[str] = "", *, pooling: str | None = None, max_length: int | None = None,
                  prompts: dict[str, str] | None = None, default_prompt_name: str | None = None,
                  **options: Any) -> None:
-        told = _SentenceFiles(_brim.find_model(os.fspath(model)))
+        told = _SentenceFiles(_brim.find_model(path("model", model)))
         super().__init__(model, pooling=pooling or told.pooling or "mean", max_length=max_length or told.max_length,
                          **options)
         self._options.update(pooling=pooling, max_length=max_length, prompts=prompts,
@@ -75,7 +76,7 @@ class Encoder(Model):
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         if prompt is not None:
-            return prompt
+            return words("prompt", prompt, '"query: "')
         name = name if name is not None else self.default_prompt_name
         if name is None:
             return ""

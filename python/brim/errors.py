@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 
 class Error(Exception):
@@ -20,8 +21,8 @@ class Error(Exception):
     def __str__(self) -> str:  # an OSError's own would show its arguments
         return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
-    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
-        return type(self), (self.problem, self.remedy)
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str], dict[str, Any]]:
+        return type(self), (self.problem, self.remedy), dict(self.__dict__)  # the row of BadData, notes
 
 
 class UsageError(Error, ValueError):
@@ -119,11 +120,32 @@ def _in_python(text: str) -> str:
     return re.sub(r"`([a-z_]+)=([^`]*)`", quoted, text)
 
 
+_SMALLEST_LIMIT = re.compile(r"Smallest limit that works: [^(]*\((.*)\)\Z")
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Problem and remedy of a message that holds both."""
+    if smallest := _SMALLEST_LIMIT.search(text):
+        return text, f"use {smallest[1]}"
+    if text.startswith("no model "):
+        problem, found, fetch = text.partition("\nto fetch it: ")
+        return (problem, fetch.replace("\n", " ")) if found else (text, "")
+    if match := re.fullmatch(r"(.*); ([^;\n]+)", text, re.S):
+        return match[1], match[2]
+    if match := re.fullmatch(r"(.*): ((?:use|give|name|choose) [^\n]+)", text, re.S):
+        return match[1], match[2]
+    return text, "name a file that can be read" if ": cannot open: " in text else ""
+
+
 def from_library(code: str, problem: str, remedy: str) -> Error:
     """The exception of a library error."""
-    return _CLASSES.get(code, Error)(_in_python(problem), _in_python(remedy))
+    problem, remedy = _in_python(problem), _in_python(remedy)
+    if not remedy:
+        problem, remedy = _parted(problem)
+    return _CLASSES.get(code, Error)(problem, remedy)
 
 
-def from_exit_code(exit_code: int, problem: str) -> Error:
-    """The exception of a program that ended so."""
-    return next((c for c in _CLASSES.values() if c.exit_code == exit_code), Error)(problem)
+def from_exit_code(exit_code: int, text: str, remedy: str = "") -> Error:
+    """The exception for an exit code and the message printed with it; `remedy` is used if the message has none."""
+    problem, found = _parted(text)
+    return next((c for c in _CLASSES.values() if c.exit_code == exit_code), Error)(problem, found or remedy)

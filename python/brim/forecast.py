@@ -134,12 +134,16 @@ def _files(name: str, rows: Any) -> Iterator[list[str]]:
     keys = _column_keys(rows)
     if keys is None:
         raise UsageError(f"{name}: series are wanted, {type(rows).__name__} was given", "pass files, or a table of unique_id, ds and y")
+    columns = [[_cell(value) for value in _values(rows[key])] for key in keys]
+    if len({len(column) for column in columns}) > 1:
+        counts = ", ".join(f"{key} {len(column):,}" for key, column in zip(keys, columns, strict=True))
+        raise UsageError(f"{name}: columns of unequal length: {counts}", "give each the same number of rows")
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
         path = pathlib.Path(folder) / f"{name}.csv"  # without a column of ids the file's name is the series'
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([str(key) for key in keys])
-            writer.writerows(zip(*([_cell(value) for value in _values(rows[key])] for key in keys), strict=True))
+            writer.writerows(zip(*columns, strict=True))
         yield [str(path)]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 from typing import Any
 
 from . import _program
+from ._options import path, whole
 from .errors import DoesNotFit
 
 
@@ -64,20 +66,20 @@ class Plan:
                 f"<p>{html.escape(self._foot())}</p>")
 
 
-def plan(model: str = "", *, task: str = "score", device: str = "auto", limit: str = "auto", precision: str = "auto",
+def plan(model: str | os.PathLike[str] = "", *, task: str = "score", device: str = "auto", limit: str = "auto", precision: str = "auto",
          max_length: int = 0, typical_length: int = 0) -> Plan:
     """What `model` would take on `device`: a card by name ("rtx3070", "h200"), "cpu", "cuda" or "auto". Opens nothing;
     raises brim.DoesNotFit with the smallest limit that would do."""
+    given = path("model", model)
     arguments = ["plan", "--json", "--task", task, "--device", device, "--memory-limit", limit, "--precision", precision]
-    if model:
-        arguments += ["--model", model]
-    if max_length:
-        arguments += ["--max-length", str(max_length)]
-    if typical_length:
-        arguments += ["--typical-length", str(typical_length)]
+    if given:
+        arguments += ["--model", given]
+    for flag, length in (("max_length", max_length), ("typical_length", typical_length)):
+        if whole(flag, length, 0):
+            arguments += [f"--{flag.replace('_', '-')}", str(length)]
     out, error = _program.run(arguments)
     if isinstance(error, DoesNotFit) and out:
-        error.remedy = error.remedy or f'limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB" would do'
+        error.remedy = f'limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB" would do'
     if error is not None:
         raise error
     return Plan(json.loads(out))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import bulk
+from ._options import whole
 from ._progress import bar
 from .classifier import Classifier
 from .errors import Error, TimedOut, UsageError
@@ -23,10 +24,9 @@ def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: i
     Shards go to actors that have started. If none starts within `start_timeout` seconds, for want of free cores or
     cards, brim.TimedOut is raised."""
     ray = _ray()
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers}", "use 1 or more")
-    if tries < 1:
-        raise UsageError(f"tries={tries}", "use 1 or more")
+    whole("tries", tries)
+    if workers is not None:
+        whole("workers", workers)
     if not ray.is_initialized():
         ray.init()
     shards = job.missing()

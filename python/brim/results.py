@@ -13,10 +13,21 @@ from . import _brim
 from .errors import Error, UsageError
 
 
-class Result:
-    """What `Classifier.predict` gives: row i belongs to text i. The arrays lie over the library's own memory."""
+class _Columns:
+    """The columns of predictions in memory of their own, for results that were pickled."""
 
-    def __init__(self, predictions: _brim.Predictions, names: list[str], score_names: list[str],
+    def __init__(self, label_ids: npt.NDArray[np.int32], label_scores: npt.NDArray[np.float32],
+                 scores: npt.NDArray[np.float32], truncated: npt.NDArray[np.uint8]) -> None:
+        self.label_ids, self.label_scores, self.scores, self.truncated = label_ids, label_scores, scores, truncated
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+class Result:
+    """Results of `Classifier.predict`; row i belongs to text i. The arrays are views of the library's memory."""
+
+    def __init__(self, predictions: _brim.Predictions | _Columns, names: list[str], score_names: list[str],
                  errors: list[tuple[int, Error]], seconds: float, index: Any = None) -> None:
         self._predictions = predictions
         self.label_names = names
@@ -27,6 +38,10 @@ class Result:
 
     def __len__(self) -> int:
         return len(self._predictions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        p = self._predictions
+        return {**self.__dict__, "_predictions": _Columns(p.label_ids, p.label_scores, p.scores, p.truncated)}
 
     @property
     def label_ids(self) -> npt.NDArray[np.int32]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import bulk
+from ._options import whole
 from .classifier import Classifier
 from .errors import Error, UsageError, from_library
 
@@ -18,6 +19,7 @@ def score(job: bulk.Job, spark: Any, *, threads: int | None = None,
           tries: int = 3) -> list[tuple[bulk.Shard, Error]]:
     """Every missing shard; those that failed `tries` times are returned with their error. Executors need the module
     and, for models on disk, the model. `threads`: of a task, as many as spark.task.cpus unless given."""
+    whole("tries", tries)
     cores = threads or int(spark.conf.get("spark.task.cpus", "1"))
     shards = {shard.id: shard for shard in job.missing()}
     errors: dict[int, Error] = {}

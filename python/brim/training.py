@@ -91,6 +91,9 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
                     paths = _paths(rows) or [_written(rows, file, text, label, taught)]
                     given += [(name, path) for path in paths]
             figures = _brim.train(given, heard)
+    except UsageError as error:
+        error.remedy = error.remedy or "see `brim help train` for the settings"
+        raise
     except KeyboardInterrupt:
         step = _last_checkpoint(folder)
         if step is None:

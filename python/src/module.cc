@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "raw_scores.h"
 #include "texts.h"
 #include "training.h"
 
@@ -158,6 +159,9 @@ std::shared_ptr<Scorer> open(const std::string& model, const std::string& device
   options.long_text = long_text_of(long_text);
   options.pooling = pooling_of(pooling);
   options.aggregation = aggregation_of(aggregation);
+  options.raw_scores = !pooling;  // calls may set function_to_apply
+  options.queue_seconds = 1e9;    // score_raw() bounds what it submits
+  options.queue_bytes = std::numeric_limits<int64_t>::max();
   const nb::gil_scoped_release released;
   return Scorer::open(options);
 }
@@ -207,8 +211,9 @@ void collect_abandoned(bool wait) {
 }
 
 // `pairs`: the second texts, or null.
-Predictions score_with(Scorer& model, const Texts& texts, const Texts* pairs, std::stop_token stop = {},
-                       const std::function<void(size_t)>& progress = {}) {
+Predictions score_with(Scorer& model, ScoreFunction function, const Texts& texts, const Texts* pairs,
+                       std::stop_token stop = {}, const std::function<void(size_t)>& progress = {}) {
+  if (function != ScoreFunction::own) return score_raw(model, function, texts, pairs, stop, progress);
   if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
   return model.score_pairs(texts.views(), pairs->views(), std::move(stop), progress);
 }
@@ -217,17 +222,18 @@ const Texts* texts_or_null(const nb::object& texts) {
   return texts.is_none() ? nullptr : &nb::cast<const Texts&>(texts);
 }
 
-// Waits in slices for the thread that scores: Ctrl-C ends the call, and `progress` hears how far it is.
-Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs) {
+// Scores on another thread and waits in slices, so that Ctrl-C ends the call and `progress` is called meanwhile.
+Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs,
+                        ScoreFunction function) {
   auto call = std::make_unique<Call>();
   call->scorer = nb::borrow(scorer);
   call->texts = nb::borrow(texts);
   call->pairs = pairs;
-  call->worker = std::jthread([call = call.get(), &model = nb::cast<Scorer&>(scorer),
+  call->worker = std::jthread([call = call.get(), function, &model = nb::cast<Scorer&>(scorer),
                                &firsts = nb::cast<const Texts&>(texts), seconds = texts_or_null(pairs)] {
     try {
-      call->promise.set_value(
-          score_with(model, firsts, seconds, call->stop.get_token(), [call](size_t rows) { call->done = rows; }));
+      call->promise.set_value(score_with(model, function, firsts, seconds, call->stop.get_token(),
+                                         [call](size_t rows) { call->done = rows; }));
     } catch (...) {
       call->promise.set_exception(std::current_exception());
     }
@@ -253,8 +259,9 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
 }
 
 Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress,
-                  const nb::object& given_pairs) {
+                  const nb::object& given_pairs, const std::string& function_name) {
   collect_abandoned(false);
+  const ScoreFunction function = score_function_of(function_name);
   const auto& texts = nb::cast<const Texts&>(given);
   const Texts* pairs = texts_or_null(given_pairs);
   const size_t bytes = texts.bytes() + (pairs == nullptr ? 0 : pairs->bytes());
@@ -262,9 +269,9 @@ Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const 
   if (bytes <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
     auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = score_with(model, texts, pairs);
+    p = score_with(model, function, texts, pairs);
   } else {
-    p = score_aside(scorer, given, progress, given_pairs);
+    p = score_aside(scorer, given, progress, given_pairs, function);
   }
   for (const auto& failed : p.errors) mark_failed(p, failed.first);
   for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
@@ -374,6 +381,7 @@ NB_MODULE(_brim, m) {
       .def_prop_ro("device", &Scorer::device)
       .def_prop_ro("precision", &Scorer::precision)
       .def("plan", &plan_of)
-      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none())
+      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none(),
+           "function"_a = "")
       .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -48,10 +48,73 @@ def test_dict_input_and_generators(clf, tweets):
 def test_needless_settings_are_taken_and_others_refused(clf):
     with pytest.warns(UserWarning, match="batch_size is not needed"):
         clf(["a"], batch_size=8)
-    with pytest.raises(brim.UsageError, match="logits"):
-        clf("a", function_to_apply="none")
     with pytest.raises(brim.UsageError, match="colour"):
         clf("a", colour="red")
+
+
+def softmax(logits):
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def sigmoid(logits):
+    return 1 / (1 + np.exp(-logits))
+
+
+@pytest.mark.parametrize("model, own", [("bert_sequence", softmax), ("bert_multilabel", sigmoid)])
+def test_function_to_apply(model, own, tmp_path):
+    clf = brim.Classifier(tiny_model(model, tmp_path / model), precision="fp32", long_text="truncate")
+    texts = ["ada lives in london", "paris", "word1 word2 " * 400, "word3 ."] * 800  # several blocks, and one too long
+    logits = clf.predict(texts, function_to_apply="none")
+    assert logits.scores.min() < 0 and logits.truncated.tolist() == [False, False, True, False] * 800
+    for function, wanted in ((None, own), ("softmax", softmax), ("sigmoid", sigmoid), ("NONE", lambda x: x)):
+        got = clf.predict(texts, function_to_apply=function)
+        assert np.allclose(got.scores, wanted(logits.scores), atol=1e-5), function
+        assert got.labels == logits.labels and np.allclose(got.score, got.scores.max(axis=1))
+        one = clf(texts[0], top_k=None, function_to_apply=function)
+        assert [e["score"] for e in one] == pytest.approx(sorted(got.scores[0].tolist(), reverse=True), abs=1e-5)
+        assert list(clf(iter(texts[:2]), function_to_apply=function))[1]["score"] == pytest.approx(got.score[1], abs=1e-5)
+        (part,) = clf.stream(texts[:2], function_to_apply=function)
+        assert np.allclose(part.scores, got.scores[:2], atol=1e-5)
+    broken = clf.predict(["ada", None], on_error="null", function_to_apply="sigmoid")
+    assert broken.labels[1] is None and np.isnan(broken.scores[1]).all() and len(broken.errors) == 1
+    assert clf.predict([], function_to_apply="none").scores.shape == (0, logits.scores.shape[1])
+
+
+def test_function_to_apply_of_pairs_and_single_values(tmp_path):
+    clf = brim.Classifier(tiny_model("bert_pair", tmp_path / "pair"), precision="fp32")
+    pair = {"text": "ada lives", "text_pair": "in london"}
+    (logits,) = clf.predict(["ada lives"], pairs=["in london"], function_to_apply="none").scores
+    own = clf.predict(["ada lives"], pairs=["in london"]).scores[0]
+    other = clf([pair], top_k=None, function_to_apply="sigmoid")[0]
+    assert sorted(sigmoid(logits).tolist(), reverse=True) == pytest.approx([e["score"] for e in other], abs=1e-5)
+    assert np.allclose(own, softmax(logits[None])[0] if len(logits) > 1 else sigmoid(logits), atol=1e-5)
+
+
+def test_unknown_functions_are_refused(clf, vader):
+    for wrong in ("softplus", "", "default", 3):
+        with pytest.raises(brim.UsageError, match="function_to_apply") as caught:
+            clf("a", function_to_apply=wrong)
+        assert "sigmoid" in caught.value.remedy
+        with pytest.raises(brim.UsageError, match="function_to_apply"):
+            clf.predict(["a"], function_to_apply=wrong)
+    with pytest.raises(brim.UsageError, match="no logits") as caught:
+        vader.predict(["a"], function_to_apply="none")
+    assert caught.value.remedy
+
+
+def test_interrupt_ends_a_call_for_logits(clf, tweets):
+    texts = texts_of(tweets * (40_000 // len(tweets)))
+    seen = []
+
+    def progress(rows):
+        seen.append(rows)
+        if len(seen) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        clf._open().score(texts, progress, None, "none")
+    assert seen[-1] < len(texts) and clf("I love this")[0]["label"] == "positive"
 
 
 def test_predict_gives_columns(clf, tweets):

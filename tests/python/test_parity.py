@@ -43,6 +43,19 @@ def test_classifier(directory):
         assert type(ours(one, top_k=1)) is type(theirs(one, top_k=1))
 
 
+@pytest.mark.parametrize("function", ["sigmoid", "softmax", "none", None])
+def test_function_to_apply(directory, function):
+    theirs = transformers.pipeline("text-classification", model=str(directory), device="cpu")
+    with brim.Classifier(directory, precision="fp32") as ours:
+        wanted = theirs(texts(), top_k=None, function_to_apply=function)
+        got = ours(texts(), top_k=None, function_to_apply=function)
+        for a, b in zip(wanted, got, strict=True):
+            by_label = {entry["label"]: entry["score"] for entry in a}
+            assert all(abs(entry["score"] - by_label[entry["label"]]) < 1e-5 for entry in b)
+        one, other = theirs(texts()[0], function_to_apply=function), ours(texts()[0], function_to_apply=function)
+        assert one[0]["label"] == other[0]["label"] and abs(one[0]["score"] - other[0]["score"]) < 1e-5
+
+
 def test_default_model(tweets, tmp_path):
     directory = str(tmp_path / "default")  # its int8 weights are Brim's own format
     subprocess.run([_program.path(), "models", "export", "default", "--precision", "fp32", "-o", directory], check=True)
