@@ -96,7 +96,8 @@ class Model:
         return self._scorer
 
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
-               progress: bool = False, pairs: Any = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+               progress: bool = False, pairs: Any = None,
+               prompt: str | None = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
         """Predictions, the rows without one and why, seconds."""
         if on_error not in ("raise", "null"):
             raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
@@ -113,9 +114,9 @@ class Model:
             raise bad_text(*bad[0])
         if progress:
             with bar(len(views)) as update:
-                predictions = scorer.score(views, update, seconds)
+                predictions = scorer.score(views, update, seconds, prompt)
         else:
-            predictions = scorer.score(views, None, seconds)
+            predictions = scorer.score(views, None, seconds, prompt)
         pass_log_on()
         failed = predictions.errors
         if failed and on_error == "raise":

@@ -129,9 +129,10 @@ LongText long_text_of(const std::string& name) {
 
 std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;
+  if (*name == "auto") return Pooling::automatic;
   if (*name == "mean") return Pooling::mean;
   if (*name == "cls") return Pooling::cls;
-  throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use mean or cls"});
+  throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use auto, mean or cls"});
 }
 
 Aggregation aggregation_of(const std::string& name) {
@@ -206,9 +207,12 @@ void collect_abandoned(bool wait) {
   }
 }
 
-// `pairs`: the second texts, or null.
-Predictions score_with(Scorer& model, const Texts& texts, const Texts* pairs, std::stop_token stop = {},
-                       const std::function<void(size_t)>& progress = {}) {
+using Prompt = std::optional<std::string>;
+
+// `pairs`: the second texts, or null. `prompt`: of an embedding model; none: its default one.
+Predictions score_with(Scorer& model, const Texts& texts, const Texts* pairs, const Prompt& prompt,
+                       std::stop_token stop = {}, const std::function<void(size_t)>& progress = {}) {
+  if (prompt) return model.embed(texts.views(), *prompt, std::move(stop), progress);
   if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
   return model.score_pairs(texts.views(), pairs->views(), std::move(stop), progress);
 }
@@ -218,16 +222,17 @@ const Texts* texts_or_null(const nb::object& texts) {
 }
 
 // Waits in slices for the thread that scores: Ctrl-C ends the call, and `progress` hears how far it is.
-Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs) {
+Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs,
+                        const Prompt& prompt) {
   auto call = std::make_unique<Call>();
   call->scorer = nb::borrow(scorer);
   call->texts = nb::borrow(texts);
   call->pairs = pairs;
   call->worker = std::jthread([call = call.get(), &model = nb::cast<Scorer&>(scorer),
-                               &firsts = nb::cast<const Texts&>(texts), seconds = texts_or_null(pairs)] {
+                               &firsts = nb::cast<const Texts&>(texts), seconds = texts_or_null(pairs), prompt] {
     try {
-      call->promise.set_value(
-          score_with(model, firsts, seconds, call->stop.get_token(), [call](size_t rows) { call->done = rows; }));
+      call->promise.set_value(score_with(model, firsts, seconds, prompt, call->stop.get_token(),
+                                         [call](size_t rows) { call->done = rows; }));
     } catch (...) {
       call->promise.set_exception(std::current_exception());
     }
@@ -253,7 +258,7 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
 }
 
 Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress,
-                  const nb::object& given_pairs) {
+                  const nb::object& given_pairs, const Prompt& prompt) {
   collect_abandoned(false);
   const auto& texts = nb::cast<const Texts&>(given);
   const Texts* pairs = texts_or_null(given_pairs);
@@ -262,9 +267,9 @@ Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const 
   if (bytes <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
     auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = score_with(model, texts, pairs);
+    p = score_with(model, texts, pairs, prompt);
   } else {
-    p = score_aside(scorer, given, progress, given_pairs);
+    p = score_aside(scorer, given, progress, given_pairs, prompt);
   }
   for (const auto& failed : p.errors) mark_failed(p, failed.first);
   for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
@@ -321,6 +326,15 @@ NB_MODULE(_brim, m) {
   m.attr("__version__") = version();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
   m.def("find_model", &find_model, "model"_a);
+  m.def(
+      "find_prompts",
+      [](const std::string& model) {
+        const Prompts prompts = find_prompts(model);
+        nb::dict texts;
+        for (const auto& [name, text] : prompts.texts) texts[nb::str(name.c_str())] = nb::str(text.data(), text.size());
+        return nb::make_tuple(texts, prompts.default_name);
+      },
+      "model"_a);
   m.def("take_log", [] { return log_lines().take(); });
   bind_training(m);
   set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
@@ -374,6 +388,7 @@ NB_MODULE(_brim, m) {
       .def_prop_ro("device", &Scorer::device)
       .def_prop_ro("precision", &Scorer::precision)
       .def("plan", &plan_of)
-      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none())
+      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none(),
+           "prompt"_a.none() = nb::none())
       .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
 }
