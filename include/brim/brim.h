@@ -29,6 +29,13 @@ BRIM_API const char* version();  // "0.1.0"
 // The directory of what ScorerOptions::model names; empty for rules. Throws usage where there is none.
 BRIM_API std::string find_model(const std::string& model);
 
+// Prompts of an embedding model, by name, from its sentence-transformers files; default_name is empty if it has none.
+struct Prompts {
+  std::map<std::string, std::string> texts;
+  std::string default_name;
+};
+BRIM_API Prompts find_prompts(const std::string& model);
+
 // Whether a classifier and a tagger are two heads on one encoder, as training both at once gives them (OUT and
 // OUT/ner).
 BRIM_API bool share_encoder(const std::string& classifier, const std::string& tagger);
@@ -45,7 +52,8 @@ enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 enum class Aggregation : uint8_t { first, simple, average, max, none };
 
 // How a text's token vectors become one vector; none: they stay what they are, special tokens' included.
-enum class Pooling : uint8_t { mean, cls, none };
+// automatic: as the model's sentence-transformers files say, mean without them.
+enum class Pooling : uint8_t { mean, cls, none, automatic };
 
 struct ScorerOptions {
   std::string model;                  // a directory, a model's name, or vader; empty: the default model
@@ -56,10 +64,12 @@ struct ScorerOptions {
   int threads = 0;                    // of the CPU; 0: all cores
   int64_t max_length = 0;             // of a text in tokens; 0: the model's own
   LongText long_text = LongText::truncate;
-  std::optional<Pooling> pooling = {};  // set: embeddings, not what the model's head gives
-  bool normalize = false;               // embeddings of length 1; not with Pooling::none
-  double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
-  int64_t queue_bytes = 256 << 20;      // and one that would make all that wait hold more than this
+  // Set: embeddings instead of the head's output. Length, case, default prompt, normalization and dimensions are those
+  // of the directory's sentence-transformers files, if any.
+  std::optional<Pooling> pooling = {};
+  bool normalize = false;           // embeddings of length 1; not with Pooling::none
+  double queue_seconds = 30;        // a submitted text that would wait longer, by prediction, is refused as busy
+  int64_t queue_bytes = 256 << 20;  // and one that would make all that wait hold more than this
   // Above 0: texts will be submitted while score() runs, so no batch of it takes longer, by prediction, and what the
   // first of them needs is made when the model is opened. Not below what is quick: on a CPU 1,024 tokens.
   double bulk_seconds = 0;
@@ -239,6 +249,7 @@ class BRIM_API Scorer {
   virtual ~Scorer();  // closes; not from within Completion::done
 
   virtual ModelKind kind() const = 0;
+  virtual std::optional<Pooling> pooling() const;  // of embedding models, never automatic
   virtual const std::vector<std::string>& labels() const = 0;
   virtual const std::vector<std::string>& score_names() const = 0;
   virtual std::string device() const = 0;  // "NVIDIA H200", "cpu (neon, 2 threads)"
@@ -283,6 +294,10 @@ class BRIM_API Scorer {
   virtual Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                                   std::stop_token stop = {},
                                   const std::function<void(size_t rows_done)>& progress = {});
+
+  // score() of an embedding model with `prompt` before each text instead of the model's default one.
+  virtual Predictions embed(std::span<const std::string_view> texts, std::string_view prompt, std::stop_token stop = {},
+                            const std::function<void(size_t rows_done)>& progress = {});
 
   // Answers what has not begun as cancelled, waits for the rest. What is submitted later is cancelled.
   virtual void close() = 0;

@@ -102,7 +102,7 @@ class Model:
 
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
                progress: bool = False, pairs: Any = None,
-               function: str = "") -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+               function: str = "", prompt: str | None = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
         """Returns the predictions, an error per row without one, and the seconds."""
         if on_error not in ("raise", "null"):
             raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
@@ -119,9 +119,9 @@ class Model:
             raise bad_text(*bad[0])
         if progress:
             with bar(len(views)) as update:
-                predictions = scorer.score(views, update, seconds, function)
+                predictions = scorer.score(views, update, seconds, function, prompt)
         else:
-            predictions = scorer.score(views, None, seconds, function)
+            predictions = scorer.score(views, None, seconds, function, prompt)
         pass_log_on()
         failed = predictions.errors
         if failed and on_error == "raise":

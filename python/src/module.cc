@@ -130,9 +130,10 @@ LongText long_text_of(const std::string& name) {
 
 std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;
+  if (*name == "auto") return Pooling::automatic;
   if (*name == "mean") return Pooling::mean;
   if (*name == "cls") return Pooling::cls;
-  throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use mean or cls"});
+  throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use auto, mean or cls"});
 }
 
 Aggregation aggregation_of(const std::string& name) {
@@ -210,10 +211,18 @@ void collect_abandoned(bool wait) {
   }
 }
 
+// Options of one call. `function`: applied to the model's outputs. `prompt`: for embedding models; none selects the
+// default prompt.
+struct ScoreOptions {
+  ScoreFunction function = ScoreFunction::own;
+  std::optional<std::string> prompt;
+};
+
 // `pairs`: the second texts, or null.
-Predictions score_with(Scorer& model, ScoreFunction function, const Texts& texts, const Texts* pairs,
+Predictions score_with(Scorer& model, const ScoreOptions& options, const Texts& texts, const Texts* pairs,
                        std::stop_token stop = {}, const std::function<void(size_t)>& progress = {}) {
-  if (function != ScoreFunction::own) return score_raw(model, function, texts, pairs, stop, progress);
+  if (options.prompt) return model.embed(texts.views(), *options.prompt, std::move(stop), progress);
+  if (options.function != ScoreFunction::own) return score_raw(model, options.function, texts, pairs, stop, progress);
   if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
   return model.score_pairs(texts.views(), pairs->views(), std::move(stop), progress);
 }
@@ -224,15 +233,15 @@ const Texts* texts_or_null(const nb::object& texts) {
 
 // Scores on another thread and waits in slices, so that Ctrl-C ends the call and `progress` is called meanwhile.
 Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs,
-                        ScoreFunction function) {
+                        const ScoreOptions& options) {
   auto call = std::make_unique<Call>();
   call->scorer = nb::borrow(scorer);
   call->texts = nb::borrow(texts);
   call->pairs = pairs;
-  call->worker = std::jthread([call = call.get(), function, &model = nb::cast<Scorer&>(scorer),
+  call->worker = std::jthread([call = call.get(), options, &model = nb::cast<Scorer&>(scorer),
                                &firsts = nb::cast<const Texts&>(texts), seconds = texts_or_null(pairs)] {
     try {
-      call->promise.set_value(score_with(model, function, firsts, seconds, call->stop.get_token(),
+      call->promise.set_value(score_with(model, options, firsts, seconds, call->stop.get_token(),
                                          [call](size_t rows) { call->done = rows; }));
     } catch (...) {
       call->promise.set_exception(std::current_exception());
@@ -259,9 +268,10 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
 }
 
 Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress,
-                  const nb::object& given_pairs, const std::string& function_name) {
+                  const nb::object& given_pairs, const std::string& function_name,
+                  const std::optional<std::string>& prompt) {
   collect_abandoned(false);
-  const ScoreFunction function = score_function_of(function_name);
+  const ScoreOptions options{score_function_of(function_name), prompt};
   const auto& texts = nb::cast<const Texts&>(given);
   const Texts* pairs = texts_or_null(given_pairs);
   const size_t bytes = texts.bytes() + (pairs == nullptr ? 0 : pairs->bytes());
@@ -269,9 +279,9 @@ Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const 
   if (bytes <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
     auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = score_with(model, function, texts, pairs);
+    p = score_with(model, options, texts, pairs);
   } else {
-    p = score_aside(scorer, given, progress, given_pairs, function);
+    p = score_aside(scorer, given, progress, given_pairs, options);
   }
   for (const auto& failed : p.errors) mark_failed(p, failed.first);
   for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
@@ -328,6 +338,15 @@ NB_MODULE(_brim, m) {
   m.attr("__version__") = version();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
   m.def("find_model", &find_model, "model"_a);
+  m.def(
+      "find_prompts",
+      [](const std::string& model) {
+        const Prompts prompts = find_prompts(model);
+        nb::dict texts;
+        for (const auto& [name, text] : prompts.texts) texts[nb::str(name.c_str())] = nb::str(text.data(), text.size());
+        return nb::make_tuple(texts, prompts.default_name);
+      },
+      "model"_a);
   m.def("take_log", [] { return log_lines().take(); });
   bind_training(m);
   set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
@@ -382,6 +401,6 @@ NB_MODULE(_brim, m) {
       .def_prop_ro("precision", &Scorer::precision)
       .def("plan", &plan_of)
       .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none(),
-           "function"_a = "")
+           "function"_a = "", "prompt"_a.none() = nb::none())
       .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
 }

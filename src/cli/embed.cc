@@ -5,8 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cmath>
+#include <map>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/progress.h"
@@ -62,18 +63,20 @@ void throw_first(const std::vector<std::string>& inputs, const rows::RowChunk& r
 struct EmbedFlags {
   TextFlags text;
   EngineFlags engine;
-  std::string pooling = "mean";
+  std::string pooling = "auto", prompt_name;
   bool normalize = false;
 };
 
 int run_embed(EmbedFlags f) {
-  if (f.pooling != "mean" && f.pooling != "cls") fail(ErrorCode::usage, "--pooling {}: use mean or cls", f.pooling);
+  static const std::map<std::string, Pooling> poolings = {
+      {"auto", Pooling::automatic}, {"mean", Pooling::mean}, {"cls", Pooling::cls}};
+  const auto pooling = poolings.find(f.pooling);
+  if (pooling == poolings.end()) fail(ErrorCode::usage, "--pooling {}: use auto, mean or cls", f.pooling);
   if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no vectors; name a model directory");
   f.engine.start_trace();
   rows::RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
-  const auto engine =
-      f.engine.open_engine(f.pooling == "mean" ? model::Output::mean_hidden : model::Output::cls_hidden);
+  const auto engine = f.engine.open_embedder(pooling->second, f.prompt_name);
   const double load_seconds = seconds_since(opened);
   rows::RowOutputOptions output_options;
   output_options.stop = &stop_requested();
@@ -82,16 +85,14 @@ int run_embed(EmbedFlags f) {
   const auto sink = [&](engine::ScoredChunk& chunk) {
     throw_first(f.text.inputs, chunk.rows, chunk.errors);
     for (size_t row = 0; row < chunk.rows.size(); ++row) {
-      const float* v = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-      double norm = 0;
-      for (int64_t i = 0; i < chunk.width; ++i) norm += static_cast<double>(v[i]) * v[i];
-      const float scale = f.normalize ? static_cast<float>(1 / std::max(1e-12, std::sqrt(norm))) : 1.0f;
+      const auto width = static_cast<size_t>(chunk.width);
+      const std::span<float> vector(&chunk.scores[row * width], width);
+      if (f.normalize) engine::normalize(vector);
       line = "{\"embedding\":[";
-      for (int64_t i = 0; i < chunk.width; ++i) {
+      for (const float value : vector) {
         char digits[32];
-        if (i > 0) line += ',';
-        line.append(digits,
-                    static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, v[i] * scale).ptr - digits));
+        if (line.back() != '[') line += ',';
+        line.append(digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits));
       }
       line += "]}\n";
       output.write_row(line, chunk.rows.position_after(row));
@@ -166,8 +167,12 @@ int run_tokenize(TokenizeFlags f) {
 std::function<int()> setup_embed(CLI::App& app) {
   auto f = std::make_shared<EmbedFlags>();
   f->text.add_to(app);
-  app.add_option("--pooling", f->pooling, "mean over the text's tokens, or cls: the first token's vector")
+  app.add_option("--pooling", f->pooling,
+                 "mean over the text's tokens, cls for the first token's vector, or auto: as the model's "
+                 "sentence-transformers files say, mean without them")
       ->capture_default_str();
+  app.add_option("--prompt-name", f->prompt_name,
+                 "one of the prompts of the model's sentence-transformers files (default: their default prompt)");
   app.add_flag("--normalize", f->normalize, "scale every vector to length 1");
   f->engine.add_to(app, false);
   return [f] { return run_embed(*f); };

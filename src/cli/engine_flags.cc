@@ -132,10 +132,15 @@ std::unique_ptr<engine::TextModel> EngineFlags::open() const {
   return engine::Engine::open(options());
 }
 
-std::unique_ptr<engine::Engine> EngineFlags::open_engine(std::optional<model::Output> output) const {
+std::unique_ptr<engine::Engine> EngineFlags::open_engine() const {
   if (is_vader()) fail(ErrorCode::usage, "--model vader: these are rules; name a model directory");
+  return engine::Engine::open(options());
+}
+
+std::unique_ptr<engine::Engine> EngineFlags::open_embedder(Pooling pooling, const std::string& prompt_name) const {
   EngineOptions all = options();
-  all.output = output;
+  all.pooling = pooling;
+  all.prompt_name = prompt_name;
   return engine::Engine::open(all);
 }
 

@@ -37,7 +37,8 @@ struct EngineFlags {
   ScorerOptions scorer_options() const;  // the same, for the library's door
   std::unique_ptr<engine::TextModel> open() const;
   // For verbs that need a device: `output` overrides what the head gives. Throws usage for VADER.
-  std::unique_ptr<engine::Engine> open_engine(std::optional<model::Output> output = std::nullopt) const;
+  std::unique_ptr<engine::Engine> open_engine() const;
+  std::unique_ptr<engine::Engine> open_embedder(Pooling pooling, const std::string& prompt_name) const;
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see jobs/doctor_trace.h
 };

@@ -184,7 +184,8 @@ int plan_serve(PlanFlags f) {
     jobs.push_back(open_job(own, model.path, jobs.empty()));
     jobs.back().served_as = model.name;
     if (model.pooling) {  // its head, if it has one, is not computed
-      jobs.back().request.output = engine::output_of(*model.pooling);
+      jobs.back().request.output = engine::embedding_output(
+          hub::resolve_model(model.path, hub::model_places(hub::model_roots())), *model.pooling);
       jobs.back().notes.clear();
     }
   }

@@ -41,7 +41,7 @@ struct ServeFlags {
   std::string listen = "127.0.0.1:8080", cors_allow_origin, trusted_proxy, api_key_file, api_key, access_log, tls_cert,
               tls_key;
   int64_t payload_limit = 16 << 20;
-  Pooling pooling = Pooling::mean;
+  Pooling pooling = Pooling::automatic;
   double keep_alive = -1, release_device_after = -1;
   double keep_jobs = serve::ServerOptions().keep_jobs_seconds;
   int64_t parked_limit = int64_t{4} << 30;
@@ -101,8 +101,10 @@ const SettingsTable<ServeFlags>& serve_settings() {
        number(&F::max_batch_tokens,
               [](double n) { return n >= 0 && n <= 1 << 30 ? nullptr : "give a number from 1 to 1073741824, or 0"; })},
       {"pooling",
-       "how embedding models make one vector of a text's: mean or cls; none keeps every token's for /embed_all",
-       choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
+       "pooling of embedding models: mean, cls, or auto (as their sentence-transformers files say, mean without them); "
+       "none keeps every token's vector for /embed_all",
+       choice(&F::pooling,
+              {{"auto", Pooling::automatic}, {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
       {"keep_alive", "a model nobody asked for so long leaves the device until it is asked for: 10m, 0; -1: it stays",
        typed(&F::keep_alive, serve::read_seconds, seconds_text)},
       {"parked_limit", "host memory for weights of models that left a card and are to come back fast; 0: none",

@@ -40,14 +40,6 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-model::Output output_of(Pooling pooling) {
-  return pooling == Pooling::mean  ? model::Output::mean_hidden
-         : pooling == Pooling::cls ? model::Output::cls_hidden
-                                   : model::Output::hidden;
-}
-
-int64_t Engine::width() const { return output_width(shape(), output()); }
-
 // A tag needs words on both sides, so a tagger's windows share tokens unasked. A vector per token is wanted once.
 int64_t Engine::window_step(int64_t room, const TextOptions& options) const {
   const bool tags = options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
@@ -57,7 +49,8 @@ int64_t Engine::window_step(int64_t room, const TextOptions& options) const {
 
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
   const size_t begin = out.ids.size();
-  tokenizer_->encode_ids(text, out.ids);
+  std::string storage;
+  tokenizer_->encode_ids(sentence_text(text, options.prompt, storage), out.ids);
   const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()),
              suffix = static_cast<int64_t>(tokenizer_->suffix().size());
   int64_t length = static_cast<int64_t>(out.ids.size() - begin);
@@ -101,6 +94,10 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
         ++t.windows;
       }
     }
+  }
+  if (!t.truncated || !options.keep_end) {
+    TokenizedText::Window& first = out.windows[t.first_window];
+    first.prompt_tokens = std::min(prompt_tokens(options.prompt), first.length);
   }
   out.texts.push_back(t);
   return std::nullopt;
@@ -246,6 +243,7 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
   const model::Output given = heads == Heads::own ? output() : model::Output::token_scores_and_logits;
   limits.width = output_width(shape(), given);
   limits.per_token = is_per_token(given);
+  limits.average_tokens = heads == Heads::own && pools_on_host_;
   limits.tokens_per_second = plan_.tokens_per_second;
   limits.most_seconds = most_seconds;
   limits.most_bytes = most_bytes;
@@ -253,9 +251,11 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
 }
 
 void Engine::merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const {
-  const auto K = static_cast<size_t>(width());
+  const auto K = static_cast<size_t>(row_width());
   const bool scores = options_.raw_scores && output() == model::Output::sequence_logits && !raw && !shape().raw_scores;
-  std::vector<float> window(K);
+  std::vector<float> window(K), whole(width() < row_width() ? K : 0);
+  float* const kept = out;
+  if (!whole.empty()) out = whole.data();
   for (size_t w = 0; w < windows; ++w) {
     const float* from = results + w * K;
     if (scores) {
@@ -267,6 +267,8 @@ void Engine::merge_windows(const float* results, size_t windows, float* out, Lon
   }
   if (how != LongText::window_max && windows > 1)
     for (size_t k = 0; k < K; ++k) out[k] /= static_cast<float>(windows);
+  if (sentence_.normalize) normalize({out, K});
+  if (!whole.empty()) std::copy_n(out, width(), kept);
 }
 
 RunStats Engine::stats() const {
@@ -277,7 +279,7 @@ RunStats Engine::stats() const {
 
 std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   prepare_small();
-  const auto K = static_cast<size_t>(width());
+  const auto K = static_cast<size_t>(row_width());
   const bool per_token = is_per_token(output());
   std::vector<float> results((per_token ? texts.ids.size() : texts.windows.size()) * K);
   WindowQueue queue(*this, [&](const WindowResults& done) {
@@ -305,10 +307,10 @@ std::optional<Error> Engine::check_finite(std::span<const float> results) const 
 std::vector<float> Engine::score(const TokenizedTexts& tokens, TextErrors* errors) {
   BRIM_CHECK(!model::is_per_token(output()), "score() on a token model");
   const std::vector<float> windows = run_windows(tokens);
-  const auto K = static_cast<size_t>(width());
+  const auto row = static_cast<size_t>(row_width()), K = static_cast<size_t>(width());
   std::vector<float> scores(tokens.texts.size() * K);
   for (size_t t = 0; t < tokens.texts.size(); ++t) {
-    const std::span<const float> results = tokens.results_of(t, windows, K, false);
+    const std::span<const float> results = tokens.results_of(t, windows, row, false);
     if (keep_error(t, check_finite(results), errors)) continue;
     merge_windows(results.data(), tokens.texts[t].windows, scores.data() + t * K);
   }

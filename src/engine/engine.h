@@ -16,55 +16,20 @@
 #include "batch/packed_batch.h"
 #include "brim/brim.h"
 #include "device/device.h"
+#include "engine/engine_options.h"
 #include "engine/model_host.h"
 #include "engine/run_stats.h"
 #include "engine/scheduler.h"
 #include "engine/text_model.h"
 #include "engine/tokenized_texts.h"
+#include "hub/hf_config.h"
+#include "hub/sentence_settings.h"
 #include "model/forward_runner.h"
 #include "model/weights.h"
 #include "plan/plan.h"
-#include "plan/resolve.h"
 #include "text/tokenizer.h"
 
 namespace brim::engine {
-
-std::optional<LongText> long_text_from_name(std::string_view name);
-model::Output output_of(Pooling pooling);
-
-struct EngineOptions {
-  std::filesystem::path model_dir;
-  device::DeviceChoice device;
-  plan::PrecisionWish precision;
-  int threads = 0;
-  plan::MemoryLimit memory_limit;
-  int64_t max_length = 0;  // 0: the model's own
-  LongText long_text = LongText::truncate;
-  std::optional<model::Output> output;  // default: what the model's head gives
-  bool fill = false;
-  bool raw_scores = false;   // a classifier computes logits; merge_windows() makes scores of them
-  int64_t batch_tokens = 0;  // above 0: no interactive batch has more, unless one text has
-  // A tagger with this classifier's encoder (model::same_encoder): its head is loaded too, and Heads::both gives both.
-  std::filesystem::path tagger_dir;
-  double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
-  int64_t input_bytes = 0;  // above 0: no more text will come, so that a card is prepared for no more
-  Aggregation aggregation = Aggregation::first;
-  std::map<std::string, std::string> labels;  // other names for the model's own
-  // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
-  bool deterministic = false;
-  int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them
-};
-
-// What an interactive text is computed by: the model's own head, or both heads of one.
-enum class Heads : uint8_t { own, both };
-
-// What happens to one text.
-struct TextOptions {
-  LongText long_text = LongText::truncate;
-  bool keep_end = false;  // of a text that is truncated
-  int32_t overlap = -1;   // of windows, in tokens; negative: of a tagger's a quarter of one, else none
-  bool tags = false;      // windows as a tagger has them, whatever the model is
-};
 
 class Engine final : public TextModel {
  public:
@@ -102,13 +67,17 @@ class Engine final : public TextModel {
   ModelHost& host() { return *host_; }
   ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
-  model::Output output() const override { return plan_.output; }
-  // Floats per sequence of a result (classes or hidden size); token outputs have this many per token.
-  int64_t width() const override;
+  // Mean pooling on the host counts as pooled: rows per token are seen by the queues alone.
+  model::Output output() const override { return pools_on_host_ ? model::Output::mean_hidden : plan_.output; }
+  std::optional<Pooling> pooling() const { return pooling_; }  // resolved; unset: not an embedding model
+  // Floats per text of a result: classes, or values of a vector (per token for token outputs).
+  int64_t width() const override { return width_ > 0 ? width_ : row_width(); }
+  int64_t row_width() const { return output_width(shape(), plan_.output); }  // of one window or token, before merging
+  bool pools_on_host() const { return pools_on_host_; }
 
   // Appends one text. With LongText::error a text that is too long is refused.
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const {
-    return tokenize(text, out, {options_.long_text});
+    return tokenize(text, out, text_options());
   }
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const;
   // Appends a text and its optional second one. Windows pair the first with parts of the second.
@@ -116,7 +85,7 @@ class Engine final : public TextModel {
                                 const TextOptions& options) const;
   // Appends ids as they are. One that the model does not have is refused.
   std::optional<Error> take_ids(std::span<const int32_t> ids, TokenizedTexts& out, const TextOptions& options) const;
-  TextOptions text_options() const { return {options_.long_text}; }
+  TextOptions text_options() const { return {.long_text = options_.long_text, .prompt = prompt_}; }
   std::optional<Error> why_no_pairs() const override;
 
   // Batches packed by the caller, or single texts. Thread-safe; both must be destroyed before the engine.
@@ -162,7 +131,8 @@ class Engine final : public TextModel {
 
   // Error for a text with a NaN or infinity among its results, which merging windows and choosing labels can hide.
   std::optional<Error> check_finite(std::span<const float> results) const;
-  // Merges the windows of one text: results [windows, width] to `out` [width]. Logits become scores, unless `raw`.
+  // Merges the windows of one text: results [windows, row_width] to `out` [width]. Logits become scores, unless `raw`;
+  // vectors are normalized and truncated as the model's files say.
   void merge_windows(const float* results, size_t windows, float* out) const {
     merge_windows(results, windows, out, options_.long_text, false);
   }
@@ -183,7 +153,16 @@ class Engine final : public TextModel {
                                                       std::vector<Prepared> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
+  void read_sentence_settings();
+  // `text` as it is tokenized: after the prompt and in the case that the model's files ask for.
+  std::string_view sentence_text(std::string_view text, std::string_view prompt, std::string& storage) const;
+  int32_t prompt_tokens(std::string_view prompt) const;  // that mean pooling leaves out
   EngineOptions options_;
+  hub::SentenceSettings sentence_;  // of embedding models
+  std::string prompt_;              // before every text
+  std::optional<Pooling> pooling_;
+  bool pools_on_host_ = false;
+  int64_t width_ = 0;  // of truncated vectors; 0: row_width()
   std::string facts_;  // of its files when they were read
   hub::HfConfig config_;
   std::vector<std::string> tags_;

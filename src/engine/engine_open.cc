@@ -261,6 +261,7 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
 Engine::Prepared Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
+  engine->read_sentence_settings();
   engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
   hub::HfConfig& config = engine->config_;
   model::ModelShape shape = model::read_shape(options.model_dir, &config);
@@ -279,8 +280,8 @@ Engine::Prepared Engine::read_files(const EngineOptions& options) {
 
   plan::PlanRequest request;
   request.shape = shape;
-  if (options.output) {
-    request.output = *options.output;
+  if (engine->options_.output) {
+    request.output = *engine->options_.output;
   } else if (!options.tagger_dir.empty()) {
     request.output = model::Output::token_scores_and_logits;
   } else if (shape.sequence_classes > 0) {
@@ -299,11 +300,13 @@ Engine::Prepared Engine::read_files(const EngineOptions& options) {
     log_warning("`max_length={}`: {} takes {} tokens at most, so {} it is{}", options.max_length,
                 options.model_dir.string(), longest, longest,
                 options.long_text == LongText::truncate ? "; `long_text=window-mean` reads longer texts whole" : "");
-  if (options.max_length > 0) longest = std::min(longest, options.max_length);
+  if (engine->options_.max_length > 0) longest = std::min(longest, engine->options_.max_length);
   if (longest <= special)
     fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
   request.max_length = longest;
   request.fill = options.fill;
+  if (engine->sentence_.truncate_dim > 0)
+    engine->width_ = std::min(engine->sentence_.truncate_dim, output_width(shape, request.output));
   return {std::move(engine), std::move(request)};
 }
 

@@ -23,6 +23,14 @@ inline bool all_finite(std::span<const float> values) {
   return largest < 0x7F800000;
 }
 
+// Scales a vector to length 1.
+inline void normalize(std::span<float> vector) {
+  double squares = 0;
+  for (const float value : vector) squares += static_cast<double>(value) * value;
+  const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
+  for (float& value : vector) value *= scale;
+}
+
 // A classifier's: the largest, the first of equals.
 inline Choice choose_label(std::span<const float> scores) {
   const auto best = std::max_element(scores.begin(), scores.end());

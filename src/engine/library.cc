@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "brim/brim.h"
 #include "hub/model_dir.h"
+#include "hub/sentence_settings.h"
 #include "model/weights.h"
 
 namespace brim {
@@ -10,6 +11,13 @@ namespace brim {
 std::string find_model(const std::string& model) {
   const std::string name = model.empty() ? hub::default_model() : model;
   return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_places(hub::model_roots())).string();
+}
+
+Prompts find_prompts(const std::string& model) {
+  const std::string dir = find_model(model);
+  if (dir.empty()) return {};
+  hub::SentenceSettings settings = hub::load_sentence_settings(dir, true);
+  return {std::move(settings.prompts), std::move(settings.default_prompt_name)};
 }
 
 void set_log(std::function<void(bool, std::string_view)> sink) {

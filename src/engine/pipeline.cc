@@ -292,7 +292,7 @@ class Run {
       job.windows_left += texts.tokens.windows.size();
       const bool per_token = is_per_token(engine->output());
       const size_t results = per_token ? texts.tokens.ids.size() : texts.tokens.windows.size();
-      texts.window_scores.resize(results * static_cast<size_t>(out.of(m).width));
+      texts.window_scores.resize(results * static_cast<size_t>(engine->row_width()));
     }
   }
 
@@ -301,7 +301,9 @@ class Run {
                                      std::vector<ModelTexts>& models) const {
     for (const auto& [m, engine] : encoders_) {
       ModelTexts& texts = models[m];
-      if (auto error = engine->tokenize(text, pair, texts.tokens, engine->text_options())) {
+      TextOptions options = engine->text_options();
+      if (options_.prompt) options.prompt = *options_.prompt;
+      if (auto error = engine->tokenize(text, pair, texts.tokens, options)) {
         for (size_t before = 0; before < m; ++before) drop_last_text(models[before]);
         return error;
       }
@@ -536,7 +538,7 @@ class Run {
   // Rows with a NaN or infinity in a model's output become errors: they have no label.
   static void drop_not_finite(Job& job, size_t m, const Engine& engine) {
     const ModelTexts& texts = job.models[m];
-    const auto K = static_cast<size_t>(job.out.of(m).width);
+    const auto K = static_cast<size_t>(engine.row_width());
     std::vector<rows::RowError> failed;
     for (size_t t = 0; t < job.row_of_text.size(); ++t) {
       const auto results = texts.tokens.results_of(t, texts.window_scores, K, is_per_token(engine.output()));
@@ -580,8 +582,8 @@ class Run {
     for (size_t t = 0; t < job.row_of_text.size(); ++t) {
       if (job.out.error(job.row_of_text[t]) != nullptr) continue;
       const TokenizedText& text = texts.tokens.texts[t];
-      engine.merge_windows(texts.window_scores.data() + text.first_window * K, text.windows,
-                           &out.scores[job.row_of_text[t] * K]);
+      engine.merge_windows(texts.window_scores.data() + text.first_window * static_cast<size_t>(engine.row_width()),
+                           text.windows, &out.scores[job.row_of_text[t] * K]);
     }
   }
 

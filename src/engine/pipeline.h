@@ -36,7 +36,8 @@ struct ScoredChunk : ChunkScores {
 };
 
 struct PipelineOptions {
-  int tokenizer_threads = 0;  // 0: by device
+  int tokenizer_threads = 0;               // 0: by device
+  std::optional<std::string_view> prompt;  // of embedding models, instead of their default one
   // Token models: the words of each row, by its number over all inputs; ChunkScores::tags is then filled.
   const std::vector<std::vector<text::WordSpan>>* words = nullptr;
   // Set by a signal: the batches the device has begun are finished, rows up to the first one that is not scored are

@@ -516,7 +516,9 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
       work.count_prediction(static_cast<double>(batch.tokens()) / texts.tokens_per_second_, busy_seconds);
     }
     collect(texts, *pieces,
-            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token), begun);
+            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token,
+                          texts.limits_.average_tokens),
+            begun);
   };
   const bool any = !pieces->empty();
   const bool went = guarded(lock, [&] {

@@ -104,6 +104,7 @@ class Interactive {
     int64_t width = 0;  // floats per row of a result
     size_t pass = 0;    // of the model's
     bool per_token = false;
+    bool average_tokens = false;   // see WindowResults
     double tokens_per_second = 0;  // planned; what is measured takes its place
     double most_seconds = 0;       // a text that would wait longer is refused as busy
     int64_t most_bytes = 0;        // and one that would make all that wait hold more

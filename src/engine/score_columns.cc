@@ -68,12 +68,14 @@ Predictions Columns::finish(size_t done) {
 Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
                        std::span<const std::string_view> pairs, std::stop_token stop,
                        const std::function<void(size_t)>& progress, Columns& columns,
-                       const std::function<void(Predictions&, size_t row)>& finish) {
+                       const std::function<void(Predictions&, size_t row)>& finish,
+                       std::optional<std::string_view> prompt) {
   std::atomic<bool> stopped{false};
   const std::stop_callback on_stop(stop, [&] { stopped = true; });
   PipelineOptions options;
   options.stop = &stopped;
   options.tokenizer_threads = threads;
+  options.prompt = prompt;
   Predictions& p = columns.predictions();
   TextSource source(texts, pairs, stop);
   size_t done = 0;

@@ -2,6 +2,7 @@
 // Many texts in one call, and their scores as columns: what every kind of brim::Scorer does alike.
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -35,10 +36,11 @@ class Columns {
   Predictions p_;
 };
 
-// Many texts through `model`. `finish` is called for every row that has scores.
+// Many texts through `model`. `finish` is called for every row that has scores. `prompt`: see PipelineOptions.
 Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
                        std::span<const std::string_view> pairs, std::stop_token stop,
                        const std::function<void(size_t)>& progress, Columns& columns,
-                       const std::function<void(Predictions&, size_t row)>& finish);
+                       const std::function<void(Predictions&, size_t row)>& finish,
+                       std::optional<std::string_view> prompt = {});
 
 }  // namespace brim::engine

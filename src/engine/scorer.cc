@@ -27,13 +27,6 @@ namespace {
 
 constexpr size_t kEncodedBytes = 48;  // of a token that is kept with its spelling and place
 
-void normalize(float* vector, size_t width) {
-  double squares = 0;
-  for (size_t i = 0; i < width; ++i) squares += static_cast<double>(vector[i]) * vector[i];
-  const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
-  for (size_t i = 0; i < width; ++i) vector[i] *= scale;
-}
-
 std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& bytes) {
   std::vector<std::pair<std::string, int64_t>> all;
   for (size_t tag = 0; tag < memory::kTagCount; ++tag)
@@ -86,6 +79,7 @@ class EncoderScorer final : public Scorer {
   }
 
   ModelKind kind() const override { return kind_; }
+  std::optional<Pooling> pooling() const override { return engine_->pooling(); }
   const std::vector<std::string>& labels() const override {
     return kind_ == ModelKind::embedder ? none_ : engine_->labels();
   }
@@ -217,7 +211,8 @@ class EncoderScorer final : public Scorer {
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
       if (!error) {
-        const engine::TextOptions how{pending->long_text, request.keep_end, request.overlap, pending->both};
+        engine::TextOptions how{pending->long_text, request.keep_end, request.overlap, pending->both};
+        how.prompt = engine_->text_options().prompt;
         error = request.ids.empty() ? engine_->tokenize(request.text, request.pair, pending->tokens, how)
                                     : engine_->take_ids(request.ids, pending->tokens, how);
         const bool counted = request.ids.empty() || pending->long_text == LongText::error;
@@ -258,6 +253,13 @@ class EncoderScorer final : public Scorer {
     return score_all(texts, {}, stop, progress);
   }
 
+  Predictions embed(std::span<const std::string_view> texts, std::string_view prompt, std::stop_token stop,
+                    const std::function<void(size_t)>& progress) override {
+    if (kind_ != ModelKind::embedder) return Scorer::embed(texts, prompt, stop, progress);
+    if (!is_valid_utf8(prompt)) fail(ErrorCode::usage, "the prompt is not UTF-8");
+    return score_all(texts, {}, stop, progress, prompt);
+  }
+
   Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                           std::stop_token stop, const std::function<void(size_t)>& progress) override {
     if (texts.size() != pairs.size())
@@ -274,15 +276,18 @@ class EncoderScorer final : public Scorer {
 
  private:
   Predictions score_all(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
-                        const std::stop_token& stop, const std::function<void(size_t)>& progress) {
+                        const std::stop_token& stop, const std::function<void(size_t)>& progress,
+                        std::optional<std::string_view> prompt = {}) {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     if (options_.pooling == Pooling::none)
       fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
     engine::Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
                             kind_ == ModelKind::tagger);
-    if (engine::are_few(texts) && engine::are_few(pairs)) return score_few(texts, pairs, stop, columns, progress);
-    return engine::score_many(*engine_, 0, texts, pairs, stop, progress, columns,
-                              [this](Predictions& p, size_t row) { finish_row(p, row); });
+    if (engine::are_few(texts) && engine::are_few(pairs))
+      return score_few(texts, pairs, stop, columns, progress, prompt);
+    return engine::score_many(
+        *engine_, 0, texts, pairs, stop, progress, columns, [this](Predictions& p, size_t row) { finish_row(p, row); },
+        prompt);
   }
 
   // Where the device was lost before its graphs are made, that is the answer.
@@ -365,7 +370,7 @@ class EncoderScorer final : public Scorer {
     else
       engine::scores_of_logits(request.scores, engine_->multi_label(), merged.data());
     if (kind_ == ModelKind::embedder) {
-      if (options_.normalize) normalize(merged.data(), width_);
+      if (options_.normalize) engine::normalize(merged);
       p.vectors = 1;
       p.embedding = std::move(merged);
       return p;
@@ -392,7 +397,7 @@ class EncoderScorer final : public Scorer {
   void finish_row(Predictions& p, size_t row) const {
     float* scores = &p.scores[row * width_];
     if (kind_ == ModelKind::embedder) {
-      if (options_.normalize) normalize(scores, width_);
+      if (options_.normalize) engine::normalize({scores, width_});
       return;
     }
     const engine::Choice choice = engine::choose_label({scores, width_});
@@ -402,8 +407,10 @@ class EncoderScorer final : public Scorer {
 
   Predictions score_few(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                         const std::stop_token& stop, engine::Columns& columns,
-                        const std::function<void(size_t)>& progress) {
+                        const std::function<void(size_t)>& progress, std::optional<std::string_view> prompt) {
     if (stop.stop_requested()) return columns.finish(0);
+    engine::TextOptions how = engine_->text_options();
+    if (prompt) how.prompt = *prompt;
     Predictions& p = columns.predictions();
     std::vector<std::string_view> good;
     std::vector<size_t> rows;
@@ -415,7 +422,7 @@ class EncoderScorer final : public Scorer {
       if (!is_valid_utf8(texts[i]) || !is_valid_utf8(pair.value_or("")))
         error = engine::not_utf8();
       else
-        error = engine_->tokenize(texts[i], pair, tokens, engine_->text_options());
+        error = engine_->tokenize(texts[i], pair, tokens, how);
       if (error) {
         p.errors.emplace_back(i, *error);
         continue;
@@ -489,6 +496,11 @@ Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<con
                                 const std::function<void(size_t)>&) {
   fail(ErrorCode::usage, "this model scores single texts, not pairs");
 }
+Predictions Scorer::embed(std::span<const std::string_view>, std::string_view, std::stop_token,
+                          const std::function<void(size_t)>&) {
+  fail(ErrorCode::usage, "this scorer was opened without `pooling`: it computes no vectors");
+}
+std::optional<Pooling> Scorer::pooling() const { return std::nullopt; }
 Residence Scorer::residence() const { return Residence::resident; }
 void Scorer::park() {}
 void Scorer::load_weights() {}
@@ -523,7 +535,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.aggregation = o.aggregation;
   encoder.labels = o.labels;
   if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, places);
-  if (o.pooling) encoder.output = engine::output_of(*o.pooling);
+  encoder.pooling = o.pooling;
   return encoder;
 }
 

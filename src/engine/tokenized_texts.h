@@ -13,7 +13,8 @@ struct TokenizedText {
   struct Window {
     size_t begin;  // in the ids of the batch of texts
     int32_t length;
-    int32_t first_content;  // index of its first content token within the whole text's content
+    int32_t first_content;      // index of its first content token within the whole text's content
+    int32_t prompt_tokens = 0;  // at its beginning, left out of a mean over tokens
   };
   size_t first_window = 0, windows = 0;
   int32_t tokens = 0;  // of the whole text

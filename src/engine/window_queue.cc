@@ -10,11 +10,11 @@ namespace brim::engine {
 
 WindowQueue::WindowQueue(Engine& engine, std::function<void(const WindowResults&)> collect)
     : engine_(engine), packer_(engine.pack_limits(), engine.shape().position_offset) {
-  const auto width = static_cast<size_t>(engine.width());
-  const bool per_token = is_per_token(engine.output());
+  const auto width = static_cast<size_t>(engine.row_width());
+  const bool per_token = is_per_token(engine.output()), average = engine.pools_on_host();
   bulk_ = engine.bulk([=, collect = std::move(collect)](const batch::PackedBatch& batch, const float* result) {
     ScopedZone zone(Zone::collect, batch.tokens());
-    collect(WindowResults(batch, result, width, per_token));
+    collect(WindowResults(batch, result, width, per_token, average));
   });
 }
 

@@ -15,8 +15,10 @@ namespace brim::engine {
 // A batch's scores, window by window.
 class WindowResults {
  public:
-  WindowResults(const batch::PackedBatch& batch, const float* result, size_t width, bool per_token)
-      : batch_(batch), result_(result), width_(width), per_token_(per_token) {}
+  // `average`: `result` has a row per token, of which put() keeps the mean over each window.
+  WindowResults(const batch::PackedBatch& batch, const float* result, size_t width, bool per_token,
+                bool average = false)
+      : batch_(batch), result_(result), width_(width), per_token_(per_token || average), average_(average) {}
   size_t size() const { return batch_.tickets.size(); }
   uint64_t ticket(size_t i) const { return batch_.tickets[i]; }
   // One row of `width` floats, or a row per token of the window.
@@ -28,16 +30,25 @@ class WindowResults {
   // Copies them to where the scores of window `window` of `texts` are kept: a row per window, or one per id.
   void put(size_t i, const TokenizedTexts& texts, size_t window, std::vector<float>& kept) const {
     const std::span<const float> from = scores(i);
+    if (average_) return put_mean(from, texts.windows[window].prompt_tokens, kept.data() + window * width_);
     const size_t row = per_token_ ? texts.windows[window].begin : window;
     std::copy(from.begin(), from.end(), kept.begin() + static_cast<std::ptrdiff_t>(row * width_));
   }
   int64_t tokens() const { return batch_.tokens(); }
 
  private:
+  // Leaves out the first `skip` tokens, as sentence-transformers does without include_prompt; zeros if none are left.
+  void put_mean(std::span<const float> rows, int32_t skip, float* mean) const {
+    const size_t n = rows.size() / width_, first = std::min(static_cast<size_t>(skip), n);
+    std::fill_n(mean, width_, 0.0f);
+    for (size_t row = first; row < n; ++row)
+      for (size_t k = 0; k < width_; ++k) mean[k] += rows[row * width_ + k];
+    for (size_t k = 0; k < width_ && first < n; ++k) mean[k] /= static_cast<float>(n - first);
+  }
   const batch::PackedBatch& batch_;
   const float* result_;
   size_t width_;
-  bool per_token_;
+  bool per_token_, average_;
 };
 
 }  // namespace brim::engine

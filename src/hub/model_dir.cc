@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/units.h"
+#include "hub/sentence_settings.h"
 #include "io/quote_text.h"
 
 namespace brim::hub {
@@ -124,6 +125,8 @@ std::vector<std::string> model_files(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir, ignored))
     if (entry.is_regular_file(ignored) && kinds.contains(entry.path().extension().string()))
       files.push_back(entry.path().string());
+  for (const fs::path& file : sentence_files(dir))
+    if (file.has_parent_path()) files.push_back((dir / file).string());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -132,7 +135,7 @@ std::string model_facts(const fs::path& dir) {
   std::string facts;
   for (const std::string& file : model_files(dir)) {
     std::error_code ignored;
-    facts += fmt::format("{} {} {}\n", fs::path(file).filename().string(), fs::file_size(file, ignored),
+    facts += fmt::format("{} {} {}\n", fs::path(file).lexically_relative(dir).string(), fs::file_size(file, ignored),
                          fs::last_write_time(file, ignored).time_since_epoch().count());
   }
   return facts;

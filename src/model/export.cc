@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 #include "hub/safetensors.h"
+#include "hub/sentence_settings.h"
 #include "hub/weights.h"
 #include "model/params.h"
 
@@ -143,6 +144,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       precision == Precision::int8 ? hub::ConfigUpdate::Quantization::int8 : hub::ConfigUpdate::Quantization::remove;
   write_config(config, update, to);
   hub::copy_tokenizer_files(from, to);
+  hub::copy_sentence_files(from, to);
   report.bytes = static_cast<int64_t>(std::filesystem::file_size(to / "model.safetensors"));
   return report;
 }

@@ -138,10 +138,10 @@ int64_t read_count(std::string_view text) {
 }
 
 Pooling read_pooling(std::string_view text) {
-  for (const auto& [name, pooling] :
-       {std::pair("mean", Pooling::mean), std::pair("cls", Pooling::cls), std::pair("none", Pooling::none)})
+  for (const auto& [name, pooling] : {std::pair("auto", Pooling::automatic), std::pair("mean", Pooling::mean),
+                                      std::pair("cls", Pooling::cls), std::pair("none", Pooling::none)})
     if (text == name) return pooling;
-  throw BadValue{"use mean, cls or none"};
+  throw BadValue{"use auto, mean, cls or none"};
 }
 
 int64_t read_size(std::string_view text) {

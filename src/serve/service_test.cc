@@ -14,6 +14,7 @@
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
 #include "hub/edit_weight.h"
+#include "hub/sentence_testing.h"
 #include "serve/service_fixture.h"
 
 #define LLVMFuzzerTestOneInput fuzz_body
@@ -438,6 +439,22 @@ TEST_F(ServiceTest, NotFiniteOutputIs424AndDegradesHealth) {
   EXPECT_EQ(health["warnings"], (Said{"model cls: the output is not finite", "model ner: the output is not finite",
                                       "model emb: the output is not finite"}));
   good("/predict", R"({"inputs":"w5 w6"})");
+}
+
+TEST_F(ServiceTest, EmbedsAsSentenceTransformersFilesSay) {
+  model::put_golden_model(temp_.path() / "bert_encoder", "bert_encoder");
+  hub::put_modules(temp_.path() / "bert_encoder", hub::kClsPooling);
+  ServerOptions options = serving("auto", open("bert_encoder", Pooling::automatic));
+  options.models.push_back({"cls", "cls", "2", open("bert_encoder", Pooling::cls)});
+  options.models.push_back({"mean", "mean", "3", open("bert_encoder", Pooling::mean)});
+  start(std::move(options));
+  const auto embed = [&](const char* model) {
+    return good("/embed", Said{{"inputs", "w5 w6"}, {"normalize", false}, {"model", model}}.dump());
+  };
+  EXPECT_EQ(embed("auto"), embed("cls"));
+  EXPECT_NE(embed("auto"), embed("mean"));
+  const Said info = Said::parse(get("/info").body);
+  EXPECT_EQ(info["models"][0]["model_type"]["embedding"]["pooling"], "cls");
 }
 
 }  // namespace

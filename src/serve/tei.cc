@@ -31,7 +31,7 @@ bool truth_or(const Body& body, const char* key, bool otherwise) {
 
 void refuse_prompts(const Body& body) {
   if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
-    throw invalid("`prompt_name` is not known: this model has no prompts");
+    throw invalid("`prompt_name` is not supported: texts get the model's default prompt, if it has one");
 }
 
 const char* pooling_name(std::optional<Pooling> pooling) {
@@ -327,7 +327,7 @@ void Service::info(Call& call) {
       ids[scorer.labels()[i]] = i;
     }
     Body named = {{"id2label", labels}, {"label2id", ids}};
-    if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", pooling_name(model.pooling)}}}};
+    if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", pooling_name(scorer.pooling())}}}};
     const char* kind = scorer.kind() == ModelKind::tagger ? "token_classifier"
                        : ranks(scorer)                    ? "reranker"
                                                           : "classifier";

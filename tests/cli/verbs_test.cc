@@ -10,6 +10,7 @@
 #include <map>
 
 #include "cli/program.h"
+#include "hub/sentence_testing.h"
 
 namespace brim {
 namespace {
@@ -42,6 +43,29 @@ TEST_F(Verbs, EmbedGivesAVectorARow) {
   refused(2, {"--pooling max", "mean or cls"}, {"embed", "-", "--model", "tiny", "--pooling", "max"},
           {.input = "w5\n"});
   refused(2, {"vader"}, {"embed", "-", "--model", "vader"}, {.input = "w5\n"});
+}
+
+TEST_F(Verbs, EmbedFollowsSentenceTransformersFiles) {
+  const auto embed = [&](const std::string& model, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {"embed", "-", "--model", model, "--precision", "fp32", "-q"};
+    all.insert(all.end(), more.begin(), more.end());
+    return must(all, {.input = "w5 w6\nw7 w8 w9\n"});
+  };
+  const std::string mean = embed("tiny"), cls = embed("tiny", {"--pooling", "cls"});
+  EXPECT_NE(mean, cls);
+  make_model("bert_sequence", "st");
+  hub::put_modules(folder_ / "st", hub::kClsPooling);
+  EXPECT_EQ(embed("st"), cls);
+  EXPECT_EQ(embed("st", {"--pooling", "mean"}), mean);
+  must({"models", "export", "st", "--precision", "fp32", "-o", "st32"});
+  EXPECT_EQ(embed("st32"), cls);
+  put("st/config_sentence_transformers.json", R"({"prompts":{"query":"w9 "},"truncate_dim":5})");
+  EXPECT_EQ(json_lines(embed("st"))[0].at("embedding").size(), 5u);
+  EXPECT_NE(embed("st", {"--prompt-name", "query"}), embed("st"));
+  refused(2, {"--prompt-name passage", "query"}, {"embed", "-", "--model", "st", "--prompt-name", "passage"},
+          {.input = "w5\n"});
+  hub::put_modules(folder_ / "st", hub::kMeanPooling, {"Dense"});
+  refused(4, {"modules.json", "`type` is Dense"}, {"embed", "-", "--model", "st"}, {.input = "w5\n"});
 }
 
 TEST_F(Verbs, TokenizeNeedsTokenizerFilesOnly) {

@@ -84,6 +84,18 @@ def test_sentence_transformers_files(encoder_dir, tmp_path):
     wanted = plain.encode("ada lives in london", normalize_embeddings=True)
     assert np.allclose(told.encode("ada lives in london"), wanted, atol=1e-6)
     assert np.allclose(told.encode("london", prompt_name="query"), wanted, atol=1e-6)
+    (path / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"query": "ada lives in "}, "default_prompt_name": "query", "truncate_dim": 5}')
+    assert np.allclose(brim.Encoder(path).encode("london"), wanted[:5], atol=1e-6)
+    (path / "modules.json").write_text(json.dumps([
+        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]))
+    (path / "config_sentence_transformers.json").write_text("{}")
+    (path / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": true}')
+    (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true, "include_prompt": false}')
+    told, plain = brim.Encoder(path), brim.Encoder(encoder_dir)
+    assert np.allclose(told.encode("LONDON"), plain.encode("london"), atol=1e-5)
+    assert np.abs(told.encode("london", prompt="ada lives in ") - plain.encode("ada lives in london")).max() > 1e-3
     (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(brim.BadModel, match="max_tokens"):
         brim.Encoder(path)
