@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/framing.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 namespace brim::serve {
@@ -38,12 +40,28 @@ bool is_value(std::string_view text) {
                      [](char c) { return c == '\t' || (static_cast<uint8_t>(c) >= 0x20 && c != 0x7F); });
 }
 
-// name[:port], 1.2.3.4[:port] or [::1][:port].
-bool is_host(std::string_view text) {
+bool is_host_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-           c == '_' || c == ':' || c == '[' || c == ']';
+           c == '_';
   });
+}
+
+bool is_ipv6(std::string_view text) {
+  in6_addr address{};
+  return text.size() < INET6_ADDRSTRLEN && ::inet_pton(AF_INET6, std::string(text).c_str(), &address) == 1;
+}
+
+// Empty, or a colon and a number that may be empty too (RFC 3986, 3.2.3).
+bool is_port_suffix(std::string_view text) {
+  if (text.empty()) return true;
+  if (text[0] != ':' || text.size() > 6) return false;
+  int port = 0;
+  for (const char c : text.substr(1)) {
+    if (c < '0' || c > '9') return false;
+    port = port * 10 + (c - '0');
+  }
+  return port <= 65535;
 }
 
 std::string_view trim_blanks(std::string_view text) {
@@ -62,6 +80,15 @@ int hex_digit(char c) {
 
 }  // namespace
 
+std::string_view host_of(std::string_view authority) {
+  const bool bracketed = authority.starts_with('[');
+  const size_t end = std::min(authority.find(bracketed ? ']' : ':'), authority.size());
+  if (bracketed && end == authority.size()) return {};
+  const std::string_view host = authority.substr(bracketed ? 1 : 0, end - (bracketed ? 1 : 0));
+  const std::string_view rest = authority.substr(end + (bracketed ? 1 : 0));
+  return (bracketed ? is_ipv6(host) : is_host_name(host)) && is_port_suffix(rest) ? host : std::string_view();
+}
+
 bool same_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() &&
          std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
@@ -79,7 +106,7 @@ void RequestReader::next() {
   state_ = State::head;
   head_bytes_.clear();
   line_begin_ = 0;
-  head_.method = head_.target = head_.host = {};
+  head_.method = head_.target = head_.host = authority_ = {};
   head_.minor = 1;
   head_.keep_alive = true;
   head_.expects_continue = head_.chunked = head_.has_length = false;
@@ -165,15 +192,37 @@ bool RequestReader::read_request_line(std::string_view line) {
   head_.target = line.substr(space + 1, last - space - 1);
   if (!is_token(head_.method) || head_.method.size() > kLongestMethod)
     return refuse(400, "the request's method is no word");
-  if (head_.target.empty() || head_.target[0] != '/' || !is_visible(head_.target) ||
-      head_.target.find('#') != std::string_view::npos)
-    return refuse(400, "the request's target must begin with / and have neither spaces, controls nor #");
+  if (!is_visible(head_.target) || head_.target.find('#') != std::string_view::npos)
+    return refuse(400, "the request target contains a space, a control character, a non-ASCII character or #");
+  if (!head_.target.starts_with('/') && !split_absolute_target()) return false;
   if (version == "HTTP/1.1" || version == "HTTP/1.0") {
     head_.minor = version.back() - '0';
     return true;
   }
   const bool other = version.size() == 8 && version.starts_with("HTTP/") && version[6] == '.';
-  return refuse(other ? 505 : 400, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+  return refuse(other ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are supported");
+}
+
+// Turns "http://host:80/path" into "/path" and keeps its authority, which replaces Host (RFC 9112, 3.2.2).
+bool RequestReader::split_absolute_target() {
+  const auto has_scheme = [&](std::string_view scheme) {
+    return same_ignoring_case(head_.target.substr(0, scheme.size()), scheme);
+  };
+  const size_t scheme = has_scheme("http://") ? 7 : has_scheme("https://") ? 8 : 0;
+  if (scheme == 0) return refuse(400, "the request target must be a path or an http URL");
+  const std::string_view rest = head_.target.substr(scheme);
+  const size_t end = std::min(rest.find_first_of("/?"), rest.size());
+  authority_ = rest.substr(0, end);
+  if (host_of(authority_).empty()) return refuse(400, "the request target has an invalid host");
+  head_.target = rest.substr(end);
+  if (head_.target.starts_with('/')) return true;
+  // An empty path means "/". Move the authority one byte to the left, over the scheme, to make space for it.
+  char* const begin = head_bytes_.data() + (authority_.data() - head_bytes_.data()) - 1;
+  std::memmove(begin, begin + 1, end);
+  begin[end] = '/';
+  authority_ = {begin, end};
+  head_.target = {begin + end, head_.target.size() + 1};
+  return true;
 }
 
 bool RequestReader::read_field(std::string_view line) {
@@ -187,7 +236,7 @@ bool RequestReader::read_field(std::string_view line) {
   head_.fields.push_back(field);
   if (same_ignoring_case(field.name, "host")) {
     if (++hosts_ > 1) return refuse(400, "Host is given twice");
-    if (!is_host(field.value)) return refuse(400, "Host is no host");
+    if (host_of(field.value).empty()) return refuse(400, "Host is not HOST or HOST:PORT");
     head_.host = field.value;
   } else if (same_ignoring_case(field.name, "content-length")) {
     if (++lengths_ > 1) return refuse(400, "Content-Length is given twice");
@@ -218,6 +267,7 @@ bool RequestReader::read_field(std::string_view line) {
 
 bool RequestReader::finish_head() {
   if (hosts_ == 0 && head_.minor == 1) return refuse(400, "Host is missing");
+  if (!authority_.empty()) head_.host = authority_;
   if (head_.chunked && head_.has_length) return refuse(400, "Content-Length and Transfer-Encoding are both given");
   if (head_.chunked && head_.minor == 0) return refuse(400, "Transfer-Encoding needs HTTP/1.1");
   body_limit_ = limits_.body_of ? limits_.body_of(head_) : limits_.body;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where one HTTP/1.1 request ends and the next begins, read more strictly than RFC 9112 asks, so that no proxy in front
 // can see another boundary: one Content-Length of digits or one `Transfer-Encoding: chunked` on HTTP/1.1, never both;
-// no chunk extensions, no trailers, one Host, no folded lines, CRLF alone ends a line, origin-form targets. What is
-// otherwise is refused, and its connection is closed by whoever reads.
+// no chunk extensions, no trailers, one Host, no folded lines, CRLF alone ends a line, targets in origin form or
+// absolute form. Anything else is refused, and the caller closes the connection.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,10 @@ struct HeadField {
 
 // Views into the reader that read it; they stay until its next().
 struct RequestHead {
-  std::string_view method, target;
-  std::string_view host;  // empty: HTTP/1.0 without one
-  int minor = 1;          // of HTTP/1.x
+  std::string_view method;
+  std::string_view target;  // in origin form, "/path?query"
+  std::string_view host;    // of the target in absolute form, else of Host; empty for HTTP/1.0 without either
+  int minor = 1;            // of HTTP/1.x
   bool keep_alive = true;
   bool expects_continue = false;
   bool chunked = false;
@@ -40,6 +41,9 @@ struct FramingLimits {
   uint64_t body = 16 << 20;
   std::function<uint64_t(const RequestHead& head)> body_of = {};  // set: of one request, instead of `body`
 };
+
+// The host of HOST or HOST:PORT, an IPv6 address without its brackets; empty if it is malformed.
+std::string_view host_of(std::string_view authority);
 
 bool same_ignoring_case(std::string_view a, std::string_view b);  // of ASCII letters
 
@@ -75,6 +79,7 @@ class RequestReader {
   size_t feed_length(std::string_view bytes);
   size_t feed_chunks(std::string_view bytes);
   bool read_request_line(std::string_view line);
+  bool split_absolute_target();
   bool read_field(std::string_view line);
   bool finish_head();
   bool refuse(int status, std::string problem);  // always false
@@ -84,6 +89,7 @@ class RequestReader {
   std::string head_bytes_;  // never grows beyond what was reserved, so that views stay
   size_t line_begin_ = 0;
   RequestHead head_;
+  std::string_view authority_;  // of a target in absolute form
   int hosts_ = 0, lengths_ = 0, encodings_ = 0;
   bool says_close_ = false, says_keep_alive_ = false;
   std::string body_;

@@ -47,6 +47,23 @@ TEST(FramingTest, ReadsAHeadAndABody) {
   EXPECT_FALSE(reader.begun());
 }
 
+TEST(FramingTest, ReadsTargetsInAbsoluteForm) {
+  const auto read = [](const std::string& target) {
+    RequestReader reader({});
+    reader.feed("GET /before HTTP/1.1\r\nHost: before\r\n\r\n");
+    reader.next();
+    reader.feed("GET " + target + " HTTP/1.1\r\nHost: field\r\n\r\n");
+    EXPECT_EQ(reader.state(), ReaderState::complete) << target << " " << reader.problem();
+    return std::string(reader.head().host) + " " + std::string(reader.head().target);
+  };
+  EXPECT_EQ(read("/a?b"), "field /a?b");
+  EXPECT_EQ(read("//a/b"), "field //a/b") << "a path with an empty part";
+  EXPECT_EQ(read("http://a:80/b/c?d=http://e"), "a:80 /b/c?d=http://e");
+  EXPECT_EQ(read("HTTPS://[::1]/"), "[::1] /");
+  EXPECT_EQ(read("http://a"), "a /");
+  EXPECT_EQ(read("https://a.example:8?b=c/d"), "a.example:8 /?b=c/d");
+}
+
 TEST(FramingTest, ReadsChunks) {
   RequestReader reader({});
   const std::string bytes = post("Transfer-Encoding: Chunked\r\n", "3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n");
@@ -93,14 +110,20 @@ TEST(FramingTest, RefusesWhatAProxyMightReadOtherwise) {
   EXPECT_EQ(status_of(post("Host: b\r\n")), 400);
   EXPECT_EQ(status_of("GET / HTTP/1.1\r\n\r\n"), 400);  // no Host
   EXPECT_EQ(status_of("GET / HTTP/1.0\r\n\r\n"), 0);
-  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: a b\r\n\r\n"), 400);
+  for (const char* host : {"a b", "", ":", ":80", "a:b", "a:65536", "a:1:2", "::1", "[::1", "[::1]a", "[::1].evil.com",
+                           "[::1]:a", "[a]", "[]", "[127.0.0.1]", "127.0.0.1:evil.com", "a@b", "a/b"})
+    EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: " + std::string(host) + "\r\n\r\n"), 400) << host;
+  for (const char* host : {"a", "a.b-c_d", "a:", "a:65535", "127.0.0.1:80", "[::1]", "[::1]:80"})
+    EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: " + std::string(host) + "\r\n\r\n"), 0) << host;
   EXPECT_EQ(status_of(post("A: b\r\n c\r\n")), 400);  // folded
   EXPECT_EQ(status_of(post("A b\r\n")), 400);
   EXPECT_EQ(status_of(post(": b\r\n")), 400);
   EXPECT_EQ(status_of(post("A: b\n")), 400);  // a bare line feed
   EXPECT_EQ(status_of(post(std::string("A: b\0c\r\n", 8))), 400);
   EXPECT_EQ(status_of(post("A: b\rc\r\n")), 400);
-  EXPECT_EQ(status_of("GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+  for (const char* target :
+       {"http://", "http:///a", "http://a b/", "http://u@a/", "http://a:b/", "ftp://a/", "http:/a", "a:80"})
+    EXPECT_EQ(status_of("GET " + std::string(target) + " HTTP/1.1\r\nHost: a\r\n\r\n"), 400) << target;
   EXPECT_EQ(status_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
   EXPECT_EQ(status_of("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
   EXPECT_EQ(status_of("GET /\xC3\xA4 HTTP/1.1\r\nHost: a\r\n\r\n"), 400);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a server, and who may come in.
+// I/O threads of a server: accepting connections within the limits.
 #include "serve/http.h"
 
 #include <arpa/inet.h>
@@ -20,6 +20,9 @@ namespace brim::serve {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
+constexpr int64_t kWarnAgainNs = 60'000'000'000;
+// For one new connection: an idle connection may get a request before it is closed.
+constexpr int kMostEvictions = 8;
 
 std::string address_text(const Protocol::endpoint& peer) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -55,7 +58,7 @@ void IoLoop::accept() {
       const bool scarce = failure.value() == EMFILE || failure.value() == ENFILE || failure.value() == ENOBUFS ||
                           failure.value() == ENOMEM;
       if (!scarce) return accept();  // a client that left at once
-      if (const int64_t now = now_ns(); now - server.warned_ns.load() > 60'000'000'000) {
+      if (const int64_t now = now_ns(); now - server.warned_ns.load() > kWarnAgainNs) {
         server.warned_ns = now;
         log_warning("connections are not accepted for now: {}", failure.message());
       }
@@ -65,16 +68,77 @@ void IoLoop::accept() {
       });
       return;
     }
-    std::string remote = address_text(peer);
-    if (server.take_place(remote)) {
-      const auto connection = make_connection(*this, std::move(socket), std::move(remote));
-      open.emplace(connection.get(), connection);
-      connection->begin();
-    } else if (server.tls() == nullptr) {  // to others the end of the connection says it
-      turn_away(socket, server.handler.refused(503, "too many connections"));
-    }
-    accept();
+    newcomer_remote = address_text(peer);
+    newcomer.emplace(std::move(socket));
+    admit_newcomer(kMostEvictions);
   });
+}
+
+void IoLoop::admit_newcomer(int evictions_left) {
+  std::shared_ptr<ConnectionSlot> slot;
+  const ConnectionTable::Admission admission = server.table.add(newcomer_remote, index, slot);
+  if (admission == ConnectionTable::Admission::full && evictions_left > 0 && make_place(evictions_left)) return;
+  settle_newcomer(std::move(slot));
+}
+
+bool IoLoop::make_place(int evictions_left) {
+  int64_t since_ns = 0;
+  const std::shared_ptr<ConnectionSlot> idle = server.table.claim_longest_waiting(newcomer_remote, since_ns);
+  if (idle == nullptr) return false;
+  if (const int64_t now = now_ns(); now - server.warned_full_ns.load() > kWarnAgainNs) {
+    server.warned_full_ns = now;
+    log_warning("{} connections are open, the limit is {}: closing idle ones", server.table.size(),
+                server.options.connections);
+  }
+  IoLoop& other = *server.loops[static_cast<size_t>(idle->loop)];
+  asio::post(other.io, [this, idle, since_ns, evictions_left, remote = newcomer_remote] {
+    std::shared_ptr<ConnectionSlot> slot;
+    if (idle->connection != nullptr && idle->waiting_since_ns == since_ns) {
+      server.table.replace(idle, remote, index, slot);
+      idle->connection->close();
+    } else {
+      server.table.unclaim(idle);
+    }
+    asio::post(io, [this, slot, evictions_left] {
+      if (slot == nullptr)
+        admit_newcomer(evictions_left - 1);
+      else
+        settle_newcomer(slot);
+    });
+  });
+  return true;
+}
+
+void IoLoop::settle_newcomer(std::shared_ptr<ConnectionSlot> slot) {
+  Socket socket = std::move(*newcomer);
+  newcomer.reset();
+  if (server.deaf) {
+    if (slot != nullptr) server.table.remove(slot);
+    return;
+  }
+  if (slot != nullptr) {
+    open_connection(std::move(socket), std::move(slot));
+  } else {
+    ++server.refused_connections;
+    // Under TLS the client only sees the connection close.
+    if (server.tls() == nullptr) turn_away(socket, server.handler.refused(503, "too many connections"));
+  }
+  accept();
+}
+
+void IoLoop::open_connection(Socket socket, std::shared_ptr<ConnectionSlot> slot) {
+  try {
+    const auto connection = make_connection(*this, std::move(socket), slot);
+    slot->connection = connection.get();
+    open.emplace(connection.get(), connection);
+    connection->begin();
+  } catch (const std::exception& e) {  // the thread goes on to accept others
+    log_warning("a connection failed to open: {}", e.what());
+    if (OpenConnection* const half_open = slot->connection; half_open != nullptr && open.contains(half_open))
+      half_open->close();
+    else
+      server.table.remove(slot);
+  }
 }
 
 void IoLoop::tick() {
@@ -136,7 +200,7 @@ void HttpServer::start() {
 
 uint16_t HttpServer::port() const { return impl_->listener.port(); }
 int HttpServer::threads() const { return static_cast<int>(impl_->loops.size()); }
-size_t HttpServer::connections() const { return impl_->connections; }
+size_t HttpServer::connections() const { return impl_->table.size(); }
 size_t HttpServer::busy() const { return impl_->busy; }
 uint64_t HttpServer::refused_connections() const { return impl_->refused_connections; }
 
@@ -145,7 +209,7 @@ void HttpServer::post(int thread, std::function<void()> work) {
 }
 
 void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
-  std::lock_guard lock(impl_->places_mutex);
+  std::lock_guard lock(impl_->tls_mutex);
   impl_->options.tls = std::move(tls);
 }
 

@@ -3,7 +3,8 @@
 // limits and time; what a request means is the Handler's. Requests are read by serve/framing, one parser and no other.
 //
 // Every wait has an absolute end: a head that trickles in, a body that crawls, an answer nobody reads, a connection
-// nobody uses. A client that leaves while its request is worked on is reported.
+// nobody uses. At the connection limit a new client replaces the connection that waited longest for its client. A
+// client that leaves while its request is worked on is reported.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,13 +26,15 @@ struct HttpOptions {
   FramingLimits framing;
   std::shared_ptr<const TlsContext> tls = {};  // none: bytes as they are
   double tls_seconds = 5;                      // until hands are shaken
-  double head_seconds = 5;                     // from the first byte of a request to the end of its head
+  double head_seconds = 5;                     // to begin a connection's first request; from the first byte of a
+                                               // request to the end of its head
   double body_seconds = 10;                    // for its body, and a second more for each …
   double least_bytes_per_second = 8192;        // … of these that came; answers likewise
   double answer_seconds = 30;                  // until the client has read its answer
-  double idle_seconds = 75;                    // between requests
-  size_t connections = 1024;                   // at one time
-  size_t connections_per_address = 256;        // unix sockets and trusted proxies bring many: they have no such limit
+  double idle_seconds = 75;                    // between requests; before the first one head_seconds
+  size_t connections = 1024;                   // when full, the one that waited longest for its client is closed
+  size_t connections_for_loopback = 16;        // of these, at most a quarter: health checks get in whoever else comes
+  size_t connections_per_address = 256;        // unlimited for unix sockets and trusted proxies
   TrustedProxies proxies = {};
   int64_t body_bytes = int64_t{256} << 20;  // of all requests that are being read or worked on, and of their answers
 };

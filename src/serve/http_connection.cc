@@ -27,9 +27,12 @@ int64_t in_seconds(double seconds) { return now_ns() + static_cast<int64_t>(seco
 
 class Connection final : public Exchange, public OpenConnection, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(IoLoop& loop, Socket socket, std::string remote)
-      : Exchange(loop.server.options.framing, loop.index), loop_(loop), socket_(std::move(socket)) {
-    remote_ = std::move(remote);
+  Connection(IoLoop& loop, Socket socket, std::shared_ptr<ConnectionSlot> slot)
+      : Exchange(loop.server.options.framing, loop.index),
+        loop_(loop),
+        socket_(std::move(socket)),
+        slot_(std::move(slot)) {
+    remote_ = slot_->remote;
     if (auto tls = loop.server.tls()) tls_ = TlsSession::begin(std::move(tls));
   }
 
@@ -38,7 +41,8 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     socket_.non_blocking(true, failure);
     const int on = 1;
     ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    deadline_ns_ = in_seconds(tls_ != nullptr ? options().tls_seconds : options().idle_seconds);
+    deadline_ns_ = in_seconds(tls_ != nullptr ? options().tls_seconds : options().head_seconds);
+    slot_->waiting_since_ns = now_ns();
     read();
   }
 
@@ -125,7 +129,8 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     say_goodbye();
     Failure failure;
     socket_.close(failure);
-    loop_.server.leave_place(remote_);
+    slot_->connection = nullptr;
+    loop_.server.table.remove(slot_);
     loop_.open.erase(this);
   }
 
@@ -139,6 +144,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
   void begin_head(const Response& response, std::optional<uint64_t> length, bool whole) {
     BRIM_CHECK(!streaming_ && (phase_ == Phase::handling || phase_ == Phase::head || phase_ == Phase::body),
                "a request answered in phase {}", static_cast<int>(phase_));
+    slot_->waiting_since_ns = ConnectionSlot::kBusy;
     close_after_ =
         response.close || !head().keep_alive || loop_.server.closing || !whole || (!length && head().minor == 0);
     status_ = response.status;
@@ -215,7 +221,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     plain_.clear();
     const bool goes_on = tls_->take(came, plain_);
     push();
-    if (!was_ready && tls_->ready()) deadline_ns_ = in_seconds(options().idle_seconds);
+    if (!was_ready && tls_->ready()) deadline_ns_ = in_seconds(options().head_seconds);
     came = plain_;
     if (goes_on && came.empty()) {
       read();
@@ -273,6 +279,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
         streams_ = streaming_ = answer_ended_ = chunked_ = false;
         total_written_ = 0;
         begun_ns_ = now_ns();
+        slot_->waiting_since_ns = begun_ns_;
         deadline_ns_ = begun_ns_ + static_cast<int64_t>(options().head_seconds * 1e9);
         set_busy(true);
       }
@@ -320,6 +327,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
   // False: it was answered.
   bool take_head(bool nothing_follows) {
     phase_ = Phase::body;
+    slot_->waiting_since_ns = ConnectionSlot::kBusy;
     body_begun_ns_ = now_ns();
     deadline_ns_ = body_begun_ns_ + static_cast<int64_t>(options().body_seconds * 1e9);
     const std::string_view target = head().target;
@@ -437,6 +445,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     if (close_after_) return linger();
     reader_.next();
     phase_ = Phase::idle;
+    slot_->waiting_since_ns = now_ns();
     deadline_ns_ = in_seconds(options().idle_seconds);
     if (ahead_.empty()) return read();
     const std::string bytes_ahead = std::move(ahead_);
@@ -450,6 +459,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
     Failure failure;
     socket_.shutdown(Socket::shutdown_send, failure);
     phase_ = Phase::lingering;
+    slot_->waiting_since_ns = now_ns();
     lingered_ = 0;
     deadline_ns_ = in_seconds(kLingerSeconds);
     read();
@@ -474,6 +484,7 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
 
   IoLoop& loop_;
   Socket socket_;
+  const std::shared_ptr<ConnectionSlot> slot_;
   Phase phase_ = Phase::idle;
   bool reading_ = false, ended_ = false, close_after_ = false, busy_ = false, admitted_ = false;
   bool paused_ = false;  // the handler takes no pieces of the body
@@ -494,8 +505,8 @@ class Connection final : public Exchange, public OpenConnection, public std::ena
 
 }  // namespace
 
-std::shared_ptr<OpenConnection> make_connection(IoLoop& loop, Socket socket, std::string remote) {
-  return std::make_shared<Connection>(loop, std::move(socket), std::move(remote));
+std::shared_ptr<OpenConnection> make_connection(IoLoop& loop, Socket socket, std::shared_ptr<ConnectionSlot> slot) {
+  return std::make_shared<Connection>(loop, std::move(socket), std::move(slot));
 }
 
 void turn_away(Socket& socket, const Response& response) {

@@ -7,6 +7,7 @@
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK 1
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/basic_stream_socket.hpp>
@@ -17,15 +18,16 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <ctime>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "serve/connection_table.h"
 #include "serve/http.h"
 
 namespace brim::serve {
@@ -54,6 +56,10 @@ struct IoLoop {
   IoLoop(HttpServer::Impl& owner, int number) : server(owner), index(number) {}
   void run();
   void accept();
+  void admit_newcomer(int evictions_left);
+  bool make_place(int evictions_left);                         // false: no connection is idle
+  void settle_newcomer(std::shared_ptr<ConnectionSlot> slot);  // null: refuses it
+  void open_connection(Socket socket, std::shared_ptr<ConnectionSlot> slot);
   void tick();
   const std::string& date();
 
@@ -66,6 +72,10 @@ struct IoLoop {
   Timer timer{io};
   Timer pause{io};  // after an accept that failed
   bool accepting = false;
+  // An accepted socket that is not admitted yet. Nothing else is accepted until then, so that no more than one socket
+  // per thread exceeds the limit.
+  std::optional<Socket> newcomer;
+  std::string newcomer_remote;
   std::unordered_map<OpenConnection*, std::shared_ptr<OpenConnection>> open;
   std::string date_text;
   std::time_t date_second = 0;
@@ -73,34 +83,19 @@ struct IoLoop {
 };
 
 struct HttpServer::Impl {
-  Impl(const ListenAddress& address, const HttpOptions& o, Handler& h) : options(o), handler(h), listener(address) {
+  Impl(const ListenAddress& address, const HttpOptions& o, Handler& h)
+      : options(o), handler(h), listener(address), table(limits_of(o), o.proxies) {
     options.framing.body_of = [this](const RequestHead& head) {
       return handler.body_limit(head).value_or(options.framing.body);
     };
   }
 
-  // False: there are too many, of all or of this address.
-  bool take_place(const std::string& remote) {
-    std::lock_guard lock(places_mutex);
-    int& held = places[remote];
-    if (connections >= options.connections || (held >= static_cast<int>(options.connections_per_address) &&
-                                               remote != "unix" && !options.proxies.trusts(remote))) {
-      if (held == 0) places.erase(remote);
-      ++refused_connections;
-      return false;
-    }
-    ++held;
-    ++connections;
-    return true;
-  }
-  void leave_place(const std::string& remote) {
-    std::lock_guard lock(places_mutex);
-    if (--places[remote] == 0) places.erase(remote);
-    --connections;
+  static ConnectionTable::Limits limits_of(const HttpOptions& o) {
+    return {o.connections, o.connections_per_address, std::min(o.connections_for_loopback, o.connections / 4)};
   }
 
   std::shared_ptr<const TlsContext> tls() {
-    std::lock_guard lock(places_mutex);
+    std::lock_guard lock(tls_mutex);
     return options.tls;
   }
 
@@ -108,17 +103,17 @@ struct HttpServer::Impl {
   Handler& handler;
   Listener listener;
   std::vector<std::unique_ptr<IoLoop>> loops;
-  std::mutex places_mutex;
-  std::map<std::string, int> places;
-  std::atomic<size_t> connections{0}, busy{0};
+  ConnectionTable table;
+  std::mutex tls_mutex;
+  std::atomic<size_t> busy{0};
   std::atomic<int64_t> body_bytes{0};
   std::atomic<uint64_t> refused_connections{0};
   std::atomic<bool> closing{false}, deaf{false};
-  std::atomic<int64_t> warned_ns{0};
+  std::atomic<int64_t> warned_ns{0}, warned_full_ns{0};
 };
 
-std::shared_ptr<OpenConnection> make_connection(IoLoop& loop, Socket socket, std::string remote);
-// Too many are there already: says so and goes, without taking part.
+std::shared_ptr<OpenConnection> make_connection(IoLoop& loop, Socket socket, std::shared_ptr<ConnectionSlot> slot);
+// Sends the response to a client over the limit, as far as the socket takes it at once.
 void turn_away(Socket& socket, const Response& response);
 
 }  // namespace brim::serve

@@ -290,15 +290,14 @@ TEST_F(HttpTest, SendsLargeAnswers) {
   EXPECT_EQ(client.read().body, "GET /a? ");
 }
 
-TEST_F(HttpTest, BoundsConnections) {
+TEST_F(HttpTest, RefusesConnectionsWhileAllAreBusy) {
   HttpOptions options;
   options.connections = 2;
   start(options);
   RawClient a(port()), b(port());
-  a.get("/");
-  b.get("/");
-  EXPECT_EQ(a.read().status, 200);
-  EXPECT_EQ(b.read().status, 200);
+  a.get("/hold");
+  b.get("/hold");
+  echo_.wait_held(2);
   RawClient c(port());
   EXPECT_EQ(c.read().status, 503);
   EXPECT_EQ(server_->refused_connections(), 1u);
@@ -307,6 +306,66 @@ TEST_F(HttpTest, BoundsConnections) {
   RawClient d(port());
   d.get("/");
   EXPECT_EQ(d.read().status, 200);
+}
+
+TEST_F(HttpTest, ClosesTheLongestIdleConnectionWhenFull) {
+  HttpOptions options;
+  options.connections = 3;
+  start(options);
+  RawClient busy(port()), idle(port());
+  busy.get("/hold");
+  echo_.wait_held(1);
+  idle.get("/");
+  EXPECT_EQ(idle.read().status, 200);
+  for (int i = 0; i < 50; ++i) {
+    RawClient later(port());
+    later.get("/");
+    EXPECT_EQ(later.read().status, 200);
+    idle.get("/");  // never the one that waits longest
+    EXPECT_EQ(idle.read().status, 200);
+    RawClient newest(port());
+    newest.get("/");
+    EXPECT_EQ(newest.read().status, 200);
+    EXPECT_TRUE(later.at_end());
+    idle.get("/");
+    EXPECT_EQ(idle.read().status, 200);
+  }
+  EXPECT_EQ(server_->refused_connections(), 0u);
+  echo_.release(*server_);
+  EXPECT_EQ(busy.read().body, "released");
+}
+
+TEST_F(HttpTest, SilentConnectionsDoNotKeepOthersOut) {
+  HttpOptions options;
+  options.threads = 2;  // an idle connection and the one that replaces it may belong to different threads
+  options.connections = 64;
+  options.head_seconds = options.idle_seconds = 600;
+  start(options);
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(std::make_unique<RawClient>(port()));
+    if (i % 2 == 1) silent.back()->send("GET / HT");  // a head without an end
+  }
+  for (int i = 0; i < 8; ++i) {
+    RawClient client(port());
+    client.get("/health");
+    EXPECT_EQ(client.read().status, 200);
+  }
+  EXPECT_LE(server_->connections(), 64u);
+  EXPECT_EQ(server_->refused_connections(), 0u);
+}
+
+TEST_F(HttpTest, ClosesAConnectionThatSendsNoFirstRequest) {
+  HttpOptions options;
+  options.head_seconds = 0.2;
+  options.idle_seconds = 600;
+  start(options);
+  RawClient used(port()), silent(port());
+  used.get("/a");
+  EXPECT_EQ(used.read().status, 200);
+  EXPECT_TRUE(silent.at_end());
+  used.get("/b");
+  EXPECT_EQ(used.read().status, 200) << "between requests idle_seconds apply";
 }
 
 TEST_F(HttpTest, BoundsConnectionsOfOneAddress) {

@@ -225,7 +225,7 @@ TEST_F(TlsTest, RefusesWhatIsNoneOfIt) {
   EXPECT_EQ(TlsClient(server_->port()).post("/predict", R"({"inputs":"good"})").first, 200);
 }
 
-TEST_F(TlsTest, WaitsForHandsOnlySoLong) {
+TEST_F(TlsTest, ClosesAConnectionWhoseHandshakeTakesTooLong) {
   struct Nothing final : Handler {
     std::optional<Response> admit(Exchange&) override { return Response{}; }
     void handle(Exchange&) override {}
@@ -237,13 +237,11 @@ TEST_F(TlsTest, WaitsForHandsOnlySoLong) {
   HttpOptions options;
   options.tls = TlsContext::load(files.tls_cert, files.tls_key);
   options.tls_seconds = 0.1;
-  options.connections = 1;
   HttpServer server(parse_listen_address("127.0.0.1:0"), options, handler);
   server.start();
   {
     RawClient silent(server.port());
     silent.send("\x16");
-    EXPECT_TRUE(RawClient(server.port()).at_end()) << "one too many is let go without a word";
     EXPECT_TRUE(silent.at_end());
   }
   bool connected = false;  // on a busy machine also a good client may be too slow, and then comes again
