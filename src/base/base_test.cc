@@ -140,7 +140,19 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(nearest_name("vaderr", {"VADER"}), "VADER");
   EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");
   EXPECT_EQ(nearest_name("memory_limited", {"memory_limit"}, 1), "");
+  EXPECT_EQ(nearest_name("ab", {"abcdefgh", "abcd"}), "");
   EXPECT_TRUE(same_word("VADER", "vader"));
+}
+
+TEST(Units, NearestNameGivesUpOnTooManyOrTooLongNames) {
+  std::vector<std::string> known(4096, "unrelated");
+  known.back() = "seed";
+  EXPECT_EQ(nearest_name("sede", known), "seed");
+  known.push_back("unrelated");
+  EXPECT_EQ(nearest_name("sede", known), "");
+  const std::string longest(160, 'a');
+  EXPECT_EQ(nearest_name(longest, {longest.substr(1)}), longest.substr(1));
+  EXPECT_EQ(nearest_name(longest + "a", {longest}), "");
 }
 
 TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {

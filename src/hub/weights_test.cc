@@ -41,6 +41,22 @@ TEST(WeightSource, OpensASafetensorsDirectory) {
   EXPECT_HAS(source->where("a.weight"), "model.safetensors: tensor 'a.weight'");
 }
 
+// Comparing the missing name with 100,000 others would take seconds.
+TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
+  const TempDir dir;
+  std::string header = R"({"a.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  for (int i = 0; i < 5000; ++i)
+    header += fmt::format(R"(,"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i);
+  header += "}";
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i));
+  put_file(dir / "model.safetensors", file + header);
+  const auto source = WeightSource::open(dir.path());
+  EXPECT_EQ(source->names().size(), 5001u);
+  const std::string message = error_of(ErrorCode::bad_model, [&] { source->get("a.weigth"); });
+  EXPECT_HAS(message, "has no tensor 'a.weigth': the weights do not belong");
+}
+
 TEST(WeightSource, CopiesOnlyWhatIsMisaligned) {
   const TempDir dir;
   // Two bytes of I8 push the floats off their alignment, as old writers did.
