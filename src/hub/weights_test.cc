@@ -2,6 +2,7 @@
 #include "hub/weights.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -55,6 +56,20 @@ TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
   EXPECT_EQ(source->names().size(), 5001u);
   const std::string message = error_of(ErrorCode::bad_model, [&] { source->get("a.weigth"); });
   EXPECT_HAS(message, "has no tensor 'a.weigth': the weights do not belong");
+}
+
+// A named pipe would make the reader wait for a writer.
+TEST(WeightSource, RefusesFilesThatAreNotRegular) {
+  const TempDir dir;
+  const auto refused = [&] { return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }); };
+  ASSERT_EQ(::mkfifo((dir / "shard.safetensors").c_str(), 0600), 0);
+  put_file(dir / "model.safetensors.index.json", R"({"weight_map":{"a":"shard.safetensors"}})");
+  EXPECT_HAS(refused(), "shard.safetensors: not a regular file but a named pipe");
+  fs::remove(dir / "model.safetensors.index.json");
+  ASSERT_EQ(::mkfifo((dir / "model.safetensors.index.json").c_str(), 0600), 0);
+  EXPECT_HAS(refused(), "model.safetensors.index.json: not a regular file but a named pipe");
+  fs::create_directory(dir / "model.safetensors");
+  EXPECT_HAS(refused(), "model.safetensors: not a regular file but a directory");
 }
 
 TEST(WeightSource, CopiesOnlyWhatIsMisaligned) {
