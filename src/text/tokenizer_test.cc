@@ -258,6 +258,44 @@ TEST_F(TokenizerLoad, RefusesNamedPipes) {
     refuses_pipe(name);
 }
 
+// 40 rules that double the text would make a tebibyte out of one letter.
+TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
+  const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "aa"}};
+  const Json bytes = {{"type", "ByteLevel"}};
+  const Json ligature = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "\uFDFA\uFDFAa"}};
+  for (const Json& rule : {doubling, regex, bytes, ligature}) {
+    Json json = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
+    Json inner = Json::array(), outer = Json::array();
+    for (int i = 0; i < 20; ++i) inner.push_back(rule);
+    for (int i = 0; i < 2; ++i) outer.push_back({{"type", "Sequence"}, {"normalizers", inner}});
+    outer.push_back({{"type", "NFKD"}});
+    if (rule == ligature) outer = Json::array({rule, {{"type", "NFKD"}}, rule, rule});
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", outer}};
+    json["added_tokens"] = Json::array();
+    write("tokenizer.json", json);
+    const auto tokenizer = Tokenizer::load(dir_);
+    const std::string text = rule == bytes ? std::string("\u00e4") : std::string(rule == ligature ? 4000 : 1, 'a');
+    const std::string limit = std::to_string(32 * text.size() + (64 << 10));
+    if (rule == ligature) {  // 61 bytes per letter: an ordinary text may still grow that much if it is short
+      EXPECT_FALSE(ids(*tokenizer, "a").empty());
+    }
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { ids(*tokenizer, text); }), limit);
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { tokenizer->encode(text); }), limit);
+    EXPECT_EQ(ids(*tokenizer, ""), (Ids{tokenizer->cls_id(), tokenizer->sep_id()}));  // usable after an error
+  }
+}
+
+// The densest compatibility decomposition stays below the bound, so no real normalizer is refused.
+TEST_F(TokenizerLoad, LongTextsOfLigaturesPassTheBound) {
+  Json json = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
+  json["normalizer"] = {{"type", "NFKD"}};
+  write("tokenizer.json", json);
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "\uFDFA";
+  EXPECT_GT(ids(*Tokenizer::load(dir_), text).size(), 50'000u);
+}
+
 TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
   const Json good = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   const auto with = [&](const char* pointer, const Json& value) {
