@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include "base/cache_file.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "base/progress.h"
 #include "base/test_files.h"
 #include "base/thread_pool.h"
@@ -140,7 +142,35 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(nearest_name("vaderr", {"VADER"}), "VADER");
   EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");
   EXPECT_EQ(nearest_name("memory_limited", {"memory_limit"}, 1), "");
+  EXPECT_EQ(nearest_name("ab", {"abcdefgh", "abcd"}), "");
   EXPECT_TRUE(same_word("VADER", "vader"));
+}
+
+TEST(Units, NearestNameGivesUpOnTooManyOrTooLongNames) {
+  std::vector<std::string> known(4096, "unrelated");
+  known.back() = "seed";
+  EXPECT_EQ(nearest_name("sede", known), "seed");
+  known.push_back("unrelated");
+  EXPECT_EQ(nearest_name("sede", known), "");
+  const std::string longest(160, 'a');
+  EXPECT_EQ(nearest_name(longest, {longest.substr(1)}), longest.substr(1));
+  EXPECT_EQ(nearest_name(longest + "a", {longest}), "");
+}
+
+TEST(MappedFile, RefusesEverythingButRegularFiles) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  const auto refused = [&](const std::filesystem::path& path) {
+    return error_of(ErrorCode::bad_model, [&] { MappedFile file(path); });
+  };
+  EXPECT_HAS(refused(dir / "pipe"), "pipe: not a regular file but a named pipe");
+  EXPECT_HAS(refused(dir.path()), "not a regular file but a directory");
+  EXPECT_HAS(refused("/dev/null"), "not a regular file but a device");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_file(dir / "pipe", ErrorCode::bad_data); }), "named pipe");
+  std::filesystem::create_symlink(dir / "pipe", dir / "link");
+  EXPECT_HAS(refused(dir / "link"), "named pipe");
+  put_file(dir / "plain", "text");
+  EXPECT_EQ(read_file(dir / "plain"), "text");
 }
 
 TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {

@@ -13,13 +13,22 @@
 
 namespace brim {
 
+namespace {
+
+const char* file_kind(mode_t mode) {
+  return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a named pipe" : "a device";
+}
+
+}  // namespace
+
 MappedFile::MappedFile(const std::filesystem::path& path, ErrorCode code) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a named pipe without a writer would wait for one.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) fail(code, "{}: cannot open: {}", path.string(), std::strerror(errno));
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    fail(code, "{}: not a regular file", path.string());
+    fail(code, "{}: not a regular file but {}; put the file itself there", path.string(), file_kind(info.st_mode));
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {

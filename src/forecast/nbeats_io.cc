@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "hub/safetensors.h"
 #include "hub/weights.h"
@@ -122,11 +121,7 @@ NbeatsLane read_lane(const Json& json, const std::string& where) {
 }
 
 NbeatsModel read_config(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) fail(ErrorCode::bad_model, "{}: cannot be read", file.string());
-  std::ostringstream text;
-  text << stream.rdbuf();
-  const Json json = io::parse_json(text.str(), file.string());
+  const Json json = io::parse_json(read_file(file), file.string());
   const ConfigReader r(json, file.string());
   constexpr std::array types = {"nbeats"};
   r.one_of("model_type", types);
@@ -274,8 +269,10 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
 }
 
 bool is_nbeats(const std::filesystem::path& dir) {
-  std::ifstream stream(dir / "config.json", std::ios::binary);
-  const Json json = Json::parse(stream, nullptr, false);
+  const std::filesystem::path file = dir / "config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return false;
+  const Json json = Json::parse(read_file(file), nullptr, false);
   return json.is_object() && json.value("model_type", Json()) == "nbeats";
 }
 

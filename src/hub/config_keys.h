@@ -26,6 +26,7 @@ class ConfigKeys {
   bool has(const char* key) const;  // null or not
   int integer(const char* key, int fallback, int least, int most = kMaxSize) const;
   float number(const char* key, float fallback, double least, double below) const;  // in [least, below)
+  float positive(const char* key, float fallback, double below) const;  // in (0, below), also after rounding to float
   std::string text(const char* key, const char* fallback) const;
   bool flag(const char* key) const;
   HiddenAct activation(const char* key, const char* fallback) const;

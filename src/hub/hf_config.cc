@@ -95,6 +95,12 @@ float ConfigKeys::number(const char* key, float fallback, double least, double b
   return static_cast<float>(number);
 }
 
+float ConfigKeys::positive(const char* key, float fallback, double below) const {
+  const float number = this->number(key, fallback, 0, below);
+  if (!(number > 0)) refuse(key, *get(key), fmt::format("must be above 0 and below {}", below));
+  return number;
+}
+
 std::string ConfigKeys::text(const char* key, const char* fallback) const {
   const json* value = get(key);
   if (value == nullptr) return fallback;
@@ -268,8 +274,8 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
 void read_numerics(const ConfigKeys& keys, HfConfig& config) {
   const bool distil = config.family == Family::distilbert, modern = config.family == Family::modernbert;
   config.layer_norm_eps = distil   ? 1e-12f
-                          : modern ? keys.number("norm_eps", 1e-5f, 0, 1)
-                                   : keys.number("layer_norm_eps", 1e-12f, 0, 1);
+                          : modern ? keys.positive("norm_eps", 1e-5f, 1)
+                                   : keys.positive("layer_norm_eps", 1e-12f, 1);
   config.initializer_range = keys.number("initializer_range", 0.02f, 0, 1e3);
   config.hidden_dropout = keys.number(distil ? "dropout" : "hidden_dropout_prob", 0.1f, 0, 1);
   config.attention_dropout = keys.number(distil ? "attention_dropout" : "attention_probs_dropout_prob", 0.1f, 0, 1);

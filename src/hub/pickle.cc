@@ -219,12 +219,18 @@ class Machine {
     make(Kind::call).items = {function, arguments};
   }
 
+  // Remembered values can be put into dicts again and again without making new ones.
+  void count_pairs(size_t more) {
+    pairs_ += more;
+    if (pairs_ > kMaxValues) refuse("dicts of more than {} pairs", kMaxValues);
+  }
+
   void add_pairs(int32_t list) {
     const PickleValue& pairs = out_.values[static_cast<size_t>(list)];
     if (pairs.kind != Kind::list) refuse("OrderedDict called with {}", pickle_kind_name(pairs.kind));
     for (const int32_t id : pairs.items) {
       const PickleValue& pair = out_.values[static_cast<size_t>(id)];
-      if (++copied_pairs_ > kMaxValues) refuse("OrderedDicts of more than {} pairs", kMaxValues);
+      count_pairs(1);
       if ((pair.kind != Kind::list && pair.kind != Kind::tuple) || pair.items.size() != 2)
         refuse("OrderedDict called with what is not a list of pairs");
       auto& items = out_.values[static_cast<size_t>(stack_.back())].items;
@@ -234,6 +240,7 @@ class Machine {
 
   void set_items(const std::vector<int32_t>& items) {
     if (items.size() % 2 != 0) refuse("a dict filled with {} values, which are no pairs", items.size());
+    count_pairs(items.size() / 2);
     auto& into = top(Kind::dict, "SETITEMS").items;
     into.insert(into.end(), items.begin(), items.end());
   }
@@ -425,7 +432,7 @@ class Machine {
   std::vector<int32_t> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, int32_t> memo_;
-  size_t copied_pairs_ = 0;  // one list may be recalled for many OrderedDicts
+  size_t pairs_ = 0;  // of all dicts
   Pickle out_;
 };
 

@@ -187,7 +187,11 @@ TEST(Pickle, StaysLinearUnderBombs) {
   for (int i = 0; i < 1000; ++i) pairs += "NN\x86";
   pairs += "eq\x01";
   for (int i = 0; i < 10'000; ++i) pairs += "ccollections\nOrderedDict\nh\x01\x85R";
-  EXPECT_HAS(pickle_error(pairs + "."), "OrderedDicts of more than");
+  EXPECT_HAS(pickle_error(pairs + "."), "dicts of more than 1048576 pairs");
+  // One value put into a dict again and again.
+  std::string filled = "\x80\x02Nq\x01}";
+  for (int i = 0; i < 1'100'000; ++i) filled += "h\x01h\x01s";
+  EXPECT_HAS(pickle_error(filled + "."), "dicts of more than 1048576 pairs");
 }
 
 TEST(PickleFuzz, NeverCrashes) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,8 @@ constexpr auto kAllowed = [] {
   return all;
 }();
 
+constexpr size_t kLongestStorageKey = 256;  // torch writes decimal numbers
+
 struct Storage {
   const StorageClass* type = nullptr;
   int64_t elements = 0;
@@ -73,11 +76,14 @@ class StateDict {
     const PickleValue& root = pickle_.top();
     if (root.kind != Kind::dict) fail_not_state_dict(pickle_kind_name(root.kind));
     std::string nested;
+    std::unordered_set<std::string_view> keys;
     for (size_t i = 0; i + 1 < root.items.size(); i += 2) {
       const PickleValue& key = pickle_[root.items[i]];
       const PickleValue& value = pickle_[root.items[i + 1]];
       if (key.kind != Kind::text)
         fail_not_state_dict(fmt::format("a dict with {} as a key", pickle_kind_name(key.kind)));
+      if (!keys.insert(key.text).second)
+        fail(ErrorCode::bad_model, "{}: {} appears twice: the file is damaged", where_, io::quote_text(key.text));
       if (value.kind == Kind::call)
         read_tensor(key.text, value);
       else if (value.kind == Kind::dict && nested.empty())
@@ -116,21 +122,26 @@ class StateDict {
     return out;
   }
 
-  // Parameters wrap a tensor; a call's arguments were made before it, so following them ends.
-  const PickleValue* unwrap(std::string_view name, const PickleValue* call) const {
-    for (;;) {
-      const std::string_view function = pickle_[call->items[0]].text;
-      const PickleValue& arguments = pickle_[call->items[1]];
-      if (function == kRebuildTensor || function == kRebuildTensorOld) return call;
-      if (function != kRebuildParameter) refuse(name, "is made by {}: the file is damaged", io::quote_text(function));
+  std::string_view function_of(const PickleValue& call) const { return pickle_[call.items[0]].text; }
+
+  // A parameter wraps its tensor once. Many entries may share one value, so a chain of wrappers would be followed again
+  // for each of them.
+  const PickleValue& unwrap(std::string_view name, const PickleValue& value) const {
+    const PickleValue* call = &value;
+    if (function_of(value) == kRebuildParameter) {
+      const PickleValue& arguments = pickle_[value.items[1]];
       if (arguments.items.empty()) refuse(name, "a parameter without a tensor: the file is damaged");
       call = &expect(name, arguments.items[0], Kind::call, "value");
     }
+    const std::string_view function = function_of(*call);
+    if (function == kRebuildParameter) refuse(name, "a parameter of a parameter: the file is damaged");
+    if (function != kRebuildTensor && function != kRebuildTensorOld)
+      refuse(name, "is made by {}: the file is damaged", io::quote_text(function));
+    return *call;
   }
 
   void read_tensor(std::string_view name, const PickleValue& value) {
-    const PickleValue* call = unwrap(name, &value);
-    const auto& arguments = pickle_[call->items[1]].items;
+    const auto& arguments = pickle_[unwrap(name, value).items[1]].items;
     if (arguments.size() < 4)
       refuse(name, "is made from {} values, 4 are needed: the file is damaged", arguments.size());
     Tensor tensor;
@@ -161,6 +172,9 @@ class StateDict {
     if (type == std::end(kStorages))
       refuse(name, "its storage type is {}: the file is damaged", io::quote_text(global));
     const std::string_view key = expect(name, parts[2], Kind::text, "storage key").text;
+    if (key.size() > kLongestStorageKey)  // hashed for every tensor that shares it
+      refuse(name, "its storage key has {} bytes, at most {} are allowed: the file is damaged", key.size(),
+             kLongestStorageKey);
     const int64_t elements = expect(name, parts[4], Kind::integer, "storage size").integer;
     int64_t bytes = 0;
     if (elements < 0 || __builtin_mul_overflow(elements, int64_t{type->bytes}, &bytes))
@@ -224,9 +238,7 @@ TensorTable to_table(StateDict& state, const std::string& where) {
            where, io::quote_text(tensor.name), io::quote_text(tensor.storage), storage.bytes.size(), storage.elements,
            storage.type->name, need);
     tensor.stored.data = storage.bytes.data() + tensor.offset * storage.type->bytes;
-    if (!table.emplace(tensor.name, std::move(tensor.stored)).second)
-      fail(ErrorCode::bad_model, "{}: tensor {} appears twice: the file is damaged", where,
-           io::quote_text(tensor.name));
+    table.emplace(tensor.name, std::move(tensor.stored));
   }
   return table;
 }

@@ -226,13 +226,44 @@ TEST(TorchBin, RefusesOtherArchives) {
   EXPECT_HAS(torch_bin_error(wrong_sum.make()), "checksum");
 }
 
-TEST(TorchBin, FollowsDeepParametersWithoutRecursion) {
-  std::string deep = FakeTensor().pickled();
-  std::string wrapped;
-  for (int i = 0; i < 20'000; ++i) wrapped += "ctorch._utils\n_rebuild_parameter\n";
-  wrapped += deep;
-  for (int i = 0; i < 20'000; ++i) wrapped += "\x89}\x87R";
-  EXPECT_EQ(parse_torch_bin(as_bytes(archive(state_dict(text("w") + wrapped))), "m").size(), 1u);
+// torch._utils._rebuild_parameter around it, so many times.
+std::string wrapped(int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += "ctorch._utils\n_rebuild_parameter\n";
+  out += FakeTensor().pickled();
+  for (int i = 0; i < times; ++i) out += "\x89}\x87R";
+  return out;
+}
+
+TEST(TorchBin, ReadsAParameterOfATensorAndNothingDeeper) {
+  EXPECT_EQ(parse_torch_bin(as_bytes(archive(state_dict(text("w") + wrapped(1)))), "m").at("w").elements, 4);
+  for (const int times : {2, 20'000})
+    EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + wrapped(times)))),
+               "tensor 'w': a parameter of a parameter");
+}
+
+// Following the chain for every entry would take 10^10 steps.
+TEST(TorchBin, RefusesAChainOfParametersThatManyEntriesShare) {
+  std::string items = text("first") + wrapped(100'000) + "q\x01";
+  for (int i = 0; i < 100'000; ++i) items += text(std::to_string(i)) + "h\x01";
+  EXPECT_HAS(torch_bin_error(archive(state_dict(items))), "a parameter of a parameter");
+}
+
+TEST(TorchBin, SharesOneTensorBetweenManyEntries) {
+  std::string items = text("first") + FakeTensor().pickled() + "q\x01";
+  for (int i = 0; i < 50'000; ++i) items += text(std::to_string(i)) + "h\x01";
+  EXPECT_EQ(parse_torch_bin(as_bytes(archive(state_dict(items))), "m").size(), 50'001u);
+  FakeTensor keyed;
+  keyed.key = text(std::string(257, '0'));
+  EXPECT_HAS(torch_bin_error(one(keyed)), "storage key has 257 bytes, at most 256");
+}
+
+TEST(TorchBin, RefusesRepeatedKeysOfAnyKind) {
+  EXPECT_HAS(torch_bin_error(
+                 archive(state_dict(text("w") + FakeTensor().pickled() + text("n") + "K\x01" + text("n") + "K\x02"))),
+             "'n' appears twice");
+  EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + "}" + text("w") + FakeTensor().pickled()))),
+             "'w' appears twice");
 }
 
 TEST(TorchBinFuzz, NeverCrashes) {

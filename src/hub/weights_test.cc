@@ -2,6 +2,7 @@
 #include "hub/weights.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -39,6 +40,36 @@ TEST(WeightSource, OpensASafetensorsDirectory) {
   const std::string message = error_of(ErrorCode::bad_model, [&] { source->get("a.weigth"); });
   EXPECT_HAS(message, "has no tensor 'a.weigth' (the nearest is 'a.weight')");
   EXPECT_HAS(source->where("a.weight"), "model.safetensors: tensor 'a.weight'");
+}
+
+// Comparing the missing name with 100,000 others would take seconds.
+TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
+  const TempDir dir;
+  std::string header = R"({"a.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  for (int i = 0; i < 5000; ++i)
+    header += fmt::format(R"(,"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i);
+  header += "}";
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i));
+  put_file(dir / "model.safetensors", file + header);
+  const auto source = WeightSource::open(dir.path());
+  EXPECT_EQ(source->names().size(), 5001u);
+  const std::string message = error_of(ErrorCode::bad_model, [&] { source->get("a.weigth"); });
+  EXPECT_HAS(message, "has no tensor 'a.weigth': the weights do not belong");
+}
+
+// A named pipe would make the reader wait for a writer.
+TEST(WeightSource, RefusesFilesThatAreNotRegular) {
+  const TempDir dir;
+  const auto refused = [&] { return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }); };
+  ASSERT_EQ(::mkfifo((dir / "shard.safetensors").c_str(), 0600), 0);
+  put_file(dir / "model.safetensors.index.json", R"({"weight_map":{"a":"shard.safetensors"}})");
+  EXPECT_HAS(refused(), "shard.safetensors: not a regular file but a named pipe");
+  fs::remove(dir / "model.safetensors.index.json");
+  ASSERT_EQ(::mkfifo((dir / "model.safetensors.index.json").c_str(), 0600), 0);
+  EXPECT_HAS(refused(), "model.safetensors.index.json: not a regular file but a named pipe");
+  fs::create_directory(dir / "model.safetensors");
+  EXPECT_HAS(refused(), "model.safetensors: not a regular file but a directory");
 }
 
 TEST(WeightSource, CopiesOnlyWhatIsMisaligned) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
 #include "base/utf8.h"
 #include "text/pipeline.h"
 
@@ -9,6 +10,7 @@ void NormalizedText::reset(std::string_view utf8, bool track, int32_t first) {
   spans.clear();
   tracked = track;
   origin = first;
+  limit = kMostGrowth * utf8.size() + kFreeBytes;
   if (!track) return;
   spans.resize(text.size());
   int32_t at = first;
@@ -29,11 +31,21 @@ void NormalizedText::swap(NormalizedText& other) noexcept {
   spans.swap(other.spans);
   std::swap(tracked, other.tracked);
   std::swap(origin, other.origin);
+  std::swap(limit, other.limit);
+}
+
+void NormalizedText::fail_limit() const {
+  fail(ErrorCode::bad_model,
+       "the tokenizer's normalizer turns a text of {} bytes into more than {} bytes; remove the rules that grow texts "
+       "from "
+       "tokenizer.json",
+       (limit - kFreeBytes) / kMostGrowth, limit);
 }
 
 void NormalizedText::append(char32_t c, Span span) {
   const size_t before = text.size();
   append_utf8(text, c);
+  expect_bytes(text.size());
   if (tracked) spans.insert(spans.end(), text.size() - before, span);
 }
 
@@ -42,6 +54,7 @@ void NormalizedText::transform(std::span<const Rewrite> chars, size_t skipped) {
   out.text.reserve(text.size() + 8);
   if (!tracked) {
     for (const Rewrite& r : chars) append_utf8(out.text, r.c);
+    expect_bytes(out.text.size());
     swap(out);
     return;
   }

@@ -251,8 +251,8 @@ class PipelineTokenizer : public Tokenizer {
 
   static void slice(const NormalizedText& from, size_t begin, size_t end, NormalizedText& to) {
     to.clear();
-    to.tracked = from.tracked;
-    to.origin = from.tracked ? from.spans[begin].begin : from.origin;
+    to.take_settings(from);
+    if (from.tracked) to.origin = from.spans[begin].begin;
     to.copy_from(from, begin, end);
   }
 

@@ -32,12 +32,16 @@ struct Rewrite {
 // Valid UTF-8 on its way through the pipeline. `spans` has one entry per byte of `text` when tracked, else none; all
 // bytes of a code point carry the same span.
 struct NormalizedText {
+  // NFKD makes at most 33 bytes out of 3 and the byte level doubles them, so only a hostile tokenizer.json gets there.
+  static constexpr size_t kMostGrowth = 32, kFreeBytes = size_t{64} << 10;
+
   std::string text;
   std::vector<Span> spans;
   bool tracked = false;
-  int32_t origin = 0;  // code points of the original before this text
+  int32_t origin = 0;       // code points of the original before this text
+  size_t limit = SIZE_MAX;  // in bytes: kMostGrowth times the original plus kFreeBytes; beyond it Error(bad_model)
 
-  // Starts over with `utf8`, which begins at code point `first` of the original.
+  // Starts over with `utf8`, which begins at code point `first` of the original, and sets the limit by its size.
   void reset(std::string_view utf8, bool track, int32_t first = 0);
   void clear();
   void swap(NormalizedText& other) noexcept;
@@ -48,16 +52,27 @@ struct NormalizedText {
   // when untracked.
   NormalizedText emptied() const {
     NormalizedText out;
-    out.tracked = tracked;
-    out.origin = origin;
+    out.take_settings(*this);
     return out;
   }
+  void take_settings(const NormalizedText& other) {
+    tracked = other.tracked;
+    origin = other.origin;
+    limit = other.limit;
+  }
+  void expect_bytes(size_t bytes) const {
+    if (bytes > limit) [[unlikely]]
+      fail_limit();
+  }
+  [[noreturn]] void fail_limit() const;
   void append(std::string_view bytes, Span span) {
+    expect_bytes(text.size() + bytes.size());
     text.append(bytes);
     if (tracked) spans.insert(spans.end(), bytes.size(), span);
   }
   void append(char32_t c, Span span);
   void copy_from(const NormalizedText& other, size_t begin, size_t end) {
+    expect_bytes(text.size() + end - begin);
     text.append(other.text, begin, end - begin);
     if (tracked) spans.insert(spans.end(), other.spans.begin() + begin, other.spans.begin() + end);
   }

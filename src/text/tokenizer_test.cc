@@ -3,6 +3,7 @@
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -209,6 +210,92 @@ TEST_F(TokenizerLoad, RefusesBadConfigurations) {
   refuses({"tokenizer_config.json", "do_lower_case", "true or false"});
 }
 
+TEST_F(TokenizerLoad, RefusesUnknownClassesWithoutTokenizerJson) {
+  write("vocab.txt", kVocab);
+  for (const char* name : {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizerFast"}) {
+    write("tokenizer_config.json", Json{{"tokenizer_class", name}});
+    EXPECT_EQ(ids(*Tokenizer::load(dir_), "hello"), (Ids{2, 5, 3})) << name;
+  }
+  for (const char* name :
+       {"BertJapaneseTokenizer", "BertTokenizerFastest", "RobertaTokenizer", "bertTokenizer", "Fast"}) {
+    write("tokenizer_config.json", Json{{"tokenizer_class", name}});
+    refuses({"tokenizer_config.json", "tokenizer_class", name, "tokenizer.json", "transformers"});
+  }
+  // The class of config.json counts if tokenizer_config.json names none.
+  write("tokenizer_config.json", Json{{"do_lower_case", true}});
+  write("config.json", Json{{"tokenizer_class", "BertJapaneseTokenizer"}});
+  refuses({"/config.json", "BertJapaneseTokenizer"});
+  write("tokenizer_config.json", Json{{"tokenizer_class", "BertTokenizer"}});
+  EXPECT_EQ(ids(*Tokenizer::load(dir_), "hello"), (Ids{2, 5, 3}));
+  // A tokenizer.json describes itself, whatever the class is called.
+  write("tokenizer_config.json", Json{{"tokenizer_class", "BertJapaneseTokenizer"}});
+  write("tokenizer.json", read_file(golden("bert_uncased") / "tokenizer.json"));
+  EXPECT_EQ(Tokenizer::load(dir_)->kind(), "wordpiece");
+}
+
+TEST_F(TokenizerLoad, RefusesUnknownClassesOfByteBpe) {
+  const Json whole = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
+  write("vocab.json", whole["model"]["vocab"]);
+  write("merges.txt", std::string("#version: 0.2\n"));
+  write("tokenizer_config.json", Json{{"tokenizer_class", "RobertaTokenizerFast"}});
+  EXPECT_EQ(Tokenizer::load(dir_)->kind(), "byte_bpe");
+  for (const char* name : {"GPT2Tokenizer", "BertTokenizer"}) {
+    write("tokenizer_config.json", Json{{"tokenizer_class", name}});
+    refuses({"tokenizer_config.json", name, "tokenizer.json"});
+  }
+}
+
+TEST_F(TokenizerLoad, RefusesNamedPipes) {
+  const auto refuses_pipe = [&](const char* name) {
+    fs::remove(dir_ / name);
+    ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0);
+    refuses({name, "a named pipe"});
+    fs::remove(dir_ / name);
+  };
+  for (const char* name : {"vocab.txt", "tokenizer.json", "spm.model", "tokenizer_config.json"}) refuses_pipe(name);
+  write("vocab.txt", kVocab);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"})
+    refuses_pipe(name);
+}
+
+// 40 rules that double the text would make a tebibyte out of one letter.
+TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
+  const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "aa"}};
+  const Json bytes = {{"type", "ByteLevel"}};
+  const Json ligature = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "\uFDFA\uFDFAa"}};
+  for (const Json& rule : {doubling, regex, bytes, ligature}) {
+    Json json = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
+    Json inner = Json::array(), outer = Json::array();
+    for (int i = 0; i < 20; ++i) inner.push_back(rule);
+    for (int i = 0; i < 2; ++i) outer.push_back({{"type", "Sequence"}, {"normalizers", inner}});
+    outer.push_back({{"type", "NFKD"}});
+    if (rule == ligature) outer = Json::array({rule, {{"type", "NFKD"}}, rule, rule});
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", outer}};
+    json["added_tokens"] = Json::array();
+    write("tokenizer.json", json);
+    const auto tokenizer = Tokenizer::load(dir_);
+    const std::string text = rule == bytes ? std::string("\u00e4") : std::string(rule == ligature ? 4000 : 1, 'a');
+    const std::string limit = std::to_string(32 * text.size() + (64 << 10));
+    if (rule == ligature) {  // 61 bytes per letter: an ordinary text may still grow that much if it is short
+      EXPECT_FALSE(ids(*tokenizer, "a").empty());
+    }
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { ids(*tokenizer, text); }), limit);
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { tokenizer->encode(text); }), limit);
+    EXPECT_EQ(ids(*tokenizer, ""), (Ids{tokenizer->cls_id(), tokenizer->sep_id()}));  // usable after an error
+  }
+}
+
+// The densest compatibility decomposition stays below the bound, so no real normalizer is refused.
+TEST_F(TokenizerLoad, LongTextsOfLigaturesPassTheBound) {
+  Json json = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
+  json["normalizer"] = {{"type", "NFKD"}};
+  write("tokenizer.json", json);
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "\uFDFA";
+  EXPECT_GT(ids(*Tokenizer::load(dir_), text).size(), 50'000u);
+}
+
 TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
   const Json good = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   const auto with = [&](const char* pointer, const Json& value) {
@@ -291,7 +378,6 @@ TEST_F(TokenizerLoad, FuzzTokenizerJson) {
 }
 
 TEST_F(TokenizerLoad, FuzzEncode) {
-  fs::current_path(BRIM_SOURCE_DIR);
   drive_fuzz(fuzz_tokenizer_encode,
              {"Hello, the café's [MASK] <mask> 12!", "中文 ㎏ ½ e\u0301\u0323 \u0344 한국어",
               "\xFF\xC3 \xE2\x80\x8D 😂👍🏽  \x01\x7F", "tag @user it'll''re \u3000 don't"},

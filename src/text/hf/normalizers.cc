@@ -55,7 +55,7 @@ void normalize_unicode(NormalizedText& text, unicode::Form form) {
   // ASCII is its own normal form; NFC leaves everything below U+0300 alone.
   if (all_below(text.text, form == unicode::Form::nfc ? 0x300 : 0x80)) return;
   std::vector<Rewrite> chars;
-  unicode::normalize(text.text, form, chars);
+  if (!unicode::normalize(text.text, form, chars, text.limit)) text.fail_limit();
   text.transform(chars);
 }
 

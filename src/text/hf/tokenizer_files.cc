@@ -2,6 +2,7 @@
 // Directories without tokenizer.json: vocab.txt (BERT) and vocab.json + merges.txt (RoBERTa), with the defaults of
 // BertTokenizerFast and RobertaTokenizerFast; and the choice between the layouts.
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -12,6 +13,7 @@
 #include "text/hf/json_stream.h"
 #include "text/hf/pre_tokenizers.h"
 #include "text/hf/wordpiece.h"
+#include "text/json_reader.h"
 #include "text/load.h"
 #include "text/unicode/unicode.h"
 
@@ -152,6 +154,42 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   return make_pipeline_tokenizer(finish(std::move(parts), roles, config, vocab), vocab);
 }
 
+// Tokenizers of transformers that these loaders reproduce, without "Fast" at the end.
+constexpr std::string_view kWordPieceClasses[] = {"BertTokenizer",
+                                                  "ConvBertTokenizer",
+                                                  "DistilBertTokenizer",
+                                                  "DPRContextEncoderTokenizer",
+                                                  "DPRQuestionEncoderTokenizer",
+                                                  "ElectraTokenizer",
+                                                  "LayoutLMTokenizer",
+                                                  "LxmertTokenizer",
+                                                  "MobileBertTokenizer",
+                                                  "MPNetTokenizer",
+                                                  "RetriBertTokenizer",
+                                                  "SqueezeBertTokenizer"};
+constexpr std::string_view kByteBpeClasses[] = {"BartTokenizer", "LongformerTokenizer", "RobertaTokenizer"};
+constexpr std::string_view kFastBpeClasses[] = {"BertweetTokenizer", "PhobertTokenizer"};
+
+// transformers takes the class from tokenizer_config.json, else from config.json. Another class splits texts in ways
+// that the vocabulary files do not show (BertJapaneseTokenizer runs MeCab first).
+void check_class(const fs::path& dir, const TokenizerConfig& config, std::span<const std::string_view> known) {
+  std::string name = config.tokenizer_class;
+  fs::path file = config.file;
+  if (name.empty() && fs::exists(dir / "config.json")) {
+    file = dir / "config.json";
+    const nlohmann::json raw = parse_json_file(file);
+    name = JsonValue(raw, file, "").get("tokenizer_class", "");
+  }
+  if (name.empty()) return;
+  std::string_view base = name;
+  if (base.ends_with("Fast")) base.remove_suffix(4);
+  if (std::find(known.begin(), known.end(), base) != known.end()) return;
+  fail(ErrorCode::bad_model,
+       "{}: tokenizer_class is \"{}\", which Brim reads from a tokenizer.json only; save one with transformers "
+       "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) or use another model",
+       file.string(), name.substr(0, 80));
+}
+
 // The SentencePiece model of a directory; the usual names first, then any *.model.
 std::optional<fs::path> sentencepiece_file(const fs::path& dir) {
   for (const char* name : {"sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model"}) {
@@ -179,11 +217,19 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
     return parse_tokenizer_json(file.text(), file.path(), read_tokenizer_config(dir));
   }
   if (const auto file = sentencepiece_file(dir)) return load_sentencepiece(dir, *file);
+  const TokenizerConfig config = read_tokenizer_config(dir);
   if (has("vocab.json") && has("merges.txt")) {
-    return load_roberta(dir / "vocab.json", dir / "merges.txt", read_tokenizer_config(dir));
+    check_class(dir, config, kByteBpeClasses);
+    return load_roberta(dir / "vocab.json", dir / "merges.txt", config);
   }
-  if (has("bpe.codes") && has("vocab.txt")) return load_fastbpe(dir);
-  if (has("vocab.txt")) return load_bert(dir / "vocab.txt", read_tokenizer_config(dir));
+  if (has("bpe.codes") && has("vocab.txt")) {
+    check_class(dir, config, kFastBpeClasses);
+    return load_fastbpe(dir);
+  }
+  if (has("vocab.txt")) {
+    check_class(dir, config, kWordPieceClasses);
+    return load_bert(dir / "vocab.txt", config);
+  }
   fail(ErrorCode::bad_model,
        "{}: no tokenizer here; one of these is needed: tokenizer.json, *.model, vocab.json with merges.txt, bpe.codes "
        "with "

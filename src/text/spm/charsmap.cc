@@ -35,7 +35,7 @@ class Precompiled final : public Normalizer {
     if (text.tracked) {
       rewrite_tracked(text, begin);
     } else {
-      rewrite(text.text, begin);
+      rewrite(text, begin);
     }
   }
 
@@ -95,8 +95,9 @@ class Precompiled final : public Normalizer {
     return at;
   }
 
-  void rewrite(std::string& text, size_t at) const {
+  void rewrite(NormalizedText& normalized, size_t at) const {
     thread_local std::string out;
+    std::string& text = normalized.text;
     out.assign(text, 0, at);
     while (at < text.size()) {
       if (plain_at(text, at)) {
@@ -106,6 +107,7 @@ class Precompiled final : public Normalizer {
       at = cluster(
           text, at, [&](std::string_view, std::string_view fresh) { out.append(fresh); },
           [&](std::string_view old) { out.append(old); });
+      normalized.expect_bytes(out.size());
     }
     text.assign(out);
   }
@@ -132,7 +134,10 @@ class Precompiled final : public Normalizer {
       out.push_back({c.value, 0});
       i += c.bytes;
     }
-    while (at < old_text.size()) at = cluster(old_text, at, replace, keep);
+    while (at < old_text.size()) {
+      at = cluster(old_text, at, replace, keep);
+      text.expect_bytes(out.size());
+    }
     text.transform(out);
   }
 

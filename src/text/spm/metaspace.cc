@@ -20,8 +20,7 @@ class Metaspace final : public PreTokenizer {
     thread_local NormalizedText fresh;
     thread_local std::vector<Piece> pieces;
     fresh.clear();
-    fresh.tracked = text.text.tracked;
-    fresh.origin = text.text.origin;
+    fresh.take_settings(text.text);
     pieces.clear();
     for (const Piece& piece : text.pieces) rewrite(text, piece, fresh, pieces);
     text.text.swap(fresh);

@@ -137,7 +137,7 @@ char32_t compose(char32_t a, char32_t b) {
   return 0;
 }
 
-void normalize(std::string_view text, Form form, std::vector<Rewrite>& out) {
+bool normalize(std::string_view text, Form form, std::vector<Rewrite>& out, size_t most) {
   const bool compatible = form == Form::nfkd || form == Form::nfkc;
   const bool composed = form == Form::nfc || form == Form::nfkc;
   std::vector<Decomposed> chars;
@@ -152,6 +152,7 @@ void normalize(std::string_view text, Form form, std::vector<Rewrite>& out) {
     } else {
       for (size_t k = 0; k < parts.size(); ++k) chars.push_back({combining_class(parts[k]), parts[k], k == 0 ? 0 : 1});
     }
+    if (chars.size() > most) return false;
   }
   sort_marks(chars);
   out.clear();
@@ -161,6 +162,7 @@ void normalize(std::string_view text, Form form, std::vector<Rewrite>& out) {
   } else {
     for (const Decomposed& d : chars) out.push_back({d.c, d.change});
   }
+  return true;
 }
 
 }  // namespace brim::text::unicode

@@ -81,8 +81,9 @@ std::span<const char32_t> decompose(char32_t c, bool compatible, char32_t buffer
 // The primary composite of a and b, or 0.
 char32_t compose(char32_t a, char32_t b);
 
-// Replaces `out` by the normal form of `valid_utf8`, each code point with where it comes from.
-void normalize(std::string_view valid_utf8, Form form, std::vector<Rewrite>& out);
+// Replaces `out` by the normal form of `valid_utf8`, each code point with its origin. False, and `out` undefined, if
+// the decomposition has more than `most` code points.
+bool normalize(std::string_view valid_utf8, Form form, std::vector<Rewrite>& out, size_t most = SIZE_MAX);
 
 }  // namespace unicode
 }  // namespace brim::text
