@@ -410,12 +410,12 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
     f.engine.write_trace(to_json(record));
   }
   if (interrupted) {
-    const std::string rest = io::AtomicFile::part_path(f.output).string();
+    const std::string kept = output.kept_rows().string();
     fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
-         part != nullptr                 ? "; the same command continues"
-         : output.resumable()            ? "; the same command with --resume continues"
-         : std::filesystem::exists(rest) ? "; they are in " + rest + ", and a pipe cannot be resumed"
-                                         : "");
+         part != nullptr      ? "; the same command continues"
+         : output.resumable() ? "; the same command with --resume continues"
+         : !kept.empty()      ? "; they are in " + kept + ", and a pipe cannot be resumed"
+                              : "");
   }
   const Summary summary = summarize(models.all, models.names, stats, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());

@@ -31,9 +31,12 @@ struct AtomicFile::State {
   int fd = -1;
   bool direct = false;
   bool keep = false;
+  std::string shown;     // in messages about `part`: its name if it is predictable, otherwise the caller's
   uint64_t written = 0;  // bytes handed to the system
   std::string buffer;
   WriteStop stop;
+
+  static std::unique_ptr<State> for_part(const fs::path& path);
 
   ~State() {
     if (fd < 0) return;
@@ -42,7 +45,7 @@ struct AtomicFile::State {
   }
 
   void hand_over(std::string_view bytes) {
-    write_all(fd, bytes, part.string(), stop);
+    write_all(fd, bytes, shown, stop);
     written += bytes.size();
   }
 
@@ -55,7 +58,15 @@ struct AtomicFile::State {
     flush();
     // Pipes and some devices have nothing to sync.
     if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
-      fail_write(part.string(), "cannot sync", errno);
+      fail_write(shown, "cannot sync", errno);
+  }
+
+  // An output that exists keeps its permissions and must be writable: rename(2) alone would not check.
+  void take_mode_of_output() {
+    struct stat info {};
+    if (::stat(final.c_str(), &info) != 0) return;
+    if (::access(final.c_str(), W_OK) != 0) fail_write(final.string(), "cannot write", errno);
+    if (::fchmod(fd, info.st_mode & 07777) != 0) fail_write(shown, "cannot write", errno);
   }
 };
 
@@ -69,29 +80,42 @@ fs::path behind_link(const fs::path& path) {
   return error ? path : target;
 }
 
-// Opens and locks `part`. Two writers of one output would interleave, so the second is refused.
-int open_part(const fs::path& part, bool create) {
+[[noreturn]] void fail_create(const fs::path& path, int error) {
+  if (error == ENOENT)
+    fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", path.string(),
+         std::strerror(error), path.parent_path().string());
+  fail_write(path.string(), "cannot create", error);
+}
+
+int create(const fs::path& file) {
+  return ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
+}
+
+// mkstemp(3) would create the file with mode 0600 instead of applying the umask.
+int create_unique(const fs::path& final, fs::path& made) {
+  constexpr size_t kLongestStem = 230;  // leaves space for the suffix within NAME_MAX
+  const fs::path stem = fs::path(final).replace_filename(final.filename().string().substr(0, kLongestStem));
   for (;;) {
-    const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0666);
-    if (fd < 0 && errno == ENOENT && create) {
-      const fs::path wanted = fs::path(part).replace_extension();  // as named: without .part
-      fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", wanted.string(),
-           std::strerror(ENOENT), wanted.parent_path().string());
-    }
-    if (fd < 0) fail_write(part.string(), create ? "cannot create" : "cannot continue", errno);
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
-      ::close(fd);
-      fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
-           part.string());
-    }
-    // Between open and lock another writer may have renamed this very file into place: then it is not ours.
-    struct stat ours {
-    }, named{};
-    if (::fstat(fd, &ours) == 0 && ::stat(part.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-        ours.st_dev == named.st_dev)
-      return fd;
-    ::close(fd);
+    uint64_t random = 0;
+    if (::getentropy(&random, sizeof random) != 0) return -1;
+    made = fmt::format("{}.{:012x}.part", stem.string(), random >> 16);
+    const int fd = create(made);
+    if (fd >= 0 || errno != EEXIST) return fd;
   }
+}
+
+// Two writers of one output would interleave, so the second is refused. False if `part` no longer names this file.
+bool lock_part(int fd, const fs::path& part) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
+    ::close(fd);
+    fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
+         part.string());
+  }
+  // Between open and lock another writer may have renamed this very file into place: then it is not ours.
+  struct stat ours {
+  }, named{};
+  return ::fstat(fd, &ours) == 0 && ::lstat(part.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -106,6 +130,7 @@ AtomicFile::~AtomicFile() = default;
 AtomicFile::AtomicFile(const fs::path& path) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.path = s.final = path;
+  s.shown = path.string();
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) fail(ErrorCode::cannot_write, "{}: is a directory: name a file", path.string());
@@ -117,35 +142,66 @@ AtomicFile::AtomicFile(const fs::path& path) : state_(std::make_unique<State>())
     return;
   }
   s.final = behind_link(path);
-  s.part = part_path(s.final);
-  const int fd = open_part(s.part, true);
-  s.fd = fd;
-  if (::ftruncate(fd, 0) != 0) fail_write(s.part.string(), "cannot empty", errno);
-  // An output that exists keeps its permissions and must be one we may write: rename alone would not ask.
-  if (fs::exists(status)) {
-    if (::access(s.final.c_str(), W_OK) != 0) fail_write(s.final.string(), "cannot write", errno);
-    if (::fchmod(fd, static_cast<mode_t>(status.permissions()) & 07777) != 0)
-      fail_write(s.part.string(), "cannot write", errno);
-  }
+  s.fd = create_unique(s.final, s.part);
+  if (s.fd < 0) fail_create(s.final, errno);
+  s.take_mode_of_output();
 }
 
-AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
+std::unique_ptr<AtomicFile::State> AtomicFile::State::for_part(const fs::path& path) {
   auto state = std::make_unique<State>();
   state->path = path;
   state->final = behind_link(path);
   state->part = part_path(state->final);
-  state->fd = open_part(state->part, false);
-  state->keep = true;  // until the resumed state is known good, lose nothing
-  struct stat info {};
-  if (::fstat(state->fd, &info) != 0) fail_write(state->part.string(), "cannot read its size", errno);
-  if (static_cast<uint64_t>(info.st_size) < offset)
-    fail(ErrorCode::cannot_write, Remedy{"start again without `resume`"}, "{}: has {} bytes, {} were written before",
-         state->part.string(), info.st_size, offset);
-  if (::ftruncate(state->fd, static_cast<off_t>(offset)) != 0) fail_write(state->part.string(), "cannot cut", errno);
-  if (::lseek(state->fd, static_cast<off_t>(offset), SEEK_SET) < 0)
-    fail_write(state->part.string(), "cannot seek", errno);
-  state->written = offset;
+  state->shown = state->part.string();
+  return state;
+}
+
+AtomicFile AtomicFile::start_part(const fs::path& path) {
+  auto state = State::for_part(path);
+  const int fd = create(state->part);
+  if (fd < 0 && errno == EEXIST) refuse_foreign_file(state->shown, "exists already");
+  if (fd < 0) fail_create(state->final, errno);
+  if (!lock_part(fd, state->part)) {
+    ::close(fd);
+    fail(ErrorCode::cannot_write, "{}: was replaced by another process: choose another output", state->shown);
+  }
+  state->fd = fd;
+  state->take_mode_of_output();
   return AtomicFile(std::move(state));
+}
+
+AtomicFile AtomicFile::open_part(const fs::path& path) {
+  auto state = State::for_part(path);
+  state->keep = true;  // lose nothing until cut_to()
+  for (;;) {
+    const int fd = open_own_file(state->shown, O_WRONLY);
+    if (fd < 0) fail_write(state->shown, "cannot continue", errno);
+    if (lock_part(fd, state->part)) {
+      state->fd = fd;
+      return AtomicFile(std::move(state));
+    }
+    ::close(fd);
+  }
+}
+
+AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
+  AtomicFile file = open_part(path);
+  file.cut_to(offset);
+  return file;
+}
+
+void AtomicFile::cut_to(uint64_t offset) {
+  State& s = *state_;
+  struct stat info {};
+  if (::fstat(s.fd, &info) != 0) fail_write(s.shown, "cannot read its size", errno);
+  if (static_cast<uint64_t>(info.st_size) < offset)
+    fail(ErrorCode::cannot_write, Remedy{"remove it to start over"}, "{}: has {} bytes, {} were written before",
+         s.shown, info.st_size, offset);
+  if (::ftruncate(s.fd, static_cast<off_t>(offset)) != 0) fail_write(s.shown, "cannot cut", errno);
+  if (::lseek(s.fd, static_cast<off_t>(offset), SEEK_SET) < 0) fail_write(s.shown, "cannot seek", errno);
+  s.written = offset;
+  s.keep = offset > 0;
+  if (offset == 0) s.take_mode_of_output();
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -165,6 +221,7 @@ void AtomicFile::sync() { state_->sync(); }
 void AtomicFile::keep_part() { state_->keep = true; }
 void AtomicFile::stop_by(const std::atomic<bool>* stop) { state_->stop = {stop}; }
 const fs::path& AtomicFile::path() const { return state_->path; }
+const fs::path& AtomicFile::part() const { return state_->part; }
 
 void AtomicFile::commit() {
   State& s = *state_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output that is either whole or absent. Bytes go to PATH.part; commit() makes them durable and renames. Every write
-// is checked, so a full disk is met at the write that fills it (or at the latest in commit), never silently. A path
-// that is no regular file (a pipe, /dev/null) is written directly.
+// Output that is either whole or absent. Bytes go to a new file beside PATH, which commit() makes durable and renames.
+// Every write is checked: a full disk is reported by the write that fills it, or at the latest by commit(). A path that
+// is not a regular file (a pipe, /dev/null) is written directly.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,11 +13,17 @@ namespace brim::io {
 
 class AtomicFile {
  public:
-  // Starts PATH.part afresh. Throws Error(cannot_write) naming the path and the system's reason, here and below.
+  // Writes to PATH.<random>.part, created exclusively, so that no existing file can be hit. Throws Error(cannot_write)
+  // naming the path and the system's reason, here and below.
   explicit AtomicFile(const std::filesystem::path& path);
-  // Continues PATH.part after its first `offset` bytes; what lies beyond is cut off.
+  // Creates PATH.part, a name that a later run can find; refused if it exists.
+  static AtomicFile start_part(const std::filesystem::path& path);
+  // Opens and locks an existing PATH.part without changing it; cut_to() must follow. Refused unless it is a regular
+  // file with one hard link; the caller must know that an earlier run wrote it.
+  static AtomicFile open_part(const std::filesystem::path& path);
+  // Continues PATH.part after its first `offset` bytes and removes the rest.
   static AtomicFile resume(const std::filesystem::path& path, uint64_t offset);
-  static std::filesystem::path part_path(const std::filesystem::path& path);  // beside what a link names
+  static std::filesystem::path part_path(const std::filesystem::path& path);  // PATH.part beside the target of a link
 
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
@@ -31,8 +37,10 @@ class AtomicFile {
   void commit();              // sync, close, rename over PATH, make the rename durable
   // Once `stop` is set, a pipe that stays full is not waited for any longer (interrupted).
   void stop_by(const std::atomic<bool>* stop);
+  void cut_to(uint64_t offset);               // goes on writing after `offset` bytes
   void keep_part();                           // an unfinished file stays, as far as it was flushed, for resume()
   const std::filesystem::path& path() const;  // the final name
+  const std::filesystem::path& part() const;  // receives the bytes until commit()
 
  private:
   struct State;

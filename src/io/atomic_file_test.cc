@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/atomic_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,6 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+size_t files_in(const fs::path& dir) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(dir), fs::directory_iterator()));
+}
+
 TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   const TempDir dir;
   put_file(dir / "out", "old");
@@ -24,11 +29,12 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
     file.write(std::string(1 << 20, 'x'));
     EXPECT_EQ(file.position(), (1u << 20) + 4);
     EXPECT_EQ(get_file(dir / "out"), "old");
-    EXPECT_TRUE(fs::exists(dir / "out.part"));
+    EXPECT_EQ(file.part().parent_path(), dir.path());
+    EXPECT_TRUE(fs::exists(file.part()));
     file.commit();
   }
   EXPECT_EQ(get_file(dir / "out").size(), (1u << 20) + 4);
-  EXPECT_FALSE(fs::exists(dir / "out.part"));
+  EXPECT_EQ(files_in(dir.path()), 1u);
 }
 
 TEST(AtomicFile, AbandonedLeavesNothing) {
@@ -36,13 +42,74 @@ TEST(AtomicFile, AbandonedLeavesNothing) {
   put_file(dir / "out", "old");
   { AtomicFile(dir / "out").write("new"); }
   EXPECT_EQ(get_file(dir / "out"), "old");
-  EXPECT_FALSE(fs::exists(dir / "out.part"));
+  EXPECT_EQ(files_in(dir.path()), 1u);
+}
+
+TEST(AtomicFile, TemporaryNamesAreRandomAndOtherPartFilesAreKept) {
+  const TempDir dir;
+  put_file(dir / "out.part", "foreign");
+  AtomicFile first(dir / "out"), second(dir / "out");
+  EXPECT_NE(first.part(), second.part());
+  first.write("first");
+  second.write("second");
+  second.commit();
+  first.commit();
+  EXPECT_EQ(get_file(dir / "out"), "first");
+  EXPECT_EQ(get_file(dir / "out.part"), "foreign");
+}
+
+TEST(AtomicFile, NewFilesGetTheModeOfTheUmask) {
+  const TempDir dir;
+  const mode_t before = ::umask(027);
+  write_file_atomically(dir / "out", "x");
+  ::umask(before);
+  EXPECT_EQ(fs::status(dir / "out").permissions(), fs::perms(0640));
+}
+
+TEST(AtomicFile, LongNamesLeaveSpaceForTheTemporaryName) {
+  const TempDir dir;
+  const std::string name(250, 'n');
+  write_file_atomically(dir / name, "x");
+  EXPECT_EQ(get_file(dir / name), "x");
+}
+
+TEST(AtomicFile, StartPartRefusesAnExistingFile) {
+  const TempDir dir;
+  put_file(dir / "out.part", "foreign");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::start_part(dir / "out"); }),
+             "out.part: exists already; move it away");
+  EXPECT_EQ(get_file(dir / "out.part"), "foreign");
+}
+
+TEST(AtomicFile, ResumeDoesNotWriteThroughAHardLink) {
+  const TempDir dir;
+  put_file(dir / "precious", "precious");
+  fs::create_hard_link(dir / "precious", dir / "out.part");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 0); }), "other hard links");
+  EXPECT_EQ(get_file(dir / "precious"), "precious");
+}
+
+TEST(AtomicFile, ResumeDoesNotFollowASymbolicLink) {
+  const TempDir dir;
+  put_file(dir / "precious", "precious");
+  fs::create_symlink(dir / "precious", dir / "out.part");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 0); }), "symbolic link");
+  EXPECT_EQ(get_file(dir / "precious"), "precious");
+}
+
+TEST(AtomicFile, ResumeDoesNotWaitForAFifo) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "out.part").c_str(), 0600), 0);
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 0); }), "not a regular file");
+  const int reader = ::open((dir / "out.part").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 0); }), "not a regular file");
+  ::close(reader);
 }
 
 TEST(AtomicFile, KeepsPartForResume) {
   const TempDir dir;
   {
-    AtomicFile file(dir / "out");
+    AtomicFile file = AtomicFile::start_part(dir / "out");
     file.keep_part();
     file.write("row 1\nrow 2\nhalf a r");
     file.flush();
@@ -67,9 +134,9 @@ TEST(AtomicFile, ResumeRefusesAShorterPartAndKeepsIt) {
 
 TEST(AtomicFile, SecondWriterIsRefused) {
   const TempDir dir;
-  AtomicFile first(dir / "out");
+  AtomicFile first = AtomicFile::start_part(dir / "out");
   first.write("first");
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile second(dir / "out"); }), "another process");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::open_part(dir / "out"); }), "another process");
   first.commit();
   EXPECT_EQ(get_file(dir / "out"), "first");
 }
@@ -105,10 +172,10 @@ TEST(AtomicFile, FailedWriteLeavesTheOldFileAndNoPart) {
   }
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  EXPECT_HAS(message, "out.part: ");
+  EXPECT_HAS(message, "out: ");
   EXPECT_HAS(message, "File too large");
   EXPECT_EQ(get_file(dir / "out"), "old");
-  EXPECT_FALSE(fs::exists(dir / "out.part"));
+  EXPECT_EQ(files_in(dir.path()), 1u);
 }
 
 TEST(AtomicFile, UnwritablePlacesAreNamed) {
@@ -121,7 +188,7 @@ TEST(AtomicFile, UnwritablePlacesAreNamed) {
     put_file(dir / "fixed", "old");
     fs::permissions(dir / "fixed", fs::perms::owner_read);
     EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir / "fixed"); }), "Permission denied");
-    EXPECT_FALSE(fs::exists(dir / "fixed.part"));
+    EXPECT_EQ(files_in(dir.path()), 2u);
   }
 }
 

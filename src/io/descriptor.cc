@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/descriptor.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -61,6 +62,21 @@ void write_all(int fd, std::string_view bytes, const std::string& name, WriteSto
 void fail_write(const std::string& name, const char* what, int error) {
   const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or write elsewhere" : "";
   fail(ErrorCode::cannot_write, "{}: {}: {}{}", name, what, std::strerror(error), advice);
+}
+
+void refuse_foreign_file(const std::string& path, const std::string& why) {
+  fail(ErrorCode::cannot_write, Remedy{"move it away or choose another output"}, "{}: {}", path, why);
+}
+
+int open_own_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0 && errno == ELOOP) refuse_foreign_file(path, "is a symbolic link, which brim does not follow here");
+  if (fd < 0 && errno != ENXIO) return -1;  // ENXIO: a FIFO without a reader, or a socket
+  struct stat info {};
+  const bool known = fd >= 0 && ::fstat(fd, &info) == 0, regular = known && S_ISREG(info.st_mode);
+  if (regular && info.st_nlink <= 1) return fd;  // 0: removed meanwhile
+  if (fd >= 0) ::close(fd);
+  refuse_foreign_file(path, regular ? "has other hard links, which would be changed too" : "is not a regular file");
 }
 
 }  // namespace brim::io

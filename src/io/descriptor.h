@@ -36,4 +36,10 @@ void write_all(int fd, std::string_view bytes, const std::string& name, WriteSto
 
 [[noreturn]] void fail_write(const std::string& name, const char* what, int error);
 
+// Opens an existing file that an earlier run is expected to have written; -1 and errno if that fails. Follows no
+// symbolic link and never blocks on a FIFO. Throws Error(cannot_write) for anything but a regular file with one hard
+// link: writing to it would change a file of another program.
+int open_own_file(const std::string& path, int flags);
+[[noreturn]] void refuse_foreign_file(const std::string& path, const std::string& why);
+
 }  // namespace brim::io

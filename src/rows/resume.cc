@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
+#include "io/descriptor.h"
 #include "rows/file_checks.h"
 
 namespace brim::rows {
@@ -26,19 +26,25 @@ constexpr int kSidecarFormat = 2;
 const Remedy kStartOver{"run without `resume` to start over"};
 constexpr size_t kHead = size_t{1} << 20;  // of each input that is compared byte by byte
 constexpr size_t kPlainBlock = size_t{256} << 10;
+constexpr size_t kLargestSidecar = size_t{64} << 20;
 
-uint32_t head_checksum(const std::string& path) {
-  std::string head(kHead, '\0');
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  size_t n = 0;
-  while (fd >= 0 && n < head.size()) {
-    const ssize_t got = ::read(fd, head.data() + n, head.size() - n);
+// At most `most` bytes from the start of an open file, which is closed.
+std::string read_head(int fd, size_t most) {
+  std::string head;
+  char block[1 << 16];
+  while (fd >= 0 && head.size() < most) {
+    const ssize_t got = ::read(fd, block, std::min(sizeof block, most - head.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
-    n += static_cast<size_t>(got);
+    head.append(block, static_cast<size_t>(got));
   }
   if (fd >= 0) ::close(fd);
-  return static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(head.data()), static_cast<uInt>(n)));
+  return head;
+}
+
+uint32_t head_checksum(const std::string& path) {
+  const std::string head = read_head(::open(path.c_str(), O_RDONLY | O_CLOEXEC), kHead);
+  return static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(head.data()), static_cast<uInt>(head.size())));
 }
 
 json file_json(const std::string& path) {
@@ -119,13 +125,41 @@ fs::path linked(const fs::path& path) {
 
 fs::path sidecar_of(const fs::path& path) { return io::AtomicFile::part_path(path).string() + ".json"; }
 
+// Sidecars of other versions are recognised too: their runs may be started over.
+bool is_sidecar(const json& state) {
+  const auto has = [&](const char* key, auto test) { return state.contains(key) && test(state[key]); };
+  return state.is_object() && has("format", [](const json& v) { return v.is_number_integer(); }) &&
+         has("run", [](const json& v) { return v.is_object() && v.contains("inputs"); }) &&
+         has("output_bytes", [](const json& v) { return v.is_number_integer(); }) &&
+         has("position", [](const json& v) { return v.is_object(); });
+}
+
+// Nothing if there is no such file. `code` is that of the error if it is not a sidecar.
+std::optional<json> read_sidecar(const fs::path& path, ErrorCode code) {
+  const int fd = io::open_own_file(path.string(), O_RDONLY);
+  if (fd < 0 && errno == ENOENT) return std::nullopt;
+  if (fd < 0) io::fail_write(path.string(), "cannot read", errno);
+  const std::string text = read_head(fd, kLargestSidecar);
+  json state = json::parse(text, nullptr, false);
+  if (!is_sidecar(state))
+    fail(code, Remedy{"move it away or choose another output"}, "{}: not the state of an interrupted run",
+         path.string());
+  return state;
+}
+
+bool is_before_first_row(const json& state) {
+  return state.at("output_bytes") == 0 && state.at("position").value("input", 0) == 0 &&
+         state.at("position").value("rows", 0) == 0;
+}
+
 }  // namespace
 
 std::optional<std::string> option_of_run(const std::string& path, const std::string& name) {
   try {
-    const json state = json::parse(read_file(sidecar_of(linked(path)), ErrorCode::bad_data));
-    return state.at("run").at("options").value(name, "");
-  } catch (const std::exception&) {  // resuming says what is wrong
+    const auto state = read_sidecar(sidecar_of(linked(path)), ErrorCode::bad_data);
+    if (!state || is_before_first_row(*state)) return std::nullopt;
+    return state->at("run").at("options").value(name, "");
+  } catch (const std::exception&) {  // resuming reports the problem
     return std::nullopt;
   }
 }
@@ -155,29 +189,49 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
 }
 
 void RowOutput::open_file() {
-  if (resumable_) fingerprint_ = text_of(identity_json(identity_));
-  std::error_code unseen;  // creating .part says what is wrong with the folder
-  // Also of a run that was another's: its rows go now, and what speaks of them with them.
-  const bool had_sidecar = regular_ && fs::exists(sidecar_, unseen);
-  if (options_.resume) {
-    if (had_sidecar && fs::exists(io::AtomicFile::part_path(path_), unseen)) return open_resumed();
-    log_info("{}: nothing to resume, starting from the first row", path_.string());
+  if (!resumable_) {
+    file_.emplace(path_);
+    return;
   }
-  file_.emplace(path_);
-  if (!had_sidecar) return;
-  // Only now, with the lock on .part held, is the old state ours to drop.
-  if (!options_.resume) log_info("{}: starting over; `resume` would continue the run before", path_.string());
-  std::error_code error;
-  if (!fs::remove(sidecar_, error) && error)
-    fail(ErrorCode::cannot_write, "{}: cannot remove: {}", sidecar_.string(), error.message());
+  fingerprint_ = text_of(identity_json(identity_));
+  const auto state = read_sidecar(sidecar_, options_.resume ? ErrorCode::bad_data : ErrorCode::cannot_write);
+  const fs::path part = io::AtomicFile::part_path(path_);
+  std::error_code unseen;  // creating .part reports problems of the directory
+  const bool has_part = fs::exists(fs::symlink_status(part, unseen));
+  if (has_part && !state)
+    io::refuse_foreign_file(part.string(),
+                            fmt::format("exists without {}, so no run of brim wrote it", sidecar_.filename().string()));
+  const bool has_rows = state && has_part && !is_before_first_row(*state);
+  if (has_rows && options_.resume) return open_resumed(text_of(*state));
+  if (options_.resume) log_info("{}: nothing to resume, starting from the first row", path_.string());
+  start_part(has_part, has_rows ? state->at("output_bytes").get<uint64_t>() : 0);
+  if (has_rows) log_info("{}: starting over; `resume` would continue the run before", path_.string());
 }
 
-void RowOutput::open_resumed() {
+// The new sidecar comes first: a kill at any point leaves a .part that the next run recognises. An old .part is locked
+// before its sidecar is replaced, because another process may be writing it.
+void RowOutput::start_part(bool take_over, uint64_t recorded_bytes) {
+  if (take_over) {
+    file_.emplace(io::AtomicFile::open_part(path_));
+    const uint64_t bytes = fs::file_size(file_->part());
+    if (bytes < recorded_bytes)
+      io::refuse_foreign_file(file_->part().string(), fmt::format("has {} bytes, but {} records {}", bytes,
+                                                                  sidecar_.filename().string(), recorded_bytes));
+    write_sidecar({});
+    file_->cut_to(0);
+  } else {
+    io::require_writable(path_);  // names the output, not the sidecar, if the directory cannot be written
+    write_sidecar({});
+    file_.emplace(io::AtomicFile::start_part(path_));
+  }
+}
+
+void RowOutput::open_resumed(const std::string& text) {
   Progress progress;
   int64_t bytes = 0;
   std::string changed;
   try {
-    const json state = json::parse(read_file(sidecar_, ErrorCode::bad_data));
+    const json state = json::parse(text);
     if (state.at("format").get<int>() != kSidecarFormat)
       fail(ErrorCode::usage, kStartOver, "{}: written by another version of brim", sidecar_.string());
     changed = differences(state.at("run"), json::parse(fingerprint_), identity_.may_change);
@@ -188,10 +242,11 @@ void RowOutput::open_resumed() {
     progress.counters = state.at("counters").get<std::map<std::string, int64_t>>();
     if (bytes < 0 || progress.position.input >= identity_.inputs.size() || progress.position.rows < 0 ||
         progress.position.offset < 0)
-      fail(ErrorCode::bad_data, kStartOver, "{}: output_bytes {}, input {}, rows {}, offset {}: no such place",
+      fail(ErrorCode::bad_data, kStartOver, "{}: output_bytes {}, input {}, rows {}, offset {}: no such position",
            sidecar_.string(), bytes, progress.position.input, progress.position.rows, progress.position.offset);
   } catch (const json::exception& error) {
-    fail(ErrorCode::bad_data, kStartOver, "{}: not a state that brim wrote ({})", sidecar_.string(), error.what());
+    fail(ErrorCode::bad_data, kStartOver, "{}: cannot be read as the state of a run ({})", sidecar_.string(),
+         error.what());
   }
   if (!changed.empty())
     fail(ErrorCode::usage, kStartOver, "{}: cannot resume, this is another run: {}", path_.string(), changed);
@@ -258,8 +313,7 @@ void RowOutput::sync(const Mark& mark) {
   durable_ = mark;
 }
 
-void RowOutput::save(const Mark& mark) {
-  const int64_t start = now_ns();
+void RowOutput::write_sidecar(const Mark& mark) {
   const json state = {{"format", kSidecarFormat},
                       {"run", json::parse(fingerprint_)},
                       {"output_bytes", mark.bytes},
@@ -269,8 +323,13 @@ void RowOutput::save(const Mark& mark) {
                         {"offset", mark.position.offset},
                         {"lines", mark.position.lines}}},
                       {"counters", mark.counters}};
-  if (!failed_ && !lost_) sync(mark);  // the state must not be durable before the rows it speaks of
   io::write_file_atomically(sidecar_, text_of(state, 2) + "\n");
+}
+
+void RowOutput::save(const Mark& mark) {
+  const int64_t start = now_ns();
+  if (!failed_ && !lost_) sync(mark);  // the state must not be durable before the rows it counts
+  write_sidecar(mark);
   file_->keep_part();
   // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
   const int64_t end = now_ns(), wait = static_cast<int64_t>(options_.checkpoint_seconds * 1e9);
@@ -291,9 +350,17 @@ void RowOutput::suspend() {
       log_warning("{}", error.what());
     }
   }
-  if (!file_ || safe_.position.rows == 0) return;
+  if (!file_) return;
+  if (safe_.position.rows == 0) {  // .part goes first: without its sidecar it would be taken for another program's
+    sink_.reset();
+    file_.reset();
+    return drop_sidecar();
+  }
   file_->keep_part();
-  if (!resumable_) return;
+  if (!resumable_) {
+    if (!kept_rows().empty()) log_info("{}: the rows written so far are in {}", path_.string(), kept_rows().string());
+    return;
+  }
   if (!failed_ && !lost_) {
     try {
       return save(safe_);
@@ -305,7 +372,7 @@ void RowOutput::suspend() {
   // After a failed write the file may end inside a row. Cutting it also makes room for the sidecar on a full disk.
   const Mark& kept = lost_ ? durable_ : safe_;
   if (kept.position.rows == 0) return;
-  if (::truncate(io::AtomicFile::part_path(path_).c_str(), kept.bytes) != 0)
+  if (::truncate(file_->part().c_str(), kept.bytes) != 0)
     log_warning("{}: cannot cut to {} bytes: {}", path_.string(), kept.bytes, std::strerror(errno));
   save(kept);
 }
@@ -323,8 +390,16 @@ void RowOutput::commit() {
     }
   }
   finished_ = true;
+  drop_sidecar();
+}
+
+void RowOutput::drop_sidecar() {
   std::error_code ignored;
-  if (regular_) fs::remove(sidecar_, ignored);
+  if (resumable_) fs::remove(sidecar_, ignored);
+}
+
+fs::path RowOutput::kept_rows() const {
+  return regular_ && !resumable_ && file_ && safe_.position.rows > 0 ? file_->part() : fs::path();
 }
 
 }  // namespace brim::rows

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a run over rows, which can be killed at any moment and continued: OUT.part holds whole rows, the
-// sidecar OUT.part.json says how far the rows in it reach (bytes of .part, place in the input) and what run they belong
-// to. Both are made durable together every few seconds; continuing cuts .part back to what the sidecar vouches for and
-// seeks the reader to the row after it, so no row is lost or repeated. OUT itself appears, or is replaced, only by the
-// last rename.
+// The output of a run over rows, which can be killed at any moment and resumed. OUT.part holds whole rows; the sidecar
+// OUT.part.json records how far they reach (bytes of .part, position in the input) and identifies the run. Both are
+// made durable together every few seconds; resuming cuts .part back to the recorded size and seeks the reader to the
+// next row, so no row is lost or repeated. OUT itself appears, or is replaced, only by the last rename.
+//
+// The sidecar is written before .part is created, so a .part without one is not ours: such files, and anything that is
+// not a regular file with one hard link, are refused. A run that cannot be resumed writes to a file with a random name.
 //
 // Compressed output ends a gzip member or zstd frame about every MiB, at places that depend on the rows alone: a killed
 // and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one
@@ -43,8 +45,8 @@ struct RowOutputOptions {
   size_t member_rows = 4096;                // or so many rows
 };
 
-// An option of the run whose rows so far lie beside `path`, to be resumed: empty where it had none of that name,
-// nothing where there is no such run, or its state cannot be read.
+// An option of the interrupted run that `resume` would continue: empty if it had none of that name, nothing if there is
+// no such run or its state cannot be read.
 std::optional<std::string> option_of_run(const std::string& path, const std::string& name);
 
 class RowOutput {
@@ -76,6 +78,8 @@ class RowOutput {
   void commit();   // the output is whole: rename it into place and remove the sidecar
 
   bool resumable() const { return resumable_; }
+  // The rows of a run that cannot be resumed, after suspend(); empty if there are none.
+  std::filesystem::path kept_rows() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -85,10 +89,13 @@ class RowOutput {
     int64_t bytes = 0;
   };
   void open_file();
-  void open_resumed();
+  void start_part(bool take_over, uint64_t recorded_bytes);
+  void open_resumed(const std::string& state);
   void hand_over();
   void sync(const Mark& mark);
+  void write_sidecar(const Mark& mark);
   void save(const Mark& mark);
+  void drop_sidecar();
 
   std::filesystem::path path_, sidecar_;
   RunIdentity identity_;

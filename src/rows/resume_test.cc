@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -336,7 +337,7 @@ TEST(ResumeChecks, DamagedState) {
   auto changed = nlohmann::json::parse(state);
   changed["position"]["input"] = 7;
   put_file(job.output + ".part.json", changed.dump());
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "no such place");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "no such position");
   put_file(job.output + ".part.json", state);
   const std::string part = get_file(job.output + ".part");
   put_file(job.output + ".part", "short");
@@ -353,22 +354,118 @@ TEST(ResumeChecks, StartingOverDropsTheOldState) {
   job.model = "other";
   job.die_after = 0;
   EXPECT_EQ(in_child([&] { run(job); }), 9);
-  EXPECT_FALSE(fs::exists(job.output + ".part.json"));
+  const auto state = nlohmann::json::parse(get_file(job.output + ".part.json"));
+  EXPECT_EQ(state.at("output_bytes"), 0);
+  EXPECT_EQ(state.at("run").at("model"), "other");
   job.resume = true;
   job.die_after = -1;
   EXPECT_EQ(run(job).at("written"), 300);
 }
 
-TEST(ResumeChecks, RowsOfAPipeDropTheOldStateToo) {
+TEST(ResumeChecks, RowsOfAPipeLeaveAnInterruptedRunAlone) {
   TempDir dir(fast_base());
   const Job job = killed_job(dir);
-  ASSERT_TRUE(fs::exists(job.output + ".part.json"));
+  const std::string part = get_file(job.output + ".part"), state = get_file(job.output + ".part.json");
   {
     RowOutput output(job.output, {{"-"}, "", {}}, {});
     output.write_row("another's\n", {0, 1, 10, 1});
+    output.suspend();
+    EXPECT_EQ(get_file(output.kept_rows()), "another's\n");
   }
-  EXPECT_TRUE(fs::exists(job.output + ".part"));
-  EXPECT_FALSE(fs::exists(job.output + ".part.json")) << "it would be taken for the first run's rows";
+  EXPECT_EQ(get_file(job.output + ".part"), part);
+  EXPECT_EQ(get_file(job.output + ".part.json"), state);
+  EXPECT_EQ(run(job).at("written"), 300);
+}
+
+// Runs with and without `resume` over files of other programs: refused, and nothing changes.
+class ForeignFiles : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    put_file(dir_ / "in.csv", "id,text\n1,some words\n");
+    job_.inputs = {(dir_ / "in.csv").string()};
+    job_.output = (dir_ / "out.csv").string();
+    job_.resume = GetParam();
+  }
+  std::string refused() {
+    try {
+      run(job_);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == ErrorCode::cannot_write || error.code() == ErrorCode::bad_data);
+      return error.what();
+    }
+    return "not refused";
+  }
+  const TempDir dir_{fast_base()};
+  Job job_;
+};
+INSTANTIATE_TEST_SUITE_P(RowOutput, ForeignFiles, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Resuming" : "Starting"; });
+
+TEST_P(ForeignFiles, PartWithoutStateIsKept) {
+  put_file(dir_ / "out.csv.part", "foreign");
+  const std::string message = refused();
+  EXPECT_HAS(message, "out.csv.part: exists without out.csv.part.json");
+  EXPECT_HAS(message, "move it away or choose another output");
+  EXPECT_EQ(get_file(dir_ / "out.csv.part"), "foreign");
+  EXPECT_FALSE(fs::exists(dir_ / "out.csv.part.json"));
+}
+
+TEST_P(ForeignFiles, StateOfAnotherProgramIsKept) {
+  for (const char* text : {"{\"part\": 1}", "notes", "", "[]", "{\"format\": 2}"})
+    for (const bool with_part : {false, true}) {
+      put_file(dir_ / "out.csv.part.json", text);
+      fs::remove(dir_ / "out.csv.part");
+      if (with_part) put_file(dir_ / "out.csv.part", "foreign");
+      EXPECT_HAS(refused(), "out.csv.part.json: not the state of an interrupted run");
+      EXPECT_EQ(get_file(dir_ / "out.csv.part.json"), text);
+      EXPECT_EQ(fs::exists(dir_ / "out.csv.part"), with_part);
+    }
+}
+
+TEST_P(ForeignFiles, LinksAndFifosAreRefused) {
+  const Job killed = killed_job(dir_);
+  job_.inputs = killed.inputs;
+  const std::string state = get_file(dir_ / "out.csv.part.json"), rows = get_file(dir_ / "out.csv.part");
+  for (const char* name : {"out.csv.part", "out.csv.part.json"}) {
+    SCOPED_TRACE(name);
+    const std::string content = get_file(dir_ / name);
+    put_file(dir_ / "precious", content);
+    const auto replace_by = [&](const auto& make, const char* why) {
+      fs::remove(dir_ / name);
+      make();
+      EXPECT_HAS(refused(), std::string(name) + ": " + why);
+      EXPECT_EQ(get_file(dir_ / "precious"), content);
+    };
+    replace_by([&] { fs::create_hard_link(dir_ / "precious", dir_ / name); }, "has other hard links");
+    replace_by([&] { fs::create_symlink(dir_ / "precious", dir_ / name); }, "is a symbolic link");
+    replace_by([&] { ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0); }, "is not a regular file");
+    fs::remove(dir_ / name);
+    put_file(dir_ / name, content);
+  }
+  EXPECT_EQ(get_file(dir_ / "out.csv.part.json"), state);
+  EXPECT_EQ(run(job_).at("written"), 300);
+}
+
+TEST_P(ForeignFiles, PartShorterThanItsStateIsKept) {
+  const Job killed = killed_job(dir_);
+  job_.inputs = killed.inputs;
+  put_file(dir_ / "out.csv.part", "foreign");
+  EXPECT_HAS(refused(), "out.csv.part: has 7 bytes");
+  EXPECT_EQ(get_file(dir_ / "out.csv.part"), "foreign");
+  fs::remove(dir_ / "out.csv.part");
+  EXPECT_EQ(run(job_).at("written"), 300);
+}
+
+// A kill before the first checkpoint leaves a .part that the next run takes over.
+TEST_P(ForeignFiles, PartOfARunKilledBeforeItsFirstCheckpointIsTakenOver) {
+  Job first = job_;
+  first.resume = false;
+  first.die_after = 0;
+  first.model = "other";
+  EXPECT_EQ(in_child([&] { run(first); }), 9);
+  EXPECT_TRUE(fs::exists(dir_ / "out.csv.part"));
+  EXPECT_EQ(run(job_).at("written"), 1);
+  EXPECT_FALSE(fs::exists(dir_ / "out.csv.part.json"));
 }
 
 TEST(ResumeChecks, AnOptionMayChangeFromOneValue) {
@@ -408,9 +505,16 @@ TEST(RowOutput, FullDevice) {
 
 TEST(RowOutput, OneWriterAtATime) {
   TempDir dir(fast_base());
-  RowOutput first((dir / "out.csv").string(), {}, {});
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "out.csv").string(), {}, {}); }),
+  put_file(dir / "in.txt", "a\n");
+  const RunIdentity identity = {{(dir / "in.txt").string()}, "m", {}};
+  RowOutput first((dir / "out.csv").string(), identity, {});
+  const std::string state = get_file(dir / "out.csv.part.json");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write,
+                      [&] {
+                        RowOutput((dir / "out.csv").string(), {identity.inputs, "other", {}}, {});
+                      }),
              "another process");
+  EXPECT_EQ(get_file(dir / "out.csv.part.json"), state);
   first.commit();
   EXPECT_EQ(get_file(dir / "out.csv"), "");
 }
@@ -422,6 +526,9 @@ TEST(RowOutput, NothingWrittenLeavesNothing) {
     output.write_header("text,label\n");
   }
   EXPECT_TRUE(fs::is_empty(dir.path()));
+  put_file(dir / "in.txt", "a\n");
+  { RowOutput resumable((dir / "out.csv").string(), {{(dir / "in.txt").string()}, "m", {}}, {}); }
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1) << "only the input";
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "none" / "out.csv").string(), {}, {}); }),
              "out.csv");
 }
@@ -440,15 +547,19 @@ TEST(RowOutput, ALinkStaysALink) {
   EXPECT_EQ(get_file(dir / "real.csv"), "new\n");
 }
 
-// Rows from stdin cannot be read again, so a failed run keeps them in .part.
+// Rows from stdin cannot be read again, so a failed run keeps them.
 TEST(RowOutput, RowsFromStdinAreKept) {
   TempDir dir(fast_base());
+  fs::path kept;
   {
     RowOutput output((dir / "out.csv").string(), {{"-"}, "m", {}}, {});
     output.write_row("row\n", {0, 1, 4, 1});
+    output.suspend();
+    kept = output.kept_rows();
   }
-  EXPECT_EQ(get_file(dir / "out.csv.part"), "row\n");
-  EXPECT_FALSE(fs::exists(dir / "out.csv.part.json"));
+  EXPECT_TRUE(kept.filename().string().starts_with("out.csv.")) << kept;
+  EXPECT_EQ(get_file(kept), "row\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
 }
 
 }  // namespace
