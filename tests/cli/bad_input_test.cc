@@ -28,6 +28,23 @@ TEST_F(BadInput, EmptyFilesAndBlankLines) {
   EXPECT_EQ(must({"score", "--model", "vader", "-q"}, {.input = "\n"}), "text,label,score\n,neutral,1\n");
 }
 
+TEST_F(BadInput, SkippedBlankLinesAreReported) {
+  put("one.csv", "text\ngood\n\n\"\"\n\nbad\n");
+  const Outcome got = brim({"score", "one.csv", "--model", "vader", "-o", "o.csv", "--summary-json", "s.json"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("3 rows in "), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find(" · 2 blank lines skipped\n"), std::string::npos) << got.err;
+  EXPECT_EQ(json_of("s.json").at("blank_lines"), 2);
+  put("two.csv", "text\ngood\n");
+  EXPECT_EQ(brim({"score", "two.csv", "--model", "vader", "-o", "o.csv"}).err.find("blank"), std::string::npos);
+}
+
+TEST_F(BadInput, BareCrLineEndsAreRefused) {
+  put("mac.txt", "good\rbad\rugly\r");
+  refused(3, {"mac.txt: has CR line ends", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
+  refused(3, {"stdin: has CR line ends"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
+}
+
 TEST_F(BadInput, NulBytesAreText) {
   const std::string text("a\0b\nw5\n", 7);
   const std::string out = must(tiny({"-"}), {.input = text});
