@@ -86,18 +86,13 @@ void take_signals() {
   if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup stays nohup
 }
 
-// "brim:" begins errors and warnings alone, so that they are found in a log.
-void print_problem(std::string_view prefix, const char* colour, std::string_view message) {
-  const bool coloured = wants_colour(STDERR_FILENO);
-  print_stderr("{}{}{} {}\n", coloured ? colour : "", prefix, coloured ? "\x1b[0m" : "", message);
-}
-
-void print_error(std::string_view message) { print_problem("brim:", "\x1b[31m", message); }
+// Only errors and warnings begin with "brim:", so that they are found in a log.
+void print_error(std::string_view message) { put_stderr_line("\x1b[31m", "brim:", message); }
 
 void print_log(LogLevel level, std::string_view message) {
   if (level == LogLevel::debug && !env_flag("BRIM_DEBUG")) return;
   if (level == LogLevel::warning)
-    print_problem("brim: warning:", "\x1b[33m", rendered(message));
+    put_stderr_line("\x1b[33m", "brim: warning:", rendered(message));
   else
     print_stderr("{}\n", rendered(message));
 }

@@ -310,6 +310,29 @@ TEST_F(BadInput, OthersVariablesAreNoSettings) {
   EXPECT_EQ(got.code, 0) << got.err;
 }
 
+// Names and labels come from files of others; a terminal must not obey them.
+TEST_F(BadInput, EscapeSequencesOfFilesDoNotReachTheTerminal) {
+  const std::string evil = "\x1b]0;owned\x07\x1b[2J", shown = "\\x1b]0;owned\\x07\\x1b[2J";
+  const auto expect_escaped = [&](const Outcome& got, int code) {
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_EQ(got.err.find_first_of("\x1b\x07"), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find(shown), std::string::npos) << got.err;
+  };
+  put("header.csv", "id," + evil + "\n1,x\n");
+  expect_escaped(brim({"score", "header.csv", "--model", "vader"}), 2);
+  put("key.jsonl", nlohmann::json{{evil, "x"}, {"id", 1}}.dump() + "\n");
+  expect_escaped(brim({"score", "key.jsonl", "--model", "vader"}), 2);
+  put(evil + ".txt", "\xff\n\xff\n");
+  expect_escaped(brim({"score", evil + ".txt", "--model", "vader"}), 3);
+  edit_config("tiny", [&](nlohmann::json& c) {
+    c["id2label"] = {{"0", evil + "0"}, {"1", evil + "1"}, {"2", evil + "2"}};
+    c["label2id"] = {{evil + "0", 0}, {evil + "1", 1}, {evil + "2", 2}};
+  });
+  put("in.txt", "w5\n");
+  expect_escaped(brim({"score", "in.txt", "--model", "tiny", "--device", "cpu", "-o", "o.csv"}), 0);
+  EXPECT_NE(get("o.csv").find(evil), std::string::npos) << "results are unchanged";
+}
+
 TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
