@@ -2,6 +2,8 @@
 // Input nobody hopes for: each ends in labels or in a message that names the file, the place, the value and what to do.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "cli/program.h"
 
 namespace brim {
@@ -344,6 +346,75 @@ TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   refused(2, {"code.env:1: BRIM_NVML_LIBRARY is not taken from a file"}, {"--env-file", "code.env", "monitor"});
   put("right.env", "OTHER=1\nBRIM_PRECISION=fp32\nBRIM_SAVE_STEPS=5\nBRIM_SYNC=0\n");
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
+}
+
+// Walks the variables of all flags, as help shows them, so that a new one has to be classified.
+TEST_F(BadInput, OnlyHarmlessVariablesAreTakenFromAnEnvFile) {
+  const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
+                                         "BRIM_ALLOWED_HOST",
+                                         "BRIM_API_KEY",
+                                         "BRIM_API_KEY_FILE",
+                                         "BRIM_APPLY",
+                                         "BRIM_CONFIG",
+                                         "BRIM_CORS_ALLOW_ORIGIN",
+                                         "BRIM_DISAGREEMENTS",
+                                         "BRIM_INSECURE",
+                                         "BRIM_JOBS_ROOT",
+                                         "BRIM_JSONL",
+                                         "BRIM_LISTEN",
+                                         "BRIM_LLM_KEY",
+                                         "BRIM_LLM_URL",
+                                         "BRIM_LOGGING_DIR",
+                                         "BRIM_OUTPUT",
+                                         "BRIM_OUTPUT_DIR",
+                                         "BRIM_OVERWRITE_OUTPUT_DIR",
+                                         "BRIM_RECORD_AGREEMENT",
+                                         "BRIM_STATE_DIR",
+                                         "BRIM_SUMMARY",
+                                         "BRIM_SUMMARY_JSON",
+                                         "BRIM_TLS_CERT",
+                                         "BRIM_TLS_KEY",
+                                         "BRIM_TRACE",
+                                         "BRIM_TRUSTED_PROXY",
+                                         "BRIM_URL",
+                                         "BRIM_CACHE",
+                                         "BRIM_CUBLASLT",
+                                         "BRIM_ENV_FILE",
+                                         "BRIM_NVML_LIBRARY"};
+  const auto variables_in = [](const std::string& help, std::set<std::string>& into) {
+    for (size_t at = 0; (at = help.find("(Env:BRIM_", at)) != std::string::npos; ++at)
+      into.insert(help.substr(at + 5, help.find(')', at) - at - 5));
+  };
+  std::set<std::string> all = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_NVML_LIBRARY", "BRIM_DEBUG"};
+  for (const char* verb : {"bench", "compare", "doctor", "embed", "eval", "forecast train", "forecast predict",
+                           "forecast eval", "forecast roll", "models export", "monitor", "plan", "profile", "score",
+                           "serve", "shards", "tokenize", "train", "tune"}) {
+    std::vector<std::string> words = {"help"};
+    const std::string_view name = verb;
+    words.emplace_back(name.substr(0, name.find(' ')));
+    if (name.find(' ') != std::string_view::npos) words.emplace_back(name.substr(name.find(' ') + 1));
+    variables_in(must(words), all);
+  }
+  EXPECT_GT(all.size(), 200u);
+  std::string harmless;
+  for (const std::string& name : all)
+    if (!harmful.contains(name)) harmless += name + "=1\n";
+  put("good.env", harmless);
+  const Outcome taken = brim({"--env-file", "good.env", "models", "list"});
+  EXPECT_EQ(taken.code, 0) << taken.err << "add the variable to one of the lists in src/cli/env_file.cc";
+  for (const std::string& name : harmful) {
+    EXPECT_TRUE(all.contains(name)) << name;
+    put("bad.env", "# from a project\n" + name + "=1\n");
+    refused(2, {"bad.env:2: " + name + " is not taken from a file"}, {"--env-file", "bad.env", "models", "list"});
+  }
+}
+
+TEST_F(BadInput, AnEnvFileCannotReplaceAFile) {
+  put("precious", "precious");
+  put("project.env", "BRIM_OUTPUT=precious\n");
+  refused(2, {"project.env:1: BRIM_OUTPUT", "use --output"}, {"--env-file", "project.env", "score", "--model", "vader"},
+          {.input = "good\n"});
+  EXPECT_EQ(get("precious"), "precious");
 }
 
 // Libraries name settings in backquotes; each verb renders those it has a flag for, and no other.
