@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -24,7 +25,7 @@ using enum EnvKeyStatus;
 
 constexpr EnvKey kKeys[] = {
     {"SENTIMENT_MODEL_NAME", text, in_force,
-     "the model of `brim score` and the default rung of `brim serve` where no --model is given"},
+     "the default rung of `brim serve`; in a file also the model of `brim score` and `brim eval` without --model"},
     {"GPU_MAX_UTILIZATION_WARN", number, in_force,
      "`brim monitor` and `brim serve` warn above this utilisation, percent (90)"},
     {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` and `brim serve` warn above this temperature, °C (85)"},
@@ -316,6 +317,17 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
 // Variables of other programs that Brim heeds.
 constexpr const char* kOthersVariables[] = {"CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
 
+// Keys that the file set, which count for every verb that uses them; in the environment they count for the verbs of
+// reads_plain_keys() alone.
+struct FileKeys {
+  std::string path;
+  std::map<std::string, std::string> values;
+};
+FileKeys& file_keys() {
+  static FileKeys keys;
+  return keys;
+}
+
 template <class List>
 bool contains(const List& list, std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
@@ -426,12 +438,32 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
     if (ours || !near.empty()) notes.push_back(what + "; it is ignored");
   }
   // The last line of a key wins, as in a shell; what the process was started with wins over the file.
-  for (auto e = taken.rbegin(); e != taken.rend(); ++e) set_env_default((*e)->name, (*e)->value);
+  file_keys() = {path, {}};
+  for (auto e = taken.rbegin(); e != taken.rend(); ++e) {
+    set_env_default((*e)->name, (*e)->value);
+    if (find_key((*e)->name) != nullptr && !(*e)->value.empty()) file_keys().values.emplace((*e)->name, (*e)->value);
+  }
   return notes;
 }
 
 bool taken_from_file(std::string_view variable) { return contains(kFromFile, variable); }
 std::span<const std::string_view> variables_not_from_file() { return kNotFromFile; }
+
+std::optional<std::string> env_file_value(const char* name) {
+  const auto found = file_keys().values.find(name);
+  return found == file_keys().values.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool reads_plain_keys(std::string_view verb) {
+  return verb == "serve" || verb == "monitor" || verb == "profile" || verb == "plan";
+}
+
+std::string unused_keys_note(std::string_view verb, bool uses_model_name) {
+  std::string names;
+  for (const auto& [name, value] : file_keys().values)
+    if (!uses_model_name || name != "SENTIMENT_MODEL_NAME") names += (names.empty() ? "" : ", ") + name;
+  return names.empty() ? "" : fmt::format("{}: not used by brim {}: {}", file_keys().path, verb, names);
+}
 
 std::span<const char* const> program_variables() { return kProgramVariables; }
 

@@ -37,6 +37,15 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
 bool taken_from_file(std::string_view variable);
 std::span<const std::string_view> variables_not_from_file();
 
+// An unprefixed key that the file set; the environment's value does not count.
+std::optional<std::string> env_file_value(const char* name);
+
+// Verbs for which the unprefixed keys count in the environment too.
+bool reads_plain_keys(std::string_view verb);
+
+// One line with the keys of the file that `verb` does not use; empty if there are none.
+std::string unused_keys_note(std::string_view verb, bool uses_model_name);
+
 // BRIM_ variables that are not flags.
 std::span<const char* const> program_variables();
 

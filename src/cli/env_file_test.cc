@@ -142,6 +142,19 @@ TEST_F(EnvFile, FlagsThatAreNotSafeInAFileAreRefusedByName) {
     EXPECT_NE(taken_from_file(name), std::find(refused.begin(), refused.end(), name) != refused.end()) << name;
 }
 
+TEST_F(EnvFile, KeysOfTheFileAreKeptApartFromTheEnvironment) {
+  ::setenv("SENTIMENT_MODEL_NAME", "vader", 1);
+  write("GPU_MAX_TEMPERATURE_C=80\nSENTIMENT_BATCH_SIZE=\n");
+  load_env_file(path_, kFlags);
+  EXPECT_EQ(env_file_value("SENTIMENT_MODEL_NAME"), std::nullopt);
+  EXPECT_EQ(unused_keys_note("score", true), path_ + ": not used by brim score: GPU_MAX_TEMPERATURE_C");
+  write("SENTIMENT_MODEL_NAME=finbert\nSENTIMENT_MODEL_NAME=roberta\n");
+  load_env_file(path_, kFlags);
+  EXPECT_EQ(env_file_value("SENTIMENT_MODEL_NAME"), "roberta");
+  EXPECT_EQ(unused_keys_note("score", true), "");
+  EXPECT_EQ(unused_keys_note("embed", false), path_ + ": not used by brim embed: SENTIMENT_MODEL_NAME");
+}
+
 TEST_F(EnvFile, VariablesOfOtherProgramsStayOut) {
   for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH_OF_OTHERS", "NVTX_INJECTION64_PATH"}) {
     const char* before = std::getenv(name);

@@ -417,6 +417,31 @@ TEST_F(BadInput, AnEnvFileCannotReplaceAFile) {
   EXPECT_EQ(get("precious"), "precious");
 }
 
+TEST_F(BadInput, UnprefixedVariablesDoNotChangeGeneralCommands) {
+  const Surroundings bot{
+      .input = "w5\n",
+      .environment = {{"SENTIMENT_MODEL_NAME", "vader"}, {"GPU_MEMORY_CLEANUP", "1"}, {"BRIM_MODEL", "tiny"}}};
+  const std::vector<std::string> score = {"score", "--device", "cpu", "-o", "o.csv"};
+  EXPECT_NE(brim({"help", "score"}, {.environment = {{"SENTIMENT_MODEL_NAME", "some-model"}}}).out.find("--model"),
+            std::string::npos);
+  EXPECT_EQ(brim({"help", "score"}, {.environment = {{"SENTIMENT_MODEL_NAME", "some-model"}}}).out.find("some-model"),
+            std::string::npos);
+  const Outcome plain = brim(score, bot);
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(plain.err.find("GPU_MEMORY_CLEANUP"), std::string::npos) << plain.err;
+  put("bot.env", "SENTIMENT_MODEL_NAME=vader\nSENTIMENT_BATCH_SIZE=10\nGPU_MAX_TEMPERATURE_C=80\n");
+  const Outcome from_file = brim({"--env-file", "bot.env", "score"}, {.input = "good\n"});
+  EXPECT_EQ(from_file.code, 0) << from_file.err;
+  EXPECT_NE(from_file.err.find("vader on "), std::string::npos) << from_file.err;
+  EXPECT_NE(from_file.err.find("bot.env: not used by brim score: GPU_MAX_TEMPERATURE_C, SENTIMENT_BATCH_SIZE\n"),
+            std::string::npos)
+      << from_file.err;
+  const Outcome named =
+      brim({"--env-file", "bot.env", "score", "--model", "tiny", "--device", "cpu"}, {.input = "w5\n"});
+  EXPECT_NE(named.err.find("GPU_MAX_TEMPERATURE_C, SENTIMENT_BATCH_SIZE, SENTIMENT_MODEL_NAME\n"), std::string::npos)
+      << named.err;
+}
+
 // Libraries name settings in backquotes; each verb renders those it has a flag for, and no other.
 TEST_F(BadInput, SettingsAreNamedAsTheVerbsFlags) {
   put("a.csv", "text\nw5\n");
