@@ -15,6 +15,7 @@
 #include "base/bounded_queue.h"
 #include "base/cache_file.h"
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/progress.h"
@@ -93,6 +94,24 @@ TEST(Error, CheckNamesTheConditionAndTheValues) {
 }
 
 // Expected values are Python's: bytes.decode("utf-8", errors="replace").
+TEST(Utf8, ControlCharactersAreEscapedForATerminal) {
+  EXPECT_EQ(escape_controls("plain text\n\tcaf\xC3\xA9 \xE2\x96\x88"), "plain text\n\tcaf\xC3\xA9 \xE2\x96\x88");
+  EXPECT_EQ(escape_controls("a\x1b[2Jb\rc\x7f" + std::string(1, '\0')), "a\\x1b[2Jb\\x0dc\\x7f\\x00");
+  EXPECT_EQ(escape_controls("\xC2\x9B"
+                            "31m"),
+            "\\u009b31m")
+      << "the C1 form of ESC [";
+  EXPECT_EQ(escape_controls("\x9B"
+                            "31m"),
+            "\\x9b31m")
+      << "and as a single byte";
+  EXPECT_EQ(escape_controls("\xE2\x80\xAE"
+                            "txt\xE2\x81\xA9"),
+            "\\u202etxt\\u2069");
+  EXPECT_EQ(escape_controls("\xC2\xA0\xE2\x80\xA8"), "\xC2\xA0\xE2\x80\xA8");
+  EXPECT_EQ(escape_controls(""), "");
+}
+
 TEST(Utf8, InvalidBytesBecomeReplacementCharactersAsInPython) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(replace_invalid_utf8("plain"), "plain");

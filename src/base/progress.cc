@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/escape.h"
 #include "base/units.h"
 
 namespace brim {
@@ -73,7 +74,13 @@ std::string progress_line(const std::string& title, double share, const std::str
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 bool wants_colour(int fd) { return is_terminal(fd) && !env("NO_COLOR"); }
-void put_stderr(std::string_view text) { put(STDERR_FILENO, text); }
+void put_stderr(std::string_view text) { put(STDERR_FILENO, escape_controls(text)); }
+
+void put_stderr_line(std::string_view colour, std::string_view prefix, std::string_view message) {
+  const bool coloured = wants_colour(STDERR_FILENO);
+  put(STDERR_FILENO,
+      fmt::format("{}{}{} {}\n", coloured ? colour : "", prefix, coloured ? "\x1b[0m" : "", escape_controls(message)));
+}
 
 int terminal_width(int fd) {
   winsize size{};
@@ -81,7 +88,7 @@ int terminal_width(int fd) {
 }
 
 Progress::Progress(std::string title, int fd, bool quiet)
-    : title_(std::move(title)), fd_(fd), terminal_(is_terminal(fd)), quiet_(quiet), started_ns_(now_ns()) {}
+    : title_(escape_controls(title)), fd_(fd), terminal_(is_terminal(fd)), quiet_(quiet), started_ns_(now_ns()) {}
 
 Progress::~Progress() { finish(); }
 
@@ -98,7 +105,7 @@ void Progress::draw(const State& state) {
   const double elapsed = seconds_since(started_ns_);
   const double share = state.total > 0 ? state.done / state.total : 0;
   // The time left stands before the text: where a line is too long for the terminal, the text's end goes.
-  std::string text = state.text;
+  std::string text = escape_controls(state.text);
   if (share > 0.001) text = format_duration(elapsed * (1 - share) / share) + " left · " + text;
   if (!terminal_) {
     put(fd_, fmt::format("{}{} {}\n", title_, state.total > 0 ? fmt::format(" {:.0f}%", share * 100) : "", text));

@@ -40,9 +40,11 @@ bool is_terminal(int fd);
 int terminal_width(int fd);
 bool wants_colour(int fd);  // a terminal, and NO_COLOR is not set
 
-// What people read beside the results. A stderr that cannot be written (its pipe was closed, the log's disk is full) is
-// done without: the run counts for more.
+// Messages, summaries and logs. Names and labels in them come from files and clients, so control characters are
+// escaped. Failed writes (a closed pipe, a full disk) are ignored: the run matters more.
 void put_stderr(std::string_view text);
+// One line "prefix message", the prefix in `colour` (an escape sequence) if stderr is a terminal that wants colours.
+void put_stderr_line(std::string_view colour, std::string_view prefix, std::string_view message);
 template <class... Args>
 void print_stderr(fmt::format_string<Args...> format, Args&&... args) {
   put_stderr(fmt::format(format, std::forward<Args>(args)...));

@@ -319,9 +319,12 @@ int run_doctor(const DoctorFlags& f) {
   } catch (const Child::Failed& failed) {
     return failed.code;  // the run has said why
   }
-  // Rows on standard output and a report among them would spoil both.
-  std::FILE* to = trace && f.run.empty() && trace->record.output == "-" ? stderr : stdout;
-  fmt::print(to, "{}", f.json ? all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : text);
+  if (f.json) text = all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  // A report must not be mixed with rows on standard output.
+  if (trace && f.run.empty() && trace->record.output == "-")
+    put_stderr(text);
+  else
+    fmt::print("{}", text);
   return 0;
 }
 

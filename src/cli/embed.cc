@@ -112,7 +112,8 @@ int run_embed(EmbedFlags f) {
   f.engine.write_trace();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(stats.rows, "row"));
   output.commit();
-  if (!f.engine.quiet) put_stderr(summarize(*engine, stats, {}, load_seconds).text());
+  if (!f.engine.quiet)
+    put_stderr(summarize(*engine, stats, {{"blank lines", reader.blank_lines()}}, load_seconds).text());
   return 0;
 }
 

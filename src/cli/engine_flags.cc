@@ -19,7 +19,7 @@ using engine::EngineOptions;
 
 void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models) {
   model = hub::default_model();
-  if (with_vader) model = env("SENTIMENT_MODEL_NAME").value_or(model);
+  if (with_vader) model = env_file_value("SENTIMENT_MODEL_NAME").value_or(model);
   std::string help =
       with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name";
   if (models != nullptr) {
@@ -65,7 +65,9 @@ const SettingsTable<EngineFlags>& engine_settings() {
 }
 
 void warn_of_rules_by_default(const CLI::App& verb) {
-  if (verb.get_option("--model")->count() > 0 || env("SENTIMENT_MODEL_NAME") || hub::default_model() != "vader") return;
+  if (verb.get_option("--model")->count() > 0 || env_file_value("SENTIMENT_MODEL_NAME") ||
+      hub::default_model() != "vader")
+    return;
   log_warning(
       "models/default is not beside this program: VADER's rules answer in its place (BRIM_HOME names the folder that "
       "models is in; --model vader means the rules)");

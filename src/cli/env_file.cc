@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -23,7 +25,7 @@ using enum EnvKeyStatus;
 
 constexpr EnvKey kKeys[] = {
     {"SENTIMENT_MODEL_NAME", text, in_force,
-     "the model of `brim score` and the default rung of `brim serve` where no --model is given"},
+     "the default rung of `brim serve`; in a file also the model of `brim score` and `brim eval` without --model"},
     {"GPU_MAX_UTILIZATION_WARN", number, in_force,
      "`brim monitor` and `brim serve` warn above this utilisation, percent (90)"},
     {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` and `brim serve` warn above this temperature, °C (85)"},
@@ -46,10 +48,298 @@ constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT", 
                                              "BRIM_FORCE_ISA", "BRIM_HOME",          "BRIM_MODELS", "BRIM_NVML_LIBRARY",
                                              "BRIM_NVTX",      "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
 
-// A file that comes with a project must not make this process load code.
-constexpr const char* kEnvironmentOnly[] = {"BRIM_CUBLASLT", "BRIM_NVML_LIBRARY", "BRIM_ENV_FILE"};
+// Every BRIM_ variable is in one of the next two lists, and one that is in neither is refused, so that a new setting
+// has to be added to one of them. A file that comes with a project must not make this process load code, and must not
+// choose files or folders to write, what is served to whom, keys, or addresses to connect to; nor another file that
+// could.
+constexpr std::string_view kNotFromFile[] = {"BRIM_ACCESS_LOG",
+                                             "BRIM_ALLOWED_HOST",
+                                             "BRIM_API_KEY",
+                                             "BRIM_API_KEY_FILE",
+                                             "BRIM_APPLY",
+                                             "BRIM_CACHE",
+                                             "BRIM_CONFIG",
+                                             "BRIM_CORS_ALLOW_ORIGIN",
+                                             "BRIM_CUBLASLT",
+                                             "BRIM_DISAGREEMENTS",
+                                             "BRIM_ENV_FILE",
+                                             "BRIM_INSECURE",
+                                             "BRIM_JOBS_ROOT",
+                                             "BRIM_JSONL",
+                                             "BRIM_LISTEN",
+                                             "BRIM_LLM_KEY",
+                                             "BRIM_LLM_URL",
+                                             "BRIM_LOGGING_DIR",
+                                             "BRIM_NVML_LIBRARY",
+                                             "BRIM_OUTPUT",
+                                             "BRIM_OUTPUT_DIR",
+                                             "BRIM_OVERWRITE_OUTPUT_DIR",
+                                             "BRIM_RECORD_AGREEMENT",
+                                             "BRIM_STATE_DIR",
+                                             "BRIM_SUMMARY",
+                                             "BRIM_SUMMARY_JSON",
+                                             "BRIM_TLS_CERT",
+                                             "BRIM_TLS_KEY",
+                                             "BRIM_TRACE",
+                                             "BRIM_TRUSTED_PROXY",
+                                             "BRIM_URL"};
+constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
+                                          "BRIM_ADAM_BETA1",
+                                          "BRIM_ADAM_BETA2",
+                                          "BRIM_ADAM_EPSILON",
+                                          "BRIM_ALIAS",
+                                          "BRIM_ALL_SCORES",
+                                          "BRIM_ANCHOR_EVERY",
+                                          "BRIM_AUTO_FIND_BATCH_SIZE",
+                                          "BRIM_BANDWIDTH",
+                                          "BRIM_BASELINE",
+                                          "BRIM_BATCH_SIZE",
+                                          "BRIM_BATCH_SIZES",
+                                          "BRIM_BATCH_TOKENS",
+                                          "BRIM_BF16",
+                                          "BRIM_BF16_FULL_EVAL",
+                                          "BRIM_CHECK",
+                                          "BRIM_CHECKPOINT_SECONDS",
+                                          "BRIM_CLASS_WEIGHTS",
+                                          "BRIM_COMPONENTS",
+                                          "BRIM_CONNECTIONS_PER_ADDRESS",
+                                          "BRIM_DATA",
+                                          "BRIM_DATALOADER_DROP_LAST",
+                                          "BRIM_DATALOADER_NUM_WORKERS",
+                                          "BRIM_DATALOADER_PERSISTENT_WORKERS",
+                                          "BRIM_DATALOADER_PIN_MEMORY",
+                                          "BRIM_DATALOADER_PREFETCH_FACTOR",
+                                          "BRIM_DATA_SEED",
+                                          "BRIM_DDP_FIND_UNUSED_PARAMETERS",
+                                          "BRIM_DEBUG",
+                                          "BRIM_DELIMITER",
+                                          "BRIM_DETERMINISTIC",
+                                          "BRIM_DEVICE",
+                                          "BRIM_DISABLE_TQDM",
+                                          "BRIM_DO_EVAL",
+                                          "BRIM_DO_TRAIN",
+                                          "BRIM_DRAIN_SECONDS",
+                                          "BRIM_DROPOUT",
+                                          "BRIM_DYNAMIC_BATCH_SIZING",
+                                          "BRIM_EARLY_STOPPING_PATIENCE",
+                                          "BRIM_EARLY_STOP_PATIENCE_STEPS",
+                                          "BRIM_EMBEDDING_MODEL",
+                                          "BRIM_EPOCHS",
+                                          "BRIM_EVALUATION_STRATEGY",
+                                          "BRIM_EVAL_ACCUMULATION_STEPS",
+                                          "BRIM_EVAL_STEPS",
+                                          "BRIM_EVAL_STRATEGY",
+                                          "BRIM_EXTEND",
+                                          "BRIM_FILL",
+                                          "BRIM_FOLDS",
+                                          "BRIM_FORCE_ISA",
+                                          "BRIM_FORECAST",
+                                          "BRIM_FORMAT",
+                                          "BRIM_FP16",
+                                          "BRIM_FP16_FULL_EVAL",
+                                          "BRIM_FP16_OPT_LEVEL",
+                                          "BRIM_FREQ",
+                                          "BRIM_FULL_DETERMINISM",
+                                          "BRIM_GAP",
+                                          "BRIM_GAPS",
+                                          "BRIM_GRADIENT_ACCUMULATION_STEPS",
+                                          "BRIM_GRADIENT_CHECKPOINTING",
+                                          "BRIM_GRADIENT_CHECKPOINTING_KWARGS",
+                                          "BRIM_GRAD_ACCUM_STEPS",
+                                          "BRIM_GREATER_IS_BETTER",
+                                          "BRIM_GROUP_BY_LENGTH",
+                                          "BRIM_HALF_PRECISION_BACKEND",
+                                          "BRIM_HARD_WEIGHT",
+                                          "BRIM_HISTORY_SIZE",
+                                          "BRIM_HOME",
+                                          "BRIM_HORIZON",
+                                          "BRIM_HUB_MODEL_ID",
+                                          "BRIM_HUB_STRATEGY",
+                                          "BRIM_ID_COLUMN",
+                                          "BRIM_IGNORE_MISMATCHED_HEAD",
+                                          "BRIM_INCLUDE_TOKENS_PER_SECOND",
+                                          "BRIM_INPUT_SIZE",
+                                          "BRIM_INTERVAL",
+                                          "BRIM_IO_THREADS",
+                                          "BRIM_JSON",
+                                          "BRIM_KEEP_ALIVE",
+                                          "BRIM_KEEP_JOBS",
+                                          "BRIM_KEEP_MODELS",
+                                          "BRIM_LABEL_COLUMN",
+                                          "BRIM_LABEL_NAMES",
+                                          "BRIM_LABEL_SMOOTHING_FACTOR",
+                                          "BRIM_LAME_DUCK_SECONDS",
+                                          "BRIM_LAYOUT",
+                                          "BRIM_LEARNING_RATE",
+                                          "BRIM_LEAVE_FREE",
+                                          "BRIM_LEVEL",
+                                          "BRIM_LLM_API",
+                                          "BRIM_LLM_CONNECT_TIMEOUT",
+                                          "BRIM_LLM_FIRST_TOKEN_TIMEOUT",
+                                          "BRIM_LLM_MAX_TOKENS",
+                                          "BRIM_LLM_MODEL",
+                                          "BRIM_LLM_REQUESTS",
+                                          "BRIM_LLM_TIMEOUT",
+                                          "BRIM_LOAD_BEST_MODEL_AT_END",
+                                          "BRIM_LOCAL_RANK",
+                                          "BRIM_LOGGING_FIRST_STEP",
+                                          "BRIM_LOGGING_STEPS",
+                                          "BRIM_LOGGING_STRATEGY",
+                                          "BRIM_LOG_LEVEL",
+                                          "BRIM_LONG_TEXT",
+                                          "BRIM_LOOKBACKS",
+                                          "BRIM_LOSSES",
+                                          "BRIM_LOSS_MEAN",
+                                          "BRIM_LR_REFERENCE_BATCH",
+                                          "BRIM_LR_SCALING",
+                                          "BRIM_LR_SCHEDULER_TYPE",
+                                          "BRIM_MAX_BATCH_TOKENS",
+                                          "BRIM_MAX_CLIENT_BATCH_SIZE",
+                                          "BRIM_MAX_CONCURRENT_REQUESTS",
+                                          "BRIM_MAX_GRAD_NORM",
+                                          "BRIM_MAX_LENGTH",
+                                          "BRIM_MAX_LOSS",
+                                          "BRIM_MAX_MEMORY_GB",
+                                          "BRIM_MAX_QUEUE_MS",
+                                          "BRIM_MAX_SEQ_LENGTH",
+                                          "BRIM_MAX_STEPS",
+                                          "BRIM_MAX_TEMPERATURE_C",
+                                          "BRIM_MAX_UTILIZATION_WARN",
+                                          "BRIM_MEASURE",
+                                          "BRIM_MEMORY_LIMIT",
+                                          "BRIM_MEMORY_MONITORING",
+                                          "BRIM_METRIC_FOR_BEST_MODEL",
+                                          "BRIM_MIN_FREE_VRAM_MB",
+                                          "BRIM_MISSING",
+                                          "BRIM_MLP_UNITS",
+                                          "BRIM_MODE",
+                                          "BRIM_MODEL",
+                                          "BRIM_MODELS",
+                                          "BRIM_MODEL_NAME_OR_PATH",
+                                          "BRIM_MULTI_LABEL",
+                                          "BRIM_NORMALIZE",
+                                          "BRIM_NO_CUDA",
+                                          "BRIM_NO_QUOTES",
+                                          "BRIM_NUM_LR_DECAYS",
+                                          "BRIM_NUM_TRAIN_EPOCHS",
+                                          "BRIM_NUM_WORKERS",
+                                          "BRIM_NVTX",
+                                          "BRIM_N_BASIS",
+                                          "BRIM_N_BLOCKS",
+                                          "BRIM_N_HARMONICS",
+                                          "BRIM_ONCE",
+                                          "BRIM_ON_ERROR",
+                                          "BRIM_OPTIM",
+                                          "BRIM_OUTPUT_FORMAT",
+                                          "BRIM_PAIR_COLUMN",
+                                          "BRIM_PARKED_LIMIT",
+                                          "BRIM_PAYLOAD_LIMIT",
+                                          "BRIM_PERSISTENT_WORKERS",
+                                          "BRIM_PER_DEVICE_EVAL_BATCH_SIZE",
+                                          "BRIM_PER_DEVICE_TRAIN_BATCH_SIZE",
+                                          "BRIM_PIN_MEMORY",
+                                          "BRIM_POOLING",
+                                          "BRIM_PRECISION",
+                                          "BRIM_PREDICTION_LOSS_ONLY",
+                                          "BRIM_PREFETCH_FACTOR",
+                                          "BRIM_PRESET",
+                                          "BRIM_PUSH_TO_HUB",
+                                          "BRIM_QUIET",
+                                          "BRIM_RANDOM_SEED",
+                                          "BRIM_RECOMPUTE",
+                                          "BRIM_REFIT",
+                                          "BRIM_RELEASE_DEVICE_AFTER",
+                                          "BRIM_REMOVE_UNUSED_COLUMNS",
+                                          "BRIM_REPEATS",
+                                          "BRIM_REPORT_TO",
+                                          "BRIM_RESUME",
+                                          "BRIM_RESUME_FROM_CHECKPOINT",
+                                          "BRIM_RUN",
+                                          "BRIM_RUN_NAME",
+                                          "BRIM_SAMPLES",
+                                          "BRIM_SAMPLING",
+                                          "BRIM_SAVE_SAFETENSORS",
+                                          "BRIM_SAVE_STEPS",
+                                          "BRIM_SAVE_STRATEGY",
+                                          "BRIM_SAVE_TOTAL_LIMIT",
+                                          "BRIM_SCALER_TYPE",
+                                          "BRIM_SEASON",
+                                          "BRIM_SECONDS",
+                                          "BRIM_SEED",
+                                          "BRIM_SENTIMENT_MODEL",
+                                          "BRIM_SERVE",
+                                          "BRIM_SHARD",
+                                          "BRIM_SHARED_WEIGHTS",
+                                          "BRIM_SHRINK",
+                                          "BRIM_SIZES",
+                                          "BRIM_SKIP_MEMORY_METRICS",
+                                          "BRIM_STACK_TYPES",
+                                          "BRIM_STAGING_DEPTH",
+                                          "BRIM_STEP",
+                                          "BRIM_STUDENT_LAYERS",
+                                          "BRIM_SYNC",
+                                          "BRIM_TARGET_COLUMN",
+                                          "BRIM_TARGET_UTILIZATION",
+                                          "BRIM_TASK",
+                                          "BRIM_TEACHER",
+                                          "BRIM_TEMPERATURE",
+                                          "BRIM_TEXTS",
+                                          "BRIM_TEXT_COLUMN",
+                                          "BRIM_TF32",
+                                          "BRIM_TFLOPS",
+                                          "BRIM_THREADS",
+                                          "BRIM_TIME_COLUMN",
+                                          "BRIM_TOKENIZER_THREADS",
+                                          "BRIM_TOKEN_SET",
+                                          "BRIM_TOKEN_TRAIN",
+                                          "BRIM_TOKEN_VAL",
+                                          "BRIM_TORCH_COMPILE",
+                                          "BRIM_TORCH_EMPTY_CACHE_STEPS",
+                                          "BRIM_TRAIN",
+                                          "BRIM_TRAIN_BATCH_SIZE",
+                                          "BRIM_TRAIN_FILE",
+                                          "BRIM_TRAIN_SAMPLING_STRATEGY",
+                                          "BRIM_TYPICAL_LENGTH",
+                                          "BRIM_USE_CPU",
+                                          "BRIM_USE_MIXED_PRECISION",
+                                          "BRIM_VAL",
+                                          "BRIM_VALIDATION_FILE",
+                                          "BRIM_VAL_CHECK_STEPS",
+                                          "BRIM_VERIFY",
+                                          "BRIM_VRAM",
+                                          "BRIM_WARM",
+                                          "BRIM_WARMUP_RATIO",
+                                          "BRIM_WARMUP_STEPS",
+                                          "BRIM_WARM_STEPS",
+                                          "BRIM_WEIGHT_DECAY",
+                                          "BRIM_WINDOW"};
+
 // Variables of other programs that Brim heeds.
 constexpr const char* kOthersVariables[] = {"CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
+
+// Keys that the file set, which count for every verb that uses them; in the environment they count for the verbs of
+// reads_plain_keys() alone.
+struct FileKeys {
+  std::string path;
+  std::map<std::string, std::string> values;
+};
+FileKeys& file_keys() {
+  static FileKeys keys;
+  return keys;
+}
+
+template <class List>
+bool contains(const List& list, std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+// "BRIM_STATE_DIR" is --state-dir.
+std::string flag_of(std::string_view variable) {
+  std::string flag = "--";
+  for (const char c : variable.substr(std::strlen("BRIM_")))
+    flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return flag;
+}
 
 const EnvKey* find_key(const std::string& name) {
   for (const EnvKey& key : kKeys)
@@ -134,9 +424,10 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
   std::vector<const EnvEntry*> taken;
   for (const EnvEntry& e : entries) {
     const std::string where = fmt::format("{}:{}", path, e.line);
-    if (std::find(std::begin(kEnvironmentOnly), std::end(kEnvironmentOnly), e.name) != std::end(kEnvironmentOnly))
-      fail(ErrorCode::usage, "{}: {} is not taken from a file; set it in the environment", where, e.name);
     if (known.knows(e.name)) {
+      if (KnownVariables::ours(e.name) && !taken_from_file(e.name))
+        fail(ErrorCode::usage, "{}: {} is not taken from a file; {}set it in the environment", where, e.name,
+             contains(flags, e.name) ? "use " + flag_of(e.name) + " or " : "");
       check_env_value(where, e.name, e.value);
       taken.push_back(&e);
       continue;
@@ -147,8 +438,31 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
     if (ours || !near.empty()) notes.push_back(what + "; it is ignored");
   }
   // The last line of a key wins, as in a shell; what the process was started with wins over the file.
-  for (auto e = taken.rbegin(); e != taken.rend(); ++e) set_env_default((*e)->name, (*e)->value);
+  file_keys() = {path, {}};
+  for (auto e = taken.rbegin(); e != taken.rend(); ++e) {
+    set_env_default((*e)->name, (*e)->value);
+    if (find_key((*e)->name) != nullptr && !(*e)->value.empty()) file_keys().values.emplace((*e)->name, (*e)->value);
+  }
   return notes;
+}
+
+bool taken_from_file(std::string_view variable) { return contains(kFromFile, variable); }
+std::span<const std::string_view> variables_not_from_file() { return kNotFromFile; }
+
+std::optional<std::string> env_file_value(const char* name) {
+  const auto found = file_keys().values.find(name);
+  return found == file_keys().values.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool reads_plain_keys(std::string_view verb) {
+  return verb == "serve" || verb == "monitor" || verb == "profile" || verb == "plan";
+}
+
+std::string unused_keys_note(std::string_view verb, bool uses_model_name) {
+  std::string names;
+  for (const auto& [name, value] : file_keys().values)
+    if (!uses_model_name || name != "SENTIMENT_MODEL_NAME") names += (names.empty() ? "" : ", ") + name;
+  return names.empty() ? "" : fmt::format("{}: not used by brim {}: {}", file_keys().path, verb, names);
 }
 
 std::span<const char* const> program_variables() { return kProgramVariables; }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// --env-file: settings kept in a .env file, as the news bots that Brim replaces keep them. BRIM_ variables may stand
-// in it; the keys of those bots mean what they meant, and those that Brim makes unnecessary are accepted and explained.
+// --env-file: settings from a .env file: BRIM_ variables of flags that are safe to set from a file, and the unprefixed
+// keys of news bots (SENTIMENT_*, GPU_*, FEATURE_*, MARKET_*). Keys that Brim does not need are accepted and explained.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -24,14 +26,27 @@ std::span<const EnvKey> env_keys();
 // The file named by --env-file in the arguments before a bare --, or by BRIM_ENV_FILE; empty if there is none.
 std::string env_file_of(int argc, const char* const* argv);
 
-// Reads the file and sets its known variables in this process (the BRIM_ ones of `flags` and of the program, the keys
-// above, some of CUDA's and Hugging Face's), except those set already: the environment wins. Everything else in it
-// stays out of the process, and so out of its children; what would load a library is refused. A line, a value or a
-// BRIM_ name that cannot be right is a usage error naming file and line. Returns a sentence for each other line that
-// looks misspelt.
+// Reads the file and sets its known variables in this process (BRIM_ ones of `flags` and of the program, the keys
+// above, some of CUDA and Hugging Face), except those that the environment sets. Other variables are ignored, so they
+// do not reach child processes. A malformed line or value, a misspelt BRIM_ name, or a variable that must not come from
+// a file is a usage error naming file and line. Returns a message for each other line that looks misspelt.
 std::vector<std::string> load_env_file(const std::string& path, const std::vector<std::string>& flags);
 
-// BRIM_ variables that are no flag of a verb.
+// Whether a file may set the BRIM_ variable of a flag; the rest, of which variables_not_from_file() is the list, choose
+// files to write, what is served to whom, keys, or addresses to connect to.
+bool taken_from_file(std::string_view variable);
+std::span<const std::string_view> variables_not_from_file();
+
+// An unprefixed key that the file set; the environment's value does not count.
+std::optional<std::string> env_file_value(const char* name);
+
+// Verbs for which the unprefixed keys count in the environment too.
+bool reads_plain_keys(std::string_view verb);
+
+// One line with the keys of the file that `verb` does not use; empty if there are none.
+std::string unused_keys_note(std::string_view verb, bool uses_model_name);
+
+// BRIM_ variables that are not flags.
 std::span<const char* const> program_variables();
 
 // A sentence for each BRIM_ variable of the environment that is neither a flag's nor the program's but close to one of

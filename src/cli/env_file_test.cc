@@ -108,7 +108,7 @@ TEST_F(EnvFile, AMisspeltVariableIsReportedWithTheRightOne) {
   EXPECT_EQ(said("A=1\nBRIM_MEMORY_LIMT=6GiB\n"),
             ":2: unknown variable BRIM_MEMORY_LIMT (did you mean BRIM_MEMORY_LIMIT?)");
   EXPECT_EQ(said("BRIM_MODLE=tiny\n"), ":1: unknown variable BRIM_MODLE (did you mean BRIM_MODEL?)");
-  EXPECT_EQ(said("BRIM_CHACHE=/tmp\n"), ":1: unknown variable BRIM_CHACHE (did you mean BRIM_CACHE?)");
+  EXPECT_EQ(said("BRIM_DEBGU=1\n"), ":1: unknown variable BRIM_DEBGU (did you mean BRIM_DEBUG?)");
   EXPECT_EQ(said("BRIM_DEVICE=cpu\nPRECISION=x\nBRIMSTONE=1\nHOME=/\nSENTIMENT_SOURCE=x\nGPU_MAX_POWER=9\n"), "");
   EXPECT_EQ(said("BRIM_Q=1\n"), ":1: unknown variable BRIM_Q; it is ignored");
   EXPECT_EQ(said("\nSENTIMENT_MODLE_NAME=finbert\n"),
@@ -117,10 +117,45 @@ TEST_F(EnvFile, AMisspeltVariableIsReportedWithTheRightOne) {
             ":1: unknown variable gpu_max_temperature_c (did you mean GPU_MAX_TEMPERATURE_C?); it is ignored");
 }
 
-TEST_F(EnvFile, OnlyKnownAndHarmlessVariablesAreTaken) {
-  for (const char* name : {"BRIM_NVML_LIBRARY", "BRIM_CUBLASLT", "BRIM_ENV_FILE"})
+TEST_F(EnvFile, VariablesThatLoadCodeOrMoveStateAreRefused) {
+  for (const char* name : {"BRIM_NVML_LIBRARY", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_CACHE"})
     EXPECT_EQ(failure(std::string("A=1\n") + name + "=./evil.so\n"),
               path_ + ":2: " + name + " is not taken from a file; set it in the environment");
+}
+
+TEST_F(EnvFile, FlagsThatAreNotSafeInAFileAreRefusedByName) {
+  const std::vector<std::string> flags = {"BRIM_OUTPUT", "BRIM_LISTEN", "BRIM_STATE_DIR", "BRIM_UNDECIDED"};
+  const auto refusal = [&](const std::string& text) {
+    write(text);
+    return error_of(ErrorCode::usage, [&] { load_env_file(path_, flags); });
+  };
+  EXPECT_EQ(refusal("BRIM_OUTPUT=/etc/passwd\n"),
+            path_ + ":1: BRIM_OUTPUT is not taken from a file; use --output or set it in the environment");
+  EXPECT_EQ(refusal("\nBRIM_LISTEN=0.0.0.0:80\n"),
+            path_ + ":2: BRIM_LISTEN is not taken from a file; use --listen or set it in the environment");
+  EXPECT_HAS(refusal("BRIM_STATE_DIR=/tmp\n"), "use --state-dir");
+  EXPECT_HAS(refusal("BRIM_UNDECIDED=1\n"), "use --undecided");
+  EXPECT_EQ(std::getenv("BRIM_OUTPUT"), nullptr);
+  for (const std::string_view name : variables_not_from_file()) EXPECT_FALSE(taken_from_file(name)) << name;
+  const auto refused = variables_not_from_file();
+  for (const std::string_view name : program_variables())
+    EXPECT_NE(taken_from_file(name), std::find(refused.begin(), refused.end(), name) != refused.end()) << name;
+}
+
+TEST_F(EnvFile, KeysOfTheFileAreKeptApartFromTheEnvironment) {
+  ::setenv("SENTIMENT_MODEL_NAME", "vader", 1);
+  write("GPU_MAX_TEMPERATURE_C=80\nSENTIMENT_BATCH_SIZE=\n");
+  load_env_file(path_, kFlags);
+  EXPECT_EQ(env_file_value("SENTIMENT_MODEL_NAME"), std::nullopt);
+  EXPECT_EQ(unused_keys_note("score", true), path_ + ": not used by brim score: GPU_MAX_TEMPERATURE_C");
+  write("SENTIMENT_MODEL_NAME=finbert\nSENTIMENT_MODEL_NAME=roberta\n");
+  load_env_file(path_, kFlags);
+  EXPECT_EQ(env_file_value("SENTIMENT_MODEL_NAME"), "roberta");
+  EXPECT_EQ(unused_keys_note("score", true), "");
+  EXPECT_EQ(unused_keys_note("embed", false), path_ + ": not used by brim embed: SENTIMENT_MODEL_NAME");
+}
+
+TEST_F(EnvFile, VariablesOfOtherProgramsStayOut) {
   for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH_OF_OTHERS", "NVTX_INJECTION64_PATH"}) {
     const char* before = std::getenv(name);
     const std::string was = before != nullptr ? before : "";

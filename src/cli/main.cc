@@ -86,18 +86,13 @@ void take_signals() {
   if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup stays nohup
 }
 
-// "brim:" begins errors and warnings alone, so that they are found in a log.
-void print_problem(std::string_view prefix, const char* colour, std::string_view message) {
-  const bool coloured = wants_colour(STDERR_FILENO);
-  print_stderr("{}{}{} {}\n", coloured ? colour : "", prefix, coloured ? "\x1b[0m" : "", message);
-}
-
-void print_error(std::string_view message) { print_problem("brim:", "\x1b[31m", message); }
+// Only errors and warnings begin with "brim:", so that they are found in a log.
+void print_error(std::string_view message) { put_stderr_line("\x1b[31m", "brim:", message); }
 
 void print_log(LogLevel level, std::string_view message) {
   if (level == LogLevel::debug && !env_flag("BRIM_DEBUG")) return;
   if (level == LogLevel::warning)
-    print_problem("brim: warning:", "\x1b[33m", rendered(message));
+    put_stderr_line("\x1b[33m", "brim: warning:", rendered(message));
   else
     print_stderr("{}\n", rendered(message));
 }
@@ -245,6 +240,19 @@ std::vector<std::string> flag_variables(const Verbs& verbs) {
   return names;
 }
 
+// Explains keys that change nothing, or lists those of a file that this verb does not use.
+void note_plain_keys(const CLI::App& verb) {
+  const CLI::Option* quiet = verb.get_option_no_throw("--quiet");
+  if (quiet != nullptr && quiet->count() > 0) return;
+  const std::string& name = verb.get_name();
+  if (reads_plain_keys(name)) {
+    for (const std::string& note : env_notes()) log_info("{}", note);
+    return;
+  }
+  const bool uses_model_name = (name == "score" || name == "eval") && verb.get_option("--model")->count() == 0;
+  if (const std::string note = unused_keys_note(name, uses_model_name); !note.empty()) log_info("{}", note);
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
   plan::set_measuring_program("/proc/self/exe");
@@ -323,9 +331,7 @@ int run(int argc, char** argv) {
   }
   for (const auto& [sub, action] : verbs)
     if (sub->parsed()) {
-      const CLI::Option* quiet = sub->get_option_no_throw("--quiet");
-      for (const auto& note : env_notes())
-        if (quiet == nullptr || quiet->count() == 0) log_info("{}", note);
+      note_plain_keys(*sub);
       return action();
     }
   std::cout << app.help();

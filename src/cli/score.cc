@@ -417,6 +417,7 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
          : !kept.empty()      ? "; they are in " + kept + ", and a pipe cannot be resumed"
                               : "");
   }
+  counters["blank lines"] = reader.blank_lines();
   const Summary summary = summarize(models.all, models.names, stats, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);

@@ -127,6 +127,8 @@ std::string Summary::text() const {
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
     out += fmt::format(" · {} in all, with those of the interrupted run", format_count(all->second, "row"));
+  if (const auto blank = counters.find("blank lines"); blank != counters.end() && blank->second > 0)
+    out += fmt::format(" · {} skipped", format_count(blank->second, "blank line"));
   out += "\n";
   for (const SummaryModel& m : models) {
     out += fmt::format("{}{} on {} {}{}", m.name.empty() ? "" : m.name + ": ", m.model, m.device,
@@ -181,6 +183,7 @@ void Summary::write_json(const std::string& path) const {
     j[name] = value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
   j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::ordered_json(stats.peak_bytes) : nlohmann::ordered_json(nullptr);
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
+  if (const auto blank = counters.find("blank lines"); blank != counters.end()) j["blank_lines"] = blank->second;
   add_results(j, counters, "");
   for (const SummaryModel& m : models) {
     if (models.size() == 1) break;

@@ -20,7 +20,7 @@ struct Summary {
   std::vector<SummaryModel> models;
   engine::PipelineStats counted;
   engine::RunStats stats;
-  std::map<std::string, int64_t> counters;  // rows, bad rows, and by counter_name: label …, entities
+  std::map<std::string, int64_t> counters;  // rows, bad rows, blank lines, and by counter_name: label …, entities
   double load_seconds = 0;
   bool on_card = false;  // peak_bytes is the card's, not the host's
 

@@ -97,6 +97,12 @@ std::string why_other_encoding(std::string_view head) {
   return fmt::format("is no UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
 }
 
+std::string why_bare_cr(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
+  if (line.find('\n') != std::string_view::npos || line.find('\r') == std::string_view::npos) return {};
+  return "has CR line ends (classic Mac OS) and would be read as one line; convert them first: tr '\\r' '\\n'";
+}
+
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs) {
   std::error_code ignored;
   if (output == "-" || !std::filesystem::is_regular_file(output, ignored)) return;

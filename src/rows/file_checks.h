@@ -16,6 +16,10 @@ std::string why_not_text(std::string_view head);
 constexpr size_t kHeadBytes = size_t{64} << 10;
 std::string why_other_encoding(std::string_view head);
 
+// Input of a single line that contains CR characters: a file with the line ends of classic Mac OS, which would be read
+// as one text. `line` is that line, or the start of a file. Empty if it is not one.
+std::string why_bare_cr(std::string_view line);
+
 // What is wrong with the first ill-formed byte of a row and what to do about it; empty where the row is UTF-8.
 std::string why_not_utf8(std::string_view row);
 

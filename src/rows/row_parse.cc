@@ -65,7 +65,10 @@ CsvRecord RowReader::read_header() {
            source_->name(), lines_ + 1, header.error_field + 1);
     at_ = header.next;
     lines_ += header.lines;
-    if (header.status == CsvStatus::record) return header;
+    if (header.status == CsvStatus::record) {
+      refuse_bare_cr(header.raw);
+      return header;
+    }
     if (at_ == used_ && last())
       fail(ErrorCode::bad_data, "{}: is empty; a {} file begins with a line of column names", source_->name(),
            row_format_name(schema_.format));
@@ -268,9 +271,17 @@ bool RowReader::take_line(std::string_view& line) {
   return true;
 }
 
+// For pipes, which cannot be checked before they are read: input without any LF must not contain CRs.
+void RowReader::refuse_bare_cr(std::string_view line) const {
+  if (rows_ > 0 || lines_ > 0 || at_ < used_ || !last() || block().back() == '\n' || !options_.ranges.empty()) return;
+  if (const std::string why = why_bare_cr(line); !why.empty())
+    fail(ErrorCode::bad_data, "{}: {}", source_->name(), why);
+}
+
 void RowReader::parse_txt(RowChunk& chunk) {
   std::string_view line;
   while (!full(chunk) && take_line(line)) {
+    refuse_bare_cr(line);
     add_row(chunk, line, line, {}, {});
     ++lines_;
   }
@@ -280,7 +291,10 @@ void RowReader::parse_txt(RowChunk& chunk) {
 void RowReader::parse_jsonl(RowChunk& chunk) {
   std::string_view line;
   while (!full(chunk) && take_line(line)) {
-    if (!is_blank(line)) take_json_row(chunk, line);
+    if (is_blank(line))
+      ++blank_lines_;
+    else
+      take_json_row(chunk, line);
     ++lines_;
   }
   rows_waiting_ = full(chunk);
@@ -348,6 +362,8 @@ std::string_view RowReader::csv_text(RowChunk& chunk, const CsvField& field) {
 void RowReader::take_csv_row(RowChunk& chunk) {
   switch (csv_.status) {
     case CsvStatus::blank:
+      ++blank_lines_;
+      return;
     case CsvStatus::incomplete:
       return;
     case CsvStatus::open_quote:

@@ -40,6 +40,7 @@ void refuse_other_encoding(const std::string& path) {
   const std::string head = io::read_head(path, kHeadBytes);
   if (!why_not_text(head).empty()) return;  // opening it says what it is
   if (const std::string why = why_other_encoding(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
+  if (const std::string why = why_bare_cr(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
 }
 
 RowFormat common_format(const std::vector<std::string>& paths) {

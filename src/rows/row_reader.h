@@ -164,6 +164,9 @@ class RowReader : public RowSource {
   size_t chunk_bytes() const override { return options_.chunk_bytes; }
   void wait_by(io::InputWait wait) override { *wait_ = std::move(wait); }
 
+  // Empty lines of csv, tsv and jsonl inputs read so far; they are not rows.
+  int64_t blank_lines() const { return blank_lines_; }
+
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }
 
@@ -186,6 +189,7 @@ class RowReader : public RowSource {
   void choose_dialect();
   void refuse_other_separator() const;
   void refuse_tagged_words() const;
+  void refuse_bare_cr(std::string_view line) const;
   void note_structured_stdin() const;
   size_t column_index(const std::string& name, const char* setting) const;
 
@@ -220,6 +224,7 @@ class RowReader : public RowSource {
   int64_t block_offset_ = 0;  // of block_[0] in the input
   int64_t lines_ = 0;         // line ends before at_
   int64_t rows_ = 0;          // rows before at_, over all inputs
+  int64_t blank_lines_ = 0;
   int64_t bytes_before_ = 0, bytes_total_ = -1;
   size_t most_bytes_ = SIZE_MAX / 2;
   size_t chunk_end_ = 0;  // in block_: the chunk being parsed takes no row from here on

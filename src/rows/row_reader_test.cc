@@ -294,6 +294,47 @@ TEST(RowReader, AFileInAnotherEncodingIsRefused) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { RowReader({(dir / "a.txt").string()}, {}); }), "a.txt: is no UTF-8");
 }
 
+TEST(RowReader, AFileWithBareCrLineEndsIsRefused) {
+  TempDir dir;
+  const std::string large(size_t{1} << 17, 'x');
+  for (const std::string& text :
+       {std::string("good\rbad\r"), std::string("good\rbad"), std::string("good\rbad\n"), "good\r" + large + "\rbad\r"})
+    for (const char* name : {"a.txt", "a.csv", "a.tsv", "a.jsonl"}) {
+      put_file(dir / name, text);
+      const std::string message = error_of(ErrorCode::bad_data, [&] { RowReader({(dir / name).string()}, {}); });
+      EXPECT_HAS(message, std::string(name) + ": has CR line ends");
+      EXPECT_HAS(message, "tr '\\r' '\\n'");
+    }
+  // Pipes are checked as they are read.
+  for (const size_t piece : {size_t{1}, SIZE_MAX}) {
+    EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("good\rbad\r", with_format(RowFormat::txt), piece); }),
+               "in: has CR line ends");
+    EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\rgood\r", with_format(RowFormat::csv), piece); }),
+               "in: has CR line ends");
+  }
+}
+
+TEST(RowReader, ACrWithinALineOfSeveralIsText) {
+  const auto txt = with_format(RowFormat::txt);
+  EXPECT_EQ(texts_of(read_all("10%\r20%\r30%\ndone\n", txt)), (Texts{"10%\r20%\r30%", "done"}));
+  EXPECT_EQ(texts_of(read_all("done\n10%\r20%\n", txt)), (Texts{"done", "10%\r20%"}));
+  EXPECT_EQ(texts_of(read_all("one\r\n", txt)), Texts{"one"});
+  EXPECT_EQ(texts_of(read_all("one\r", txt)), Texts{"one"});
+  EXPECT_EQ(texts_of(read_all("text\n\"a\rb\"\n", with_format(RowFormat::csv))), Texts{"a\rb"});
+}
+
+TEST(RowReader, CountsTheBlankLinesItSkips) {
+  const auto blank_lines = [](RowFormat format, const std::string& bytes, size_t rows) {
+    RowReader reader(io::memory_source("in", bytes, 3), with_format(format));
+    EXPECT_EQ(rows_of(reader).size(), rows);
+    return reader.blank_lines();
+  };
+  EXPECT_EQ(blank_lines(RowFormat::csv, "text\na\n\n\"\"\n\r\nb\n", 3), 2);
+  EXPECT_EQ(blank_lines(RowFormat::csv, "id,text\n1,a\n", 1), 0);
+  EXPECT_EQ(blank_lines(RowFormat::jsonl, "{\"text\":\"a\"}\n\n  \n", 1), 2);
+  EXPECT_EQ(blank_lines(RowFormat::txt, "a\n\nb\n", 3), 0) << "a blank line of a txt file is a row";
+}
+
 // Rows, numbers, lines and errors are the same wherever a read or a block ends.
 TEST(RowReader, BlockBoundariesAtEveryByte) {
   const std::pair<RowFormat, std::string> cases[] = {

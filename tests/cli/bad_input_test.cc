@@ -2,6 +2,8 @@
 // Input nobody hopes for: each ends in labels or in a message that names the file, the place, the value and what to do.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "cli/program.h"
 
 namespace brim {
@@ -26,6 +28,23 @@ TEST_F(BadInput, EmptyFilesAndBlankLines) {
   put("empty.csv", "");
   refused(3, {"empty.csv", "column names"}, tiny({"empty.csv"}));
   EXPECT_EQ(must({"score", "--model", "vader", "-q"}, {.input = "\n"}), "text,label,score\n,neutral,1\n");
+}
+
+TEST_F(BadInput, SkippedBlankLinesAreReported) {
+  put("one.csv", "text\ngood\n\n\"\"\n\nbad\n");
+  const Outcome got = brim({"score", "one.csv", "--model", "vader", "-o", "o.csv", "--summary-json", "s.json"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("3 rows in "), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find(" · 2 blank lines skipped\n"), std::string::npos) << got.err;
+  EXPECT_EQ(json_of("s.json").at("blank_lines"), 2);
+  put("two.csv", "text\ngood\n");
+  EXPECT_EQ(brim({"score", "two.csv", "--model", "vader", "-o", "o.csv"}).err.find("blank"), std::string::npos);
+}
+
+TEST_F(BadInput, BareCrLineEndsAreRefused) {
+  put("mac.txt", "good\rbad\rugly\r");
+  refused(3, {"mac.txt: has CR line ends", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
+  refused(3, {"stdin: has CR line ends"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
 }
 
 TEST_F(BadInput, NulBytesAreText) {
@@ -293,6 +312,29 @@ TEST_F(BadInput, OthersVariablesAreNoSettings) {
   EXPECT_EQ(got.code, 0) << got.err;
 }
 
+// Names and labels come from files of others; a terminal must not obey them.
+TEST_F(BadInput, EscapeSequencesOfFilesDoNotReachTheTerminal) {
+  const std::string evil = "\x1b]0;owned\x07\x1b[2J", shown = "\\x1b]0;owned\\x07\\x1b[2J";
+  const auto expect_escaped = [&](const Outcome& got, int code) {
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_EQ(got.err.find_first_of("\x1b\x07"), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find(shown), std::string::npos) << got.err;
+  };
+  put("header.csv", "id," + evil + "\n1,x\n");
+  expect_escaped(brim({"score", "header.csv", "--model", "vader"}), 2);
+  put("key.jsonl", nlohmann::json{{evil, "x"}, {"id", 1}}.dump() + "\n");
+  expect_escaped(brim({"score", "key.jsonl", "--model", "vader"}), 2);
+  put(evil + ".txt", "\xff\n\xff\n");
+  expect_escaped(brim({"score", evil + ".txt", "--model", "vader"}), 3);
+  edit_config("tiny", [&](nlohmann::json& c) {
+    c["id2label"] = {{"0", evil + "0"}, {"1", evil + "1"}, {"2", evil + "2"}};
+    c["label2id"] = {{evil + "0", 0}, {evil + "1", 1}, {evil + "2", 2}};
+  });
+  put("in.txt", "w5\n");
+  expect_escaped(brim({"score", "in.txt", "--model", "tiny", "--device", "cpu", "-o", "o.csv"}), 0);
+  EXPECT_NE(get("o.csv").find(evil), std::string::npos) << "results are unchanged";
+}
+
 TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
@@ -304,6 +346,100 @@ TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   refused(2, {"code.env:1: BRIM_NVML_LIBRARY is not taken from a file"}, {"--env-file", "code.env", "monitor"});
   put("right.env", "OTHER=1\nBRIM_PRECISION=fp32\nBRIM_SAVE_STEPS=5\nBRIM_SYNC=0\n");
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
+}
+
+// Walks the variables of all flags, as help shows them, so that a new one has to be classified.
+TEST_F(BadInput, OnlyHarmlessVariablesAreTakenFromAnEnvFile) {
+  const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
+                                         "BRIM_ALLOWED_HOST",
+                                         "BRIM_API_KEY",
+                                         "BRIM_API_KEY_FILE",
+                                         "BRIM_APPLY",
+                                         "BRIM_CONFIG",
+                                         "BRIM_CORS_ALLOW_ORIGIN",
+                                         "BRIM_DISAGREEMENTS",
+                                         "BRIM_INSECURE",
+                                         "BRIM_JOBS_ROOT",
+                                         "BRIM_JSONL",
+                                         "BRIM_LISTEN",
+                                         "BRIM_LLM_KEY",
+                                         "BRIM_LLM_URL",
+                                         "BRIM_LOGGING_DIR",
+                                         "BRIM_OUTPUT",
+                                         "BRIM_OUTPUT_DIR",
+                                         "BRIM_OVERWRITE_OUTPUT_DIR",
+                                         "BRIM_RECORD_AGREEMENT",
+                                         "BRIM_STATE_DIR",
+                                         "BRIM_SUMMARY",
+                                         "BRIM_SUMMARY_JSON",
+                                         "BRIM_TLS_CERT",
+                                         "BRIM_TLS_KEY",
+                                         "BRIM_TRACE",
+                                         "BRIM_TRUSTED_PROXY",
+                                         "BRIM_URL",
+                                         "BRIM_CACHE",
+                                         "BRIM_CUBLASLT",
+                                         "BRIM_ENV_FILE",
+                                         "BRIM_NVML_LIBRARY"};
+  const auto variables_in = [](const std::string& help, std::set<std::string>& into) {
+    for (size_t at = 0; (at = help.find("(Env:BRIM_", at)) != std::string::npos; ++at)
+      into.insert(help.substr(at + 5, help.find(')', at) - at - 5));
+  };
+  std::set<std::string> all = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_NVML_LIBRARY", "BRIM_DEBUG"};
+  for (const char* verb : {"bench", "compare", "doctor", "embed", "eval", "forecast train", "forecast predict",
+                           "forecast eval", "forecast roll", "models export", "monitor", "plan", "profile", "score",
+                           "serve", "shards", "tokenize", "train", "tune"}) {
+    std::vector<std::string> words = {"help"};
+    const std::string_view name = verb;
+    words.emplace_back(name.substr(0, name.find(' ')));
+    if (name.find(' ') != std::string_view::npos) words.emplace_back(name.substr(name.find(' ') + 1));
+    variables_in(must(words), all);
+  }
+  EXPECT_GT(all.size(), 200u);
+  std::string harmless;
+  for (const std::string& name : all)
+    if (!harmful.contains(name)) harmless += name + "=1\n";
+  put("good.env", harmless);
+  const Outcome taken = brim({"--env-file", "good.env", "models", "list"});
+  EXPECT_EQ(taken.code, 0) << taken.err << "add the variable to one of the lists in src/cli/env_file.cc";
+  for (const std::string& name : harmful) {
+    EXPECT_TRUE(all.contains(name)) << name;
+    put("bad.env", "# from a project\n" + name + "=1\n");
+    refused(2, {"bad.env:2: " + name + " is not taken from a file"}, {"--env-file", "bad.env", "models", "list"});
+  }
+}
+
+TEST_F(BadInput, AnEnvFileCannotReplaceAFile) {
+  put("precious", "precious");
+  put("project.env", "BRIM_OUTPUT=precious\n");
+  refused(2, {"project.env:1: BRIM_OUTPUT", "use --output"}, {"--env-file", "project.env", "score", "--model", "vader"},
+          {.input = "good\n"});
+  EXPECT_EQ(get("precious"), "precious");
+}
+
+TEST_F(BadInput, UnprefixedVariablesDoNotChangeGeneralCommands) {
+  const Surroundings bot{
+      .input = "w5\n",
+      .environment = {{"SENTIMENT_MODEL_NAME", "vader"}, {"GPU_MEMORY_CLEANUP", "1"}, {"BRIM_MODEL", "tiny"}}};
+  const std::vector<std::string> score = {"score", "--device", "cpu", "-o", "o.csv"};
+  EXPECT_NE(brim({"help", "score"}, {.environment = {{"SENTIMENT_MODEL_NAME", "some-model"}}}).out.find("--model"),
+            std::string::npos);
+  EXPECT_EQ(brim({"help", "score"}, {.environment = {{"SENTIMENT_MODEL_NAME", "some-model"}}}).out.find("some-model"),
+            std::string::npos);
+  const Outcome plain = brim(score, bot);
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(plain.err.find("GPU_MEMORY_CLEANUP"), std::string::npos) << plain.err;
+  put("bot.env", "SENTIMENT_MODEL_NAME=vader\nSENTIMENT_BATCH_SIZE=10\nGPU_MAX_TEMPERATURE_C=80\n");
+  const Outcome from_file = brim({"--env-file", "bot.env", "score"}, {.input = "good\n"});
+  EXPECT_EQ(from_file.code, 0) << from_file.err;
+  EXPECT_NE(from_file.err.find("vader on "), std::string::npos) << from_file.err;
+  EXPECT_NE(from_file.err.find("bot.env: not used by brim score: GPU_MAX_TEMPERATURE_C, SENTIMENT_BATCH_SIZE\n"),
+            std::string::npos)
+      << from_file.err;
+  const Outcome named =
+      brim({"--env-file", "bot.env", "score", "--model", "tiny", "--device", "cpu"}, {.input = "w5\n"});
+  EXPECT_NE(named.err.find("GPU_MAX_TEMPERATURE_C, SENTIMENT_BATCH_SIZE, SENTIMENT_MODEL_NAME\n"), std::string::npos)
+      << named.err;
 }
 
 // Libraries name settings in backquotes; each verb renders those it has a flag for, and no other.
