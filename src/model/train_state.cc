@@ -615,6 +615,7 @@ std::vector<std::string> load_master(const hub::WeightSource& source, const Mode
     draw_param(p, i, initializer_range, seed, out);
     drawn.push_back(p.names[0]);
   }
+  source.check_unchanged();
   return drawn;
 }
 

@@ -73,15 +73,13 @@ class Solver {
     typical_ =
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
-      weights_ =
-          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
+      weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
     for (const PlanTeacher& t : r_.teachers) {
       teacher_weights_ += layout_weights(t.shape, model::pass_precision(r_.precision, r_.device.kind), r_.device.kind,
-                                         r_.device.isa, t.tables.in_slab, nullptr)
+                                         r_.device.isa, t.tables, nullptr)
                               .bytes;
-      teacher_tables_ += t.tables.mapped_bytes;
     }
   }
 
@@ -90,7 +88,7 @@ class Solver {
     const size_t n = r_.teachers.size();
     return fmt::format("{} {} for {} weights and {} for {}",
                        n == 1 ? "the teacher takes" : fmt::format("the {} teachers take", n),
-                       format_bytes(teacher_weights_ + teacher_tables_), n == 1 ? "its" : "their",
+                       format_bytes(teacher_weights_), n == 1 ? "its" : "their",
                        format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
 
@@ -130,7 +128,6 @@ class Solver {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const model::ForwardPlan f = forward(p.limits(), r_.output);
       p.add(memory::Tag::weights, "model", weights_);
-      p.add(memory::Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
       p.add(f.arena_tags(), kForwardPass);
       p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
@@ -161,8 +158,6 @@ class Solver {
       if (!r_.teachers.empty()) {
         const bool one = r_.teachers.size() == 1;
         p.add(Tag::weights, one ? "teacher" : "teachers", teacher_weights_);
-        p.add(Tag::weights, one ? "teacher's embedding tables, mapped" : "teachers' embedding tables, mapped",
-              teacher_tables_);
         p.add(Tag::activations, one ? "teacher's pass" : "teachers' passes", teacher_pass(p.limits()));
       }
       if (r_.global_batch_tokens > 0)
@@ -406,7 +401,7 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0, teacher_tables_ = 0;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0;
 };
 
 // The plan of fewest bytes with these settings.
@@ -550,13 +545,11 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   if (r.task == Task::train) {
     r.load_bytes = 4 * slab_layout(s).elements();  // all parameters once more, until the state has them
   } else {
-    model::TableHome tables = table_home(s, r.device.kind);
+    r.tables = table_types(s, r.device.kind);
     try {
-      tables = table_home(*hub::WeightSource::open(dir), s, r.device.kind);
+      r.tables = table_types(*hub::WeightSource::open(dir), s, r.device.kind);
     } catch (const Error&) {  // a config alone is enough to plan
     }
-    r.tables_in_slab = tables.in_slab;
-    r.mapped_bytes = tables.mapped_bytes;
     r.load_bytes = load_bytes(s, r.device.threads);
   }
   // Measured on BERT's, RoBERTa's and SentencePiece's: vocabulary, tries and caches take up to three times the files.

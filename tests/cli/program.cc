@@ -188,6 +188,16 @@ void ProgramTest::make_model(const std::string& golden, const std::string& name)
   write_all(folder_ / name / "vocab.txt", vocabulary);
 }
 
+void ProgramTest::misalign_weights(const std::string& model) const {
+  std::string bytes = get(model + "/model.safetensors");
+  uint64_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+  bytes.insert(8 + length, " ");
+  ++length;
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+  put(model + "/model.safetensors", bytes);
+}
+
 void ProgramTest::edit_config(const std::string& model, const std::function<void(nlohmann::json&)>& change) const {
   nlohmann::json config = json_of(model + "/config.json");
   change(config);

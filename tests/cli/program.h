@@ -82,6 +82,8 @@ class ProgramTest : public ::testing::Test {
 
   // Copies a golden model to `name` and gives it the vocabulary.
   void make_model(const std::string& golden, const std::string& name) const;
+  // Moves the tensors of model.safetensors to odd addresses: the header becomes one blank longer.
+  void misalign_weights(const std::string& model) const;
   void edit_config(const std::string& model, const std::function<void(nlohmann::json&)>& change) const;
 
   std::filesystem::path folder_;
