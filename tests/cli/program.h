@@ -35,6 +35,7 @@ struct Surroundings {
   std::vector<std::pair<std::string, std::string>> environment;  // added to an otherwise clean one
   std::string stdout_path;                                       // instead of being collected
   int64_t file_limit = -1;                                       // RLIMIT_FSIZE
+  int64_t address_limit = -1;                                    // RLIMIT_AS
 };
 
 // A program that has been started and may be signalled.

@@ -246,6 +246,22 @@ TEST_F(ScoreUnderALimit, StaysBelowItWithMisalignedWeights) {
   }
 }
 
+// Limits below what the loader of shared libraries needs end with 127 before main().
+TEST_F(Score, ReportsTooLittleAddressSpaceAsOutOfMemory) {
+  if (kInstrumented) GTEST_SKIP() << "a sanitizer reserves terabytes of address space";
+  put("a.txt", made_up_lines(3000));
+  int refusals = 0, successes = 0;
+  for (int64_t mib = 24; mib <= 408; mib += 16) {
+    const Outcome got = brim(tiny({"a.txt", "--threads", "4", "-o", "out.csv"}), {.address_limit = mib << 20});
+    EXPECT_EQ(got.signal, 0) << mib << " MiB: " << got.err;
+    EXPECT_TRUE(got.code == 0 || got.code == 5 || got.code == 127) << mib << " MiB: " << got.code << " " << got.err;
+    refusals += got.code == 5;
+    successes += got.code == 0;
+  }
+  EXPECT_GT(refusals, 0);
+  EXPECT_GT(successes, 0);
+}
+
 TEST_F(Score, LongTextModes) {
   std::string text;
   for (int i = 5; i < 96; ++i) text += fmt::format("w{} ", i);
