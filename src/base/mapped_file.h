@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file mapped read-only. Weights are read through it, so a model's pages are shared between processes.
+// A read-only mapping of a file that is kept open. Reading the mapping of a file that another process truncates raises
+// SIGBUS; read() reports an error instead.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <string_view>
 
 #include "base/error.h"
+
+struct stat;
 
 namespace brim {
 
@@ -24,13 +27,27 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::byte* data() const { return data_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Copies a part with pread(2). Fails if the file has become shorter.
+  void read(size_t at, size_t bytes, void* out) const;
+  // Fails if the file was written to or another one took its name since it was opened. A deleted file is unchanged.
+  void check_unchanged() const;
   void expect_scattered_reads() const;  // pages are read one by one, without their neighbours
-  // Whole pages of the part are no longer this process's; they are read again where they are needed. All: the default.
+  // Drops whole pages of the part from this process; later accesses read them again. Default: all.
   void release(size_t at = 0, size_t bytes = SIZE_MAX) const;
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
+  struct Stamp {
+    uint64_t device = 0, inode = 0;
+    int64_t size = 0, modified_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  static Stamp stamp_of(const struct ::stat& info);
+
   std::filesystem::path path_;
+  ErrorCode code_ = ErrorCode::bad_model;
+  Stamp stamp_;
+  int fd_ = -1;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

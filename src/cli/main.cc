@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -371,6 +372,17 @@ int written_out(int code) {
   return brim::exit_code(brim::ErrorCode::cannot_write);
 }
 
+int internal_error(const std::exception& e) {
+  if (std::ferror(stdout) != 0) return written_out(0);
+  brim::cli::print_error(fmt::format("internal error: {}", e.what()));
+  return 1;
+}
+
+// std::thread reports EAGAIN if there is no memory for a stack or no process left.
+bool lacks_resources(const std::system_error& e) {
+  return e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -399,9 +411,14 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     brim::cli::print_error("out of host memory");
     return brim::exit_code(brim::ErrorCode::does_not_fit);
+  } catch (const std::system_error& e) {
+    if (!lacks_resources(e)) return internal_error(e);
+    brim::cli::print_error(
+        fmt::format("cannot start a thread: {}; raise the limit on address space (ulimit -v) or processes (ulimit -u), "
+                    "or lower --threads",
+                    e.code().message()));
+    return brim::exit_code(brim::ErrorCode::does_not_fit);
   } catch (const std::exception& e) {
-    if (std::ferror(stdout) != 0) return written_out(0);
-    brim::cli::print_error(fmt::format("internal error: {}", e.what()));
-    return 1;
+    return internal_error(e);
   }
 }

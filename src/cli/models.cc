@@ -105,7 +105,7 @@ int run_show(const std::string& name) {
              s.hidden, format_count(s.heads, "head"), s.ffn, format_count(s.vocab));
   fmt::print("  longest text {} tokens\n", s.max_tokens());
   fmt::print("  parameters   {}\n", format_count(param_count(s)));
-  fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(),
+  fmt::print("  weights      {} ({}, {})\n", format_bytes(source->file_bytes()), source->where(),
              stored_precision(*source));
   if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
   fmt::print("  tokenizer    {}\n", text::Tokenizer::load(dir)->kind());

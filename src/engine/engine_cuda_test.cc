@@ -71,7 +71,7 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
   plan.max_length = shape.max_tokens();
   plan.staging_depth = 2;
   plan.add(memory::Tag::weights, "model",
-           layout_weights(shape, precision, device::DeviceKind::cuda, device::Isa::generic, true, nullptr).bytes);
+           layout_weights(shape, precision, device::DeviceKind::cuda, device::Isa::generic, {}, nullptr).bytes);
   const model::ForwardPlan forward =
       plan_forward(shape, precision, device::DeviceKind::cuda, device::Isa::generic, 1, plan.limits(), setting.output);
   QueueSize size;

@@ -288,7 +288,7 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
       const std::string name = tensor_name(g, p);
       const hub::StoredTensor* stored = weights->describe(name);
       const std::vector<int64_t> wanted = stored_shape(shape, p, lane.spec.lookback);
-      if (stored == nullptr) weights->get(name);  // throws, listing the tensors present
+      if (stored == nullptr) weights->require(name);  // throws with the nearest name
       if (stored->dtype != tensor::DType::f32 || stored->shape != wanted)
         fail(ErrorCode::bad_model, "{}: is {}[{}], config.json asks for F32[{}]", weights->where(name),
              stored->dtype_text, fmt::join(stored->shape, ","), fmt::join(wanted, ","));
@@ -305,12 +305,14 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
     const NbeatsLayout layout = nbeats_layout(shape);
     lane.slab.resize(static_cast<size_t>(layout.elements));
     for (const NbeatsParam& p : layout.params) {
-      const auto* values = weights->get(tensor_name(g, p)).as<float>();
+      const hub::LoadedTensor tensor = weights->get(tensor_name(g, p));
+      const auto* values = tensor.as<float>();
       for_each_row(shape, p, lane.spec.lookback, [&](int64_t to, int64_t from, int64_t count) {
         std::copy_n(values + from, count, lane.slab.begin() + to);
       });
     }
   });
+  weights->check_unchanged();
   return model;
 }
 

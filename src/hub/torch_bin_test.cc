@@ -31,7 +31,7 @@ double ramp(int64_t i) { return 0.25 * static_cast<double>(i) - 1; }
 
 void expect_values(const WeightSource& source, const std::string& name, const std::string& shape,
                    const std::vector<double>& expected) {
-  const tensor::TensorView& view = source.get(name);
+  const LoadedTensor view = source.get(name);
   EXPECT_EQ(view.shape_text(), shape) << name;
   ASSERT_EQ(view.elements(), static_cast<int64_t>(expected.size())) << name;
   std::vector<double> actual(expected.size());

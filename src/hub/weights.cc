@@ -17,15 +17,16 @@ namespace {
 
 constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 
-// The element at each position of `tensor`, in row-major order, from strided memory.
-void gather(const StoredTensor& tensor, size_t element_bytes, std::byte* out) {
+// Elements [begin, end) of strided memory, in row-major order.
+void gather(const StoredTensor& tensor, size_t element_bytes, int64_t begin, int64_t end, std::byte* out) {
   const size_t rank = tensor.shape.size();
   std::vector<int64_t> index(rank, 0);
-  for (int64_t i = 0; i < tensor.elements; ++i) {
+  int64_t rest = begin;
+  for (size_t d = rank; d-- > 0; rest /= tensor.shape[d]) index[d] = rest % tensor.shape[d];
+  for (int64_t i = begin; i < end; ++i, out += element_bytes) {
     int64_t offset = 0;
     for (size_t d = 0; d < rank; ++d) offset += index[d] * tensor.stride[d];
-    std::memcpy(out + static_cast<size_t>(i) * element_bytes, tensor.data + static_cast<size_t>(offset) * element_bytes,
-                element_bytes);
+    std::memcpy(out, tensor.data + static_cast<size_t>(offset) * element_bytes, element_bytes);
     for (size_t d = rank; d-- > 0;) {
       if (++index[d] < tensor.shape[d]) break;
       index[d] = 0;
@@ -80,8 +81,13 @@ std::unique_ptr<WeightSource> WeightSource::open_file(const fs::path& file) {
 
 TensorTable WeightSource::load(const fs::path& path) {
   const MappedFile& file = files_.emplace_back(path);
-  if (path.extension() != ".safetensors") return parse_torch_bin(file.bytes(), path.string());
+  if (path.extension() != ".safetensors") {
+    TensorTable tensors = parse_torch_bin(file.bytes(), path.string());
+    file.release();
+    return tensors;
+  }
   SafetensorsContents contents = parse_safetensors(file.bytes(), path.string());
+  file.release();
   metadata_.merge(contents.metadata);
   return std::move(contents.tensors);
 }
@@ -89,7 +95,7 @@ TensorTable WeightSource::load(const fs::path& path) {
 void WeightSource::add_all(TensorTable table) {
   while (!table.empty()) {
     auto node = table.extract(table.begin());
-    entries_[std::move(node.key())] = {std::move(node.mapped()), files_.size() - 1, {}, false};
+    entries_[std::move(node.key())] = {std::move(node.mapped()), files_.size() - 1};
   }
 }
 
@@ -116,7 +122,7 @@ void WeightSource::open_index(const fs::path& index) {
       if (node.empty())
         fail(ErrorCode::bad_model, "{}: tensor {} should be in {}, which does not hold it: fetch both again",
              index.string(), io::quote_text(name), path.string());
-      entries_[name] = {std::move(node.mapped()), files_.size() - 1, {}, false};
+      entries_[name] = {std::move(node.mapped()), files_.size() - 1};
     }
   }
 }
@@ -138,63 +144,64 @@ const WeightSource::Entry* WeightSource::entry(std::string_view name) const {
   return nullptr;
 }
 
-void WeightSource::make_view(std::string_view name, Entry& entry) const {
-  const StoredTensor& stored = entry.stored;
-  if (!stored.dtype)
-    fail(ErrorCode::bad_model, "{}: its type {} is not one Brim computes with", where(name), stored.dtype_text);
-  if (stored.shape.size() > tensor::kMaxRank)
-    fail(ErrorCode::bad_model, "{}: shape {} has more than {} dimensions", where(name), shape_text(stored.shape),
+const StoredTensor& WeightSource::require(std::string_view name) const {
+  const StoredTensor* stored = describe(name);
+  if (stored == nullptr) {
+    const std::string near = nearest_name(name, names_);
+    fail(ErrorCode::bad_model, "{}: has no tensor {}{}: the weights do not belong to this config.json", where_,
+         io::quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", io::quote_text(near)));
+  }
+  if (!stored->dtype)
+    fail(ErrorCode::bad_model, "{}: its type {} is not one Brim computes with", where(name), stored->dtype_text);
+  if (stored->shape.size() > tensor::kMaxRank)
+    fail(ErrorCode::bad_model, "{}: shape {} has more than {} dimensions", where(name), shape_text(stored->shape),
          tensor::kMaxRank);
-  tensor::TensorView view;
-  view.dtype = *stored.dtype;
-  view.rank = std::max<int>(1, static_cast<int>(stored.shape.size()));
-  view.dim[0] = 1;
-  std::copy(stored.shape.begin(), stored.shape.end(), view.dim.begin());
+  return *stored;
+}
+
+void WeightSource::read(std::string_view name, int64_t begin, int64_t end, void* out) const {
+  const StoredTensor& stored = require(name);
+  BRIM_CHECK(0 <= begin && begin <= end && end <= stored.elements, "{}: elements [{}, {}) of {}", where(name), begin,
+             end, stored.elements);
+  if (begin == end) return;
+  const MappedFile& file = files_[entry(name)->file];
+  const auto width = static_cast<size_t>(dtype_bytes(*stored.dtype));
+  if (stored.stride.empty()) {
+    file.read(static_cast<size_t>(stored.data - file.data()) + static_cast<size_t>(begin) * width,
+              static_cast<size_t>(end - begin) * width, out);
+    return;
+  }
+  // Strided tensors exist only in torch files that saved a view, such as a transposed matrix.
+  gather(stored, width, begin, end, static_cast<std::byte*>(out));
+  file.release();
+}
+
+LoadedTensor WeightSource::get(std::string_view name) const {
+  const StoredTensor& stored = require(name);
+  LoadedTensor t;
+  t.dtype = *stored.dtype;
+  t.rank = std::max<int>(1, static_cast<int>(stored.shape.size()));
+  t.dim[0] = 1;
+  std::copy(stored.shape.begin(), stored.shape.end(), t.dim.begin());
   int64_t step = 1;
-  for (int i = view.rank - 1; i >= 0; --i) {
-    view.stride[static_cast<size_t>(i)] = step;
-    step *= view.dim[static_cast<size_t>(i)];
+  for (int i = t.rank - 1; i >= 0; --i) {
+    t.stride[static_cast<size_t>(i)] = step;
+    step *= t.dim[static_cast<size_t>(i)];
   }
-  const auto width = static_cast<size_t>(dtype_bytes(view.dtype));
-  const bool strided = !stored.stride.empty() && stored.elements > 0;
-  const bool misaligned = reinterpret_cast<uintptr_t>(stored.data) % width != 0;
-  if (strided || misaligned) {
-    const size_t bytes = static_cast<size_t>(stored.elements) * width;
-    auto copy = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
-    if (strided)
-      gather(stored, width, copy.get());
-    else
-      std::memcpy(copy.get(), stored.data, bytes);
-    view.data = copy.get();
-    copies_.push_back(std::move(copy));
-  } else {
-    view.data = const_cast<std::byte*>(stored.data);  // a read-only mapping: writing faults
-  }
-  entry.view = view;
-  entry.ready = true;
+  const size_t bytes = static_cast<size_t>(stored.elements) * static_cast<size_t>(dtype_bytes(t.dtype));
+  t.storage = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
+  t.data = t.storage.get();
+  read(name, 0, stored.elements, t.data);
+  return t;
 }
 
-const tensor::TensorView* WeightSource::find(std::string_view name) const {
-  const Entry* found = entry(name);
-  if (found == nullptr) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (!found->ready) make_view(name, const_cast<Entry&>(*found));
-  return &found->view;
+std::optional<LoadedTensor> WeightSource::find(std::string_view name) const {
+  if (!has(name)) return std::nullopt;
+  return get(name);
 }
 
-const tensor::TensorView& WeightSource::get(std::string_view name) const {
-  if (const tensor::TensorView* view = find(name)) return *view;
-  const std::string near = nearest_name(name, names_);
-  fail(ErrorCode::bad_model, "{}: has no tensor {}{}: the weights do not belong to this config.json", where_,
-       io::quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", io::quote_text(near)));
-}
-
-void WeightSource::release(std::string_view name) const {
-  const Entry* found = entry(name);
-  if (found == nullptr || !found->stored.dtype || !found->stored.stride.empty()) return;
-  const MappedFile& file = files_[found->file];
-  file.release(static_cast<size_t>(found->stored.data - file.data()),
-               static_cast<size_t>(found->stored.elements * dtype_bytes(*found->stored.dtype)));
+void WeightSource::check_unchanged() const {
+  for (const MappedFile& file : files_) file.check_unchanged();
 }
 
 const StoredTensor* WeightSource::describe(std::string_view name) const {
@@ -214,7 +221,7 @@ std::vector<fs::path> WeightSource::files() const {
   return paths;
 }
 
-int64_t WeightSource::mapped_bytes() const {
+int64_t WeightSource::file_bytes() const {
   int64_t total = 0;
   for (const MappedFile& file : files_) total += static_cast<int64_t>(file.size());
   return total;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one door to a model's weights, whatever files hold them: model.safetensors, pytorch_model.bin, or either in
-// shards behind an index. Tensors are views into the mapped files; only what cannot be viewed as it lies (misaligned,
-// strided) is copied, when first asked for.
+// A model's weights: model.safetensors, pytorch_model.bin, or either in shards behind an index. Files stay open, and
+// tensors are read on request with pread(2) into the caller's memory; this class holds none of their bytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +18,12 @@
 
 namespace brim::hub {
 
+// A whole tensor in memory of its own, contiguous and aligned. A scalar has shape [1].
+struct LoadedTensor : tensor::TensorView {
+  std::unique_ptr<std::byte[]> storage;
+};
+
+// Threads may read at the same time.
 class WeightSource {
  public:
   // Looks in `dir` for safetensors first, then for torch files. Errors are Error(bad_model).
@@ -26,30 +31,34 @@ class WeightSource {
   static std::unique_ptr<WeightSource> open_file(const std::filesystem::path& file);  // .safetensors or .bin
   ~WeightSource();
 
-  // The tensor, valid as long as this object and never to be written; null if there is none of that name. A layer
-  // norm's old names (gamma, beta) answer to weight and bias. A scalar has shape [1]. Threads may call it at once.
-  const tensor::TensorView* find(std::string_view name) const;
-  const tensor::TensorView& get(std::string_view name) const;  // absent: Error naming the file and the nearest name
+  // A layer norm's old names (gamma, beta) answer to weight and bias in all of these.
   bool has(std::string_view name) const { return entry(name) != nullptr; }
-  // Its bytes were read and are not needed soon: memory that holds them is given back.
-  void release(std::string_view name) const;
-  // Type and shape without touching the tensor's bytes; null if absent.
+  // Type and shape; null if absent.
   const StoredTensor* describe(std::string_view name) const;
+  // The same for a tensor that read() can read. Error if it is absent (with the nearest name) or of an unsupported
+  // type or rank.
+  const StoredTensor& require(std::string_view name) const;
+  // Elements [begin, end) in row-major order and the stored type.
+  void read(std::string_view name, int64_t begin, int64_t end, void* out) const;
+  LoadedTensor get(std::string_view name) const;                  // errors as of require()
+  std::optional<LoadedTensor> find(std::string_view name) const;  // empty if absent
+
+  // Error if a file was modified or replaced since it was opened: what was read may be a mixture. Call after the last
+  // read().
+  void check_unchanged() const;
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
   const Metadata& metadata() const { return metadata_; }            // safetensors' __metadata__
   std::string where(std::string_view name) const;                   // "DIR/model.safetensors: tensor 'x'"
   std::string where() const { return where_; }                      // the weight file or its index
   std::vector<std::filesystem::path> files() const;
-  int64_t mapped_bytes() const;
+  int64_t file_bytes() const;       // size of all files
   int64_t parameter_count() const;  // elements of all tensors
 
  private:
   struct Entry {
     StoredTensor stored;
     size_t file = 0;
-    tensor::TensorView view;  // made on first use
-    bool ready = false;
   };
 
   WeightSource() = default;
@@ -58,15 +67,12 @@ class WeightSource {
   void open_index(const std::filesystem::path& index);
   void finish(const std::filesystem::path& path);
   const Entry* entry(std::string_view name) const;
-  void make_view(std::string_view name, Entry& entry) const;
 
   std::string where_;
   std::vector<MappedFile> files_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::vector<std::string> names_;
   Metadata metadata_;
-  mutable std::mutex mutex_;  // guards the making of views
-  mutable std::vector<std::unique_ptr<std::byte[]>> copies_;
 };
 
 }  // namespace brim::hub

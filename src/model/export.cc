@@ -41,8 +41,8 @@ std::set<std::string> quantized_names(const ModelShape& shape) {
 std::vector<float> read_wide(const hub::WeightSource& source, const std::string& name, const tensor::TensorView& t) {
   std::vector<float> wide(static_cast<size_t>(t.elements()));
   if (t.dtype == DType::i8) {
-    const tensor::TensorView* scale = source.find(name + kScaleSuffix);
-    if (scale == nullptr || scale->dtype != DType::f32 || scale->elements() != t.rows())
+    const auto scale = source.find(name + kScaleSuffix);
+    if (!scale || scale->dtype != DType::f32 || scale->elements() != t.rows())
       fail(ErrorCode::bad_model, "{}: int8 without a scale for each row beside it", source.where(name));
     const int64_t cols = t.elements() / std::max<int64_t>(1, t.rows());
     for (int64_t i = 0; i < t.elements(); ++i)
@@ -100,12 +100,12 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   std::vector<hub::SafetensorsSpec> specs;
   for (const auto& name : source->names()) {
     if (ends_with(name, kScaleSuffix) && source->has(name.substr(0, name.size() - 6))) continue;
-    const tensor::TensorView& t = source->get(name);
-    if (!is_number_type(t.dtype)) continue;  // counters and position ids of old checkpoints
-    const std::vector<int64_t> dims(t.dim.begin(), t.dim.begin() + t.rank);
-    const bool small = t.rank == 2 && quantized.count(name) > 0;
+    const hub::StoredTensor& t = source->require(name);
+    if (!is_number_type(*t.dtype)) continue;  // counters and position ids of old checkpoints
+    const std::vector<int64_t> dims = t.shape.empty() ? std::vector<int64_t>{1} : t.shape;
+    const bool small = dims.size() == 2 && quantized.count(name) > 0;
     specs.push_back({name, small ? DType::i8 : wanted, dims});
-    if (small) specs.push_back({name + kScaleSuffix, DType::f32, {t.rows()}});
+    if (small) specs.push_back({name + kScaleSuffix, DType::f32, {dims[0]}});
   }
   hub::SafetensorsWriter writer(to / "model.safetensors", specs);
   ExportReport report;
@@ -116,7 +116,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
     const bool is_scale =
         ends_with(spec.name, kScaleSuffix) && quantized.count(spec.name.substr(0, spec.name.size() - 6)) > 0;
     const std::string name = is_scale ? spec.name.substr(0, spec.name.size() - 6) : spec.name;
-    const tensor::TensorView& t = source->get(name);
+    const hub::LoadedTensor t = source->get(name);
     const std::vector<float> wide = read_wide(*source, name, t);
     if (is_scale || spec.dtype == DType::i8) {
       const int64_t rows = t.rows(), cols = t.cols();
@@ -137,6 +137,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       writer.append(spec.name, out.data(), out.size());
     }
   }
+  source->check_unchanged();
   writer.commit();
   hub::ConfigUpdate update;
   update.torch_dtype = torch_dtype;

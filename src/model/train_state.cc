@@ -382,7 +382,7 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
     for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_}) parts.emplace_back(bytes);
     return parts;
   }
-  copy.resize(m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size());
+  copy.resize(all_moment_bytes());
   size_t at = 0;
   for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_}) {
     if (!bytes.empty()) stream.copy(copy.data() + at, bytes.data(), bytes.size());
@@ -394,7 +394,7 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
 }
 
 void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
-  const size_t wanted = m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size();
+  const size_t wanted = all_moment_bytes();
   BRIM_CHECK(all.size() == wanted, "{} bytes of moments, {} wanted", all.size(), wanted);
   if (leave_) leave_->synchronize();
   constexpr size_t kPiece = size_t{1} << 20;  // no more of the file than that is in memory
@@ -615,6 +615,7 @@ std::vector<std::string> load_master(const hub::WeightSource& source, const Mode
     draw_param(p, i, initializer_range, seed, out);
     drawn.push_back(p.names[0]);
   }
+  source.check_unchanged();
   return drawn;
 }
 

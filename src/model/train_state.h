@@ -76,6 +76,7 @@ class TrainState {
   // The optimizer's moments as raw bytes, for checkpoints.
   std::vector<std::span<const std::byte>> moments_on_host(device::Stream& stream, std::vector<std::byte>& copy) const;
   void upload_moments(device::Stream& stream, const MappedFile& bytes);
+  size_t all_moment_bytes() const { return m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size(); }
 
   const SlabLayout& layout() const { return layout_; }
   const Architecture& architecture() const { return *architecture_; }

@@ -11,8 +11,8 @@
 #include <exception>
 #include <functional>
 #include <future>
-#include <limits>
 #include <mutex>
+#include <span>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -22,6 +22,7 @@
 #include "memory/ledger.h"
 #include "memory/placement.h"
 #include "model/fp8.h"
+#include "model/stored_param.h"
 #include "ops/amax.h"
 
 namespace brim::model {
@@ -67,167 +68,41 @@ DType matrix_type(Precision precision) {
   }
 }
 
-// The name a tensor is stored under; encoders saved alone lack the family prefix ("bert."). The name itself where there
-// is none.
-std::string stored_name(const WeightSource& source, const std::string& name) {
-  if (source.has(name)) return name;
-  const std::string alone = name.substr(name.find('.') + 1);
-  return source.has(alone) ? alone : name;
-}
+// A worker's buffer for one matrix, allocated on first use and kept until loading ends. load_bytes() counts them.
+class MatrixBuffer {
+ public:
+  explicit MatrixBuffer(int64_t bytes) : bytes_(bytes) {}
+  void* get(int64_t bytes) {
+    BRIM_CHECK(bytes <= bytes_, "a matrix of {} bytes, at most {} were expected", bytes, bytes_);
+    if (!data_) data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes_));
+    return data_.get();
+  }
 
-const TensorView* find_tensor(const WeightSource& source, const std::string& name) {
-  return source.find(stored_name(source, name));
-}
-
-// What was read of the mapped file would otherwise stay in this process's memory beside what was made of it.
-void release_param(const WeightSource& source, const ParamSpec& spec) {
-  for (const auto& name : spec.names) source.release(stored_name(source, name));
-}
-
-void check_shape(const WeightSource& source, const std::string& name, const TensorView& t, int64_t rows, int64_t cols) {
-  const bool vector = cols == 0;
-  const bool good = vector ? t.elements() == rows && t.rank == 1 : t.rank == 2 && t.dim[0] == rows && t.dim[1] == cols;
-  if (good) return;
-  const std::string keys =
-      hub::keys_of_size(std::filesystem::path(source.where()).parent_path(), vector || t.dim[0] != rows ? rows : cols);
-  fail(ErrorCode::bad_model,
-       "{}: has shape {}, config.json asks for [{}{}]{}; the weights and the config are of different models",
-       source.where(name), t.shape_text(), rows, vector ? "" : fmt::format(",{}", cols),
-       keys.empty() ? "" : " (" + keys + ")");
-}
-
-// A parameter as it lies in the file, stacked over its names.
-struct Stacked {
-  TensorView data;             // [rows,cols] or [rows], f32, f16, bf16 or i8
-  TensorView scale;            // [rows] f32 for i8
-  std::vector<std::byte> own;  // storage where stacking had to copy
-  std::vector<float> own_scale;
+ private:
+  int64_t bytes_;
+  std::unique_ptr<std::byte[]> data_;
 };
 
-// How many layers, or groups of them, have a tensor of this name, which is that of number `own`.
-int64_t layers_held(const WeightSource& source, int64_t own, const std::string& name) {
-  const std::string number = fmt::format(".{}.", own);
-  const size_t at = name.find(number);
-  if (at == std::string::npos) return std::numeric_limits<int64_t>::max();
-  int64_t held = 0;
-  const auto of_layer = [&](int64_t l) {
-    return name.substr(0, at) + fmt::format(".{}.", l) + name.substr(at + number.size());
-  };
-  while (find_tensor(source, of_layer(held)) != nullptr) ++held;
-  return held;
+// Rows from `first_row` on, as many as `w` has, packed for the CPU.
+void pack_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, MatrixBuffer& buffer) {
+  const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
+  const bool as_stored = s.dtype() == DType::i8 ? w.precision == Precision::int8 : s.dtype() != DType::f64;
+  const DType type = as_stored ? s.dtype() : DType::f32;
+  const TensorView rows(buffer.get((end - begin) * dtype_bytes(type)), type, {w.N, w.K});
+  s.read_as(begin, end, rows.data, type);
+  std::vector<float> scales(type == DType::i8 ? static_cast<size_t>(w.N) : 0);
+  if (!scales.empty()) s.read_scales(first_row, first_row + w.N, scales.data());
+  linear_pack(rows, scales.empty() ? TensorView() : TensorView(scales.data(), DType::f32, {w.N}), w.precision, w.isa,
+              w.data.data, w.scale ? w.scale.as<float>() : nullptr);
 }
 
-std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& spec) {
-  const int64_t part_rows = spec.rows / static_cast<int64_t>(spec.names.size());
-  std::vector<const TensorView*> parts, scales;
-  for (const auto& name : spec.names) {
-    const TensorView* t = find_tensor(source, name);
-    if (t == nullptr) {
-      if (spec.head) return std::nullopt;
-      const int64_t own = std::max(spec.layer, spec.group);
-      if (const int64_t held = own < 0 ? 0 : layers_held(source, own, name); own >= held)
-        fail(ErrorCode::bad_model, "{}: no tensor {}: config.json asks for {} {} or more (\"{}\"), the weights hold {}",
-             source.where(), name, own + 1, spec.group < 0 ? "layers" : "groups of layers",
-             spec.group < 0 ? "num_hidden_layers" : "num_hidden_groups", held);
-      (void)source.get(name);  // throws with the nearest name
-      fail(ErrorCode::bad_model, "{}: no tensor {}", source.where(), name);
-    }
-    check_shape(source, name, *t, part_rows, spec.cols);
-    const TensorView* scale = nullptr;
-    if (t->dtype == DType::i8) {
-      scale = find_tensor(source, name + "_scale");
-      if (scale == nullptr) fail(ErrorCode::bad_model, "{}: int8 without {}_scale beside it", source.where(name), name);
-      if (scale->dtype != DType::f32 || scale->elements() != part_rows)
-        fail(ErrorCode::bad_model, "{}: is {}, wanted f32[{}]", source.where(name + "_scale"), scale->shape_text(),
-             part_rows);
-    } else if (t->dtype != DType::f32 && t->dtype != DType::f16 && t->dtype != DType::bf16 && t->dtype != DType::f64) {
-      fail(ErrorCode::bad_model, "{}: type {} cannot be used as a weight", source.where(name), dtype_name(t->dtype));
-    }
-    if (!parts.empty() && (parts[0]->dtype != t->dtype))
-      fail(ErrorCode::bad_model, "{}: type {} differs from {} of its neighbours", source.where(name),
-           dtype_name(t->dtype), dtype_name(parts[0]->dtype));
-    parts.push_back(t);
-    scales.push_back(scale);
-  }
-  Stacked s;
-  auto view = [&](void* data, DType dtype) {
-    return spec.cols > 0 ? TensorView(data, dtype, {spec.rows, spec.cols}) : TensorView(data, dtype, {spec.rows});
-  };
-  if (parts.size() == 1) {
-    s.data = view(parts[0]->data, parts[0]->dtype);
-    if (scales[0] != nullptr) s.scale = TensorView(scales[0]->data, DType::f32, {spec.rows});
-    return s;
-  }
-  const size_t part_bytes = static_cast<size_t>(parts[0]->bytes());
-  s.own.resize(part_bytes * parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) std::memcpy(s.own.data() + i * part_bytes, parts[i]->data, part_bytes);
-  s.data = view(s.own.data(), parts[0]->dtype);
-  if (scales[0] != nullptr) {
-    for (const TensorView* t : scales)
-      s.own_scale.insert(s.own_scale.end(), t->as<float>(), t->as<float>() + t->elements());
-    s.scale = TensorView(s.own_scale.data(), DType::f32, {spec.rows});
-  }
-  return s;
-}
-
-// Some of its rows, where they lie.
-Stacked rows_of(const Stacked& s, int64_t begin, int64_t end) {
-  Stacked part;
-  part.data = s.data.slice_rows(begin, end);
-  if (s.scale) part.scale = s.scale.slice_rows(begin, end);
-  return part;
-}
-
-// Elements [begin, end), widened.
-void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
-  if (s.data.dtype != DType::i8) {
-    convert_elements(static_cast<const char*>(s.data.data) + begin * dtype_bytes(s.data.dtype), s.data.dtype, out,
-                     DType::f32, end - begin);
-    return;
-  }
-  const int64_t cols = s.data.elements() / std::max<int64_t>(1, s.data.rows());
-  for (int64_t at = begin; at < end;) {
-    const int64_t row = at / cols, row_end = std::min(end, (row + 1) * cols);
-    const float scale = s.scale.as<float>()[row];
-    const int8_t* stored = s.data.as<int8_t>();
-    for (; at < row_end; ++at) out[at - begin] = static_cast<float>(stored[at]) * scale;
-  }
-}
-void widen(const Stacked& s, float* out) { widen(s, 0, s.data.elements(), out); }
-
-// Elements [begin, end) as `to`; by way of fp32 a piece at a time, since a table widened whole would be the largest
-// thing in memory.
-void convert(const Stacked& s, int64_t begin, int64_t end, void* out, DType to) {
-  constexpr int64_t kPiece = int64_t{1} << 14;
-  if (s.data.dtype == DType::f32 || s.data.dtype == to) {
-    convert_elements(static_cast<const char*>(s.data.data) + begin * dtype_bytes(s.data.dtype), s.data.dtype, out, to,
-                     end - begin);
-    return;
-  }
-  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, end - begin)));
-  for (int64_t at = begin; at < end; at += kPiece) {
-    const int64_t next = std::min(at + kPiece, end);
-    widen(s, at, next, wide.data());
-    convert_elements(wide.data(), DType::f32, static_cast<char*>(out) + (at - begin) * dtype_bytes(to), to, next - at);
-  }
-}
-
-void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target) {
-  if (target == DeviceKind::cpu) {
-    const bool keep = s.data.dtype == DType::i8 ? w.precision == Precision::int8 : s.data.dtype != DType::f64;
-    if (keep) {
-      linear_pack(s.data, s.scale, w.precision, w.isa, w.data.data, w.scale ? w.scale.as<float>() : nullptr);
-      return;
-    }
-    std::vector<float> wide(static_cast<size_t>(w.N * w.K));
-    widen(s, wide.data());
-    linear_pack(TensorView(wide.data(), DType::f32, {w.N, w.K}), {}, w.precision, w.isa, w.data.data,
-                w.scale ? w.scale.as<float>() : nullptr);
-    return;
-  }
-  if (w.precision != Precision::fp8) return convert(s, 0, w.N * w.K, w.data.data, w.data.dtype);
-  std::vector<float> wide(static_cast<size_t>(w.N * w.K));
-  widen(s, wide.data());
+void fill_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, DeviceKind target,
+                 MatrixBuffer& buffer) {
+  if (target == DeviceKind::cpu) return pack_matrix(s, first_row, w, buffer);
+  const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
+  if (w.precision != Precision::fp8) return s.read_as(begin, end, w.data.data, w.data.dtype);
+  const std::span<float> wide(static_cast<float*>(buffer.get(4 * (end - begin))), static_cast<size_t>(end - begin));
+  s.read_wide(begin, end, wide.data());
   float amax = 0;
   for (const float v : wide) amax = std::max(amax, std::abs(v));
   const float scale = amax > 0 ? amax / ops::kFp8Largest : 1.0f;
@@ -239,9 +114,9 @@ void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& pa
                     const Fp8Scale& scale) {
   const auto read = [&](int64_t place, size_t size) {
     if (params[static_cast<size_t>(place)].rows == 0) return std::vector<float>(size);  // no bias
-    const auto stacked = stack_param(source, params[static_cast<size_t>(place)]);
-    std::vector<float> wide(static_cast<size_t>(stacked->data.elements()));
-    widen(*stacked, wide.data());
+    const auto stored = StoredParam::find(source, params[static_cast<size_t>(place)]);
+    std::vector<float> wide(static_cast<size_t>(stored->elements()));
+    stored->read_wide(0, stored->elements(), wide.data());
     return wide;
   };
   const std::vector<float> gamma = read(input.gamma, 0), beta = read(input.beta, gamma.size());
@@ -255,10 +130,6 @@ void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& pa
   }
   *scale.quantise.as<float>() = bound > 0 ? ops::kFp8Largest / bound : 1.0f;
   *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
-}
-
-void fill_vector(const Stacked& s, const TensorView& out, int64_t first, int64_t last) {
-  convert(s, first, last, static_cast<char*>(out.data) + first * dtype_bytes(out.dtype), out.dtype);
 }
 
 }  // namespace
@@ -283,10 +154,15 @@ Precision head_precision(Precision precision, DeviceKind target) {
 }
 
 WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, device::Isa isa,
-                            bool tables_in_slab, void* base) {
+                            const TableTypes& tables, void* base) {
   Cutter slab(base);
   const DType activation = activation_type(precision, target);
-  const DType table = target == DeviceKind::cpu ? DType::f16 : activation;
+  size_t table = 0;
+  const auto next_table_type = [&] {
+    if (tables.empty()) return target == DeviceKind::cpu ? DType::f16 : activation;
+    BRIM_CHECK(table < tables.size(), "types of {} tables are known, the model has more", tables.size());
+    return tables[table++];
+  };
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
     ops::LinearWeight w;
     w.N = N;
@@ -304,7 +180,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     Param& p = layout.params.emplace_back();
     if (spec.rows == 0) continue;
     if (spec.kind == ParamKind::embedding) {
-      if (tables_in_slab) p.plain = slab.cut(table, {spec.rows, spec.cols});
+      p.plain = slab.cut(next_table_type(), {spec.rows, spec.cols});
     } else if (spec.kind != ParamKind::matrix) {
       p.plain = spec.cols > 0 ? slab.cut(activation, {spec.rows, spec.cols}) : slab.cut(activation, {spec.rows});
     } else {
@@ -325,7 +201,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
 }
 
 Params describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, device::Isa isa) {
-  return layout_weights(shape, precision, target, isa, true, nullptr).params;
+  return layout_weights(shape, precision, target, isa, {}, nullptr).params;
 }
 
 ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
@@ -344,9 +220,21 @@ ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger) {
 
 namespace {
 
-bool same_tensor(const TensorView* x, const TensorView* y) {
-  return x != nullptr && y != nullptr && x->dtype == y->dtype && x->elements() == y->elements() &&
-         std::memcmp(x->data, y->data, static_cast<size_t>(x->bytes())) == 0;
+bool same_bytes(const WeightSource& a, const WeightSource& b, const std::string& name) {
+  const std::string name_a = stored_name(a, name), name_b = stored_name(b, name);
+  if (!a.has(name_a) || !b.has(name_b)) return false;
+  const hub::StoredTensor &x = a.require(name_a), &y = b.require(name_b);
+  if (x.dtype != y.dtype || x.elements != y.elements) return false;
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  const auto width = static_cast<size_t>(dtype_bytes(*x.dtype));
+  std::vector<std::byte> left(static_cast<size_t>(std::min(kPiece, x.elements)) * width), right(left.size());
+  for (int64_t at = 0; at < x.elements; at += kPiece) {
+    const int64_t end = std::min(at + kPiece, x.elements);
+    a.read(name_a, at, end, left.data());
+    b.read(name_b, at, end, right.data());
+    if (std::memcmp(left.data(), right.data(), static_cast<size_t>(end - at) * width) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -373,48 +261,40 @@ bool same_encoder(const std::filesystem::path& classifier, const std::filesystem
   for (const ParamSpec& spec : model_params(a)) {
     if (spec.head || spec.rows == 0) continue;
     for (const std::string& name : spec.names) {
-      const TensorView *x = find_tensor(*source, name), *y = find_tensor(*other, name);
-      if (!same_tensor(x, y)) return false;
-      if (x->dtype == DType::i8 &&
-          !same_tensor(find_tensor(*source, name + "_scale"), find_tensor(*other, name + "_scale")))
-        return false;
+      if (!same_bytes(*source, *other, name)) return false;
+      const bool int8 = source->require(stored_name(*source, name)).dtype == DType::i8;
+      if (int8 && !same_bytes(*source, *other, name + "_scale")) return false;
     }
-    release_param(*source, spec);
-    release_param(*other, spec);
   }
   return true;
 }
 
 bool read_param(const WeightSource& source, const ModelShape&, const ParamSpec& spec, float* out) {
-  const auto stacked = stack_param(source, spec);
-  if (!stacked) return false;
-  widen(*stacked, out);
-  release_param(source, spec);
+  const auto stored = StoredParam::find(source, spec);
+  if (!stored) return false;
+  stored->read_wide(0, stored->elements(), out);
   return true;
 }
 
-TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind target) {
-  TableHome home;
-  if (target != DeviceKind::cpu) return home;
-  int64_t bytes = 0;
+TableTypes table_types(const WeightSource& source, const ModelShape& s, DeviceKind target) {
+  TableTypes types;
+  if (target != DeviceKind::cpu) return types;
   for (const ParamSpec& spec : model_params(s)) {
     if (spec.kind != ParamKind::embedding || spec.rows == 0) continue;
     const hub::StoredTensor* stored = source.describe(stored_name(source, spec.names[0]));
-    if (stored == nullptr || !stored->dtype) continue;
-    if (spec.int8 && (stored->dtype == DType::i8 || stored->dtype == DType::f64)) return home;
-    bytes += stored->elements * dtype_bytes(*stored->dtype);
+    const DType type = stored == nullptr ? DType::f32 : stored->dtype.value_or(DType::f32);
+    if (spec.int8 && (type == DType::i8 || type == DType::f64)) return {};
+    types.push_back(type == DType::f16 || type == DType::bf16 ? type : DType::f32);
   }
-  home.in_slab = false;
-  home.mapped_bytes = bytes;
-  return home;
+  return types;
 }
 
-TableHome table_home(const ModelShape& s, DeviceKind target) {
-  if (target != DeviceKind::cpu) return {};
-  int64_t elements = 0;
+TableTypes table_types(const ModelShape& s, DeviceKind target) {
+  TableTypes types;
+  if (target != DeviceKind::cpu) return types;
   for (const ParamSpec& spec : model_params(s))
-    if (spec.kind == ParamKind::embedding) elements += spec.elements();
-  return {false, 4 * elements};
+    if (spec.kind == ParamKind::embedding && spec.rows > 0) types.push_back(DType::f32);
+  return types;
 }
 
 int64_t load_bytes(const ModelShape& s, int threads) {
@@ -449,8 +329,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
   model->config_ = hub::load_hf_config(dir);
-  model->source_ = WeightSource::open(dir);
-  const WeightSource& source = *model->source_;
+  auto opened = WeightSource::open(dir);
+  const WeightSource& source = *opened;
   model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
   std::unique_ptr<WeightSource> tagger_source;
   std::vector<ParamSpec> tagger_params;  // a list has the same places whatever heads there are
@@ -467,81 +347,84 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   const bool cpu = device.kind() == DeviceKind::cpu;
   const auto params = model_params(s);
 
-  const bool tables_in_slab = table_home(source, s, device.kind()).in_slab;
-  const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
+  model->table_types_ = table_types(source, s, device.kind());
+  const int64_t bytes = layout_weights(s, precision, device.kind(), isa, model->table_types_, nullptr).bytes;
   model->slab_ = memory::Ledger::allocate(device, planned, memory::Tag::weights, "model", bytes);
-  model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
+  model->layout_ = layout_weights(s, precision, device.kind(), isa, model->table_types_, model->slab_.data());
   // A slab that the host cannot write is filled beside it and copied at once.
   std::unique_ptr<std::byte[]> host;
   WeightLayout target = model->layout_;
   if (!cpu) {
     host.reset(new std::byte[static_cast<size_t>(bytes)]);
-    target = layout_weights(s, precision, device.kind(), isa, tables_in_slab, host.get());
+    target = layout_weights(s, precision, device.kind(), isa, model->table_types_, host.get());
   }
 
   // Every parameter is one task, a table several; they fill disjoint pieces.
   constexpr int64_t kTableElements = int64_t{1} << 20;  // of a task
-  std::vector<std::function<void()>> tasks;
-  std::vector<int64_t> ends;  // of the slab: where all is filled up to once this task and those before it are done
-  const auto stack = [&](const ParamSpec& spec) {
+  std::vector<std::function<void(MatrixBuffer&)>> tasks;
+  std::vector<int64_t> ends;  // slab offset up to which everything is filled once tasks [0, i] are done
+  const auto find = [&](const ParamSpec& spec) {
     const auto place = static_cast<size_t>(&spec - params.data());
     const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
     const WeightSource& from = of_tagger ? *tagger_source : source;
     const ParamSpec& wanted = of_tagger ? tagger_params[place] : spec;
-    auto stacked = stack_param(from, wanted);
-    if (!stacked)
+    const auto stored = StoredParam::find(from, wanted);
+    if (!stored)
       fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(), wanted.names[0]);
-    return std::move(*stacked);
+    return *stored;
   };
   for (size_t i = 0; i < params.size(); ++i) {
     const ParamSpec& spec = params[i];
     Param& p = target.params[i];
     if (spec.rows == 0) continue;
-    if (spec.kind == ParamKind::embedding && !tables_in_slab) {
-      p.plain = stack(spec).data;
-      continue;
-    }
     if (spec.kind == ParamKind::embedding) {
       const int64_t pieces = spec.elements() / kTableElements + 1;
-      const auto left = std::make_shared<std::atomic<int64_t>>(pieces);
       for (int64_t n = 0; n < pieces; ++n)
-        tasks.push_back([&, left, pieces, n] {
-          fill_vector(stack(spec), p.plain, spec.elements() * n / pieces, spec.elements() * (n + 1) / pieces);
-          if (--*left == 0) release_param(source, spec);
+        tasks.push_back([&, pieces, n](MatrixBuffer&) {
+          const int64_t begin = spec.elements() * n / pieces, end = spec.elements() * (n + 1) / pieces;
+          auto* out = static_cast<char*>(p.plain.data) + begin * dtype_bytes(p.plain.dtype);
+          find(spec).read_as(begin, end, out, p.plain.dtype);
         });
       ends.resize(tasks.size());
       if (!cpu) ends.back() = end_in(host.get(), p);
       continue;
     }
-    tasks.push_back([&] {
-      const Stacked stacked = stack(spec);
-      if (p.plain) fill_vector(stacked, p.plain, 0, stacked.data.elements());
-      if (p.matrix.N > 0) fill_matrix(stacked, p.matrix, device.kind());
+    tasks.push_back([&](MatrixBuffer& buffer) {
+      const StoredParam stored = find(spec);
+      if (p.plain) stored.read_as(0, stored.elements(), p.plain.data, p.plain.dtype);
+      if (p.matrix.N > 0) fill_matrix(stored, 0, p.matrix, device.kind(), buffer);
       if (p.first.N > 0) {
-        fill_matrix(rows_of(stacked, 0, spec.split), p.first, device.kind());
-        fill_matrix(rows_of(stacked, spec.split, spec.rows), p.rest, device.kind());
+        fill_matrix(stored, 0, p.first, device.kind(), buffer);
+        fill_matrix(stored, spec.split, p.rest, device.kind(), buffer);
       }
-      release_param(source, spec);
     });
-    if (p.input.quantise) tasks.push_back([&] { fill_fp8_scale(source, params, spec.input, p.input); });
+    if (p.input.quantise) tasks.push_back([&](MatrixBuffer&) { fill_fp8_scale(source, params, spec.input, p.input); });
     ends.resize(tasks.size());
     if (!cpu) ends.back() = end_in(host.get(), p);
   }
 
-  // Of tasks that fail the first in the list of parameters is reported, whichever thread is faster.
+  // The first failure in the order of parameters is reported, whichever thread is faster.
   std::mutex failing;
   std::atomic<size_t> failed{tasks.size()};
   std::exception_ptr failure;
-  const auto fill = [&](size_t i, int) {
+  std::vector<MatrixBuffer> buffers;  // one per worker
+  const auto fill = [&](size_t i, int worker) {
     if (i > failed) return;
     try {
-      tasks[i]();
+      tasks[i](buffers[static_cast<size_t>(worker)]);
     } catch (...) {
       std::lock_guard lock(failing);
       if (i > failed) return;
       failed = i;
       failure = std::current_exception();
     }
+  };
+  const auto make_buffers = [&](int workers) {
+    for (int i = 0; i < workers; ++i) buffers.emplace_back(load_bytes(s, 1));
+  };
+  const auto check_unchanged = [&] {
+    source.check_unchanged();
+    if (tagger_source) tagger_source->check_unchanged();
   };
   const auto stream = device.make_stream();
   if (!cpu) {
@@ -566,7 +449,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       });
     };
     const auto fill_all = [&] {
-      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));  // throws where no thread is to be had
+      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));  // throws if no thread can be started
+      make_buffers(pool.size());
       auto working = std::async(std::launch::async, [&] { work(pool); });
       for (int64_t at = 0, end = 0; at < bytes && failed == tasks.size(); at = end) {
         {
@@ -579,11 +463,13 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       }
       working.get();
       if (failure) std::rethrow_exception(failure);
+      check_unchanged();
       stream->synchronize();
       log_debug("{}: weights are on the card", dir.string());
-      // To let go of gigabytes takes milliseconds too.
+      // Freeing gigabytes takes milliseconds too.
       host.reset();
-      model->source_.reset();
+      buffers.clear();
+      opened.reset();
       ::malloc_trim(0);  // a server loads again and again, by other threads each time
     };
     auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
@@ -592,16 +478,18 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     filling.get();
     return model;
   }
-  if (ThreadPool* pool =
-          static_cast<device::CpuStream&>(*stream).pool()) {  // the plan counts a matrix for each of its threads
+  ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
+  make_buffers(pool == nullptr ? 1 : pool->size());
+  if (pool != nullptr) {
     pool->parallel_for(tasks.size(), fill);
   } else {
     for (size_t i = 0; i < tasks.size(); ++i) fill(i, 0);
   }
   if (failure) std::rethrow_exception(failure);
+  check_unchanged();
   model->layout_ = target;
-  ::malloc_trim(0);  // the limit is for the whole process, and what packing took is needed no more
-  if (tables_in_slab) model->source_.reset();
+  buffers.clear();
+  ::malloc_trim(0);  // the limit is for the whole process
   return model;
 }
 
@@ -620,12 +508,7 @@ void Model::unpark(device::Device& device, memory::PlannedMemory* planned) {
   stream->copy(slab_.data(), parked_.data(), static_cast<size_t>(layout_.bytes));
   stream->synchronize();
   parked_ = {};
-  const Params before = layout_.params;
-  layout_ = layout_weights(shape_, precision_, device_kind_, device::best_isa(), source_ == nullptr, slab_.data());
-  if (source_ == nullptr) return;
-  const auto specs = model_params(shape_);
-  for (size_t i = 0; i < specs.size(); ++i)
-    if (specs[i].kind == ParamKind::embedding) layout_.params[i] = before[i];  // where the file is mapped
+  layout_ = layout_weights(shape_, precision_, device_kind_, device::best_isa(), table_types_, slab_.data());
 }
 
 }  // namespace brim::model

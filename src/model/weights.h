@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's weights on a device: one slab, filled once at load from a Hugging Face directory. The layout is a pure
-// function of shape, precision and device, so plans know its size without loading anything.
+// A model's weights on a device: one slab, filled once at load from a Hugging Face directory; the files are not read
+// afterwards. The layout is a pure function of shape, precision, device and table types, so plans know its size without
+// loading anything.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -21,27 +22,23 @@ tensor::DType activation_type(ops::Precision precision, device::DeviceKind targe
 // Precision of the small head matrices: int8 and fp8 models keep their heads in the wider type.
 ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
+// Types of the embedding tables, one per table of model_params(). Empty: the type that passes compute with, f16 on a
+// CPU. A CPU keeps tables in their stored type, except int8 and f64 ones.
+using TableTypes = std::vector<tensor::DType>;
+TableTypes table_types(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
+TableTypes table_types(const ModelShape& shape, device::DeviceKind target);  // for weights stored in f32
+
 struct WeightLayout {
-  Params params;  // views from `base` on; the tables are empty when they stay outside the slab
+  Params params;  // views from `base` on
   int64_t bytes = 0;
 };
-// Where the embedding tables are: copied with the other weights or, on the CPU, read where the file is mapped, except
-// int8 and f64 ones, which are converted.
-struct TableHome {
-  bool in_slab = true;
-  int64_t mapped_bytes = 0;  // of tables that stay mapped
-};
-TableHome table_home(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
-TableHome table_home(const ModelShape& shape,
-                     device::DeviceKind target);  // where no file says otherwise: stored in f32
-
 WeightLayout layout_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
-                            device::Isa isa, bool tables_in_slab, void* base);
+                            device::Isa isa, const TableTypes& tables, void* base);
 
 // Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
 Params describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa);
 
-// What loading holds on a CPU beside the slab: each thread that packs weights has one matrix, widened.
+// Memory that loading needs on a CPU besides the slab: one matrix per thread, as f32.
 int64_t load_bytes(const ModelShape& shape, int threads);
 
 class Model {
@@ -67,7 +64,6 @@ class Model {
   void park(device::Device& device);
   void unpark(device::Device& device, memory::PlannedMemory* planned = nullptr);
   int64_t slab_bytes() const { return layout_.bytes; }
-  int64_t mapped_bytes() const { return source_ ? source_->mapped_bytes() : 0; }
   const std::filesystem::path& dir() const { return dir_; }
 
  private:
@@ -77,7 +73,7 @@ class Model {
   ModelShape shape_;
   ops::Precision precision_ = ops::Precision::fp32;
   device::DeviceKind device_kind_ = device::DeviceKind::cpu;
-  std::unique_ptr<hub::WeightSource> source_;  // kept while tables are read from the mapping
+  TableTypes table_types_;
   device::DeviceBuffer slab_;
   device::DeviceBuffer parked_;  // host memory
   WeightLayout layout_;

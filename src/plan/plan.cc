@@ -71,15 +71,13 @@ class Solver {
     typical_ =
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
-      weights_ =
-          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
+      weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
     for (const PlanTeacher& t : r_.teachers) {
       teacher_weights_ += layout_weights(t.shape, model::pass_precision(r_.precision, r_.device.kind), r_.device.kind,
-                                         r_.device.isa, t.tables.in_slab, nullptr)
+                                         r_.device.isa, t.tables, nullptr)
                               .bytes;
-      teacher_tables_ += t.tables.mapped_bytes;
     }
   }
 
@@ -88,7 +86,7 @@ class Solver {
     const size_t n = r_.teachers.size();
     return fmt::format("{} {} for {} weights and {} for {}",
                        n == 1 ? "the teacher takes" : fmt::format("the {} teachers take", n),
-                       format_bytes(teacher_weights_ + teacher_tables_), n == 1 ? "its" : "their",
+                       format_bytes(teacher_weights_), n == 1 ? "its" : "their",
                        format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
 
@@ -128,7 +126,6 @@ class Solver {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const model::ForwardPlan f = forward(p.limits(), r_.output);
       p.add(memory::Tag::weights, "model", weights_);
-      p.add(memory::Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
       p.add(f.arena_tags(), kForwardPass);
       p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
@@ -159,8 +156,6 @@ class Solver {
       if (!r_.teachers.empty()) {
         const bool one = r_.teachers.size() == 1;
         p.add(Tag::weights, one ? "teacher" : "teachers", teacher_weights_);
-        p.add(Tag::weights, one ? "teacher's embedding tables, mapped" : "teachers' embedding tables, mapped",
-              teacher_tables_);
         p.add(Tag::activations, one ? "teacher's pass" : "teachers' passes", teacher_pass(p.limits()));
       }
       if (r_.global_batch_tokens > 0)
@@ -404,7 +399,7 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0, teacher_tables_ = 0;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0;
 };
 
 // Plan with the fewest bytes for these settings.
@@ -548,13 +543,11 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   if (r.task == Task::train) {
     r.load_bytes = 4 * slab_layout(s).elements();  // a second copy of all parameters until they are moved to the state
   } else {
-    model::TableHome tables = table_home(s, r.device.kind);
+    r.tables = table_types(s, r.device.kind);
     try {
-      tables = table_home(*hub::WeightSource::open(dir), s, r.device.kind);
+      r.tables = table_types(*hub::WeightSource::open(dir), s, r.device.kind);
     } catch (const Error&) {  // the config alone is enough for planning
     }
-    r.tables_in_slab = tables.in_slab;
-    r.mapped_bytes = tables.mapped_bytes;
     r.load_bytes = load_bytes(s, r.device.threads);
   }
   // Measured with BERT, RoBERTa and SentencePiece tokenizers: vocabulary, tries and caches take up to three times the

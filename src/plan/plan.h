@@ -54,7 +54,7 @@ const char* task_name(Task task);
 // A distillation teacher, which runs next to the model under the same limit.
 struct PlanTeacher {
   model::ModelShape shape;
-  model::TableHome tables;
+  model::TableTypes tables;
 };
 
 struct PlanRequest {
@@ -67,9 +67,8 @@ struct PlanRequest {
   int64_t typical_length = 0;  // for speed prediction; 0: max_length, at most 128
   model::Output output = model::Output::sequence_scores;
   ops::Precision precision = ops::Precision::fp32;
-  bool tables_in_slab = true;  // whether embedding tables are copied with the weights (on the CPU most stay mapped)
+  model::TableTypes tables;
   // CPU only, because the limit covers the whole process (add_host_memory):
-  int64_t mapped_bytes = 0;     // embedding tables that stay mapped
   int64_t tokenizer_bytes = 0;  // in training, includes the token sets
   int64_t load_bytes = 0;       // needed while loading the model, before the arena exists
   bool fill = false;            // use the whole limit, not only what speed needs

@@ -367,7 +367,7 @@ TEST(Plan, CpuScoringStaysWithinTheKernelLimit) {
   r.shape = model;
   r.device = estimated_cpu(device::best_isa(), 1, int64_t{1} << 30);
   r.max_length = model.max_tokens();
-  r.tables_in_slab = false;
+  r.tables = table_types(model, DeviceKind::cpu);
   r.limit_bytes = int64_t{6} << 20, r.fill = true;
   const Plan plan = solve(r);
   ASSERT_GT(plan.peak_bytes, r.limit_bytes / 2);

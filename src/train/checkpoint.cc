@@ -182,6 +182,40 @@ void write_trained(const fs::path& dir, const ModelFiles& files, const model::Sl
   write_model(dir / kTagger, tagger, to, master);
 }
 
+namespace {
+
+// Empty if that fails too.
+fs::path write_to_temporary(const ModelFiles& files, const model::SlabLayout& layout, std::span<const float> master) {
+  std::error_code ec;
+  std::string dir = (fs::temp_directory_path(ec) / "brim-model-XXXXXX").string();
+  if (ec || ::mkdtemp(dir.data()) == nullptr) return {};
+  try {
+    write_trained(dir, files, layout, master);
+  } catch (const Error&) {
+    fs::remove_all(dir, ec);
+    return {};
+  }
+  return dir;
+}
+
+}  // namespace
+
+void write_trained_or_rescue(const fs::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
+                             std::span<const float> master) {
+  try {
+    write_trained(dir, files, layout, master);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::cannot_write) throw;
+    if (const fs::path rescued = write_to_temporary(files, layout, master); !rescued.empty())
+      fail(ErrorCode::cannot_write, Remedy{fmt::format("free some space, then move it to {}", dir.string())},
+           "{}; the trained model was saved in {}", e.problem(), rescued.string());
+    const auto checkpoints = checkpoints_in(dir);
+    if (checkpoints.empty()) throw;
+    fail(ErrorCode::cannot_write, Remedy{"free some space, then continue with `resume_from_checkpoint=last`"},
+         "{}; the newest checkpoint is {}", e.problem(), checkpoints[0].string());
+  }
+}
+
 void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const model::SlabLayout& layout,
                       std::span<const float> master, std::span<const std::span<const std::byte>> moments,
                       const TrainProgress& p, int64_t keep) {
@@ -227,6 +261,10 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   std::erase(others, final);
   for (size_t i = static_cast<size_t>(std::max<int64_t>(0, keep - 1)); keep > 0 && i < others.size(); ++i)
     fs::remove_all(others[i], ec);
+}
+
+int64_t count_checkpoints(const fs::path& output_dir) {
+  return static_cast<int64_t>(checkpoints_in(output_dir).size());
 }
 
 void remove_checkpoints(const fs::path& output_dir) {

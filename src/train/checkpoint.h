@@ -50,6 +50,11 @@ inline constexpr const char* kTagger = "ner";
 void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                    std::span<const float> master);
 
+// As write_trained(). If `dir` cannot be written, the model is saved in the system's temporary directory and the Error
+// names it, so that no training is lost.
+void write_trained_or_rescue(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
+                             std::span<const float> master);
+
 void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const model::SlabLayout& layout,
                       std::span<const float> master, std::span<const std::span<const std::byte>> moments,
                       const TrainProgress& progress, int64_t keep);
@@ -63,6 +68,7 @@ struct LoadedCheckpoint {
 // What a run that was killed left half-written.
 void remove_parts(const std::filesystem::path& output_dir);
 
+int64_t count_checkpoints(const std::filesystem::path& output_dir);  // complete or damaged
 // All of them, whole or not: a run that starts afresh has none of its own.
 void remove_checkpoints(const std::filesystem::path& output_dir);
 

@@ -230,7 +230,7 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
   r.fill = s.fill;
   for (const std::string& teacher : s.teachers) {
     const model::ModelShape shape = model::read_shape(teacher);
-    r.teachers.push_back({shape, table_home(*hub::WeightSource::open(teacher), shape, device.kind)});
+    r.teachers.push_back({shape, table_types(*hub::WeightSource::open(teacher), shape, device.kind)});
   }
   add_host_memory(r, job.model_dir);
   if (device.kind == device::DeviceKind::cpu) {

@@ -20,6 +20,7 @@
 #include "plan/card_measure.h"
 #include "train/checkpoint.h"
 #include "train/content_hash.h"
+#include "train/disk_space.h"
 #include "train/job.h"
 #include "train/loop.h"
 #include "train/loss_scale.h"
@@ -112,6 +113,7 @@ class TextProgram final : public TrainProgram {
       open_session(resume);
     }
     job_.master = std::vector<float>();
+    check_disk_space(out, disk_need(job_, schedule_, session_->state(), progress_.step, can_evaluate()));
     for (const auto& line : opening_) say(line);
     record_.open(progress_.state_json);
     reporter_ =
@@ -495,7 +497,7 @@ class TextProgram final : public TrainProgram {
   void write_trained_model() {
     std::vector<float> master;
     const model::TrainState& state = session_->state();
-    write_trained(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master));
+    write_trained_or_rescue(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master));
   }
 
   void finish() {
@@ -509,11 +511,15 @@ class TextProgram final : public TrainProgram {
     outcome_.best_step = progress_.best_step;
     outcome_.best_metric_name = metric_name();
     tell_stats();
+    // The model is written before the record, which may fail on a full disk.
+    const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
+    if (!outcome_.interrupted && !best_written) {
+      Stopwatch watch(outcome_.time.saving);
+      write_trained_model();
+    }
     tell_record();
     if (outcome_.interrupted) return;
     Stopwatch watch(outcome_.time.saving);
-    const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
-    if (!best_written) write_trained_model();
     const std::filesystem::path out = s_.output_dir;
     io::write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
     io::write_file_atomically(out / "README.md", record_.card(facts()));

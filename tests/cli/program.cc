@@ -41,6 +41,11 @@ int opened(const fs::path& path, int flags) {
   return fd;
 }
 
+void set_limit(int resource, int64_t bytes) {
+  const struct rlimit limit { static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes) };
+  if (bytes >= 0) ::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+}
+
 }  // namespace
 
 Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, const Surroundings& around) {
@@ -76,10 +81,8 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
     if (::chdir(folder.c_str()) != 0 || ::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(99);
-    if (around.file_limit >= 0) {
-      const struct rlimit limit { static_cast<rlim_t>(around.file_limit), static_cast<rlim_t>(around.file_limit) };
-      ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
+    set_limit(RLIMIT_FSIZE, around.file_limit);
+    set_limit(RLIMIT_AS, around.address_limit);
     ::execve(BRIM_PROGRAM, argv.data(), envp.data());
     ::_exit(98);
   }
@@ -186,6 +189,16 @@ void ProgramTest::make_model(const std::string& golden, const std::string& name)
   std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
   for (int i = 5; i < 96; ++i) vocabulary += fmt::format("w{}\n", i);
   write_all(folder_ / name / "vocab.txt", vocabulary);
+}
+
+void ProgramTest::misalign_weights(const std::string& model) const {
+  std::string bytes = get(model + "/model.safetensors");
+  uint64_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+  bytes.insert(8 + length, " ");
+  ++length;
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+  put(model + "/model.safetensors", bytes);
 }
 
 void ProgramTest::edit_config(const std::string& model, const std::function<void(nlohmann::json&)>& change) const {

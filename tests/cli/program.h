@@ -35,6 +35,7 @@ struct Surroundings {
   std::vector<std::pair<std::string, std::string>> environment;  // added to an otherwise clean one
   std::string stdout_path;                                       // instead of being collected
   int64_t file_limit = -1;                                       // RLIMIT_FSIZE
+  int64_t address_limit = -1;                                    // RLIMIT_AS
 };
 
 // A program that has been started and may be signalled.
@@ -82,6 +83,8 @@ class ProgramTest : public ::testing::Test {
 
   // Copies a golden model to `name` and gives it the vocabulary.
   void make_model(const std::string& golden, const std::string& name) const;
+  // Moves the tensors of model.safetensors to odd addresses: the header becomes one blank longer.
+  void misalign_weights(const std::string& model) const;
   void edit_config(const std::string& model, const std::function<void(nlohmann::json&)>& change) const;
 
   std::filesystem::path folder_;

@@ -196,32 +196,70 @@ TEST_F(Score, ARowThatOneModelRefusesIsBadForAll) {
   EXPECT_EQ(rows[3].find(",,"), std::string::npos) << rows[3];
 }
 
-// What a limit promises on the CPU is the whole process: what cannot fit is refused with the smallest limit that works,
-// and at that limit the process stays below it.
-TEST_F(Score, TheLimitHoldsOnTheCpu) {
+// On the CPU the limit holds for the whole process: a run that cannot fit is refused with the smallest limit that
+// works, and with that limit the resident peak stays below it.
+class ScoreUnderALimit : public Score {
+ protected:
+  void expect_limit_holds(const std::string& model, const char* precision) const {
+    SCOPED_TRACE(model + " in " + precision);
+    const auto with = [&](const std::string& limit) {
+      return std::vector<std::string>{
+          "score", "a.txt",          "--model", model, "--device",    "cpu",     "-o",           "out.csv", "--threads",
+          "2",     "--memory-limit", limit,     "-q",  "--precision", precision, "--max-length", "32"};
+    };
+    const Outcome small = refused(5, {"context", "--memory-limit"}, with("8MiB"));
+    const size_t at = small.err.find("--memory-limit ");
+    ASSERT_NE(at, std::string::npos);
+    const int64_t least = std::stoll(small.err.substr(at + 15));
+    EXPECT_EQ(small.err.substr(at).find(fmt::format("--memory-limit {}MiB", least)), 0u) << small.err;
+    refused(5, {fmt::format("{}MiB", least)}, with(fmt::format("{}MiB", least - 1)));
+    const Outcome got = brim(with(fmt::format("{}MiB", least)));
+    EXPECT_EQ(got.code, 0) << got.err;
+    if (!kInstrumented) {
+      EXPECT_LE(got.peak_kib, least * 1024);
+    }
+  }
+};
+
+TEST_F(ScoreUnderALimit, StaysBelowItOnTheCpu) {
   put("a.txt", made_up_lines(300));
-  const std::string model = std::string(BRIM_SOURCE_DIR) + "/models/default";
   make_model("bert_token", "ner");
-  for (const std::string& name : {model, std::string("tiny"), std::string("ner")})
-    for (const char* precision : {"fp32", "int8"}) {
-      SCOPED_TRACE(name + " in " + precision);
-      const auto with = [&](const std::string& limit) {
-        return std::vector<std::string>{
-            "score",     "a.txt", "--model",        name,  "--device", "cpu",         "-o",      "out.csv",
-            "--threads", "2",     "--memory-limit", limit, "-q",       "--precision", precision, "--max-length",
-            "32"};
-      };
-      const Outcome small = refused(5, {"context", "--memory-limit"}, with("8MiB"));
-      const size_t at = small.err.find("--memory-limit ");
-      const int64_t least = std::stoll(small.err.substr(at + 15));
-      EXPECT_EQ(small.err.substr(at).find(fmt::format("--memory-limit {}MiB", least)), 0u) << small.err;
-      refused(5, {fmt::format("{}MiB", least)}, with(fmt::format("{}MiB", least - 1)));
-      const Outcome got = brim(with(fmt::format("{}MiB", least)));
-      EXPECT_EQ(got.code, 0) << got.err;
-      if (!kInstrumented) {
-        EXPECT_LE(got.peak_kib, least * 1024);
+  for (const char* model : {BRIM_SOURCE_DIR "/models/default", "tiny", "ner"})
+    for (const char* precision : {"fp32", "int8"}) expect_limit_holds(model, precision);
+}
+
+TEST_F(ScoreUnderALimit, StaysBelowItWithMisalignedWeights) {
+  put("a.txt", made_up_lines(300));
+  for (const char* stored : {"fp32", "fp16", "int8"}) {
+    must({"models", "export", BRIM_SOURCE_DIR "/models/default", "-o", stored, "--precision", stored});
+    for (const bool aligned : {true, false}) {
+      if (!aligned) misalign_weights(stored);
+      for (const char* precision : {"fp32", "int8"}) {
+        SCOPED_TRACE(aligned ? "aligned" : "misaligned");
+        expect_limit_holds(stored, precision);
+        if (aligned)
+          std::filesystem::rename(folder_ / "out.csv", folder_ / fmt::format("{}.{}.csv", stored, precision));
+        else
+          EXPECT_EQ(get("out.csv"), get(fmt::format("{}.{}.csv", stored, precision)));
       }
     }
+  }
+}
+
+// Limits below what the loader of shared libraries needs end with 127 before main().
+TEST_F(Score, ReportsTooLittleAddressSpaceAsOutOfMemory) {
+  if (kInstrumented) GTEST_SKIP() << "a sanitizer reserves terabytes of address space";
+  put("a.txt", made_up_lines(3000));
+  int refusals = 0, successes = 0;
+  for (int64_t mib = 24; mib <= 408; mib += 16) {
+    const Outcome got = brim(tiny({"a.txt", "--threads", "4", "-o", "out.csv"}), {.address_limit = mib << 20});
+    EXPECT_EQ(got.signal, 0) << mib << " MiB: " << got.err;
+    EXPECT_TRUE(got.code == 0 || got.code == 5 || got.code == 127) << mib << " MiB: " << got.code << " " << got.err;
+    refusals += got.code == 5;
+    successes += got.code == 0;
+  }
+  EXPECT_GT(refusals, 0);
+  EXPECT_GT(successes, 0);
 }
 
 TEST_F(Score, LongTextModes) {

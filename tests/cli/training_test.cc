@@ -124,9 +124,17 @@ TEST_F(Training, PlanAndTrainAgree) {
 
 // The whole process counts, the teacher and checkpoints included; what is reported as held is what is resident.
 TEST_F(Training, TheLimitHoldsOnTheCpu) {
-  const std::string model = std::string(BRIM_SOURCE_DIR) + "/models/default";
-  for (const bool teacher : {false, true}) {
-    SCOPED_TRACE(teacher ? "with an int8 teacher" : "alone");
+  const std::string own = BRIM_SOURCE_DIR "/models/default";
+  must({"models", "export", own, "-o", "fp32", "--precision", "fp32"});
+  misalign_weights("fp32");
+  struct Case {
+    std::string model;
+    bool teacher;
+  };
+  for (const Case& c : {Case{own, false}, Case{own, true}, Case{"fp32", false}, Case{"fp32", true}}) {
+    SCOPED_TRACE(c.model + (c.teacher ? " with a teacher" : " alone"));
+    const std::string& model = c.model;
+    const bool teacher = c.teacher;
     const auto with = [&](const std::string& limit) {
       std::vector<std::string> words = {"train",    "--model",
                                         model,      "--train",
