@@ -137,7 +137,9 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   EXPECT_EQ(head.fields["content-type"], "text/event-stream");
   std::string event;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(listener.read_chunk(event));
+    do {  // a busy GPU of this machine adds warnings
+      ASSERT_TRUE(listener.read_chunk(event));
+    } while (event.starts_with("event: warning"));
     ASSERT_EQ(event.find("event: snapshot\ndata: {"), 0u) << event;
     EXPECT_TRUE(event.ends_with("}\n\n"));
     EXPECT_TRUE(Said::parse(event.substr(event.find('{'))).is_object());
@@ -264,8 +266,9 @@ TEST_F(SnapshotTest, WarningsAreEventsToo) {
   EXPECT_EQ(listener.read_head().status, 200);
   EXPECT_EQ(post("/admin/models/held/unload", "").status, 200);
   std::string event;
-  for (int i = 0; i < 60 && !event.starts_with("event: warning"); ++i) ASSERT_TRUE(listener.read_chunk(event));
-  EXPECT_NE(event.find("it was unloaded"), std::string::npos) << event;
+  for (int i = 0; i < 60 && event.find("it was unloaded") == std::string::npos; ++i)
+    ASSERT_TRUE(listener.read_chunk(event));
+  EXPECT_TRUE(event.starts_with("event: warning") && event.find("it was unloaded") != std::string::npos) << event;
 }
 
 TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
