@@ -14,7 +14,7 @@ cmake -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/ins
   cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the example does not build"; }
 
 library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"
-foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Scorer|Completion|TrainListener|Error|version|find_model|set_log|run_training)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|Completion|TrainListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
+foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Scorer|Completion|TrainListener|Error|version|find_model|find_prompts|set_log|run_training)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|Completion|TrainListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
 [ -z "$foreign" ] || fail "exports more than include/brim declares: $(head -5 <<<"$foreign")"
 
 printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"

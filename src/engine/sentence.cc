@@ -10,13 +10,6 @@
 namespace brim::engine {
 namespace {
 
-std::string_view strip(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\n\r\v\f";
-  const size_t first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
 std::string lower_case(std::string_view text) {
   const std::string valid = replace_invalid_utf8(text);
   std::string lower;
@@ -76,7 +69,7 @@ std::string_view Engine::sentence_text(std::string_view text, std::string_view p
     storage = lower_case(text);
     text = storage;
   }
-  return sentence_.found ? strip(text) : text;
+  return text;
 }
 
 // sentence-transformers counts the special tokens before the prompt, and all but the last one after it.

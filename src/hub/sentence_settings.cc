@@ -101,7 +101,7 @@ std::vector<std::string> pooling_modes(const SettingsFile& config) {
   }
   for (const auto& [key, value] : config.values().items())
     if (key.starts_with(prefix) && config.flag(key, false)) modes.push_back(key.substr(prefix.size()));
-  if (config.find("pooling_mode_mean_tokens") == nullptr) modes.emplace_back("mean_tokens");  // on by default
+  if (modes.empty()) modes.emplace_back("mean_tokens");  // as in sentence-transformers
   return modes;
 }
 
@@ -117,6 +117,9 @@ void read_pooling(const fs::path& path, bool any_pooling, SentenceSettings& sett
     fail(ErrorCode::bad_model, Remedy{"set `pooling=mean` or `pooling=cls` to override it"},
          "{}: pooling mode {} is not supported", path.string(),
          modes.empty() ? "(none)" : fmt::format("{}", fmt::join(modes, " + ")));
+  // Versions of sentence-transformers differ: the first token of all, or the first one after the prompt.
+  if (!any_pooling && settings.pooling == SentenceSettings::Pooling::cls && !settings.include_prompt)
+    config.refuse("include_prompt", false, "is not supported with cls pooling");
 }
 
 void read_prompts(const fs::path& path, SentenceSettings& settings) {
@@ -162,7 +165,6 @@ SentenceSettings load_sentence_settings(const fs::path& dir, bool any_pooling) {
   SentenceSettings settings;
   const std::vector<Module> modules = read_modules(dir);
   if (modules.empty()) return settings;
-  settings.found = true;
   for (const Module& module : modules) {
     if (module.type == "Normalize") {
       settings.normalize = true;

@@ -21,22 +21,21 @@ class SentenceSettingsTest : public ::testing::Test {
 TEST_F(SentenceSettingsTest, HasDefaultsWithoutFiles) {
   put_file(dir_ / "sentence_bert_config.json", R"({"max_seq_length":7})");
   const SentenceSettings s = load_sentence_settings(dir_.path());
-  EXPECT_FALSE(s.found || s.normalize || s.lower_case || s.pooling);
+  EXPECT_FALSE(s.normalize || s.lower_case || s.pooling);
   EXPECT_EQ(s.max_length, 0);
   EXPECT_EQ(s.prompt(), "");
 }
 
 TEST_F(SentenceSettingsTest, ReadsAllFiles) {
-  put_modules(dir_.path(), R"({"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":false,"include_prompt":false})",
-              {"Normalize"});
+  put_modules(dir_.path(), R"({"pooling_mode_mean_tokens":true,"include_prompt":false})", {"Normalize"});
   put_file(dir_ / "sentence_bert_config.json", R"({"max_seq_length":128,"do_lower_case":true})");
   put_file(dir_ / "config_sentence_transformers.json",
            R"({"prompts":{"query":"q: ","passage":"p: "},"default_prompt_name":"passage","truncate_dim":16,
                "similarity_fn_name":"cosine"})");
   const SentenceSettings s = load_sentence_settings(dir_.path());
-  EXPECT_TRUE(s.found && s.normalize && s.lower_case);
+  EXPECT_TRUE(s.normalize && s.lower_case);
   EXPECT_FALSE(s.include_prompt);
-  EXPECT_EQ(s.pooling, SentenceSettings::Pooling::cls);
+  EXPECT_EQ(s.pooling, SentenceSettings::Pooling::mean);
   EXPECT_EQ(s.max_length, 128);
   EXPECT_EQ(s.truncate_dim, 16);
   EXPECT_EQ(s.prompt(), "p: ");
@@ -50,6 +49,8 @@ TEST_F(SentenceSettingsTest, ReadsEverySpellingOfPooling) {
        std::vector<std::pair<std::string, Pooling>>{{kClsPooling, Pooling::cls},
                                                     {kMeanPooling, Pooling::mean},
                                                     {"{}", Pooling::mean},
+                                                    {R"({"pooling_mode_cls_token":true})", Pooling::cls},
+                                                    {R"({"pooling_mode_mean_tokens":false})", Pooling::mean},
                                                     {R"({"pooling_mode":"cls"})", Pooling::cls},
                                                     {R"({"pooling_mode":["mean"]})", Pooling::mean}}) {
     put_modules(dir_.path(), config);
@@ -63,8 +64,8 @@ TEST_F(SentenceSettingsTest, RefusesUnsupportedModulesAndValues) {
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"pooling_mode_weightedmean_tokens":true,"pooling_mode_mean_tokens":false})", "weightedmean_tokens"},
            {R"({"pooling_mode_max_tokens":true,"pooling_mode_mean_tokens":true})", "max_tokens + mean_tokens"},
-           {R"({"pooling_mode_cls_token":true})", "cls_token + mean_tokens"},
-           {R"({"pooling_mode_mean_tokens":false})", "(none)"},
+           {R"({"pooling_mode_cls_token":true,"include_prompt":false})", "`include_prompt` is false"},
+           {R"({"pooling_mode":[]})", "(none)"},
            {R"({"pooling_mode":"lasttoken"})", "lasttoken"},
            {R"({"pooling_mode_mean_tokens":1})", "`pooling_mode_mean_tokens` is 1"}}) {
     put_modules(dir_.path(), config);

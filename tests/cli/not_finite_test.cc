@@ -24,7 +24,7 @@ class NotFiniteOutput : public ProgramTest {
     for (const char* more : {"--model", model.c_str(), "--device", "cpu", "-q"}) all.emplace_back(more);
     return all;
   }
-  const std::vector<std::string> says_ = {"a.csv:3: the model's output is not finite"};
+  const std::vector<std::string> says_ = {"a.csv: line 3: the model's output is not finite"};
 };
 
 TEST_F(NotFiniteOutput, IsARowErrorOfScore) {
@@ -50,7 +50,7 @@ TEST_F(NotFiniteOutput, OfOneOfSeveralModelsIsARowError) {
 TEST_F(NotFiniteOutput, EndsEvalCompareAndEmbed) {
   const Outcome eval = refused(4, says_, with({"eval", "a.csv"}, "bert_sequence"));
   EXPECT_EQ(eval.out.find("accuracy"), std::string::npos) << eval.out;
-  refused(4, says_, with({"compare", "a.csv", "--model", "tiny"}, "bert_sequence"));
+  refused(4, says_, {"compare", "--models", "tiny,bert_sequence", "--data", "a.csv", "--device", "cpu", "-q"});
   const Outcome embed = refused(4, says_, with({"embed", "a.csv"}, "bert_sequence"));
   EXPECT_EQ(embed.out.find("nan"), std::string::npos) << embed.out;
   put("a.conll", "w5 O\nw6 O\n\nw7 O\nw8 O\n");
