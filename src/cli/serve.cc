@@ -44,6 +44,7 @@ struct ServeFlags {
   Pooling pooling = Pooling::automatic;
   double keep_alive = -1, release_device_after = -1;
   double keep_jobs = serve::ServerOptions().keep_jobs_seconds;
+  int64_t max_jobs = serve::JobQuota::Limits().jobs, max_jobs_bytes = serve::JobQuota::Limits().bytes;
   int64_t parked_limit = int64_t{4} << 30;
   bool insecure = false;
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
@@ -125,6 +126,17 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
       {"keep_jobs", "how long files of a job stay after its end, and then its record: 720h; -1: until it is deleted",
        typed(&F::keep_jobs, serve::read_seconds, seconds_text)},
+      {"max_jobs", "most jobs to keep, ended ones included; more are refused with 507",
+       number(&F::max_jobs, [](double n) { return n >= 1 && n <= 1e6 ? nullptr : "give 1 to 1000000"; })},
+      {"max_jobs_bytes", "most bytes of uploaded files to keep for jobs; more are refused with 507",
+       typed(
+           &F::max_jobs_bytes,
+           [](std::string_view text) {
+             const auto bytes = parse_bytes(text);
+             if (!bytes || *bytes < 1024) throw BadValue{"give a size of at least 1KiB: 64GiB"};
+             return *bytes;
+           },
+           [](int64_t bytes) { return format_bytes(bytes); })},
       {"connections_per_address", "clients of one address at one time; trusted proxies are not counted",
        number(&F::connections_per_address,
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give 1 to 65536"; })},
@@ -460,6 +472,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.state_needed = !f.state_dir.empty();
   options.jobs_root = f.jobs_root;
   options.keep_jobs_seconds = f.keep_jobs;
+  options.job_limits = {f.max_jobs, f.max_jobs_bytes};
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
   if (f.check) {  // without a port of its own, queues or jobs
     options.listen = "127.0.0.1:0";
@@ -536,6 +549,8 @@ std::function<int()> setup_serve(CLI::App& app) {
              "state_dir",
              "jobs_root",
              "keep_jobs",
+             "max_jobs",
+             "max_jobs_bytes",
              "connections_per_address",
              "io_threads",
              "access_log",

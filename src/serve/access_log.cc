@@ -25,7 +25,7 @@ constexpr size_t kMostBytes = 16 << 20;  // that wait
 
 AccessLog::AccessLog(const std::string& path) : path_(path) {
   descriptor_ =
-      path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+      path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
   if (descriptor_ < 0) fail(ErrorCode::cannot_write, "{}: cannot write: {}", path, std::strerror(errno));
   struct stat what {};
   is_file_ = ::fstat(descriptor_, &what) == 0 && S_ISREG(what.st_mode);

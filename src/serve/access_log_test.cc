@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "base/error.h"
@@ -28,6 +30,14 @@ TEST(AccessLog, AppendsEveryLine) {
   }
   EXPECT_EQ(read_file(file), wanted);
   EXPECT_THROW(AccessLog((temp.path() / "none" / "log").string()), Error);
+}
+
+TEST(AccessLog, IsNotReadableByOtherUsers) {
+  const TempDir temp;
+  const mode_t before = ::umask(0);
+  { AccessLog log((temp.path() / "log").string()); }
+  ::umask(before);
+  EXPECT_EQ(static_cast<int>(std::filesystem::status(temp.path() / "log").permissions()), 0640);
 }
 
 // Without an end of its own the thread would sit in write(2), and whoever ends the server beside it.

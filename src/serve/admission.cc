@@ -14,13 +14,11 @@ namespace {
 
 constexpr uint64_t kStreamedBytes = uint64_t{64} << 30;  // of a body that nobody keeps in memory
 
-// The name or address of a Host, without its port.
-std::string_view host_name(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, std::min(host.find(']'), host.size()) - 1);
-  return host.substr(0, std::min(host.find(':'), host.size()));
+// Addresses are allowed because only names can be made to point here by somebody else (DNS rebinding).
+bool is_allowed_host(std::string_view host, const std::vector<std::string>& allowed) {
+  return IpAddress::read(host) || same_ignoring_case(host, "localhost") ||
+         std::ranges::any_of(allowed, [&](const std::string& name) { return same_ignoring_case(host, name); });
 }
-
-bool is_address(std::string_view host) { return IpAddress::read(host).has_value(); }
 
 bool is_of_this_machine(const Exchange& exchange) {
   if (exchange.client_unclear()) return false;
@@ -141,11 +139,9 @@ std::optional<Response> Service::admit(Exchange& exchange) {
       welcome && head.method == "OPTIONS" && !allowed.empty() && !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
     const bool open = call.route != nullptr && call.route->scope == Scope::open;
-    const std::string_view host = host_name(head.host);
-    if (!open && !host.empty() && !is_address(host) && !same_ignoring_case(host, "localhost") &&
-        std::none_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
-                     [&](const std::string& allowed_host) { return same_ignoring_case(host, allowed_host); }))
-      return Refusal{403, "Unauthorized", fmt::format("this server does not go by the name {}", host)};
+    const std::string_view host = host_of(head.host);
+    if (!open && !head.host.empty() && !is_allowed_host(host, options_.allowed_hosts))
+      return Refusal{403, "Unauthorized", fmt::format("host '{}' is not allowed (add it with `allowed_host`)", host)};
     if (preflight) return std::nullopt;  // a browser asks without the page's key
     std::shared_ptr<const ApiKeys> keys;
     {
@@ -162,9 +158,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
             401, "Unauthorized",
             head.find("authorization").empty() ? "a key is needed: Authorization: Bearer KEY" : "this key is not known",
             "WWW-Authenticate: Bearer\r\n"};
-      if (key != nullptr && !key->allows(scope))
-        return Refusal{403, "Unauthorized",
-                       fmt::format("the key {} may not do this: it has no scope {}", key->name, scope_name(scope))};
+      if (key != nullptr && !free && !key->allows(scope))
+        return Refusal{403, "Unauthorized", fmt::format("API key '{}' lacks scope '{}'", key->name, scope_name(scope))};
     }
     // Pages of others may send these without asking: their bodies need no type of their own, or there is none. Any page
     // at all ("*") may where a key stands before it.
@@ -173,7 +168,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     if (foreign && !listed(origin) && !(welcome && !keys->empty()) && call.route != nullptr &&
         (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs ||
          call.route->scope == Scope::queue))
-      return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
+      return Refusal{403, "Unauthorized", "cross-origin request refused"};
     if (call.route == nullptr && !allowed.empty())
       return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
     if (call.route == nullptr) {

@@ -53,7 +53,7 @@ std::string job_body(const Job& job) {
   return to_json(job).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// A regular file below `root`, wherever links lead.
+// Opens a regular file below `root` after following links.
 OpenFile open_below(const fs::path& root, const std::string& given) {
   const Refusal none{404, "NotFound", "there is no such file below the jobs' root"};
   std::error_code error;
@@ -64,9 +64,10 @@ OpenFile open_below(const fs::path& root, const std::string& given) {
   OpenFile file(::open(wanted.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (file.get() < 0 || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) throw none;
-  // What was opened, whatever became of the path meanwhile.
+  // The path may have changed since: check the file that was opened.
   const fs::path opened = fs::read_symlink(fmt::format("/proc/self/fd/{}", file.get()), error);
-  if (error || !opened.string().starts_with(base.string() + "/")) throw none;
+  const std::string prefix = (base / "").string();  // "/" is its own prefix
+  if (error || !opened.string().starts_with(prefix)) throw none;
   return file;
 }
 
@@ -326,6 +327,7 @@ void Service::begin_job(Call& call) {
   const std::string path = query_value(call.exchange->query(), "path");
   if (!path.empty() && options_.jobs_root.empty())
     throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
+  desk_->jobs().quota().check(static_cast<int64_t>(call.exchange->head().length));  // before the body is read
   Wishes w;
   w.bulk = true;
   try {

@@ -180,6 +180,45 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   EXPECT_EQ(Said::parse(get("/jobs").body)["data"].size(), 1u);
 }
 
+TEST_F(JobRoutesTest, FindsFilesBelowTheRootDirectory) {
+  ServerOptions o = with_jobs();
+  const std::string file = std::filesystem::canonical(temp_.path()) / "a.txt";
+  std::ofstream(file) << "good\n";
+  o.jobs_root = "/";
+  start(std::move(o));
+  for (const std::string& path : {file, file.substr(1)}) {
+    const RawAnswer made = send_file("format=txt&path=" + path, "");
+    ASSERT_EQ(made.status, 201) << made.body;
+    wait_for(Said::parse(made.body)["id"]);
+  }
+  EXPECT_EQ(send_file("format=txt&path=/none.txt", "").status, 404);
+}
+
+TEST_F(JobRoutesTest, RefusesUploadsBeyondTheQuota) {
+  ServerOptions o = with_jobs();
+  o.job_limits = {.jobs = 2, .bytes = 1000};
+  start(std::move(o));
+  const auto refused = [&](const RawAnswer& answer, const char* setting) {
+    EXPECT_EQ(answer.status, 507) << answer.body;
+    EXPECT_NE(answer.body.find(setting), std::string::npos) << answer.body;
+    client_ = std::make_unique<RawClient>(server_->port());
+  };
+  const std::string id = Said::parse(send_file("format=txt", std::string(600, 'a')).body)["id"];
+  wait_for(id);
+  const std::string head = "POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\n", half(300, 'a');
+  client_->send(head + "Content-Length: 401\r\n\r\n");  // without its body
+  refused(client_->read(), "`max_jobs_bytes`");
+  client_->send(head + "Transfer-Encoding: chunked\r\n\r\n12c\r\n" + half + "\r\n12c\r\n" + half + "\r\n0\r\n\r\n");
+  refused(client_->read(), "`max_jobs_bytes`");
+  wait_until([&] { return folders() == 1; });
+  const RawAnswer fits = send_file("format=txt", std::string(400, 'a'));
+  ASSERT_EQ(fits.status, 201) << "the refused uploads count no more: " << fits.body;
+  wait_for(Said::parse(fits.body)["id"]);
+  refused(send_file("format=txt", "a"), "`max_jobs`");
+  EXPECT_EQ(del("/jobs/" + id).status, 200);
+  EXPECT_EQ(send_file("format=txt", std::string(600, 'a')).status, 201);
+}
+
 TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
   ServerOptions o = with_jobs();
   o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("a") + "\nnight:jobs:" + io::sha256_hex("b") + "\n", "keys");

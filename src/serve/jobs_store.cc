@@ -175,7 +175,8 @@ JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock, Optio
     : folder_(state.folder("jobs")),
       models_(std::move(models)),
       clock_(std::move(clock)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      quota_(options_.limits) {
   load();
 }
 
@@ -200,6 +201,9 @@ void JobsStore::load() {
     }
     if (job.status == JobStatus::cancelling) set_status(job, JobStatus::cancelled);
     next_number_ = std::max(next_number_, job.number + 1);
+    if (const auto bytes = fs::file_size(input_of(job), ignored); !ignored)
+      job.input_bytes = static_cast<int64_t>(bytes);
+    quota_.restore(job.input_bytes);
     jobs_[job.id] = std::move(job);
   }
 }
@@ -245,10 +249,16 @@ JobsStore::Upload::Upload(JobsStore& store, JobRequest request) : store_(store) 
   job_.id = store.options_.new_id ? store.options_.new_id() : random_id();
   job_.request = std::move(request);
   job_.created_at = store.clock_();
-  std::error_code error;
-  if (!fs::create_directory(store.folder_of(job_.id), error))
-    fail(ErrorCode::cannot_write, "{}: cannot make: {}", store.folder_of(job_.id).string(), error.message());
-  file_.emplace(store.input_of(job_));
+  store.quota_.add_job();
+  try {
+    std::error_code error;
+    if (!fs::create_directory(store.folder_of(job_.id), error))
+      fail(ErrorCode::cannot_write, "{}: cannot make: {}", store.folder_of(job_.id).string(), error.message());
+    file_.emplace(store.input_of(job_));
+  } catch (...) {
+    store.quota_.remove_job();
+    throw;
+  }
 }
 
 JobsStore::Upload::~Upload() {
@@ -256,14 +266,21 @@ JobsStore::Upload::~Upload() {
   file_.reset();
   std::error_code ignored;
   fs::remove_all(store_.folder_of(job_.id), ignored);
+  store_.quota_.remove_bytes(bytes_);
+  store_.quota_.remove_job();
 }
 
-void JobsStore::Upload::write(std::string_view bytes) { file_->write(bytes); }
+void JobsStore::Upload::write(std::string_view bytes) {
+  store_.quota_.add_bytes(static_cast<int64_t>(bytes.size()));
+  bytes_ += static_cast<int64_t>(bytes.size());
+  file_->write(bytes);
+}
 
 Job JobsStore::Upload::finish() {
   file_->commit();
   const std::lock_guard lock(store_.mutex_);
   job_.number = store_.next_number_++;
+  job_.input_bytes = bytes_;
   store_.save(job_);
   finished_ = true;
   store_.jobs_[job_.id] = job_;
@@ -309,12 +326,14 @@ void JobsStore::expire() {
       if (job.status == JobStatus::expired) {
         left.push_back(folder_of(job.id));
         jobs_.erase(std::string(job.id));
+        quota_.remove_job();
         continue;
       }
       const fs::path target = output_of(job), part = io::AtomicFile::part_path(target);
       for (const fs::path& path : {input_of(job), target, part, fs::path(part.string() + ".json")})
         left.push_back(path);
       set_status(job, JobStatus::expired);
+      quota_.remove_bytes(std::exchange(job.input_bytes, 0));
     }
   }
   std::error_code ignored;
@@ -348,6 +367,8 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
     lock.unlock();  // others look at jobs while a large file goes
     std::error_code ignored;
     fs::remove_all(folder_of(id), ignored);
+    quota_.remove_bytes(removed.input_bytes);
+    quota_.remove_job();
     return removed;
   }
   if (running_ == id) {

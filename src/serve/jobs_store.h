@@ -21,6 +21,7 @@
 
 #include "brim/brim.h"
 #include "io/atomic_file.h"
+#include "serve/job_quota.h"
 #include "serve/row_scorer.h"
 #include "serve/state_dir.h"
 
@@ -75,6 +76,7 @@ struct Job {
   // Why it could not go on, which may pass, and when it is tried again. Not kept on disk.
   std::string waiting;
   int64_t retry_at = 0;
+  int64_t input_bytes = 0;  // of the quota; 0 once its files are removed
   bool ended() const;
 };
 nlohmann::ordered_json to_json(const Job& job);  // as GET /jobs/{id} answers
@@ -90,6 +92,7 @@ class JobsStore {
     double retry_seconds = 10;            // a job that could not go on for now is tried again
     // After its end the files are kept for so long, then what is known of it as long again. Negative: for ever.
     double keep_seconds = 30 * 86'400;
+    JobQuota::Limits limits = {};
   };
   // Finds the jobs that are there; those that were running go on.
   JobsStore(const StateDir& state, JobModels models, Clock clock, Options options);
@@ -101,17 +104,19 @@ class JobsStore {
     ~Upload();
     Upload(const Upload&) = delete;
     Upload& operator=(const Upload&) = delete;
-    void write(std::string_view bytes);  // throws cannot_write
+    void write(std::string_view bytes);  // throws cannot_write, also beyond the quota
     Job finish();
 
    private:
     JobsStore& store_;
     Job job_;
     std::optional<io::AtomicFile> file_;
+    int64_t bytes_ = 0;
     bool finished_ = false;
   };
-  static void check(const JobRequest& request);  // throws usage for a format that is none
-  std::unique_ptr<Upload> begin(JobRequest request);
+  static void check(const JobRequest& request);       // throws usage for a format that is none
+  std::unique_ptr<Upload> begin(JobRequest request);  // throws cannot_write beyond the quota
+  const JobQuota& quota() const { return quota_; }
 
   // Newest first; those that came before the job `after`, where there is one of that name.
   std::vector<Job> list(size_t most = SIZE_MAX, const std::string& after = "") const;
@@ -150,6 +155,7 @@ class JobsStore {
   const JobModels models_;
   const Clock clock_;
   const Options options_;
+  JobQuota quota_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::string, Job> jobs_;

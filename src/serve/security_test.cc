@@ -29,10 +29,9 @@ TEST_F(ServiceTest, KeysAndHosts) {
   EXPECT_EQ(unknown.status, 401);
   EXPECT_NE(unknown.body.find("this key is not known"), std::string::npos);
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
-  EXPECT_EQ(get("/info", "Authorization: Bearer other\r\n").status, 403);
-  const RawAnswer narrow = get("/metrics", "Authorization: Bearer secret\r\n");
+  const RawAnswer narrow = get("/info", "Authorization: Bearer other\r\n");
   EXPECT_EQ(narrow.status, 403);
-  EXPECT_NE(narrow.body.find("no scope metrics"), std::string::npos);
+  EXPECT_NE(narrow.body.find("API key 'ops' lacks scope 'score'"), std::string::npos) << narrow.body;
   EXPECT_EQ(get("/nothing").status, 401) << "what is there is nobody's business";
   start(held());
   const auto by_host = [&](const std::string& host, const std::string& path) {
@@ -44,6 +43,8 @@ TEST_F(ServiceTest, KeysAndHosts) {
   EXPECT_EQ(by_host("127.0.0.1", "/info"), 200);
   EXPECT_EQ(by_host("[::1]:80", "/info"), 200);
   EXPECT_EQ(by_host("evil.example", "/info"), 403);
+  for (const char* malformed : {"[::1].evil.com", "127.0.0.1:evil.com", "[::1]:evil.com", "[::1", "[evil.com]", ":80"})
+    EXPECT_EQ(by_host(malformed, "/info"), 400) << malformed;
   EXPECT_EQ(by_host("10.0.0.7:80", "/info"), 200);
   EXPECT_EQ(by_host("pod.local", "/health/live"), 200);
   ServerOptions named = held();
@@ -55,6 +56,37 @@ TEST_F(ServiceTest, KeysAndHosts) {
   EXPECT_THROW(Server{open}, Error);
   open.insecure = true;
   Server allowed{open};
+}
+
+TEST_F(ServiceTest, AKeyWithoutTheMetricsScopeReadsMetricsFromLoopback) {
+  ServerOptions o = held();
+  o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("secret") + "\n", "keys");
+  start(o);
+  for (const char* path : {"/metrics", "/snapshot", "/history"}) {
+    EXPECT_EQ(get(path).status, 200) << path;
+    EXPECT_EQ(get(path, "Authorization: Bearer secret\r\n").status, 200) << path;
+  }
+  const std::string elsewhere = "X-Forwarded-For: 192.0.2.1\r\n";
+  EXPECT_EQ(get("/metrics", elsewhere).status, 401);
+  const RawAnswer narrow = get("/metrics", "Authorization: Bearer secret\r\n" + elsewhere);
+  EXPECT_EQ(narrow.status, 403);
+  EXPECT_NE(narrow.body.find("API key 'web' lacks scope 'metrics'"), std::string::npos) << narrow.body;
+}
+
+TEST_F(ServiceTest, TheHostOfAnAbsoluteTargetReplacesTheHostField) {
+  start(held());
+  const auto answer_to = [&](const std::string& target, const std::string& host) {
+    RawClient client(server_->port());
+    client.send("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.read();
+  };
+  EXPECT_EQ(answer_to("http://localhost:8080/info", "localhost:8080").status, 200);
+  EXPECT_EQ(answer_to("HTTP://127.0.0.1/info?a=b", "evil.example").status, 200);
+  EXPECT_EQ(answer_to("http://localhost?a=b", "localhost").status, 200) << "an empty path is /";
+  const RawAnswer refused = answer_to("http://evil.example/info", "localhost");
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_NE(refused.body.find("host 'evil.example' is not allowed (add it with `allowed_host`)"), std::string::npos)
+      << refused.body;
 }
 
 TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
@@ -100,7 +132,9 @@ TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
   start(o);
   EXPECT_EQ(preflight("https://c.example").status, 200) << "any page may score";
   EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "and not administer without keys";
-  EXPECT_EQ(get("/trace", "Sec-Fetch-Site: cross-site\r\n").status, 403) << "nor by a picture's address";
+  const RawAnswer foreign = get("/trace", "Sec-Fetch-Site: cross-site\r\n");
+  EXPECT_EQ(foreign.status, 403) << "nor by a picture's address";
+  EXPECT_NE(foreign.body.find("cross-origin request refused"), std::string::npos) << foreign.body;
 }
 
 TEST_F(ServiceTest, LogsWithoutTexts) {

@@ -199,6 +199,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.state_needed = options_.state_needed;
   service.jobs_root = options_.jobs_root;
   service.keep_jobs_seconds = options_.keep_jobs_seconds;
+  service.job_limits = options_.job_limits;
   service.keys = options_.keys;
   service.reopen = options_.reopen;
   service.revision_of = options_.revision_of;

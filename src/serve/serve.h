@@ -27,6 +27,7 @@ struct ServerOptions {
   bool state_needed = false;  // else a directory that another server has means no jobs
   std::string jobs_root;      // files below it may be scored where they lie
   double keep_jobs_seconds = JobsStore::Options().keep_seconds;
+  JobQuota::Limits job_limits;
   ApiKeys keys;
   TrustedProxies proxies;                                // whose word about their clients is taken
   std::string tls_cert, tls_key;                         // PEM files; empty: no TLS

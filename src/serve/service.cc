@@ -60,6 +60,7 @@ Service::Service(ServiceOptions options)
     JobsStore::Options jobs;
     jobs.retry_seconds = options_.load_retry_seconds;
     jobs.keep_seconds = options_.keep_jobs_seconds;
+    jobs.limits = options_.job_limits;
     desk_ = std::make_unique<Desk>(
         options_.state_dir, options_.queues, *this, [this](const Job& job) { return job_model(job); }, jobs);
   } catch (const Error& error) {

@@ -56,6 +56,7 @@ struct ServiceOptions {
   bool state_needed = false;        // else a directory that another server has means no jobs
   std::filesystem::path jobs_root;  // files below it may be scored where they lie; empty: none may
   double keep_jobs_seconds = JobsStore::Options().keep_seconds;
+  JobQuota::Limits job_limits;
   ApiKeys keys;  // none: everybody may do everything
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;  // whose pages may ask and read answers; "*": any

@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "base/error.h"
+#include "serve/key_file.h"
 
 namespace brim::serve {
 namespace {
@@ -48,6 +49,9 @@ class OpenSslContext final : public TlsContext {
     SSL_CTX* c = context_.get();
     if (c == nullptr) fail(ErrorCode::internal, "TLS cannot be used: {}", last_problem());
     ::SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
+    // For TLS 1.2: forward secrecy and authenticated encryption. All suites of TLS 1.3 have both.
+    if (::SSL_CTX_set_cipher_list(c, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1)
+      fail(ErrorCode::internal, "TLS has no usable cipher suite: {}", last_problem());
     ::SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     ::SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);  // idle connections hold little
     ::SSL_CTX_set_alpn_select_cb(c, choose_protocol, nullptr);
@@ -57,6 +61,7 @@ class OpenSslContext final : public TlsContext {
     if (::SSL_CTX_use_certificate_chain_file(c, certificate.c_str()) != 1)
       fail(ErrorCode::usage, Remedy{"give the server's certificate and those it is signed by, in PEM"},
            "`tls_cert={}`: cannot be read: {}", certificate, last_problem());
+    check_key_file("tls_key", key, KeyFile::secret);
     if (::SSL_CTX_use_PrivateKey_file(c, key.c_str(), SSL_FILETYPE_PEM) != 1)
       fail(ErrorCode::usage, Remedy{"give the certificate's key in PEM, without a passphrase"},
            "`tls_key={}`: cannot be used with {}: {}", key, certificate, last_problem());

@@ -15,8 +15,9 @@ namespace brim::serve {
 namespace {
 
 // A key and a certificate of that name, signed by itself.
-void make_certificate(const std::filesystem::path& dir, const char* name, const char* passphrase = nullptr) {
-  EVP_PKEY* key = ::EVP_EC_gen("P-256");
+void make_certificate(const std::filesystem::path& dir, const char* name, const char* passphrase = nullptr,
+                      bool rsa = false) {
+  EVP_PKEY* key = rsa ? ::EVP_RSA_gen(2048) : ::EVP_EC_gen("P-256");
   X509* certificate = ::X509_new();
   ::X509_set_version(certificate, 2);
   ::ASN1_INTEGER_set(::X509_get_serialNumber(certificate), 1);
@@ -42,7 +43,8 @@ void make_certificate(const std::filesystem::path& dir, const char* name, const 
 // A client that trusts everybody and says who it met.
 class TlsClient {
  public:
-  explicit TlsClient(uint16_t port, int version = 0, const std::string& protocols = "\x08http/1.1")
+  explicit TlsClient(uint16_t port, int version = 0, const std::string& protocols = "\x08http/1.1",
+                     const char* ciphers = nullptr)
       : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)), context_(::SSL_CTX_new(TLS_client_method())) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -56,6 +58,9 @@ class TlsClient {
       ::SSL_CTX_set_security_level(context_, 0);
       ::SSL_CTX_set_min_proto_version(context_, version);
       ::SSL_CTX_set_max_proto_version(context_, version);
+    }
+    if (ciphers != nullptr) {
+      EXPECT_EQ(::SSL_CTX_set_cipher_list(context_, ciphers), 1) << ciphers;
     }
     ssl_ = ::SSL_new(context_);
     ::SSL_set_alpn_protos(ssl_, reinterpret_cast<const unsigned char*>(protocols.data()),
@@ -130,13 +135,17 @@ class TlsTest : public ServiceTest {
  protected:
   TlsTest() { std::signal(SIGPIPE, SIG_IGN); }  // OpenSSL's writes to a server that has left
 
-  ServerOptions secure() {
-    make_certificate(temp_.path(), "first");
+  ServerOptions secure_files() {
     ServerOptions o;
     o.listen = "127.0.0.1:0";
     o.lame_duck_seconds = 0;
     o.tls_cert = temp_.path() / "cert.pem";
     o.tls_key = temp_.path() / "key.pem";
+    return o;
+  }
+  ServerOptions secure() {
+    make_certificate(temp_.path(), "first");
+    ServerOptions o = secure_files();
     o.models.push_back({"vader", "vader", "1", Scorer::open({.model = "vader"})});
     return o;
   }
@@ -225,6 +234,25 @@ TEST_F(TlsTest, RefusesWhatIsNoneOfIt) {
   EXPECT_EQ(TlsClient(server_->port()).post("/predict", R"({"inputs":"good"})").first, 200);
 }
 
+TEST_F(TlsTest, Tls12AllowsOnlyForwardSecrecyWithAuthenticatedEncryption) {
+  start(secure());
+  make_certificate(temp_.path(), "rsa", nullptr, true);
+  ServerOptions rsa = secure_files();
+  rsa.models.push_back({"vader", "vader", "1", Scorer::open({.model = "vader"})});
+  Server rsa_server(std::move(rsa));
+  rsa_server.start();
+  const auto connects = [](Server& server, const char* ciphers) {
+    return TlsClient(server.port(), TLS1_2_VERSION, "\x08http/1.1", ciphers).connected();
+  };
+  for (const char* good : {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"})
+    EXPECT_TRUE(connects(*server_, good)) << good;
+  for (const char* good : {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-CHACHA20-POLY1305"})
+    EXPECT_TRUE(connects(rsa_server, good)) << good;
+  EXPECT_FALSE(connects(*server_, "ECDHE-ECDSA-AES128-SHA:ECDHE-ECDSA-AES256-SHA384")) << "CBC";
+  for (const char* bad : {"AES128-SHA", "AES128-GCM-SHA256", "ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA384"})
+    EXPECT_FALSE(connects(rsa_server, bad)) << bad;
+}
+
 TEST_F(TlsTest, ClosesAConnectionWhoseHandshakeTakesTooLong) {
   struct Nothing final : Handler {
     std::optional<Response> admit(Exchange&) override { return Response{}; }
@@ -298,6 +326,9 @@ TEST_F(TlsTest, SaysWhichFileIsWrong) {
   EXPECT_NE(problem(cert, key).find("`tls_key="), std::string::npos) << "nobody is asked for a passphrase";
   make_certificate(temp_.path(), "a");
   EXPECT_EQ(problem(cert, key), "");
+  std::filesystem::permissions(key, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
+  EXPECT_NE(problem(cert, key).find("every user can write it"), std::string::npos) << problem(cert, key);
+  std::filesystem::permissions(key, std::filesystem::perms::owner_read);
   std::filesystem::rename(cert, temp_.path() / "other.pem");
   make_certificate(temp_.path(), "b");
   EXPECT_NE(problem(temp_.path() / "other.pem", key).find("other.pem"), std::string::npos);
