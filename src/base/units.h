@@ -20,8 +20,8 @@ std::string format_duration(double seconds);                     // "1h 02m", "4
 std::string format_si(double value);                             // "3.4 M"
 std::string format_rate(double per_second);                      // "–" when not known, "1.62", "12.3", "12,345"
 
-// The known name nearest to what was typed (edit distance, whatever the case), for "did you mean"; empty if none is
-// within `most_edits` and a third of the word.
+// The known name nearest to what was typed (edit distance, case ignored), for "did you mean"; empty if none is within
+// `most_edits` and a third of the word, and for more than 4,096 known names or a typed name above 160 bytes.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& known, size_t most_edits = SIZE_MAX);
 std::string lower_case(std::string_view text);           // of ASCII letters
 bool same_word(std::string_view a, std::string_view b);  // but for the case of ASCII letters
