@@ -40,6 +40,7 @@ constexpr Verb kVerbs[] = {
     {"shards", "show how far a job of `brim score --shard` is, and check its parts", setup_shards},
 #if defined(BRIM_WITH_SERVE)
     {"serve", "label texts over HTTP", setup_serve},
+    {"queue", "check and repair the queues of a stopped server", setup_queue},
 #endif
     {"train", "fine-tune a model on labelled rows", setup_train},
     {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},

@@ -35,7 +35,8 @@ std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 std::function<int()> setup_shards(CLI::App& app);
 std::function<int()> setup_forecast(CLI::App& app);
-std::function<int()> setup_serve(CLI::App& app);  // where Boost was there to build it with
+std::function<int()> setup_serve(CLI::App& app);  // only if built with Boost, as is the next
+std::function<int()> setup_queue(CLI::App& app);
 
 // Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
 void add_environment(CLI::App& verb);

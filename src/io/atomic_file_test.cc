@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "base/test_files.h"
+#include "base/test_syscalls.h"
 
 namespace brim::io {
 namespace {
@@ -35,6 +36,33 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   }
   EXPECT_EQ(get_file(dir / "out").size(), (1u << 20) + 4);
   EXPECT_EQ(files_in(dir.path()), 1u);
+}
+
+TEST(AtomicFile, SyncsItsContentBeforeTheRenameAndTheDirectoryAfterIt) {
+  const TempDir dir;
+  for (const size_t bytes : {size_t{3}, size_t{1} << 20}) {  // buffered and written directly
+    const SyscallLog log;
+    write_file_atomically(dir / "out", std::string(bytes, 'x'));
+    const auto calls = log.calls();
+    const size_t renamed = find_call(calls, "rename", (dir / "out").string());
+    ASSERT_LT(renamed, calls.size());
+    EXPECT_LT(find_call(calls, "write", calls[renamed].path), renamed);
+    EXPECT_LT(find_call(calls, "fsync", calls[renamed].path), renamed);
+    EXPECT_EQ(unsynced(calls, renamed, dir.path().string()), std::vector<std::string>{});
+    EXPECT_LT(find_call(calls, "fsync", dir.path().string(), renamed), calls.size());
+    EXPECT_EQ(unsynced(calls, calls.size(), dir.path().string()), std::vector<std::string>{});
+  }
+}
+
+TEST(AtomicFile, SyncMakesAllWrittenBytesDurable) {
+  const TempDir dir;
+  const SyscallLog log;
+  AtomicFile file(dir / "out");
+  file.write("buffered");
+  file.sync();
+  const auto calls = log.calls();
+  EXPECT_LT(find_call(calls, "write", ""), calls.size());
+  EXPECT_EQ(unsynced(calls, calls.size(), dir.path().string()), std::vector<std::string>{});
 }
 
 TEST(AtomicFile, AbandonedLeavesNothing) {

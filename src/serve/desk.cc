@@ -21,12 +21,17 @@ int64_t unix_ms() {
       .count();
 }
 
+int64_t steady_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
 
 Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
            JobModels models, JobsStore::Options options)
     : state_(state_dir),
-      queues_(state_, rules, scorer, unix_ms),
+      queues_(state_, rules, scorer, {unix_ms, steady_ms}),
       jobs_(
           state_, std::move(models), [] { return unix_ms() / 1000; }, std::move(options)),
       flushing_(kFlushingThreads),
@@ -74,7 +79,7 @@ void Desk::flush_old() {
     } catch (const std::exception& error) {  // tried again; health names it
       log_warning("{}", error.what());
     }
-    const int64_t pause = std::clamp<int64_t>(queues_.due_ms().value_or(INT64_MAX) - unix_ms(), 1, kLongestPauseMs);
+    const int64_t pause = std::clamp<int64_t>(queues_.due_ms().value_or(INT64_MAX) - steady_ms(), 1, kLongestPauseMs);
     lock.lock();
     if (!ending_) changed_.wait_for(lock, std::chrono::milliseconds(pause));
   }

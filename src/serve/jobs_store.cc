@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "io/sync_directory.h"
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 #include "rows/row_writer.h"
@@ -253,7 +254,7 @@ JobsStore::Upload::Upload(JobsStore& store, JobRequest request) : store_(store) 
   try {
     std::error_code error;
     if (!fs::create_directory(store.folder_of(job_.id), error))
-      fail(ErrorCode::cannot_write, "{}: cannot make: {}", store.folder_of(job_.id).string(), error.message());
+      fail(ErrorCode::cannot_write, "{}: cannot create: {}", store.folder_of(job_.id).string(), error.message());
     file_.emplace(store.input_of(job_));
   } catch (...) {
     store.quota_.remove_job();
@@ -282,6 +283,7 @@ Job JobsStore::Upload::finish() {
   job_.number = store_.next_number_++;
   job_.input_bytes = bytes_;
   store_.save(job_);
+  io::sync_directory(store_.folder_);  // its own directory was created there
   finished_ = true;
   store_.jobs_[job_.id] = job_;
   store_.changed_.notify_all();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/test_files.h"
+#include "base/test_syscalls.h"
 #include "io/compress.h"
 
 namespace brim::serve {
@@ -102,6 +103,41 @@ std::string many_rows(int rows) {
     text += random() % 23 == 0 ? std::to_string(i) + "\n"
                                : std::to_string(i) + "," + std::string(1 + random() % 30, 'x') + "\n";
   return text;
+}
+
+TEST(JobsStore, OutputIsDurableBeforeTheRecordOfItsEnd) {
+  JobBench bench;
+  const SyscallLog log;
+  const Job sent = bench.put(many_rows(50), {.text_column = "text"});
+  const size_t sent_calls = log.calls().size();
+  EXPECT_EQ(unsynced(log.calls(), sent_calls, bench.dir.path().string()), std::vector<std::string>{});
+  EXPECT_TRUE(bench.store->run_next({}));
+  const auto calls = log.calls();
+  const size_t output = find_call(calls, "rename", "/output.csv");
+  ASSERT_LT(output, calls.size());
+  size_t completed = output;
+  for (size_t i = output; i < calls.size(); ++i)
+    if (calls[i].call == "rename" && calls[i].target.ends_with("/job.json")) completed = i;
+  ASSERT_GT(completed, output) << "the record of its end comes last";
+  EXPECT_EQ(unsynced(calls, completed, bench.dir.path().string()), std::vector<std::string>{});
+  EXPECT_EQ(unsynced(calls, calls.size(), bench.dir.path().string()), std::vector<std::string>{});
+}
+
+// A note of how far the output reaches must not be durable before the rows it counts.
+TEST(JobsStore, RowsAreDurableBeforeTheNoteThatCountsThem) {
+  JobBench bench;
+  bench.put(many_rows(2000), {.text_column = "text"});
+  const SyscallLog log;
+  EXPECT_TRUE(bench.store->run_next({}));
+  const auto calls = log.calls();
+  size_t notes = 0;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].call != "rename" || !calls[i].target.ends_with(".part.json")) continue;
+    ++notes;
+    for (const std::string& path : unsynced(calls, i, bench.dir.path().string()))
+      ADD_FAILURE() << path << " before note " << notes;
+  }
+  EXPECT_GT(notes, 1u);
 }
 
 TEST(JobsStore, ScoresAFile) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An append-only file of records, each with its length and checksum. A record is durable when commit() returns: those
-// that wait together share one fdatasync. A kill at any byte leaves a torn tail, which opening cuts off; nothing that
-// was committed is lost. What is cut off is kept beside the file as NAME.tail, NAME.tail.2, and so on, should it be
-// more than a torn tail, and the log says so.
+// An append-only file of records, each with its length and checksum. commit() returns once a record is durable; records
+// that wait together share one fdatasync. Does not know the content of records.
 //
 //   u32 length, u32 crc32 of length and payload (both little-endian), payload
+//
+// Opening skips damaged records that are followed by an intact one and leaves their bytes in the file. Bytes after the
+// last intact record (a write cut short by a kill) are cut off and kept as NAME.tail, NAME.tail.2, and so on.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -16,32 +17,50 @@
 
 namespace brim::serve {
 
+// Bytes of a journal that are not an intact record.
+struct JournalDamage {
+  size_t before = 0;       // index of the first intact record after it; the number of records if there is none
+  size_t offset = 0;       // in the file
+  size_t records = 1;      // estimated from the length fields
+  bool recovered = false;  // only the length field was wrong; the record is listed with the intact ones
+  std::string bytes;
+};
+
 class QueueJournal {
  public:
   struct Content {
-    std::vector<std::string_view> records;
-    size_t bytes = 0;  // up to the end of the last whole record
+    std::vector<std::string_view> records;  // intact, in file order
+    std::vector<JournalDamage> damage;      // in file order
+    size_t bytes = 0;                       // up to the end of the last intact record
+    // The bytes after it look like a whole record that was changed later, not like a write that was cut short. The
+    // last entry of `damage` has them.
+    bool damaged_tail = false;
   };
-  // The whole records at the beginning of `bytes`, which must stay.
+  // Finds all intact records in `bytes`, also behind damaged ones, in near-linear time. The views point into `bytes`.
   static Content read(std::string_view bytes);
   static std::string frame(std::string_view payload);
 
-  // Opens the file or makes one with the record `first`. Throws cannot_write.
+  // Opens the file, or creates it with the record `first`. Throws cannot_write.
   QueueJournal(std::filesystem::path path, std::string_view first);
   ~QueueJournal();
   QueueJournal(const QueueJournal&) = delete;
   QueueJournal& operator=(const QueueJournal&) = delete;
 
-  const std::vector<std::string>& opened() const { return opened_; }  // the records that were there
-  void forget_opened();
+  const std::vector<std::string>& opened() const { return opened_; }  // the records found when opening
+  const std::vector<JournalDamage>& damage() const { return damage_; }
+  // Opening removed damaged bytes from the file, or the file had no intact record: the next opening will not see this
+  // damage.
+  bool damage_removed() const { return damage_removed_; }
+  void forget_opened();  // frees opened() and damage()
 
-  // Adds a record; records stand in the file as they were added. Returns what commit() waits for.
+  // Adds a record; records are written in the order of these calls. Returns the ticket for commit().
   uint64_t append(std::string_view payload);
-  // Returns when that record and all before it are durable. Throws cannot_write, then and ever after: the file ends
-  // with the last record that was committed, and a new QueueJournal may try again.
+  // Returns when that record and all before it are durable. Throws cannot_write, also from then on: the file ends
+  // with the last committed record, and a new QueueJournal may try again.
   void commit(uint64_t record);
-  // Replaces the whole content, uncommitted records too, by these: compaction. Throws cannot_write; the file is then
-  // as it was and goes on, or has failed(): it is whole and new, but not open.
+  // Compaction: replaces the whole content, including uncommitted records. Throws cannot_write; then the old file is
+  // unchanged and in use, or failed() is true: the new file is complete but could not be opened. A file that had
+  // damage when it was opened is kept as NAME.damaged.
   void rewrite(const std::vector<std::string>& payloads);
   bool failed() const;  // nothing more can be appended or committed
 
@@ -49,19 +68,27 @@ class QueueJournal {
 
  private:
   void open_to_append();
+  void cut_tail(std::string_view tail);
   void write_and_sync(std::string_view bytes, size_t at);
 
   std::filesystem::path path_;
   int fd_ = -1;
   std::vector<std::string> opened_;
+  std::vector<JournalDamage> damage_;
+  bool damage_removed_ = false;
+  bool damage_in_file_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::string waiting_;  // framed, not yet handed to the system
+  std::string waiting_;  // framed, not yet written
   uint64_t appended_ = 0, durable_ = 0;
   size_t bytes_ = 0;
   bool syncing_ = false;
   std::string failure_;
 };
+
+// Gives `path` a second name, PATH.SUFFIX or PATH.SUFFIX.2 and so on, which keeps its content when `path` is replaced.
+// Returns the name. Throws cannot_write.
+std::filesystem::path keep_original(const std::filesystem::path& path, const std::string& suffix);
 
 }  // namespace brim::serve

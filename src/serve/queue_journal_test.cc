@@ -60,15 +60,137 @@ TEST(QueueJournal, ACutAtAnyByteLosesTheTornRecordAlone) {
     ASSERT_EQ(content.records.size(), expected) << cut;
     ASSERT_EQ(content.bytes, expected == 0 ? 0 : ends[expected - 1]);
   }
-  // One flipped bit anywhere ends the reading there: no record is ever read that was not written.
-  for (size_t at = 0; at < whole.size(); ++at) {
-    std::string bent = whole;
-    bent[at] = static_cast<char>(bent[at] ^ 0x10);
-    const auto content = QueueJournal::read(bent);
-    ASSERT_EQ(content.records.size(),
-              static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin()));
-  }
   EXPECT_TRUE(QueueJournal::read(std::string(64, '\0')).records.empty()) << "zeros are no records";
+}
+
+struct Records {
+  std::string bytes;
+  std::vector<std::string> payloads;
+  std::vector<size_t> starts;
+};
+
+Records make_records(size_t count) {
+  Records made;
+  for (size_t i = 0; i < count; ++i) {
+    made.payloads.push_back(std::string(i, static_cast<char>('a' + i)));
+    made.starts.push_back(made.bytes.size());
+    made.bytes += QueueJournal::frame(made.payloads.back());
+  }
+  return made;
+}
+
+// The records without that at `index`.
+std::vector<std::string> without(const Records& records, size_t index) {
+  std::vector<std::string> left = records.payloads;
+  left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
+  return left;
+}
+
+std::vector<std::string> payloads_of(const QueueJournal::Content& content) {
+  return {content.records.begin(), content.records.end()};
+}
+
+TEST(QueueJournal, FlippedBitLosesNoOtherRecord) {
+  const Records records = make_records(20);
+  for (size_t bit = 0; bit < records.bytes.size() * 8; ++bit) {
+    const size_t at = bit / 8;
+    std::string bent = records.bytes;
+    bent[at] = static_cast<char>(bent[at] ^ (1 << bit % 8));
+    const auto content = QueueJournal::read(bent);
+    const size_t hit = static_cast<size_t>(std::upper_bound(records.starts.begin(), records.starts.end(), at) - 1 -
+                                           records.starts.begin());
+    const bool in_length = at - records.starts[hit] < 4;  // then even this record can be read
+    ASSERT_EQ(payloads_of(content), in_length ? records.payloads : without(records, hit)) << bit;
+    ASSERT_EQ(content.damage.size(), 1u) << bit;
+    ASSERT_EQ(content.damage[0].recovered, in_length) << bit;
+    ASSERT_EQ(content.damage[0].before, hit) << bit;
+    ASSERT_EQ(content.damage[0].offset, records.starts[hit]) << bit;
+    ASSERT_EQ(content.damage[0].records, 1u) << bit;
+    ASSERT_EQ(content.damaged_tail, !in_length && hit == 19) << bit;
+  }
+}
+
+TEST(QueueJournal, WrongLengthFieldHidesNoRecord) {
+  const Records records = make_records(8);
+  for (size_t hit = 0; hit < 8; ++hit)
+    for (const uint32_t wrong : {0u, 1u, 30u, 200u, 0xffu, 0xffffu, 0x3fffffffu, 0x80000000u, 0xffffffffu}) {
+      if (wrong == hit) continue;
+      std::string bent = records.bytes;
+      for (size_t i = 0; i < 4; ++i) bent[records.starts[hit] + i] = static_cast<char>(wrong >> (8 * i));
+      ASSERT_EQ(payloads_of(QueueJournal::read(bent)), records.payloads) << hit << " " << wrong;
+      bent[records.starts[hit] + 5] ^= 1;  // and now it cannot be read
+      ASSERT_EQ(payloads_of(QueueJournal::read(bent)), without(records, hit)) << hit << " " << wrong;
+    }
+}
+
+TEST(QueueJournal, SkipsSeveralDamagedRecordsAndCountsThem) {
+  const Records records = make_records(9);
+  std::string bent = records.bytes;
+  for (const size_t hit : {3, 4, 7}) bent[records.starts[hit] + 8] ^= 1;
+  const auto content = QueueJournal::read(bent);
+  EXPECT_EQ(content.records.size(), 6u);
+  ASSERT_EQ(content.damage.size(), 2u);
+  EXPECT_EQ(content.damage[0].records, 2u);
+  EXPECT_EQ(content.damage[1].records, 1u);
+  EXPECT_EQ(content.damage[1].bytes.size(), 8u + 7u);
+}
+
+// Every offset announces a length that fits: reading each of those payloads would take quadratic time.
+TEST(QueueJournal, FindsARecordBehindManyPlausibleLengths) {
+  const std::string good = QueueJournal::frame("good");
+  std::string bytes;
+  while (bytes.size() < (256 << 10)) bytes += std::string("\0\0\1\0", 4);
+  const std::string file = bytes + good + good;
+  const auto content = QueueJournal::read(file);
+  EXPECT_EQ(payloads_of(content), (std::vector<std::string>{"good", "good"}));
+  EXPECT_EQ(content.damage[0].bytes, bytes);
+}
+
+TEST(QueueJournal, HasTheFormatOfEarlierVersions) {
+  const std::string written(
+      "\x05\0\0\0\xab\x48\xcd\xf8"
+      "first",
+      13);
+  EXPECT_EQ(QueueJournal::frame("first"), written);
+  EXPECT_EQ(payloads_of(QueueJournal::read(written + written)), (std::vector<std::string>{"first", "first"}));
+}
+
+TEST(QueueJournal, OpeningLeavesDamageBeforeIntactRecordsInTheFile) {
+  const TempDir dir;
+  const Records records = make_records(5);
+  std::string bent = records.bytes;
+  bent[records.starts[2] + 8] ^= 1;
+  put_file(dir / "q", bent);
+  {
+    QueueJournal journal(dir / "q", "");
+    EXPECT_EQ(journal.opened(), without(records, 2));
+    EXPECT_EQ(journal.damage().size(), 1u);
+    EXPECT_FALSE(journal.damage_removed());
+    journal.commit(journal.append("next"));
+  }
+  EXPECT_EQ(get_file(dir / "q"), bent + QueueJournal::frame("next"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "q.tail"));
+  QueueJournal journal(dir / "q", "");
+  EXPECT_EQ(journal.opened().size(), 5u);
+  journal.rewrite({"all"});
+  EXPECT_EQ(get_file(dir / "q.damaged"), bent + QueueJournal::frame("next")) << "the original";
+  journal.rewrite({"all"});
+  EXPECT_FALSE(std::filesystem::exists(dir / "q.damaged.2"));
+}
+
+// Otherwise a later torn write would hide where this record ends.
+TEST(QueueJournal, OpeningCorrectsTheLengthOfTheLastRecord) {
+  const TempDir dir;
+  const Records records = make_records(5);
+  std::string bent = records.bytes;
+  bent[records.starts[4]] ^= 64;
+  put_file(dir / "q", bent);
+  {
+    QueueJournal journal(dir / "q", "");
+    EXPECT_EQ(journal.opened(), records.payloads);
+    EXPECT_EQ(journal.damage().size(), 1u);
+  }
+  EXPECT_EQ(get_file(dir / "q"), records.bytes);
 }
 
 TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
@@ -83,10 +205,16 @@ TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
     journal.commit(journal.append("next"));
   }
   EXPECT_EQ(get_file(dir / "q"), good + QueueJournal::frame("next"));
-  for (const size_t length : {size_t{0}, size_t{5}}) {  // a process that died while it made the file
-    put_file(dir / "new", good.substr(0, length));
+}
+
+TEST(QueueJournal, FileWithoutAnIntactRecordIsReportedAndStartsAfresh) {
+  const TempDir dir;
+  for (const size_t length : {size_t{0}, size_t{5}}) {
+    put_file(dir / "new", QueueJournal::frame("first").substr(0, length));
     QueueJournal journal(dir / "new", "first");
-    EXPECT_EQ(journal.opened(), std::vector<std::string>{"first"});
+    EXPECT_TRUE(journal.opened().empty());
+    EXPECT_EQ(journal.damage().size(), 1u);
+    EXPECT_TRUE(journal.damage_removed());
     EXPECT_EQ(get_file(dir / "new"), QueueJournal::frame("first"));
   }
 }

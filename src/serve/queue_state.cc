@@ -47,8 +47,17 @@ void keep_key(QueueState& state, const QueueJson& record, int64_t done_ms, uint6
       record.contains("status") ? static_cast<int>(whole(record.at("status")) % 1000) : status, record.at("answer")};
 }
 
+void know_flush_ids(QueueState& state) {
+  state.flush_ids_known = true;
+  state.maybe_flushes = 0;
+}
+
 void apply_add(QueueState& state, const QueueJson& record) {
   const int64_t ms = milliseconds(record.at("ms"));
+  if (record.contains("next_flush")) {
+    state.next_flush = std::max(state.next_flush, whole(record.at("next_flush")) & INT64_MAX);
+    know_flush_ids(state);
+  }
   for (const QueueJson& json : record.at("items")) {
     WaitingItem item{item_from(json), state.next_number++, ms};
     item.bytes = bytes_of(item);
@@ -64,19 +73,45 @@ void forget_flush(QueueState& state, uint64_t id) {
   state.flushes.erase(found);
 }
 
+std::string content_of(const QueueItem& item) { return item.text + '\0' + item.source + '\0' + text_of(item.item); }
+
+void take_from_waiting(QueueState& state, const Flush& flush, uint64_t taken) {
+  auto& waiting = state.waiting;
+  if (!state.damaged) {
+    if (taken > waiting.size()) fail(ErrorCode::bad_data, "a flush of {} items where {} wait", taken, waiting.size());
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(taken));
+    return;
+  }
+  // Some of the taken items may have been added by a damaged record, and some of the waiting ones taken by one.
+  std::unordered_map<std::string, size_t> left;
+  for (size_t i = 0; i < std::min<uint64_t>(taken, flush.items.size()); ++i) ++left[content_of(flush.items[i])];
+  std::erase_if(waiting, [&](const WaitingItem& item) {
+    const auto found = left.find(content_of(item));
+    return found != left.end() && found->second > 0 && found->second-- > 0;
+  });
+}
+
+uint64_t id_of_flush(const QueueState& state, const QueueJson& record) {
+  if (record.contains("id")) return whole(record.at("id"));
+  // Flushes of older versions are numbered by their order, which is unreliable after damage.
+  if (state.damaged && record.contains("answer") && record.at("answer").contains("flush_id")) {
+    const uint64_t id = whole(record.at("answer").at("flush_id"));
+    if (!state.flushes.contains(id)) return id;
+  }
+  return state.next_flush;
+}
+
 void apply_flush(QueueState& state, const QueueJson& record) {
-  const uint64_t taken = whole(record.at("taken"));
-  if (taken > state.waiting.size())
-    fail(ErrorCode::bad_data, "a flush of {} items where {} wait", taken, state.waiting.size());
   Flush flush;
   flush.done_ms = milliseconds(record.at("ms"));
   flush.delivered = record.at("delivered").get<bool>();
   for (const QueueJson& json : record.at("items")) flush.items.push_back(item_from(json));
   for (const QueueJson& json : record.at("results")) flush.results.push_back(json);
   if (flush.items.size() != flush.results.size()) fail(ErrorCode::bad_data, "a flush with too few results");
-  const uint64_t id = record.contains("id") ? whole(record.at("id")) : state.next_flush;
+  const uint64_t id = id_of_flush(state, record);
+  take_from_waiting(state, flush, whole(record.at("taken")));
   state.next_flush = std::max(state.next_flush, id + 1);
-  state.waiting.erase(state.waiting.begin(), state.waiting.begin() + static_cast<std::ptrdiff_t>(taken));
+  if (record.contains("id")) know_flush_ids(state);
   keep_key(state, record, flush.done_ms, id, 200);
   for (size_t i = 0; i < flush.items.size(); ++i) state.flushed[sameness_of(flush.items[i])] = {id, i};
   forget_flush(state, id);
@@ -115,11 +150,12 @@ void QueueState::apply(const QueueJson& record) {
     if (kind == "start") {
       if (const uint64_t version = whole(record.at("version")); version != kVersion)
         fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", version, kVersion);
-      // Numbers that begin anew would be given twice.
+      // Restarting the counters would use ids twice.
       if (!waiting.empty() || !flushes.empty() || !keys.empty())
         fail(ErrorCode::bad_data, "a start behind other records");
       next_number = whole(record.at("next_number"));
-      next_flush = whole(record.at("next_flush"));
+      next_flush = std::max(damaged ? next_flush : 0, whole(record.at("next_flush")));
+      know_flush_ids(*this);
     } else if (kind == "add") {
       apply_add(*this, record);
     } else if (kind == "flush") {
@@ -128,7 +164,9 @@ void QueueState::apply(const QueueJson& record) {
       keep_key(*this, record, milliseconds(record.at("ms")), record.contains("flush") ? whole(record.at("flush")) : 0,
                200);
     } else if (kind == "acknowledge") {
-      const auto found = flushes.find(whole(record.at("flush")));
+      const uint64_t id = whole(record.at("flush"));
+      next_flush = std::max(next_flush, id + 1);
+      const auto found = flushes.find(id);
       if (found == flushes.end()) return;
       for (const QueueItem& item : found->second.items)
         if (const auto at = flushed.find(sameness_of(item)); at != flushed.end() && at->second.first == found->first)
@@ -142,6 +180,29 @@ void QueueState::apply(const QueueJson& record) {
   }
 }
 
+void QueueState::skip_damaged(std::string_view bytes, size_t records) {
+  damaged = true;
+  // The kind of most damaged records is still readable. Items may contain these words too, which skips a few ids.
+  const auto count = [&](const char* kind) {
+    const std::string words = fmt::format("{{\"record\":\"{}\"", kind);
+    size_t found = 0;
+    for (size_t at = bytes.find(words); at != bytes.npos; at = bytes.find(words, at + 1)) ++found;
+    return found;
+  };
+  const size_t flushes_found = count("flush");
+  const size_t readable = flushes_found + count("start") + count("add") + count("key") + count("acknowledge");
+  next_flush += flushes_found;
+  maybe_flushes += records - std::min(records, readable);
+}
+
+void QueueState::end_replay(int64_t now_ms) {
+  next_flush += maybe_flushes;
+  if (damaged && !flush_ids_known)
+    next_flush = std::max(next_flush, static_cast<uint64_t>(std::max<int64_t>(0, now_ms / 1000)));
+  maybe_flushes = 0;
+  damaged = false;  // records from now on are complete
+}
+
 QueueJson start_record(const std::string& name, const QueueState& state) {
   return {{"record", "start"},
           {"version", kVersion},
@@ -150,18 +211,21 @@ QueueJson start_record(const std::string& name, const QueueState& state) {
           {"next_flush", state.next_flush}};
 }
 
-QueueJson add_record(const std::vector<QueueItem>& items, int64_t now_ms, const UsedKey* key, const QueueJson& answer) {
+QueueJson add_record(const std::vector<QueueItem>& items, int64_t now_ms, const UsedKey* key, const QueueJson& answer,
+                     uint64_t next_flush) {
   QueueJson record = {{"record", "add"}, {"ms", now_ms}, {"items", QueueJson::array()}};
+  if (next_flush > 0) record["next_flush"] = next_flush;
   for (const QueueItem& item : items) record["items"].push_back(to_json(item));
   add_key(record, key, answer);
   return record;
 }
 
-QueueJson flush_record(size_t taken, const Flush& flush, const UsedKey* key, const QueueJson& answer) {
+QueueJson flush_record(size_t taken, const Flush& flush, const UsedKey* key, const QueueJson& answer, uint64_t id) {
   QueueJson record = {{"record", "flush"},        {"ms", flush.done_ms},
                       {"taken", taken},           {"delivered", flush.delivered},
                       {"results", flush.results}, {"items", QueueJson::array()}};
   for (const QueueItem& item : flush.items) record["items"].push_back(to_json(item));
+  if (id > 0) record["id"] = id;
   add_key(record, key, answer);
   return record;
 }
@@ -175,16 +239,17 @@ QueueJson key_record(const UsedKey& key, int64_t now_ms, const QueueJson& answer
 QueueJson acknowledge_record(uint64_t flush) { return {{"record", "acknowledge"}, {"flush", flush}}; }
 
 std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& name, size_t most_bytes) const {
-  // Numbers go up again as the waiting items are added.
+  // Replaying the waiting items counts next_number up again.
   QueueState before = {};
   before.next_number = next_number - waiting.size();
   before.next_flush = next_flush;
-  std::vector<QueueJson> records = {start_record(name, before)};
+  // Twice, because no other record has the counters if nothing waits and all flushes are acknowledged.
+  std::vector<QueueJson> records(2, start_record(name, before));
   size_t delivered = 0, bytes = 0;
   std::vector<QueueJson> newest_first;
   for (auto it = flushes.rbegin(); it != flushes.rend(); ++it) {
-    QueueJson record = flush_record(0, it->second, nullptr, {});
-    record["id"] = it->first;
+    QueueJson record = flush_record(0, it->second, nullptr, {}, it->first);
+    record["id"] = it->first;  // also 0
     if (it->second.delivered) {
       delivered += it->second.results.size();
       bytes += text_of(record).size();
@@ -207,7 +272,8 @@ std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& n
     record["status"] = entry->second.status;
     records.push_back(std::move(record));
   }
-  for (const WaitingItem& item : waiting) records.push_back(add_record({item}, item.queued_ms, nullptr, {}));
+  for (const WaitingItem& item : waiting)
+    records.push_back(add_record({item}, item.queued_ms, nullptr, {}, next_flush));
   return records;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue holds: items that wait, results that were flushed, and the answers given under idempotency keys. It
-// changes by records alone, and the same records give the same state: the journal is replayed through apply().
+// State of a queue: waiting items, results of flushes, and answers given under idempotency keys. It changes only
+// through records, and the same records give the same state: the journal is replayed through apply().
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,8 +28,9 @@ size_t bytes_of(const QueueItem& item);    // with what the client sent beside i
 
 struct WaitingItem : QueueItem {
   uint64_t number = 0;
-  int64_t queued_ms = 0;
-  size_t bytes = 0;  // as bytes_of
+  int64_t queued_ms = 0;  // unix time
+  int64_t steady_ms = 0;  // the same moment by the steady clock of this process
+  size_t bytes = 0;       // as bytes_of
 };
 
 struct Flush {
@@ -57,24 +59,35 @@ struct QueueState {
   std::map<uint64_t, Flush> flushes;
   size_t unseen = 0;  // of the flushes, not delivered
   std::map<std::string, KeyedAnswer> keys;
-  std::unordered_map<std::string, std::pair<uint64_t, size_t>> flushed;  // by sameness: flush and place in it
+  std::unordered_map<std::string, std::pair<uint64_t, size_t>> flushed;  // by sameness: flush and index in it
+  // Records may be missing, so the items of a flush are matched by content instead of being counted.
+  bool damaged = false;
+  bool flush_ids_known = false;  // a record gave the id of the next flush
+  size_t maybe_flushes = 0;      // damaged records since then that may have been flushes
 
-  // Throws bad_data for what is no record of a queue.
+  // Throws bad_data if it is not a record of a queue.
   void apply(const QueueJson& record);
+  // Continues after `records` damaged records with these bytes.
+  void skip_damaged(std::string_view bytes, size_t records);
+  // After the last record. Damaged records that may have been flushes use up ids, so that no id is given twice. If no
+  // record gave an id, flushes continue with the time in seconds, which is larger than any id given before.
+  void end_replay(int64_t now_ms);
   // Records that give this state, without what has been kept long enough by `now_ms`: delivered results and keys after
   // a day, at most kMostKept and kMostKeptBytes of each. Results that nobody has seen stay.
   std::vector<QueueJson> snapshot(int64_t now_ms, const std::string& name, size_t most_bytes = kMostKeptBytes) const;
 };
 
-// The records. `key` may be null: none.
+// Constructors of records. `key` is optional (null).
 struct UsedKey {
   std::string key;
   uint32_t request = 0;
 };
 QueueJson start_record(const std::string& name, const QueueState& state);
-QueueJson add_record(const std::vector<QueueItem>& items, int64_t now_ms, const UsedKey* key, const QueueJson& answer);
-// `taken`: how many of the waiting items it took.
-QueueJson flush_record(size_t taken, const Flush& flush, const UsedKey* key, const QueueJson& answer);
+// `next_flush`: the id of the next flush, known from any intact record after a damaged one; 0: left out.
+QueueJson add_record(const std::vector<QueueItem>& items, int64_t now_ms, const UsedKey* key, const QueueJson& answer,
+                     uint64_t next_flush = 0);
+// `taken`: number of waiting items that it took. `id` 0: left out, as in journals of older versions.
+QueueJson flush_record(size_t taken, const Flush& flush, const UsedKey* key, const QueueJson& answer, uint64_t id = 0);
 QueueJson key_record(const UsedKey& key, int64_t now_ms, const QueueJson& answer);
 QueueJson acknowledge_record(uint64_t flush);
 

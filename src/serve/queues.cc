@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
+#include "serve/queue_repair.h"
 
 namespace brim::serve {
 namespace {
@@ -81,12 +83,24 @@ Queue::Queue(QueueRules rules, std::filesystem::path file, QueueScorer& scorer, 
 void Queue::open() {
   auto journal = std::make_unique<QueueJournal>(file_, text_of(start_record(rules_.name, {})));
   QueueState state;
+  const int64_t now = clock_.unix_ms(), steady = clock_.steady_ms();
   try {
-    for (const std::string& record : journal->opened()) state.apply(parse_record(record));
+    state = replay_queue(journal->opened(), journal->damage(), now);
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", file_.string(), e.what());
   }
+  // An item from the future was queued before the clock was set back.
+  for (WaitingItem& item : state.waiting) item.steady_ms = steady - std::max<int64_t>(0, now - item.queued_ms);
+  if (const size_t damaged = count_damaged(journal->damage()); damaged > 0) {
+    log_warning("{}: {}", file_.string(), format_count(static_cast<int64_t>(damaged), "damaged record"));
+    damaged_ = std::max(damaged_, damaged);
+  }
+  // The next opening does not see this damage, so the file must tell it that these ids are used.
+  if (journal->damage_removed() && state.next_flush > 1)
+    journal->commit(journal->append(text_of(acknowledge_record(state.next_flush - 1))));
   journal->forget_opened();
+  last_ticket_ = 0;
+  durable_flush_ = state.next_flush - 1;
   compacted_bytes_ = journal->bytes();
   journal_ = std::move(journal);
   state_ = std::move(state);
@@ -94,10 +108,10 @@ void Queue::open() {
   show();
 }
 
-// After the disk refused a record, the queue is read again from what the disk has, once it may take some more.
+// After a failed write the queue is read again from the disk, at the earliest after kRetryMs.
 void Queue::require_open(std::unique_lock<std::mutex>& lock) {
   if (fault_.empty()) return;
-  if (clock_() < retry_ms_) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
+  if (clock_.steady_ms() < retry_ms_) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
   changed_.wait(lock, [&] { return committing_ == 0 && !flushing_; });
   if (fault_.empty()) return;  // another call was faster
   try {
@@ -111,7 +125,7 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
 
 void Queue::become_read_only(const std::string& fault) {
   fault_ = fault;
-  retry_ms_ = clock_() + kRetryMs;
+  retry_ms_ = clock_.steady_ms() + kRetryMs;
   show();
 }
 
@@ -191,13 +205,15 @@ bool Queue::fills(const Asked& asked) const {
 }
 
 uint64_t Queue::record(const QueueJson& json) {
-  const uint64_t ticket = journal_->append(text_of(json));
+  last_ticket_ = journal_->append(text_of(json));
+  const size_t before = state_.waiting.size();
   state_.apply(json);
+  for (size_t i = before; i < state_.waiting.size(); ++i) state_.waiting[i].steady_ms = clock_.steady_ms();
   show();
-  return ticket;
+  return last_ticket_;
 }
 
-// Without the lock, so that calls that come meanwhile share the next fdatasync.
+// Releases the lock while it waits, so that calls that arrive meanwhile share the next fdatasync.
 void Queue::commit(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
   ++committing_;
   QueueJournal& journal = *journal_;
@@ -221,15 +237,16 @@ void Queue::compact_if_large() {
   if (bytes < kCompactBytes || bytes < 2 * compacted_bytes_) return;
   std::vector<std::string> records;
   QueueState kept;
-  for (const QueueJson& json : state_.snapshot(clock_(), rules_.name)) {
+  for (const QueueJson& json : state_.snapshot(clock_.unix_ms(), rules_.name)) {
     records.push_back(text_of(json));
     kept.apply(json);
   }
   try {
     journal_->rewrite(records);
+    for (size_t i = 0; i < kept.waiting.size(); ++i) kept.waiting[i].steady_ms = state_.waiting[i].steady_ms;
     state_ = std::move(kept);
   } catch (const Error& e) {
-    // What was answered is on disk either way. An old file that goes on is tried again at twice its size.
+    // Answered calls are on disk either way. The old file stays in use and is compacted at twice its size.
     log_warning("queue {}: its journal is not compacted: {}", rules_.name, e.what());
     if (journal_->failed()) become_read_only(e.what());
   }
@@ -238,16 +255,17 @@ void Queue::compact_if_large() {
 }
 
 QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const Asked& asked) {
-  const int64_t now = clock_();
+  const int64_t now = clock_.steady_ms();
   std::vector<QueueItem> items;
   for (const Given& given : asked.items) items.push_back(given.item);
   QueueJson body = {
       {"status", "queued"}, {"queued", state_.waiting.size() - taken_ + items.size()}, {"flush_in_ms", nullptr}};
   if (rules_.flush_age_ms > 0) {
-    const int64_t oldest = state_.waiting.size() > taken_ ? state_.waiting[taken_].queued_ms : now;
+    const int64_t oldest = state_.waiting.size() > taken_ ? state_.waiting[taken_].steady_ms : now;
     body["flush_in_ms"] = std::max<int64_t>(0, oldest + rules_.flush_age_ms - now);
   }
-  commit(lock, record(add_record(items, now, asked.keyed ? &asked.key : nullptr, body)));
+  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
+  commit(lock, record(add_record(items, clock_.unix_ms(), key, body, state_.next_flush)));
   return {202, std::move(body)};
 }
 
@@ -292,95 +310,117 @@ QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
   return result;
 }
 
-QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& asked, bool scoring, bool delivered) {
-  Flush flush;
-  flush.delivered = delivered;
+// The result of an item that was flushed before with the same text, if kept. Adds its size to `bytes`.
+std::optional<QueueJson> Queue::earlier_result(const Given& given, size_t& bytes) const {
+  const auto before = state_.flushed.find(sameness_of(given.item));
+  if (before == state_.flushed.end()) return std::nullopt;
+  const auto [id, index] = before->second;
+  const Flush& flush = state_.flushes.at(id);
+  if (given.has_text && flush.items[index].text != given.item.text) return std::nullopt;
+  if (bytes += text_of(flush.results[index]).size(); bytes > kMostBytes)
+    fail(ErrorCode::bad_data, "the results of items that were flushed before have more than {} bytes", kMostBytes);
+  return flush.results[index];
+}
+
+Queue::Batch Queue::collect(const Asked& asked, bool scoring) const {
+  Batch batch;
   std::unordered_map<std::string, std::vector<std::string>> waiting_texts;
   for (const WaitingItem& item : state_.waiting) {
-    flush.items.push_back(item);
+    batch.flush.items.push_back(item);
     if (!asked.items.empty()) waiting_texts[sameness_of(item)].push_back(item.text);
   }
-  const size_t taken = flush.items.size();
-  // Given items after those that wait: some are scored, some were scored before, some cannot be.
-  std::vector<std::optional<QueueJson>> others;  // empty: the next of those scored here
-  bool reused = false;
+  batch.taken = batch.flush.items.size();
   size_t reused_bytes = 0;
   for (const Given& given : asked.items) {
-    const auto same_text = [&](const std::string& text) { return !given.has_text || text == given.item.text; };
     if (!scoring) {
-      const std::string sameness = sameness_of(given.item);
-      if (const auto waits = waiting_texts.find(sameness);
-          waits != waiting_texts.end() && std::any_of(waits->second.begin(), waits->second.end(), same_text))
+      const auto waits = waiting_texts.find(sameness_of(given.item));
+      if (waits != waiting_texts.end() && std::ranges::any_of(waits->second, [&](const std::string& text) {
+            return !given.has_text || text == given.item.text;
+          }))
         continue;
-      if (const auto before = state_.flushed.find(sameness); before != state_.flushed.end()) {
-        const Flush& old = state_.flushes.at(before->second.first);
-        if (same_text(old.items[before->second.second].text)) {
-          const QueueJson& result = old.results[before->second.second];
-          if (reused_bytes += text_of(result).size(); reused_bytes > kMostBytes)
-            fail(ErrorCode::bad_data, "the results of items that were flushed before have more than {} bytes",
-                 kMostBytes);
-          others.emplace_back(result);
-          reused = true;
-          continue;
-        }
+      if (auto result = earlier_result(given, reused_bytes)) {
+        batch.others.emplace_back(std::move(result));
+        batch.reused = true;
+        continue;
       }
     }
     if (given.has_text) {
-      others.emplace_back();
-      flush.items.push_back(given.item);
+      batch.others.emplace_back();
+      batch.flush.items.push_back(given.item);
     } else {
       QueueScore none;
       none.error = "no `text`, and no waiting item is the same";
-      others.emplace_back(applied(given.item, none));
-      reused = true;
+      batch.others.emplace_back(applied(given.item, none));
+      batch.reused = true;
     }
   }
-  flushing_ = true;
-  taken_ = taken;
-  const auto end = [&] {
-    flushing_ = false;
-    taken_ = 0;
-    changed_.notify_all();
-  };
-  std::vector<QueueScore> scores;
-  if (!flush.items.empty()) {
-    lock.unlock();
-    try {
-      scores = scorer_.score(rules_, flush.items);
-      BRIM_CHECK(scores.size() == flush.items.size(), "{} scores for {} items", scores.size(), flush.items.size());
-    } catch (...) {
-      lock.lock();
-      end();
-      throw;
-    }
-    lock.lock();
-  }
-  flush.done_ms = clock_();
-  for (size_t i = 0; i < scores.size(); ++i) flush.results.push_back(applied(flush.items[i], scores[i]));
+  return batch;
+}
 
-  QueueAnswer answer;
-  if (scoring) answer.body["status"] = "scored";
-  answer.body["flush_id"] = flush.items.empty() ? QueueJson() : QueueJson(state_.next_flush);
-  std::vector<QueueJson> items(flush.results.begin(), flush.results.begin() + static_cast<std::ptrdiff_t>(taken));
-  size_t next = taken;
-  for (std::optional<QueueJson>& other : others) items.push_back(other ? std::move(*other) : flush.results[next++]);
-  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
-  QueueJson kept = answer.body;  // the flush has the items, unless the answer has others too
-  if (key != nullptr && (reused || flush.items.empty())) kept["items"] = items;
-  answer.body["items"] = std::move(items);
-  std::optional<uint64_t> ticket;
+void Queue::end_flush() {
+  flushing_ = false;
+  taken_ = 0;
+  changed_.notify_all();
+}
+
+void Queue::score(std::unique_lock<std::mutex>& lock, Batch& batch) {
+  if (batch.flush.items.empty()) return;
+  const std::vector<QueueItem>& items = batch.flush.items;
+  std::vector<QueueScore> scores;
+  lock.unlock();
   try {
-    if (!fault_.empty()) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
-    if (!flush.items.empty())
-      ticket = record(flush_record(taken, flush, key, kept));
-    else if (key != nullptr)
-      ticket = record(key_record(*key, flush.done_ms, kept));
+    scores = scorer_.score(rules_, items);
+    BRIM_CHECK(scores.size() == items.size(), "{} scores for {} items", scores.size(), items.size());
   } catch (...) {
-    end();
+    lock.lock();
     throw;
   }
-  end();
-  if (ticket) commit(lock, *ticket);
+  lock.lock();
+  for (size_t i = 0; i < scores.size(); ++i) batch.flush.results.push_back(applied(items[i], scores[i]));
+}
+
+// Returns the ticket of the record; empty if there is nothing to record.
+std::optional<uint64_t> Queue::record_flush(const Asked& asked, const Batch& batch, const QueueAnswer& answer) {
+  if (!fault_.empty()) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
+  const bool empty = batch.flush.items.empty();
+  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
+  QueueJson kept = QueueJson::object();
+  // The flush itself has the items, unless the answer has results of other flushes.
+  for (const auto& [name, value] : answer.body.items())
+    if (key != nullptr && (name != "items" || batch.reused || empty)) kept[name] = value;
+  if (!empty) return record(flush_record(batch.taken, batch.flush, key, kept, state_.next_flush));
+  if (key != nullptr) return record(key_record(*key, batch.flush.done_ms, kept));
+  return std::nullopt;
+}
+
+QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& asked, bool scoring, bool delivered) {
+  Batch batch = collect(asked, scoring);
+  batch.flush.delivered = delivered;
+  flushing_ = true;
+  taken_ = batch.taken;
+  QueueAnswer answer;
+  std::optional<uint64_t> ticket, id;
+  try {
+    score(lock, batch);
+    batch.flush.done_ms = clock_.unix_ms();
+    if (!batch.flush.items.empty()) id = state_.next_flush;
+    if (scoring) answer.body["status"] = "scored";
+    answer.body["flush_id"] = id ? QueueJson(*id) : QueueJson();
+    const std::vector<QueueJson>& results = batch.flush.results;
+    std::vector<QueueJson> items(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(batch.taken));
+    size_t next = batch.taken;
+    for (std::optional<QueueJson>& other : batch.others) items.push_back(other ? std::move(*other) : results[next++]);
+    answer.body["items"] = std::move(items);
+    ticket = record_flush(asked, batch, answer);
+  } catch (...) {
+    end_flush();
+    throw;
+  }
+  end_flush();
+  // Without a record of its own, the answer may still have results of a flush that is being written.
+  commit(lock, ticket.value_or(last_ticket_));
+  if (id) durable_flush_ = std::max(durable_flush_, *id);
+  show();
   compact_if_large();
   return answer;
 }
@@ -388,10 +428,11 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& as
 bool Queue::flush_by_age() {
   std::unique_lock lock(mutex_);
   const auto due = due_at();
-  if (!due || clock_() < *due) return false;
+  if (!due || clock_.steady_ms() < *due) return false;
   try {
     await_turn(lock);
-    if (state_.waiting.empty() || clock_() < state_.waiting.front().queued_ms + rules_.flush_age_ms) return false;
+    if (state_.waiting.empty() || clock_.steady_ms() < state_.waiting.front().steady_ms + rules_.flush_age_ms)
+      return false;
     if (state_.unseen >= kMostUnseen)
       fail(ErrorCode::busy, "{} flushes wait to be fetched and acknowledged", state_.unseen);
     run_flush(lock, {}, false, false);
@@ -401,7 +442,7 @@ bool Queue::flush_by_age() {
   } catch (const Error& e) {
     if (!lock.owns_lock()) lock.lock();
     age_fault_ = e.what();
-    age_retry_ms_ = clock_() + kRetryMs;
+    age_retry_ms_ = clock_.steady_ms() + kRetryMs;
     show();
     throw;
   }
@@ -409,7 +450,7 @@ bool Queue::flush_by_age() {
 
 std::optional<int64_t> Queue::due_at() const {
   if (rules_.flush_age_ms == 0 || state_.waiting.empty()) return std::nullopt;
-  return std::max(state_.waiting.front().queued_ms + rules_.flush_age_ms, age_retry_ms_);
+  return std::max(state_.waiting.front().steady_ms + rules_.flush_age_ms, age_retry_ms_);
 }
 
 std::optional<int64_t> Queue::due_ms() const {
@@ -422,8 +463,9 @@ void Queue::show() {
             .flushes = state_.flushes.size(),
             .unseen = state_.unseen,
             .journal_bytes = journal_ ? journal_->bytes() : 0,
-            .oldest_ms = state_.waiting.empty() ? 0 : state_.waiting.front().queued_ms,
-            .next_flush = state_.next_flush,
+            .oldest_ms = state_.waiting.empty() ? 0 : state_.waiting.front().steady_ms,
+            .last_flush = durable_flush_,
+            .damaged = damaged_,
             .fault = fault_,
             .age_fault = age_fault_};
   const std::lock_guard lock(shown_mutex_);
@@ -438,7 +480,7 @@ Queue::Shown Queue::shown() const {
 QueueJson Queue::describe() const {
   const Shown now = shown();
   QueueJson oldest = nullptr;
-  if (now.waiting > 0) oldest = std::max<int64_t>(0, clock_() - now.oldest_ms);
+  if (now.waiting > 0) oldest = std::max<int64_t>(0, clock_.steady_ms() - now.oldest_ms);
   return {{"queue", rules_.name},
           {"model", rules_.model},
           {"queued", now.waiting},
@@ -447,7 +489,7 @@ QueueJson Queue::describe() const {
           {"flush_age_ms", rules_.flush_age_ms},
           {"flushes", now.flushes},
           {"unseen_flushes", now.unseen},
-          {"last_flush_id", now.next_flush == 1 ? QueueJson() : QueueJson(now.next_flush - 1)},
+          {"last_flush_id", now.last_flush == 0 ? QueueJson() : QueueJson(now.last_flush)},
           {"journal_bytes", now.journal_bytes},
           {"read_only", !now.fault.empty()}};
 }
@@ -455,7 +497,7 @@ QueueJson Queue::describe() const {
 QueueJson Queue::flushes(uint64_t after) const {
   const std::lock_guard lock(mutex_);
   QueueJson all = QueueJson::array();
-  for (auto it = state_.flushes.upper_bound(after); it != state_.flushes.end(); ++it)
+  for (auto it = state_.flushes.upper_bound(after); it != state_.flushes.end() && it->first <= durable_flush_; ++it)
     all.push_back({{"flush_id", it->first},
                    {"done_ms", it->second.done_ms},
                    {"items", it->second.results.size()},
@@ -466,14 +508,14 @@ QueueJson Queue::flushes(uint64_t after) const {
 std::optional<QueueJson> Queue::flush(uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = state_.flushes.find(id);
-  if (found == state_.flushes.end()) return std::nullopt;
+  if (found == state_.flushes.end() || id > durable_flush_) return std::nullopt;
   return QueueJson{{"flush_id", id}, {"done_ms", found->second.done_ms}, {"items", found->second.results}};
 }
 
 bool Queue::acknowledge(uint64_t id) {
   std::unique_lock lock(mutex_);
   require_open(lock);
-  if (!state_.flushes.contains(id)) return false;
+  if (!state_.flushes.contains(id) || id > durable_flush_) return false;
   commit(lock, record(acknowledge_record(id)));
   compact_if_large();
   return true;
@@ -486,53 +528,13 @@ std::string Queue::fault() const {
   return {};
 }
 
+std::string Queue::damage() const {
+  const size_t records = shown().damaged;
+  if (records == 0) return {};
+  return fmt::format("queue {}: {} in its journal; stop the server and run `brim queue repair`", rules_.name,
+                     format_count(static_cast<int64_t>(records), "damaged record"));
+}
+
 size_t Queue::size() const { return shown().waiting; }
-
-Queues::Queues(const StateDir& state, const std::vector<QueueRules>& rules, QueueScorer& scorer,
-               const Queue::Clock& clock) {
-  const std::filesystem::path folder = state.folder("queues");
-  for (const QueueRules& rule : rules) {
-    try {
-      queues_[rule.name] = std::make_unique<Queue>(rule, folder / (rule.name + ".journal"), scorer, clock);
-    } catch (const Error& e) {
-      unopened_.push_back(fmt::format("queue {} is not open: {}", rule.name, e.what()));
-    }
-  }
-}
-
-Queue* Queues::find(const std::string& name) const {
-  const auto found = queues_.find(name);
-  return found == queues_.end() ? nullptr : found->second.get();
-}
-
-std::vector<std::string> Queues::names() const {
-  std::vector<std::string> all;
-  for (const auto& [name, queue] : queues_) all.push_back(name);
-  return all;
-}
-
-std::vector<std::string> Queues::faults() const {
-  std::vector<std::string> all = unopened_;
-  for (const auto& [name, queue] : queues_)
-    if (std::string fault = queue->fault(); !fault.empty()) all.push_back(std::move(fault));
-  return all;
-}
-
-void Queues::flush_by_age() {
-  for (const auto& [name, queue] : queues_) {
-    try {
-      queue->flush_by_age();
-    } catch (const Error&) {
-      // The queue says so in its fault and tries again; others are not kept waiting.
-    }
-  }
-}
-
-std::optional<int64_t> Queues::due_ms() const {
-  std::optional<int64_t> first;
-  for (const auto& [name, queue] : queues_)
-    if (const auto due = queue->due_ms(); due && (!first || *due < *first)) first = due;
-  return first;
-}
 
 }  // namespace brim::serve

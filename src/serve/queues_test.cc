@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <csignal>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/test_files.h"
+#include "base/test_syscalls.h"
+#include "serve/queue_repair.h"
 
 namespace brim::serve {
 namespace {
@@ -39,6 +42,10 @@ class LengthScorer : public QueueScorer {
   std::vector<std::string> seen;
 };
 
+Queue::Clock fixed_clock(int64_t ms) {
+  return {[ms] { return ms; }, [ms] { return ms; }};
+}
+
 struct QueueBench {
   explicit QueueBench(QueueRules rules = {}) : rules_(std::move(rules)) {
     rules_.name = "news";
@@ -46,7 +53,15 @@ struct QueueBench {
   }
   void open() {
     queue.reset();
-    queue = std::make_unique<Queue>(rules_, dir / "news.journal", scorer, [this] { return now; });
+    queue = std::make_unique<Queue>(rules_, dir / "news.journal", scorer, clock());
+  }
+  Queue::Clock clock() {
+    return {[this] { return now; }, [this] { return now - set_by; }};
+  }
+  // As an operator or NTP would: the steady clock does not notice.
+  void set_clock(int64_t by) {
+    now += by;
+    set_by += by;
   }
   QueueAnswer put(const std::string& text, const std::string& key = "", const QueueJson& item = QueueJson::object()) {
     return queue->score_or_queue({{"text", text}, {"item", item}}, key);
@@ -54,7 +69,7 @@ struct QueueBench {
 
   TempDir dir;
   LengthScorer scorer;
-  int64_t now = 1'000'000;
+  int64_t now = 1'000'000, set_by = 0;
   QueueRules rules_;
   std::unique_ptr<Queue> queue;
 };
@@ -293,50 +308,160 @@ TEST(Queue, ACompactionThatLeavesNothingOpenIsTriedAgain) {
   EXPECT_EQ(bench.queue->size(), 1u);
 }
 
-// What every prefix of a journal must give: the state after the last operation that was acknowledged by then.
+// The ids of the items of a queue in order: those of its flushes, then those that wait.
+struct ItemIds {
+  std::vector<int> flushed, waiting;
+  bool operator==(const ItemIds&) const = default;
+};
+
+ItemIds ids_in(const QueueState& state) {
+  ItemIds ids;
+  for (const auto& [number, flush] : state.flushes)
+    for (const QueueJson& item : flush.results) ids.flushed.push_back(item["id"].get<int>());
+  for (const WaitingItem& item : state.waiting) ids.waiting.push_back(item.item["id"].get<int>());
+  return ids;
+}
+
+// Each prefix of a journal must give the items and results acknowledged by then, and open as a queue that continues.
 TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
   QueueBench bench({.flush_size = 4});
   struct Point {
     size_t bytes;
-    std::string state;
+    ItemIds ids;
+    uint64_t last_flush;
   };
   std::vector<Point> points;
-  const auto state_of = [](std::string_view bytes) {
-    QueueState state;
-    for (const auto record : QueueJournal::read(bytes).records) state.apply(parse_record(std::string(record)));
-    std::string text;
-    for (const QueueJson& record : state.snapshot(0, "news")) text += text_of(record) + "\n";
-    return text;
-  };
-  const auto mark = [&] {
-    const std::string bytes = get_file(bench.dir / "news.journal");
-    points.push_back({bytes.size(), state_of(bytes)});
+  ItemIds ids;
+  uint64_t flushes = 0;
+  const auto mark = [&] { points.push_back({get_file(bench.dir / "news.journal").size(), ids, flushes}); };
+  const auto flushed = [&] {
+    ids.flushed.insert(ids.flushed.end(), ids.waiting.begin(), ids.waiting.end());
+    ids.waiting.clear();
+    ++flushes;
   };
   mark();
   for (int i = 0; i < 11; ++i) {
-    bench.put("text " + std::to_string(i), i % 3 == 0 ? "key " + std::to_string(i) : "", {{"id", i}});
+    const auto answer =
+        bench.put("text " + std::to_string(i), i % 3 == 0 ? "key " + std::to_string(i) : "", {{"id", i}});
+    ids.waiting.push_back(i);
+    if (answer.status == 200) flushed();
     mark();
-    if (i == 6) bench.queue->flush_and_apply({{"items", {{{"text", "given"}}}}}, "flush");
-    if (i == 9) bench.queue->acknowledge(1);
-    mark();
+    if (i == 6) {
+      bench.queue->flush_and_apply({{"items", {{{"text", "given"}, {"item", {{"id", 100}}}}}}}, "flush");
+      ids.waiting.push_back(100);
+      flushed();
+      mark();
+    }
+    if (i == 9) {
+      bench.queue->acknowledge(1);
+      ids.flushed.erase(ids.flushed.begin(), ids.flushed.begin() + 4);
+      mark();
+    }
   }
+  ASSERT_EQ(flushes, 3u);
+  ASSERT_EQ(ids, (ItemIds{{4, 5, 6, 100, 7, 8, 9, 10}, {}}));
   const std::string whole = get_file(bench.dir / "news.journal");
   size_t at = 0;
   for (size_t cut = points[0].bytes; cut <= whole.size(); ++cut) {
     while (at + 1 < points.size() && points[at + 1].bytes <= cut) ++at;
-    ASSERT_EQ(state_of(std::string_view(whole).substr(0, cut)), points[at].state) << cut;
+    const std::string bytes = whole.substr(0, cut);
+    const auto content = QueueJournal::read(bytes);
+    ASSERT_TRUE(content.damage.empty()) << cut;
+    const QueueState state = replay_queue({content.records.begin(), content.records.end()}, {}, 0);
+    ASSERT_EQ(ids_in(state), points[at].ids) << cut;
+    ASSERT_EQ(state.next_flush, points[at].last_flush + 1) << cut;
+    if (cut % 41 != 0 && cut != points[at].bytes) continue;
+    // Through files: the same items, and the queue continues.
+    put_file(bench.dir / "cut.journal", bytes);
+    Queue queue(bench.rules_, bench.dir / "cut.journal", bench.scorer, bench.clock());
+    ASSERT_EQ(queue.damage(), "") << cut;
+    const QueueAnswer rest = queue.flush_and_apply({{"items", {{{"text", "new"}, {"item", {{"id", 200}}}}}}}, "");
+    std::vector<int> waited;
+    for (const QueueJson& item : rest.body["items"]) waited.push_back(item["id"].get<int>());
+    std::vector<int> expected = points[at].ids.waiting;
+    expected.push_back(200);
+    ASSERT_EQ(waited, expected) << cut;
+    ASSERT_EQ(rest.body["flush_id"], points[at].last_flush + 1) << cut;
   }
-  for (size_t cut = 0; cut <= whole.size(); cut += 97) {  // through files
-    put_file(bench.dir / "cut.journal", whole.substr(0, cut));
-    Queue queue(bench.rules_, bench.dir / "cut.journal", bench.scorer, [] { return int64_t{0}; });
-    queue.score_or_queue({{"text", "goes on"}}, "");
+}
+
+TEST(Queue, ResultsAreReadableOnceTheirRecordIsDurable) {
+  QueueBench bench({.flush_size = 2});
+  bench.put("a");
+  std::vector<std::string> early;
+  {
+    SyscallLog log;
+    log.before_sync([&](const std::string&) {
+      early.push_back(bench.queue->flush(1) ? "readable" : "hidden");
+      early.push_back(text_of(bench.queue->flushes(0)));
+      early.push_back(text_of(bench.queue->describe()["last_flush_id"]));
+      early.push_back(bench.queue->acknowledge(1) ? "acknowledged" : "unknown");
+    });
+    EXPECT_EQ(bench.put("b").status, 200);
   }
+  EXPECT_EQ(early, (std::vector<std::string>{"hidden", R"({"flushes":[]})", "null", "unknown"}));
+  EXPECT_TRUE(bench.queue->flush(1));
+  EXPECT_EQ(bench.queue->flushes(0)["flushes"].size(), 1u);
+  EXPECT_EQ(bench.queue->describe()["last_flush_id"], 1);
+}
+
+TEST(Queue, FlushAgeIgnoresAClockThatIsSetBack) {
+  QueueBench bench({.flush_age_ms = 2000});
+  bench.put("a");
+  bench.set_clock(-600'000);
+  bench.now += 500;
+  EXPECT_EQ(bench.put("b").body["flush_in_ms"], 1500);
+  EXPECT_EQ(bench.queue->describe()["oldest_ms"], 500);
+  EXPECT_FALSE(bench.queue->flush_by_age());
+  bench.now += 1500;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+  EXPECT_EQ(bench.queue->size(), 0u);
+  bench.put("c");
+  bench.now += 2000;
+  EXPECT_TRUE(bench.queue->flush_by_age()) << "later items do not wait longer either";
+}
+
+TEST(Queue, FlushAgeIgnoresAClockThatIsSetForward) {
+  QueueBench bench({.flush_age_ms = 2000});
+  bench.put("a");
+  bench.set_clock(3'600'000);
+  EXPECT_FALSE(bench.queue->flush_by_age());
+  bench.now += 2000;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+}
+
+TEST(Queue, ItemsOfTheFutureCountAsNewAfterARestart) {
+  QueueBench bench({.flush_age_ms = 2000});
+  bench.put("a");
+  bench.set_clock(-600'000);
+  bench.open();
+  EXPECT_EQ(bench.queue->describe()["oldest_ms"], 0);
+  bench.now += 2000;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+  bench.put("b");
+  bench.now += 1999;
+  bench.open();
+  EXPECT_FALSE(bench.queue->flush_by_age()) << "age before the restart counts";
+  bench.now += 1;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+}
+
+TEST(Queue, RetriesAreNotDelayedByAClockThatIsSetBack) {
+  QueueBench bench({.flush_age_ms = 100});
+  bench.put("a");
+  bench.scorer.broken = true;
+  bench.now += 100;
+  error_of(ErrorCode::device_lost, [&] { bench.queue->flush_by_age(); });
+  bench.scorer.broken = false;
+  bench.set_clock(-600'000);
+  bench.now += 5000;
+  EXPECT_TRUE(bench.queue->flush_by_age());
 }
 
 // A child queues and flushes under keys and reports each answer before the next; it is killed at a random moment.
 int run_child(const std::filesystem::path& file, int from, int report) {
   LengthScorer scorer;
-  Queue queue({.name = "news", .flush_size = 4}, file, scorer, [] { return int64_t{1000}; });
+  Queue queue({.name = "news", .flush_size = 4}, file, scorer, fixed_clock(1000));
   for (int i = from;; ++i) {
     const std::string text = "text " + std::to_string(i);
     queue.score_or_queue({{"text", text}, {"item", {{"id", i}}}}, "key " + std::to_string(i));
@@ -367,7 +492,7 @@ TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
     ASSERT_TRUE(WIFSIGNALED(status)) << "it ended by itself: " << status;
   }
   LengthScorer scorer;
-  Queue queue({.name = "news", .flush_size = 4}, dir / "news.journal", scorer, [] { return int64_t{1000}; });
+  Queue queue({.name = "news", .flush_size = 4}, dir / "news.journal", scorer, fixed_clock(1000));
   std::vector<int> ids;
   for (uint64_t id = 1; const auto flush = queue.flush(id); ++id)
     for (const QueueJson& item : flush->at("items")) ids.push_back(item["id"].get<int>());
@@ -383,18 +508,19 @@ TEST(Queue, IsLookedAtWhileACallHoldsIt) {
   LengthScorer scorer;
   std::unique_ptr<Queue> queue;
   std::vector<size_t> looks;
-  queue = std::make_unique<Queue>(QueueRules{.name = "news"}, dir / "news.journal", scorer, [&] {
+  const auto look = [&] {
     if (queue) {
       EXPECT_EQ(queue->fault(), "");
       looks.push_back(queue->size());
     }
     return int64_t{1'000'000};
-  });
+  };
+  queue = std::make_unique<Queue>(QueueRules{.name = "news"}, dir / "news.journal", scorer, Queue::Clock{look, look});
   queue->score_or_queue({{"text", "a"}}, "");
   queue->score_or_queue({{"text", "b"}}, "");
   ASSERT_FALSE(looks.empty());
   EXPECT_EQ(looks.front(), 0u);
-  EXPECT_EQ(looks.back(), 1u) << "as of the last change";
+  EXPECT_EQ(std::set<size_t>(looks.begin(), looks.end()), (std::set<size_t>{0, 1})) << "as of the last change";
   EXPECT_EQ(queue->size(), 2u);
 }
 
@@ -437,7 +563,8 @@ TEST(Queues, OneBadJournalLeavesTheOthersOpen) {
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { StateDir again(dir / "state"); }), "another server");
   put_file(dir / "state/queues/bad.journal", QueueJournal::frame(R"({"record":"start","version":9})"));
   int64_t now = 0;
-  Queues queues(state, {{.name = "bad"}, {.name = "good", .flush_age_ms = 10}}, scorer, [&] { return now; });
+  Queues queues(state, {{.name = "bad"}, {.name = "good", .flush_age_ms = 10}}, scorer,
+                {[&] { return now; }, [&] { return now; }});
   EXPECT_EQ(queues.find("bad"), nullptr);
   ASSERT_EQ(queues.names(), std::vector<std::string>{"good"});
   ASSERT_EQ(queues.faults().size(), 1u);

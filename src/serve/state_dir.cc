@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/descriptor.h"
+#include "io/sync_directory.h"
 
 namespace brim::serve {
 namespace {
@@ -18,14 +19,18 @@ namespace {
 void make_private_folder(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) io::fail_write(path.string(), "cannot make", errno);
+  if (::mkdir(path.c_str(), 0700) == 0)
+    io::sync_directory(path.parent_path());
+  else if (errno != EEXIST)
+    io::fail_write(path.string(), "cannot create", errno);
   if (!std::filesystem::is_directory(path, error))
     fail(ErrorCode::cannot_write, "{}: is not a directory", path.string());
 }
 
 }  // namespace
 
-StateDir::StateDir(std::filesystem::path path) : path_(std::filesystem::absolute(path).lexically_normal()) {
+StateDir::StateDir(std::filesystem::path path, const std::string& remedy)
+    : path_(std::filesystem::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   make_private_folder(path_);
   const std::filesystem::path file = path_ / "lock";
@@ -33,8 +38,7 @@ StateDir::StateDir(std::filesystem::path path) : path_(std::filesystem::absolute
   if (lock_ < 0) io::fail_write(file.string(), "cannot create", errno);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
     ::close(lock_);
-    fail(ErrorCode::cannot_write, Remedy{"choose another `state_dir`"}, "{}: another server keeps its state there",
-         path_.string());
+    fail(ErrorCode::cannot_write, Remedy{remedy}, "{}: another server keeps its state there", path_.string());
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a server keeps what must survive it: queues and jobs. One process at a time may have it, and nobody but its
-// owner may read it, as clients' texts are in it.
+// Directory for state that survives a restart: queues and jobs. Locked by one process at a time, and readable by its
+// owner only, because it contains clients' texts.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,14 +9,14 @@ namespace brim::serve {
 
 class StateDir {
  public:
-  // Makes the directory where it is missing and takes its lock. Throws cannot_write.
-  explicit StateDir(std::filesystem::path path);
+  // Creates the directory if missing and locks it. Throws cannot_write, with `remedy` if another process has the lock.
+  explicit StateDir(std::filesystem::path path, const std::string& remedy = "choose another `state_dir`");
   ~StateDir();
   StateDir(const StateDir&) = delete;
   StateDir& operator=(const StateDir&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path folder(const std::string& name) const;  // made where it is missing
+  std::filesystem::path folder(const std::string& name) const;  // created if missing
 
  private:
   std::filesystem::path path_;

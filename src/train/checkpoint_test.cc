@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/test_syscalls.h"
 #include "train/tiny_job.h"
 
 namespace brim::train {
@@ -231,6 +232,32 @@ TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
   for (const auto& entry : fs::directory_iterator(t.out()))
     if (entry.is_directory()) left.insert(entry.path().filename().string());
   EXPECT_EQ(left, (std::set<std::string>{"checkpoint-10", "checkpoint-8"}));
+}
+
+TEST(Checkpoint, IsDurableBeforeItGetsItsNameAndBeforeOlderOnesGo) {
+  TinyJob t;
+  t.settings.save_strategy = Strategy::steps;
+  t.settings.save_steps = 2;
+  t.settings.save_total_limit = 1;
+  const SyscallLog log;
+  t.run();
+  const auto calls = log.calls();
+  size_t checkpoints = 0;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const FileCall& c = calls[i];
+    if (c.call != "rename" || fs::path(c.target).filename().string().rfind("checkpoint-", 0) != 0) continue;
+    ++checkpoints;
+    for (const char* name : {"/model.safetensors", "/optimizer.bin", "/config.json", "/trainer_state.json"})
+      EXPECT_LT(find_call(calls, "rename", c.path + name), i) << name;
+    EXPECT_EQ(unsynced(calls, i, c.path), std::vector<std::string>{});
+    // The next call that changes this directory, the removal of older checkpoints included, finds it synced.
+    ASSERT_LT(i + 1, calls.size());
+    EXPECT_EQ(calls[i + 1].call, "fsync");
+    EXPECT_EQ(calls[i + 1].path, t.out().string());
+  }
+  EXPECT_GE(checkpoints, 2u);
+  for (const std::string& path : unsynced(calls, calls.size(), t.out().string()))
+    for (const char* name : {"model.safetensors", "config.json"}) EXPECT_NE(fs::path(path).filename(), name);
 }
 
 TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of durability: records the system calls of this process that write, sync and rename files and that answer
+// clients. Link a test with `test_syscalls`, which defines these functions in front of the C library's.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace brim {
+
+struct FileCall {
+  std::string call;    // write, fsync, fdatasync, rename, mkdir, send
+  std::string path;    // file; for send: the first 12 bytes, such as "HTTP/1.1 200"
+  std::string target;  // new name, for rename
+};
+
+// Records calls while it exists; one at a time. Syncs are recorded when they are done, sends before they start: a sync
+// listed before a send was complete when the client was answered.
+class SyscallLog {
+ public:
+  SyscallLog();
+  ~SyscallLog();
+  SyscallLog(const SyscallLog&) = delete;
+  SyscallLog& operator=(const SyscallLog&) = delete;
+
+  std::vector<FileCall> calls() const;
+  // Called before each fsync and fdatasync with the path, on the thread that syncs.
+  void before_sync(std::function<void(const std::string& path)> hook);
+};
+
+// Index of the first such call at or after `from`; calls.size() if there is none. `path` is the end of the path or, for
+// rename, of the new name.
+size_t find_call(const std::vector<FileCall>& calls, const std::string& call, const std::string& path, size_t from = 0);
+
+// Files and directories below `root` that a power failure just before calls[end] could lose or leave incomplete:
+// written and not synced, renamed before their content was synced, or created or renamed in a directory that was not
+// synced.
+std::vector<std::string> unsynced(const std::vector<FileCall>& calls, size_t end, const std::string& root);
+
+}  // namespace brim

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers to clients come after the data they acknowledge is on disk: order of writes, syncs and answers.
+#include "base/test_syscalls.h"
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+class Durability : public ServiceTest {
+ protected:
+  void start_with_queue() {
+    ServerOptions o = serving("vader", Scorer::open({.model = "vader"}));
+    o.state_dir = state_.string();
+    o.queues.push_back({.name = "news", .model = "vader", .flush_size = 2});
+    start(std::move(o));
+  }
+  // All that was written for an answer of this status is durable before it is sent, and something was written.
+  void expect_durable_answer(const SyscallLog& log, const std::string& status, const std::string& written) {
+    const auto calls = log.calls();
+    const size_t answer = find_call(calls, "send", "HTTP/1.1 " + status);
+    ASSERT_LT(answer, calls.size()) << "no answer " << status;
+    EXPECT_LT(find_call(calls, "write", written), answer);
+    EXPECT_EQ(unsynced(calls, answer, state_.string()), std::vector<std::string>{});
+  }
+  const std::filesystem::path state_ = temp_.path() / "state";
+};
+
+TEST_F(Durability, QueuedItemIsSyncedBeforeItsAnswer) {
+  start_with_queue();
+  const SyscallLog log;
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
+  expect_durable_answer(log, "202", "news.journal");
+}
+
+TEST_F(Durability, FlushIsSyncedBeforeItsAnswer) {
+  start_with_queue();
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
+  const SyscallLog log;
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"b"})").status, 200);
+  expect_durable_answer(log, "200", "news.journal");
+}
+
+TEST_F(Durability, AcknowledgementIsSyncedBeforeItsAnswer) {
+  start_with_queue();
+  EXPECT_EQ(post("/queues/news/flush_and_apply", R"({"items":[{"text":"a"}]})").status, 200);
+  const SyscallLog log;
+  EXPECT_EQ(del("/queues/news/flushes/1").status, 200);
+  expect_durable_answer(log, "200", "news.journal");
+}
+
+TEST_F(Durability, NewJournalAndItsDirectoriesAreSyncedBeforeTheFirstAnswer) {
+  const SyscallLog log;
+  start_with_queue();
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
+  const auto calls = log.calls();
+  EXPECT_LT(find_call(calls, "mkdir", "/queues"), calls.size());
+  expect_durable_answer(log, "202", "news.journal");
+}
+
+TEST_F(Durability, JobIsSyncedBeforeItsAnswer) {
+  ServerOptions o = serving("vader", Scorer::open({.model = "vader"}));
+  o.state_dir = state_.string();
+  start(std::move(o));
+  const SyscallLog log;
+  EXPECT_EQ(post("/jobs?text_column=text", "text\nI love it\n").status, 201);
+  const auto calls = log.calls();
+  const size_t record = find_call(calls, "rename", "/job.json"), answer = find_call(calls, "send", "HTTP/1.1 201");
+  ASSERT_LT(record, answer);
+  ASSERT_LT(answer, calls.size());
+  EXPECT_LT(find_call(calls, "rename", "/input.csv"), record);
+  // The job may start at once and write its record again, so the directories are looked for one by one.
+  const std::string jobs = (state_ / "jobs").string();
+  EXPECT_EQ(unsynced(calls, record, state_.string()), std::vector<std::string>{jobs});
+  EXPECT_LT(find_call(calls, "fsync", std::filesystem::path(calls[record].target).parent_path().string(), record),
+            answer);
+  EXPECT_LT(find_call(calls, "fsync", jobs, record), answer);
+}
+
+}  // namespace
+}  // namespace brim::serve
