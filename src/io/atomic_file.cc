@@ -22,6 +22,9 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
 
+void take_mode_of(const fs::path& final, int fd, const std::string& shown);
+void sync_file(int fd, const std::string& shown);
+
 }  // namespace
 
 struct AtomicFile::State {
@@ -56,18 +59,10 @@ struct AtomicFile::State {
 
   void sync() {
     flush();
-    // Pipes and some devices have nothing to sync.
-    if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
-      fail_write(shown, "cannot sync", errno);
+    sync_file(fd, shown);
   }
 
-  // An output that exists keeps its permissions and must be writable: rename(2) alone would not check.
-  void take_mode_of_output() {
-    struct stat info {};
-    if (::stat(final.c_str(), &info) != 0) return;
-    if (::access(final.c_str(), W_OK) != 0) fail_write(final.string(), "cannot write", errno);
-    if (::fchmod(fd, info.st_mode & 07777) != 0) fail_write(shown, "cannot write", errno);
-  }
+  void take_mode_of_output() { take_mode_of(final, fd, shown); }
 };
 
 namespace {
@@ -91,17 +86,77 @@ int create(const fs::path& file) {
   return ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
 }
 
-// mkstemp(3) would create the file with mode 0600 instead of applying the umask.
-int create_unique(const fs::path& final, fs::path& made) {
+// Calls `make` with random names beside `final` until one does not exist. The result is that of `make`, -1 on failure.
+template <class Make>
+int with_unique_name(const fs::path& final, fs::path& made, const Make& make) {
   constexpr size_t kLongestStem = 230;  // leaves space for the suffix within NAME_MAX
   const fs::path stem = fs::path(final).replace_filename(final.filename().string().substr(0, kLongestStem));
   for (;;) {
     uint64_t random = 0;
     if (::getentropy(&random, sizeof random) != 0) return -1;
     made = fmt::format("{}.{:012x}.part", stem.string(), random >> 16);
-    const int fd = create(made);
-    if (fd >= 0 || errno != EEXIST) return fd;
+    const int result = make(made);
+    if (result >= 0 || errno != EEXIST) return result;
   }
+}
+
+// mkstemp(3) would create the file with mode 0600 instead of applying the umask.
+int create_unique(const fs::path& final, fs::path& made) { return with_unique_name(final, made, create); }
+
+// An output that exists keeps its permissions and must be writable: rename(2) alone would not check.
+void take_mode_of(const fs::path& final, int fd, const std::string& shown) {
+  struct stat info {};
+  if (::stat(final.c_str(), &info) != 0) return;
+  if (::access(final.c_str(), W_OK) != 0) fail_write(final.string(), "cannot write", errno);
+  if (::fchmod(fd, info.st_mode & 07777) != 0) fail_write(shown, "cannot write", errno);
+}
+
+void sync_file(int fd, const std::string& shown) {
+  // Pipes and some devices have nothing to sync.
+  if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+    fail_write(shown, "cannot sync", errno);
+}
+
+fs::path parent_of(const fs::path& final) { return final.has_parent_path() ? final.parent_path() : fs::path("."); }
+
+// Makes a rename durable.
+void sync_parent(const fs::path& final) {
+  const fs::path parent = parent_of(final);
+  const int dir = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return;  // a directory we may write but not read: the rename happened, only its durability is unknown
+  const int error = ::fsync(dir) == 0 ? 0 : errno;
+  ::close(dir);
+  if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP)
+    fail_write(parent.string(), "cannot sync", error);
+}
+
+// Writes through a file without a name, so that a kill leaves nothing behind. False if the file system has no such
+// files, or they cannot be given a name.
+bool write_unnamed(const fs::path& final, std::string_view text, const std::string& shown) {
+  struct Closed {
+    int fd;
+    ~Closed() {
+      if (fd >= 0) ::close(fd);
+    }
+  } file{::open(parent_of(final).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)};
+  if (file.fd < 0) return false;
+  take_mode_of(final, file.fd, shown);
+  WriteStop never;
+  write_all(file.fd, text, shown, never);
+  sync_file(file.fd, shown);
+  const std::string source = fmt::format("/proc/self/fd/{}", file.fd);
+  fs::path made;
+  const auto link = [&](const fs::path& to) {
+    return ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW);
+  };
+  if (with_unique_name(final, made, link) != 0) return false;
+  if (::rename(made.c_str(), final.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(made.c_str());
+    fail_write(final.string(), "cannot rename into place", error);
+  }
+  sync_parent(final);
+  return true;
 }
 
 // Two writers of one output would interleave, so the second is refused. False if `part` no longer names this file.
@@ -233,13 +288,7 @@ void AtomicFile::commit() {
   const int fd = std::exchange(s.fd, -1);
   if (::close(fd) != 0 && errno != EINTR) fail_write(s.final.string(), "cannot close", errno);
   if (s.direct) return;
-  const fs::path parent = s.final.has_parent_path() ? s.final.parent_path() : fs::path(".");
-  const int dir = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir < 0) return;  // a directory we may write but not read: the rename happened, only its durability is unknown
-  const int error = ::fsync(dir) == 0 ? 0 : errno;
-  ::close(dir);
-  if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP)
-    fail_write(parent.string(), "cannot sync", error);
+  sync_parent(s.final);
 }
 
 void require_writable(const fs::path& path) {
@@ -250,6 +299,11 @@ void require_writable(const fs::path& path) {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {
+  std::error_code ignored;
+  const fs::path final = behind_link(path);
+  const fs::file_status status = fs::status(final, ignored);
+  const bool is_regular = !fs::exists(status) || fs::is_regular_file(status);
+  if (is_regular && write_unnamed(final, text, path.string())) return;
   AtomicFile file(path);
   file.write(text);
   file.commit();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -92,6 +93,29 @@ TEST(AtomicFile, NewFilesGetTheModeOfTheUmask) {
   write_file_atomically(dir / "out", "x");
   ::umask(before);
   EXPECT_EQ(fs::status(dir / "out").permissions(), fs::perms(0640));
+}
+
+// Small files are replaced often, so a kill must not leave one behind each time.
+TEST(AtomicFile, AKillWhileASmallFileIsWrittenLeavesNothing) {
+  const TempDir dir;
+  const int unnamed = ::open(dir.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "this file system has no unnamed files";
+  ::close(unnamed);
+  const std::string text(size_t{8} << 20, 'x');
+  size_t left = 0;
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (;;) write_file_atomically(dir / "out", text);
+    ::usleep(static_cast<useconds_t>(3000 + 700 * i));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    left = files_in(dir.path());
+  }
+  if (fs::exists(dir / "out")) {
+    EXPECT_EQ(get_file(dir / "out").size(), text.size());
+  }
+  EXPECT_LE(left, 3u) << "at most a kill between link and rename leaves a file";
 }
 
 TEST(AtomicFile, LongNamesLeaveSpaceForTheTemporaryName) {

@@ -34,7 +34,7 @@ TEST_F(NotFiniteOutput, IsARowErrorOfScore) {
     const auto rows = json_lines(must(
         with({"score", "a.csv", "--output-format", "jsonl", "--on-error", "null", "--text-column", "text"}, model)));
     ASSERT_EQ(rows.size(), 3u);
-    const char* key = std::string(model) == "bert_token" ? "entities" : "score";
+    const char* key = std::string(model) == "bert_token" ? "entities" : "predicted_score";
     EXPECT_FALSE(rows[0].at(key).is_null());
     EXPECT_TRUE(rows[1].at(key).is_null());
     EXPECT_FALSE(rows[2].at(key).is_null());
