@@ -167,7 +167,7 @@ def conll():
 
 
 def csv():
-    tables = files("forecast/*.csv") + [b"text,label\nhello,pos\n\"a, \"\"b\"\"\",neg\r\n", b"text\nx\n\ny\r\n",
+    tables = files("forecast/*.csv") + [b"text,label\nhello,pos\n\"a, \"\"b\"\"\",neg\r\n", b"text\nx\n\ny\r\n", b"SQLite format 3\0a,b\nc,d\n",
                                         b"\xef\xbb\xbfid,text\n1,\"a\nb\"\n2,c", b"\"text\"\n\"\"\n\"\n",
                                         b"a,text,b\n1,2\n1,2,3,4\n\"x\"y,2,3\n\"open,2,3\n4,5,6\n"]
     return first_byte([b"0", b"9"], tables)

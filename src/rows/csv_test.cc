@@ -32,6 +32,16 @@ Rows parse_all(const std::string& text, CsvDialect dialect = {}) {
   return rows;
 }
 
+TEST(Csv, ForeignFilesAreRecognisedWhateverTheSizeOfReads) {
+  using namespace std::string_literals;
+  for (const std::string& bytes : {"SQLite format 3\0rest,of\na,b\n"s, "%PDF-1.7\nx\n"s, "PK\x03\x04x\n"s}) {
+    const auto whole = csv_fuzz::read_rows(bytes, SIZE_MAX, 1 << 16, true);
+    ASSERT_EQ(whole.size(), 1u);
+    EXPECT_TRUE(whole[0].bad);
+    for (const size_t piece : {1, 3, 7}) EXPECT_EQ(whole, csv_fuzz::read_rows(bytes, piece, 8, true)) << piece;
+  }
+}
+
 TEST(Csv, Rfc4180) {
   EXPECT_EQ(parse_all("aaa,bbb,ccc\r\nzzz,yyy,xxx\r\n"), (Rows{{"aaa", "bbb", "ccc"}, {"zzz", "yyy", "xxx"}}));
   EXPECT_EQ(parse_all("aaa,bbb\nlast,line"), (Rows{{"aaa", "bbb"}, {"last", "line"}}));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rows/file_checks.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -72,6 +74,14 @@ std::string why_not_text(std::string_view head) {
   if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
     return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
   return {};
+}
+
+bool is_start_of_magic(std::string_view head) {
+  if (head.empty()) return false;
+  if ("\xEF\xBB\xBF"sv.starts_with(head) && head.size() < 3) return true;
+  return std::any_of(std::begin(kMagics), std::end(kMagics), [&](const Magic& magic) {
+    return head.size() < magic.bytes.size() && magic.bytes.starts_with(head);
+  });
 }
 
 std::string why_other_encoding(std::string_view head) {

@@ -8,9 +8,10 @@
 
 namespace brim::rows {
 
-// What a file beginning with `head` is and what to do about it ("is a zip archive …; unpack it first"); empty where it
-// may be text.
+// Kind of a file that starts with `head` and the fix ("is a zip archive …; unpack it first"); empty if it may be text.
 std::string why_not_text(std::string_view head);
+// True if more bytes could still turn `head` into the start of such a file, or of a byte order mark.
+bool is_start_of_magic(std::string_view head);
 
 // The same for text in another encoding: most of the lines of `head`, a file's first kHeadBytes, are not UTF-8.
 constexpr size_t kHeadBytes = size_t{64} << 10;

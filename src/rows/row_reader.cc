@@ -234,17 +234,13 @@ void RowReader::go_to(size_t index, int64_t offset) {
   block_offset_ = offset;
 }
 
-// Reads the first bytes, drops a byte order mark and refuses what is not UTF-8 text at all.
+// Reads the first bytes, drops a byte order mark and rejects files that are not UTF-8 text.
 void RowReader::start_source() {
   ended_ = rows_waiting_ = false;
   used_ = at_ = 0;
   block_offset_ = lines_ = 0;
-  auto first_bytes_may_be_a_mark = [&] {
-    if (used_ == 1 && (block()[0] == '\xFF' || block()[0] == '\xFE')) return true;
-    return used_ < 3 && std::string_view("\xEF\xBB\xBF").substr(0, used_) == block();
-  };
   fill();
-  while (!ended_ && first_bytes_may_be_a_mark()) {
+  while (!ended_ && is_start_of_magic(block())) {  // a pipe may deliver it byte by byte
     make_room();
     fill();
   }
