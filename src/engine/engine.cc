@@ -298,8 +298,8 @@ std::optional<Error> Engine::check_finite(std::span<const float> results) const 
   if (all_finite(results)) [[likely]]
     return std::nullopt;
   host_->not_finite_texts.fetch_add(1, std::memory_order_relaxed);
-  const std::string check =
-      fmt::format("check the weights of {} for NaN and infinity", model_dir().filename().string());
+  const std::string name = (model_dir() / "").parent_path().filename().string();  // also with a slash at the end
+  const std::string check = fmt::format("check the weights of {} for NaN and infinity", name);
   return Error(ErrorCode::bad_model, "the model's output is not finite",
                {precision() == ops::Precision::fp32 ? check : "set `precision=fp32`, or " + check});
 }

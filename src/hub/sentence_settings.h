@@ -13,7 +13,6 @@ namespace brim::hub {
 
 struct SentenceSettings {
   enum class Pooling { mean, cls };
-  bool found = false;              // the directory has a modules.json
   std::optional<Pooling> pooling;  // none: the directory has no Pooling module
   bool include_prompt = true;      // false: mean pooling leaves out the tokens up to the end of the prompt
   bool normalize = false;
