@@ -237,6 +237,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
   http.proxies = options_.proxies;
   http.connections_per_address = static_cast<size_t>(options_.connections_per_address);
+  http.head_seconds = options_.head_seconds;
   http.connections = std::max(http.connections, http.connections_per_address);
   http.framing.body = static_cast<uint64_t>(options_.payload_limit);
   http.body_bytes = std::max<int64_t>(http.body_bytes, 2 * options_.payload_limit);

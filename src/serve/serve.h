@@ -49,6 +49,7 @@ struct ServerOptions {
   monitor::WatchLimits watch;  // of the card, past which health warns
   int io_threads = 0;          // 0: by the cores
   int64_t connections_per_address = 256;
+  double head_seconds = HttpOptions().head_seconds;
   std::string access_log;        // a file; "-" is stdout; empty: none
   double lame_duck_seconds = 2;  // a draining server still answers, so that balancers see it go
   double drain_seconds = 30;     // then what is under way is finished, at most for so long

@@ -143,6 +143,7 @@ class ServiceTest : public ::testing::Test {
     return serving("held", scorer_);
   }
   void start(ServerOptions options) {
+    options.head_seconds = 60;  // client_ may stay silent while a slow test prepares its first request
     server_ = std::make_unique<Server>(std::move(options));
     server_->start();
     client_ = std::make_unique<RawClient>(server_->port());
