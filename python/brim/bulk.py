@@ -397,10 +397,10 @@ def _model_hash(model: str) -> str:
     if not directory:
         return "rules"
     digest = hashlib.sha256()
-    for path in sorted(pathlib.Path(directory).iterdir()):
-        if path.suffix in (".json", ".txt", ".model", ".codes", ".safetensors", ".bin") and path.is_file():
-            digest.update(path.name.encode() + b"\0")
-            with open(path, "rb") as file:
+    for entry in sorted(pathlib.Path(directory).iterdir()):
+        if entry.suffix in (".json", ".txt", ".model", ".codes", ".safetensors", ".bin") and entry.is_file():
+            digest.update(entry.name.encode() + b"\0")
+            with open(entry, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
