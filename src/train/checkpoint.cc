@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kState = "trainer_state.json";
 constexpr const char* kMoments = "optimizer.bin";
-constexpr int kCheckpointVersion = 1;  // those without one are of the first
+constexpr int kCheckpointVersion = 1;  // files without a version field are version 1
 
 uint32_t checksum(const fs::path& path) {
   const MappedFile file(path);
@@ -73,7 +73,7 @@ uint32_t checksum(const std::string& text) {
       crc32(crc32(0, nullptr, 0), reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
 }
 
-// Where each parameter's moments begin, in elements: their file has no names of its own.
+// Offset of each parameter's moments, in elements; the moments file itself stores no names.
 nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
   auto places = nlohmann::ordered_json::object();
   for (size_t i = 0; i < layout.params.size(); ++i)
@@ -81,7 +81,7 @@ nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
   return places;
 }
 
-// Earlier versions did not write them; their order is that of today.
+// Checkpoints of earlier versions have no offsets; their order is the current one.
 void check_places(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
   const auto now = moment_places(layout);
   for (const auto& [name, offset] : now.items())
@@ -177,14 +177,14 @@ void write_trained(const fs::path& dir, const ModelFiles& files, const model::Sl
   tagger.labels = files.tags;
   tagger.shape.sequence_classes = 0;
   tagger.shape.multi_label = false;
-  model::SlabLayout to = slab_layout(tagger.shape);  // the same parameters, the other head's without elements
+  model::SlabLayout to = slab_layout(tagger.shape);  // the same parameters; those of the other head have no elements
   to.offset = layout.offset;
   write_model(dir / kTagger, tagger, to, master);
 }
 
 namespace {
 
-// Empty if that fails too.
+// Returns an empty path if this fails too.
 fs::path write_to_temporary(const ModelFiles& files, const model::SlabLayout& layout, std::span<const float> master) {
   std::error_code ec;
   std::string dir = (fs::temp_directory_path(ec) / "brim-model-XXXXXX").string();
@@ -256,7 +256,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   fs::rename(part, final, ec);
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", final.string(), ec.message());
   sync_directory(output_dir);
-  // This one stays whatever its number: damaged ones of a higher step may lie beside it.
+  // Keep this checkpoint regardless of its number: damaged ones with a higher step may exist.
   auto others = checkpoints_in(output_dir);
   std::erase(others, final);
   for (size_t i = static_cast<size_t>(std::max<int64_t>(0, keep - 1)); keep > 0 && i < others.size(); ++i)
@@ -311,7 +311,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
     if (!found.empty())
       fail(ErrorCode::usage, Remedy{fmt::format("name a checkpoint in it, such as {}", found[0].string())},
            "`resume_from_checkpoint={}`: a run's directory", which);
-    return read_checkpoint(fs::canonical(which), shape);  // also with a slash at its end
+    return read_checkpoint(fs::canonical(which), shape);  // also accepts a trailing slash
   }
   for (const auto& dir : found) {
     try {

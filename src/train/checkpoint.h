@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints and final models on disk. A checkpoint appears under its name only when every file in it is whole and
-// durable; on loading, sizes and checksums are compared, and one that fails is passed over for the one before it.
+// Reads and writes checkpoints and final models. A checkpoint gets its name only after all its files are complete and
+// synced to disk. Loading compares sizes and checksums and falls back to the previous checkpoint if one is damaged.
+// Does not decide when to save.
 #pragma once
 #include <cmath>
 #include <filesystem>
@@ -15,29 +16,29 @@
 
 namespace brim::train {
 
-// Where a run stands: enough to go on bit for bit.
+// State of a run, sufficient to resume it bit for bit.
 struct TrainProgress {
   int64_t step = 0;           // optimizer steps done
-  int64_t skipped_steps = 0;  // updates left out because a gradient was not finite (fp16)
+  int64_t skipped_steps = 0;  // updates skipped because a gradient was not finite (fp16)
   double loss_scale = 1;
   int64_t good_steps = 0;  // since the last change of the loss scale
   double best_metric = 0;
   int64_t best_step = -1, evaluations_since_best = 0;
-  // Whether an evaluation is the best so far. One that is no number never is: none could be better after it.
+  // Whether an evaluation is the best so far. Never true for NaN or infinity, which no later value could improve on.
   bool improved_by(double metric, bool lower_is_better) const {
     if (!std::isfinite(metric)) return false;
     return best_step < 0 || (lower_is_better ? metric < best_metric : metric > best_metric);
   }
-  std::string settings;    // fingerprint of what must be the same to resume
-  std::string state_json;  // trainer_state.json as Hugging Face knows it, the log's history in it
+  std::string settings;    // fingerprint of the settings that must not change on resume
+  std::string state_json;  // trainer_state.json in Hugging Face's format, including the log history
   std::string plan_json;
 };
 
 struct ModelFiles {
-  const hub::HfConfig* config = nullptr;  // the model trained from
+  const hub::HfConfig* config = nullptr;  // the base model
   std::filesystem::path tokenizer_dir;
-  std::vector<std::string> labels;  // of the sequence head, or the token head when alone
-  std::vector<std::string> tags;    // of the token head beside a sequence head
+  std::vector<std::string> labels;  // labels of the sequence head, or of the token head if it is the only one
+  std::vector<std::string> tags;    // labels of the token head if there is also a sequence head
   model::ModelShape shape;
 };
 
@@ -45,13 +46,13 @@ struct ModelFiles {
 void write_model(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                  std::span<const float> master);
 
-// The same for the run's end: of two heads on one encoder each is a model of its own, the token head's in dir/ner.
+// Same for the end of a run. With two heads on one encoder, each becomes a separate model; the token head's is dir/ner.
 inline constexpr const char* kTagger = "ner";
 void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                    std::span<const float> master);
 
-// As write_trained(). If `dir` cannot be written, the model is saved in the system's temporary directory and the Error
-// names it, so that no training is lost.
+// Same as write_trained(), but if `dir` cannot be written, saves the model in the system's temporary directory and
+// throws an Error with that path, so that no training is lost.
 void write_trained_or_rescue(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                              std::span<const float> master);
 
@@ -65,17 +66,17 @@ struct LoadedCheckpoint {
   std::vector<float> master;
   MappedFile moments;
 };
-// What a run that was killed left half-written.
+// Removes incomplete files left by a killed run.
 void remove_parts(const std::filesystem::path& output_dir);
 
 int64_t count_checkpoints(const std::filesystem::path& output_dir);  // complete or damaged
-// All of them, whole or not: a run that starts afresh has none of its own.
+// Removes all checkpoints, including damaged ones, before a run starts from scratch.
 void remove_checkpoints(const std::filesystem::path& output_dir);
 
-// A model with its tokenizer from one directory to another; false if there is none.
+// Copies a model with its tokenizer between directories; returns false if `from` has no model.
 bool copy_model(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// `which`: a checkpoint directory, or "last": the newest whole one in output_dir. Nothing if there is none.
+// `which`: a checkpoint directory, or "last" for the newest intact one in output_dir. Returns nullopt if there is none.
 std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which,
                                                 const model::ModelShape& shape);
 

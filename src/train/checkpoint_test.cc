@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Going on after a stop, a kill or a full disk: the same weights bit for bit, and never from a damaged checkpoint.
+// Resuming after a stop, a kill or a full disk: the weights match bit for bit, and damaged checkpoints are never used.
 #include "train/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TrainOutcome run_until(const TrainSettings& s, int64_t steps) {
   std::atomic<bool> stop{false};
   TrainCallbacks callbacks;
   callbacks.stop = &stop;
-  // The loss of a step is told a step or two later: the run stops that much later too.
+  // A step's loss is reported one or two steps later, so the run also stops that much later.
   callbacks.progress = [&](double done, double, const std::string&) {
     stop = stop || done >= static_cast<double>(steps);
   };
@@ -54,7 +54,7 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
     const TrainSettings second = t.to("second");
     train(second, {});
     s.teachers = {s.model, second.output_dir};
-    put_file(t.dir / "texts.txt", "w5 w6 w7\nw66 w70\n");  // and no more steps for them
+    put_file(t.dir / "texts.txt", "w5 w6 w7\nw66 w70\n");  // adds no steps
     put_file(t.dir / "train.csv", TinyJob::csv(46, 1));
     s.train_files.push_back((t.dir / "texts.txt").string());
   }
@@ -62,7 +62,7 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   s.warmup_ratio = 0.2;
   s.dropout = 0.1;
   s.num_train_epochs = 3;
-  t.run();  // 18 steps at once
+  t.run();  // 18 steps in one run
   TrainSettings parts = t.to("parts");
   for (const int64_t stop : {1, 5, 10}) {
     const TrainOutcome o = run_until(stop == 1 ? parts : resumed(parts), stop);
@@ -72,7 +72,7 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   const TrainOutcome last = train(resumed(parts), {});
   EXPECT_EQ(last.steps, 18);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
-  // The log, too, reads as if nothing had happened (times aside).
+  // The log must also match an uninterrupted run, except for times.
   const auto state = [&](const fs::path& dir) { return nlohmann::json::parse(get_file(dir / "trainer_state.json")); };
   const auto whole = state(t.out()), in_parts = state(t.dir / "parts");
   EXPECT_EQ(whole["num_input_tokens_seen"], in_parts["num_input_tokens_seen"]);
@@ -85,8 +85,8 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit", "bf16", "teachers"));
 
-// Checkpoints that an earlier Brim wrote (tests/data/train/checkpoints, never written again): what is loaded is what
-// lies in the files, and the run goes on as that Brim's did, bit for bit where its arithmetic was the same.
+// Checkpoints written by earlier versions (tests/data/train/checkpoints, never regenerated): the loaded state matches
+// the files, and the resumed run matches the original, bit for bit if the arithmetic is the same.
 class Golden : public ::testing::TestWithParam<model::Optimizer> {};
 
 TEST_P(Golden, ResumesAsItsWriterDid) {
@@ -130,7 +130,7 @@ TEST_P(Golden, ResumesAsItsWriterDid) {
   for (const auto& entry : history)
     if (entry.contains("loss") && entry["step"] > 6) losses.push_back(entry["loss"]);
   ASSERT_EQ(losses.size(), 12u);
-#if defined(__aarch64__) && defined(NDEBUG)  // other processors and other builds fuse other products with sums
+#if defined(__aarch64__) && defined(NDEBUG)  // other processors and builds contract different multiply-adds
   EXPECT_EQ(losses, want["losses"].get<std::vector<double>>()) << nlohmann::json(losses);
   for (const auto& [file, crc] : want["crc32_of_step_12"].items()) {
     const std::string bytes = get_file(t.out() / "checkpoint-12" / file);
@@ -183,7 +183,7 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
     const fs::path whole = t.out() / file;
     fs::remove_all(t.out() / "checkpoint-10");
     fs::remove_all(t.out() / ("checkpoint-" + std::to_string(step + 4)));
-    // No JSON has this byte anywhere; a flipped bit might only change a number.
+    // JSON never contains this byte; a flipped bit might only change a number.
     damage(whole, [](std::string& b) { b[b.size() / 2] = b[b.size() / 2] == '\1' ? '\2' : '\1'; });
     resumes_from(step);
   }
@@ -250,7 +250,7 @@ TEST(Checkpoint, IsDurableBeforeItGetsItsNameAndBeforeOlderOnesGo) {
     for (const char* name : {"/model.safetensors", "/optimizer.bin", "/config.json", "/trainer_state.json"})
       EXPECT_LT(find_call(calls, "rename", c.path + name), i) << name;
     EXPECT_EQ(unsynced(calls, i, c.path), std::vector<std::string>{});
-    // The next call that changes this directory, the removal of older checkpoints included, finds it synced.
+    // The directory must be synced before the next call that changes it, including the removal of older checkpoints.
     ASSERT_LT(i + 1, calls.size());
     EXPECT_EQ(calls[i + 1].call, "fsync");
     EXPECT_EQ(calls[i + 1].path, t.out().string());
@@ -292,14 +292,14 @@ TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
   EXPECT_LT(train(resumed(t.settings), {}).own_steps, 12);
 }
 
-// The best model so far is not in a checkpoint: a run that goes on elsewhere must not end without one.
+// Checkpoints do not contain the best model so far; a run resumed into another directory must still produce one.
 TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
   TinyJob t;
   TrainSettings& s = t.settings;
   s.save_strategy = s.eval_strategy = Strategy::steps;
   s.save_steps = s.eval_steps = 2;
   s.save_total_limit = 10;
-  s.learning_rate = 1e-9;  // no evaluation after the first is better
+  s.learning_rate = 1e-9;  // no evaluation after the first one is better
   t.run();
   const std::string named = (t.out() / "checkpoint-8").string();
   train(resumed(t.to("other"), named + "/"), {});
@@ -327,7 +327,7 @@ TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit{};
   getrlimit(RLIMIT_FSIZE, &limit);
-  const rlimit small{64 << 10, limit.rlim_max};  // the model has 180 kB
+  const rlimit small{64 << 10, limit.rlim_max};  // the model takes 180 kB
   setrlimit(RLIMIT_FSIZE, &small);
   const std::string message = error_of(ErrorCode::cannot_write, [&] { train(resumed(s), {}); });
   setrlimit(RLIMIT_FSIZE, &limit);
@@ -357,7 +357,7 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   t.run();
   TrainSettings s = t.settings;
   s.resume_from_checkpoint = "last";
-  s.teachers = {(t.dir / "other").string()};  // the same weights elsewhere are the same teacher
+  s.teachers = {(t.dir / "other").string()};  // the same weights in another directory count as the same teacher
   train(s, {});
   std::string weights = get_file(t.dir / "other/model.safetensors");
   weights.back() ^= 1;
@@ -371,7 +371,6 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
 }
 
-// Those of before carry no version; those of a later layout are not guessed at.
 TEST(Checkpoint, AnEvaluationThatIsNoNumberIsNeverTheBest) {
   TrainProgress p;
   for (const bool lower : {false, true}) {
@@ -403,12 +402,12 @@ TEST(Checkpoint, CarriesItsVersion) {
   put_file(path, state.dump());
   EXPECT_EQ(train(t.settings, {}).steps, 12);
   const auto places = state["brim"]["places"];
-  EXPECT_EQ(places.size(), 33u);  // of two layers, five of embeddings and four of heads
+  EXPECT_EQ(places.size(), 33u);  // two layers, five for embeddings and four for heads
   state["brim"]["places"]["classifier.weight"] = 7;
   put_file(path, state.dump());
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
              "has the moments of classifier.weight at 7, this model has them at");
-  state["brim"].erase("places");  // those of before have none
+  state["brim"].erase("places");  // earlier versions did not write them
   put_file(path, state.dump());
   EXPECT_EQ(train(t.settings, {}).steps, 12);
   state["brim"]["version"] = 2;
@@ -427,7 +426,7 @@ TEST(Checkpoint, SettingsAreComparedByNameNotByOrder) {
     auto state = nlohmann::ordered_json::parse(get_file(path));
     auto& settings = state["brim"]["settings"];
     const std::string written = settings.dump();
-    settings = nlohmann::ordered_json::parse(nlohmann::json::parse(written).dump());  // by the alphabet
+    settings = nlohmann::ordered_json::parse(nlohmann::json::parse(written).dump());  // sorted alphabetically
     ASSERT_NE(settings.dump(), written);
     put_file(path, state.dump());
   }

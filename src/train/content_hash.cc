@@ -47,7 +47,7 @@ void ContentHash::add_file(const std::filesystem::path& path) {
 }
 
 void ContentHash::add_pieces(const void* data, size_t bytes, const MappedFile* mapped) {
-  constexpr size_t kPiece = size_t{1} << 20;  // whole words, so that the hash does not depend on it
+  constexpr size_t kPiece = size_t{1} << 20;  // a multiple of the word size, so the hash does not depend on it
   const auto* at = static_cast<const char*>(data);
   for (size_t done = 0; done < bytes; done += kPiece) {
     add(at + done, std::min(kPiece, bytes - done));

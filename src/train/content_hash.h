@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A 128-bit hash of data: two independent multiply-and-fold lanes over 8 bytes at a time. It tells data sets and files
-// apart and notices damage; it is no defence against somebody who wants two of them to collide.
+// 128-bit content hash: two independent multiply-and-fold lanes over 8 bytes at a time. Identifies data sets and files
+// and detects corruption; not collision resistant against an attacker.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace brim::train {
 class ContentHash {
  public:
   void add(const void* data, size_t bytes);
-  void add(std::string_view text);  // its length counts, so that "ab"+"c" is not "a"+"bc"
+  void add(std::string_view text);  // includes the length, so "ab"+"c" differs from "a"+"bc"
   void add_file(const std::filesystem::path& path);
-  // Where the values are in a mapped file, its pages are given back as they were read.
+  // If the values are in a mapped file, releases its pages after reading them.
   template <class T>
   void add_all(std::span<const T> values, const MappedFile* mapped = nullptr) {
     const uint64_t count = values.size();

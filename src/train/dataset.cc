@@ -34,13 +34,13 @@ rows::RowReaderOptions reader_options(const TrainSettings& s, bool labels_option
   return options;
 }
 
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of text, tokenized at once
+constexpr size_t kBlockBytes = size_t{4} << 20;  // text tokenized at once
 constexpr size_t kSpillTokens = size_t{1} << 20;
 
 struct RowRead {
   std::string_view text;
   std::optional<std::string_view> pair;
-  std::span<const std::string_view> labels;  // one per label column; none of a row without a label
+  std::span<const std::string_view> labels;  // one per label column; empty for a row without a label
   int32_t file, line;
 };
 
@@ -51,7 +51,7 @@ struct Skipped {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-// A bad row, or one of which `fn` throws bad_data, ends it or is left out, as on_error says.
+// Calls `fn` for each row. A bad row, or one for which `fn` throws bad_data, is an error or skipped, per on_error.
 template <class Fn>
 void for_each_row(const std::vector<std::string>& files, size_t first_file, bool labels_optional,
                   const TrainSettings& s, Skipped& skipped, Fn&& fn) {
@@ -60,7 +60,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
   const auto take = [&](size_t r) {
     const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
     if (const Error* error = chunk.error(r)) {
-      std::string_view told = error->what();  // the reader may have said where already
+      std::string_view told = error->what();  // may already start with the location
       if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
           told.starts_with(place))
         told.remove_prefix(place.size());
@@ -69,7 +69,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
     if (reader.schema().format == rows::RowFormat::txt && is_blank(chunk.texts[r])) return;
     const auto& columns = reader.schema().label_columns;
     std::span<const std::string_view> labels(chunk.labels.data() + r * columns.size(), columns.size());
-    // With `multi_label` an empty cell names no label, which is a judgement like any other.
+    // With `multi_label`, an empty cell means "no labels", which is a valid target.
     const bool none = !(s.multi_label && columns.size() == 1) &&
                       std::all_of(labels.begin(), labels.end(), [](std::string_view label) { return label.empty(); });
     if (none && !labels_optional && !s.several_labels())
@@ -93,7 +93,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
     }
 }
 
-// Where labels may lack, files of rows and of texts go together: each is read by itself.
+// If labels are optional, files with and without labels may be mixed, so each file is read separately.
 template <class Fn>
 Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings& s, const Fn& fn) {
   Skipped skipped;
@@ -118,7 +118,7 @@ std::vector<std::string> in_order(const std::set<std::string>& names) {
   return out;
 }
 
-// Class numbers by name; there may be thousands.
+// Class indices by name; there may be thousands.
 class Classes {
  public:
   explicit Classes(const std::vector<std::string>& labels, bool loosely = false) : labels_(labels), loosely_(loosely) {
@@ -153,7 +153,7 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
 void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s, const LabelSets& sets,
                    const text::Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const std::vector<std::string>& labels = sets.sequence;
-  std::vector<std::string> texts, pairs;  // as many second texts, or none
+  std::vector<std::string> texts, pairs;  // second texts: one per text, or none
   size_t text_bytes = 0;
   const auto tokenize = [&] {
     std::vector<std::vector<int32_t>> encoded(texts.size());
@@ -197,7 +197,7 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     } else {
       label = classes.of(row.labels[0], "label", where);
     }
-    // From here on nothing throws: the row counts.
+    // Nothing below throws, so the row is counted.
     if (s.several_labels() || s.numbers()) set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
     set.label.push_back(label);
     texts.emplace_back(row.text);
@@ -212,7 +212,7 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
   tokenize();
 }
 
-// A sentence's words joined by spaces and encoded; the first sub-word of each word carries its tag's class.
+// A sentence's words joined by spaces and encoded; the first sub-word of each word gets the word's tag.
 struct EncodedSentence {
   std::vector<int32_t> ids, tags;
 };
@@ -237,7 +237,7 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
                 const std::vector<std::string>& labels, const text::Tokenizer& tokenizer, int64_t max_length,
                 ThreadPool& pool, int32_t first_file) {
   const Classes classes(labels);
-  set.token_label.resize(static_cast<size_t>(set.tokens()), ops::kIgnoredTarget);  // rows of the other task
+  set.token_label.resize(static_cast<size_t>(set.tokens()), ops::kIgnoredTarget);  // rows of the sequence task
   for (size_t f = 0; f < files.size(); ++f) {
     const auto sentences = rows::read_tagged(files[f], format, labels);
     std::vector<EncodedSentence> encoded(sentences.size());
@@ -303,7 +303,7 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
   LabelSets sets;
   if (s.numbers()) return sets;
   if (task != TrainTask::token && s.label_columns.size() > 1) {
-    sets.sequence = s.label_columns;  // their order is the user's
+    sets.sequence = s.label_columns;  // keep the user's order
     for (const auto& column : s.label_columns)
       if (!is_valid_utf8(column)) fail(ErrorCode::usage, "label_column {}: not UTF-8", io::quote_text(column));
   } else if (task != TrainTask::token) {
@@ -321,7 +321,7 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
   if (task != TrainTask::sequence) {
     std::set<std::string> names;
     bool read = false;
-    const bool multi = task == TrainTask::multi;  // its tags have a file and a form of their own
+    const bool multi = task == TrainTask::multi;  // the tags have their own file and format
     const auto files = multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
     for (const auto& file : files)
       for (const auto& sentence : rows::read_tagged(file, multi ? "auto" : s.format, model_tags)) {
@@ -367,7 +367,7 @@ std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const
   std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) { return set.length(a) > set.length(b); });
   int64_t total = 0;
   for (const int64_t r : rows) total += set.length(r);
-  // As few as the budget allows, filled evenly.
+  // Use as few as the budget allows and fill them evenly.
   const int64_t count =
       std::max<int64_t>({1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) - 1) / sequences + 1});
   std::vector<std::vector<int64_t>> batches(static_cast<size_t>(count));
@@ -392,7 +392,8 @@ std::vector<int64_t> epoch_order(int64_t rows, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order(static_cast<size_t>(rows));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(epoch) + 1);
-  // Fisher-Yates written out: std::shuffle's use of the generator is not specified, and runs must repeat elsewhere.
+  // Explicit Fisher-Yates: std::shuffle's use of the generator is unspecified, and runs must be reproducible
+  // everywhere.
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
   return order;
 }

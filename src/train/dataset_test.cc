@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labelled data: what is wrong with a file is said with its line, sub-words get their tags, and the token cache gives
-// back what was put in, or nothing.
+// Labelled data: errors name the line, sub-words get the right tags, and the token cache returns exactly the stored
+// rows or nothing.
 #include "train/dataset.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST(TrainData, RowsRememberWhereTheyCameFrom) {
   EXPECT_EQ(job.train_set.file[47], 0);
   EXPECT_EQ(job.train_set.line[47], 49);
   EXPECT_EQ(job.train_set.file[49], 1);
-  EXPECT_EQ(job.train_set.line[49], 4);  // a quoted text took two lines
+  EXPECT_EQ(job.train_set.line[49], 4);  // a quoted text spans two lines
 }
 
 TEST(TrainData, LongTextsAreCutBeforeTheLastToken) {
@@ -123,7 +123,7 @@ TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
 
 TEST(TrainData, MultiLabelFromAColumnALabel) {
   TinyJob t("bert_multilabel");
-  // The columns' order is not the model's, and one of its labels is not in the data.
+  // The columns are not in the model's order, and one of its labels is not in the data.
   t.settings.label_columns = {"positive", "negative"};
   put_file(t.dir / "train.csv", "text,negative,positive\nw5,1,True\nw6,0,0\nw7,false,1\n");
   put_file(t.dir / "val.csv", "text,negative,positive\nw5,0,1\n");
@@ -133,7 +133,7 @@ TEST(TrainData, MultiLabelFromAColumnALabel) {
   EXPECT_EQ(list(job.train_set.multi_label), (std::vector<float>{1, 0, 1, 0, 0, 0, 0, 0, 1}));
 
   TinyJob fresh("bert_encoder");
-  fresh.settings.label_columns = {"toxic", "insult"};  // a new head takes the order given
+  fresh.settings.label_columns = {"toxic", "insult"};  // a new head uses the given order
   const std::string rows =
       "{\"text\": \"w5\", \"insult\": 0, \"toxic\": true}\n{\"text\": \"w6\", \"insult\": 1, \"toxic\": 0}\n";
   put_file(fresh.dir / "train.jsonl", rows);
@@ -194,7 +194,7 @@ TEST(TrainData, TaggedWordsInEveryForm) {
                    "{\"tokens\": [\"w5 w6\", \"w7\"], \"ner_tags\": [1, 0]}\n"
                    "{\"tokens\": [\"w9\"], \"ner_tags\": [3]}\n"),
             want);
-  TinyJob fresh("bert_encoder");  // no head says what the numbers mean
+  TinyJob fresh("bert_encoder");  // no head to map the numbers to tags
   fresh.settings.validation_files.clear();
   fresh.settings.train_files = t.settings.train_files;
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(fresh); }), "n.jsonl: line 1: tag 1 is a number");
@@ -226,7 +226,7 @@ TEST(TrainData, ClassWeights) {
   error_of(ErrorCode::usage, [&] { open(t); });
 }
 
-// ---- the token cache ----
+// ---- token cache ----
 
 constexpr int64_t kCacheLimit = int64_t{1} << 20;
 
@@ -350,7 +350,7 @@ TEST(TokenCache, IsMappedAndOutlivesItsFile) {
       EXPECT_TRUE(data >= set->mapped->data() && data < set->mapped->data() + set->mapped->size());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(set->begin.data()) % alignof(int64_t), 0u);
   }
-  std::filesystem::remove(cache.path("k"));  // another run made room
+  std::filesystem::remove(cache.path("k"));  // evicted by another run
   const TrainSet held = again.in_memory();
   EXPECT_FALSE(held.mapped);
   EXPECT_EQ(held.bytes(), again.bytes());
@@ -359,7 +359,7 @@ TEST(TokenCache, IsMappedAndOutlivesItsFile) {
   EXPECT_EQ(held.truncated, 1);
 }
 
-// Rows of 1,001 tokens, numbered through: more than are kept in memory at once.
+// Rows of 1,001 tokens, numbered consecutively: more than fit in memory at once.
 constexpr int64_t kManyRows = 9000, kManyTokens = 1001;
 auto many_rows(size_t* most, int* times) {
   return [most, times](TrainRows& rows) {
@@ -397,7 +397,7 @@ TEST(TokenCache, TokensGoToDiskAsTheyCome) {
 
 TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
   TempDir dir;
-  TokenCache cache(dir / "tokens", int64_t{24} << 20);  // two thirds of it
+  TokenCache cache(dir / "tokens", int64_t{24} << 20);  // two thirds of the set
   size_t most = 0;
   int times = 0;
   std::string warning;
@@ -474,7 +474,7 @@ TEST(TokenCache, KeyFollowsDataTokenizerAndSettings) {
   EXPECT_TRUE(keys.insert(key()).second);
   t.settings.text_column = "text";
   EXPECT_TRUE(keys.insert(key()).second);
-  put_file(t.dir / "model/config.json", get_file(t.dir / "model/config.json") + "\n");  // no matter for tokens
+  put_file(t.dir / "model/config.json", get_file(t.dir / "model/config.json") + "\n");  // does not affect tokens
   EXPECT_FALSE(keys.insert(key()).second);
 }
 
@@ -498,11 +498,11 @@ TEST(TrainData, PairsAreOneSequenceOfTwoTypes) {
               (std::vector<int32_t>{2, 5, 6, 3, typed(7, 1), typed(3, 1)}));
   }
   t.settings.pair_column.clear();
-  EXPECT_FALSE(open(t).tokens_cached);  // other tokens
+  EXPECT_FALSE(open(t).tokens_cached);  // different tokens
   t.settings.pair_column = "other";
   t.settings.model = (t.dir / "plain").string();
   model::put_golden_model(t.dir / "plain", "roberta_sequence");
-  EXPECT_THROW(open(t), Error);  // token type 1 of one
+  EXPECT_THROW(open(t), Error);  // token type 1 with a single type
 }
 
 }  // namespace

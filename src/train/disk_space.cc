@@ -10,7 +10,7 @@
 
 namespace brim::train {
 
-constexpr int64_t kMostSaves = 100'000'000;  // bounds the product of saves and bytes
+constexpr int64_t kMostSaves = 100'000'000;  // avoids overflow of saves times bytes
 
 int64_t DiskNeed::most_checkpoints() const {
   const int64_t all = kept + saves;
@@ -38,7 +38,7 @@ DiskNeed disk_need(const TrainJob& job, const StepSchedule& schedule, const mode
   const bool two_models = job.shape.sequence_classes > 0 && job.shape.token_classes > 0;
   need.model_bytes = two_models ? 2 * model : model;
   need.checkpoint_bytes = model + static_cast<int64_t>(state.all_moment_bytes());
-  const int64_t last = schedule.total_steps() - 1;  // followed by the model, not by a checkpoint
+  const int64_t last = schedule.total_steps() - 1;  // followed by the final model instead of a checkpoint
   if (first_step < last && s.save_strategy == Strategy::steps)
     need.saves = last / s.save_steps - first_step / s.save_steps;
   if (first_step < last && s.save_strategy == Strategy::epoch)
@@ -54,7 +54,7 @@ DiskNeed disk_need(const TrainJob& job, const StepSchedule& schedule, const mode
 void check_disk_space(const std::filesystem::path& dir, const DiskNeed& need) {
   std::error_code ec;
   const auto space = std::filesystem::space(dir, ec);
-  if (ec || space.capacity == 0) return;  // unknown, as on some network file systems
+  if (ec || space.capacity == 0) return;  // unknown, for example on some network file systems
   const auto available = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
   if (need.bytes() <= available) return;
   const int64_t checkpoints = need.most_checkpoints();

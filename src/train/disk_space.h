@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Disk space that a training run will need for its model and checkpoints, checked before the first step.
+// Estimates the disk space a training run needs for its model and checkpoints, and checks it before the first step.
+// Does not reserve space.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,18 +15,18 @@ struct DiskNeed {
   int64_t model_bytes = 0;       // the trained model, all heads
   int64_t checkpoint_bytes = 0;  // one checkpoint
   int64_t saves = 0;             // checkpoints still to be written
-  int64_t keep = 0;              // `save_total_limit`; 0: all
-  int64_t kept = 0;              // checkpoints on disk already
-  bool rewrites_model = false;   // the model is written whenever it is the best so far, beside the one it replaces
-  bool has_model = false;        // on disk already
+  int64_t keep = 0;              // `save_total_limit`; 0: unlimited
+  int64_t kept = 0;              // checkpoints already on disk
+  bool rewrites_model = false;   // writes each new best model next to the one it replaces
+  bool has_model = false;        // a model is already on disk
 
-  // Checkpoints on disk at the same time: one more than `keep` while the newest is written.
+  // Maximum number of checkpoints on disk at once: `keep` plus one while the newest is being written.
   int64_t most_checkpoints() const;
   // Largest growth of the output directory at any time.
   int64_t bytes() const;
 };
 
-// For a run that begins at `first_step` and writes to the job's output directory.
+// Need of a run that begins at `first_step` and writes to the job's output directory.
 DiskNeed disk_need(const TrainJob& job, const StepSchedule& schedule, const model::TrainState& state,
                    int64_t first_step, bool evaluates);
 

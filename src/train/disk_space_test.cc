@@ -36,7 +36,7 @@ TEST(DiskNeed, SubtractsWhatAResumedRunHasOnDisk) {
   EXPECT_EQ(need.bytes(), 10);
 }
 
-// No file system here has room for 100 million checkpoints.
+// No file system has space for 100 million checkpoints.
 TEST(DiskSpace, IsCheckedBeforeTheFirstStep) {
   TinyJob t("bert_sequence", 480);
   t.settings.train_batch_size = 1;
@@ -52,7 +52,7 @@ TEST(DiskSpace, IsCheckedBeforeTheFirstStep) {
   EXPECT_FALSE(fs::exists(t.out() / "model.safetensors"));
 }
 
-// A run's estimate against the bytes that it leaves: nothing is forgotten that has the size of a model.
+// Compares the estimate with the bytes a run leaves on disk, so that nothing of a model's size is missing.
 TEST(DiskSpace, EstimateCoversWhatARunWrites) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
@@ -74,7 +74,7 @@ TEST(DiskSpace, EstimateCoversWhatARunWrites) {
   EXPECT_LE(std::abs(need.bytes() - model - left), model) << need.bytes() << " " << left << " " << model;
 }
 
-// A directory in the place of the weights makes the last write fail.
+// A directory at the path of the weights file makes the last write fail.
 TEST(DiskSpace, AModelThatCannotBeWrittenIsSavedInTheTemporaryDirectory) {
   TinyJob t;
   t.settings.load_best_model_at_end = false;

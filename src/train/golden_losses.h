@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: the first 20 losses of a tiny model, trained on any device as tools/make_loss_goldens.py has PyTorch do in
-// fp64 (tests/data/train/losses.json): passes, clipping, AdamW, decay and schedule together.
+// Test data: the first 20 losses of a tiny model on any device, compared with PyTorch in fp64
+// (tests/data/train/losses.json, from tools/make_loss_goldens.py). Covers passes, clipping, AdamW, decay and schedule
+// together.
 #pragma once
 #include <fstream>
 

@@ -38,7 +38,7 @@ TrainTask task_of(const TrainSettings& s) {
   return rows::is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
 }
 
-// What cannot go with the task, told before the data is read.
+// Rejects settings that do not fit the task, before the data is read.
 void check_task(const TrainSettings& s, TrainTask task) {
   const std::string metric = best_metric(s, task);
   const bool of_numbers = metric == "mse" || metric == "pearson" || metric == "spearman";
@@ -68,13 +68,13 @@ bool contains_all(const std::vector<std::string>& outer, const std::vector<std::
                      [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
 }
 
-// Which of the model's labels the data's are when written in another case or, as Hugging Face's data sets do, by
-// number; empty where they are not.
+// Maps the data's labels to the model's if they differ only in case or are indices, as in Hugging Face's data sets;
+// empty if they do not match.
 std::vector<std::string> loosely_matched(const std::vector<std::string>& model, const std::vector<std::string>& data) {
   const auto is_number = [](const std::string& name) {
     return name.find_first_not_of("0123456789") == std::string::npos;
   };
-  if (std::any_of(model.begin(), model.end(), is_number)) return {};  // its names are numbers already
+  if (std::any_of(model.begin(), model.end(), is_number)) return {};  // the model's names are already numbers
   std::vector<std::string> pairs;
   std::set<int32_t> taken;
   for (const auto& name : data) {
@@ -85,14 +85,14 @@ std::vector<std::string> loosely_matched(const std::vector<std::string>& model, 
   return pairs;
 }
 
-// Which names the head has: the model's when the data's are among them, else the data's with a new head.
+// Label names of the head: the model's if they include all of the data's, else the data's with a new head.
 std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head,
                                        const char* what) {
-  // The tags of --task multi have a file of their own.
+  // The tags of --task multi come from their own file.
   const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag")
                                 ? job.settings.token_train_file
                                 : job.settings.train_files[0];
-  // A teacher's classes are matched by number, so the student takes its order; it knows those that no row names.
+  // Teacher classes are matched by index, so the student uses the teacher's order, including classes without rows.
   std::vector<std::string> taught;
   if (!job.settings.teachers.empty() && what == std::string_view("label"))
     taught = hub::load_hf_config(job.settings.teachers[0]).id2label;
@@ -124,7 +124,7 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     double rows = 0;
     if (job.shape.multi_label) {
       for (size_t i = 0; i < job.train_set.multi_label.size(); ++i) {
-        const float mark = std::max(0.0f, job.train_set.multi_label[i]);  // -1: a row without a label
+        const float mark = std::max(0.0f, job.train_set.multi_label[i]);  // -1: unlabelled row
         count[i % K] += mark;
         rows += mark;
       }
@@ -158,7 +158,7 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
   return weights;
 }
 
-// A student's layers are taken evenly from the whole model's.
+// Selects a student's layers at even intervals from the full model.
 void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<float>& master) {
   const model::SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
@@ -176,7 +176,7 @@ void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<floa
   master = std::move(out);
 }
 
-// What tokenized sets may take on disk. A set too large for memory needs the disk, so a large disk gives more.
+// Disk limit of the token cache. Sets that do not fit in memory need the disk, so the limit grows with it.
 int64_t token_cache_limit(const std::filesystem::path& dir) {
   std::error_code ec;
   std::filesystem::create_directories(dir, ec);
@@ -214,7 +214,7 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
   r.device = device;
   r.limit_bytes = limit_bytes;
   r.limit_origin = s.limit_origin;
-  // The longest text there is, not the longest there could be: memory is planned for the data at hand.
+  // Use the longest text in the data, not the longest possible one: memory is planned for this data.
   int64_t longest = 1;
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
     for (int64_t row = 0; row < set->rows(); ++row) longest = std::max<int64_t>(longest, set->length(row));
@@ -223,7 +223,7 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
   r.keep_optimizer = s.optim.has_value();
   r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.recompute = s.recompute;
-  // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
+  // A global batch may exceed its mean; 25 % more makes a second micro-batch rare.
   r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
                                                                               static_cast<double>(s.global_batch())));
@@ -235,20 +235,20 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
   add_host_memory(r, job.model_dir);
   if (device.kind == device::DeviceKind::cpu) {
     r.tokenizer_bytes += std::min(kMostMappedTokens, job.train_set.bytes() + job.validation_set.bytes()) +
-                         16 * job.train_set.rows();            // an epoch's order
-    if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's beside the model's
+                         16 * job.train_set.rows();            // row order of an epoch
+    if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's in addition to the model's
   }
   return r;
 }
 
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute) {
   memory::Ledger& ledger = memory::Ledger::of(*job.device);
-  if (!ledger.limited())  // once: a second look would take what this run holds for another's
+  if (!ledger.limited())  // only once: a second call would count this run's memory as another process's
     ledger.set_limit(job.settings.memory_limit.on(job.device->memory(), job.device->name(), job.settings.limit_origin));
   const int64_t limit = ledger.limit_bytes();
   PlanRequest r = train_plan_request(job, plan::measured_profile(*job.device, job.precision, limit), limit);
   if (!r.recompute) r.recompute = recompute;
-  if (token_budget > 0) {  // the optimizer's state is there already
+  if (token_budget > 0) {  // the optimizer state already exists
     r.moments = job.plan.moments_on_host ? model::Moments::host : model::Moments::device;
     r.optimizer = job.plan.optimizer;
     r.keep_optimizer = true;
@@ -258,7 +258,7 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Re
   if (token_budget > 0) {
     job.memory.change(plan.parts);
   } else {
-    job.memory = memory::PlannedMemory();  // nothing is drawn yet, or any more
+    job.memory = memory::PlannedMemory();  // nothing is allocated from it at this point
     job.memory = reserve(ledger, plan, "training");
   }
   job.plan = std::move(plan);
@@ -280,7 +280,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (s.task == TaskChoice::automatic && !s.several_labels() && !s.ignore_mismatched_head &&
       head == HeadKind::sequence && job.config.labels_given && job.config.num_labels == 1 &&
       !rows::is_tagged_file(s.train_files[0], s.format)) {
-    job.settings.task = TaskChoice::regression;  // as transformers does
+    job.settings.task = TaskChoice::regression;  // same as transformers
     check_settings(s);
   }
   job.task = task_of(s);

@@ -7,7 +7,7 @@
 
 namespace brim::train {
 
-// Steps on the device that were not read: one that runs, and one that waits for it.
+// Steps queued on the device and not yet read: one running, one waiting.
 constexpr int64_t kStepsAhead = 2;
 
 double TrainLoop::seconds() const { return seconds_ + (since_ > 0 ? seconds_since(since_) : 0); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a run of optimizer steps evaluates, saves and ends: one loop for every kind of training. What a step computes,
-// and what is measured, written and reported of it, is its program's.
+// Training loop shared by all kinds of training: decides when to evaluate, save and stop. The TrainProgram computes,
+// measures and reports the steps.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,17 +15,17 @@ class TrainProgram {
   virtual int64_t total_steps() const = 0;
   virtual bool ends_epoch(int64_t step) const = 0;
 
-  // Puts a whole step on the device and does not wait for it. False: there is no more input.
+  // Queues a whole step on the device without waiting for it. Returns false if there is no more input.
   virtual bool enqueue(int64_t step) = 0;
   virtual int64_t unread_steps() const = 0;
-  virtual void read_step() = 0;              // waits for the oldest unread one and takes what it gave
-  virtual bool needs_each_step() const = 0;  // before the next: where a step depends on what the last one gave
+  virtual void read_step() = 0;              // waits for the oldest unread step and takes its result
+  virtual bool needs_each_step() const = 0;  // true if a step depends on the previous one's result
 
   virtual bool can_evaluate() const = 0;
-  virtual bool evaluate() = 0;  // false: training on would bring nothing
+  virtual bool evaluate() = 0;  // false: stop early
   virtual void save() = 0;
-  virtual void pauses() = 0;   // before either of them; the device has nothing to do
-  virtual void resumes() = 0;  // after
+  virtual void pauses() = 0;   // called before evaluate() and save(), while the device is idle
+  virtual void resumes() = 0;  // called after them
 };
 
 struct Cadence {
@@ -39,7 +39,7 @@ class TrainLoop {
       : program_(program), cadence_(cadence), stop_(stop) {}
 
   void run(int64_t first_step);
-  double seconds() const;  // of training so far, without evaluation and saving
+  double seconds() const;  // training time so far, without evaluation and saving
   bool stopped_early() const { return stopped_early_; }
   bool interrupted() const { return interrupted_; }
 

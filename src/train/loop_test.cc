@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of every training: what it asks of a program, and when.
+// Training loop: which calls a program gets, and when.
 #include "train/loop.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace brim::train {
 namespace {
 
-// Writes down what it is asked for: steps as digits, e an evaluation, s a checkpoint, ( and ) a pause.
+// Records the calls: steps as digits, e for an evaluation, s for a checkpoint, ( and ) for a pause.
 class Recorded final : public TrainProgram {
  public:
   explicit Recorded(int64_t steps) : steps_(steps) {}

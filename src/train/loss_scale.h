@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp16's loss scale: halved when a gradient overflows, doubled after many steps without.
+// Dynamic loss scale for fp16: halved when a gradient overflows, doubled after many steps without overflow.
 #pragma once
 #include "train/checkpoint.h"
 
@@ -7,8 +7,8 @@ namespace brim::train {
 
 inline constexpr double kFirstLossScale = 65536;
 
-// Takes a step's gradient norm into account. False: it overflowed, the update was skipped and the next step has half
-// the scale. Throws diverged where a scale of 1 overflows.
+// Updates the scale from a step's gradient norm. Returns false on overflow: the update was skipped and the next step
+// uses half the scale. Throws diverged on overflow at a scale of 1.
 bool adjust_loss_scale(TrainProgress& progress, double norm);
 
 }  // namespace brim::train

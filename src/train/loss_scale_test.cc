@@ -21,7 +21,7 @@ TEST(LossScale, GivesUpOnlyWhenAScaleOfOneOverflows) {
     ASSERT_EQ(p.loss_scale, tried);
   }
   EXPECT_EQ(p.skipped_steps, 16);
-  EXPECT_TRUE(adjust_loss_scale(p, 3.0));  // with 1 it works
+  EXPECT_TRUE(adjust_loss_scale(p, 3.0));  // succeeds at scale 1
   EXPECT_EQ(p.loss_scale, 1);
   EXPECT_THROW(adjust_loss_scale(p, NAN), Error);
 }
@@ -50,7 +50,7 @@ TEST(StepScales, AHeadWithNothingToLearnFromHasNone) {
   EXPECT_EQ(step_scales(m, both, 8).sequence, 0.5f);
   EXPECT_EQ(step_scales(m, both, 8).token, 0.04f);
   EXPECT_EQ(step_scales(m, both, 8).unit, 0.5f);
-  m.step_weight = 0;  // rows with tags only, or classes of weight 0
+  m.step_weight = 0;  // only rows with tags, or classes of weight 0
   EXPECT_EQ(step_scales(m, both, 8).sequence, 0);
   EXPECT_EQ(step_scales(m, both, 8).unit, 0.04f);
   m.step_tagged = 0;

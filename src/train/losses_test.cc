@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first 20 losses of every family and head against PyTorch's.
+// Compares the first 20 losses of every family and head with PyTorch's.
 #include <gtest/gtest.h>
 
 #include "train/golden_losses.h"
@@ -17,8 +17,8 @@ TEST(Losses, FirstTwentyEqualPyTorch) {
     double worst = 0;
     for (size_t i = 0; i < losses.size(); ++i) {
       worst = std::max(worst, std::abs(losses[i] - want[i].get<double>()) / std::abs(want[i].get<double>()));
-      // A loss is a difference of fp32 numbers of a few units: where it is nearly none, their last digits are what is
-      // left.
+      // A loss is a difference of fp32 numbers of magnitude 1 to 10; when it is near zero, only their rounding error
+      // remains.
       EXPECT_NEAR(losses[i], want[i].get<double>(), 1e-4 * std::abs(want[i].get<double>()) + 2e-6) << "step " << i;
     }
     RecordProperty("worst_relative_" + name, std::to_string(worst));

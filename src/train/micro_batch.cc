@@ -18,7 +18,7 @@ using tensor::TensorView;
 
 namespace {
 
-// Rows ordered by (key, row): a counting sort, stable by construction. Keys are positions, or tokens of whatever type.
+// Rows ordered by (key, row): a stable counting sort. Keys are positions, or tokens of any type.
 void sort_rows(const std::vector<int32_t>& keys, std::vector<int32_t>& out) {
   int32_t largest = 0;
   for (const int32_t k : keys) largest = std::max(largest, id_of(k));

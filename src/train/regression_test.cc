@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning numbers; and training on pairs, with classes and with numbers, against passes over the same tokens.
+// Regression, and training on text pairs with classes and numbers, compared with passes over the same tokens.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace brim::train {
 namespace {
 
-// A golden pair of the tiny models' ids as the two texts it was made of.
+// Turns the ids of a golden pair of the tiny models back into two texts.
 std::array<std::string, 2> texts_of(const std::vector<int32_t>& ids) {
   std::array<std::string, 2> texts;
   for (const int32_t id : ids)
@@ -23,7 +23,7 @@ std::array<std::string, 2> texts_of(const std::vector<int32_t>& ids) {
   return texts;
 }
 
-// Three updates of all rows at once, from files, against the passes and updates that the golden gradients test.
+// Three full-batch updates from files, compared with the passes and updates of the golden gradient tests.
 TEST(Regression, PairsTrainAsTheirTokensDo) {
   for (const char* model : {"bert_pair", "bert_rerank"}) {
     SCOPED_TRACE(model);
@@ -34,7 +34,7 @@ TEST(Regression, PairsTrainAsTheirTokensDo) {
     std::vector<size_t> rows;
     for (size_t r = 0; r < ids.size(); ++r) {
       const auto texts = texts_of(ids[r]);
-      if (texts[0].empty()) continue;  // no text, no row
+      if (texts[0].empty()) continue;  // a row needs text
       rows.push_back(r);
       csv += texts[0] + "," + texts[1] + "," +
              (targets[r].is_number_integer() ? tiny_label(targets[r].get<int>()) : targets[r].dump()) + "\n";
@@ -71,7 +71,7 @@ TEST(Regression, PairsTrainAsTheirTokensDo) {
   }
 }
 
-// The label says to which side a text's words lean.
+// The label depends on the words of the text.
 std::string numbered(int rows, unsigned seed) {
   std::mt19937 random(seed);
   std::string text = "text,label\n";

@@ -22,12 +22,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Names of files may be any bytes.
+// File names may contain arbitrary bytes.
 std::string text_of(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// Log lines go straight to the file: a crash loses none that was shown.
+// Log lines are written immediately, so a crash loses no line that was displayed.
 class LineFile {
  public:
   explicit LineFile(const std::filesystem::path& path)
@@ -63,7 +63,7 @@ std::string file_names(const std::vector<std::string>& paths) {
   return one_line(fmt::format("{}", fmt::join(names, ", ")));
 }
 
-// ", distilled from `a` and `b`".
+// Returns ", distilled from `a` and `b`".
 std::string teacher_names(const std::vector<std::string>& teachers) {
   std::string out;
   for (size_t i = 0; i < teachers.size(); ++i)
@@ -75,7 +75,7 @@ std::string teacher_names(const std::vector<std::string>& teachers) {
   return out;
 }
 
-// A line of the card's table: of a set with both tasks, the rows of one.
+// A line of the model card's data table: for a set with both tasks, the rows of one task.
 std::string data_line(const char* name, const std::vector<std::string>& files, const TrainSet& set, bool tags,
                       bool both) {
   int64_t rows = 0, tokens = 0;
@@ -92,7 +92,7 @@ std::string data_line(const char* name, const std::vector<std::string>& files, c
 
 struct RunRecord::Log {
   Json history = Json::array();
-  int64_t tokens_before = 0;  // of the run up to the checkpoint it went on from
+  int64_t tokens_before = 0;  // tokens processed before the checkpoint this run resumed from
   std::unique_ptr<LineFile> file;
 };
 
@@ -166,7 +166,7 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"skipped", job_.train_set.skipped},
                {"token_set", token_placement_name(job_.token_placement)}};
   if (job_.unlabelled > 0) data["rows_without_label"] = job_.unlabelled;
-  if (job_.task == TrainTask::multi) {  // the rows are counted together, and so are the files
+  if (job_.task == TrainTask::multi) {  // rows and files of both tasks are counted together
     data["train"].push_back(job_.settings.token_train_file);
     if (job_.validation_set.rows() > 0) data["validation"].push_back(job_.settings.token_validation_file);
   }
@@ -220,7 +220,7 @@ std::string RunRecord::card(const RunFacts& f) const {
     out += fmt::format("\n{} cut to {} tokens.\n", format_count(job_.train_set.truncated, "training text"),
                        job_.max_length);
   out += "\n## Metrics\n\n";
-  std::map<int64_t, Json> evaluations;  // by step; a run stopped and resumed logs none twice
+  std::map<int64_t, Json> evaluations;  // by step, so that a resumed run has no duplicates
   for (const auto& row : log_->history)
     if (row.contains("eval_loss")) evaluations[row.at("step").get<int64_t>()] = row;
   if (evaluations.empty()) {
@@ -262,7 +262,7 @@ std::string RunRecord::card(const RunFacts& f) const {
     if (p.bytes[static_cast<memory::Tag>(t)] > 0)
       out += fmt::format("| {} | {} |\n", tag_name(static_cast<memory::Tag>(t)),
                          format_bytes(p.bytes[static_cast<memory::Tag>(t)]));
-  return replace_invalid_utf8(out);  // names of files may be any bytes
+  return replace_invalid_utf8(out);  // file names may contain arbitrary bytes
 }
 
 }  // namespace brim::train

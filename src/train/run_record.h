@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run leaves in words and numbers beside its model: train_log.jsonl line by line, trainer_state.json in Hugging
-// Face's layout, and a model card. After a crash the log is cut back to what the checkpoint knows, so that a resumed
-// run's log reads as if it had never stopped.
+// Writes a run's records next to its model: train_log.jsonl line by line, trainer_state.json in Hugging Face's layout,
+// and a model card. On resume, the log is truncated to the state of the checkpoint, so that it reads like that of an
+// uninterrupted run. Does not write weights.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -13,27 +13,27 @@
 
 namespace brim::train {
 
-// One line of the log: numbers by name, in the order they are shown. NaN is "not available", written as null.
+// A log line: numbers by name, in display order. NaN means "not available" and is written as null.
 using LogRow = std::vector<std::pair<std::string, double>>;
 
-// Where a run stands, as its files tell it.
+// Progress of a run, as written to its files.
 struct RunFacts {
   int64_t step = 0, total_steps = 0, best_step = -1;
   double epoch = 0, best_metric = 0, seconds = 0;
-  int64_t samples = 0, tokens = 0;  // since it was begun or resumed
-  std::string metric;               // what decides on the best model
+  int64_t samples = 0, tokens = 0;  // since the start or the resume
+  std::string metric;               // selects the best model
 };
 
 class RunRecord {
  public:
   explicit RunRecord(const TrainJob& job);
   ~RunRecord();
-  // `state_json`: trainer_state.json's text of the checkpoint gone on from; empty for a new run. Starts
+  // `state_json`: contents of trainer_state.json in the checkpoint to resume from; empty for a new run. Starts
   // train_log.jsonl.
   void open(const std::string& state_json);
   void add(const LogRow& row);                           // throws cannot_write
   std::string state_json(const RunFacts& facts) const;   // trainer_state.json
-  std::string report_json(const RunFacts& facts) const;  // the same with data, settings and plan, for report.html
+  std::string report_json(const RunFacts& facts) const;  // same, with data, settings and plan, for report.html
   std::string card(const RunFacts& facts) const;         // README.md
 
  private:

@@ -15,7 +15,7 @@ bool among(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A list's values; those of lists in it are joined by commas, and by semicolons from list to list.
+// Values of a list; nested lists are joined by commas, and by semicolons between lists.
 std::vector<std::string> elements_of(const YAML::Node& list) {
   std::vector<std::string> elements;
   for (const auto& element : list)
@@ -50,7 +50,7 @@ class YamlWalk {
   void value(const std::string& key, const YAML::Node& value, bool top) {
     const bool block = among(key, keys_.blocks);
     const SettingInfo* row = keys_.find(key);
-    if (row != nullptr && row->ignored) {  // whatever its value
+    if (row != nullptr && row->ignored) {  // regardless of its value
       notes_.push_back(keys_.apply(key, "", where_));
     } else if (value.IsMap() && block) {
       map(value, false);
@@ -106,7 +106,7 @@ std::vector<std::string> apply_yaml(const YamlKeys& keys, const std::filesystem:
   YamlWalk walk(keys, path.string());
   try {
     walk.map(root, true);
-  } catch (const YAML::Exception& e) {  // a block where a value should be
+  } catch (const YAML::Exception& e) {  // a block instead of a value
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
   }
   return walk.notes();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every training has to settle, whatever it trains: where it computes, in how much memory, in what precision, and
-// how the optimizer steps. The tables of text and of forecasting take these rows from here.
+// Settings shared by all kinds of training: device, memory, precision and optimizer. The settings tables of text
+// training and forecasting include these rows.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,14 +22,14 @@ struct RunSettings {
   double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
          max_grad_norm = 1;
   plan::PrecisionWish precision;
-  std::optional<model::Optimizer> optim;  // none: the plan chooses
+  std::optional<model::Optimizer> optim;  // nullopt: chosen by the plan
   device::DeviceChoice device;
   plan::MemoryLimit memory_limit;
-  plan::LimitOrigin limit_origin;  // where memory_limit was written
+  plan::LimitOrigin limit_origin;  // source of memory_limit
   int threads = 0;
   bool fill = false;
 
-  // A key was set from `where`: notes where a limit was written.
+  // Called when a key is set from `where`; remembers the source of a memory limit.
   void note_origin(std::string_view key, std::string_view value, const std::string& where);
 };
 
@@ -44,7 +44,7 @@ SettingValue<S> when_true(void (*change)(S&)) {
   return value;
 }
 
-// What separates the columns of a file; S has a char `delimiter`, 0 where the format's own counts.
+// Column separator of a file. S has a char `delimiter`; 0 means the default of the file format.
 template <class S>
 SettingValue<S> delimiter_value() {
   SettingValue<S> value;
@@ -56,10 +56,10 @@ SettingValue<S> delimiter_value() {
   return value;
 }
 
-// All shared rows; S has RunSettings as its base.
+// All shared rows; S derives from RunSettings.
 template <class S>
 std::vector<Setting<S>> run_rows() {
-  using namespace setting;  // NOLINT: the kinds of values
+  using namespace setting;  // NOLINT: value kinds
   using model::Optimizer;
   using Optim = std::optional<Optimizer>;
   const auto real = [](double S::*m, Bound bound) { return number<S, double>(m, bound); };
@@ -76,7 +76,7 @@ std::vector<Setting<S>> run_rows() {
     double n = 0;
     try {
       n = read_number(v);
-    } catch (const BadValue&) {  // refused below
+    } catch (const BadValue&) {  // rejected below
     }
     if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
     s.memory_limit.set_limit(std::string(v) + "GB");
@@ -131,7 +131,7 @@ std::vector<Setting<S>> run_rows() {
   };
 }
 
-// One of them, for a table that has its own order.
+// A single shared row, for a table with its own order.
 template <class S>
 Setting<S> run_row(std::string_view name) {
   for (Setting<S>& row : run_rows<S>())
@@ -139,19 +139,19 @@ Setting<S> run_row(std::string_view name) {
   BRIM_CHECK(false, "no row {}", name);
 }
 
-// The row of this name, with - or _; null where there is none.
+// Finds a row by name, with - or _; null if there is none.
 const SettingInfo* find_info(const std::vector<SettingInfo>& infos, std::string_view key);
 
-// How a YAML file's keys become settings of some table.
+// Maps the keys of a YAML file to the settings of a table.
 struct YamlKeys {
-  std::vector<std::string> blocks;  // their keys are read as if they stood at the top
+  std::vector<std::string> blocks;  // blocks whose keys are read as top-level keys
   std::vector<std::string> joined;  // keys whose lists are one value, separated by commas
-  bool foreign = false;             // other blocks at the top are another program's: named in a note, left alone
-  std::function<const SettingInfo*(std::string_view key)> find;  // null: there is no such key
+  bool foreign = false;             // unknown top-level blocks belong to other programs: ignored with a note
+  std::function<const SettingInfo*(std::string_view key)> find;  // null: no such key
   std::function<std::string(std::string_view key, std::string_view value, const std::string& where)> apply;
 };
 
-// Returns notes for the user. Throws usage with file and line.
+// Returns notes for the user. Throws a usage error with file and line.
 std::vector<std::string> apply_yaml(const YamlKeys& keys, const std::filesystem::path& path);
 
 }  // namespace brim::train

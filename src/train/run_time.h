@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a training run's time went, and what limited it.
+// Breakdown of a training run's time, and its bottleneck. Does not measure anything itself.
 #pragma once
 #include <string>
 
@@ -7,18 +7,18 @@
 
 namespace brim::train {
 
-// Seconds. The run is its steps, its evaluations and its saving.
+// In seconds. A run consists of steps, evaluations and saving.
 struct RunTime {
   double steps = 0, evaluation = 0, saving = 0;
-  double busy = 0;     // of the steps: the device computed, the teacher's passes included
-  double waited = 0;   // of the steps: the loop waited for micro-batches
-  double teacher = 0;  // of busy
+  double busy = 0;     // part of steps: device busy, including teacher passes
+  double waited = 0;   // part of steps: loop waiting for micro-batches
+  double teacher = 0;  // part of busy
   double whole() const { return steps + evaluation + saving; }
 };
 
 std::string to_text(const RunTime& time);  // "12 s: steps 6.4 s (52 %), evaluation 3.5 s (28 %), saving 2.5 s (20 %)"
 
-// `threads`: that compute on the CPU, 0 on a card.
+// `threads`: compute threads on the CPU, 0 on a GPU.
 std::string limited_by(const RunTime& time, int threads, const monitor::OtherProcesses::Load& others);
 
 }  // namespace brim::train

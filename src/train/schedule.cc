@@ -20,7 +20,7 @@ double scaled_learning_rate(const TrainSettings& s, int64_t rows) {
 }
 
 int64_t warmup_of(const TrainSettings& s, int64_t total) {
-  if (s.lr_schedule == LrSchedule::constant) return 0;  // Hugging Face's has none
+  if (s.lr_schedule == LrSchedule::constant) return 0;  // same as Hugging Face's constant schedule
   return static_cast<int64_t>(std::ceil(
       s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total)));
 }
@@ -50,7 +50,7 @@ StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set)
     } else {
       steps = (set.rows() + settings.global_batch() - 1) / settings.global_batch();
     }
-    // What is left of 2.1 after 2 is a bit more than 0.1: that bit is no step.
+    // 2.1 - 2 is slightly more than 0.1; the excess must not add a step.
     constexpr double kRounding = 1e-9;
     const double part = std::ceil(static_cast<double>(steps) * (epochs_left - kRounding));
     const int64_t taken = epochs_left >= 1 ? steps : static_cast<int64_t>(part);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learning rate against Hugging Face's schedules written out by hand, and which rows each step sees.
+// Compares learning rates with Hugging Face's schedules written out by hand, and checks the rows of each step.
 #include "train/schedule.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
   TrainSettings a, b;
   a.learning_rate = b.learning_rate = 1;
   a.warmup_steps = 0.15;
-  b.warmup_ratio = 0.15;  // of 10 steps: 2
+  b.warmup_ratio = 0.15;  // 2 of 10 steps
   for (int64_t step = 0; step < 10; ++step)
     EXPECT_EQ(learning_rate_at(a, 1, step, 10), learning_rate_at(b, 1, step, 10));
   EXPECT_DOUBLE_EQ(learning_rate_at(a, 1, 1, 10), 0.5);
@@ -54,7 +54,7 @@ TEST(LearningRate, CosineAndConstant) {
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 6, 10), 1 + std::cos(M_PI * 4 / 8.0));
   EXPECT_NEAR(learning_rate_at(s, 2, 10, 10), 0, 1e-15);
   s.lr_schedule = LrSchedule::constant;
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 0, 10), 2);  // no warm-up: Hugging Face's constant has none
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 0, 10), 2);  // no warm-up, same as Hugging Face's constant schedule
   s.lr_schedule = LrSchedule::constant_with_warmup;
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 1, 10), 1);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 9, 10), 2);
@@ -107,7 +107,7 @@ TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {
   }
   EXPECT_NE(orders[0], orders[1]);
   EXPECT_DOUBLE_EQ(schedule.epochs_done(9), 3);
-  EXPECT_EQ(StepSchedule(s, set).rows(4), schedule.rows(4));  // a resumed run asks in the middle
+  EXPECT_EQ(StepSchedule(s, set).rows(4), schedule.rows(4));  // as in a resumed run
 }
 
 TEST(StepSchedule, TokensStepsAndPartEpochs) {
@@ -134,7 +134,7 @@ TEST(StepSchedule, TokensStepsAndPartEpochs) {
   t.num_train_epochs = 1.5;
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 8);  // 5 + ceil(2.5)
   t.train_batch_size = 1;
-  t.num_train_epochs = 2.1;  // 2.1 - 2 is a bit more than 0.1
+  t.num_train_epochs = 2.1;  // 2.1 - 2 is slightly more than 0.1
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 21);
   t.num_train_epochs = 2.11;
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 22);

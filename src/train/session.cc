@@ -21,15 +21,15 @@ uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
 
 }  // namespace
 
-// Losses and norms come back from the device a little later than they are asked for; nothing waits for them.
+// Losses and norms are read back from the device asynchronously; nothing waits for them.
 struct TrainSession::Step {
   StepResult so_far;
   int64_t micros = 0;
   double samples = 0, tagged = 0;
   std::unique_ptr<device::Event> begin, done;
-  device::DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
+  device::DeviceBuffer values;  // page-locked: two losses per micro-batch, then the norm
   std::vector<std::unique_ptr<device::Event>>
-      teacher;  // around teachers' passes, two for each micro-batch; kept for the next step
+      teacher;  // around teacher passes, two per micro-batch; reused by the next step
 };
 
 TrainSession::TrainSession(TrainJob& job)
@@ -55,7 +55,7 @@ void TrainSession::open_pass() {
                 of_teachers = teachers_ ? teachers_->arena_bytes() : 0;
   const bool resident = job_.token_placement == TokenPlacement::resident;
   const auto ids = job_.train_set.ids;
-  // One block for all of them, because a driver rounds each up on its own.
+  // A single block, because the driver rounds up each allocation separately.
   memory::TagBytes bytes = pass_plan_.placement.at_peak;
   bytes[memory::Tag::activations] += arena - pass + of_teachers;
   if (resident) bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(ids.size_bytes()));

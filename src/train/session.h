@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training run holds on its device and enqueues there: parameters and moments, the pass, staging, validation,
-// teachers. Steps are enqueued now and read later; nothing here decides, writes a file or says a word.
+// Device state and work of a training run: parameters, moments, pass, staging, validation and teachers. Steps are
+// enqueued here and read back later. Does not make decisions, write files or report progress.
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,26 +21,26 @@ struct StepResult {
   int64_t step = 0;  // from 0
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
-  double busy_seconds = 0, teacher_seconds = 0;  // of this step: the device computed, the teachers' part of it
+  double busy_seconds = 0, teacher_seconds = 0;  // device time of this step, and the teachers' share of it
   std::vector<int64_t> row_ids;
 };
 
 class TrainSession {
  public:
-  explicit TrainSession(TrainJob& job);  // what the parameters are is not there yet
+  explicit TrainSession(TrainJob& job);  // the parameters are not loaded yet
   ~TrainSession();
-  // What a pass needs, once the plan is final and the state is on the device. Decides where the tokens live.
+  // Allocates the pass, once the plan is final and the state is on the device. Decides where to keep the tokens.
   void open_pass();
 
   model::TrainState& state() { return state_; }
   device::Stream& stream() { return *stream_; }
-  device::DeviceSpans* spans() { return spans_.get(); }  // of the device's work; null without a timeline
+  device::DeviceSpans* spans() { return spans_.get(); }  // spans of device work; null without a timeline
   Validator* validation() { return validation_.get(); }  // null without a validation set
 
-  void enqueue(const MicroBatch& m, double loss_scale);  // a step begins with its first micro-batch
-  void update(double lr, model::StepSettings step);      // and ends with this
+  void enqueue(const MicroBatch& m, double loss_scale);  // the first micro-batch begins a step
+  void update(double lr, model::StepSettings step);      // ends a step
   size_t unread_steps() const { return unread_.size(); }
-  StepResult read();  // the oldest, when the device has done it
+  StepResult read();  // waits for the oldest step
   void tell_copies() { stager_->tell_copies(); }
 
  private:

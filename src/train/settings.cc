@@ -11,7 +11,7 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kMostSamples = 1 << 30;  // of a step
+constexpr int64_t kMostSamples = 1 << 30;  // per step
 constexpr double kMostEpochs = 1e6;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to train, in the words of Hugging Face's TrainingArguments. One table (settings_table.cc) serves flags, YAML
-// files, the environment, checks, checkpoints and cards; keys that Brim makes unnecessary are accepted and explained,
-// unknown ones are errors with the nearest name.
+// Training settings, named as in Hugging Face's TrainingArguments. One table (settings_table.cc) serves flags, YAML
+// files, the environment, checks, checkpoints and model cards. Keys that Brim does not need are accepted with an
+// explanation; unknown keys are errors that suggest the nearest name.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,11 +22,11 @@ enum class LrSchedule : uint8_t { linear, cosine, constant, constant_with_warmup
 enum class LrScaling : uint8_t { none, sqrt, linear };
 enum class Strategy : uint8_t { no, steps, epoch };  // when to evaluate or save
 
-// Where the training rows' tokens are when the device asks for them. It changes no bit of a run.
+// Location of the training tokens. Does not affect the results of a run.
 enum class TokenPlacement : uint8_t {
-  resident,  // on the device, beside everything planned; a micro-batch sends its rows' places only
-  staged,    // in host memory; micro-batches cross ahead of time
-  streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
+  resident,  // on the device, in addition to the plan; a micro-batch transfers only the offsets of its rows
+  staged,    // in host memory; micro-batches are transferred ahead of time
+  streamed,  // in the token cache's mapped file; same ring as staged, with pages read from disk on demand
 };
 
 struct TrainSettings : RunSettings {
@@ -34,33 +34,33 @@ struct TrainSettings : RunSettings {
   std::vector<std::string> train_files, validation_files;
   std::string text_column, pair_column, format = "auto";
   bool skip_bad_rows = false;
-  char delimiter = 0;  // 0: the format's own
+  char delimiter = 0;  // 0: default of the file format
   bool no_quotes = false;
-  std::vector<std::string> label_columns;               // empty: `label`; several: 0 or 1 each
-  std::string token_train_file, token_validation_file;  // with both heads: the CoNLL side
+  std::vector<std::string> label_columns;               // empty: `label`; several columns: 0 or 1 each
+  std::string token_train_file, token_validation_file;  // CoNLL files for training both heads
   TaskChoice task = TaskChoice::automatic;
   bool multi_label = false, ignore_mismatched_head = false, overwrite_output_dir = false;
 
   double num_train_epochs = 3;
   int64_t max_steps = -1;
-  int64_t train_batch_size = 32;  // rows an update is made from, times gradient_accumulation_steps
+  int64_t train_batch_size = 32;  // rows per update, times gradient_accumulation_steps
   int64_t batch_tokens = 0;       // global batch in tokens instead of rows
   LrSchedule lr_schedule = LrSchedule::linear;
   LrScaling lr_scaling = LrScaling::none;
   int64_t lr_reference_batch = 32;
-  double warmup_steps = 0, warmup_ratio = 0;  // warmup_steps below 1 is a ratio, as in newer transformers
+  double warmup_steps = 0, warmup_ratio = 0;  // warmup_steps below 1 is a ratio, same as in newer transformers
   double label_smoothing = 0;
   std::string class_weights = "none";  // none, balanced, or w0,w1,…
   int64_t max_length = 0;
   int64_t seed = 42;
-  double dropout = -1;  // negative: the model's own
+  double dropout = -1;  // negative: the model's default
 
   Strategy eval_strategy = Strategy::epoch, save_strategy = Strategy::epoch;
   std::string metric_for_best_model;
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  std::optional<model::Recompute> recompute;  // none: the plan chooses, as below
+  std::optional<model::Recompute> recompute;  // nullopt: chosen by the plan; same for token_set
   std::optional<TokenPlacement> token_set;
 
   std::vector<std::string> teachers;
@@ -68,13 +68,13 @@ struct TrainSettings : RunSettings {
   int64_t student_layers = 0;
 
   bool several_labels() const { return multi_label || label_columns.size() > 1; }
-  bool numbers() const { return task == TaskChoice::regression; }  // labels are numbers, to be predicted
+  bool numbers() const { return task == TaskChoice::regression; }  // labels are regression targets
   int64_t global_batch() const { return train_batch_size * gradient_accumulation_steps; }
 };
 
 const SettingsTable<TrainSettings>& train_settings();
 
-// Sets one key, as SettingsTable::apply does, and notes where a limit was written.
+// Sets one key, same as SettingsTable::apply, and remembers the source of a memory limit.
 std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where = "");
 
@@ -84,12 +84,12 @@ std::string setting_text(const TrainSettings& settings, std::string_view key);
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
 
-// Names of models become their directories; a student without a model begins as its first teacher.
+// Resolves model names to directories; a student without a model starts from its first teacher.
 void find_models(TrainSettings& settings);
 
-// Throws usage for numbers and names that make no sense, whatever the data.
+// Throws a usage error for invalid numbers and names, independent of the data.
 void check_values(const TrainSettings& settings);
-// The same, and what a run needs besides: files, a precision that trains, settings that go together.
+// Same, and also checks files, precision and combinations of settings.
 void check_settings(const TrainSettings& settings);
 
 }  // namespace brim::train

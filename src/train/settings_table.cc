@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every training setting, once. Names, help and defaults are Hugging Face's where it has them.
+// Table of all training settings. Uses Hugging Face's names, help texts and defaults if it has them. Does not check
+// combinations of settings (see settings.cc).
 #include "base/units.h"
 #include "rows/labels.h"
 #include "rows/row_reader.h"
@@ -12,8 +13,8 @@ using model::Recompute;
 namespace {
 
 using S = TrainSettings;
-using namespace setting;  // NOLINT: the kinds of values
-using setting::text;      // and not the namespace of that name
+using namespace setting;  // NOLINT: value kinds
+using setting::text;      // not the namespace of the same name
 
 constexpr Keep kSame = Keep::same, kReport = Keep::report;
 

@@ -108,7 +108,7 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
   const auto notes = apply_yaml(s, kData / "visobert_rtx3070.yaml");
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.num_train_epochs, 5);
-  EXPECT_EQ(s.precision.precision, ops::Precision::fp16);  // fp16 and tf32 together: the 16-bit one
+  EXPECT_EQ(s.precision.precision, ops::Precision::fp16);  // fp16 wins over tf32
   EXPECT_EQ(s.optim, model::Optimizer::adamw_8bit);
   EXPECT_EQ(s.recompute, std::nullopt);
   EXPECT_EQ(s.lr_schedule, LrSchedule::cosine);
@@ -249,7 +249,7 @@ TEST(TrainSettings, TheDelimiterIsOneCharacter) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { note("on_error", "null"); }), "`on_error=null`: use stop or skip");
 }
 
-// What a setting is written with can be read again and is the same; every choice is taken.
+// Formatting and parsing a setting gives the same value, for every choice.
 TEST(TrainSettings, EveryValueRoundTrips) {
   for (const Setting<TrainSettings>& row : train_settings().rows()) {
     if (!row.value.get) continue;
@@ -268,7 +268,7 @@ TEST(TrainSettings, EveryValueRoundTrips) {
   }
 }
 
-// Checkpoints of before hold these names and texts; a run that continues one must find the same.
+// Existing checkpoints contain these names and texts, so they must not change.
 TEST(TrainSettings, TheFingerprintIsThatOfEarlierVersions) {
   TrainSettings s;
   std::string same, report;

@@ -19,8 +19,8 @@ std::string share_text(double share, const plan::DeviceProfile& device) {
   return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %{}", 100 * share, device.mfu_note());
 }
 
-// Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
-// the log.
+// Utilisation, memory, temperature and power as reported by the driver; missing values are shown as such and logged as
+// null.
 std::string card_reading(const GpuSample& sample, LogRow& row) {
   const auto put = [&](const char* name, const auto& value) {
     row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
@@ -187,7 +187,7 @@ int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
   return told ? *told : counted_bytes_();
 }
 
-// Five times a second.
+// Publishes at most five times per second.
 void StepReporter::publish(const StepReading& p, double seconds) {
   if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
   published_ns_ = now_ns();

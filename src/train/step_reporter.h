@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run reports while it goes: progress after every step, a line and a log row every logging_steps, figures for
-// its observers.
+// Reports a running training: progress after every step, a line and a log row every logging_steps, live figures for
+// monitors. Does not write the log file itself.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,32 +20,32 @@ struct StepReading {
   int64_t number = 0;  // from 1
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
-  double busy_seconds = 0, wait_seconds = 0;  // so far: the device computed, the loop waited for micro-batches
+  double busy_seconds = 0, wait_seconds = 0;  // totals so far: device busy, loop waiting for micro-batches
 };
 
-// What will be done, in lines for people: data, labels, rate, evaluation, device, where the tokens live.
+// Lines displayed at the start: data, labels, learning rate, evaluation, device, location of the tokens.
 std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule);
-std::string new_head_line(const TrainJob& job);  // of a job that draws one
+std::string new_head_line(const TrainJob& job);  // for a job that initializes a new head
 
 class StepReporter {
  public:
-  // `counted_bytes`: what the run counts as its own, reported where no driver knows better.
+  // `counted_bytes`: the run's own count of its memory, reported if the driver has no figure.
   StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record,
                std::function<int64_t()> counted_bytes);
-  // `seconds`: of training so far, this step included.
+  // `seconds`: training time so far, including this step.
   void step_done(const StepReading& step, double seconds);
 
-  // What the run holds of what was planned, asked now.
+  // Planned memory that the run currently holds.
   int64_t held_bytes() { return held_bytes(sample_card()); }
   int64_t samples() const { return samples_; }
   int64_t tokens() const { return tokens_; }
-  // Of the tokens' flops so far, not of padding or recomputation; NaN where the device's rate is unknown.
+  // Based on the flops of real tokens, without padding or recomputation; NaN if the device's rate is unknown.
   double mfu(double seconds) const { return mfu(tokens_, squares_, seconds); }
 
  private:
   double mfu(int64_t tokens, double squares, double seconds) const;
   void log_window(const StepReading& step, double seconds);
-  std::optional<monitor::GpuSample> sample_card();  // absent on the CPU, and where the driver does not show the card
+  std::optional<monitor::GpuSample> sample_card();  // nullopt on the CPU, or if the driver does not list the GPU
   int64_t held_bytes(const std::optional<monitor::GpuSample>& card) const;
   void publish(const StepReading& step, double seconds);
 
@@ -55,10 +55,10 @@ class StepReporter {
   RunRecord& record_;
   std::function<int64_t()> counted_bytes_;
   std::unique_ptr<monitor::Nvml> nvml_;
-  int64_t held_ = 0;  // at the last line
+  int64_t held_ = 0;  // at the last report
   int64_t samples_ = 0, tokens_ = 0, published_ns_ = 0;
   double squares_ = 0;
-  double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;  // since the last line
+  double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;  // since the last report
   int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says of its card: one reading a line, from the driver where it tells and from the run's own count where
-// not.
+// GPU figures of a run: one sample per line, from the driver if available, else from the run's own count.
 #include "train/step_reporter.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr int64_t kCounted = 7 << 20;
 
-// The log of two steps with a line each.
+// Log of two steps with a line each.
 std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<device::Device> device, std::string& said,
                                       int64_t& held) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
@@ -44,7 +43,7 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<devi
 TEST(StepReporter, ReadsTheCardOnceALine) {
   std::string said;
   int64_t held = 0;
-  // Lost at the third reading: the start's and the first line's are the two before it.
+  // Lost at the third sample, after those of the start and the first line.
   const auto rows = two_lines("pci=17|pci=65,util=87,mem=1000/8000,temp=54,power=412,lose=2",
                               std::make_unique<device::StandInCard>("0000:65:00.0"), said, held);
   ASSERT_EQ(rows.size(), 2u);
@@ -52,7 +51,7 @@ TEST(StepReporter, ReadsTheCardOnceALine) {
   EXPECT_EQ(rows[0]["gpu_memory_used_bytes"], 1000 << 20);
   EXPECT_EQ(rows[0]["gpu_temperature_c"], 54);
   EXPECT_EQ(rows[0]["gpu_power_w"], 412);
-  EXPECT_EQ(rows[0]["memory_used_bytes"], 300 << 20);  // this process's share, as the stand-in tells it
+  EXPECT_EQ(rows[0]["memory_used_bytes"], 300 << 20);  // this process's share, as reported by the stand-in
   EXPECT_HAS(said, "GPU 87 % | memory 1000 MiB / 7.81 GiB | 54 °C | 412 W");
   for (const char* name : {"gpu_utilization", "gpu_memory_used_bytes", "gpu_temperature_c", "gpu_power_w"}) {
     ASSERT_TRUE(rows[1].contains(name)) << name;
@@ -74,7 +73,7 @@ TEST(StepReporter, HoldsWhatItCountsWhereNoDriverTells) {
       EXPECT_EQ(row.contains("gpu_utilization"), card);
     }
     EXPECT_EQ(held, kCounted);
-    EXPECT_EQ(said.find("GPU") != std::string::npos, card) << said;  // a CPU has no card to speak of
+    EXPECT_EQ(said.find("GPU") != std::string::npos, card) << said;  // a CPU run reports no GPU
   }
 }
 

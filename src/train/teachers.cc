@@ -11,12 +11,13 @@
 namespace brim::train {
 namespace {
 
-// Case, accents, numbers, signs, emoji and scripts without spaces: where tokenizers of one vocabulary differ.
+// Case, accents, numbers, signs, emoji and scripts without spaces: cases in which tokenizers with the same vocabulary
+// differ.
 constexpr const char* kProbes[] = {"The QUICK brown foxes' naïve café costs 3.14 €, doesn't it?!",
                                    "@user #Brim:  https://example.org/a_b?c=1 \U0001F602\U0001F44D soooo gooood :-)",
                                    "Tiếng Việt có dấu; 東京都に住む; Привет, мир"};
 
-// Tokens of the vocabulary, as they are and in capitals.
+// Tokens from the vocabulary, unchanged and in upper case.
 std::string some_tokens(const text::Tokenizer& tokenizer) {
   constexpr int32_t kSome = 16;
   std::string out;
@@ -30,7 +31,7 @@ std::string some_tokens(const text::Tokenizer& tokenizer) {
   return out;
 }
 
-// What the first difference is; empty where both make the same ids of every text, as far as can be seen.
+// Describes the first difference; empty if both tokenizers produce the same ids for all probes.
 std::string difference(const text::Tokenizer& teacher, const text::Tokenizer& student) {
   const auto same = [](std::span<const int32_t> a, std::span<const int32_t> b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
@@ -94,7 +95,7 @@ void check_teachers(const TrainJob& job) {
 std::string taught_by(const TrainJob& job) {
   const size_t n = job.settings.teachers.size();
   const std::string teachers = n == 1 ? "the teacher" : fmt::format("{} teachers", n);
-  int64_t labelled = 0;  // and not of the other task's
+  int64_t labelled = 0;  // rows of this task only
   for (const int32_t label : job.train_set.label) labelled += label >= 0;
   std::string text;
   if (labelled > 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distillation's teachers: classifiers that read the student's tokens, one after another, before each micro-batch.
+// Teachers for distillation: classifiers that run on the student's tokens, one after another, before each micro-batch.
+// Does not compute the distillation loss.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,19 +11,19 @@
 
 namespace brim::train {
 
-// Throws bad_model where a teacher cannot read the student's tokens or has other labels. The job has its shape, labels,
-// tokenizer and max_length by then.
+// Throws bad_model if a teacher cannot use the student's tokens or has other labels. The job's shape, labels, tokenizer
+// and max_length must be set.
 void check_teachers(const TrainJob& job);
 
-// Which rows are learnt from what, a line for people.
+// Line for display: which rows are trained on labels, teachers or both.
 std::string taught_by(const TrainJob& job);
 
 class Teachers {
  public:
   explicit Teachers(TrainJob& job);
   int64_t arena_bytes() const { return plan_.arena_bytes(); }
-  void use_arena(void* arena) { arena_ = static_cast<char*>(arena); }  // their own: training reads their logits
-  // Logits [n*B,K] of a batch that is on the device, one teacher's after another's; they lie in the arena.
+  void use_arena(void* arena) { arena_ = static_cast<char*>(arena); }  // not shared: training reads the logits
+  // Logits [n*B,K] for a batch on the device, in order of the teachers; stored in the arena.
   tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
 
  private:

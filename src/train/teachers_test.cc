@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distillation: what is learnt of several teachers and of rows without a label, and which teachers are refused.
+// Distillation from several teachers and from unlabelled rows, and rejected teachers.
 #include "train/teachers.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 void silent(const std::string&) {}
 
-// Two trained models of the tiny job's kind, for a student that has its untrained one.
+// Two trained models of the tiny job's kind, for an untrained student.
 struct Class : TinyJob {
   std::string first, second;
   Class() : TinyJob("bert_sequence", 60) {
@@ -90,7 +90,7 @@ TEST(Teachers, TheirMeanIsLearntAndNothingElse) {
   EXPECT_TRUE(one == t.weights_of("c", {t.first, t.first}, 0.3));
   EXPECT_TRUE(both == t.weights_of("d", {t.second, t.first}, 0.3));
   EXPECT_FALSE(one == both);
-  // Labels of no weight are no labels.
+  // Labels with weight 0 are treated as missing.
   put_file(t.dir / "texts.txt", texts_of(TinyJob::csv(60, 1)));
   EXPECT_TRUE(t.weights_of("e", {t.first, t.second}, 0) == t.weights_of("f", {t.first, t.second}, 0, "texts.txt"));
 }
@@ -101,7 +101,7 @@ double log_sum(const float* x, size_t K, double t) {
   return std::log(sum);
 }
 
-// The first step's loss, over all rows, against the formula of docs/training.md.
+// Compares the first step's loss over all rows with the formula in docs/training.md.
 TEST(Teachers, LossOfRowsWithAndWithoutLabelsIsTheFormulas) {
   Class t;
   put_file(t.dir / "texts.txt", texts_of(TinyJob::csv(20, 5)));
@@ -116,7 +116,7 @@ TEST(Teachers, LossOfRowsWithAndWithoutLabelsIsTheFormulas) {
   train(s, {});
   const double got = json_of(t.dir / "student/trainer_state.json")["log_history"][0]["loss"];
 
-  s.teachers.push_back(s.model);  // for the student's own logits
+  s.teachers.push_back(s.model);  // provides the student's own logits
   TrainJob job = open_train_job(s, silent);
   Teachers teachers(job);
   memory::TagBytes bytes;
@@ -175,7 +175,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
   const std::string card = get_file(t.dir / "student/README.md");
   EXPECT_HAS(card, "distilled from `first` and `second`");
   EXPECT_HAS(card, "7 rows without a label from 2 teachers alone.");
-  // None has a label: their names are the teachers', whose order counts for a new head.
+  // No row has a label: names and order come from the teachers for a new head.
   model::put_golden_model(t.dir / "bare", "bert_sequence");
   auto config = json_of(t.dir / "bare/config.json");
   config["architectures"] = {"BertModel"};
@@ -187,7 +187,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
   s.train_files = {(t.dir / "d.txt").string()};
   EXPECT_EQ(train(s, {}).samples, 2);
   EXPECT_EQ(json_of(t.dir / "bare_student/config.json")["id2label"]["2"], "positive");
-  // A head of other names, or of the same in another order, gives way to the teachers'.
+  // A head with other names, or with the same names in another order, is replaced by the teachers'.
   for (const nlohmann::json& labels : {nlohmann::json{{"0", "a"}, {"1", "b"}, {"2", "c"}},
                                        nlohmann::json{{"0", "positive"}, {"1", "neutral"}, {"2", "negative"}}}) {
     model::put_golden_model(t.dir / "other", "bert_sequence");
@@ -201,7 +201,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
     EXPECT_EQ(other.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
     EXPECT_TRUE(other.replaces_head);
   }
-  // A step of a multi-label run: what has no label has no mark, which is another thing than no label of several.
+  // Multi-label: an unlabelled row has no marks, which differs from a row with none of the labels.
   put_file(t.dir / "m.csv", "text,x,y\nw5,1,0\nw6,,\nw7,0,0\n");
   s = t.to("multi");
   s.ignore_mismatched_head = true;
@@ -270,7 +270,7 @@ TEST(Teachers, WhatCannotTeachIsRefusedBeforeTraining) {
   EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.validation_files = {texts}; }), "labels need csv");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {gap}; }), "gap.csv:3: no label");
   for (const auto& [code, file] : {std::pair(ErrorCode::usage, texts), std::pair(ErrorCode::bad_data, gap)})
-    refused(code, [&](auto& s) {  // nobody teaches
+    refused(code, [&](auto& s) {  // no teacher
       s.teachers.clear();
       s.train_files = {file};
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of training: a tiny seeded model with a vocabulary of made-up words, data files that can be learnt from,
-// and settings that train in well under a second.
+// Test fixture for training: a tiny seeded model with a vocabulary of made-up words, learnable data files, and settings
+// that train in well under a second.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -13,7 +13,7 @@
 
 namespace brim::train {
 
-// Words w5 … w35 lean to negative, w36 … w65 to neutral, w66 … w95 to positive.
+// Words w5 … w35 are negative, w36 … w65 neutral, w66 … w95 positive.
 inline std::string tiny_text(std::mt19937& random, int lean, size_t words) {
   std::string out;
   for (size_t i = 0; i < words; ++i) {
@@ -77,7 +77,7 @@ struct TinyJob {
     return get_file((output.empty() ? out() : dir / output) / "model.safetensors");
   }
   TrainOutcome run() const { return train(settings, {}); }
-  // The same job into another directory.
+  // Same job with another output directory.
   TrainSettings to(const std::string& output) const {
     TrainSettings s = settings;
     s.output_dir = (dir / output).string();

@@ -15,12 +15,12 @@ namespace brim::train {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '3'};  // the digit changes with the layout below
+constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '3'};  // digit: version of the layout below
 constexpr size_t kHashBytes = 16;
-constexpr size_t kWord = 8;  // every array begins at a multiple of it, so that it is read where it lies
+constexpr size_t kWord = 8;  // arrays are aligned to this, so they can be used in place
 constexpr size_t kArrays = 7;
 
-// After the arrays, before the hash: where they are.
+// Locations of the arrays; stored between the arrays and the hash.
 struct Table {
   int64_t truncated = 0, skipped = 0;
   struct Array {
@@ -30,7 +30,7 @@ struct Table {
 };
 static_assert(sizeof(Table) % kWord == 0);
 
-// A set on its way to disk: written and hashed as it comes, the tokens first.
+// Writes and hashes a set incrementally, tokens first.
 class TokenWriter {
  public:
   TokenWriter(const fs::path& path, int64_t limit) : file_(path), limit_(limit) {
@@ -42,7 +42,7 @@ class TokenWriter {
     put(ids.data(), ids.size_bytes());
     table_.arrays[0].count += ids.size();
   }
-  // What is left of the rows; returns the file's bytes.
+  // Writes the remaining arrays; returns the file size in bytes.
   int64_t finish(const TrainRows& rows) {
     add_ids(rows.ids);
     size_t number = 0;
@@ -73,7 +73,7 @@ class TokenWriter {
     constexpr char zeros[kWord] = {};
     if (part_bytes_ > 0) put(zeros, kWord - part_bytes_);
   }
-  // The hash takes whole words, so that it does not depend on the pieces.
+  // The hash takes whole words, so that it does not depend on how the data is split.
   void put(const void* data, size_t bytes) {
     if (static_cast<int64_t>(file_.position() + bytes) > limit_)
       fail(ErrorCode::cannot_write, "more than {}, the limit of {}", format_bytes(limit_),
@@ -149,7 +149,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
         },
         set);
     if (set.begin.empty()) fail(ErrorCode::bad_data, "no rows");
-    fs::last_write_time(path, fs::file_time_type::clock::now(), ec);  // used just now
+    fs::last_write_time(path, fs::file_time_type::clock::now(), ec);  // marks it as recently used
     return set;
   } catch (const Error& e) {
     log_warning("{}: damaged ({}); tokenizing again", path.string(), e.what());
@@ -220,7 +220,7 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
   for (const auto& file : files) {
     hash.add(file);
     hash.add_file(file);
-  }  // names too: rows remember where they came from
+  }  // names matter too: rows store their source file
   if (task == TrainTask::multi) {
     hash.add(token_file);
     hash.add_file(token_file);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenized data sets kept on disk, so that a second run on the same data starts at once. A file's name is the hash of
-// everything its content depends on (data, tokenizer files, labels, the settings that matter), so nothing is ever
-// stale; its last bytes are its own hash, so damage is noticed and the set made anew. The folder's size is bounded:
-// what was not used for longest goes first.
+// Keeps tokenized data sets on disk, so that a second run on the same data starts immediately. The file name is a hash
+// over data, tokenizer files, labels and relevant settings, so entries never become stale. A trailing content hash
+// detects damaged files, which are rebuilt. The cache size is bounded, with LRU eviction. Does not tokenize.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -16,10 +15,10 @@ class TokenCache {
  public:
   explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes) : dir_(std::move(dir)), limit_(limit_bytes) {}
 
-  // The set as a mapped file. If there is none, `make` collects the rows, whose tokens go to the file as they come. A
-  // cache that cannot be written costs a warning, not the run: the set then stays in memory, made again if need be.
+  // Returns the set as a mapped file. On a miss, `make` collects the rows and their tokens are streamed to the file. If
+  // the cache cannot be written, logs a warning and keeps the set in memory, calling `make` again if needed.
   TrainSet get(const std::string& key, const std::function<void(TrainRows&)>& make);
-  bool hit() const { return hit_; }  // of the last get()
+  bool hit() const { return hit_; }  // whether the last get() was a hit
   std::filesystem::path path(const std::string& key) const { return dir_ / (key + ".tokens"); }
 
  private:
@@ -30,7 +29,7 @@ class TokenCache {
   bool hit_ = false;
 };
 
-// What collect_rows' result depends on.
+// Hash of all inputs of collect_rows.
 std::string token_cache_key(const std::vector<std::string>& files, const std::string& token_file,
                             const TrainSettings& settings, TrainTask task, const LabelSets& labels,
                             const std::filesystem::path& tokenizer_dir, int64_t max_length);

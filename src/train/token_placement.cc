@@ -9,14 +9,14 @@
 namespace brim::train {
 namespace {
 
-// Half of what is free: the rest is for what the system and others do meanwhile.
+// Uses at most half of the free memory; the rest is left for the system and other processes.
 bool fits_in_host_memory(int64_t bytes) {
   const auto available = monitor::HostSampler().sample().memory_available_bytes;
   return available && bytes <= *available / 2;
 }
 
-// What residency adds to a plan: the ids, and in each staging slot the places of its rows. A CPU has no slots
-// otherwise.
+// Additional memory for a resident token set: the ids, and the row offsets in each staging slot. A CPU otherwise has no
+// slots.
 memory::TagBytes resident_bytes(const TrainJob& job) {
   memory::TagBytes bytes;
   const int64_t depth = job.plan.staging_depth;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the tokens live changes nothing but bytes: every way gives the same batches and the same run, bit for bit, and
-// the plan's choices stand whatever is chosen.
+// Token placement only changes memory use: every placement gives the same batches and the same run, bit for bit, and
+// leaves the plan's other choices unchanged.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -37,11 +37,11 @@ void expect_same_choices(const Plan& a, const Plan& b) {
 TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   TinyJob t;
   TrainJob job = opened(t.settings);
-  job.device = std::make_unique<device::StandInCard>();  // place_token_set asks for its kind only
+  job.device = std::make_unique<device::StandInCard>();  // place_token_set only uses its kind
   const Plan before = job.plan;
   const int64_t ids = memory::align_up(job.train_set.tokens() * 4),
                 places = before.staging_depth * memory::align_up(before.max_sequences * 8);
-  job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
+  job.plan.limit_bytes = before.peak_bytes + ids + places;  // an exact fit
   place_token_set(job);
   EXPECT_EQ(job.token_placement, TokenPlacement::resident);
   EXPECT_EQ(job.plan.bytes[memory::Tag::token_set], ids + places);
@@ -53,7 +53,7 @@ TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   EXPECT_EQ(bytes["token set"], ids + places);
   EXPECT_EQ(plan::plan_from_json(to_json(job.plan)), job.plan);
   EXPECT_FALSE(
-      nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // a plan made without data says nothing
+      nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // not in a plan made without data
 
   job.plan = before;
   job.plan.limit_bytes = before.peak_bytes + ids + places - 1;
@@ -102,10 +102,10 @@ void expect_same_bytes(const tensor::TensorView& a, const tensor::TensorView& b,
 }
 
 TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
-  for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; floats for targets
+  for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; float targets
     TinyJob t(model);
     t.settings.multi_label = std::string(model) == "bert_multilabel";
-    // Rows 48 and 49 hold RoBERTa's padding id, which is [UNK] in this vocabulary.
+    // Rows 48 and 49 contain RoBERTa's padding id, which is [UNK] in this vocabulary.
     put_file(t.dir / "train.csv", TinyJob::csv(48, 1) + "w5 unknown w6,negative\nunknown w7 unknown,neutral\n");
     const TrainJob job = opened(t.settings);
     const model::BatchLimits limits{400, 48, 40};
@@ -179,7 +179,7 @@ TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
   std::atomic<bool> stop{true};
   TrainCallbacks callbacks;
   callbacks.stop = &stop;
-  for (const char* way : {"resident", "streamed", "staged"}) {  // a step each, then the rest
+  for (const char* way : {"resident", "streamed", "staged"}) {  // one step each, then the rest
     apply_setting(parts, "token_set", way);
     EXPECT_TRUE(train(parts, callbacks).interrupted);
     parts.resume_from_checkpoint = "last";

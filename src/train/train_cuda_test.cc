@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on the GPU: gradients and losses are PyTorch's; wherever the tokens live the run is the same, bit for bit,
-// resumed or not, and a resident set is in the plan.
+// Training on the GPU: gradients and losses match PyTorch's. Every token placement gives the same run, bit for bit,
+// resumed or not, and a resident set is included in the plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using ops::Precision;
 
 namespace {
 
-// A card without bf16 (or code for one) trains in fp16 with a loss scale.
+// GPUs without bf16 (or builds without code for it) train in fp16 with a loss scale.
 bool has_bf16() {
   static const bool has = cuda_info(*device::open_cuda_device(0)).bf16;
   return has;
@@ -33,8 +33,8 @@ struct Arithmetic {
   Precision precision;
   double loss_scale, tolerance;
 };
-// ‖error‖ / ‖gradient‖ of a whole parameter: twice what PyTorch itself errs by on these models when all it computes is
-// rounded to that type (bf16 5.1 %, fp16 0.8 %); fp32's figure is the CPU test's.
+// ‖error‖ / ‖gradient‖ of a whole parameter: twice PyTorch's own error on these models when all its results are rounded
+// to that type (bf16 5.1 %, fp16 0.8 %); the fp32 value is that of the CPU test.
 std::vector<Arithmetic> arithmetics() {
   std::vector<Arithmetic> all{{Precision::fp32, 1, 1e-4}, {Precision::fp16, 1024, 0.016}};
   if (has_bf16()) all.push_back({Precision::bf16, 1, 0.1});
@@ -57,7 +57,7 @@ TEST(TrainCuda, EveryGradientEqualsPyTorch) {
       EXPECT_NEAR(loss, want_loss, a.tolerance * want_loss);
       double largest = 0;
       for (const auto& g : golden["gradients"]) largest = std::max(largest, g["norm"].get<double>());
-      // Key biases have an exact gradient of zero (softmax does not see them): what is there is the others' rounding.
+      // Key biases have an exact gradient of zero (softmax is invariant to them); only rounding errors remain.
       const double floor = 0.02 * a.tolerance * largest;
       const model::SlabLayout& layout = training.state().layout();
       for (size_t p = 0; p < layout.params.size(); ++p) {
@@ -84,8 +84,8 @@ TEST(TrainCuda, EveryGradientEqualsPyTorch) {
     }
 }
 
-// fp32 follows PyTorch for all 20 steps. In half precision a unit of relu that rounding switched on or off parts the
-// runs later (PyTorch's own in bf16 by 17 %); before that they stay within 2 %.
+// fp32 follows PyTorch for all 20 steps. In half precision, relu units switched by rounding make the runs diverge later
+// (PyTorch's own bf16 run by 17 %); before that they agree within 2 %.
 TEST(TrainCuda, TheFirstLossesEqualPyTorch) {
   BRIM_NEEDS_GPU();
   const auto golden = golden_losses();
@@ -107,7 +107,7 @@ bool has_fp8() {
   return has;
 }
 
-// bf16's share of the error is that of the tests above.
+// The bf16 error bound is that of the tests above.
 TEST(TrainCuda, Fp8GradientsAreThoseOfFp32UpToTheirCodes) {
   BRIM_NEEDS_GPU();
   if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
@@ -119,7 +119,7 @@ TEST(TrainCuda, Fp8GradientsAreThoseOfFp32UpToTheirCodes) {
   }
 }
 
-// A tiny job on the first card; half precision and dropout, as people train.
+// A tiny job on the first GPU, with half precision and dropout as in typical training.
 void on_card(TinyJob& t, bool tags) {
   if (tags) {
     put_file(t.dir / "train.conll", TinyJob::conll(96, 1));
@@ -176,7 +176,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   t.settings.save_total_limit = 10;
   const Trained whole = run(t.settings);
   ASSERT_EQ(whole.record["data"]["token_set"], "resident");
-  // Started with room, continued where the limit is the plan alone.
+  // Started with memory to spare, resumed with a limit that only covers the plan.
   TrainSettings parts = t.to("parts");
   std::atomic<bool> stop{true};
   TrainCallbacks callbacks;
@@ -191,7 +191,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   EXPECT_TRUE(t.weights() == t.weights("parts"));
 }
 
-// What it continues with beside weights and moments are the maxima of earlier steps; and no other precision has them.
+// In addition to weights and moments, fp8 resumes with the maxima of earlier steps, which no other precision has.
 TEST(TrainCuda, AnFp8RunIsResumedBitForBitAndInFp8Alone) {
   BRIM_NEEDS_GPU();
   if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
@@ -213,7 +213,7 @@ TEST(TrainCuda, AnFp8RunIsResumedBitForBitAndInFp8Alone) {
     ASSERT_TRUE(train(parts, callbacks).interrupted);
     parts.resume_from_checkpoint = "last";
     TrainSettings other = parts;
-    other.precision = {Precision::fp32};  // which every card has
+    other.precision = {Precision::fp32};  // supported by every GPU
     const std::string said = error_of(ErrorCode::usage, [&] { train(other, {}); });
     EXPECT_HAS(said, "precision: then \"fp8\", now \"fp32\"");
     run(parts);
@@ -226,7 +226,7 @@ TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {
   TinyJob t("bert_sequence", 96);
   on_card(t, false);
   run(t.settings);
-  {  // as if a child had measured 3 MiB
+  {  // as if a child process had measured 3 MiB
     const auto device = device::open_cuda_device(0);
     ASSERT_TRUE(plan::found_larger_context(*device, has_bf16() ? Precision::bf16 : Precision::fp16, 0,
                                            device->allocated_bytes() + (1 << 20), "for this test"));
@@ -255,7 +255,7 @@ TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {
     const auto events = Timeline::events();
     Timeline::clear();
     EXPECT_TRUE(t.weights() == t.weights(home));
-    constexpr int64_t kWake = 1'000'000;  // ns: the host reads its clock after the card's mark has woken it
+    constexpr int64_t kWake = 1'000'000;  // ns: delay until the host reads its clock after the GPU's event
     std::map<Zone, int64_t> count, end;
     for (const ZoneEvent& e : events) {
       ++count[e.zone];

@@ -36,7 +36,7 @@ using device::DeviceKind;
 
 namespace {
 
-// Adds the time of its scope.
+// Adds the time spent in its scope.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -51,7 +51,7 @@ class Stopwatch {
 
 Cadence cadence_of(const TrainSettings& s) { return {s.eval_strategy, s.save_strategy, s.eval_steps, s.save_steps}; }
 
-// Fine-tuning on texts: micro-batches packed ahead of the device, a loss scale, a best model, a record.
+// Text fine-tuning: packs micro-batches ahead of the device, handles loss scale, best model and run record.
 class TextProgram final : public TrainProgram {
  public:
   TextProgram(TrainJob& job, const TrainCallbacks& callbacks)
@@ -82,7 +82,7 @@ class TextProgram final : public TrainProgram {
   int64_t total_steps() const override { return schedule_.total_steps(); }
   bool ends_epoch(int64_t step) const override { return schedule_.ends_epoch(step); }
   int64_t unread_steps() const override { return static_cast<int64_t>(session_->unread_steps()); }
-  bool needs_each_step() const override { return job_.precision == ops::Precision::fp16; }  // its norm, for the scale
+  bool needs_each_step() const override { return job_.precision == ops::Precision::fp16; }  // norm for the scale
   bool can_evaluate() const override { return session_->validation() != nullptr; }
 
  private:
@@ -121,7 +121,7 @@ class TextProgram final : public TrainProgram {
     for (const auto& line : start_lines(job_, schedule_)) say(line);
   }
 
-  // All that the run will hold on its device, with what the parameters are.
+  // Creates all device state of the run, including the parameters.
   void open_session(bool resume) {
     opening_.clear();
     progress_.settings = fingerprint();
@@ -129,7 +129,7 @@ class TextProgram final : public TrainProgram {
       if (!job_.new_tensors.empty()) opening_.push_back(new_head_line(job_));
       session_->state().upload(session_->stream(), job_.master);
     }
-    // = {} would keep the memory. Beside a card the values may be asked for once more.
+    // Assigning {} would keep the memory. On a GPU, the values may be needed again.
     if (job_.device->kind() == DeviceKind::cpu) job_.master = std::vector<float>();
     session_->open_pass();
   }
@@ -139,7 +139,7 @@ class TextProgram final : public TrainProgram {
     return monitor::Nvml().own_bytes(job_.device->pci_bus_id()).value_or(-1);
   }
 
-  // An earlier run's checkpoints would be taken for this one's.
+  // Removes an earlier run's checkpoints, which would be mistaken for this run's.
   void start_afresh(const std::filesystem::path& out) {
     std::error_code ec;
     std::vector<std::string> sources = s_.teachers;
@@ -154,7 +154,7 @@ class TextProgram final : public TrainProgram {
     remove_checkpoints(out);
   }
 
-  // What must be equal for a resumed run to be the same run.
+  // Settings that must match for a resumed run to give the same result.
   std::string fingerprint() const {
     nlohmann::ordered_json j = {{"data", job_.data_hash},
                                 {"precision", precision_name(job_.precision)},
@@ -166,7 +166,7 @@ class TextProgram final : public TrainProgram {
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
     auto taught = nlohmann::ordered_json::array();
-    for (const std::string& teacher : s_.teachers) {  // wherever it lies: what counts is what it says
+    for (const std::string& teacher : s_.teachers) {  // identified by content, not by path
       ContentHash weights;
       for (const auto& file : hub::WeightSource::open(teacher)->files()) weights.add_file(file);
       taught.push_back(weights.hex());
@@ -186,7 +186,7 @@ class TextProgram final : public TrainProgram {
     return text;
   }
 
-  // False where there is no checkpoint.
+  // Returns false if there is no checkpoint.
   bool resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
@@ -223,8 +223,8 @@ class TextProgram final : public TrainProgram {
     return true;
   }
 
-  // The best model so far lies beside the checkpoints, not in them; a run resumed into another directory takes it
-  // along.
+  // The best model so far is stored next to the checkpoints, not in them; a run resumed into another directory copies
+  // it.
   void find_best_model(const std::filesystem::path& run) {
     if (!s_.load_best_model_at_end || progress_.best_step < 0) return;
     std::error_code ec;
@@ -237,7 +237,7 @@ class TextProgram final : public TrainProgram {
     progress_.evaluations_since_best = 0;
   }
 
-  // Also after a resume: the step that stopped a run may be the one its last checkpoint was written at.
+  // Also checked after a resume: the last checkpoint may be from the step that stopped the run.
   bool out_of_patience() const {
     return s_.early_stopping_patience > 0 && progress_.evaluations_since_best >= s_.early_stopping_patience;
   }
@@ -255,7 +255,7 @@ class TextProgram final : public TrainProgram {
     producer.join();
   }
 
-  // ---- the producer: micro-batches ahead of the device ----
+  // ---- producer: packs micro-batches ahead of the device ----
   void produce() {
     Timeline::name_thread("packer");
     try {
@@ -267,7 +267,7 @@ class TextProgram final : public TrainProgram {
     queue_.close();
   }
 
-  // A step's rows, cut; and what its means are taken over.
+  // A step's rows split into micro-batches, and the denominators of its means.
   struct CutStep {
     std::vector<std::vector<int64_t>> micros;
     double weight = 0;
@@ -279,8 +279,8 @@ class TextProgram final : public TrainProgram {
     const auto rows = schedule_.rows(step);
     for (const int64_t r : rows) {
       const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
-      // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
-      // own; so does a row without a label.
+      // The mean is over the weights of the true classes. A multi-label row counts once, because its loss is already a
+      // mean; the same holds for a row without a label.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
       if (label != ops::kIgnoredTarget) {
         ++c.samples;
@@ -295,7 +295,7 @@ class TextProgram final : public TrainProgram {
     return c;
   }
 
-  // A step's micro-batches in order, for as long as `take` says true.
+  // Passes a step's micro-batches to `take` in order until it returns false.
   template <class Take>
   bool for_each_micro(int64_t step, const Take& take) {
     const CutStep c = cut(step);
@@ -320,7 +320,7 @@ class TextProgram final : public TrainProgram {
     return true;
   }
 
-  // ---- the consumer: what the loop asks for ----
+  // ---- consumer: called by the loop ----
   bool enqueue(int64_t step) override {
     for (;;) {
       std::optional<std::unique_ptr<MicroBatch>> next;
@@ -408,9 +408,8 @@ class TextProgram final : public TrainProgram {
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
   }
 
-  // What this run allocated of what was planned, on a GPU with the context; on the CPU texts, tokens and the program
-  // itself are not in the plan.
-  // On the CPU the whole process counts, as the limit is for it.
+  // Planned memory that this run has allocated, on a GPU including the context. On the CPU it is the whole process,
+  // because the limit covers it, although texts, tokens and the program itself are not in the plan.
   int64_t counted_bytes() const {
     if (job_.device->kind() == DeviceKind::cpu) return monitor::peak_resident_bytes();
     return job_.device->allocated_bytes() + job_.plan.bytes[memory::Tag::context];
@@ -423,11 +422,11 @@ class TextProgram final : public TrainProgram {
       Stopwatch watch(outcome_.time.evaluation);
       goes_on = evaluate_now();
     }
-    outcome_.time.evaluation -= outcome_.time.saving - saved;  // the best model, written within
+    outcome_.time.evaluation -= outcome_.time.saving - saved;  // evaluation includes writing the best model
     return goes_on;
   }
 
-  // False: it has not become better for as long as the settings allow.
+  // Returns false if the metric has not improved for as long as the settings allow.
   bool evaluate_now() {
     ScopedZone zone(Zone::evaluate);
     const ValidationResult v = session_->validation()->run(session_->stream());
@@ -537,7 +536,7 @@ class TextProgram final : public TrainProgram {
     outcome_.limit_bytes = job_.plan.limit_bytes;
     outcome_.held_bytes = reporter_->held_bytes();
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
-    // Kernels of libraries are loaded when a step first needs them.
+    // Library kernels are loaded when a step first needs them.
     plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
                                "the next plan counts that");
     outcome_.time.steps = outcome_.seconds;
@@ -557,7 +556,7 @@ class TextProgram final : public TrainProgram {
   const TrainCallbacks& callbacks_;
   StepSchedule schedule_;
   std::unique_ptr<TrainSession> session_;
-  std::vector<std::string> opening_;  // lines for people about what was opened
+  std::vector<std::string> opening_;  // lines for display about the opened job
   BoundedQueue<std::unique_ptr<MicroBatch>> queue_;
   std::exception_ptr producer_error_;
   ModelFiles files_;

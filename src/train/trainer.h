@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: shuffled global batches, micro-batches under the plan, AdamW, evaluation, checkpoints, early
-// stopping. Same seed, plan and device give bitwise the same run; a resumed run goes on bit for bit.
+// Text training: shuffled global batches, micro-batches under the plan, AdamW, evaluation, checkpoints, early stopping.
+// Runs with the same seed, plan and device match bit for bit, and so do resumed runs. Does not parse settings.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -19,28 +19,26 @@ struct TrainOutcome;
 
 struct TrainCallbacks {
   std::function<void(double done, double total, const std::string& text)> progress;
-  std::function<void(const std::string& line)> say;  // plain lines for people
-  // The run so far as JSON (settings, plan, data, log) whenever there is something new to plot: evaluations,
-  // checkpoints, the end.
+  std::function<void(const std::string& line)> say;  // lines for display
+  // The run so far as JSON (settings, plan, data, log), after each evaluation and checkpoint and at the end.
   std::function<void(const std::string& json)> record;
   const std::atomic<bool>* stop = nullptr;
   monitor::LivePublisher* live = nullptr;  // figures for `brim monitor`
-  // The job as it runs: before its first step, and when all is written; for the run's recorder.
+  // Called with the job before its first step and after everything is written, for the run's recorder.
   std::function<void(const TrainJob&)> begins;
   std::function<void(const TrainJob&, const TrainOutcome&)> ends;
 };
 
 struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
-  int64_t own_steps = 0, micro_batches = 0;  // of this run: a resumed one has not done all steps
-  double seconds = 0;                        // of training steps, evaluation and checkpoints excluded
-  double mfu = -1;                           // negative: the device's rate is unknown
-  std::string mfu_note;                      // where that rate was not measured: " of the data sheet"
-  double device_busy =
-      0;  // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
+  int64_t own_steps = 0, micro_batches = 0;  // in this run, which differs from the total if it was resumed
+  double seconds = 0;                        // training steps only, without evaluation and checkpoints
+  double mfu = -1;                           // negative: unknown rate of the device
+  std::string mfu_note;                      // " of the data sheet" if the rate was not measured
+  double device_busy = 0;  // share of `seconds` from a step's first micro-batch to its update, by the device's clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
-  bool on_card = false;  // held on a card; else the peak of the resident set
-  RunTime time;          // of the whole run
+  bool on_card = false;  // held_bytes is GPU memory; else the peak resident set
+  RunTime time;          // whole run
   monitor::OtherProcesses::Load others;
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;
@@ -49,8 +47,8 @@ struct TrainOutcome {
   bool stopped_early = false, interrupted = false;
 };
 
-// Trains and writes the model to settings.output_dir. Throws diverged when the loss is no number (the batch is saved),
-// interrupted is told in the outcome after a checkpoint.
+// Trains and writes the model to settings.output_dir. Throws diverged if the loss is not finite (the batch is saved).
+// An interruption is reported in the outcome, after a checkpoint.
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks);
 
 }  // namespace brim::train

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop on tiny models: how a step is cut changes nothing, every task and option trains, what goes wrong stops with
-// the right code, and the output is a directory others can load.
+// Training of tiny models: splitting a step does not change the result, every task and option trains, errors have the
+// right code, and other libraries can load the output directory.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -52,8 +52,8 @@ std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recom
     run_train_pass(*stream, arena.data(), plan, pass, staged.batch, staged.targets, 1);
   }
   model::StepSettings step;
-  // A large epsilon: with the usual one AdamW's first step is the sign of the gradient, and where that is zero but for
-  // rounding (key biases) the sign is noise.
+  // A large epsilon: with the usual one, AdamW's first step is the sign of the gradient, which is noise for gradients
+  // that are zero except for rounding (key biases).
   step.lr = 1e-3f;
   step.eps = 1e-3f;
   step.weight_decay = 0.01f;
@@ -75,7 +75,7 @@ TEST(Update, IsTheSameHoweverTheBatchIsCut) {
       moved = std::max(moved, std::abs(static_cast<double>(whole[i]) - job.master[i]));
     EXPECT_GT(moved, 1e-5);
     for (const Recompute level : model::kRecomputeLevels)
-      for (const int64_t parts : {1, 2, 4, 16}) {  // 16: one by one
+      for (const int64_t parts : {1, 2, 4, 16}) {  // 16: one row each
         int64_t micros = 0;
         const bool one_by_one = parts == rows;
         const auto other =
@@ -106,7 +106,7 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
   }
 }
 
-// What the doctor reads: every pass and update on the device, every micro-batch made, and no waiting among them.
+// Timeline read by the doctor: every pass and update on the device and every prepared micro-batch, but no waiting.
 TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
   TinyJob t;
   t.settings.train_batch_size = 16;
@@ -146,7 +146,7 @@ TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
   EXPECT_EQ(count[Zone::forward], o.micro_batches);
   EXPECT_EQ(count[Zone::pack], o.micro_batches + o.own_steps);
   EXPECT_EQ(count[Zone::evaluate], 2);
-  EXPECT_EQ(count[Zone::checkpoint], 1);  // after the first epoch; the second ends with the model
+  EXPECT_EQ(count[Zone::checkpoint], 1);  // after the first epoch; the second one ends with the model
   EXPECT_EQ(count[Zone::collect], o.own_steps);
   EXPECT_GE(count[Zone::device_busy], o.micro_batches + o.own_steps + count[Zone::evaluate]);
   EXPECT_GT(tokens, o.tokens) << "evaluations count too";
@@ -251,7 +251,7 @@ TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
   fs::path saved;
   for (const auto& entry : fs::directory_iterator(t.out())) {
     if (entry.path().filename().string().rfind("diverged-step-", 0) == 0) saved = entry.path();
-    // No checkpoint holds what is no number.
+    // Checkpoints must not contain NaN or infinity.
     if (fs::exists(entry.path() / "trainer_state.json")) {
       EXPECT_EQ(entry.path().filename(), "checkpoint-1");
     }
@@ -351,9 +351,9 @@ TEST(Trainer, MultiLabel) {
   EXPECT_EQ(json_of(t.out() / "config.json")["problem_type"], "multi_label_classification");
   const auto history = json_of(t.out() / "trainer_state.json")["log_history"];
   EXPECT_GT(history.back()["eval_macro_f1"].get<double>(),
-            history.back()["eval_accuracy"].get<double>());  // exact rows are rarer than right labels
+            history.back()["eval_accuracy"].get<double>());  // exact matches are rarer than correct labels
 
-  // The same labels as a column each are the same run.
+  // One column per label gives the same run.
   std::istringstream lines(csv);
   std::string line, columns = "text,positive,neutral,negative\n";
   std::getline(lines, line);
@@ -392,9 +392,9 @@ TEST(Trainer, TokensAndBothTasks) {
   m.settings.token_train_file = (m.dir / "train.conll").string();
   m.settings.token_validation_file = (m.dir / "val.conll").string();
   m.settings.num_train_epochs = 48;
-  m.settings.learning_rate = 3e-3;  // at 5e-3 the tagger's end depends on the CPU's rounding
+  m.settings.learning_rate = 3e-3;  // at 5e-3 the tagger's result depends on the CPU's rounding
   m.run();
-  // Of the step that was kept.
+  // Values of the step that was kept.
   nlohmann::json kept;
   const auto state = json_of(m.out() / "trainer_state.json");
   for (const auto& row : state["log_history"])
@@ -402,7 +402,7 @@ TEST(Trainer, TokensAndBothTasks) {
   EXPECT_GT(kept["eval_macro_f1"].get<double>(), 0.6);
   EXPECT_GT(kept["eval_entity_f1"].get<double>(), 0.6);
 
-  // Each head is a model that loads alone; the tagger goes on where the two stopped.
+  // Each head is a model that loads separately; the tagger continues from the joint training.
   EXPECT_EQ(json_of(m.out() / "config.json")["id2label"]["0"], "negative");
   EXPECT_EQ(json_of(m.out() / "ner/config.json")["id2label"]["0"], "O");
   TrainSettings tagger = m.to("tagger");
@@ -444,7 +444,7 @@ TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "are not the model's");
 }
 
-// A large batch under a small limit: thousands of micro-batches a step.
+// A large batch under a small limit: thousands of micro-batches per step.
 TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   TinyJob t("bert_sequence", 8000);
   t.settings.validation_files.clear();
@@ -453,7 +453,7 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   const TrainJob job = open_train_job(t.settings, [](const std::string&) {});
   const int64_t least = least_limit(train_plan_request(job, plan::local_profile(*job.device), 0));
   t.settings.memory_limit =
-      plan::MemoryLimit::read(fmt::format("{}KiB", (least >> 10) + 64));  // a text or two at a time
+      plan::MemoryLimit::read(fmt::format("{}KiB", (least >> 10) + 64));  // one or two texts at a time
   const TrainOutcome o = t.run();
   EXPECT_EQ(o.steps, 1);
   EXPECT_GT(o.micro_batches, 4096);
@@ -538,11 +538,11 @@ TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
   error_of(ErrorCode::usage, [&] { train(s, {}); });
   TinyJob d;
   apply_yaml(d.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/nbeats_12gb.yaml");
-  d.settings.memory_limit = plan::MemoryLimit::read("1GiB");  // this machine may have less than 12 GB
+  d.settings.memory_limit = plan::MemoryLimit::read("1GiB");  // the machine may have less than 12 GB
   EXPECT_EQ(d.run().steps, 6);
 }
 
-// Names of files may be any bytes; they are known before the training, and written after it.
+// File names may contain arbitrary bytes; they are read before the training and written after it.
 TEST(Trainer, AFileNameThatIsNotUtf8IsNoHindrance) {
   TinyJob t;
   const std::string odd = (t.dir / "rows-\xe9.csv").string();
@@ -560,7 +560,7 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   TinyJob t("bert_encoder", 48);
   put_file(t.dir / "train.conll", TinyJob::conll(20, 1));
   put_file(t.dir / "val.conll", TinyJob::conll(10, 2));
-  put_file(t.dir / "none.csv", "text,label\n");  // a file without rows: places still name the right one
+  put_file(t.dir / "none.csv", "text,label\n");  // a file without rows: locations still name the right file
   t.settings.train_files.push_back((t.dir / "none.csv").string());
   t.settings.task = TaskChoice::multi;
   t.settings.token_train_file = (t.dir / "train.conll").string();
@@ -579,7 +579,7 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   EXPECT_HAS(card, "| validation, tags | val.conll | 10 |");
   EXPECT_HAS(card, "chosen by mean_f1, the mean of macro_f1 and entity_f1");
   EXPECT_HAS(said, "the model with the best mean_f1 (of macro_f1 and entity_f1) is kept");
-  EXPECT_EQ(record["data"]["train"].size(), 3u);  // as many rows as their card tells
+  EXPECT_EQ(record["data"]["train"].size(), 3u);  // the same rows as in the model card
   EXPECT_EQ(record["data"]["rows"], 68);
   EXPECT_EQ(o.best_metric_name, "mean_f1");
   const auto row = json_of(t.out() / "trainer_state.json")["log_history"].back();

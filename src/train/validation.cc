@@ -94,7 +94,7 @@ ValidationResult Validator::run(device::Stream& stream) {
   if (job_.shape.sequence_classes > 0) {
     const int64_t K = job_.shape.sequence_classes;
     std::vector<int32_t> expected, predicted;
-    std::vector<double> wanted, given;  // of a model that learns numbers
+    std::vector<double> wanted, given;  // regression only
     rows::MultiLabelCounts counts(static_cast<size_t>(K));
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.regression) {
@@ -118,7 +118,7 @@ ValidationResult Validator::run(device::Stream& stream) {
         return;
       }
       const int32_t label = set.label[static_cast<size_t>(row)];
-      if (label < 0) return;  // of the other task, or without a label
+      if (label < 0) return;  // row of the other task, or unlabelled
       loss += cross_entropy_of(logits, K, label);
       ++weight;
       expected.push_back(label);
@@ -160,7 +160,7 @@ ValidationResult Validator::run(device::Stream& stream) {
     const double mean_loss = token_loss / std::max(1.0, tagged), f1 = rows::entity_metrics(expected, predicted).f1;
     if (result.values.empty()) {
       result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
-    } else {  // both heads: the loss is their sum, as in training
+    } else {  // both heads: the loss is their sum, same as in training
       const double macro_f1 = result.value("macro_f1");
       result.values[0].second += mean_loss;
       result.values.emplace_back("entity_f1", f1);

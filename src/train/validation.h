@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The validation set between steps, by the forward pass that scores; logits leave the device batch by batch and are
-// never collected there.
+// Evaluates the validation set between steps with the inference forward pass. Logits are copied from the device per
+// batch. Does not collect them on the device.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,15 +16,15 @@ namespace brim::train {
 
 struct ValidationResult {
   std::vector<std::pair<std::string, double>> values;  // loss, accuracy, macro_f1, …; mse, pearson, spearman
-  double value(const std::string& name) const;         // throws usage for a metric this task does not have
+  double value(const std::string& name) const;         // throws a usage error for a metric this task does not have
 };
 
 class Validator {
  public:
   Validator(const TrainJob& job, const model::TrainState& state);
   int64_t arena_bytes() const { return plan_.arena_bytes(); }
-  void use_arena(void* arena) { arena_ = arena; }  // shared with training: they never run at the same time
-  void use_spans(device::DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
+  void use_arena(void* arena) { arena_ = arena; }  // shared with training, which never runs at the same time
+  void use_spans(device::DeviceSpans* spans) { spans_ = spans; }  // receives a span per batch; null: disabled
   ValidationResult run(device::Stream& stream);
 
  private:
