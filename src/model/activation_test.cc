@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every name a config.json may give an activation, against transformers' values and slopes in fp64
-// (tests/data/activations.json, by tools/make_activation_goldens.py).
+// Compares every activation name allowed in config.json with transformers' values and slopes in fp64
+// (tests/data/activations.json, from tools/make_activation_goldens.py).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -44,8 +44,8 @@ TEST(Activations, EveryNameIsTransformersFunctionAndSlope) {
       ops::activate(stream, {.x = in, .y = out, .activation = activation});
       ops::activate_grad(
           stream, {.x = slope_reads_output(activation) ? out : in, .d_y = ones, .d_x = d, .activation = activation});
-      // x itself is rounded to fp32; a slope of up to 1.13 and a curvature of up to 1.6 carry that on. transformers'
-      // tanh forms lose the tail below 1e-16 |x|, some write their constants with ten digits.
+      // x is rounded to fp32; a slope of up to 1.13 and a curvature of up to 1.6 propagate that error. transformers'
+      // tanh forms lose the tail below 1e-16 |x|, and some constants have only ten digits.
       const auto tolerance = [&](size_t i) { return kEps32 * (16 + 4 * std::fabs(x[i])) + 1e-9; };
       EXPECT_TRUE(ops::testing::close(out.values(), y, tolerance)) << name;
       EXPECT_TRUE(ops::testing::close(d.values(), slope, tolerance)) << name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A family of models as the rest of Brim sees it: a list of parameters and the parts of a pass. Runners order the parts
-// (whole batches, chunk by chunk, segment by segment under recomputation); planner, trainer and export know no family.
+// Interface of a model family: a list of parameters and the parts of a pass. Runners order the parts (whole batches,
+// chunk by chunk, segment by segment under recomputation). Planner, trainer and export do not depend on a family.
 #pragma once
 #include <memory>
 
@@ -15,16 +15,16 @@
 
 namespace brim::model {
 
-// What a layer's backward pass reads.
+// Tensors that a layer's backward pass reads.
 struct LayerTape {
-  bool keep_cheap = true;  // also what is cheap to make again
+  bool keep_cheap = true;  // also keep values that are cheap to recompute
   tensor::TensorView x;    // [T,H] the layer's input
   AttentionSaved attention;
   FeedForwardSaved feed_forward;
   NormSaved norm1, norm2;
-  // Pre-norm: what attention and what feed-forward read; empty: made again.
+  // Pre-norm: inputs of attention and feed-forward; empty: recomputed.
   tensor::TensorView normed, attended;
-  NormSaved last_norm;  // pre-norm, of the last layer: after it
+  NormSaved last_norm;  // pre-norm: the final norm, last layer only
 };
 
 class Architecture {
@@ -33,27 +33,27 @@ class Architecture {
   const ModelShape& shape() const { return shape_; }
   const std::vector<ParamSpec>& params() const { return list_.specs(); }
 
-  // Place of the matrix that reads layer l's input, and so decides in which formats that is wanted; -1: no matrix does.
+  // Index of the matrix that reads layer l's input, which determines the formats of that input; -1: none.
   virtual int64_t reader(int64_t l) const = 0;
-  // Layers of one kind ask for the same memory in the same order; the last one is a kind of its own anyway.
+  // Layers of the same kind make the same allocations in the same order; the last layer is always a separate kind.
   virtual size_t kind(int64_t) const { return 0; }
-  // In what scale layer l wants a narrow copy of its input; empty: in none.
+  // Scale of the narrow copy that layer l needs of its input; empty: no copy.
   int64_t reader_of(int64_t l) const { return l < shape_.layers ? reader(l) : -1; }
   Fp8Scale wanted_by(const Params& params, int64_t l) const {
     const int64_t place = reader_of(l);
     return place >= 0 ? params[static_cast<size_t>(place)].input : Fp8Scale();
   }
 
-  // Each writes to `to`; a tape is given in training.
+  // Each writes to `to`; training passes a tape.
   virtual void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const = 0;
-  // Views of `to` that are empty are allocated. On first tokens the result is [B,H].
+  // Empty views in `to` are allocated. With first_tokens, the result is [B,H].
   virtual Hidden layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
                        LayerTape* tape) const = 0;
   tensor::TensorView finish(const Pass& p, const tensor::TensorView& x, bool first_tokens, Output output) const {
     return model::finish(p, heads_, x, first_tokens, output);
   }
 
-  // Backward: gradients of the parameters are added up, that of the input is returned.
+  // Backward: accumulates parameter gradients and returns the gradient of the input.
   tensor::TensorView finish_training(const Pass& p, const tensor::TensorView& x, bool first_tokens,
                                      const LossSettings& loss, const TrainTargets& targets, TrainResult& result) const {
     return model::finish_training(p, heads_, x, first_tokens, loss, targets, result);
@@ -69,7 +69,7 @@ class Architecture {
   HeadPlaces heads_;
 };
 
-// A family's file (model/families/NAME.cc) defines NAME_family(); hub/families.inc lists them.
+// Each family's file (model/families/NAME.cc) defines NAME_family(); hub/families.inc lists them.
 struct FamilyEntry {
   std::unique_ptr<Architecture> (*make)(const ModelShape& shape);
   void (*read)(const hub::ConfigKeys& keys, ModelShape& shape) = nullptr;  // keys that only this family has

@@ -25,7 +25,7 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Names (with and without the family's prefix) of what int8 quantises.
+// Names (with and without the family's prefix) of the tensors that int8 quantises.
 std::set<std::string> quantized_names(const ModelShape& shape) {
   std::set<std::string> names;
   for (const auto& p : model_params(shape)) {
@@ -101,7 +101,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   for (const auto& name : source->names()) {
     if (ends_with(name, kScaleSuffix) && source->has(name.substr(0, name.size() - 6))) continue;
     const hub::StoredTensor& t = source->require(name);
-    if (!is_number_type(*t.dtype)) continue;  // counters and position ids of old checkpoints
+    if (!is_number_type(*t.dtype)) continue;  // counters and position ids in old checkpoints
     const std::vector<int64_t> dims = t.shape.empty() ? std::vector<int64_t>{1} : t.shape;
     const bool small = dims.size() == 2 && quantized.count(name) > 0;
     specs.push_back({name, small ? DType::i8 : wanted, dims});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a model directory in another precision. int8 stores the encoder's matrices and the word table as I8 tensors
-// with one f32 scale a row beside them (NAME_scale) and says so in config.json; everything else stays f32.
+// with one f32 scale per row (NAME_scale) and marks this in config.json; everything else stays f32.
 #pragma once
 #include <filesystem>
 
@@ -11,7 +11,7 @@ namespace brim::model {
 struct ExportReport {
   int64_t tensors = 0, quantized = 0, bytes = 0;
 };
-// `to` must not exist, or be empty. fp32, fp16, bf16 or int8; int8 directories convert back (their rounding stays).
+// `to` must not exist or be empty. fp32, fp16, bf16 or int8; int8 directories can be converted back, but stay rounded.
 ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, ops::Precision precision);
 
 // One row to int8: round to nearest, scale = largest magnitude / 127 (1 for a row of zeros).

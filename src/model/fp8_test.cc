@@ -50,7 +50,7 @@ TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
   }
 }
 
-// Random and worst-case normalised vectors never pass the bounds, and the worst case reaches them.
+// Random and worst-case normalised vectors never exceed the bounds, and the worst case reaches them.
 TEST(Fp8, BoundsHoldForEveryNormalisedVector) {
   const size_t H = 24, N = 7;
   std::mt19937 generator(2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training in fp8, plainly on the CPU: casts, scales, which products take part, what is kept, and that a step repeats
-// bit for bit. A card's kernels are compared with the same ops one by one (ops/cuda), and whole in train_cuda_test.
+// fp8 training on the CPU: casts, scales, selected products, kept tensors, and bitwise reproducible steps. GPU kernels
+// are compared with the same ops individually (ops/cuda) and as a whole in train_cuda_test.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,12 +33,12 @@ TEST(Fp8Training, GradientsAreThoseOfFp32UpToTheirCodes) {
   EXPECT_GT(worst, 0.3) << "a bound that is never approached finds nothing";
 }
 
-// What is made again has the same codes, dropped out at the same places.
+// Recomputed values have the same codes and the same dropout mask.
 TEST(Fp8Training, RecomputeDoesNotChangeABit) {
   for (const char* name : {"bert_sequence", "bert_token", "albert_groups", "electra_sequence", "mpnet_head64",
                            "modernbert_sequence", "modernbert_mean", "modernbert_token"})
     for (const float dropout : {0.0f, 0.3f}) {
-      if (dropout == 0 && std::string(name) != "bert_sequence") continue;  // the same way but for one op
+      if (dropout == 0 && std::string(name) != "bert_sequence") continue;  // differs in only one op
       SCOPED_TRACE(name);
       const Fp8Run kept = run_in(Precision::fp8, name, Recompute::none, 1, dropout);
       for (const Recompute level : {Recompute::half, Recompute::selective, Recompute::full}) {
@@ -49,7 +49,7 @@ TEST(Fp8Training, RecomputeDoesNotChangeABit) {
     }
 }
 
-// A step's scales are the same for all its micro-batches, so that its rows have the same codes wherever they are.
+// All micro-batches of a step use the same scales, so a row's codes do not depend on its micro-batch.
 TEST(Fp8Training, MicroBatchesGiveTheSameGradients) {
   for (const char* name : {"bert_sequence", "modernbert_token"}) {
     const Fp8Run whole = run_in(Precision::fp8, name, Recompute::none),
@@ -61,7 +61,7 @@ TEST(Fp8Training, MicroBatchesGiveTheSameGradients) {
   }
 }
 
-// Which products: an encoder's whose widths are multiples of 16; the others stay as they were.
+// Only encoder matrices whose dimensions are multiples of 16 use fp8; the others are unchanged.
 TEST(Fp8Training, WidthsThatFp8DoesNotTakeStayWide) {
   struct Case {
     const char* name;
@@ -89,7 +89,7 @@ TEST(Fp8Training, WidthsThatFp8DoesNotTakeStayWide) {
   }
 }
 
-// The state counts its copies and scales; a pass keeps less than in bf16, because its backward reads bytes.
+// The state includes copies and scales; a pass keeps less than in bf16, because its backward reads bytes.
 TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
   ModelShape shape = read_shape(golden_models() / "roberta_sequence");
   shape.layers = 12;
@@ -110,7 +110,7 @@ TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
   EXPECT_EQ(matrices, 48);
   EXPECT_EQ(narrow[memory::Tag::weights] - wide[memory::Tag::weights], 2 * elements);
   const int64_t scales = narrow[memory::Tag::workspace] - wide[memory::Tag::workspace];
-  // Largest value and scale of a matrix and of its two sites, inverses four times as wide, sixteen steps of two sites.
+  // Largest value and scale of a matrix and its two sites, inverses four times as wide, sixteen steps of two sites.
   const int64_t needed = matrices * 4 * (2 + 4 + 4 + 8 + 2 * 16);
   EXPECT_GE(scales, needed);
   EXPECT_LE(scales, needed + 8 * 512);
@@ -123,7 +123,7 @@ TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
                              {16384, 512, 128})
           .arena_bytes();
     };
-    // 27 H a token and layer instead of 28 H with nothing made again, 22 instead of 20 with what is cheap made again.
+    // 27 H per token and layer instead of 28 H without recomputation, 22 instead of 20 with selective recomputation.
     const double share = static_cast<double>(arena(Precision::fp8)) / static_cast<double>(arena(Precision::bf16));
     EXPECT_LT(share, level == Recompute::none ? 1.00 : 1.10) << recompute_name(level);
     EXPECT_LT(arena(Precision::fp8), before);
@@ -131,13 +131,13 @@ TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
   }
 }
 
-// Parameters, moments and the maxima of earlier steps are all a run is: written down and read by another, it goes on
-// with the same bits. Scales are of those maxima and of nothing else.
+// Parameters, moments and the maxima of earlier steps are the complete state: a run restored from them continues bit
+// for bit. Scales depend only on those maxima.
 TEST(Fp8Training, AStateThatWasWrittenDownGoesOnBitForBit) {
   const std::string name = "bert_sequence";
   auto device = device::open_cpu_device(1);
   const auto step = [](GoldenTraining& training, int64_t number) {
-    std::vector<size_t> rows;  // of other rows and another number of them each time
+    std::vector<size_t> rows;  // different rows and a different number each time
     for (size_t i = 0; i < 2 + static_cast<size_t>(number % 3); ++i)
       rows.push_back((static_cast<size_t>(number) * 3 + i) % training.sequences());
     const double scale = 1 / static_cast<double>(rows.size());
@@ -168,7 +168,7 @@ TEST(Fp8Training, AStateThatWasWrittenDownGoesOnBitForBit) {
   EXPECT_EQ(whole.state().download(whole.stream()), rest.state().download(rest.stream()));
 }
 
-// Weights are cast after every step, in both turns, with a scale that fills e4m3's range.
+// Weights are cast after every step, in both orientations, with a scale that fills e4m3's range.
 TEST(Fp8Training, WeightsFollowTheMaster) {
   auto device = device::open_cpu_device(1);
   GoldenTraining training(*device, "bert_sequence", Precision::fp8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of training in fp8 on any device: golden batches through passes, and how far e4m3's rounding may carry.
+// Test support for fp8 training on any device: runs golden batches and bounds the error due to e4m3 rounding.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ inline std::vector<size_t> all_rows(const GoldenTraining& training) {
   return rows;
 }
 
-// e4m3 keeps 3 bits of a fraction: an element is off by at most 2^-4 of itself, and where fractions are spread evenly
-// by this root mean square.
+// e4m3 has 3 fraction bits: the relative error of an element is at most 2^-4, with this root mean square for uniformly
+// distributed fractions.
 inline constexpr float kCodeError = 0.026f;
 
 struct Fp8Run {
@@ -45,7 +45,7 @@ inline Fp8Run run_in(ops::Precision precision, const std::string& name, Recomput
   GoldenTraining training(*device, name, precision, 1, dropout);
   return run_golden(training, recompute, parts);
 }
-// In fp32, the matrices that fp8 would multiply each off by as much as their codes would be.
+// fp32 run in which the matrices that fp8 would multiply are perturbed by as much as their codes would be.
 inline Fp8Run run_with_noise(const std::string& name, uint64_t seed) {
   auto device = device::open_cpu_device(1);
   GoldenTraining training(*device, name, ops::Precision::fp32);
@@ -78,11 +78,11 @@ inline std::vector<float> difference(const std::vector<float>& a, const std::vec
   return d;
 }
 
-// Every product has three kinds of operands (weights, activations, gradients) whose elements are off by kCodeError. How
-// far that carries depends on the model (tiny ones with sharp attention change by nearly as much as they are), so it is
-// measured with one kind in fp32 on the CPU: the largest of a few draws. Three independent kinds are off by √3 of that;
-// the bound is twice it. Gradients that vanish (key biases) are compared with a small share of the largest. What else
-// the device rounds is `more` of a gradient's norm. Answers the largest share of the bound that was used.
+// Every product has three kinds of operands (weights, activations, gradients) with an element error of kCodeError. Its
+// effect depends on the model (tiny ones with sharp attention change by nearly 100 %), so it is measured with one kind
+// in fp32 on the CPU, as the maximum of a few draws. Three independent kinds give √3 times that; the bound is twice the
+// result. Vanishing gradients (key biases) are compared with a small share of the largest one. `more` bounds the
+// device's other rounding, relative to a gradient's norm. Returns the largest share of the bound that was used.
 inline double expect_fp8_gradients(device::Device& device, const std::string& name, double more) {
   const Fp8Run exact = run_in(ops::Precision::fp32, name, Recompute::none);
   GoldenTraining training(device, name, ops::Precision::fp8);

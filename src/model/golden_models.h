@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: the tiny seeded models under tests/data/models and packed batches of their golden sequences.
+// Test support: the tiny seeded models in tests/data/models and packed batches of their golden sequences.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -16,7 +16,7 @@ inline std::filesystem::path golden_models() {
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
 }
 
-// Those that have such a file, by name: every model has golden.json, every trained one gradients.json.
+// Names of models that have this file: every model has golden.json, every trained one gradients.json.
 inline std::vector<std::string> golden_names(const char* file) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(golden_models()))
@@ -25,7 +25,7 @@ inline std::vector<std::string> golden_names(const char* file) {
   return names;
 }
 
-// Copies one into `dir`, with a WordPiece vocabulary of made-up words w5 … w95; replaces the one that was there.
+// Copies a model into `dir` with a WordPiece vocabulary of made-up words w5 … w95, replacing an existing one.
 inline void put_golden_model(const std::filesystem::path& dir, const std::string& model) {
   std::filesystem::create_directories(dir);
   for (const char* file : {"config.json", "model.safetensors"})
@@ -36,7 +36,7 @@ inline void put_golden_model(const std::filesystem::path& dir, const std::string
   for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
 }
 
-// A tagger on the encoder of a BERT classifier: the same weights, of which it takes the last matrix for its own.
+// A tagger with the encoder of a BERT classifier: the same weights, with the last matrix as its head.
 inline void put_tagger_twin(const std::filesystem::path& dir, const std::string& model) {
   put_golden_model(dir, model);
   nlohmann::json config = nlohmann::json::parse(std::ifstream(dir / "config.json"));

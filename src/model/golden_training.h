@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of training: the golden sequences and targets of a tiny model through passes on any device, and its
-// gradients against PyTorch's (gradients.json, fp64).
+// Test support for training: runs the golden sequences and targets of a tiny model on any device and compares its
+// gradients with PyTorch's (gradients.json, fp64).
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -16,7 +16,7 @@ namespace brim::model {
 
 class GoldenTraining {
  public:
-  // `dropout`: everywhere; the goldens have none.
+  // `dropout` applies everywhere; the goldens use none.
   GoldenTraining(device::Device& device, const std::string& name, ops::Precision precision, int threads = 1,
                  float dropout = 0)
       : device_(device),
@@ -38,7 +38,7 @@ class GoldenTraining {
   device::Stream& stream() { return *stream_; }
   size_t sequences() const { return ids_.size(); }
 
-  // Targets that count among these sequences: what the loss is averaged over.
+  // Number of counted targets in these sequences, the denominator of the mean loss.
   double weight(const std::vector<size_t>& rows) const {
     double sum = 0;
     for (const size_t r : rows) {
@@ -50,7 +50,7 @@ class GoldenTraining {
     return sum;
   }
 
-  // Before a step of these sequences: in fp8 its scales, rehearsed where the run begins.
+  // Call before a step with these sequences; computes the fp8 scales, with calibration passes at the start of a run.
   void begin_step(const std::vector<size_t>& rows, double scale) {
     const auto unit = static_cast<float>(scale);
     for (int i = 0, n = state_.needs_rehearsal() ? kFp8Rehearsals : 0; i < n; ++i) {
@@ -61,7 +61,7 @@ class GoldenTraining {
     state_.begin_step(*stream_, unit);
   }
 
-  // One micro-batch of these sequences: gradients of loss * scale are added up, the summed loss is returned.
+  // Runs one micro-batch of these sequences: accumulates gradients of loss * scale, returns the summed loss.
   double pass(const std::vector<size_t>& rows, Recompute recompute, double scale) {
     std::vector<std::vector<int32_t>> sequences;
     std::vector<int32_t> classes;
@@ -100,7 +100,7 @@ class GoldenTraining {
         plan_train_pass(shape_, precision_, recompute, device_.kind(), cpu ? device::best_isa() : device::Isa::generic,
                         threads_, {view.T, view.B, view.S});
     const device::DeviceBuffer arena = memory::Ledger::allocate(device_, nullptr, plan.placement.at_peak, "test");
-    const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
+    const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN, to detect reads of uninitialized memory
     stream_->copy(arena.data(), poison.data(), poison.size());
     TrainPass pass{state_.architecture(), state_.params(), recompute, {}, {{}, ints(by_id), ints(by_position)}};
     pass.training.dropout = {shape_.has_dropout(), 0x5eed};
@@ -119,7 +119,7 @@ class GoldenTraining {
     return losses[shape_.token_classes > 0 ? 1 : 0];
   }
 
-  // Parameter p's gradient so far.
+  // Accumulated gradient of parameter p.
   std::vector<float> gradient(size_t p) {
     const tensor::TensorView& g = state_.params()[p].grad;
     std::vector<float> values(static_cast<size_t>(g ? g.elements() : 0));

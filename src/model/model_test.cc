@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models against transformers: tests/data/models holds one tiny seeded model per family and head with the values
-// PyTorch computed in fp32, one sequence at a time. Brim computes them packed.
+// Compares whole models with transformers: tests/data/models has one tiny seeded model per family and head, with values
+// computed by PyTorch in fp32, one sequence at a time. Brim computes them packed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ std::vector<float> run(const std::string& name, Output output, Precision precisi
                                         {view.T, view.B, model->shape().max_tokens()}, output);
   const device::DeviceBuffer arena = memory::Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(),
-              uint8_t{0xFF});  // NaN: whatever is read must have been written
+              uint8_t{0xFF});  // NaN, to detect reads of uninitialized memory
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(),
                        static_cast<device::CpuStream&>(*stream).pool());
@@ -74,19 +74,19 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& want,
   EXPECT_LE(worst, tolerance);
 }
 
-// ‖Δ‖ ≤ 1e-5 ‖reference‖: fp32 sums of up to 80 terms over two layers stay a tenth of that away.
+// ‖Δ‖ ≤ 1e-5 ‖reference‖: the error of fp32 sums of up to 80 terms over two layers is a tenth of that.
 void expect_equal(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_GE(got.size(), want.size());
   double difference = 0, norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double reference = want[i % want.size()];
-    difference += (got[i] - reference) * (got[i] - reference);  // NaN stays one
+    difference += (got[i] - reference) * (got[i] - reference);  // propagates NaN
     norm += reference * reference;
   }
   EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm));
 }
 
-// What its golden values are.
+// Output type of a model's golden values.
 Output output_of(const std::string& name) {
   const ModelShape shape = read_shape(kModels / name);
   return shape.token_classes > 0      ? Output::token_logits
@@ -110,8 +110,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Parity, ::testing::ValuesIn(golden_names("golde
                          [](const auto& p) { return p.param; });
 
 TEST(Model, HalfAndInt8StayNearFp32) {
-  // bf16 rounds each operand to 2^-9 relative, int8 to about 2^-8 of the row's largest value; two layers of products of
-  // random signs keep the logits' error within a few percent of their size.
+  // bf16 rounds each operand to 2^-9 relative, int8 to about 2^-8 of the row's largest value; over two layers of
+  // products with random signs, the error of the logits stays within a few percent.
   const auto want = Golden("bert_sequence").flat();
   float size = 0;
   for (const float v : want) size = std::max(size, std::abs(v));
@@ -119,7 +119,7 @@ TEST(Model, HalfAndInt8StayNearFp32) {
   expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
 }
 
-// Products of halves and of four layers: the same roundings, somewhat larger.
+// Gated products and four layers: the same rounding, with somewhat larger errors.
 TEST(Model, PreNormModelsStayNearFp32Too) {
   for (const char* name : {"modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
     SCOPED_TRACE(name);
@@ -136,7 +136,7 @@ TEST(Model, PreNormModelsStayNearFp32Too) {
   }
 }
 
-// What older files say in their own keys.
+// Older files use other keys.
 TEST(Model, OlderModernBertKeysGiveTheSameShape) {
   TempDir dir;
   put_golden_model(dir.path(), "modernbert_sequence");
@@ -184,7 +184,7 @@ TEST(Model, PlanStaysNearTheLowerBound) {
   }
 }
 
-// A config that contradicts its weights, or asks for what no family computes: the key or tensor, and both values.
+// A config that contradicts its weights or is unsupported: the error has the key or tensor, and both values.
 TEST(Model, ConfigsThatCannotBeRunAreRefused) {
   struct Case {
     const char *model, *key;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a family writes its list of parameters down: in order, each call answering where the parameter stands.
+// Builder for a family's parameter list: each call appends a parameter and returns its index. Does not allocate or load
+// parameters.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/blocks/norm.h"
@@ -11,13 +12,13 @@ class ParamList {
   const std::vector<ParamSpec>& specs() const { return specs_; }
   ParamSpec& at(int64_t place) { return specs_[static_cast<size_t>(place)]; }
 
-  void begin_layer(int64_t l) { layer_ = l; }  // what follows belongs to it; -1: to none
-  void begin_group(int64_t g) { group_ = g; }  // the same of layers that share it
+  void begin_layer(int64_t l) { layer_ = l; }  // layer of the following parameters; -1: none
+  void begin_group(int64_t g) { group_ = g; }  // same for a group of layers with shared parameters
 
   int64_t table(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::embedding);
   }
-  // A small table that is added to scores: like a vector of biases, it is not decayed.
+  // A small table that is added to attention scores; like a bias vector, it has no weight decay.
   int64_t biases(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::bias);
   }
@@ -25,7 +26,7 @@ class ParamList {
     return {add({name + ".weight"}, size, 0, ParamKind::norm),
             add({name + ".bias"}, bias ? size : 0, 0, ParamKind::norm)};
   }
-  // An encoder's matrix; several names are stacked by rows.
+  // An encoder matrix; several names are stacked by rows.
   LinearPlaces linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input,
                       bool bias = true) {
     const LinearPlaces places = matrix(names, rows, cols, bias);
@@ -33,7 +34,7 @@ class ParamList {
     at(places.w).input = input;
     return places;
   }
-  // A head's; rows = 0 where there is no such head.
+  // A head matrix; rows = 0 if there is no such head.
   LinearPlaces head(const std::string& name, int64_t rows, int64_t cols, bool classes, bool bias = true) {
     const LinearPlaces places = matrix({name}, rows, cols, bias);
     for (const int64_t place : {places.w, places.b}) {

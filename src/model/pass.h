@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What blocks (model/blocks) run on: a stream, memory, parameters and a packed batch. The same code scores and trains;
-// on a null stream it records the memory it needs.
+// Context for the blocks (model/blocks): stream, memory, parameters and a packed batch. The same code runs inference
+// and training; on a null stream it records the required memory.
 #pragma once
 #include "device/stream.h"
 #include "memory/allocator.h"
@@ -10,21 +10,21 @@
 
 namespace brim::model {
 
-// What a forward pass is asked for.
+// Result of a forward pass.
 enum class Output : uint8_t {
   sequence_logits,  // [B,K] f32
-  sequence_scores,  // the same after softmax (sigmoid for multi-label)
+  sequence_scores,  // same after softmax (sigmoid for multi-label)
   token_logits,     // [T,K] f32
   token_scores,
   cls_hidden,   // [B,H] f32: hidden state of each first token
   mean_hidden,  // [B,H] f32: mean over each sequence
-  hidden,       // [T,H] f32: every token's
-  // [T,Kt+K] f32, of a model with both heads: a token's scores, and what the sequence head gives for it as its
-  // logits, which count in the row of a sequence's first token.
+  hidden,       // [T,H] f32: all tokens
+  // [T,Kt+K] f32, for a model with both heads: each token's scores and the sequence head's logits for it, which are
+  // only meaningful in the row of a sequence's first token.
   token_scores_and_logits,
 };
 inline bool wants_first_tokens(const ModelShape& shape, Output output) {
-  // A model that pools means keeps its last layer's queries with the rest, so its first tokens are picked at the end.
+  // With mean pooling, the last layer's queries are not split, so first tokens are gathered at the end.
   const bool reads_first =
       output == Output::cls_hidden || output == Output::sequence_logits || output == Output::sequence_scores;
   return reads_first && !shape.mean_pooling;
@@ -33,10 +33,10 @@ inline bool is_per_token(Output output) {
   return output == Output::token_logits || output == Output::token_scores || output == Output::hidden ||
          output == Output::token_scores_and_logits;
 }
-// Values per row of a result.
+// Values per row of the result.
 int64_t output_width(const ModelShape& shape, Output output);
 
-// Everything a pass runs on. `threads` is how many threads an op on `stream` may use (scratch counts once for each).
+// Resources of a pass. `threads`: maximum number of threads of an op on `stream`, each with its own scratch memory.
 struct Exec {
   device::Stream& stream;
   memory::TensorAllocator& memory;
@@ -47,27 +47,27 @@ struct Exec {
 
 struct DropoutSettings {
   bool on = false;
-  uint64_t seed = 0;  // mixed with step and micro-batch by the caller
+  uint64_t seed = 0;  // the caller mixes in step and micro-batch
 };
 
-// Training's side of a pass; scoring has none.
+// Additional inputs of a training pass; null in inference.
 struct Training {
   DropoutSettings dropout;
   tensor::TensorView sorted, sorted_positions;  // [T] i32 for embedding_grad
 };
 
-// Places where dropout strikes; the site number makes each one's randomness its own.
+// Dropout sites; each site number has independent random values.
 enum class DropoutPlace : uint8_t { probabilities, attention_out, feed_forward_out, gate };
 inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1,
                           kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
 
-// Hidden states on their way through a model. A sum that its first reader makes is on its way in two parts.
+// Hidden states. If the first reader computes a sum, its two terms are passed separately.
 struct Hidden {
   tensor::TensorView x;             // [rows,H] in the activation type
   tensor::TensorView pending = {};  // [rows,H] to be added to x; empty: x is the value
-  // f8e4m3 copies of the value, scaled for the matrix that reads it; may be empty.
+  // f8e4m3 copies of the value, scaled for the matrix that reads it; optional.
   tensor::TensorView narrow = {};   // [rows,H]
-  tensor::TensorView columns = {};  // training: [H,fp8_columns(rows)], turned
+  tensor::TensorView columns = {};  // training: [H,fp8_columns(rows)], transposed
 };
 
 struct Pass {
@@ -84,7 +84,8 @@ struct Pass {
   tensor::TensorView activations(int64_t rows, int64_t cols) const {
     return e.memory.allocate(memory::Tag::activations, e.activation, {rows, cols});
   }
-  // Between two products of a layer: narrower than the residual path where the next product would round anyway.
+  // For tensors between two products of a layer: narrower than the residual path if the next product rounds its input
+  // anyway.
   tensor::TensorView between(int64_t rows, int64_t cols) const {
     const bool rounds = training == nullptr && on_cpu() && e.precision != ops::Precision::fp32;
     return e.memory.allocate(memory::Tag::activations, rounds ? tensor::DType::bf16 : e.activation, {rows, cols});
@@ -96,7 +97,7 @@ struct Pass {
     return e.memory.allocate(memory::Tag::activations, tensor::DType::f32, dims);
   }
 
-  // Off when scoring.
+  // Disabled in inference.
   ops::Dropout dropout(float probability, uint32_t site) const {
     ops::Dropout d;
     if (training == nullptr) return d;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's shape: all that planning and computing need to know of a config.json.
+// Shape of a model: the parts of config.json that planning and computing need. Does not include labels or tokenizer
+// settings.
 #pragma once
 #include <cstdint>
 
@@ -12,28 +13,28 @@ struct ModelShape {
   hub::Family family = {};
   int64_t layers = 0, hidden = 0, heads = 0, ffn = 0;
   int64_t vocab = 0, positions = 0, types = 0;
-  int64_t embedding = 0;         // width of the tables where it is not the model's
-  int64_t layer_groups = 0;      // layers share this many sets of parameters; 0: each has its own
-  int64_t relative_buckets = 0;  // rows of attention's table of biases by distance; 0: none
-  int64_t position_offset = 0;   // row of the first token's position: RoBERTa starts at padding_idx + 1
+  int64_t embedding = 0;         // width of the tables if it differs from the model's
+  int64_t layer_groups = 0;      // number of shared parameter sets; 0: not shared
+  int64_t relative_buckets = 0;  // rows of the attention bias table by distance; 0: none
+  int64_t position_offset = 0;   // position of the first token: RoBERTa starts at padding_idx + 1
   int64_t padding_id = 0;
   int64_t sequence_classes = 0;  // 0: no such head
   int64_t token_classes = 0;
   bool multi_label = false;  // sigmoid instead of softmax
-  bool regression = false;   // training learns numbers
-  bool raw_scores = false;   // neither: the head's value is the score
+  bool regression = false;   // trained on numeric targets
+  bool raw_scores = false;   // no activation: the head's value is the score
   ops::Activation activation = ops::Activation::gelu;
   float eps = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, head_dropout = 0.1f;
-  // ModernBERT's: rotary positions, layers that see a window only, gated feed-forward, biases that may be missing.
+  // ModernBERT only: rotary positions, local attention windows, gated feed-forward, optional biases.
   float rope_theta = 0, local_rope_theta = 0;
-  int64_t window = 0;         // keys up to this far from their query, in local layers
-  uint64_t local_layers = 0;  // bit l: layer l is one
+  int64_t window = 0;         // maximum distance between query and key in local layers
+  uint64_t local_layers = 0;  // bit l: layer l is local
   bool gated = false;
   bool attention_bias = true, feed_forward_bias = true, norm_bias = true, head_bias = true;
-  bool mean_pooling = false;  // of a classifier: all tokens' mean instead of the first token
+  bool mean_pooling = false;  // classifier: mean of all tokens instead of the first token
   ops::Activation head_activation = ops::Activation::gelu;
-  float feed_forward_dropout = 0;  // of what the gate gives
+  float feed_forward_dropout = 0;  // after the gate
 
   bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes
   int64_t head_size() const { return hidden / heads; }
@@ -46,13 +47,13 @@ struct ModelShape {
   bool operator==(const ModelShape&) const = default;
 };
 
-// `head` says which head the directory has (head_kind() of its weights); throws bad_model for what Brim cannot compute.
+// `head`: head of the directory (head_kind() of its weights). Throws bad_model if the model is not supported.
 ModelShape shape_of(const hub::HfConfig& config, hub::HeadKind head);
 
 ops::Activation activation_of(hub::HiddenAct act);
 
-// Multiply-adds count as two. Nominal: every layer for every token, as MFU is defined; `sum_squares` is the sum of
-// squared sequence lengths.
+// A multiply-add counts as two. Nominal, as in the definition of MFU: every layer for every token. `sum_squares` is the
+// sum of squared sequence lengths.
 double forward_flops(const ModelShape& shape, double tokens, double sum_squares);
 
 }  // namespace brim::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as config.json, read by its family. What is accepted has a list of parameters.
+// Fuzz target: parses arbitrary bytes as config.json. Accepted input must give a list of parameters.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -5,7 +5,7 @@
 
 namespace brim::model {
 
-// Each array starts aligned, so there is one alignment more for each.
+// Each array starts aligned, which adds up to one alignment per array.
 int64_t staged_batch_bytes(BatchLimits l) {
   return memory::align_up((2 * l.tokens + 2 * l.sequences + 1) * 4 + 4 * memory::kArenaAlignment);
 }

@@ -19,7 +19,7 @@ constexpr int64_t kPieceElements = int64_t{1} << 14;
 constexpr const char* kRowScaleSuffix = "_scale";
 
 std::string dtype_and_shape(const hub::StoredTensor& t) {
-  // A scalar is a vector of one element.
+  // A scalar counts as a vector of one element.
   const std::string shape = t.shape.empty() ? "[1]" : hub::shape_text(t.shape);
   return (t.dtype ? dtype_name(*t.dtype) : t.dtype_text) + shape;
 }
@@ -39,7 +39,7 @@ void check_shape(const WeightSource& source, const std::string& name, const hub:
        keys.empty() ? "" : " (" + keys + ")");
 }
 
-// Number of layers (or groups) that have a tensor of this name, which is the one of layer `own`.
+// Number of layers (or groups) that have a tensor with this name, given the name for layer `own`.
 int64_t layers_held(const WeightSource& source, int64_t own, const std::string& name) {
   const std::string number = fmt::format(".{}.", own);
   const size_t at = name.find(number);
@@ -58,7 +58,7 @@ int64_t layers_held(const WeightSource& source, int64_t own, const std::string& 
     fail(ErrorCode::bad_model, "{}: no tensor {}: config.json asks for {} {} or more (\"{}\"), the weights hold {}",
          source.where(), name, own + 1, spec.group < 0 ? "layers" : "groups of layers",
          spec.group < 0 ? "num_hidden_layers" : "num_hidden_groups", held);
-  (void)source.require(name);  // throws with the nearest name
+  (void)source.require(name);  // throws and suggests the nearest name
   fail(ErrorCode::bad_model, "{}: no tensor {}", source.where(), name);
 }
 
@@ -107,8 +107,8 @@ void StoredParam::check_part(const ParamSpec& spec, const std::string& name, int
   names_.push_back(stored);
 }
 
-// Calls fn(part, first, last, done) for each tensor that [begin, end) meets: its part of the range, counted within the
-// tensor, and the elements before it.
+// Calls fn(part, first, last, done) for each tensor that overlaps [begin, end): its index, the range within the tensor,
+// and the number of elements before it.
 template <class Fn>
 void StoredParam::for_each_part(int64_t begin, int64_t end, int64_t part_size, Fn&& fn) const {
   for (int64_t at = begin; at < end;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One parameter in a model's weight files: one or several tensors stacked by rows. Elements are read on request, in
-// pieces if they are converted, so reading needs no memory besides the destination and a small buffer.
+// A parameter in a model's weight files: one or several tensors stacked by rows. Elements are read on demand, in pieces
+// if they are converted, so reading only needs the destination and a small buffer. Does not keep any data.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,12 +13,12 @@
 
 namespace brim::model {
 
-// The name a tensor is stored under: encoders saved alone lack the family prefix ("bert."). `name` itself if absent.
+// Name of a tensor in the file: encoders saved alone lack the family prefix ("bert."). Returns `name` if it is missing.
 std::string stored_name(const hub::WeightSource& source, const std::string& name);
 
 class StoredParam {
  public:
-  // Checks shapes and types. Empty if a head parameter is absent. `source` must outlive the result.
+  // Checks shapes and types. Returns nullopt if a head parameter is missing. `source` must outlive the result.
   static std::optional<StoredParam> find(const hub::WeightSource& source, const ParamSpec& spec);
 
   tensor::DType dtype() const { return dtype_; }  // f32, f16, bf16, f64 or i8
@@ -40,7 +40,7 @@ class StoredParam {
   void dequantise(int64_t begin, int64_t end, float* out) const;
 
   const hub::WeightSource* source_;
-  std::vector<std::string> names_;  // as stored; tensors of equal size
+  std::vector<std::string> names_;  // names in the file; tensors of equal size
   tensor::DType dtype_ = tensor::DType::f32;
   int64_t rows_ = 0, cols_ = 1;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Micro-batches of training under a memory plan, as forward_runner.h does for scoring.
+// Runs training micro-batches under a memory plan, as forward_runner.h does for inference. Does not update parameters.
 #pragma once
 #include "model/forward_runner.h"
 #include "model/train_state.h"
@@ -11,8 +11,8 @@ struct TrainPassPlan {
   Recompute recompute = Recompute::none;
   ops::Precision precision = ops::Precision::fp32;
   memory::Placement placement;
-  double flops = 0, bytes = 0;  // of the largest micro-batch, recomputation included
-  OpTotals ops;                 // the same by op
+  double flops = 0, bytes = 0;  // for the largest micro-batch, including recomputation
+  OpTotals ops;                 // same by op
   int64_t arena_bytes() const { return placement.peak_bytes; }
 };
 TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision, Recompute recompute,

@@ -27,7 +27,7 @@ using tensor::TensorView;
 
 namespace {
 
-constexpr int64_t kSlabAlignElements = 64;  // 256 bytes of f32, 128 of bf16: vector loads stay aligned in every slab
+constexpr int64_t kSlabAlignElements = 64;  // 256 bytes of f32, 128 of bf16: keeps vector loads aligned in every slab
 
 int64_t align_elements(int64_t n) { return (n + kSlabAlignElements - 1) / kSlabAlignElements * kSlabAlignElements; }
 
@@ -96,7 +96,7 @@ Fp8Table fp8_table(int64_t matrices, char* base) {
   return t;
 }
 
-// Both turns of every matrix in e4m3, one after another; the params' views from `codes` and the table on.
+// Both orientations of every matrix in e4m3, one after another; sets the params' views into `codes` and the table.
 int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, char* codes, const Fp8Table& table,
                    Params& params) {
   int64_t used = 0;
@@ -124,7 +124,7 @@ int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, 
   return used;
 }
 
-// Addresses of a state's parts; null where there are none.
+// Addresses of a state's parts; null if missing.
 struct StateBases {
   char *master, *grad, *copy, *packed, *codes, *table;
 };
@@ -169,7 +169,7 @@ int64_t moment_blocks(const SlabLayout& layout) {
          ops::kAdamBlock;
 }
 
-// Bytes of one moment slab: with 8-bit AdamW matrices take a byte an element, the rest stay in f32.
+// Size of one moment slab: with 8-bit AdamW, matrices take one byte per element; the rest stays f32.
 int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
   const int64_t matrices = layout.begin[1] - layout.begin[0], rest = layout.elements() - matrices;
   return optimizer == Optimizer::adamw_8bit ? memory::align_up(matrices) + rest * 4 : layout.elements() * 4;
@@ -180,8 +180,7 @@ int64_t window_elements(const SlabLayout& layout) {
   return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements()));
 }
 
-// The small things of a step: the gradient's norm and its clipping factor, the step's constants, class weights, and
-// what summing needs.
+// Small buffers of a step: gradient norm and clipping factor, constants, class weights, and scratch for sums.
 struct SmallLayout {
   int64_t constants, factor, class_weights, norm_scratch, bytes;  // the norm is at 0
 };
@@ -195,7 +194,7 @@ SmallLayout small_layout(const ModelShape& shape, const SlabLayout& slab) {
   return s;
 }
 
-// A state is one block, because a driver rounds each up on its own; every byte has a tag.
+// A state is a single block, because the driver rounds up each allocation separately; every byte has a tag.
 struct StateLayout {
   struct Piece {
     int64_t at = 0, bytes = 0;
@@ -397,7 +396,7 @@ void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
   const size_t wanted = all_moment_bytes();
   BRIM_CHECK(all.size() == wanted, "{} bytes of moments, {} wanted", all.size(), wanted);
   if (leave_) leave_->synchronize();
-  constexpr size_t kPiece = size_t{1} << 20;  // no more of the file than that is in memory
+  constexpr size_t kPiece = size_t{1} << 20;  // limits how much of the file is in memory
   size_t at = 0;
   has_history_ = !fp8_history_.empty();
   for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_})
@@ -421,7 +420,7 @@ void TrainState::refresh(Stream& stream) {
   }
   refresh_fp8(stream);
   if (packed_.empty()) return;
-  // CPU: the packed matrices follow the master.
+  // CPU: repack the matrices from the master weights.
   std::vector<std::pair<TensorView, LinearWeight>> work;
   for (size_t i = 0; i < params_.size(); ++i) {
     const Param& p = params_[i];
@@ -472,7 +471,7 @@ void TrainState::begin_step(Stream& stream, float unit) {
   if (fp8_places_.empty()) return;
   fp8_unit_ = unit;
   constexpr float kMargin =
-      2;  // a step may meet twice what the sixteen before it met; the price is one of e4m3's binades
+      2;  // headroom for values twice as large as in the last sixteen steps, at the cost of one e4m3 binade
   ops::fp8_delayed_scale(stream, {.history = fp8_.history,
                                   .scale = fp8_.scale,
                                   .inverse = fp8_.inverse,
@@ -510,7 +509,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   const DType compute = activation_type(precision_, device_.kind());
   const bool narrow = optimizer_ == Optimizer::adamw_8bit;
   const int64_t matrices = layout_.begin[1];
-  // Matrices and embeddings share their settings: one call when their moments have one type.
+  // Matrices and embeddings have the same settings: one call if their moments have the same type.
   struct Part {
     int64_t begin, end;
     bool decay, narrow;
@@ -521,8 +520,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   else
     parts = {{0, layout_.begin[2], true, false}};
   parts.push_back({layout_.begin[2], layout_.elements(), false, false});
-  for (const Window& w : windows_)
-    w.stored->wait(*arrive_);  // what the step before wrote is there before it is read again
+  for (const Window& w : windows_) w.stored->wait(*arrive_);  // do not read before the previous step has written
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;
     ops::AdamWArgs args;
@@ -534,7 +532,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
       args.m_scale = slab(moment_scales_, DType::f32, 0, moment_blocks(layout_));
       args.v_scale = slab(moment_scales_, DType::f32, moment_blocks(layout_), 2 * moment_blocks(layout_));
     } else {
-      // With 8-bit matrices the f32 part starts after their bytes.
+      // With 8-bit matrices, the f32 part starts after their bytes.
       const int64_t shift = narrow ? memory::align_up(matrices) - matrices * 4 : 0;
       for (auto [view, buffer] : {std::pair(&args.m, &m_), std::pair(&args.v, &v_)}) {
         *view = slab(*buffer, DType::f32, part.begin, part.end);
@@ -567,7 +565,7 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
     const auto bytes = static_cast<size_t>(count * 4);
     auto* m = reinterpret_cast<float*>(m_.data()) + begin + at;
     auto* v = reinterpret_cast<float*>(v_.data()) + begin + at;
-    w.stored->wait(*arrive_);  // its last tenant has left
+    w.stored->wait(*arrive_);  // wait until its previous contents are stored
     arrive_->copy(w.m.data, m, bytes);
     arrive_->copy(w.v.data, v, bytes);
     w.loaded->record(*arrive_);
@@ -588,7 +586,7 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
 
 namespace {
 
-// One generator a parameter, seeded by its place: which others are drawn changes nothing.
+// One generator per parameter, seeded by its index, so that values do not depend on which others are initialized.
 void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint64_t seed, float* out) {
   if (p.kind == ParamKind::norm && p.names[0].ends_with(".weight")) std::fill_n(out, p.elements(), 1.0f);
   if (p.kind != ParamKind::matrix) return;  // biases start at zero

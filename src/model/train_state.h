@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training holds besides activations: slabs of master weights, gradients, optimizer moments and (on CUDA) the
-// copy the passes read. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and what
-// is not decayed (biases and norms).
+// Training state except activations: slabs of master weights, gradients, optimizer moments and (on CUDA) the weights in
+// the compute type. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and
+// parameters without weight decay (biases and norms).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -22,26 +22,27 @@ namespace brim::model {
 enum class Optimizer : uint8_t { adamw, adamw_8bit };
 const char* optimizer_name(Optimizer optimizer);
 
-// Where AdamW's moments live. On the host (page-locked) they pass through the device in windows while the step runs:
-// the same numbers, a sixteenth of a gigabyte instead of eight bytes a parameter, and the time the bus takes.
+// Location of AdamW's moments. On the host (page-locked), they are streamed through the device in windows during the
+// step: the same results with 1/16 GB of device memory instead of eight bytes per parameter, at the cost of the
+// transfers.
 enum class Moments : uint8_t { device, host };
 
 struct SlabLayout {
   enum Range { matrices, embeddings, undecayed, ranges };
   std::vector<ParamSpec> params;
   std::vector<int64_t> offset;              // in elements, one per parameter
-  std::array<int64_t, ranges + 1> begin{};  // of each range; begin[ranges] is the total
+  std::array<int64_t, ranges + 1> begin{};  // start of each range; begin[ranges] is the total
   int64_t elements() const { return begin[ranges]; }
 };
 SlabLayout slab_layout(const ModelShape& shape);
 
 // Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices), workspace (norms and
-// class weights). In fp8 the weights are the bf16 copy and both turns of every matrix in e4m3, and the workspace has
-// the scales and what they are made of.
+// class weights). In fp8, weights include the bf16 copy and both orientations of every matrix in e4m3, and the
+// workspace includes the scales and their history.
 memory::TagBytes train_state_bytes(const ModelShape& shape, ops::Precision precision, Optimizer optimizer,
                                    Moments moments, device::DeviceKind target, device::Isa isa);
 
-// Params with made-up addresses, for planning.
+// Params with fake addresses, for planning.
 Params describe_train_params(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
                              device::Isa isa);
 
@@ -51,15 +52,15 @@ struct StepSettings {
   int64_t step = 1;
 };
 
-// Scales of training in fp8: of matrices, then of activations and gradients. n matrices have 2n sites.
+// Scales of fp8 training: for matrices, then for activations and gradients. n matrices have 2n sites.
 struct Fp8Table {
-  tensor::TensorView w_amax, w_scale;       // [n] f32, of this step's matrices
+  tensor::TensorView w_amax, w_scale;       // [n] f32, current matrices
   tensor::TensorView amax, scale, history;  // [2n] f32, [2n,kFp8History] f32; gradients in the second half
   tensor::TensorView w_inverse, inverse;    // [n,1] and [2n,1] f32, rows kFp8ScaleBytes apart
-  tensor::TensorView places;                // u8: the matrices, as fp8_cast_matrices reads them
+  tensor::TensorView places;                // u8: matrix descriptors for fp8_cast_matrices
   int64_t bytes = 0;
 };
-// Passes after which a new run's scales have settled: activations are right after the first, gradients after two more.
+// Passes until the scales of a new run have settled: one for activations, two more for gradients.
 inline constexpr int kFp8Rehearsals = 3;
 
 class TrainState {
@@ -68,12 +69,13 @@ class TrainState {
              Moments moments = Moments::device, memory::PlannedMemory* planned = nullptr);
   ~TrainState();
 
-  // Host values of all parameters, in slab order of elements().
+  // Uploads all parameters, in slab order, elements() values.
   void upload(device::Stream& stream, const std::vector<float>& master);
   std::vector<float> download(device::Stream& stream) const;
-  // The same where the host can read it: the state itself on the CPU, else downloaded to `copy`. Until the next step.
+  // Same values readable by the host: the state itself on the CPU, else downloaded to `copy`. Valid until the next
+  // step.
   std::span<const float> on_host(device::Stream& stream, std::vector<float>& copy) const;
-  // The optimizer's moments as raw bytes, for checkpoints.
+  // Optimizer moments as raw bytes, for checkpoints.
   std::vector<std::span<const std::byte>> moments_on_host(device::Stream& stream, std::vector<std::byte>& copy) const;
   void upload_moments(device::Stream& stream, const MappedFile& bytes);
   size_t all_moment_bytes() const { return m_.size() + v_.size() + moment_scales_.size() + fp8_history_.size(); }
@@ -83,33 +85,33 @@ class TrainState {
   const Params& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
 
-  void set_class_weights(device::Stream& stream, const std::vector<float>& weights);  // one for each class
+  void set_class_weights(device::Stream& stream, const std::vector<float>& weights);  // one per class
   const tensor::TensorView& class_weights() const { return class_weights_; }          // [K] f32; empty: none
 
-  // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay
-  // on the device until read.
+  // Gradient norm, clipping, AdamW, update of the compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1]
+  // f32 stay on the device until read.
   void step(device::Stream& stream, const StepSettings& settings, int threads);
   void zero_grad(device::Stream& stream);
   const tensor::TensorView& norm() const { return norm_; }
 
-  // Training in fp8: scales for a step whose gradients are multiples of `unit` (one over its samples), from what passes
-  // before it met. step() ends it. Nothing in other precisions.
+  // fp8 training: computes scales for a step whose gradients are multiples of `unit` (the reciprocal of its samples)
+  // from the maxima of earlier passes. step() ends it. No-op in other precisions.
   void begin_step(device::Stream& stream, float unit);
-  // What the passes since begin_step() met is remembered, where no step follows: a run begins with such passes, until
-  // the scales have settled (kFp8Rehearsals), and throws their gradients away.
+  // Records the maxima of the passes since begin_step() when no step follows: a run begins with such calibration passes
+  // until the scales have settled (kFp8Rehearsals), and discards their gradients.
   void end_rehearsal(device::Stream& stream);
   bool needs_rehearsal() const { return !fp8_places_.empty() && !has_history_; }
 
  private:
-  void refresh(device::Stream& stream);      // compute weights from the master
-  void refresh_fp8(device::Stream& stream);  // their copies in e4m3
+  void refresh(device::Stream& stream);      // compute weights from the master weights
+  void refresh_fp8(device::Stream& stream);  // their e4m3 copies
   void remember_fp8(device::Stream& stream);
   void list_fp8_matrices(device::Stream& stream);
   using Bytes = std::span<std::byte>;
   tensor::TensorView slab(Bytes bytes, tensor::DType dtype, int64_t begin, int64_t end) const;
   void step_through_windows(device::Stream& stream, const ops::AdamWArgs& part, int64_t begin);
 
-  // Three windows of both moments: one arrives, one is stepped, one leaves.
+  // Three windows of both moments: one being loaded, one being updated, one being stored.
   struct Window {
     tensor::TensorView m, v;
     std::unique_ptr<device::Event> loaded, stepped, stored;
@@ -120,27 +122,27 @@ class TrainState {
   Optimizer optimizer_;
   std::unique_ptr<Architecture> architecture_;
   SlabLayout layout_;
-  device::DeviceBuffer block_;  // all of it that is on the device
+  device::DeviceBuffer block_;  // all device memory of the state
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_, fp8_history_;
   tensor::TensorView norm_, factor_, constants_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;
   Params params_;
-  // Training in fp8:
-  std::vector<size_t> fp8_places_;  // of the matrices
+  // fp8 training:
+  std::vector<size_t> fp8_places_;  // indices of the matrices
   Fp8Table fp8_;
   int64_t fp8_tiles_ = 0, fp8_elements_ = 0;
   float fp8_unit_ = 1;
   bool has_history_ = false;
-  // Moments on the host:
+  // With moments on the host:
   device::DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;
   size_t next_window_ = 0;
   std::unique_ptr<device::Stream> arrive_, leave_;
 };
 
-// Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
-// `seed`. With `new_classes` the matrices that give classes are drawn whatever the source has; the pooler or dense
-// layer before them does not depend on the classes and is kept. Returns the names that were drawn.
+// Reads every parameter of `source` into slab order; a missing head is initialized from N(0, initializer_range) with
+// `seed`. With `new_classes`, the class matrices are always reinitialized; the pooler or dense layer before them does
+// not depend on the classes and is kept. Returns the names of initialized tensors.
 std::vector<std::string> load_master(const hub::WeightSource& source, const ModelShape& shape, float initializer_range,
                                      uint64_t seed, std::vector<float>& master, bool new_classes = false);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass against PyTorch: loss and every parameter's gradient on the tiny models (gradients.json, fp64), and
-// that recomputation, splitting into micro-batches and the number of threads change nothing that matters.
+// Compares the backward pass with PyTorch: loss and all gradients of the tiny models (gradients.json, fp64). Also
+// checks that recomputation, micro-batches and the number of threads do not affect the results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,8 +52,8 @@ void expect_golden(const std::string& name, const PassRun& r) {
       double norm = 0;
       for (size_t i = 0; i < part; ++i) norm += static_cast<double>(values[i]) * values[i];
       const double want = g["norm"];
-      // fp32 sums of a few hundred terms over two layers: relative to the tensor's norm below 1e-5. Key biases have an
-      // exact gradient of zero (softmax does not see them): rounding is all that is there.
+      // fp32 sums of a few hundred terms over two layers: error below 1e-5 of the tensor's norm. Key biases have an
+      // exact gradient of zero (softmax is invariant to them); only rounding errors remain.
       EXPECT_NEAR(std::sqrt(norm), want, 1e-5 * want + 1e-6) << spec.names[k];
       for (size_t i = 0; i < g["at"].size(); ++i)
         EXPECT_NEAR(values[g["at"][i].get<size_t>()], g["values"][i].get<double>(), 1e-5 * want + 1e-6)
@@ -91,7 +91,7 @@ TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
   }
 }
 
-// What is made again is dropped out at the same places, for layers that norm after their halves and before them.
+// Recomputed values have the same dropout mask, in post-norm and pre-norm layers.
 TEST(TrainingPass, RecomputeUnderDropoutDoesNotChangeABit) {
   for (const char* name : {"bert_sequence", "bert_token", "distilbert_sequence", "albert_groups", "mpnet_sequence",
                            "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
@@ -115,7 +115,7 @@ TEST(TrainingPass, ThreadsDoNotChangeABit) {
 
 TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   ModelShape shape = read_shape(golden_models() / "bert_sequence");
-  shape.layers = 12;  // with few layers the working set of one hides what is kept
+  shape.layers = 12;  // with few layers, the working set of one layer hides the kept tensors
   int64_t before = INT64_MAX;
   for (const Recompute level : kRecomputeLevels) {
     const TrainPassPlan plan = plan_train_pass(shape, Precision::bf16, level, device::DeviceKind::cuda,
@@ -127,8 +127,8 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   }
 }
 
-// Evaluation between steps runs scoring's plan on training's weights: both must ask for the same tensors in the same
-// order.
+// Evaluation between steps runs the inference plan with training's weights: both must make the same allocations in the
+// same order.
 TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
   for (const std::string& name : golden_names("gradients.json")) {
     ModelShape shape = read_shape(golden_models() / name);
@@ -154,7 +154,7 @@ TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
   }
 }
 
-// Moments on the host pass through windows; the weights after several steps are the same bits, and so are the moments.
+// Moments on the host are streamed through windows; weights and moments after several steps match bit for bit.
 TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
   auto device = device::open_cpu_device(1);
   const ModelShape shape = read_shape(golden_models() / "bert_sequence");
@@ -193,7 +193,7 @@ TEST(TrainState, StepsFollowTheGradientAndKeepNormsUndecayed) {
     StepSettings step;
     step.lr = 0.1f;
     step.weight_decay = 0.5f;
-    state.step(*stream, step, 1);  // no gradient: only decay moves anything
+    state.step(*stream, step, 1);  // zero gradients: only weight decay has an effect
     const auto after = state.download(*stream);
     EXPECT_FLOAT_EQ(after[0], 1 - 0.1f * 0.5f);                                                      // a matrix
     EXPECT_FLOAT_EQ(after[static_cast<size_t>(state.layout().begin[SlabLayout::undecayed])], 1.0f);  // a bias or norm

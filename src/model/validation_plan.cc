@@ -10,7 +10,7 @@ namespace brim::model {
 
 ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
                                device::Isa isa, int threads, BatchLimits training) {
-  constexpr int64_t kTokens = 16384;  // past a few thousand a forward pass gains nothing
+  constexpr int64_t kTokens = 16384;  // a forward pass is not faster above a few thousand tokens
   ValidationPlan plan;
   plan.limits = training;
   plan.limits.tokens = std::max(training.longest, std::min(training.tokens, kTokens));

@@ -35,7 +35,7 @@ using tensor::TensorView;
 
 namespace {
 
-// Cuts aligned pieces from a slab that may not exist yet (base null: sizes only, addresses made up).
+// Allocates aligned pieces from a slab that may not exist yet (null base: sizes only, fake addresses).
 class Cutter {
  public:
   explicit Cutter(void* base)
@@ -68,7 +68,7 @@ DType matrix_type(Precision precision) {
   }
 }
 
-// A worker's buffer for one matrix, allocated on first use and kept until loading ends. load_bytes() counts them.
+// Per-worker buffer for one matrix, allocated on first use and kept until loading ends. Counted by load_bytes().
 class MatrixBuffer {
  public:
   explicit MatrixBuffer(int64_t bytes) : bytes_(bytes) {}
@@ -83,7 +83,7 @@ class MatrixBuffer {
   std::unique_ptr<std::byte[]> data_;
 };
 
-// Rows from `first_row` on, as many as `w` has, packed for the CPU.
+// Packs rows for the CPU, starting at `first_row`, as many as `w` has.
 void pack_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, MatrixBuffer& buffer) {
   const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
   const bool as_stored = s.dtype() == DType::i8 ? w.precision == Precision::int8 : s.dtype() != DType::f64;
@@ -306,7 +306,7 @@ int64_t load_bytes(const ModelShape& s, int threads) {
 
 namespace {
 
-// How far from `base` on a parameter's bytes reach.
+// End offset of a parameter's bytes, relative to `base`.
 int64_t end_in(const std::byte* base, const Param& p) {
   int64_t end = 0;
   for (const TensorView& v : {p.plain, p.matrix.data, p.matrix.scale, p.first.data, p.first.scale, p.rest.data,
@@ -333,7 +333,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   const WeightSource& source = *opened;
   model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
   std::unique_ptr<WeightSource> tagger_source;
-  std::vector<ParamSpec> tagger_params;  // a list has the same places whatever heads there are
+  std::vector<ParamSpec> tagger_params;  // indices do not depend on the heads
   if (!tagger.empty()) {
     const ModelShape tags = read_shape(tagger);
     tagger_source = WeightSource::open(tagger);
@@ -351,7 +351,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   const int64_t bytes = layout_weights(s, precision, device.kind(), isa, model->table_types_, nullptr).bytes;
   model->slab_ = memory::Ledger::allocate(device, planned, memory::Tag::weights, "model", bytes);
   model->layout_ = layout_weights(s, precision, device.kind(), isa, model->table_types_, model->slab_.data());
-  // A slab that the host cannot write is filled beside it and copied at once.
+  // If the host cannot write to the slab, fill a host buffer and copy it.
   std::unique_ptr<std::byte[]> host;
   WeightLayout target = model->layout_;
   if (!cpu) {
@@ -359,10 +359,10 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     target = layout_weights(s, precision, device.kind(), isa, model->table_types_, host.get());
   }
 
-  // Every parameter is one task, a table several; they fill disjoint pieces.
-  constexpr int64_t kTableElements = int64_t{1} << 20;  // of a task
+  // One task per parameter, several per table; they fill disjoint pieces.
+  constexpr int64_t kTableElements = int64_t{1} << 20;  // per task
   std::vector<std::function<void(MatrixBuffer&)>> tasks;
-  std::vector<int64_t> ends;  // slab offset up to which everything is filled once tasks [0, i] are done
+  std::vector<int64_t> ends;  // slab offset up to which everything is filled after tasks [0, i]
   const auto find = [&](const ParamSpec& spec) {
     const auto place = static_cast<size_t>(&spec - params.data());
     const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
@@ -403,7 +403,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     if (!cpu) ends.back() = end_in(host.get(), p);
   }
 
-  // The first failure in the order of parameters is reported, whichever thread is faster.
+  // Reports the first failure in parameter order, independent of thread timing.
   std::mutex failing;
   std::atomic<size_t> failed{tasks.size()};
   std::exception_ptr failure;
@@ -428,7 +428,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   };
   const auto stream = device.make_stream();
   if (!cpu) {
-    // What is filled is copied while the rest is, in pieces: others launch batches between them.
+    // Copies finished pieces while the rest is being filled; small pieces let other threads launch batches in between.
     constexpr int64_t kCopyBytes = int64_t{4} << 20;
     std::mutex mutex;
     std::condition_variable progress;
@@ -442,7 +442,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       progress.notify_one();
     };
     const auto work = [&](ThreadPool& pool) {
-      if (meanwhile) pool.run([](int) { yield_core(); });  // others may be answering
+      if (meanwhile) pool.run([](int) { yield_core(); });  // other threads may be serving requests
       pool.parallel_for(tasks.size(), [&](size_t i, int worker) {
         fill(i, worker);
         note_done(i);
@@ -466,11 +466,11 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       check_unchanged();
       stream->synchronize();
       log_debug("{}: weights are on the card", dir.string());
-      // Freeing gigabytes takes milliseconds too.
+      // Freeing gigabytes takes milliseconds.
       host.reset();
       buffers.clear();
       opened.reset();
-      ::malloc_trim(0);  // a server loads again and again, by other threads each time
+      ::malloc_trim(0);  // a server loads repeatedly, each time on other threads
     };
     auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
     if (meanwhile)
@@ -489,7 +489,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   check_unchanged();
   model->layout_ = target;
   buffers.clear();
-  ::malloc_trim(0);  // the limit is for the whole process
+  ::malloc_trim(0);  // the limit covers the whole process
   return model;
 }
 

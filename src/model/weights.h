@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's weights on a device: one slab, filled once at load from a Hugging Face directory; the files are not read
-// afterwards. The layout is a pure function of shape, precision, device and table types, so plans know its size without
-// loading anything.
+// A model's weights on a device: one slab, filled once at load time from a Hugging Face directory; the files are not
+// read afterwards. The layout is a pure function of shape, precision, device and table types, so plans know its size
+// without loading anything.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -17,28 +17,28 @@
 
 namespace brim::model {
 
-// Type of activations for a precision on a device.
+// Activation type of a precision on a device.
 tensor::DType activation_type(ops::Precision precision, device::DeviceKind target);
 // Precision of the small head matrices: int8 and fp8 models keep their heads in the wider type.
 ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
-// Types of the embedding tables, one per table of model_params(). Empty: the type that passes compute with, f16 on a
-// CPU. A CPU keeps tables in their stored type, except int8 and f64 ones.
+// Types of the embedding tables, one per table of model_params(). Empty: the compute type, f16 on a CPU. A CPU keeps
+// tables in their stored type, except int8 and f64 ones.
 using TableTypes = std::vector<tensor::DType>;
 TableTypes table_types(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
 TableTypes table_types(const ModelShape& shape, device::DeviceKind target);  // for weights stored in f32
 
 struct WeightLayout {
-  Params params;  // views from `base` on
+  Params params;  // views relative to `base`
   int64_t bytes = 0;
 };
 WeightLayout layout_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
                             device::Isa isa, const TableTypes& tables, void* base);
 
-// Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
+// Shapes for planning: views with fake addresses and the right sizes.
 Params describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa);
 
-// Memory that loading needs on a CPU besides the slab: one matrix per thread, as f32.
+// Memory for loading on a CPU in addition to the slab: one matrix per thread, as f32.
 int64_t load_bytes(const ModelShape& shape, int threads);
 
 class Model {
@@ -47,9 +47,10 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
   using Meanwhile = std::function<void(const Model& coming, const std::function<bool()>& is_filled)>;
-  // With the head of a `tagger` that has its encoder (same_encoder) as a second one; empty: none.
-  // `meanwhile` is called, except on a CPU, once the weights have their place: their bytes are read and copied on other
-  // threads until it returns, or longer; `is_filled` waits a moment for that and says whether they are there.
+  // Loads the head of `tagger`, which must have the same encoder (same_encoder), as a second head; empty: none. Except
+  // on a CPU, `meanwhile` is called once the addresses of the weights are known; their bytes are read and copied by
+  // other threads in the meantime, possibly for longer. `is_filled` waits briefly and returns whether they are
+  // complete.
   static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
                                           memory::PlannedMemory* planned, const Meanwhile& meanwhile = {});
@@ -60,7 +61,7 @@ class Model {
   const Params& weights() const { return layout_.params; }
   ops::Precision precision() const { return precision_; }
   tensor::DType activation() const { return activation_type(precision_, device_kind_); }
-  // The slab, byte for byte, to host memory and off the device; and back to it, where addresses are others.
+  // Moves the slab to host memory and frees it on the device, or moves it back, to new addresses.
   void park(device::Device& device);
   void unpark(device::Device& device, memory::PlannedMemory* planned = nullptr);
   int64_t slab_bytes() const { return layout_.bytes; }
@@ -79,16 +80,16 @@ class Model {
   WeightLayout layout_;
 };
 
-// The shape of the model in `dir` without its weights' bytes; says which head there is.
+// Shape of the model in `dir`, including its head, without reading the weights.
 ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* config = nullptr);
 
-// Whether a classifier and a tagger are heads on one encoder, as `task=multi` trains them: of one shape, with the same
-// bytes in every tensor of it, and with the same files of a tokenizer. Then a pass of both_heads() serves both.
+// Whether a classifier and a tagger are heads on one encoder, as trained by `task=multi`: same shape, identical encoder
+// tensors and identical tokenizer files. A pass of both_heads() then serves both.
 bool same_encoder(const std::filesystem::path& classifier, const std::filesystem::path& tagger);
 ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger);
 
-// One parameter as stored, stacked over its names and converted to f32 (int8 directories are dequantised). Used by
-// training and export; `out` has spec.elements(). False if a head parameter is absent.
+// Reads a parameter, stacked over its names and converted to f32 (int8 directories are dequantised), for training and
+// export; `out` has spec.elements(). Returns false if a head parameter is missing.
 bool read_param(const hub::WeightSource& source, const ModelShape& shape, const ParamSpec& spec, float* out);
 
 }  // namespace brim::model

@@ -13,7 +13,7 @@ using tensor::TensorView;
 
 namespace {
 
-// Queries, keys and values, whichever way the layer runs.
+// Queries, keys and values, in either layout.
 struct QkvParts {
   TensorView q, k, v;
 };
@@ -22,7 +22,7 @@ QkvParts parts_of(const AttentionSaved& saved, int64_t H) {
   return {saved.qkv.slice_cols(0, H), saved.qkv.slice_cols(H, 2 * H), saved.qkv.slice_cols(2 * H, 3 * H)};
 }
 
-// Positions turn queries and keys; a first token's is 0, which turns nothing.
+// Applies rotary positions to queries and keys; a first token has position 0 and is unchanged.
 void turn(const Pass& p, const AttentionPlaces& at, const AttentionSaved& made, bool back) {
   if (at.theta == 0) return;
   ops::RopeArgs args{.x = made.qkv.slice_cols(0, made.q ? p.s.hidden : 2 * p.s.hidden), .positions = p.batch.positions};
@@ -32,7 +32,7 @@ void turn(const Pass& p, const AttentionPlaces& at, const AttentionSaved& made, 
   rope(p.e.stream, args);
 }
 
-// Rows of a bias, where there is one.
+// Rows of a bias; empty if there is no bias.
 TensorView part_of(const TensorView& bias, int64_t begin, int64_t end) {
   return bias ? bias.slice_rows(begin, end) : TensorView();
 }
@@ -76,7 +76,7 @@ void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, con
     apply_linear(p, input, w.matrix, bias, made.qkv);
     return;
   }
-  // Scoring stores the last layer's in two parts.
+  // Inference stores the last layer's matrix in two parts.
   apply_linear(p, input, w.first, part_of(bias, 0, H), made.qkv.slice_cols(0, H));
   apply_linear(p, input, w.rest, part_of(bias, H, 3 * H), made.qkv.slice_cols(H, 3 * H));
 }
@@ -98,7 +98,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
     project_first_tokens(p, at, x, made);
   else
     project_all_tokens(p, at, l, x, made);
-  // A card that scores turns them inside attention; the backward pass reads them turned.
+  // Inference on a GPU applies rotary positions inside the attention kernel; the backward pass needs them applied.
   const bool turns_inside = saved == nullptr && !p.on_cpu() && at.theta > 0;
   if (!turns_inside) turn(p, at, made, false);
   const QkvParts parts = parts_of(made, H);
@@ -106,7 +106,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   const Fp8Scale& scale = p.param(at.out.w).input;  // empty in training
   made.context = scale.quantise ? p.narrow(rows, H) : p.between(rows, H);
   if (saved != nullptr) made.lse = p.f32({rows, p.s.heads});
-  if (at.relative >= 0) {  // a few thousand numbers: making them for every layer costs less than handing them on
+  if (at.relative >= 0) {  // a few thousand numbers: recomputing per layer is cheaper than keeping them
     made.bias = p.f32({p.s.heads, ops::kRelativeWidth});
     ops::relative_bias(p.e.stream, {.table = p.param(at.relative).plain, .bias = made.bias});
   }

@@ -48,7 +48,7 @@ void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSav
     d_x = d_y;
   }
   const Dropout drop = p.dropout(p.s.hidden_dropout, kEmbeddingSite);
-  if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d_x, .y = d_x, .dropout = drop});  // it came after the norm
+  if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d_x, .y = d_x, .dropout = drop});  // dropout follows the norm
   const NormGrad d = norm_backward(p, at.norm, saved.norm, Dropout(), d_x);
   ops::EmbeddingGradArgs args{.batch = p.batch,
                               .d_sum = d.residual,
@@ -58,7 +58,7 @@ void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSav
   if (at.position >= 0) args.d_position = p.param(at.position).grad;
   if (p.s.types > 0) args.d_type = p.param(at.type).grad;
   args.padding_id = p.s.padding_id;
-  if (p.s.position_offset > 0) args.position_padding_id = p.s.padding_id;  // positions count from the padding's
+  if (p.s.position_offset > 0) args.position_padding_id = p.s.padding_id;  // positions start after the padding id
   args.scratch =
       p.e.memory.scratch(ops::embedding_grad_scratch_bytes(p.e.stream, p.batch.T, p.s.embedding_size(), p.s.types));
   embedding_grad(p.e.stream, args);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of an encoder: rows of the tables added up, normed, dropped out and, where they are narrower than the
-// model, projected to its width. Forward and backward.
+// Embeddings: sum of the table rows, norm, dropout and, if the tables are narrower than the model, a projection to its
+// width. Forward and backward.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/blocks/norm.h"
@@ -8,17 +8,17 @@
 namespace brim::model {
 
 struct EmbeddingPlaces {
-  int64_t word = -1, position = -1, type = -1;  // -1: no such table
+  int64_t word = -1, position = -1, type = -1;  // -1: no table
   NormPlaces norm;
-  LinearPlaces project;  // -1: the tables are as wide as the model
+  LinearPlaces project;  // -1: the tables have the model's width
 };
 
 struct EmbeddingSaved {
   NormSaved norm;
-  Operand y;  // [T,E] what is projected
+  Operand y;  // [T,E] input of the projection
 };
 
-// To `to`, its narrow copy (where there is one) in the scale its reader wants.
+// Writes to `to`, and to its narrow copy, if any, in the scale that its reader needs.
 void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved);
 void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSaved& saved, tensor::TensorView d_x);
 

@@ -10,7 +10,7 @@ using tensor::TensorView;
 
 namespace {
 
-// Scoring: the product activates what it makes.
+// Inference: the activation is fused with the product.
 Input activated_product(const Pass& p, const FeedForwardPlaces& at, const Hidden& x) {
   const int64_t rows = x.x.rows(), F = p.s.ffn;
   const Activation activation = p.s.activation;
@@ -25,7 +25,7 @@ Input activated_product(const Pass& p, const FeedForwardPlaces& at, const Hidden
   const TensorView y = p.narrow(rows, F);
   if (activation == Activation::gelu || activation == Activation::gelu_tanh) {
     apply_linear(p, input_of(x, up), up.matrix, bias, y, {.activation = activation, .quantise = scale.quantise});
-  } else {  // the library fuses no other activation with an fp8 result
+  } else {  // cuBLASLt fuses no other activation with an fp8 result
     const TensorView h = p.activations(rows, F);
     apply_linear(p, input_of(x, up), up.matrix, bias, h, {activation});
     ops::convert(p.e.stream, {.x = h, .y = y, .scale = scale.quantise});
@@ -59,7 +59,7 @@ Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x,
 
 namespace {
 
-// The activation and the slope are worked out by the casts, so that neither exists in the compute type.
+// The casts compute the activation and its slope, so that neither is stored in the compute type.
 TensorView feed_forward_backward_fp8(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
                                      const std::function<TensorView()>& x, const NormGrad& d) {
   const TensorView& wide = saved.wide;
@@ -83,9 +83,9 @@ TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, con
   const LinearPlaces down{.w = at.down.w};
   const bool from_output = slope_reads_output(p.s.activation);
   ops::ActivationGradArgs args{.x = saved.wide, .activation = p.s.activation};
-  TensorView d_wide = saved.active;  // which only the weights' gradient reads
+  TensorView d_wide = saved.active;  // only read by the weights' gradient
   if (!saved.active || from_output || p.on_cpu()) d_wide = p.activations(saved.wide.rows(), saved.wide.cols());
-  if (!saved.active) {  // made again where its input was, together with the gradient
+  if (!saved.active) {  // recomputed in place of its input, together with the gradient
     args.y = saved.wide;
     linear_backward_input(p, down, d.x, d_wide);
   } else if (d_wide.data == saved.active.data) {
@@ -95,7 +95,7 @@ TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, con
     if (from_output) args.x = saved.active;
     linear_backward(p, saved.active, down, d.x, d_wide);
   }
-  // The bias's gradient is summed on the way, while d_wide is at hand.
+  // The bias's gradient is accumulated in the same pass over d_wide.
   args.d_y = args.d_x = d_wide;
   args.d_bias = p.param(at.up.b).grad;
   args.scratch = p.e.memory.scratch(ops::activate_grad_scratch_bytes(p.e.stream, d_wide.rows(), d_wide.cols()));

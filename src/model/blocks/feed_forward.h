@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two products with an activation between them, forward and backward.
+// Feed-forward block: two products with an activation between them, forward and backward. Does not include the norm.
 #pragma once
 #include <functional>
 
@@ -14,16 +14,16 @@ struct FeedForwardPlaces {
 
 struct FeedForwardSaved {
   tensor::TensorView wide;        // [rows,F] before the activation, [rows,2F] with a gate
-  tensor::TensorView active;      // [rows,F] after it; empty: made again
-  Operand input_fp8, active_fp8;  // columns of what both products read in fp8; empty: made again
+  tensor::TensorView active;      // [rows,F] after the activation; empty: recomputed
+  Operand input_fp8, active_fp8;  // fp8: transposed inputs of both products; empty: recomputed
 };
 
-// x + feed_forward(x); the sum is its reader's to make. `keep_active`: keep what is cheap to make again, too.
+// x + feed_forward(x); the reader computes the sum. `keep_active`: also keep values that are cheap to recompute.
 Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x, FeedForwardSaved* saved,
                     bool keep_active);
-// `x` gives what the block read, which may have to be made again, when it is needed; `d`: the sum's gradient, from the
-// norm that read it and summed the last bias. What was saved is overwritten. Returns x's gradient, in the memory of
-// d.residual.
+// `x` provides the input of the block on demand, because it may have to be recomputed. `d`: gradient of the sum, from
+// the norm that read it and accumulated the last bias's gradient. Overwrites `saved`. Returns the gradient of x, in the
+// memory of d.residual.
 tensor::TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
                                          const std::function<tensor::TensorView()>& x, const NormGrad& d);
 

@@ -60,7 +60,7 @@ TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& a
   Operand active = saved.active;
   if (saved.active_fp8.columns) active = saved.active_fp8;
   const bool kept = active.x || active.columns;
-  TensorView d_active = saved.active;  // which only the weights' gradient reads
+  TensorView d_active = saved.active;  // only read by the weights' gradient
   if (!saved.active || p.on_cpu()) d_active = p.activations(saved.wide.rows(), p.s.ffn);
   if (saved.active && p.on_cpu()) {
     linear_backward(p, active, down, of_result, d_active);
@@ -73,9 +73,9 @@ TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& a
     if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d_active, .y = d_active, .dropout = drop});
   };
   drop_out();
-  const TensorView& d_wide = saved.wide;  // nobody reads it after this
+  const TensorView& d_wide = saved.wide;  // not read after this
   ops::GluGradArgs args{.x = saved.wide, .d_y = d_active, .d_x = d_wide, .activation = p.s.activation};
-  if (!kept) args.y = d_active;  // made again where its gradient was, together with the input's
+  if (!kept) args.y = d_active;  // recomputed in place of its gradient, together with the input's
   ops::glu_grad(p.e.stream, args);
   if (!kept) {
     drop_out();

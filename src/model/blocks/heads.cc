@@ -23,7 +23,7 @@ void drop_gradient(const Pass& p, const TensorView& d, const Dropout& drop) {
   if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d, .y = d, .dropout = drop});
 }
 
-// What a sequence's head reads: its first token, or the mean of all.
+// Input of the sequence head: the first token, or the mean of all tokens.
 TensorView pooled(const Pass& p, const TensorView& x, bool first_tokens) {
   if (first_tokens) return x;
   if (!p.s.mean_pooling) return gather_first_tokens(p, x);
@@ -36,7 +36,7 @@ TensorView pooled(const Pass& p, const TensorView& x, bool first_tokens) {
 }
 
 struct HeadSaved {
-  TensorView in, raw, dense, out;  // raw: before the activation, where its slope reads that
+  TensorView in, raw, dense, out;  // raw: before the activation, if its slope needs that
   NormSaved norm;
 };
 
@@ -55,7 +55,7 @@ TensorView head_dense(const Pass& p, const HeadPlaces& at, const HeadDense& dens
   return norm(p, dense.norm, {saved.dense}, {}, {}, p.training != nullptr ? &saved.norm : nullptr).x;
 }
 
-// `d`: of what head_dense gave; its memory may be written over. Returns that of what it read.
+// `d`: gradient of head_dense's result, may be overwritten. Returns the gradient of its input.
 TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDense& dense, const HeadSaved& saved,
                                TensorView d) {
   if (dense.norm.gamma >= 0) d = norm_backward(p, dense.norm, saved.norm, {}, d).residual;
@@ -66,7 +66,7 @@ TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDe
   return d_in;
 }
 
-// [dropout], dense, activation, [norm], dropout, out: to `logits`, where they are given.
+// [dropout], dense, activation, [norm], dropout, out. Writes to `logits` if given.
 TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved,
                            TensorView logits = {}) {
   saved.in = at.dropout_first ? dropped(p, x, p.dropout(p.s.head_dropout, kHeadInSite)) : x;
@@ -154,7 +154,8 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
       break;
     }
     case Output::token_scores_and_logits: {
-      // The sequence head reads every token, a percent of the pass: so what belongs to a window stays in its rows.
+      // The sequence head runs on every token (about 1 % of the pass), so that the results of a window stay in its
+      // rows.
       BRIM_CHECK(!p.s.mean_pooling, "a head over means has no logits of tokens");
       const int64_t tags = p.s.token_classes, all = tags + p.s.sequence_classes;
       result = p.f32({p.batch.T, all});
@@ -181,7 +182,7 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
     }
   }
   if (output == Output::token_scores || (output == Output::sequence_scores && !p.s.raw_scores)) {
-    const bool apart = p.s.multi_label || p.s.sequence_classes == 1;  // each class by itself
+    const bool apart = p.s.multi_label || p.s.sequence_classes == 1;  // independent classes
     ops::softmax(p.e.stream, {.x = result, .y = result, .sigmoid = apart && output == Output::sequence_scores});
   }
   p.e.memory.keep(result);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From hidden states to what a pass was asked for, and in training to losses and the gradient of the hidden states.
+// Task heads: from hidden states to the requested output and, in training, to losses and the gradient of the hidden
+// states. Does not choose labels from scores.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/blocks/norm.h"
@@ -7,25 +8,25 @@
 
 namespace brim::model {
 
-// The matrix before the one that has the classes, its activation, and a norm where a family has one.
+// The matrix before the classes' one, its activation, and a norm in some families.
 struct HeadDense {
   LinearPlaces at;
   NormPlaces norm;
 };
 
 struct HeadPlaces {
-  HeadDense dense;        // the sequence head's
-  HeadDense token_dense;  // the token head's; -1: none
+  HeadDense dense;        // sequence head
+  HeadDense token_dense;  // token head; -1: none
   LinearPlaces sequence, token;
-  ops::Activation activation = ops::Activation::tanh;  // after a dense
-  bool dropout_first = false;                          // of the sequence head: also before its first matrix
+  ops::Activation activation = ops::Activation::tanh;  // after dense
+  bool dropout_first = false;                          // sequence head: dropout also before its first matrix
 };
 
-// `x` is [T,H], or [B,H] when first_tokens. The result is kept to the end of the pass.
+// `x` is [T,H], or [B,H] with first_tokens. The result is valid until the end of the pass.
 tensor::TensorView finish(const Pass& p, const HeadPlaces& at, const tensor::TensorView& x, bool first_tokens,
                           Output output);
 
-// Logits and losses go to `result`; returns the gradient of x.
+// Writes logits and losses to `result`; returns the gradient of x.
 tensor::TensorView finish_training(const Pass& p, const HeadPlaces& at, const tensor::TensorView& x, bool first_tokens,
                                    const LossSettings& loss, const TrainTargets& targets, TrainResult& result);
 

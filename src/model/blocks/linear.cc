@@ -49,7 +49,7 @@ Operand run_cast(const Pass& p, ops::Fp8CastArgs args, const Fp8Site& site, Want
   return made;
 }
 
-// Rows [begin,end) of a bias's gradient; empty where there is none.
+// Rows [begin,end) of a bias's gradient; empty if there is no bias.
 TensorView bias_grad(const Pass& p, LinearPlaces at, int64_t begin, int64_t end) {
   if (at.b < 0 || !p.param(at.b).grad) return {};
   return p.param(at.b).grad.slice_rows(begin, end);
@@ -205,7 +205,7 @@ void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, c
     input_product(p, at, 0, w.plain.rows(), d_y.rows, d_x, ops::GradWrite::overwrite);
     return;
   }
-  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y.x, .d_x = d_x};  // of x its shape alone counts
+  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y.x, .d_x = d_x};  // only the shape of x is used
   args.precision = w.matrix.precision;
   run_linear_grad(p, args);
 }

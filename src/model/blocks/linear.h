@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix product with its bias, forward and backward, as the other blocks use it.
+// Matrix product with bias, forward and backward, shared by the other blocks. Does not choose the precision of a matrix
+// (see params.h).
 #pragma once
 #include "model/pass.h"
 #include "ops/fp8_copy.h"
@@ -10,42 +11,43 @@ struct LinearPlaces {
   int64_t w = -1, b = -1;
 };
 
-// What a product reads: rows, and in fp8 the factor that makes them real numbers again.
+// Input of a product: rows and, in fp8, their dequantisation factor.
 struct Input {
   tensor::TensorView x;
   tensor::TensorView dequantise = {};
 };
-// Hidden states as matrix `w` reads them.
+// Hidden states in the format that matrix `w` reads.
 inline Input input_of(const Hidden& x, const Param& w) {
   return x.narrow ? Input{x.narrow, w.input.dequantise} : Input{x.x};
 }
 
-// A tensor as training's products read it: as it is or, where the matrix is multiplied in fp8, as copies in e4m3.
+// Operand of a training product: the tensor itself or, if the matrix is multiplied in fp8, e4m3 copies.
 struct Operand {
   Operand() = default;
-  Operand(const tensor::TensorView& values) : x(values) {}  // NOLINT: implicit, it is the same tensor
-  tensor::TensorView x;                                     // not read where there are copies of it
+  Operand(const tensor::TensorView& values) : x(values) {}  // NOLINT: implicit, the same tensor
+  tensor::TensorView x;                                     // unused if there are copies
   tensor::TensorView rows;                                  // for a product with the tensor
   tensor::TensorView columns;                               // for a gradient of weights
 };
-// Which copies in e4m3 are wanted.
+// Selects the e4m3 copies to make.
 struct Wanted {
   bool rows = true, columns = true;
 };
-// Room for copies of [T,C], to be written by the op that makes the tensor.
+// Allocates copies of [T,C], to be written by the op that computes the tensor.
 ops::Fp8Copy room_for_copies(const Pass& p, const Fp8Site& site, int64_t T, int64_t C, Wanted wanted = {});
-// Copies of activation(x); the operand has no other values then.
+// Makes copies of activation(x); the operand then has no other values.
 Operand cast_operand(const Pass& p, const Fp8Site& site, const tensor::TensorView& x, Wanted wanted = {},
                      ops::Activation activation = ops::Activation::none);
-// Hidden states as matrix `w` multiplies them in fp8; copies that its maker left are taken.
+// Hidden states as an fp8 operand of matrix `w`; reuses existing copies.
 Operand operand_of(const Pass& p, const Hidden& x, int64_t w, Wanted wanted = {});
-// The gradient of a product's result: in fp8 cast, the bias's summed on the way (and not again: at.b becomes -1).
+// Gradient of a product's result. In fp8 it is cast and the bias's gradient accumulated in one pass; at.b is then set
+// to -1.
 Operand gradient_operand(const Pass& p, LinearPlaces& at, const tensor::TensorView& d_y);
-// Training in fp8, the gradient of a product's result before its activation: d_y times the slope at `before`. The
-// bias's is summed on the way.
+// fp8 training: gradient of a product's result before its activation, d_y times the slope at `before`. Also accumulates
+// the bias's gradient.
 Operand cast_slope(const Pass& p, LinearPlaces at, const tensor::TensorView& d_y, const tensor::TensorView& before,
                    ops::Activation activation);
-// Training in fp8: x times rows [begin,end) of the matrix (end < 0: all), and their bias.
+// fp8 training: x times rows [begin,end) of the matrix (end < 0: all), plus their bias.
 void multiply_fp8(const Pass& p, const Operand& x, LinearPlaces at, const tensor::TensorView& y, int64_t begin = 0,
                   int64_t end = -1, const tensor::TensorView& residual = {});
 
@@ -60,22 +62,22 @@ inline void apply_linear(const Pass& p, const Input& x, LinearPlaces at, const t
   apply_linear(p, x, p.param(at.w).matrix, p.param(at.b).plain, y, {activation});
 }
 
-// residual + product. A CPU that scores adds the residual while the product is in registers; on the GPU the norm reads
-// it, because a residual in cuBLASLt's epilogue costs the product what it saves the norm, and in training dropout comes
-// between them. Where the sum is kept for another reader the norm would write it too: there a GPU that scores adds it
-// in the product, five rows of traffic instead of six.
+// residual + product. CPU inference adds the residual while the product is in registers. On the GPU the norm adds it,
+// because a residual in cuBLASLt's epilogue slows the product by as much as it saves in the norm, and in training
+// dropout comes between them. If the sum is kept for another reader, the norm would have to write it too; GPU inference
+// then adds it in the product, with five rows of traffic instead of six.
 Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const tensor::TensorView& residual,
                    bool keeps_sum = false);
 Hidden add_product_fp8(const Pass& p, const Operand& x, LinearPlaces at, const tensor::TensorView& residual);
 
-// Rows [begin,end) of the matrix (a part of qkv). d_x empty: not wanted. In fp8, copies that are not there are made;
-// where d_y's are, the bias has been summed with them.
+// For rows [begin,end) of the matrix (a part of qkv). Empty d_x: not computed. In fp8, missing copies are made; if d_y
+// has copies, the bias's gradient has already been accumulated.
 void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, int64_t begin, int64_t end, const Operand& d_y,
                      const tensor::TensorView& d_x, ops::GradWrite d_x_write);
 void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y,
                      const tensor::TensorView& d_x, ops::GradWrite d_x_write = ops::GradWrite::overwrite);
-// Its two halves, where x is there only after d_x or d_x has room only after x. A CPU likes them together: what the
-// first reads is at hand for the second.
+// The two halves of linear_backward, for callers that have x only after d_x, or memory for d_x only after x. On a CPU
+// the combined call is faster, because d_y is still in the cache.
 void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, const tensor::TensorView& d_x);
 void linear_backward_weights(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y);
 

@@ -30,7 +30,7 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
     input = {Bound::norm, layers_.back().norm2.gamma, layers_.back().norm2.beta};
   }
   list_.begin_layer(-1);
-  // With both heads on one encoder the token head needs a name of its own.
+  // With both heads on one encoder, the token head needs a distinct name.
   const std::string token = s.sequence_classes > 0 && s.token_classes > 0 ? "token_classifier" : n.token;
   heads_.dense.at = list_.head(n.dense, s.sequence_classes > 0 ? s.hidden : 0, s.hidden, false);
   heads_.sequence = list_.head(n.sequence, s.sequence_classes, s.hidden, true);
@@ -39,12 +39,12 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
   heads_.dropout_first = options.head_dropout_first;
 }
 
-// Groups of neighbouring layers, as even as can be. A group's input is the embeddings or the result of several norms:
-// no one bound holds for all.
+// Groups of adjacent layers, as even as possible. A group's input is either the embeddings or the result of several
+// norms, so no single bound applies.
 void PostNormEncoder::list_groups(const PostNormNames& n) {
   const ModelShape& s = shape_;
   std::vector<int64_t> group(static_cast<size_t>(s.layers));
-  for (int64_t l = 0; l < s.layers; ++l)  // rounded as transformers does
+  for (int64_t l = 0; l < s.layers; ++l)  // same rounding as transformers
     group[static_cast<size_t>(l)] = static_cast<int64_t>(
         static_cast<double>(l) / (static_cast<double>(s.layers) / static_cast<double>(s.layer_groups)));
   std::vector<LayerPlaces> groups;
@@ -67,13 +67,14 @@ PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n,
   LayerPlaces at;
   at.attention.relative = relative_;
   at.attention.qkv = list_.linear({name(n.q), name(n.k), name(n.v)}, 3 * H, H, input);
-  if (is_last) {  // a classifier wants queries for first tokens only
+  if (is_last) {  // a classifier only needs queries for first tokens
     ParamSpec& qkv = list_.at(at.attention.qkv.w);
     qkv.split = H;
     qkv.whole_scored = false;
     qkv.whole_trained = shape_.token_classes > 0;
   }
-  // Attention averages values, so their bound is its own. Only what follows a norm directly gives one.
+  // Attention averages the values, so their bound also applies to its result. Only inputs that directly follow a norm
+  // have a bound.
   InputBound values;
   if (input.kind == Bound::norm)
     values = {Bound::product, input.gamma, input.beta, at.attention.qkv.w, at.attention.qkv.b, 2 * H};
@@ -106,7 +107,7 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
            p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
   const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
                                   tape != nullptr && tape->keep_cheap);
-  // The last norm keeps its sum: published models have gains of zero there, which cannot be undone.
+  // The last norm keeps its sum: published models have zero gains there, which cannot be inverted.
   return norm(p, at.norm2, fed,
               {.to = to, .reader = first_tokens ? -1 : reader_of(l + 1), .undone = l + 1 < p.s.layers},
               feed_forward_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoders whose layers norm after each half: BERT and the families that differ from it in names, heads and the width
-// of their embeddings.
+// Post-norm encoders: BERT and the families that differ from it in names, heads and embedding width. Does not cover
+// pre-norm layers (see pre_norm.h).
 #pragma once
 #include "model/architecture.h"
 
 namespace brim::model {
 
-// What a family calls its tensors, if not as BERT does; layers' parts follow PREFIX LAYER NUMBER, the number being that
-// of a group where layers share parameters.
+// Tensor names of a family, with BERT's as defaults. Names in layers follow PREFIX LAYER NUMBER; the number is that of
+// the group if layers share parameters.
 struct PostNormNames {
   std::string prefix;
   std::string word = "embeddings.word_embeddings.weight", position = "embeddings.position_embeddings.weight",
               type = "embeddings.token_type_embeddings.weight", norm = "embeddings.LayerNorm";
-  std::string project;   // from the embeddings' width to the model's
-  std::string relative;  // biases of attention by bucket of distance, one table for all layers
+  std::string project;   // from the embedding width to the model's
+  std::string relative;  // attention biases by distance bucket, one table for all layers
   std::string layer = "encoder.layer.", q = "attention.self.query", k = "attention.self.key",
               v = "attention.self.value", out = "attention.output.dense", norm1 = "attention.output.LayerNorm",
               up = "intermediate.dense", down = "output.dense", norm2 = "output.LayerNorm";
@@ -23,7 +23,7 @@ struct PostNormNames {
 struct PostNormOptions {
   ops::Activation head_activation = ops::Activation::tanh;
   bool head_dropout_first = false;
-  bool always_project = false;  // also where the embeddings are as wide as the model
+  bool always_project = false;  // even if the embeddings have the model's width
   bool feed_forward_dropout = true;
 };
 

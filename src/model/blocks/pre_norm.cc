@@ -20,7 +20,7 @@ PreNormEncoder::PreNormEncoder(const ModelShape& shape) : Architecture(shape) {
   }
   list_.begin_layer(-1);
   last_norm_ = list_.norm("model.final_norm", s.hidden, s.norm_bias);
-  // With both heads on one encoder the token head needs names of its own.
+  // With both heads on one encoder, the token head needs distinct names.
   const bool both = s.sequence_classes > 0 && s.token_classes > 0;
   heads_.activation = s.head_activation;
   heads_.dense = list_dense("head", s.sequence_classes > 0);
@@ -46,7 +46,7 @@ PreNormEncoder::LayerPlaces PreNormEncoder::list_layer(int64_t l, NormPlaces bef
   at.attention.keeps_sum = true;
   at.attention.qkv =
       list_.linear({name("attn.Wqkv")}, 3 * H, H, {Bound::norm, before.gamma, before.beta}, s.attention_bias);
-  if (l + 1 == s.layers && !s.mean_pooling) {  // a classifier wants queries for first tokens only
+  if (l + 1 == s.layers && !s.mean_pooling) {  // a classifier only needs queries for first tokens
     ParamSpec& qkv = list_.at(at.attention.qkv.w);
     qkv.split = H;
     qkv.whole_scored = false;
@@ -58,7 +58,8 @@ PreNormEncoder::LayerPlaces PreNormEncoder::list_layer(int64_t l, NormPlaces bef
   at.norm2 = list_.norm(name("mlp_norm"), H, s.norm_bias);
   at.feed_forward.up =
       list_.linear({name("mlp.Wi")}, 2 * s.ffn, H, {Bound::norm, at.norm2.gamma, at.norm2.beta}, s.feed_forward_bias);
-  // A product of two halves has a bound far above what it is: in e4m3 most values would be its smallest ones.
+  // The bound of a product of two halves is far above typical values: in e4m3 most of them would get its smallest
+  // codes.
   at.feed_forward.down = list_.linear({name("mlp.Wo")}, H, s.ffn, {}, s.feed_forward_bias);
   return at;
 }
@@ -99,7 +100,7 @@ Hidden PreNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fir
   const TensorView sum = attention.pending ? attention.pending : attention.x;
   const bool last = l + 1 == p.s.layers;
   TensorView y = last ? TensorView() : to.x;
-  if (last && tape == nullptr) y = sum;  // read for the last time
+  if (last && tape == nullptr) y = sum;  // last use of the sum
   if (!y) y = p.activations(sum.rows(), sum.cols());
   gated_feed_forward(p, at.feed_forward, l, attended, sum, y, tape != nullptr ? &tape->feed_forward : nullptr,
                      keep_cheap);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoders whose layers norm before each half, so that sums travel from layer to layer, with rotary positions and gated
-// feed-forwards: ModernBERT. The first layer reads the normed embeddings as they are; the last one ends with a norm.
+// Pre-norm encoders with rotary positions and gated feed-forward: ModernBERT. Sums are passed from layer to layer; the
+// first layer reads the normed embeddings directly, and the last one ends with a norm. Does not cover post-norm layers.
 #pragma once
 #include "model/architecture.h"
 
@@ -10,7 +10,7 @@ class PreNormEncoder : public Architecture {
  public:
   explicit PreNormEncoder(const ModelShape& shape);
 
-  // Other layers read a norm of their input, which writes the formats they want.
+  // Other layers read a norm of their input, which writes the required formats.
   int64_t reader(int64_t l) const override { return l == 0 ? layer_at(0).attention.qkv.w : -1; }
   size_t kind(int64_t l) const override { return l == 0 ? 0 : 1; }
   void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ALBERT: groups of layers that share their parameters, most often one of all; narrow embeddings that are always
-// projected; a pooler (dense, tanh) before the classifier.
+// ALBERT: groups of layers with shared parameters, usually one group for all layers; narrow embeddings with a
+// projection; a pooler (dense, tanh) before the classifier.
 #include "model/blocks/post_norm.h"
 
 namespace brim::model {

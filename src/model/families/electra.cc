@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ELECTRA's discriminator: BERT with embeddings that may be narrower; dropout, dense, gelu, dropout, out.
+// ELECTRA's discriminator: BERT with optionally narrower embeddings; dropout, dense, gelu, dropout, out.
 #include "model/blocks/post_norm.h"
 
 namespace brim::model {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModernBERT: pre-norm layers with rotary positions, of which two in three see a window of tokens only; dense,
-// activation, norm, out on the first token or on the mean of all.
+// ModernBERT: pre-norm layers with rotary positions, two in three with a local attention window; dense, activation,
+// norm, out on the first token or on the mean of all tokens.
 #include <nlohmann/json.hpp>
 
 #include "io/quote_text.h"
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Where the file has a block for a kind of layer, its base; else the older key.
+// RoPE base from the block of this kind of layer if present, else from the older key.
 float read_theta(const hub::ConfigKeys& keys, const char* kind, const char* older, float fallback) {
   const json* all = keys.get("rope_parameters");
   if (all != nullptr && !all->is_object()) keys.refuse("rope_parameters", *all, "must be an object");
@@ -70,11 +70,11 @@ void read_modernbert(const hub::ConfigKeys& keys, ModelShape& shape) {
         "most 128",
         shape.hidden, shape.heads, shape.head_size());
   shape.rope_theta = read_theta(keys, "full_attention", "global_rope_theta", 160000);
-  // An older file may say null: local layers turn as the others do.
+  // Null in older files: local layers use the global base.
   shape.local_rope_theta = read_theta(keys, "sliding_attention", "local_rope_theta",
                                       keys.has("local_rope_theta") ? shape.rope_theta : 10000);
   shape.local_layers = read_local_layers(keys, shape.layers);
-  // The window counts both sides: 128 are 64 keys before a query and 64 after it.
+  // The window counts both sides: 128 means 64 keys before a query and 64 after it.
   shape.window = keys.integer("local_attention", 128, 2) / 2;
 }
 

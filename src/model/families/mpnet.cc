@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPNet: no token types; one table of biases by distance, added to every layer's scores; dropout, dense, tanh, dropout,
-// out.
+// MPNet: no token types; one table of biases by distance, added to the attention scores of every layer; dropout, dense,
+// tanh, dropout, out.
 #include "model/blocks/post_norm.h"
 #include "ops/relative_bias.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 int64_t buckets_of(const hub::ConfigKeys& keys) {
   const int buckets = keys.integer("relative_attention_num_buckets", 32, 1);
-  // transformers counts 32 whatever the key says; the table must hold them.
+  // transformers always uses 32 buckets regardless of the key; the table must have at least as many.
   if (buckets < ops::kRelativeBuckets)
     keys.contradiction("\"relative_attention_num_buckets\" is {}: MPNet's attention reads {}", buckets,
                        ops::kRelativeBuckets);

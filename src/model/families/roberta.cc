@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoBERTa, and XLM-R and CamemBERT, which are RoBERTa under other names: dropout, dense, tanh, dropout, out.
+// RoBERTa, including XLM-R and CamemBERT, which have the same architecture: dropout, dense, tanh, dropout, out.
 #include "model/blocks/post_norm.h"
 
 namespace brim::model {
