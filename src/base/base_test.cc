@@ -25,8 +25,8 @@
 #include "base/units.h"
 #include "base/utf8.h"
 
-// What the calling thread has allocated, for tests of what must not. Not inlined, or the compiler sees half of each
-// pair.
+// Allocations made by the calling thread, for tests of code that must not allocate. noinline, because the compiler
+// otherwise sees mismatched new and delete.
 thread_local int64_t allocations_here = 0;
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations_here;
@@ -93,7 +93,6 @@ TEST(Error, CheckNamesTheConditionAndTheValues) {
   }
 }
 
-// Expected values are Python's: bytes.decode("utf-8", errors="replace").
 TEST(Utf8, ControlCharactersAreEscapedForATerminal) {
   EXPECT_EQ(escape_controls("plain text\n\tcaf\xC3\xA9 \xE2\x96\x88"), "plain text\n\tcaf\xC3\xA9 \xE2\x96\x88");
   EXPECT_EQ(escape_controls("a\x1b[2Jb\rc\x7f" + std::string(1, '\0')), "a\\x1b[2Jb\\x0dc\\x7f\\x00");
@@ -112,6 +111,7 @@ TEST(Utf8, ControlCharactersAreEscapedForATerminal) {
   EXPECT_EQ(escape_controls(""), "");
 }
 
+// Expected values: Python's bytes.decode("utf-8", errors="replace").
 TEST(Utf8, InvalidBytesBecomeReplacementCharactersAsInPython) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(replace_invalid_utf8("plain"), "plain");
@@ -156,7 +156,7 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
   EXPECT_EQ(nearest_name("zzz", {"learning_rate", "seed"}), "");
-  EXPECT_EQ(nearest_name("1", {"a", "b"}), "");  // not a letter in common
+  EXPECT_EQ(nearest_name("1", {"a", "b"}), "");  // no letters in common
   EXPECT_EQ(nearest_name("MODLE", {"MODE", "MODEL", "MODELS"}), "MODEL");
   EXPECT_EQ(nearest_name("vaderr", {"VADER"}), "VADER");
   EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");
@@ -205,7 +205,7 @@ TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {
   const std::string got = get_file(path);
   EXPECT_TRUE(got == one || got == two) << got.size();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}),
-            1);  // nothing is left beside it
+            1);  // no other file remains
   EXPECT_NE(write_cache_file("/proc/nowhere/x", "text"), "");
 }
 
@@ -286,7 +286,7 @@ TEST(Timeline, RecordsOnlyWhileOn) {
 TEST(Timeline, AZoneAllocatesOnlyForANewBlock) {
   Timeline::clear();
   Timeline::enable(true);
-  { ScopedZone zone(Zone::pack); }  // this thread's lane and its first block are there now
+  { ScopedZone zone(Zone::pack); }  // this thread's lane and first block exist now
   Timeline::Lane* device = Timeline::add_lane("device");
   const auto zones = [&](size_t n) {
     const int64_t before = allocations_here;
@@ -301,12 +301,12 @@ TEST(Timeline, AZoneAllocatesOnlyForANewBlock) {
   EXPECT_EQ(Timeline::events().size(), 1 + 2 * (11 * Timeline::kBlockEvents - 1));
   Timeline::clear();
   EXPECT_TRUE(Timeline::events().empty());
-  EXPECT_EQ(zones(11 * Timeline::kBlockEvents), 0);  // the blocks are used again
+  EXPECT_EQ(zones(11 * Timeline::kBlockEvents), 0);  // the blocks are reused
   Timeline::enable(false);
   Timeline::clear();
 }
 
-// Who looks sees whole events in order, whatever is recorded or cleared meanwhile.
+// Readers see complete events in order during concurrent recording and clearing.
 TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
   Timeline::clear();
   Timeline::enable(true);
@@ -316,7 +316,7 @@ TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
     writers.emplace_back([&] {
       for (int64_t i = 1; !stop && i <= 50'000; ++i) Timeline::record(Zone::pack, i, i + 1, 2 * i);
     });
-  while (Timeline::events().empty()) std::this_thread::yield();  // busy cores may start them late
+  while (Timeline::events().empty()) std::this_thread::yield();  // busy cores may delay the writers
   for (int look = 0; look < 30; ++look) {
     std::map<int32_t, int64_t> last;
     const auto events = Timeline::events();
@@ -345,7 +345,7 @@ TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
   {
     ScopedZone outer(Zone::compute);
     ScopedZone inner(Zone::linear);
-    Timeline::set_ranges(nullptr, nullptr);  // what is open is not closed into nothing
+    Timeline::set_ranges(nullptr, nullptr);  // open ranges are not popped through a null pointer
     Timeline::set_ranges([](const char* name) { calls.emplace_back(name); }, [] { calls.emplace_back("pop"); });
   }
   Timeline::set_ranges(nullptr, nullptr);
@@ -366,7 +366,7 @@ TEST(Progress, TheTimeLeftIsShownOnNarrowTerminals) {
   EXPECT_NE(progress_line("training", 0.42, text, 79).find("loss 0.1234"), std::string::npos);
   EXPECT_TRUE(progress_line("training", 0.42, text, 240).ends_with("of 1.30 GiB"));
   EXPECT_TRUE(progress_line("training", 0.42, text, 109).ends_with("rows/s"))
-      << progress_line("training", 0.42, text, 109);  // no half part
+      << progress_line("training", 0.42, text, 109);  // only whole parts
   EXPECT_EQ(progress_line("reading", -1, "7 rows", 79), "reading 7 rows");
   EXPECT_EQ(progress_line("reading", -1, "7 rows", 4), "read");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue of fixed capacity between pipeline stages. push blocks while full, pop while empty; close() lets the
-// consumers drain what is left, cancel() drops it and wakes everybody (an error elsewhere, Ctrl-C).
+// A bounded queue between pipeline stages. push blocks while full, pop while empty; close() lets consumers drain the
+// remaining items, cancel() drops them and wakes all waiters (an error elsewhere, Ctrl-C).
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -16,7 +16,7 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False once the queue is closed or cancelled; the item is then dropped.
+  // Returns false once the queue is closed or cancelled; the item is then dropped.
   bool push(T item) {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
@@ -27,7 +27,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Empty once the queue is closed and drained.
+  // Returns nullopt once the queue is closed and drained.
   std::optional<T> pop() {
     std::unique_lock lock(mutex_);
     filled_.wait(lock, [&] { return closed_ || !items_.empty(); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files that save work and may be missing: measurements, tuned algorithms.
+// Small optional files that save work: measurements, tuned algorithms.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace brim {
 
-// Writes the file whole or not at all, making its folder first. The bytes go to a file of a name of its own beside it,
-// so several processes may do so at once; the last one wins. Returns why it could not be done; empty: it was.
+// Writes the file atomically and creates its folder if needed. The bytes go to a temporary file with a unique name in
+// the same folder, so several processes can write at once; the last one wins. Returns the reason for a failure, or an
+// empty string.
 std::string write_cache_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace brim

@@ -27,7 +27,7 @@ std::string_view trim(std::string_view text) {
 
 char unescape(char c) { return c == 'n' ? '\n' : c == 't' ? '\t' : c; }
 
-// The value after the =, without quotes and comment; nothing where a quote does not end or text follows it.
+// The value after the =, without quotes and comment; nullopt if a quote is unterminated or followed by text.
 std::optional<std::string> env_value(std::string_view text) {
   if (text.empty() || (text[0] != '"' && text[0] != '\'')) {
     for (size_t i = 0; i < text.size(); ++i)

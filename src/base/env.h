@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place that reads the environment.
+// Access to environment variables. No other file reads the environment.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace brim {
 
-std::optional<std::string> env(const char* name);  // unset and empty are the same
-bool env_flag(const char* name);                   // set to anything but 0, false, no, off
+std::optional<std::string> env(const char* name);  // nullopt if unset or empty
+bool env_flag(const char* name);                   // set to anything other than 0, false, no, off
 std::filesystem::path cache_dir();                 // $BRIM_CACHE, else $XDG_CACHE_HOME/brim, else ~/.cache/brim
 std::filesystem::path runtime_dir();               // $XDG_RUNTIME_DIR/brim, else /tmp/brim-<uid>
 std::filesystem::path home_dir();
@@ -20,11 +20,11 @@ struct EnvEntry {
   std::string name, value;
   int line = 0;
 };
-// The .env dialect shells and container tools share: comments, `export`, 'single' and "double" quotes, \n \t \"
-// \\ within double ones, a comment after a space. Nothing is expanded or run. Anything else is a usage error naming
-// `where`, line and text.
+// Parses the common .env syntax of shells and container tools: comments, `export`, 'single' and "double" quotes, \n \t
+// \" \\ inside double quotes, a comment after a space. Nothing is expanded or executed. Anything else is a usage error
+// naming `where`, line and text.
 std::vector<EnvEntry> parse_env_text(std::string_view text, const std::string& where);
-// Sets a variable of this process unless it is set already; before any thread is started.
+// Sets a variable of this process unless it is already set. Call before starting any thread.
 void set_env_default(const std::string& name, const std::string& value);
 
 }  // namespace brim

@@ -32,7 +32,7 @@ int exit_code(ErrorCode code) {
     case ErrorCode::timed_out:
     case ErrorCode::cancelled:
     case ErrorCode::busy:
-      return 1;  // of requests to a library or a server; no command ends with them
+      return 1;  // only for library and server requests; no command exits with them
   }
   return 1;
 }

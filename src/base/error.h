@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Around brim::Error: what ends a command or a job is thrown; what concerns one row or one request is returned as
-// Result<T>; what only a programmer can cause is BRIM_CHECK. Each code maps to one exit code.
+// Helpers for brim::Error. Errors that end a command or a job are thrown; errors of one row or one request are returned
+// as Result<T>; programming errors use BRIM_CHECK. Each code maps to one exit code.
 #pragma once
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The same with what would help: fail(ErrorCode::bad_data, Remedy{"set `long_text=truncate`"}, "the text has {} …", n)
+// The same with a suggested fix: fail(ErrorCode::bad_data, Remedy{"set `long_text=truncate`"}, "the text has {} …", n)
 template <class... Args>
 [[noreturn]] void fail(ErrorCode code, const Remedy& remedy, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...), remedy);
@@ -29,21 +29,21 @@ template <class... Args>
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
-// A file's name without its folders, which differ from clone to clone: a compiler's cache would miss.
+// File name without its folders: these differ between clones and would cause misses in a compiler cache.
 #ifdef __FILE_NAME__
 #define BRIM_FILE_NAME __FILE_NAME__
 #else
 #define BRIM_FILE_NAME __FILE__
 #endif
 
-// Always on, also in release builds; state both values in the message.
+// Also enabled in release builds; put both values in the message.
 #define BRIM_CHECK(condition, ...)                                                            \
   do {                                                                                        \
     if (!(condition)) [[unlikely]]                                                            \
       ::brim::check_failed(BRIM_FILE_NAME, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
-// A value or an Error, for what the caller is expected to handle (one bad row, one refused request).
+// A value or an Error, for failures that the caller is expected to handle (one bad row, one rejected request).
 template <class T>
 class [[nodiscard]] Result {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small deterministic stand-in for libFuzzer, so that every parser's fuzz entry point also runs in the unit tests:
-// each seed as it is, then mutations of it (bit flips, cut, grown, spliced, lying numbers). Same seed, same inputs.
+// A small deterministic substitute for libFuzzer, so that the fuzz target of every parser also runs in the unit tests:
+// each seed unchanged, then mutations (bit flips, truncation, growth, splicing, wrong numbers). The same seed gives the
+// same inputs.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,7 @@ inline std::string mutate(std::string input, const std::vector<std::string>& see
       case 5:  // bytes that parsers treat specially
         input.insert(at, 1, "\0\xFF\x80\n\r\"\\,{}[]:0-"[below(16)]);
         break;
-      case 6: {  // a lying little-endian number
+      case 6: {  // a wrong little-endian number
         static constexpr uint64_t kNumbers[] = {0,    1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF,
                                                 ~0ULL};
         const uint64_t number = kNumbers[below(9)];
@@ -47,7 +48,7 @@ inline std::string mutate(std::string input, const std::vector<std::string>& see
           input[at + i] = static_cast<char>(number >> (8 * i));
         break;
       }
-      default: {  // the head of this one, the tail of another
+      default: {  // the head of this input, the tail of another
         const std::string& other = seeds[below(seeds.size())];
         input = input.substr(0, at) + other.substr(below(other.size() + 1));
         break;
@@ -58,8 +59,7 @@ inline std::string mutate(std::string input, const std::vector<std::string>& see
   return input;
 }
 
-// Runs `entry` over every seed and `rounds` mutations. `entry` must return 0 and must not throw; a crash is the
-// finding.
+// Runs `entry` on every seed and on `rounds` mutations. `entry` must return 0 and must not throw; a crash is a finding.
 inline void drive_fuzz(FuzzEntry entry, const std::vector<std::string>& seeds, size_t rounds, uint64_t seed = 1) {
   const std::vector<std::string> all = seeds.empty() ? std::vector<std::string>{""} : seeds;
   auto call = [&](const std::string& input) { entry(reinterpret_cast<const uint8_t*>(input.data()), input.size()); };

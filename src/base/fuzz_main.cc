@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of a fuzz target built without libFuzzer: runs the seeds and mutations of them (base/fuzz_driver.h). Takes the
-// flags of libFuzzer that tests/fuzz uses: -max_total_time=SECONDS -runs=N -max_len=BYTES -seed=N -artifact_prefix=PATH
-// FOLDER…
+// main() for fuzz targets built without libFuzzer: runs the seeds and mutations of them (base/fuzz_driver.h).
+// Supports only the libFuzzer flags that tests/fuzz uses:
+//   -max_total_time=SECONDS -runs=N -max_len=BYTES -seed=N -artifact_prefix=PATH FOLDER…
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 std::string current, artifact = "crash";
 
-// The input that did it, on the way down.
+// Saves the current input after a crash.
 void keep_current() {
   const int file = ::open(artifact.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
   if (file >= 0 && ::write(file, current.data(), current.size()) >= 0)

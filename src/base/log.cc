@@ -23,7 +23,7 @@ void log_message(LogLevel level, std::string_view message) {
     std::lock_guard lock(mutex);
     sink = current;
   }
-  (*sink)(level, message);  // without the lock: a sink may log, or wait for a thread that does
+  (*sink)(level, message);  // outside the lock: a sink may log, or wait for a thread that does
 }
 
 }  // namespace brim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries say things through here and never print. The program installs a sink that writes to stderr; tests
-// install one that turns warnings into failures.
+// Logging for the libraries, which never print. The program installs a sink that writes to stderr; tests install one
+// that turns warnings into failures.
 #pragma once
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace brim {
 enum class LogLevel { debug, info, warning };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Replaces the sink and returns the one before. The default sink drops everything.
+// Replaces the sink and returns the previous one. The default sink drops everything.
 LogSink set_log_sink(LogSink sink);
 void log_message(LogLevel level, std::string_view message);
 

@@ -27,7 +27,7 @@ MappedFile::Stamp MappedFile::stamp_of(const struct ::stat& info) {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path, ErrorCode code) : path_(path), code_(code) {
-  // O_NONBLOCK: opening a named pipe without a writer would wait for one.
+  // O_NONBLOCK: opening a named pipe without a writer would block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) fail(code, "{}: cannot open: {}", path.string(), std::strerror(errno));
   struct stat info {};
@@ -91,7 +91,7 @@ void MappedFile::check_unchanged() const {
 }
 
 void MappedFile::expect_scattered_reads() const {
-  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);  // advice: nothing depends on it
+  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);  // only a hint
 }
 
 void MappedFile::release(size_t at, size_t bytes) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A read-only mapping of a file that is kept open. Reading the mapping of a file that another process truncates raises
+// A read-only mapping of a file that stays open. Accessing the mapping after another process truncated the file raises
 // SIGBUS; read() reports an error instead.
 #pragma once
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace brim {
 class MappedFile {
  public:
   MappedFile() = default;
-  // A missing or unreadable file throws Error with `code` and a message that names it.
+  // Throws Error with `code` and a message that names the file if it is missing or unreadable.
   explicit MappedFile(const std::filesystem::path& path, ErrorCode code = ErrorCode::bad_model);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
@@ -27,12 +27,12 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::byte* data() const { return data_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Copies a part with pread(2). Fails if the file has become shorter.
+  // Copies a range with pread(2). Fails if the file has become shorter.
   void read(size_t at, size_t bytes, void* out) const;
-  // Fails if the file was written to or another one took its name since it was opened. A deleted file is unchanged.
+  // Fails if the file was modified or replaced since it was opened. A deleted file counts as unchanged.
   void check_unchanged() const;
-  void expect_scattered_reads() const;  // pages are read one by one, without their neighbours
-  // Drops whole pages of the part from this process; later accesses read them again. Default: all.
+  void expect_scattered_reads() const;  // disables read-ahead
+  // Drops the whole pages of the range from this process; later accesses read them again. Default: the whole file.
   void release(size_t at = 0, size_t bytes = SIZE_MAX) const;
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
@@ -52,7 +52,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole of a small file. Throws like MappedFile.
+// Reads a whole small file. Throws like MappedFile.
 std::string read_file(const std::filesystem::path& path, ErrorCode code = ErrorCode::bad_model);
 
 }  // namespace brim

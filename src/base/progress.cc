@@ -34,7 +34,7 @@ std::string bar(double share, int width) {
   return out;
 }
 
-// By code points.
+// Counts code points.
 size_t cells_of(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -54,11 +54,11 @@ void put(int fd, std::string_view text) {
 std::string progress_line(const std::string& title, double share, const std::string& text, int width) {
   constexpr std::string_view kBetween = " · ";
   const auto most = static_cast<size_t>(std::max(width, 0));
-  // A wide terminal has room for a long bar.
+  // Wide terminals get a longer bar.
   std::string line = share < 0
                          ? title + " "
                          : fmt::format("{} {:3.0f}% │{}│ ", title, share * 100, bar(share, width >= 110 ? 24 : 10));
-  // Whole parts, as many as there is room for.
+  // Append as many whole parts as fit.
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(kBetween, at), text.size());
     const std::string part = (at > 0 ? std::string(kBetween) : "") + text.substr(at, end - at);
@@ -104,7 +104,7 @@ void Progress::update(const State& state) {
 void Progress::draw(const State& state) {
   const double elapsed = seconds_since(started_ns_);
   const double share = state.total > 0 ? state.done / state.total : 0;
-  // The time left stands before the text: where a line is too long for the terminal, the text's end goes.
+  // The time left comes before the text: a line that is too long for the terminal is cut at the end.
   std::string text = escape_controls(state.text);
   if (share > 0.001) text = format_duration(elapsed * (1 - share) / share) + " left · " + text;
   if (!terminal_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one progress bar: a redrawn line on a terminal, a plain line now and then in a log, nothing when quiet.
+// Progress bar: a redrawn line on a terminal, an occasional plain line in a log, nothing if quiet.
 #pragma once
 #include <fmt/format.h>
 
@@ -17,11 +17,11 @@ class Progress {
     double done = 0, total = 0;  // total 0: unknown
     std::string text;            // shown after the bar: rates, loss …
   };
-  // `unit` names what is counted; `fd` is where it draws (stderr). Disabled when `quiet`.
+  // `fd` is the output (stderr). Disabled if `quiet`.
   Progress(std::string title, int fd, bool quiet);
   ~Progress();
-  void update(const State& state);  // cheap to call often: draws at most 10 times a second (0.1 in a log)
-  void clear();                     // takes the line away until the next update, so that other text can be printed
+  void update(const State& state);  // cheap; draws at most 10 times per second (every 10 s in a log)
+  void clear();                     // removes the line until the next update, so that other text can be printed
   void finish();                    // clears the line; later updates are ignored
 
  private:
@@ -32,18 +32,19 @@ class Progress {
   int64_t started_ns_, last_ns_ = 0;
 };
 
-// What a terminal of `width` cells is shown, never wrapped: the title, a bar unless `share` is negative, and as many of
-// the text's parts (separated by " · ") as fit.
+// The line for a terminal of `width` cells, never wrapped: the title, a bar unless `share` is negative, and as many
+// parts of the text (separated by " · ") as fit.
 std::string progress_line(const std::string& title, double share, const std::string& text, int width);
 
 bool is_terminal(int fd);
 int terminal_width(int fd);
 bool wants_colour(int fd);  // a terminal, and NO_COLOR is not set
 
-// Messages, summaries and logs. Names and labels in them come from files and clients, so control characters are
-// escaped. Failed writes (a closed pipe, a full disk) are ignored: the run matters more.
+// For messages, summaries and logs. They can contain names and labels from files and clients, so control characters are
+// escaped. Failed writes (a closed pipe, a full disk) are ignored and do not stop the run.
 void put_stderr(std::string_view text);
-// One line "prefix message", the prefix in `colour` (an escape sequence) if stderr is a terminal that wants colours.
+// Writes one line "prefix message", with the prefix in `colour` (an escape sequence) if stderr is a terminal with
+// colours enabled.
 void put_stderr_line(std::string_view colour, std::string_view prefix, std::string_view message);
 template <class... Args>
 void print_stderr(fmt::format_string<Args...> format, Args&&... args) {

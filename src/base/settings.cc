@@ -15,7 +15,7 @@ Number read(std::string_view text, const char* what) {
   return n;
 }
 
-// As the caller gave it, or as the file has it: "`seed=x`", "run.yaml:7: seed: x".
+// The setting as given by the caller or in a file: "`seed=x`", "run.yaml:7: seed: x".
 std::string subject(std::string_view key, std::string_view value, std::string_view where) {
   return where.empty() ? fmt::format("`{}={}`", key, value) : fmt::format("{}: {}: {}", where, key, value);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of typed settings. A row says once what a setting is called, what it takes and what a run keeps of it; flags,
-// YAML keys, BRIM_ variables, checks, help, completion, a run's fingerprint and its card are read off the rows:
+// Tables of typed settings. Each row defines the name and type of a setting and how a run records it; flags, YAML keys,
+// BRIM_ variables, checks, help, completion, a run's fingerprint and its card are derived from the rows:
 //   {"learning_rate", "peak learning rate", number(&Settings::learning_rate, above_zero), Keep::same}
 #pragma once
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace brim {
 
-// Thrown while a value is read; the table adds whose value it is and where it stands.
+// Thrown while parsing a value; the table adds the name of the setting and its location.
 struct BadValue {
   std::string what;  // "give a whole number"
 };
@@ -30,36 +30,36 @@ bool read_truth(std::string_view text);
 std::optional<bool> truth_of(std::string_view text);              // true, True, 1, yes, on, and their opposites
 std::string use_one_of(const std::vector<std::string>& choices);  // "use a, b or c"
 
-std::string underscored(std::string_view name);  // learning-rate is learning_rate
-std::string dashed(std::string_view name);       // learning_rate is learning-rate
+std::string underscored(std::string_view name);  // learning-rate -> learning_rate
+std::string dashed(std::string_view name);       // learning_rate -> learning-rate
 
-// What a run keeps of a setting.
+// How a run records a setting.
 enum class Keep : uint8_t {
   nothing,
-  report,  // its page shows it
-  same,    // its card too; and a run that continues it must have the same
+  report,  // shown in the report
+  same,    // also in the card; must be equal when a run is continued
 };
 struct KeptSetting {
   std::string name, value;
   Keep keep;
 };
 
-// How a setting of S is read and written.
+// Parsing and formatting for a setting of S.
 template <class S>
 struct SettingValue {
   std::function<void(S&, std::string_view)> set;  // throws BadValue; empty: accepted and ignored
-  std::function<std::string(const S&)> get;       // empty: it has no one text, or none worth a word
-  std::function<std::string(const S&)> fault;     // what is wrong with its value, however it was set; empty: nothing
-  std::vector<std::string> choices;               // all there are; empty: anything that can be read
-  bool is_switch = false;                         // without a value it means true
+  std::function<std::string(const S&)> get;       // empty: no single text, or not worth showing
+  std::function<std::string(const S&)> fault;     // describes an invalid value, from any source; empty if valid
+  std::vector<std::string> choices;               // all valid values; empty: any value that can be parsed
+  bool is_switch = false;                         // a key without a value means true
   bool is_list = false;                           // may be given several times
   const char* type = "TEXT";                      // for help
 };
 
-// Kinds of values, by the member that holds them.
+// Value types, by the member that holds them.
 namespace setting {
 
-// What is wrong with a number; null: nothing.
+// Describes the error in a number; null if valid.
 using Bound = const char* (*)(double);
 const char* above_zero(double value);
 const char* not_negative(double value);
@@ -107,7 +107,7 @@ SettingValue<S> texts(std::vector<std::string> S::*m) {
   return {[m](S& s, std::string_view v) { (s.*m).emplace_back(v); }, {}, {}, {}, false, true};
 }
 
-// One of several names. A value may have more than one: the first is the one it is written with.
+// One of several names. A value may have several names; the first is used for output.
 template <class S, class E>
 SettingValue<S> choice(E S::*m, const std::vector<std::pair<const char*, E>>& names) {
   SettingValue<S> value;
@@ -124,14 +124,14 @@ SettingValue<S> choice(E S::*m, const std::vector<std::pair<const char*, E>>& na
   return value;
 }
 
-// What `read` makes of a text, and `write` a text of.
+// A value parsed by `read` and formatted by `write`.
 template <class S, class T, class Read, class Write>
 SettingValue<S> typed(T S::*m, Read read, Write write) {
   return {
       [m, read](S& s, std::string_view v) { s.*m = read(v); }, [m, write](const S& s) { return write(s.*m); }, {}, {}};
 }
 
-// One of several names, kept as its text.
+// One of several names, stored as text.
 template <class S>
 SettingValue<S> word(std::string S::*m, std::vector<std::string> choices) {
   SettingValue<S> value = text(m);
@@ -147,31 +147,31 @@ SettingValue<S> word(std::string S::*m, std::vector<std::string> choices) {
 template <class S>
 struct Setting {
   const char* name;
-  const char* help;  // of a setting that is ignored: why it may be
+  const char* help;  // for an ignored setting: why it can be ignored
   SettingValue<S> value;
   Keep keep = Keep::nothing;
-  std::vector<const char*> also;                   // other names for the same
-  const char* kept_as = nullptr;                   // where a run's files call it by another of its names
-  std::function<std::string(const S&)> kept_text;  // … or say more than its value
+  std::vector<const char*> also;                   // aliases
+  const char* kept_as = nullptr;                   // alias to use in a run's files
+  std::function<std::string(const S&)> kept_text;  // text to record instead of the value
   bool ignored() const { return !value.set; }
 };
 
-// A row as doors see it; names for the same are rows of their own.
+// Public description of a row; aliases are separate rows.
 struct SettingInfo {
   std::string name, help;
-  std::string default_value;  // empty: none, or nothing worth a word
+  std::string default_value;  // empty: none, or not worth showing
   std::vector<std::string> choices;
   bool ignored = false, is_switch = false, is_list = false;
   std::string type;
 };
 
-// The parts that do not depend on the type.
+// Parts independent of the type.
 [[noreturn]] void refuse_value(std::string_view key, std::string_view value, std::string_view where,
                                std::string_view what);
 [[noreturn]] void refuse_key(std::string_view key, std::string_view where, std::string_view near);
 std::string ignored_note(std::string_view key, std::string_view where, std::string_view why);
 
-// Reads what a caller gave as text: read_setting("device", "cuda:1", read_device).
+// Parses a text argument: read_setting("device", "cuda:1", read_device).
 template <class Read>
 auto read_setting(std::string_view key, std::string_view text, Read read) {
   try {
@@ -184,7 +184,7 @@ auto read_setting(std::string_view key, std::string_view text, Read read) {
 template <class S>
 class SettingsTable {
  public:
-  // `meant`: names other tools have, by the one they mean here; they are suggested, not taken.
+  // `meant` maps names from other tools to the setting with that meaning; they are suggested, not accepted.
   explicit SettingsTable(std::vector<Setting<S>> rows, std::map<std::string, std::string, std::less<>> meant = {})
       : rows_(std::move(rows)), meant_(std::move(meant)) {
     for (const Setting<S>& row : rows_) {
@@ -216,7 +216,7 @@ class SettingsTable {
     return all;
   }
 
-  // The name somebody who typed this probably wants; empty if none is near.
+  // The most likely intended name; empty if none is close.
   std::string nearest(std::string_view typed) const {
     const std::string key = underscored(typed);
     if (const auto it = meant_.find(key); it != meant_.end()) return it->second;
@@ -225,8 +225,8 @@ class SettingsTable {
     return nearest_name(key, names);
   }
 
-  // Sets one (with - or _). Returns a line for the user where the setting is ignored, else nothing. An unknown key or a
-  // value it does not take is a usage error; `where` says where it was written ("run.yaml:7"; empty: by the caller).
+  // Sets one setting (with - or _). Returns a note for the user if the setting is ignored, else an empty string. An
+  // unknown key or invalid value is a usage error; `where` is its location ("run.yaml:7"; empty: given by the caller).
   std::string apply(S& settings, std::string_view key, std::string_view value, std::string_view where) const {
     const Setting<S>* row = find(key);
     if (row == nullptr) refuse_key(key, where, nearest(key));
@@ -242,7 +242,7 @@ class SettingsTable {
     return {};
   }
 
-  // Throws usage for a value that makes no sense, however it was set.
+  // Throws a usage error for an invalid value, regardless of its source.
   void check(const S& settings) const {
     for (const Setting<S>& row : rows_)
       if (row.value.fault)

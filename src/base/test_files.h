@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests share: a directory that goes away, files in it, the message of an expected Error, and waiting for others.
+// Shared by tests: temporary directories, files in them, the message of an expected Error, and waiting for other
+// threads.
 #pragma once
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 namespace brim {
 
-// Until another thread has done it; what would wait for ever fails instead.
+// Waits for another thread; fails after a timeout.
 template <class Fn>
 void wait_until(Fn&& is_so, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
@@ -60,7 +61,7 @@ inline std::span<const std::byte> as_bytes(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// The message of the Error that `call` must throw with `code`.
+// Returns the message of the Error with `code` that `call` must throw.
 template <class Call>
 std::string error_of(ErrorCode code, Call&& call) {
   try {

@@ -25,7 +25,7 @@ struct Log {
   std::function<void(const std::string&)> hook;
 };
 std::atomic<bool> active{false};
-thread_local bool inside = false;  // calls made by the recording itself
+thread_local bool inside = false;  // set during calls made by the recording itself
 
 Log& the_log() {
   static Log* log = new Log;  // server threads may outlive static objects
@@ -62,7 +62,7 @@ void run_hook(const std::string& path) {
   inside = false;
 }
 
-// The C library's function of this name.
+// The C library's implementation.
 template <class Fn>
 Fn real(Fn, const char* name) {
   return reinterpret_cast<Fn>(::dlsym(RTLD_NEXT, name));
@@ -125,7 +125,7 @@ std::vector<std::string> unsynced(const std::vector<FileCall>& calls, size_t end
       }
     dirty.insert(parent(c.target));
   }
-  // Temporary files that were removed need no sync.
+  // Removed temporary files need no sync.
   const auto lives = [&](const std::string& path) {
     std::error_code ignored;
     if (fs::exists(path, ignored)) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of durability: records the system calls of this process that write, sync and rename files and that answer
-// clients. Link a test with `test_syscalls`, which defines these functions in front of the C library's.
+// For durability tests: records the system calls of this process that write, sync and rename files and that send
+// responses to clients. Link a test with `test_syscalls`, which overrides these functions of the C library.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,8 +14,8 @@ struct FileCall {
   std::string target;  // new name, for rename
 };
 
-// Records calls while it exists; one at a time. Syncs are recorded when they are done, sends before they start: a sync
-// listed before a send was complete when the client was answered.
+// Records calls during its lifetime; one instance at a time. Syncs are recorded after they complete, sends before they
+// start: a sync listed before a send was complete when the response was sent.
 class SyscallLog {
  public:
   SyscallLog();
@@ -24,12 +24,12 @@ class SyscallLog {
   SyscallLog& operator=(const SyscallLog&) = delete;
 
   std::vector<FileCall> calls() const;
-  // Called before each fsync and fdatasync with the path, on the thread that syncs.
+  // Called before each fsync and fdatasync with the path, on the calling thread.
   void before_sync(std::function<void(const std::string& path)> hook);
 };
 
-// Index of the first such call at or after `from`; calls.size() if there is none. `path` is the end of the path or, for
-// rename, of the new name.
+// Index of the first matching call at or after `from`; calls.size() if there is none. `path` is the end of the path or,
+// for rename, of the new name.
 size_t find_call(const std::vector<FileCall>& calls, const std::string& call, const std::string& path, size_t from = 0);
 
 // Files and directories below `root` that a power failure just before calls[end] could lose or leave incomplete:

@@ -14,7 +14,7 @@
 namespace brim {
 namespace {
 
-// Two wake-ups of a sleeping thread cost about this much, so spinning longer than it never pays.
+// Two wake-ups of a sleeping thread cost about this much, so spinning longer never pays off.
 constexpr int64_t kSpinNs = 50'000;
 
 void relax() {
@@ -48,7 +48,7 @@ int hardware_threads() {
 }
 
 void yield_core() {
-  constexpr int kNice = 10;  // on Linux the calling thread's alone; a process may have been started with more
+  constexpr int kNice = 10;  // affects only the calling thread on Linux; the process may have a higher value already
   if (::getpriority(PRIO_PROCESS, 0) < kNice) static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));
 }
 
@@ -56,7 +56,7 @@ ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
   threads_.reserve(size_ - 1);
   try {
     for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker_loop(i); });
-  } catch (...) {  // no thread, or no memory for its stack: those that run must end before the members go
+  } catch (...) {  // no thread, or no memory for its stack: join the running threads before destroying members
     end();
     throw;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one pool of compute threads. Work is handed to all workers at once and the caller takes part, so a pool of N
-// has N-1 threads. Workers spin briefly before they sleep: the gap between two ops of a layer is microseconds.
+// The shared pool of compute threads. Work is given to all workers at once and the caller takes part, so a pool of N
+// has N-1 threads. Workers spin briefly before they sleep, because the gap between two ops of a layer is microseconds.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -14,8 +14,8 @@
 
 namespace brim {
 
-int hardware_threads();  // usable cores: affinity and cgroup quota respected
-// The calling thread, for good, leaves its core to others that want one.
+int hardware_threads();  // usable cores, limited by affinity and cgroup quota
+// Permanently lowers the priority of the calling thread.
 void yield_core();
 
 class ThreadPool {
@@ -27,14 +27,14 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  // Calls fn(worker) once on each of the size() workers and waits. The first exception is rethrown here.
+  // Calls fn(worker) once on each of the size() workers and waits. Rethrows the first exception.
   template <class Fn>
   void run(Fn&& fn) {
     run_erased(const_cast<void*>(static_cast<const void*>(&fn)),
                [](void* f, int worker) { (*static_cast<std::remove_reference_t<Fn>*>(f))(worker); });
   }
 
-  // Calls fn(i, worker) for i in [0, n), handed out one by one.
+  // Calls fn(i, worker) for i in [0, n), with dynamic scheduling.
   template <class Fn>
   void parallel_for(size_t n, Fn&& fn) {
     if (n == 0) return;

@@ -19,16 +19,16 @@ struct EventBlock {
 
 }  // namespace
 
-// One per thread or device lane; lives as long as the process, so events of ended threads are kept. Its one writer
-// stores an event and then counts it; readers take what is counted, so neither waits for the other.
+// One per thread or device lane, never freed, so events of finished threads are kept. The single writer stores an event
+// and then increments the count; readers only read counted events, so neither side blocks.
 struct Timeline::Lane {
-  std::string name;  // under the registry's lock
+  std::string name;  // guarded by the registry's mutex
   int32_t index = 0;
-  EventBlock* first = nullptr;  // set by the writer before its first count
+  EventBlock* first = nullptr;  // set by the writer before its first event is counted
   std::atomic<size_t> count{0};
-  std::atomic<uint64_t> epoch{0};  // the clear() after which its events began
-  EventBlock* current = nullptr;   // from here on the writer's own
-  size_t used = 0, ops = 0;        // of current; of the lane
+  std::atomic<uint64_t> epoch{0};  // the value of timeline_epoch for its events
+  EventBlock* current = nullptr;   // from here on used only by the writer
+  size_t used = 0, ops = 0;        // events in `current`; ops in the lane
 
   void append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail);
 };
@@ -37,7 +37,7 @@ namespace {
 
 using Lane = Timeline::Lane;
 
-// Counts calls of clear(). A writer that finds a new one begins its lane anew, in the blocks it has.
+// Counts calls of clear(). A writer that sees a new value restarts its lane and reuses its blocks.
 std::atomic<uint64_t> timeline_epoch{0};
 
 struct Registry {
@@ -48,7 +48,7 @@ struct Registry {
     auto lane = std::make_unique<Lane>();
     lane->index = static_cast<int32_t>(lanes.size());
     lane->name = name.empty() ? fmt::format("thread {}", lane->index) : std::move(name);
-    lane->first = lane->current = new EventBlock;  // as long-lived as the lane, which never goes
+    lane->first = lane->current = new EventBlock;  // never freed, like the lane
     lane->epoch = timeline_epoch.load();
     lanes.push_back(std::move(lane));
     return lanes.back().get();
@@ -56,7 +56,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry* r = new Registry;  // never destroyed: threads may record while statics go
+  static Registry* r = new Registry;  // never destroyed: threads may record during static destruction
   return *r;
 }
 
@@ -151,10 +151,10 @@ void Timeline::record(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, i
 
 std::vector<ZoneEvent> Timeline::events() {
   std::vector<ZoneEvent> all;
-  std::lock_guard lock(registry().mutex);  // which clear() takes too: the epoch stays what it is
+  std::lock_guard lock(registry().mutex);  // clear() takes it too, so the epoch cannot change
   const uint64_t epoch = timeline_epoch.load(std::memory_order_relaxed);
   for (const auto& lane : registry().lanes) {
-    if (lane->epoch.load(std::memory_order_acquire) != epoch) continue;  // nothing since clear()
+    if (lane->epoch.load(std::memory_order_acquire) != epoch) continue;  // no events since clear()
     size_t left = lane->count.load(std::memory_order_acquire);
     for (const EventBlock* block = lane->first; left > 0; block = block->next.load(std::memory_order_acquire)) {
       const size_t n = std::min(left, kBlockEvents);

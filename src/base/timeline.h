@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline: every stage and op opens a zone from one list. Off, a zone costs one relaxed load; on, two clock reads
-// and a store into a block of its own thread: no lock, and one allocation every kBlockEvents zones. Summaries, --trace,
-// the monitor and the doctor all read what is kept here.
+// The timeline: every stage and op opens a zone from one list. A zone costs one relaxed load if disabled; if enabled,
+// two clock reads and a store into a thread-local block, without locks and with one allocation every kBlockEvents
+// zones. Summaries, --trace, the monitor and the doctor read these events.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace brim {
 
-// X(enumerator, name). A newcomer finds an op, its test, its benchmark and its zone by one word.
+// X(enumerator, name). An op, its test, its benchmark and its zone share one name.
 // clang-format off
 #define BRIM_ZONES(X) \
   X(read, "read") \
@@ -75,21 +75,21 @@ class Timeline {
  public:
   static bool enabled() { return (mode() & kRecord) != 0; }
   static void enable(bool on);
-  // A profiler's own ranges (NVTX) beside our events, off until a backend that has a profiler attached sets them.
+  // Also emits ranges for an external profiler (NVTX); set by a backend if a profiler is attached, otherwise off.
   static void set_ranges(void (*push)(const char* name), void (*pop)());
-  static void name_thread(std::string name);  // of the calling thread
+  static void name_thread(std::string name);  // names the calling thread
   static void record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  // A lane that is not a thread (a device stream): a new one at each call, kept to the end of the process. One thread
-  // at a time records into it.
+  // A lane that is not a thread (a device stream). Each call creates a new one, which is kept until the process ends.
+  // Only one thread at a time may record into it.
   struct Lane;
   static Lane* add_lane(const std::string& name);
   static void record(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  static std::vector<ZoneEvent> events();  // all so far, by begin time; others may go on recording
+  static std::vector<ZoneEvent> events();  // all events so far, by begin time; safe during recording
   static std::vector<std::string> thread_names();
   static void clear();
-  // Chrome/Perfetto trace, to be opened in ui.perfetto.dev. `record`, a JSON value, is kept under otherData.brim.
+  // Chrome/Perfetto trace for ui.perfetto.dev. `record`, a JSON value, is stored under otherData.brim.
   static std::string chrome_trace(const std::string& record = "");
-  // Ops are many: past this number a lane keeps stages only. Long runs stay bounded and the stages stay whole.
+  // A lane with more ops than this keeps only stages, so that long runs stay bounded and their stages complete.
   static constexpr size_t kMostOpsPerLane = 500'000;
   static constexpr size_t kBlockEvents = 2048;
 

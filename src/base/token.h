@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token as models take it: the word's id in the low bits, the token type (which text of a pair it is of) above. One
-// number carries both through windows, caches, staging and graphs; texts by themselves are all of type 0.
+// Token format for models: the vocabulary id in the low bits, the token type (index of the text in a pair) above. One
+// integer carries both through windows, caches, staging and graphs; single texts have type 0.
 #pragma once
 #include <cstdint>
 

@@ -106,10 +106,10 @@ std::string format_si(double value) {
 
 namespace {
 
-// Names to choose from come from files as well, so the work of nearest_name is bounded.
+// Candidate names can also come from files, so the work of nearest_name is bounded.
 constexpr size_t kMostNearestNames = 4096, kLongestNearestName = 160;
 
-// Edits between two words: a letter put in, left out or exchanged, or two neighbours swapped.
+// Edits between two words: insertions, deletions, substitutions and swaps of adjacent letters.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -146,12 +146,12 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
   std::string best;
   std::pair<size_t, bool> best_rank = {std::min(most_edits, std::max<size_t>(2, word.size() / 3)) + 1, false};
   for (const auto& name : known) {
-    // Each byte of difference in length takes an edit.
+    // Each byte of length difference needs at least one edit.
     const size_t shorter = std::min(name.size(), word.size()), longer = std::max(name.size(), word.size());
     if (longer - shorter > best_rank.first) continue;
     const std::string other = lower_case(name);
     const size_t edits = edit_distance(word, other);
-    // Of two that are equally near, the one with the same letters: MODLE is MODEL, not MODE.
+    // On ties prefer the name with the same letters: MODLE is MODEL, not MODE.
     const std::pair rank = {edits, sorted_letters(word) != sorted_letters(other)};
     if (rank < best_rank && edits < word.size()) {
       best_rank = rank;

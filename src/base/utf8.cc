@@ -26,7 +26,7 @@ int sequence_at(const unsigned char* p, size_t left) {
   return need;
 }
 
-// Bytes from p on that are ASCII, counted eight at a time.
+// Number of leading ASCII bytes, counted eight at a time.
 size_t ascii_run(const unsigned char* p, size_t n) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {

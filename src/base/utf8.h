@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 decoding and encoding, and the replacement of invalid bytes by U+FFFD exactly as Python's
-// bytes.decode("utf-8", errors="replace") does it (one U+FFFD for each maximal ill-formed subpart).
+// UTF-8 decoding and encoding, and replacement of invalid bytes by U+FFFD exactly like Python's bytes.decode("utf-8",
+// errors="replace") (one U+FFFD per maximal ill-formed subpart).
 #pragma once
 #include <cstddef>
 #include <cstdint>

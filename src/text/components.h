@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where each part named in tokenizer.json is made. A part is one file with one factory; an unknown name or key fails
-// with Error(bad_model) through JsonValue::fail, never silently.
+// Factories for the components named in tokenizer.json, one file per component.
+// Unknown names and keys fail with Error(bad_model) through JsonValue::fail; none is silently ignored.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -16,15 +16,15 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // d
 std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
 
 std::unique_ptr<Decoder> make_decoder(const JsonValue& json);  // dispatches on "type"
-std::unique_ptr<Decoder> make_wordpiece_decoder();             // as BERT's
-std::unique_ptr<Decoder> make_byte_level_decoder();            // as RoBERTa's
+std::unique_ptr<Decoder> make_wordpiece_decoder();             // BERT
+std::unique_ptr<Decoder> make_byte_level_decoder();            // RoBERTa
 
-// Pairs: BERT's [CLS] a [SEP] b [SEP], b of type 1, or RoBERTa's <s> a </s></s> b </s>, all of type 0.
+// Pair formats: BERT [CLS] a [SEP] b [SEP] with token type 1 for b; RoBERTa <s> a </s></s> b </s>, all type 0.
 enum class PairStyle : uint8_t { bert, roberta };
 PairTemplate make_pair_template(PairStyle style, int32_t cls, int32_t sep);
 
-// Post-processors without a tokenizer.json: (token, id) before and after a text; offsets without spaces; several in
-// turn.
+// Post-processors for directories without tokenizer.json. cls and sep are (token, id) pairs placed before and after a
+// text.
 std::unique_ptr<PostProcessor> make_template(const std::pair<std::string, int32_t>& cls,
                                              const std::pair<std::string, int32_t>& sep, PairStyle style);
 std::unique_ptr<PostProcessor> make_trim_offsets(bool add_prefix_space);
@@ -38,14 +38,14 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& dir,
                                               const std::filesystem::path& model_file);  // spm_tokenizer.cc
 std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir);               // fastbpe.cc
 
-// What tokenizer_config.json, special_tokens_map.json and added_tokens.json say beside a vocabulary.
+// Settings from tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 struct TokenizerConfig {
-  std::filesystem::path file;  // tokenizer_config.json; named in messages, may not exist
+  std::filesystem::path file;  // tokenizer_config.json; used in messages, may not exist
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
   std::optional<int64_t> model_max_length;
   std::string tokenizer_class;
-  bool takes_types = true;  // false: model_input_names is there, without token_type_ids
-  // Content of each role; absent: the family's default.
+  bool takes_types = true;  // false if model_input_names exists and lacks token_type_ids
+  // Token for each role; nullopt selects the family's default.
   std::optional<AddedToken> cls, sep, pad, unk, mask, bos, eos;
   std::vector<AddedToken> added;  // added_tokens_decoder / added_tokens.json, with ids
 };

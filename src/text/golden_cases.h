@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: the tokenizers under tests/data/tokenizers, and what the reference made of each one's texts.
+// For tests: the tokenizers under tests/data/tokenizers and the reference output for their texts.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -20,7 +20,7 @@ struct GoldenCase {
   Encoding expected;
 };
 
-// Of golden.jsonl. A reference that knows no offsets has none.
+// Reads golden.jsonl. Offsets are empty if the reference has none.
 inline std::vector<GoldenCase> read_golden_cases(const std::filesystem::path& folder) {
   std::vector<GoldenCase> cases;
   std::ifstream in(folder / "golden.jsonl");

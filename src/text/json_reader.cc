@@ -64,7 +64,7 @@ void JsonValue::fail(const std::string& why) const {
 nlohmann::json parse_json_file(const std::filesystem::path& file) {
   using nlohmann::json;
   const std::string text = read_file(file);
-  // The files here nest a handful deep; values are shown by recursion, which must stay within the stack.
+  // Real files nest only a few levels; values are printed recursively, so depth is limited to protect the stack.
   constexpr int kDeepest = 100;
   const auto watch = [&](int depth, json::parse_event_t, const json&) {
     if (depth > kDeepest) brim::fail(ErrorCode::bad_model, "{}: nested more than {} deep", file.string(), kDeepest);

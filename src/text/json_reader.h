@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading values of tokenizer.json with errors that name the file, the key and the value. Only .cc files include this.
+// Reads values of tokenizer.json, with errors that name the file, the key and the value.
+// Include only from .cc files.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@
 
 namespace brim::text {
 
-// A value and where it stands: "tokenizer.json: model.unk_token".
+// A value and its location: "tokenizer.json: model.unk_token".
 class JsonValue {
  public:
   JsonValue(const nlohmann::json& value, const std::filesystem::path& file, std::string place)
@@ -34,7 +35,7 @@ class JsonValue {
   void expect_object() const;
   void expect_array() const;
 
-  // The value of a key, or `fallback` where it is missing or null.
+  // The value of a key, or `fallback` if it is missing or null.
   std::string get(const char* key, const std::string& fallback) const {
     return has(key) ? at(key).as_string() : fallback;
   }
@@ -42,7 +43,7 @@ class JsonValue {
   bool get(const char* key, bool fallback) const { return has(key) ? at(key).as_bool() : fallback; }
   int64_t get(const char* key, int64_t fallback) const { return has(key) ? at(key).as_int() : fallback; }
 
-  // "FILE: PLACE is VALUE: why". Long values are cut.
+  // "FILE: LOCATION is VALUE: why". Long values are truncated.
   [[noreturn]] void fail(const std::string& why) const;
 
  private:
@@ -51,7 +52,7 @@ class JsonValue {
   std::string place_;
 };
 
-// Parses a whole file; a syntax error names the file, the byte and what was expected.
+// Parses a whole file; a syntax error names the file, the byte and the expected token.
 nlohmann::json parse_json_file(const std::filesystem::path& file);
 
 }  // namespace brim::text

@@ -59,7 +59,7 @@ void NormalizedText::transform(std::span<const Rewrite> chars, size_t skipped) {
     return;
   }
   out.spans.reserve(spans.size() + 8);
-  size_t at = 0;  // byte of the old text that the next code point stands for
+  size_t at = 0;  // byte of the old text that corresponds to the next code point
   auto skip = [&] {
     if (at < text.size()) at += static_cast<size_t>(decode_valid(text, at).bytes);
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two texts as one sequence: each is encoded by itself, cut, and joined by the post-processor's template.
+// Encodes two texts as one sequence: encodes each separately, truncates, and joins them with the post-processor's
+// template.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of texts against Hugging Face's (tools/make_pair_goldens.py), and what has none.
+// Text pairs compared with Hugging Face (tools/make_pair_goldens.py), and tokenizers without pair support.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -73,7 +73,7 @@ TEST(Pairs, AModelThatIsGivenNoTypesHasNone) {
   EXPECT_EQ(Tokenizer::load(temp.path())->pair()->largest_type(), 0);
 }
 
-// MPNet: words as BERT cuts them, <s> a </s></s> b </s>. The ids are those of transformers' MPNetTokenizer.
+// MPNet splits words like BERT: <s> a </s></s> b </s>. The ids are those of transformers' MPNetTokenizer.
 TEST(Pairs, MPNetJoinsAsRobertaDoes) {
   const TempDir temp;
   std::ofstream(temp.path() / "vocab.txt")

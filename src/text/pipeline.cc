@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer put together from parts. Texts go: added tokens cut out, normalizer, added tokens of the normalized
-// text, pre-tokenizer, model, post-processor. Where the parts are those of BERT or of RoBERTa a fast path does all of
-// that for ids in one pass over the bytes.
+// Tokenizer assembled from components: extract added tokens, normalize, extract added tokens of the normalized text,
+// pre-tokenize, run the model, post-process. For BERT, RoBERTa and SentencePiece components a fast path produces ids in
+// one pass over the bytes.
 #include "text/pipeline.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class PipelineTokenizer : public Tokenizer {
     const auto count = [&](const std::vector<int32_t>& tokens) {
       for (const int32_t token : tokens) vocab_size_ = std::max(vocab_size_, id_of(token) + 1);
     };
-    // Not only those around a text: a template that names it twice or never adds ids as well.
+    // All added ids, not only prefix and suffix: a template that uses the text twice or never adds ids as well.
     std::vector<int32_t> around;
     if (parts_.post_processor != nullptr) parts_.post_processor->added_ids(around);
     count(around);
@@ -100,7 +100,7 @@ class PipelineTokenizer : public Tokenizer {
     int32_t first = 0;
     size_t counted = 0;
     for (const auto& stretch : stretches) {
-      // Stretches follow each other, except that a token may start inside the spaces the one before it took.
+      // Ranges are consecutive, except that a token may start inside the spaces taken by the one before it.
       if (stretch.begin < counted) {
         first = 0;
         counted = 0;
@@ -176,7 +176,7 @@ class PipelineTokenizer : public Tokenizer {
     out.offsets.emplace_back(begin, end);
   }
 
-  // Ids of a whole text, without what the post-processor adds.
+  // Ids of a whole text, without those the post-processor adds.
   void text_ids(std::string_view text, Scratch& s, std::vector<int32_t>& out) const {
     if (!raw_.may_match(text)) {
       if (!text.empty()) part_ids(text, 0, s, out);
@@ -256,7 +256,7 @@ class PipelineTokenizer : public Tokenizer {
     to.copy_from(from, begin, end);
   }
 
-  // One stretch between added tokens, which starts at code point `first` of the text.
+  // Encodes the text between two added tokens; it starts at code point `first` of the whole text.
   void encode_part(std::string_view part, int32_t first, Encoding& out) const {
     NormalizedText text;
     text.reset(part, true, first);
@@ -284,7 +284,7 @@ class PipelineTokenizer : public Tokenizer {
       parts_.model->tokenize(view, tokens);
       const Span* spans = pieces.text.spans.data() + piece.begin;
       for (const Token& t : tokens) {
-        // Dropped text can make a model count past the piece; its own numbers then stand.
+        // Dropped text can make a model count past the end of the piece; its numbers are then used unchanged.
         Span span{static_cast<int32_t>(t.begin), static_cast<int32_t>(t.end)};
         const bool inside = t.end <= view.size();
         if (inside && t.end > t.begin) span = {spans[t.begin].begin, spans[t.end - 1].end};

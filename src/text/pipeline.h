@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts a tokenizer is put together from: Normalizer -> PreTokenizer -> TokenModel -> PostProcessor, as
-// tokenizer.json names them. Parts are immutable after construction and shared by threads. The same code serves both
-// ways in: with `tracked` text each byte remembers which code points of the original it came from, without it nothing
-// is kept.
+// Components of a tokenizer: Normalizer -> PreTokenizer -> TokenModel -> PostProcessor, as named in tokenizer.json.
+// They are immutable after construction and shared between threads. encode and encode_ids share this code: with
+// `tracked` text each byte records the original code points it came from, otherwise nothing is recorded.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,35 +20,34 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// One code point of a rewritten text. `change` says where it comes from: 0 it takes the place of the current code
-// point, 1 (or more) it is inserted and shares the origin of the code point before, -n it takes the place of the
-// current one and the n that follow it are gone.
+// One code point of a rewritten text. `change` is its origin: 0: replaces the current code point; 1 (or more):
+// inserted, shares the origin of the code point before; -n: replaces the current one, and the next n are removed.
 struct Rewrite {
   char32_t c;
   int32_t change;
 };
 
-// Valid UTF-8 on its way through the pipeline. `spans` has one entry per byte of `text` when tracked, else none; all
-// bytes of a code point carry the same span.
+// Valid UTF-8 passing through the pipeline. `spans` has one entry per byte of `text` if tracked, else none; all
+// bytes of a code point have the same span.
 struct NormalizedText {
-  // NFKD makes at most 33 bytes out of 3 and the byte level doubles them, so only a hostile tokenizer.json gets there.
+  // NFKD expands 3 bytes to at most 33 and the byte level doubles them, so only a malicious tokenizer.json reaches
+  // this.
   static constexpr size_t kMostGrowth = 32, kFreeBytes = size_t{64} << 10;
 
   std::string text;
   std::vector<Span> spans;
   bool tracked = false;
   int32_t origin = 0;       // code points of the original before this text
-  size_t limit = SIZE_MAX;  // in bytes: kMostGrowth times the original plus kFreeBytes; beyond it Error(bad_model)
+  size_t limit = SIZE_MAX;  // in bytes: kMostGrowth times the original plus kFreeBytes; then Error(bad_model)
 
-  // Starts over with `utf8`, which begins at code point `first` of the original, and sets the limit by its size.
+  // Resets to `utf8`, which begins at code point `first` of the original, and sets the limit from its size.
   void reset(std::string_view utf8, bool track, int32_t first = 0);
   void clear();
   void swap(NormalizedText& other) noexcept;
-  // Replaces the whole text by `chars`; the first `skipped` code points of the old text are gone.
+  // Replaces the whole text by `chars`; the first `skipped` code points of the old text are removed.
   void transform(std::span<const Rewrite> chars, size_t skipped = 0);
 
-  // Building a new text from pieces of an old one: an empty one like it, then what it is made of. `span` is ignored
-  // when untracked.
+  // For building a new text from an old one: start with emptied(), then append. `span` is ignored if untracked.
   NormalizedText emptied() const {
     NormalizedText out;
     out.take_settings(*this);
@@ -84,29 +82,29 @@ class Normalizer {
   virtual ~Normalizer() = default;
   virtual void apply(NormalizedText& text) const = 0;
 
-  // What the fast path for words builds on.
+  // Properties that the SentencePiece fast path relies on.
   struct Traits {
-    bool by_word = false;       // what stands between two spaces is rewritten the same whatever is beyond them
-    bool makes_spaces = true;   // may put in spaces
-    bool trims = false;         // takes white space off the ends
+    bool by_word = false;       // rewrites text between two spaces independently of its surroundings
+    bool makes_spaces = true;   // may insert spaces
+    bool trims = false;         // removes white space at the start or end
     bool strips_end = false;    // leaves no white space at the end
-    bool joins_spaces = false;  // leaves no two spaces next to each other, nor a mark beside white space at the end
+    bool joins_spaces = false;  // leaves no two adjacent spaces, and no mark next to white space at the end
   };
   virtual Traits traits() const { return {}; }
 };
 
-// The traits of `parts` one after the other.
+// Combined traits of `parts` applied in sequence.
 Normalizer::Traits chain_traits(std::span<const std::unique_ptr<Normalizer>> parts);
 
-// A run of bytes of PreTokenized::text. What is between two pieces was dropped by a pre-tokenizer.
+// A byte range of PreTokenized::text. Text between two pieces was dropped by a pre-tokenizer.
 struct Piece {
   uint32_t begin, end;
 };
 
 struct PreTokenized {
   NormalizedText text;
-  std::vector<Piece> pieces;  // ascending, not overlapping, never empty pieces
-  // True for a piece whose original starts at code point 0 of the whole input. Asks for tracked text (needs_spans).
+  std::vector<Piece> pieces;  // ascending, not overlapping, never empty
+  // True for a piece that starts at code point 0 of the whole input. Requires tracked text (needs_spans).
   bool at_start(const Piece& piece) const { return text.tracked && text.spans[piece.begin].begin == 0; }
 };
 
@@ -115,13 +113,13 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // Splits each piece further, and may rewrite the text.
   virtual void apply(PreTokenized& text) const = 0;
-  // True if apply asks PreTokenized::at_start: the pipeline then tracks spans in encode_ids as well, which is slower.
+  // True if apply uses PreTokenized::at_start: the pipeline then tracks spans in encode_ids as well, which is slower.
   virtual bool needs_spans() const { return false; }
 
-  // What the fast path for words builds on.
+  // Properties that the SentencePiece fast path relies on.
   struct Traits {
     bool drops_white_space = false;  // pieces are the words between white space
-    bool marks_words = false;        // puts U+2581 in place of spaces and before every word, which starts a piece
+    bool marks_words = false;        // replaces spaces by U+2581 and inserts one before each word, which starts a piece
   };
   virtual Traits traits() const { return {}; }
 };
@@ -137,20 +135,20 @@ class TokenModel {
   virtual ~TokenModel() = default;
   // Appends the tokens of one piece of valid UTF-8, in order.
   virtual void tokenize(std::string_view piece, std::vector<Token>& out) const = 0;
-  // The same without offsets; models with a faster way override it.
+  // The same without offsets; models with a faster implementation override it.
   virtual void tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const;
 
-  // The token as an Encoding shows it; `surface` is the piece's text it stands for (Unigram shows it for unknown text).
+  // The token text in an Encoding; `surface` is the corresponding text of the piece (used by Unigram for unknown text).
   virtual std::string token_text(int32_t id, std::string_view surface) const;
 
-  virtual int32_t id(std::string_view token) const = 0;  // -1 if there is none
-  virtual std::string_view token(int32_t id) const = 0;  // empty if there is none
+  virtual int32_t id(std::string_view token) const = 0;  // -1 if missing
+  virtual std::string_view token(int32_t id) const = 0;  // empty if missing
   virtual int32_t vocab_size() const = 0;                // largest id plus one
   virtual int32_t unk_id() const { return -1; }
   virtual const char* kind() const = 0;
 };
 
-// What a post-processor works on. tokens and offsets are kept only when `full`.
+// Input and output of a post-processor. tokens and offsets are filled only if `full`.
 struct PostProcessed {
   Encoding encoding;
   bool full = false;
@@ -160,18 +158,18 @@ class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
   virtual void apply(PostProcessed& output) const = 0;
-  // The ids this step puts before and after a text, joined to what is there; false if it is not of that form.
+  // Adds the ids this step puts before and after a text to `prefix` and `suffix`; false if it does not have that form.
   virtual bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const = 0;
-  // Appends every id this step may put into the ids of a text, whatever its form.
+  // Appends all ids this step may add to a text, in any form.
   virtual void added_ids(std::vector<int32_t>& ids) const = 0;
-  // How it joins two texts; null: it adds nothing to either, or not in that form.
+  // Template for two texts; null if it adds nothing or has an unsupported form.
   virtual const PairTemplate* pair() const { return nullptr; }
 };
 
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Tokens to pieces of text, which stand one behind the other.
+  // Converts tokens to text fragments that are concatenated.
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
@@ -181,7 +179,7 @@ struct AddedToken {
   bool special = false, lstrip = false, rstrip = false, single_word = false, normalized = false;
 };
 
-// Everything a tokenizer is made of. Missing parts (nullptr) do nothing; the model must be there.
+// All components of a tokenizer. All but the model are optional (nullptr).
 struct PipelineParts {
   std::unique_ptr<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
@@ -191,10 +189,10 @@ struct PipelineParts {
   std::vector<AddedToken> added;
   SpecialIds special;
   std::optional<int64_t> model_max_length;
-  bool takes_types = true;  // false: the model is given no token types, whatever the post-processor says
+  bool takes_types = true;  // false: the model gets no token types, regardless of the post-processor
 };
 
-// `file` is named in messages.
+// `file` is used in messages.
 std::unique_ptr<Tokenizer> make_pipeline_tokenizer(PipelineParts parts, const std::filesystem::path& file);
 
 }  // namespace brim::text

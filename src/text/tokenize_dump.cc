@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tools/check_tokenizer_parity.py: reads JSON strings, one a line, and writes ids, tokens and offsets as JSON
-// lines. Also checks that the fast way gives the same ids.
+// For tools/check_tokenizer_parity.py: reads one JSON string per line and writes ids, tokens and offsets as JSON lines.
+// Also checks that encode_ids gives the same ids.
 #include <fmt/format.h>
 
 #include <iostream>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizers over a text file, one text a line:
+// Benchmarks tokenizers on a text file with one text per line:
 //   tokenizer_bench TEXTS DIR… [--benchmark_filter=…] [--benchmark_repetitions=5] [--benchmark_format=json]
-// ids_once is one pass with a new tokenizer (word caches empty), the figure that counts; ids_again has the caches full;
-// ids_chunks collects many texts' ids in one vector, as scoring does;
-// encode keeps tokens and offsets; ids_threads shares one tokenizer. bench/tokenizer_peers.py compares with Hugging
-// Face.
+// ids_once is one pass with a new tokenizer (empty word caches) and the main figure; ids_again runs with full caches;
+// ids_chunks collects the ids of many texts in one vector, like scoring; encode keeps tokens and offsets; ids_threads
+// shares one tokenizer. bench/tokenizer_peers.py compares with Hugging Face.
 #include <benchmark/benchmark.h>
 
 #include <fstream>
@@ -59,7 +58,7 @@ void ids_again(benchmark::State& state, const std::string& dir) {
   report(state, text_bytes, tokens);
 }
 
-// As the engine does it: the ids of some thousand texts in one vector.
+// Like the engine: the ids of a few thousand texts in one vector.
 void ids_chunks(benchmark::State& state, const std::string& dir) {
   const auto tokenizer = Tokenizer::load(dir);
   size_t tokens = 0;
@@ -88,7 +87,7 @@ void encode(benchmark::State& state, const std::string& dir) {
   report(state, text_bytes, tokens);
 }
 
-// Each thread all texts: with a share of them each, more threads would have more cache for the words of one.
+// Each thread encodes all texts: if they were divided, more threads would mean more cache per word.
 void ids_threads(benchmark::State& state, const Tokenizer& tokenizer) {
   for (auto _ : state) benchmark::DoNotOptimize(pass(tokenizer, 0, 1));
   state.SetBytesProcessed(state.iterations() * text_bytes);

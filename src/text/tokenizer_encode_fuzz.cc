@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a text, for the small tokenizers of tests/data/tokenizers. encode and encode_ids give the
-// same ids, offsets lie inside the text and ids inside the vocabulary.
+// Fuzz target: arbitrary bytes as a text, for the small tokenizers in tests/data/tokenizers. encode and encode_ids must
+// give the same ids, with offsets inside the text and ids inside the vocabulary.
 #include <cstdlib>
 #include <memory>
 

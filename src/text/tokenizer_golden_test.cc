@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every tokenizer of tests/data/tokenizers against what Hugging Face's tokenizers gave
-// (tools/make_tokenizer_goldens.py).
+// All tokenizers in tests/data/tokenizers compared with Hugging Face's tokenizers (tools/make_tokenizer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -40,7 +39,7 @@ TEST(TokenizerGolden, IdsTokensAndOffsets) {
 TEST(TokenizerGolden, IdsAloneAreTheSameAndAppended) {
   for (const fs::path& folder : folders()) {
     const auto tokenizer = Tokenizer::load(folder);
-    for (int round = 0; round < 2; ++round) {  // the second time from the cache
+    for (int round = 0; round < 2; ++round) {  // the second round uses the cache
       std::vector<int32_t> all, expected;
       for (const GoldenCase& c : read_golden_cases(folder)) {
         tokenizer->encode_ids(c.text, all);
@@ -76,7 +75,7 @@ TEST(TokenizerGolden, ManyThreadsShareOneTokenizer) {
   }
 }
 
-// Several tokenizers on one thread must not see each other's caches, however often they come and go.
+// Tokenizers on one thread must not share caches, even if they are created and destroyed repeatedly.
 TEST(TokenizerGolden, TokenizersDoNotShareCaches) {
   const auto all = folders();
   for (int round = 0; round < 2; ++round) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading: the layouts of directories, what configuration files say, and what is refused and how.
+// Loading: directory layouts, configuration files, rejected files and their messages.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// A folder of files that goes away with the test.
+// A temporary folder of files.
 class TokenizerLoad : public ::testing::Test {
  protected:
   void write(const char* name, const std::string& text) const { std::ofstream(dir_ / name, std::ios::binary) << text; }
   void write(const char* name, const Json& json) const { write(name, json.dump()); }
 
-  // The message of the error, which must name every one of `words`.
+  // Checks that loading fails with a message that contains all of `words`.
   void refuses(std::initializer_list<const char*> words) const {
     try {
       Tokenizer::load(dir_);
@@ -134,7 +134,7 @@ TEST_F(TokenizerLoad, TokenizerJsonWins) {
 }
 
 TEST_F(TokenizerLoad, PaddingAndTruncationAreIgnored) {
-  const auto t = Tokenizer::load(golden("bert_uncased"));  // says: pad to 40, cut at 6
+  const auto t = Tokenizer::load(golden("bert_uncased"));  // the file configures padding to 40 and truncation at 6
   EXPECT_EQ(ids(*t, "a").size(), 3u);
   EXPECT_EQ(ids(*t, "a b c d e f g h").size(), 10u);
 }
@@ -202,7 +202,7 @@ TEST_F(TokenizerLoad, RefusesBadConfigurations) {
   refuses({"added_tokens_decoder", "x"});
   write("tokenizer_config.json", std::string("[1,"));
   refuses({"tokenizer_config.json", "not valid JSON"});
-  // Values are shown in messages, so depth must be refused before there is one.
+  // Messages print values, so excessive depth must be rejected before a value exists.
   constexpr size_t kDeep = 1'000'000;
   write("tokenizer_config.json", "{\"do_lower_case\":" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}");
   refuses({"tokenizer_config.json", "nested more than 100 deep"});
@@ -221,13 +221,13 @@ TEST_F(TokenizerLoad, RefusesUnknownClassesWithoutTokenizerJson) {
     write("tokenizer_config.json", Json{{"tokenizer_class", name}});
     refuses({"tokenizer_config.json", "tokenizer_class", name, "tokenizer.json", "transformers"});
   }
-  // The class of config.json counts if tokenizer_config.json names none.
+  // The class in config.json is used if tokenizer_config.json names none.
   write("tokenizer_config.json", Json{{"do_lower_case", true}});
   write("config.json", Json{{"tokenizer_class", "BertJapaneseTokenizer"}});
   refuses({"/config.json", "BertJapaneseTokenizer"});
   write("tokenizer_config.json", Json{{"tokenizer_class", "BertTokenizer"}});
   EXPECT_EQ(ids(*Tokenizer::load(dir_), "hello"), (Ids{2, 5, 3}));
-  // A tokenizer.json describes itself, whatever the class is called.
+  // A tokenizer.json is self-contained, so the class is ignored.
   write("tokenizer_config.json", Json{{"tokenizer_class", "BertJapaneseTokenizer"}});
   write("tokenizer.json", read_file(golden("bert_uncased") / "tokenizer.json"));
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "wordpiece");
@@ -258,7 +258,7 @@ TEST_F(TokenizerLoad, RefusesNamedPipes) {
     refuses_pipe(name);
 }
 
-// 40 rules that double the text would make a tebibyte out of one letter.
+// 40 rules that double the text would expand one letter to a tebibyte.
 TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
   const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "aa"}};
@@ -277,16 +277,16 @@ TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
     const auto tokenizer = Tokenizer::load(dir_);
     const std::string text = rule == bytes ? std::string("\u00e4") : std::string(rule == ligature ? 4000 : 1, 'a');
     const std::string limit = std::to_string(32 * text.size() + (64 << 10));
-    if (rule == ligature) {  // 61 bytes per letter: an ordinary text may still grow that much if it is short
+    if (rule == ligature) {  // 61 bytes per letter: allowed for short texts
       EXPECT_FALSE(ids(*tokenizer, "a").empty());
     }
     EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { ids(*tokenizer, text); }), limit);
     EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { tokenizer->encode(text); }), limit);
-    EXPECT_EQ(ids(*tokenizer, ""), (Ids{tokenizer->cls_id(), tokenizer->sep_id()}));  // usable after an error
+    EXPECT_EQ(ids(*tokenizer, ""), (Ids{tokenizer->cls_id(), tokenizer->sep_id()}));  // still usable after an error
   }
 }
 
-// The densest compatibility decomposition stays below the bound, so no real normalizer is refused.
+// The densest compatibility decomposition stays below the limit, so no real normalizer is rejected.
 TEST_F(TokenizerLoad, LongTextsOfLigaturesPassTheBound) {
   Json json = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
   json["normalizer"] = {{"type", "NFKD"}};
@@ -341,7 +341,7 @@ TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
   refuses({"tokenizer.json"});
 }
 
-// What an embedding table must hold is decided by vocab_size, whatever form the template has.
+// vocab_size determines the size of the embedding table, for any form of the template.
 TEST_F(TokenizerLoad, CountsIdsOfTemplatesThatDoNotSurroundTheText) {
   Json json = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   const int64_t far = 5'000'000;

@@ -29,7 +29,7 @@ std::vector<size_t> first_tokens(const Encoding& e, std::span<const WordSpan> wo
   std::vector<size_t> first;
   size_t token = 0;
   for (const WordSpan& word : words) {
-    // Special tokens end at 0, and none of the others does.
+    // Only special tokens end at 0.
     while (token < e.offsets.size() && (e.offsets[token].second == 0 || e.offsets[token].second <= word.begin)) ++token;
     first.push_back(token < e.offsets.size() && e.offsets[token].first < word.end ? token : kNoToken);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of tagged data as one text, and back: which token of the text's encoding speaks for which word. Training and
-// evaluation share it, so that both see the same text and the same tokens whatever the words hold.
+// Joins the words of tagged data into one text and maps each word to a token of its encoding. Shared by training and
+// evaluation, so that both use the same text and tokens.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,13 +17,13 @@ struct WordSpan {
 };
 
 struct JoinedWords {
-  std::string text;  // separated by spaces; one line, as line ends within a word become spaces
+  std::string text;  // separated by spaces, on one line: line ends within a word become spaces
   std::vector<WordSpan> words;
 };
 JoinedWords join_words(std::span<const std::string> words);
 
 constexpr size_t kNoToken = SIZE_MAX;
-// Index of each word's first token; kNoToken for a word without one (nothing but control characters, say).
+// Index of each word's first token; kNoToken for a word without one (for example only control characters).
 std::vector<size_t> first_tokens(const Encoding& encoding, std::span<const WordSpan> words);
 
 }  // namespace brim::text

@@ -18,13 +18,13 @@ TEST(Words, SpansAreThoseOfTheJoinedText) {
   EXPECT_EQ(joined.words[3].begin, 12);
 }
 
-// A word with a space has two tokens and one tag; a word the tokenizer drops has none, and shifts no other.
+// A word with a space has two tokens and one tag; a word dropped by the tokenizer has none and shifts no other.
 TEST(Words, EachWordHasItsFirstToken) {
   Encoding e;
   e.offsets = {{0, 0}, {0, 3}, {4, 8}, {9, 10}, {13, 15}, {15, 16}, {0, 0}};
   const std::vector<WordSpan> words = {{0, 8}, {9, 10}, {11, 12}, {13, 16}};
   EXPECT_EQ(first_tokens(e, words), (std::vector<size_t>{1, 3, kNoToken, 4}));
-  e.offsets = {{0, 8}, {8, 10}, {12, 13}, {13, 16}};  // spaces that belong to the token after them
+  e.offsets = {{0, 8}, {8, 10}, {12, 13}, {13, 16}};  // spaces that belong to the following token
   EXPECT_EQ(first_tokens(e, words), (std::vector<size_t>{0, 1, kNoToken, 3}));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BERT: control characters, accents and case are dealt with while words are cut, code point by code point. What one
-// code point becomes is kept in a small table of the thread.
+// Fast path for BERT: normalizes and splits in one pass, code point by code point, caching the normalized form of each
+// code point per thread.
+// Combining marks that need reordering are left to the general pipeline.
 #include <array>
 
 #include "base/utf8.h"
@@ -45,7 +46,7 @@ class BertFastPath : public FastPath {
     WordBatch batch(s, out, part.size() / 2);
     const char *at = part.data(), *const end = at + part.size();
     while (at < end) {
-      // Up to 15 ASCII letters and digits that nothing joins: the key comes from the registers.
+      // Up to 15 ASCII letters and digits that form a complete word: build the key in registers.
       uint64_t low = load8(at), lower, high = 0;
       size_t n = swar::run(swar::letters(low, lower) | swar::digits(low));
       if (n == 8) {
@@ -89,7 +90,7 @@ class BertFastPath : public FastPath {
     batch.add_long(word, Miss{model_});
   }
 
-  // One word, and what stands apart behind it, by code points. Advances `at` by at least one.
+  // Encodes one word and any separate character after it, by code points. Advances `at` by at least one.
   bool encode_slow(const char*& at, const char* end, Scratch& s, WordBatch& batch) const {
     s.word.clear();
     while (at < end) {
@@ -124,7 +125,7 @@ class BertFastPath : public FastPath {
     return form;
   }
 
-  // What the normalizer makes of one code point, and where the pre-tokenizer then cuts.
+  // Normalized form of one code point, and how the pre-tokenizer splits around it.
   CharForm make_form(char32_t c) const {
     CharForm form;
     form.c = c;
@@ -143,7 +144,7 @@ class BertFastPath : public FastPath {
     size_t kept = 0, spaces = 0, marks = 0;
     for (const char32_t part : parts) {
       if (options_.strip_accents && unicode::has(part, unicode::kNonspacing)) continue;
-      // A mark that stays may have to change places with others.
+      // A remaining mark may have to be reordered with its neighbours.
       if (options_.strip_accents && unicode::combining_class(part) != 0) form.kind = CharForm::general;
       char32_t lower[2] = {part, 0};
       const int n = options_.lowercase ? unicode::to_lower(part, lower) : 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoBERTa and GPT-2: words are cut from the raw bytes and merged as bytes; the byte-level text is never written.
+// Fast path for RoBERTa and GPT-2: splits and merges raw bytes. The byte-level text is never materialized.
 #include "text/fast/fast_path.h"
 #include "text/hf/bpe.h"
 #include "text/hf/byte_level.h"

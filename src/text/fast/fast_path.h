@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids in one pass over the bytes, for the pipelines that most models use: BERT's (normalizer, pre-tokenizer and
-// WordPiece) and RoBERTa's (byte-level BPE). Equal to the general way, token for token. ASCII is read eight bytes at a
-// time; a word of up to 15 bytes becomes a key of two registers on the way and is looked up in the thread's cache.
+// Single-pass encoding to ids for the most common pipelines: BERT (normalizer, pre-tokenizer, WordPiece), RoBERTa
+// (byte-level BPE) and SentencePiece. The result equals the general pipeline token for token. ASCII is read eight bytes
+// at a time; words of up to 15 bytes become a two-register key and are looked up in a per-thread cache.
+// Does not produce tokens or offsets.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -19,20 +20,20 @@ class WordPieceModel;
 class FastPath {
  public:
   virtual ~FastPath() = default;
-  // Appends the ids of `part`, which lies in Scratch::input. False, with nothing appended, where only the general way
-  // knows (marks that must be reordered).
+  // Appends the ids of `part`, which must lie in Scratch::input. Returns false and appends nothing if only the general
+  // pipeline can encode it (marks that must be reordered).
   virtual bool encode(std::string_view part, Scratch& scratch, std::vector<int32_t>& out) const = 0;
 };
 
-// nullptr if the parts are of another kind. The parts must outlive it.
+// Returns nullptr if the components are unsupported. `parts` must outlive the result.
 std::unique_ptr<FastPath> make_fast_path(const PipelineParts& parts);
 
 std::unique_ptr<FastPath> make_bert_fast_path(const BertNormalizer& normalizer, const WordPieceModel& model);
 std::unique_ptr<FastPath> make_byte_bpe_fast_path(const BpeModel& model, bool add_prefix_space);
-std::unique_ptr<FastPath> make_spm_fast_path(const PipelineParts& parts);  // nullptr if they are of another kind
+std::unique_ptr<FastPath> make_spm_fast_path(const PipelineParts& parts);  // nullptr if unsupported
 
-// Words on their way to ids, some dozens at a time: the cache line of each is asked for when the word is added and read
-// when the batch is written, so that its way from memory is not waited for.
+// Looks up words in batches of a few dozen: add() prefetches the cache line of each word and flush() reads it, which
+// hides the memory latency.
 class WordBatch {
  public:
   WordBatch(Scratch& scratch, std::vector<int32_t>& out, size_t expected) : cache_(scratch.cache), out_(out) {
@@ -69,7 +70,7 @@ class WordBatch {
       if (item.key.high == 0) {
         *at_++ = static_cast<int32_t>(item.key.low);
       } else if (const WordCache::Entry* hit = cache_.find(item.key, item.hash)) [[likely]] {
-        for (size_t k = 0; k < WordCache::kMostIds; ++k) at_[k] = hit->ids[k];  // all: no branch on the count
+        for (size_t k = 0; k < WordCache::kMostIds; ++k) at_[k] = hit->ids[k];  // all: avoids a branch on the count
         at_ += hit->count;
       } else {
         char word[16];
@@ -81,7 +82,7 @@ class WordBatch {
     }
     count_ = 0;
   }
-  // Cuts the vector to what was written. Call after the last flush.
+  // Truncates the vector to the ids written. Call after the last flush.
   void close() { out_.resize(static_cast<size_t>(at_ - out_.data())); }
 
  private:
@@ -95,9 +96,9 @@ class WordBatch {
     miss(word, out_);
     open(out_.size(), 0);
   }
-  // Room for this text alone, not for all that `out_` could hold: resize clears what it adds, and a caller may collect
-  // the ids of thousands of texts in one vector (clearing to its capacity for each made that quadratic: 3 to 5 MB/s
-  // where it is 48 now).
+  // Reserves space for this text only, not for the capacity of `out_`: resize zeroes what it adds, and callers may
+  // collect the ids of thousands of texts in one vector (zeroing to capacity per text was quadratic: 3 to 5 MB/s
+  // instead of 48).
   void open(size_t size, size_t expected) {
     out_.resize(size + expected + kRoom);
     at_ = out_.data() + size;
@@ -111,7 +112,7 @@ class WordBatch {
   Item items_[kItems];
 };
 
-// Eight ASCII bytes at a time. The high bit of each byte of a mask is its answer.
+// SWAR helpers for eight ASCII bytes. Masks hold their result in the high bit of each byte.
 namespace swar {
 
 constexpr uint64_t kOnes = 0x0101010101010101ULL, kHigh = 0x8080808080808080ULL;
@@ -127,7 +128,7 @@ inline uint64_t letters(uint64_t bytes, uint64_t& lower) {
   return in_range(lower & ~kHigh, 'a', 'z') & ~bytes;
 }
 inline uint64_t digits(uint64_t bytes) { return in_range(bytes & ~kHigh, '0', '9') & ~bytes; }
-// Bytes from the first on that have the answer: 0 to 8.
+// Number of leading bytes that are set in the mask: 0 to 8.
 inline size_t run(uint64_t answers) {
   const uint64_t others = ~answers & kHigh;
   return others == 0 ? 8 : static_cast<size_t>(std::countr_zero(others)) / 8;

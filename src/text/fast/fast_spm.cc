@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece models whose words are independent of each other (XLM-R, ViSoBERT, ALBERT): what stands between two
-// spaces goes from raw bytes to ids through the cache, and only what the cache does not know is normalized and cut.
-// Words that a neighbour could still change (marks that join a space, white space that is not made a space) are left to
-// the general way.
+// Fast path for SentencePiece models with independent words (XLM-R, ViSoBERT, ALBERT): looks up the raw bytes between
+// two spaces in the cache and normalizes and tokenizes only on a miss.
+// Words that a neighbour can change (marks that join a space, white space that is not normalized to a space) are left
+// to the general pipeline.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,7 +16,7 @@ namespace brim::text {
 namespace {
 
 constexpr std::string_view kMark = "\u2581";
-constexpr std::string_view kBefore = "a ";  // what a word that joins the space before it is normalized with
+constexpr std::string_view kBefore = "a ";  // prefix for normalizing a word that joins the space before it
 
 class SpmFastPath final : public FastPath {
  public:
@@ -28,7 +28,7 @@ class SpmFastPath final : public FastPath {
 
   bool encode(std::string_view part, Scratch& s, std::vector<int32_t>& out) const override {
     if (s.subwords == nullptr) s.subwords = std::make_unique<SubwordCache>();
-    if (joins_before(decode_valid(part, 0).value)) return false;  // in words it is taken to follow a space
+    if (joins_before(decode_valid(part, 0).value)) return false;  // words are assumed to follow a space
     const size_t before = out.size();
     Batch batch;
     for (size_t at = 0; at < part.size();) {
@@ -72,7 +72,7 @@ class SpmFastPath final : public FastPath {
     return text.text == "a a";
   }
 
-  // The next space, or the end. The input is padded, so eight bytes may be read from any place in it.
+  // Position of the next space, or the end. The input is padded, so reading eight bytes is safe at any position.
   static size_t word_end(std::string_view part, size_t at) {
     for (; at < part.size(); at += 8) {
       const uint64_t others = load8(part.data() + at) ^ (swar::kOnes * ' ');
@@ -82,7 +82,7 @@ class SpmFastPath final : public FastPath {
     return part.size();
   }
 
-  // Looks up the words of a batch; their cache lines were asked for when they were put in.
+  // Looks up the words of a batch; their cache lines were prefetched when they were added.
   bool flush(Batch& batch, Scratch& s, std::vector<int32_t>& out) const {
     std::array<int32_t, kBatch * SubwordCache::kMostIds> ids;
     int32_t* to = ids.data();
@@ -91,7 +91,7 @@ class SpmFastPath final : public FastPath {
       const bool small = word.text.size() <= ShortKey::kLongest;
       const SubwordCache::Entry* hit = small ? s.subwords->find(word.key, word.hash) : nullptr;
       if (hit != nullptr) [[likely]] {
-        std::copy(std::begin(hit->ids), std::end(hit->ids), to);  // all: no branch on the count
+        std::copy(std::begin(hit->ids), std::end(hit->ids), to);  // all: avoids a branch on the count
         to += hit->count;
         continue;
       }
@@ -124,7 +124,7 @@ class SpmFastPath final : public FastPath {
     return true;
   }
 
-  // False if the word is not independent of its neighbours.
+  // Returns false if the word depends on its neighbours.
   bool new_word(std::string_view raw, Scratch& s, std::vector<int32_t>& out) const {
     if (!independent(raw)) return false;
     s.normalized.reset(raw, false);
@@ -151,7 +151,7 @@ class SpmFastPath final : public FastPath {
 
   const Normalizer* const normalizer_;
   const TokenModel& model_;
-  std::vector<char32_t> spaces_;  // white space that the normalizer makes a space
+  std::vector<char32_t> spaces_;  // white space that the normalizer turns into a space
 };
 
 }  // namespace

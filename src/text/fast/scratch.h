@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread keeps between texts for one tokenizer: buffers that grow once, and the word cache.
+// Per-thread state of one tokenizer that is reused between texts: buffers that only grow, and the word cache.
+// Not thread-safe; ScratchPool hands out one per thread.
 #pragma once
 #include <array>
 #include <atomic>
@@ -15,7 +16,7 @@
 
 namespace brim::text {
 
-// What a normalizer makes of one code point (see fast_bert.cc).
+// Normalized form of one code point (see fast_bert.cc).
 struct CharForm {
   enum Kind : uint8_t { word, space, apart, general } kind = general;
   char32_t c = 0xFFFFFFFF;
@@ -27,16 +28,16 @@ struct Scratch {
   static constexpr size_t kPadding = 32;  // readable bytes after the text, all zero
 
   WordCache cache;
-  std::unique_ptr<SubwordCache> subwords;  // made by the fast path that uses it
+  std::unique_ptr<SubwordCache> subwords;  // created by the fast path that uses it
   std::array<CharForm, 512> forms;
   std::vector<char> input;  // the text as valid UTF-8, padded
-  std::string word;         // a word that is put together from parts
+  std::string word;         // a word assembled from parts
   NormalizedText normalized;
   PreTokenized pieces;
 
-  // Copies `text` with its invalid bytes replaced; the result stays valid until the next call.
+  // Copies `text` and replaces invalid bytes; the result stays valid until the next call.
   std::string_view set_input(std::string_view text) {
-    constexpr size_t kKept = size_t{1} << 20;  // a long text's buffer is not kept for ever
+    constexpr size_t kKept = size_t{1} << 20;  // larger buffers are released
     std::string replaced;
     if (!is_valid_utf8(text)) text = replaced = replace_invalid_utf8(text);
     if (input.size() > kKept && text.size() < kKept / 2) std::vector<char>().swap(input);
@@ -47,8 +48,9 @@ struct Scratch {
   }
 };
 
-// The scratches of one tokenizer. A thread takes the one it had last (found by its number, one exchange) and puts it
-// back after a text, so that there are never more of them than threads at work and they go with the tokenizer.
+// Scratch objects of one tokenizer. A thread takes the one it used last (one atomic exchange, indexed by thread number)
+// and returns it after each text, so there are never more of them than active threads, and they are freed with the
+// tokenizer.
 class ScratchPool {
  public:
   class Lease {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bounded cache from words to their token ids for models that cut words small: an entry is a cache line and holds up
-// to 11 ids. Two entries share a place; the newer one is looked at first and pushes the older one out.
+// Bounded cache from words to token ids for models with short pieces: an entry is one cache line and holds up to 11
+// ids. Each slot has two entries; the newer one is checked first and evicts the older one.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ class SubwordCache {
   };
   static_assert(sizeof(Entry) == 64);
 
-  // 2^log2_pairs pairs of entries: 128 bytes a pair.
+  // 2^log2_pairs pairs of entries, 128 bytes per pair.
   explicit SubwordCache(int log2_pairs = 14) : entries_(size_t{2} << log2_pairs), shift_(64 - log2_pairs) {}
 
   const Entry* find(const ShortKey& key, uint64_t hash) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bounded cache from words to their token ids, one per thread. Two entries share a cache line; the newer one is
-// looked at first and pushes the older one out. Words of more than 15 bytes or 3 tokens are not kept.
+// Bounded per-thread cache from words to token ids. Two entries share a cache line; the newer one is checked first and
+// evicts the older one.
+// Words with more than 15 bytes or 3 tokens are not cached.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -20,10 +21,10 @@ class WordCache {
   };
   static_assert(sizeof(Entry) == 32);
 
-  // 2^log2_lines lines of two entries each: 64 bytes a line.
+  // 2^log2_lines lines of two entries, 64 bytes per line.
   explicit WordCache(int log2_lines = 15) : lines_(size_t{1} << log2_lines), shift_(64 - log2_lines) {}
 
-  // The entry of a word, or nullptr. No word has an empty key.
+  // Entry for a word, or nullptr. No word has an empty key.
   const Entry* find(const ShortKey& key) const { return find(key, key.hash()); }
   const Entry* find(const ShortKey& key, uint64_t hash) const {
     const Line& line = lines_[hash >> shift_];

@@ -95,7 +95,7 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Stretch>& out) 
     size_t begin = at, end = at + found->content.size();
     at = end;
     if (found->token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
-    // Spaces that the token before has already taken stay with it.
+    // Spaces already taken by the previous token stay with it.
     if (found->token.lstrip) begin = std::max(skip_spaces_back(text, begin), done);
     if (found->token.rstrip) end = skip_spaces(text, end);
     if (begin > done) out.push_back({-1, done, begin});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that are looked for in the text itself before the model sees it ("[MASK]", "<mask>", a user's own words). Some
-// are matched in the text as given, some in the normalized text.
+// Tokens that are matched in the text before the model runs ("[MASK]", "<mask>", user-defined words). Some are matched
+// in the original text, others in the normalized text.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace brim::text {
 
-// One of the two kinds. Finds the leftmost longest token, again and again.
+// Matcher for one of the two kinds. Finds the leftmost longest token repeatedly.
 class AddedTokenMatcher {
  public:
-  // A stretch of the text: an added token (id >= 0), or what lies between two (id -1).
+  // A range of the text: an added token (id >= 0), or the text between two of them (id -1).
   struct Stretch {
     int32_t id;
     size_t begin, end;
   };
 
-  // `contents` has what to look for, which for normalized tokens is not their own content.
+  // `contents` holds the strings to match; for normalized tokens they differ from the token's content.
   void build(const std::vector<AddedToken>& tokens, const std::vector<std::string>& contents);
   bool empty() const { return tokens_.empty(); }
 
-  // False if no byte of `text` can start a token: the common case, answered fast.
+  // Fast check for the common case: false if no byte of `text` can start a token.
   bool may_match(std::string_view text) const;
-  // Cuts `text` into stretches that cover it in order. An empty text has none.
+  // Splits `text` into consecutive ranges that cover it. An empty text has none.
   void split(std::string_view text, std::vector<Stretch>& out) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BERT's normalizer: control characters out, CJK apart, accents off, lower case. Its options are visible because the
-// WordPiece fast path does the same work while it cuts words.
+// BERT's normalizer: removes control characters, isolates CJK, strips accents, lowercases. Its options are public
+// because the WordPiece fast path does the same work while splitting words.
 #pragma once
 #include "text/pipeline.h"
 

@@ -12,11 +12,11 @@
 namespace brim::text {
 namespace {
 
-constexpr size_t kShort = 48;  // symbols up to which a scan beats a heap
+constexpr size_t kShort = 48;  // up to this many symbols a scan is faster than a heap
 
 struct Candidate {
   uint32_t rank, at;
-  int32_t id;  // what the pair becomes
+  int32_t id;  // merged token
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
@@ -48,7 +48,7 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
   std::string joined;
   for (size_t i = 0; i < config.merges.size(); ++i) {
     const std::string &left = config.merges[i].first,
-                      &right = config.merges[i].second;  // no bindings: clang 14 lets no lambda capture them
+                      &right = config.merges[i].second;  // clang 14 cannot capture structured bindings
     auto known = [&](const std::string& token) {
       const int32_t found = vocab_.find(token);
       if (found < 0) {
@@ -66,7 +66,7 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
     filter_[h >> filter_shift_] |= uint64_t{1} << (h & 63);
     size_t slot = (h >> 6) & mask_;
     while (merges_[slot] != 0 && merges_[slot] >> 22 != key) slot = (slot + 1) & mask_;
-    merges_[slot] = key << 22 | (i + 1);  // of equal pairs the last one counts
+    merges_[slot] = key << 22 | (i + 1);  // the last of equal pairs wins
   }
 
   character_ids_.resize(kCharacters);
@@ -129,7 +129,7 @@ void BpeModel::symbols_of(std::string_view piece, std::vector<Symbol>& out) cons
     }
     auto fallback = [&](char b) { return fallback_ids_[static_cast<unsigned char>(b)]; };
     if (byte_fallback_ && std::all_of(symbol.begin(), symbol.end(), [&](char b) { return fallback(b) >= 0; })) {
-      for (const char b : symbol) out.push_back({fallback(b), 1});  // an unknown before it comes after, as upstream
+      for (const char b : symbol) out.push_back({fallback(b), 1});  // a pending unknown token follows, as upstream
       continue;
     }
     if (unk_id_ < 0) continue;
@@ -193,7 +193,7 @@ void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
   while (!queue.empty()) {
     const Candidate top = queue.top();
     queue.pop();
-    // The pair may have changed since it was offered: its left part gone or grown, or its right part.
+    // The pair may be stale: its left part was merged away or has grown, or its right part has.
     if (symbols[top.at].bytes == 0 || next[top.at] == kEnd) continue;
     const uint32_t right = next[top.at];
     if (rank(symbols[top.at].id, symbols[right].id) != top.rank) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding by merge rank, as tokenizer.json's BPE model defines it: byte-level (RoBERTa, GPT-2) or over code
-// points (SentencePiece BPE, with byte fallback and fused unknowns). The pair of lowest rank merges first, the leftmost
-// of equal ones; short pieces look for it by a scan, long ones by a heap, so that a word of n symbols costs n log n.
+// Byte-pair encoding by merge rank, as defined by tokenizer.json: byte-level (RoBERTa, GPT-2) or over code points
+// (SentencePiece BPE, with byte fallback and fused unknowns). The pair of lowest rank merges first, leftmost on ties;
+// short pieces find it with a scan, long ones with a heap, so a word of n symbols takes O(n log n).
 #pragma once
 #include <array>
 #include <memory>
@@ -18,15 +18,15 @@ namespace brim::text {
 struct BpeConfig {
   std::vector<std::pair<std::string, int32_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
-  std::string unk_token;                                    // empty: unknown text gives no token
+  std::string unk_token;                                    // empty: unknown text produces no token
   std::string continuing_subword_prefix, end_of_word_suffix;
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
 class BpeModel : public TokenModel {
  public:
-  // Throws Error(bad_model) naming `file` if ids repeat, a merge's parts or result are not in the vocabulary, or the
-  // unknown token is not.
+  // Throws Error(bad_model) naming `file` if ids repeat, or if a merge's parts or result or the unknown token are
+  // missing from the vocabulary.
   BpeModel(const BpeConfig& config, const std::filesystem::path& file);
 
   void tokenize(std::string_view piece, std::vector<Token>& out) const override;
@@ -37,20 +37,20 @@ class BpeModel : public TokenModel {
   int32_t unk_id() const override { return unk_id_; }
   const char* kind() const override { return byte_level_ ? "byte_bpe" : "bpe"; }
 
-  // True if each byte has a token of its own at GPT-2's byte level and nothing else decides about unknown text:
-  // tokenize_bytes may then be given the raw bytes of a piece instead of the byte-level text.
+  // True if each byte has its own token at GPT-2's byte level and no other rule handles unknown text: tokenize_bytes
+  // then accepts the raw bytes of a piece instead of the byte-level text.
   bool byte_level() const { return byte_level_; }
   void tokenize_bytes(std::string_view bytes, std::vector<int32_t>& out) const;
 
  private:
   struct Symbol {
     int32_t id;
-    uint32_t bytes;  // of the piece that it stands for
+    uint32_t bytes;  // length in the piece
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Rank of a pair, or kNone. A filter of eight bits a merge says no for most pairs that do not merge, without a look
-  // at the table, which is too large for the first caches.
+  // Rank of a pair, or kNone. A filter with eight bits per merge rejects most pairs that do not merge without touching
+  // the table, which does not fit the L1 and L2 caches.
   uint32_t rank(int32_t left, int32_t right) const {
     const uint64_t key = static_cast<uint64_t>(left) << 21 | static_cast<uint64_t>(right);
     const uint64_t h = hash(key);
@@ -74,7 +74,7 @@ class BpeModel : public TokenModel {
   int32_t unk_id_ = -1;
   bool fuse_unk_, byte_fallback_, ignore_merges_, byte_level_ = false;
   std::vector<uint64_t>
-      merges_;                   // open addressing: left (21 bits), right (21 bits), rank plus one (22 bits); 0 is free
+      merges_;  // open addressing: left (21 bits), right (21 bits), rank plus one (22 bits); 0 is an empty slot
   std::vector<int32_t> merged_;  // by rank
   std::vector<uint64_t> filter_;
   size_t mask_ = 0;

@@ -13,7 +13,7 @@
 namespace brim::text {
 namespace {
 
-// The definition, word for word: merge the pair of lowest rank, the leftmost first, until none is left.
+// Reference implementation: merge the leftmost pair of lowest rank until none is left.
 std::vector<std::string> plain_bpe(std::vector<std::string> symbols,
                                    const std::vector<std::pair<std::string, std::string>>& merges) {
   std::map<std::pair<std::string, std::string>, size_t> ranks;
@@ -33,7 +33,7 @@ std::vector<std::string> plain_bpe(std::vector<std::string> symbols,
   }
 }
 
-// Letters a to e and random merges of what there is already.
+// Letters a to e and random merges of existing tokens.
 BpeConfig random_config(std::mt19937& random, size_t merges) {
   BpeConfig config;
   std::vector<std::string> tokens = {"a", "b", "c", "d", "e"};

@@ -112,7 +112,7 @@ size_t gpt2_word_end(std::string_view text, size_t at) {
   size_t i = at;
   Char c = char_at(text, i);
   if (c.kind == kSpace) {
-    // One plain space joins the word after it.
+    // A single plain space joins the word after it.
     const bool plain = text[i] == ' ';
     size_t next = i + c.bytes;
     if (next == text.size()) return next;
@@ -122,7 +122,7 @@ size_t gpt2_word_end(std::string_view text, size_t at) {
       i = next;
       c = after;
     } else {
-      // A run of white space, less its last one if something follows.
+      // A run of white space, without its last character if text follows.
       size_t last = next;
       do {
         last = next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "decoder" of tokenizer.json: tokens back to text. One that is not known fails when it is asked, not when the
-// model is loaded: few ever ask.
+// Decoders of tokenizer.json: tokens back to text.
+// An unknown decoder fails on first use, not when the model loads, because most runs never decode.
 #include <algorithm>
 
 #include "base/error.h"
@@ -20,7 +20,7 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
     text.replace(at, what.size(), by);
 }
 
-// "##ing" joins the word before it; other tokens begin a word.
+// "##ing" continues the previous word; other tokens begin a word.
 class WordPieceDecoder final : public Decoder {
  public:
   WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
@@ -67,7 +67,7 @@ class MetaspaceDecoder final : public Decoder {
   const bool prepended_;
 };
 
-// A suffix ends a word.
+// A suffix marks the end of a word.
 class BpeDecoder final : public Decoder {
  public:
   explicit BpeDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -79,7 +79,7 @@ class BpeDecoder final : public Decoder {
   const std::string suffix_;
 };
 
-// Runs of <0x41> are bytes of a text; where they are none, each is U+FFFD.
+// Runs of <0x41> tokens decode as UTF-8; if invalid, each becomes U+FFFD.
 class ByteFallbackDecoder final : public Decoder {
  public:
   void apply(Tokens& tokens) const override {
@@ -130,7 +130,7 @@ class FuseDecoder final : public Decoder {
   }
 };
 
-// At most so many of one character, from both ends of each token.
+// Strips up to a given number of one character from both ends of each token.
 class StripDecoder final : public Decoder {
  public:
   StripDecoder(std::string content, int64_t start, int64_t stop)

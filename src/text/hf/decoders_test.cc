@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens back to text, as Hugging Face's decoders make it (tools/make_tokenizer_goldens.py).
+// Decoding compared with Hugging Face's decoders (tools/make_tokenizer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -61,7 +61,7 @@ TEST(Decoders, OneThatIsNotKnownFailsWhenItIsAsked) {
   EXPECT_THROW(parse_tokenizer_json(file.dump(), "tokenizer.json", {}), Error);
 }
 
-// Other layouts of files have their family's decoder.
+// Other file layouts use the decoder of their family.
 TEST(Decoders, FilesWithoutTokenizerJson) {
   for (const char* name : {"spm_xlmr", "spm_albert", "fastbpe_phobert", "fastbpe_bertweet"}) {
     const auto tokenizer = Tokenizer::load(golden_tokenizers() / name);

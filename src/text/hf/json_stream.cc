@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Receives what the parser finds. Outside of the lists it builds a tree; inside each value has only one form.
+// SAX handler. Builds a tree outside the vocabulary and merge lists; inside them each value has only one valid form.
 class Handler {
  public:
   Handler(TokenizerJson& out, const std::filesystem::path& file, bool vocab_only)
@@ -192,12 +192,12 @@ class Handler {
   TokenizerJson& out_;
   const std::filesystem::path& file_;
   const bool vocab_only_;
-  std::vector<Json*> stack_;  // open containers; only the last grows, so that the pointers hold
+  std::vector<Json*> stack_;  // open containers; only the last one grows, so the pointers stay valid
   const Json* model_ = nullptr;
   List list_ = List::none;
   std::string key_, left_, right_;
   double score_ = 0;
-  int depth_ = 0, parts_ = 0;  // inside of a list: in an entry or not, and how much of it has come
+  int depth_ = 0, parts_ = 0;  // inside a list: depth within an entry, and number of its parts read
 };
 
 }  // namespace

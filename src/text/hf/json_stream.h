@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer.json read as a stream: its vocabulary and merges, which are nearly all of the file, go straight into flat
-// lists; only the rest becomes a JSON tree. A vocabulary of 50,000 loads in a fraction of the time a whole tree takes.
+// Streaming reader for tokenizer.json: the vocabulary and merges, which make up most of the file, go directly into flat
+// lists; only the rest becomes a JSON tree. A vocabulary of 50,000 loads in a fraction of the time a full tree takes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,10 +21,10 @@ struct TokenizerJson {
   std::vector<std::pair<std::string, std::string>> merges;  // ["a b", …] or [["a", "b"], …]
 };
 
-// Throws Error(bad_model) with the file, the byte or the key, the value and what was expected.
+// Throws Error(bad_model) with the file, the byte offset or key, the value and the expected form.
 TokenizerJson read_tokenizer_json(std::string_view text, const std::filesystem::path& file);
 
-// A file that is one object from token to id (vocab.json).
+// Reads a file with a single object from token to id (vocab.json).
 std::vector<std::pair<std::string, int32_t>> read_vocab_json(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace brim::text

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normalizers of tokenizer.json, one small class each, and the factory that reads them.
+// The normalizers of tokenizer.json, one small class each, and their factory.
 #include <algorithm>
 
 #include "base/utf8.h"
@@ -13,7 +13,7 @@
 namespace brim::text {
 namespace {
 
-// Builds the text anew: `put` adds to it what becomes of each code point, which stands at bytes [begin, end).
+// Rebuilds the text: `put` appends the replacement of each code point, located at bytes [begin, end).
 template <class Put>
 void rebuild(NormalizedText& text, Put put) {
   NormalizedText out = text.emptied();
@@ -35,7 +35,7 @@ void filter(NormalizedText& text, Keep keep) {
   });
 }
 
-// Replaces each code point by one other.
+// Replaces each code point by another one.
 template <class Map>
 void map_chars(NormalizedText& text, Map map) {
   rebuild(text,
@@ -52,7 +52,7 @@ bool all_below(std::string_view text, char32_t limit) {
 }
 
 void normalize_unicode(NormalizedText& text, unicode::Form form) {
-  // ASCII is its own normal form; NFC leaves everything below U+0300 alone.
+  // ASCII is already normalized; NFC does not change anything below U+0300.
   if (all_below(text.text, form == unicode::Form::nfc ? 0x300 : 0x80)) return;
   std::vector<Rewrite> chars;
   if (!unicode::normalize(text.text, form, chars, text.limit)) text.fail_limit();
@@ -156,7 +156,7 @@ class Replace : public Normalizer {
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)), traits_(find_traits()) {}
   void apply(NormalizedText& text) const override {
-    if (traits_.joins_spaces && text.text.find("  ") == std::string::npos) return;  // the usual case, without the regex
+    if (traits_.joins_spaces && text.text.find("  ") == std::string::npos) return;  // common case, without the regex
     NormalizedText out;
     size_t done = 0;
     bool found = false;
@@ -166,7 +166,7 @@ class Replace : public Normalizer {
         found = true;
       }
       out.copy_from(text, done, begin);
-      // What is put in shares the origin of the last code point it replaces (of the one before, if it replaces none).
+      // Inserted text shares the origin of the last code point it replaces (or of the one before, if it replaces none).
       Span span{text.origin, text.origin};
       if (end > begin) {
         span = text.span_at(end - 1);
@@ -221,10 +221,10 @@ Normalizer::Traits chain_traits(std::span<const std::unique_ptr<Normalizer>> par
   Normalizer::Traits all{.by_word = true, .makes_spaces = false};
   for (const auto& part : parts) {
     const Normalizer::Traits one = part->traits();
-    // A word's ends are not the text's: what works on trimmed words may see other neighbours than in the text.
+    // The ends of a word are not the ends of the text: a step that runs on trimmed words may see other neighbours.
     all.by_word = all.by_word && one.by_word && (!all.trims || one.trims || one.joins_spaces);
     all.trims = all.trims || one.trims;
-    // Joined after the end was stripped: then no mark can stand where a space would have been stripped.
+    // Spaces are joined after the end was stripped, so no mark can follow a space that would have been stripped.
     all.joins_spaces = (one.joins_spaces && all.strips_end) || (all.joins_spaces && !one.makes_spaces);
     all.strips_end = one.strips_end || (all.strips_end && !one.makes_spaces);
     all.makes_spaces = all.makes_spaces || one.makes_spaces;

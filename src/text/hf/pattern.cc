@@ -14,7 +14,8 @@ void Pattern::for_each_match(std::string_view text, const std::function<void(siz
     }
     return;
   }
-  // A match of nothing is reported only where no match ended just before; the search then goes on one code point later.
+  // An empty match is reported only if no match ended at the same position; the search then continues one code point
+  // later.
   size_t at = 0, last_end = SIZE_MAX;
   while (at <= text.size()) {
     const auto match = regex_->search(text, at);

@@ -23,7 +23,7 @@ class Pattern {
   const std::string& source() const { return literal_; }
 
  private:
-  std::string literal_;  // or the regular expression's source
+  std::string literal_;  // or the source of the regular expression
   std::optional<Regex> regex_;
 };
 

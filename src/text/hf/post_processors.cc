@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The post-processors of tokenizer.json: special tokens around a text, and offsets without the spaces that byte-level
-// tokens carry.
+// The post-processors of tokenizer.json: add special tokens around a text, and trim offsets by the spaces that
+// byte-level tokens include.
 #include <algorithm>
 
 #include "base/utf8.h"
@@ -11,7 +11,7 @@
 namespace brim::text {
 namespace {
 
-// A list of special tokens and the text itself (as often as the template names it).
+// A sequence of special tokens and the text itself (zero or more times).
 class Template : public PostProcessor {
  public:
   struct Item {
@@ -64,7 +64,7 @@ class Template : public PostProcessor {
   std::optional<PairTemplate> pair_;
 };
 
-// Takes leading and trailing spaces (as the token's text shows them) off the offsets.
+// Excludes leading and trailing spaces (as visible in the token) from the offsets.
 class TrimOffsets : public PostProcessor {
  public:
   explicit TrimOffsets(bool add_prefix_space) : add_prefix_space_(add_prefix_space) {}
@@ -86,7 +86,7 @@ class TrimOffsets : public PostProcessor {
       }
       trailing = run;
       if (leading > 0) {
-        // The one space that add_prefix_space put before the first word is not in the text.
+        // The space that add_prefix_space inserted before the first word is not in the text.
         const bool own = (i == 0 || begin == 0) && add_prefix_space_ && leading == 1;
         begin = std::min(begin + (own ? 0 : leading), end);
       }
@@ -120,7 +120,7 @@ class PostProcessorSequence : public PostProcessor {
     const PairTemplate* found = nullptr;
     for (const auto& part : parts_) {
       const PairTemplate* pair = part->pair();
-      if (pair != nullptr && found != nullptr) return nullptr;  // templates around templates are not of the form
+      if (pair != nullptr && found != nullptr) return nullptr;  // nested templates are unsupported
       if (pair != nullptr) found = pair;
     }
     return found;
@@ -165,7 +165,7 @@ Template::Item read_template_item(const JsonValue& item, const JsonValue& proces
   return out;
 }
 
-// The template for two texts, where A stands once before B and something between them.
+// Template for two texts: A once, before B, with at least one token between them.
 std::optional<PairTemplate> read_pair_template(const JsonValue& processor) {
   if (!processor.has("pair")) return std::nullopt;
   const JsonValue list = processor.at("pair");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pre-tokenizers of tokenizer.json, one small class each, and the factory that reads them. A splitter marks which
-// parts of a piece are delimiters; what becomes of them (dropped, kept apart, merged) is the same code for all.
+// The pre-tokenizers of tokenizer.json, one small class each, and their factory. A splitter marks the delimiters of a
+// piece; the code that drops, isolates or merges them is shared.
 #include "text/hf/pre_tokenizers.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Part {
   bool delimiter;
 };
 
-// Joins the parts of one piece as `behavior` asks and appends what is kept.
+// Joins the parts of one piece according to `behavior` and appends those that are kept.
 void join(std::vector<Part>& parts, Behavior behavior, std::vector<Piece>& out) {
   std::vector<Part> kept;
   bool previous = false;
@@ -90,7 +90,7 @@ void split(PreTokenized& text, Behavior behavior, Mark mark) {
   text.pieces.swap(out);
 }
 
-// Each code point that `is_delimiter` accepts is a delimiter of its own.
+// Each code point that `is_delimiter` accepts is a separate delimiter.
 template <class Predicate>
 void split_chars(PreTokenized& text, Behavior behavior, Predicate is_delimiter) {
   split(text, behavior, [&](std::string_view view, auto add) {

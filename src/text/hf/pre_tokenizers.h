@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two pre-tokenizers that a fast path looks for. The rest are known to their factory only (components.h).
+// The two pre-tokenizers that the fast paths recognize. The others are private to their factory (components.h).
 #pragma once
 #include "text/pipeline.h"
 
 namespace brim::text {
 
-// Splits at white space, which is dropped, and around every punctuation mark.
+// Splits at white space, which is dropped, and around each punctuation character.
 class BertPreTokenizer : public PreTokenizer {
  public:
   void apply(PreTokenized& text) const override;
 };
 
-// GPT-2: splits into words (if use_regex) and writes each byte as its own code point.
+// GPT-2: splits into words (if use_regex) and maps each byte to its code point.
 class ByteLevelPreTokenizer : public PreTokenizer {
  public:
   ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex)

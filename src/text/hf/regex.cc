@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backtracking machine with its own stack: a long text must not overflow the thread's.
+// Backtracking regex matcher with an explicit stack, so that long texts cannot overflow the thread's stack.
 #include "text/hf/regex.h"
 
 #include "base/utf8.h"
@@ -14,7 +14,7 @@ using Look = Regex::Program::Look;
 using Mode = Regex::Program::Mode;
 using Op = Instruction::Op;
 
-// A match that needs more than this is a pattern that tries every way to cut a text.
+// Step limits against catastrophic backtracking.
 constexpr uint64_t kMostSteps = 5'000'000, kMostStepsPerByte = 200;
 
 class Machine {
@@ -22,7 +22,7 @@ class Machine {
   Machine(const Regex::Program& program, std::string_view text)
       : program_(program), text_(text), slots_(program.slots) {}
 
-  // End of the match that starts at `from`, if there is one.
+  // End of the match that starts at `from`, if any.
   std::optional<size_t> match(size_t from) { return run(0, from); }
 
  private:
@@ -30,7 +30,7 @@ class Machine {
     enum class Kind : uint8_t { resume, restore, greedy, lazy } kind;
     uint32_t pc;  // restore: the slot
     size_t at,
-        bound;  // greedy: where it stands and the least it may give back to. lazy: bound is what it may still take
+        bound;  // greedy: current position and lower bound for giving back; lazy: bound is the remaining maximum
   };
 
   bool set_at(uint32_t set, size_t at, size_t& next) const {

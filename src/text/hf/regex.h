@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The regular expressions tokenizer.json uses in Split and Replace: Perl-like, leftmost, backtracking, over code
-// points. Literals, classes, \p{…}, \s \d \w, groups, alternation, greedy, lazy and possessive repeats, look-ahead,
-// look-behind of one code point, (?i:…), anchors. No captures, back-references or scripts: a pattern that uses them is
-// refused.
+// Regular expressions for Split and Replace in tokenizer.json: Perl-like, leftmost, backtracking, over code points.
+// Supports literals, classes, \p{…}, \s \d \w, groups, alternation, greedy, lazy and possessive repeats, look-ahead,
+// look-behind over one code point, (?i:…) and anchors.
+// Captures, back-references and scripts are rejected.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +20,11 @@ struct RegexMatch {
 
 class Regex {
  public:
-  // The error says what is not understood and where in the pattern.
+  // The error names the unsupported construct and its position in the pattern.
   static Result<Regex> compile(std::string_view pattern);
 
-  // The leftmost match in valid UTF-8 that starts at or after `from`. Throws Error(bad_model) when a pattern backtracks
-  // without end.
+  // The leftmost match in valid UTF-8 that starts at or after `from`. Throws Error(bad_model) if the pattern exceeds
+  // the backtracking limit.
   std::optional<RegexMatch> search(std::string_view text, size_t from) const;
 
   struct Program;

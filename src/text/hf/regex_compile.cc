@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pattern is parsed into a tree, the tree written as a program.
+// Regex compiler: parses a pattern into a tree and emits a program from it.
 #include <algorithm>
 #include <string>
 
@@ -100,7 +100,7 @@ class Parser {
       outer.max = max;
       if (take("?")) {
         outer.mode = Mode::lazy;
-      } else if (!braces && take("+")) {  // after braces + is a second repeat
+      } else if (!braces && take("+")) {  // after braces, + is a second repeat
         outer.mode = Mode::possessive;
       }
       outer.children.push_back(std::move(node));
@@ -110,7 +110,7 @@ class Parser {
     return node;
   }
 
-  // {n}, {n,}, {n,m}, {,m}; anything else is a literal brace.
+  // {n}, {n,}, {n,m} or {,m}; anything else is a literal brace.
   bool braces_follow(uint32_t& min, uint32_t& max) {
     if (!next_is("{")) return false;
     const size_t start = at_;
@@ -158,7 +158,7 @@ class Parser {
       const bool scoped = pattern_[at_ - 1] == ':';
       const bool before = fold_;
       fold_ = true;
-      if (!scoped) return node;  // to the end of the enclosing group, where choice() restores it
+      if (!scoped) return node;  // up to the end of the enclosing group; restored by choice()
       node = closed(choice());
       fold_ = before;
       return node;
@@ -225,7 +225,7 @@ class Parser {
     return set_node(std::move(set));
   }
 
-  // After a backslash: adds a class to `set`, or a single character (returned, for ranges).
+  // After a backslash: adds a class to `set`, or returns a single character (for ranges).
   std::optional<char32_t> escape(CharSet& set) {
     const char32_t c = take_char();
     switch (c) {
@@ -449,7 +449,7 @@ class Writer {
       const uint32_t split = fork();
       emit({.op = Op::mark, .a = slot});
       write(body);
-      emit({.op = Op::progress, .a = slot});  // a body that matched nothing ends the loop
+      emit({.op = Op::progress, .a = slot});  // an empty iteration ends the loop
       emit({.op = Op::jump, .a = split});
       aim(split, split + 1, here());
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: a pattern, a line end, a text. A match lies inside of the text, on whole code points.
+// Fuzz target: pattern, newline, text. A match must lie inside the text, on code point boundaries.
 #include <cstdlib>
 
 #include "base/utf8.h"
@@ -8,7 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t line = input.find('\n');
-  if (line == std::string_view::npos || size > 200) return 0;  // longer ones only backtrack for longer
+  if (line == std::string_view::npos || size > 200) return 0;  // longer inputs only backtrack longer
   const auto regex = brim::text::Regex::compile(input.substr(0, line));
   if (!regex) return 0;
   const std::string text = brim::replace_invalid_utf8(input.substr(line + 1)).substr(0, 24);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pattern is compiled to and the machine runs: sets of characters, and instructions that refer to them. Repeats
-// of a single class are one instruction, so `\p{L}+` costs one frame.
+// Compiled form of a regex: character sets and the instructions that use them. A repeat of a single class is one
+// instruction, so `\p{L}+` takes one stack frame.
 #pragma once
 #include <bitset>
 #include <limits>
@@ -25,7 +25,7 @@ struct Regex::Program {
     std::vector<uint16_t> without;  // or lacking one of these
     std::vector<std::pair<char32_t, char32_t>> ranges;
     std::vector<CharSet> nested;
-    std::bitset<128> ascii;  // the answer for ASCII, filled by finish()
+    std::bitset<128> ascii;  // results for ASCII, filled by finish()
 
     bool plain_contains(char32_t c) const {
       const uint16_t p = unicode::properties(c);
@@ -67,7 +67,7 @@ struct Regex::Program {
     Look look = Look::ahead;
     Anchor anchor = Anchor::text_begin;
     uint32_t a = 0,
-             b = 0;  // set: a. split: a first, b second. look, atomic: a is where to go on. mark, progress: slot a
+             b = 0;  // set: a. split: a first, then b. look, atomic: continue at a. mark, progress: slot a
     uint32_t min = 0, max = 0;
   };
 

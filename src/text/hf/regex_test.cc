@@ -84,7 +84,7 @@ TEST(Regex, LooksAndAnchors) {
   EXPECT_EQ(matches(R"(\bab\b)", "ab cab ab"), "ab|ab");
 }
 
-// As upstream: a match of nothing counts, except right after another match.
+// As upstream: an empty match counts, except directly after another match.
 TEST(Regex, MatchesOfNothingGoOn) {
   EXPECT_EQ(matches("x*", "aé"), "||");
   EXPECT_EQ(matches("x*,?", ",a,"), ",|,");
@@ -102,7 +102,7 @@ TEST(Regex, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(matches("\xFF", "").rfind("error: ", 0), 0u);
 }
 
-// The hand-written scanner cuts as the pattern does.
+// The hand-written scanner splits like the pattern.
 TEST(Regex, Gpt2ScannerEqualsThePattern) {
   auto regex = Regex::compile(kGpt2Pattern);
   ASSERT_TRUE(static_cast<bool>(regex));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json: what a directory says about its tokenizer
-// beside the vocabulary. All are optional; where two of them name a role, tokenizer_config.json wins.
+// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json. All are optional; if two of them define a
+// role, tokenizer_config.json wins.
+// Does not read the vocabulary.
 #include <algorithm>
 
 #include "base/error.h"
@@ -49,7 +50,7 @@ void read_max_length(const JsonValue& json, TokenizerConfig& config) {
   }
 }
 
-// As a pipeline refuses them: no model has such ids, and where a token's type goes with its id there is no room.
+// Same limit as in the pipeline: no model has larger ids, and the token type is stored in the bits above the id.
 int32_t checked_id(const JsonValue& place, int64_t id) {
   if (id < 0 || id >= kIdMask) place.fail(fmt::format("is not a token id: must be from 0 to {}", kIdMask - 1));
   return static_cast<int32_t>(id);
@@ -134,7 +135,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
   }
   std::sort(config.added.begin(), config.added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
-  // How a token is matched is said once, in added_tokens_decoder; a role may only name it.
+  // Matching options of a token are defined only in added_tokens_decoder; a role may just name the token.
   for (const auto& [key, member] : kRoles) {
     auto& role = config.*member;
     for (const AddedToken& token : config.added) {

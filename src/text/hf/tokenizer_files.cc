@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories without tokenizer.json: vocab.txt (BERT) and vocab.json + merges.txt (RoBERTa), with the defaults of
-// BertTokenizerFast and RobertaTokenizerFast; and the choice between the layouts.
+// Loads directories without tokenizer.json: vocab.txt (BERT) and vocab.json + merges.txt (RoBERTa), with the
+// defaults of BertTokenizerFast and RobertaTokenizerFast. Also detects the file layout.
 #include <algorithm>
 #include <span>
 
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Calls line(text, number from 0) for each line, white space at its end taken off.
+// Calls line(text, number from 0) for each line, without trailing white space.
 template <class Line>
 void for_each_line(std::string_view text, const fs::path& file, Line line) {
   size_t number = 0;
@@ -44,7 +44,7 @@ void for_each_line(std::string_view text, const fs::path& file, Line line) {
   }
 }
 
-// Content and flags of a role: the configuration's, else the family's default.
+// Token for a role: from the configuration, else the family's default.
 AddedToken role(const std::optional<AddedToken>& configured, const char* usual) {
   if (configured) return *configured;
   AddedToken token;
@@ -53,13 +53,13 @@ AddedToken role(const std::optional<AddedToken>& configured, const char* usual) 
   return token;
 }
 
-// The roles of a family, those that surround a text first.
+// Roles of a family; those that surround a text come first.
 struct Roles {
   AddedToken cls, sep, pad, unk, mask;
   std::vector<AddedToken> others;
 };
 
-// Added tokens are the configuration's and the roles that the vocabulary has.
+// Added tokens: those of the configuration, and the roles that are in the vocabulary.
 std::vector<AddedToken> added_tokens(const Roles& roles, const TokenizerConfig& config, const TokenModel& model,
                                      const fs::path& file) {
   std::vector<AddedToken> added = config.added;
@@ -92,7 +92,7 @@ PipelineParts finish(PipelineParts parts, const Roles& roles, const TokenizerCon
 }
 
 std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig& config) {
-  // MPNet cuts words as BERT does and surrounds them as RoBERTa does.
+  // MPNet splits words like BERT and surrounds them like RoBERTa.
   const bool mpnet = config.tokenizer_class.starts_with("MPNet");
   Roles roles{role(config.cls, mpnet ? "<s>" : "[CLS]"),      role(config.sep, mpnet ? "</s>" : "[SEP]"),
               role(config.pad, mpnet ? "<pad>" : "[PAD]"),    role(config.unk, "[UNK]"),
@@ -154,7 +154,7 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   return make_pipeline_tokenizer(finish(std::move(parts), roles, config, vocab), vocab);
 }
 
-// Tokenizers of transformers that these loaders reproduce, without "Fast" at the end.
+// Tokenizer classes of transformers that these loaders reproduce, without the "Fast" suffix.
 constexpr std::string_view kWordPieceClasses[] = {"BertTokenizer",
                                                   "ConvBertTokenizer",
                                                   "DistilBertTokenizer",
@@ -170,8 +170,8 @@ constexpr std::string_view kWordPieceClasses[] = {"BertTokenizer",
 constexpr std::string_view kByteBpeClasses[] = {"BartTokenizer", "LongformerTokenizer", "RobertaTokenizer"};
 constexpr std::string_view kFastBpeClasses[] = {"BertweetTokenizer", "PhobertTokenizer"};
 
-// transformers takes the class from tokenizer_config.json, else from config.json. Another class splits texts in ways
-// that the vocabulary files do not show (BertJapaneseTokenizer runs MeCab first).
+// transformers takes the class from tokenizer_config.json, else from config.json. Other classes split texts in ways
+// that the vocabulary files do not define (BertJapaneseTokenizer runs MeCab first).
 void check_class(const fs::path& dir, const TokenizerConfig& config, std::span<const std::string_view> known) {
   std::string name = config.tokenizer_class;
   fs::path file = config.file;
@@ -190,7 +190,7 @@ void check_class(const fs::path& dir, const TokenizerConfig& config, std::span<c
        file.string(), name.substr(0, 80));
 }
 
-// The SentencePiece model of a directory; the usual names first, then any *.model.
+// The SentencePiece model in a directory: common names first, then any *.model.
 std::optional<fs::path> sentencepiece_file(const fs::path& dir) {
   for (const char* name : {"sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model"}) {
     if (fs::exists(dir / name)) return dir / name;

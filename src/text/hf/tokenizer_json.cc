@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer.json: the models and the added tokens; the other parts have their own factories. `padding` and `truncation`
-// are not read: the length limit is the caller's.
+// Loads models and added tokens from tokenizer.json; the other components have their own factories.
+// `padding` and `truncation` are ignored: the caller sets the length limit.
 #include <map>
 
 #include "base/log.h"
@@ -15,7 +15,7 @@
 namespace brim::text {
 namespace {
 
-// Files written by early versions do not name the model's type.
+// Files written by early versions omit the model's type.
 std::string model_type(const JsonValue& model, const TokenizerJson& json) {
   if (model.has("type")) return model.at("type").as_string();
   if (json.has_merges) return "BPE";
@@ -83,8 +83,8 @@ std::vector<AddedToken> read_added(const JsonValue& list) {
 
 }  // namespace
 
-// As upstream: a token of the model keeps the model's id, any other gets the next free one. The id in the file is what
-// the writer expected; it should agree.
+// As upstream: a token of the model keeps the model's id, any other gets the next free one. The id in the file should
+// match that.
 void number_added_tokens(std::vector<AddedToken>& added, const TokenModel& model, const std::filesystem::path& file) {
   int32_t next = model.vocab_size();
   std::map<std::string, int32_t> seen;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a tokenizer.json. What is accepted must encode any text to ids it knows, the same both ways.
+// Fuzz target: arbitrary bytes as tokenizer.json. An accepted file must encode any text to valid ids, identically in
+// encode and encode_ids.
 #include <cstdlib>
 
 #include "base/error.h"

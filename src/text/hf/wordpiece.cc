@@ -16,7 +16,7 @@ void WordPieceModel::Table::build() {
   single_.fill(-1);
   lengths_.assign(4096, 0);
   slots_.assign(std::bit_ceil(added_.size() * 4 / 3 + 2), Slot{});
-  const size_t words = std::bit_ceil(std::max<size_t>(added_.size() / 8, 2));  // about eight bits a token
+  const size_t words = std::bit_ceil(std::max<size_t>(added_.size() / 8, 2));  // about eight bits per token
   filter_.assign(words, 0);
   filter_shift_ = 64 - std::countr_zero(words);
   const size_t mask = slots_.size() - 1;
@@ -61,7 +61,7 @@ size_t WordPieceModel::Table::longest(std::string_view text, int32_t& id) const 
     const uint64_t low = load8(text.data()), high = load8(text.data() + 8);
     const size_t top = std::min(text.size(), ShortKey::kLongest);
     const size_t mask = slots_.size() - 1;
-    // Tokens are whole code points, so a length that cuts one cannot be found.
+    // Tokens consist of whole code points, so a length that splits one cannot match.
     for (uint32_t lengths = lengths_[pair_index(low)] & ((2u << top) - 1); lengths != 0;) {
       const auto length = static_cast<size_t>(std::bit_width(lengths) - 1);
       const ShortKey key = ShortKey::from_window(low, high, length);
@@ -106,7 +106,7 @@ WordPieceModel::WordPieceModel(const WordPieceConfig& config, const std::filesys
 // Calls emit(id, begin, end) for each token.
 template <class Emit>
 void WordPieceModel::split(std::string_view piece, Emit emit) const {
-  // A copy that can be read past its end; longer words than this are rare enough to allocate.
+  // Copy that is readable past its end; longer words are rare enough to allocate.
   char buffer[144];
   std::string large;
   if (piece.size() + 16 <= sizeof(buffer)) {

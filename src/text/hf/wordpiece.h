@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordPiece: the longest token that fits, then the longest continuation ("##…"), and so on; a word with a part that is
-// in no token is unknown as a whole. Tokens of up to 15 bytes are found by a hash of two registers; for each pair of
-// first bytes a mask of the lengths that exist says which are worth looking for, and a filter of one bit a token turns
-// most of the rest away.
+// WordPiece: greedy longest match, then longest continuation ("##…"), and so on; a word that cannot be covered is
+// unknown as a whole. Tokens of up to 15 bytes are found with a two-register hash; per pair of first bytes a mask lists
+// the existing token lengths, and a filter with one bit set per token rejects most of the remaining candidates.
 #pragma once
 #include <array>
 #include <memory>
@@ -34,12 +33,12 @@ class WordPieceModel : public TokenModel {
   const char* kind() const override { return "wordpiece"; }
 
  private:
-  // Tokens that may stand in one place: at the start of a word, or after it has begun.
+  // Tokens for one position: at the start of a word, or after the start.
   class Table {
    public:
     void add(std::string_view token, int32_t id);
     void build();
-    // The longest token at the start of `text` (not empty, 16 bytes readable from its start); its length, or 0.
+    // Finds the longest token at the start of `text` (not empty, 16 bytes readable); returns its length, or 0.
     size_t longest(std::string_view text, int32_t& id) const;
 
    private:
@@ -52,8 +51,8 @@ class WordPieceModel : public TokenModel {
     size_t longest_of_long(std::string_view text, int32_t& id) const;
     std::vector<std::pair<std::string, int32_t>> added_, long_;  // long_: more than 15 bytes, sorted by text
     std::array<int32_t, 256> single_{};
-    std::vector<uint16_t> lengths_;  // by the first two bytes: bit n set if a token of n bytes starts so (n up to 15)
-    std::vector<uint64_t> filter_;  // one bit a token: says no for most that is not there, and stays in the first cache
+    std::vector<uint16_t> lengths_;  // by first two bytes: bit n set if they start a token of n bytes (up to 15)
+    std::vector<uint64_t> filter_;   // one bit set per token: rejects most missing tokens and fits the L1 cache
     std::vector<Slot> slots_;
     int filter_shift_ = 63;
     size_t longest_ = 0;

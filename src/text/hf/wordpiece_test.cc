@@ -12,7 +12,7 @@
 namespace brim::text {
 namespace {
 
-// The definition: the longest token that fits, by trying all.
+// Reference implementation: longest match by trying all lengths.
 std::vector<int32_t> plain_wordpiece(const std::map<std::string, int32_t>& vocab, const std::string& word) {
   std::vector<int32_t> out;
   for (size_t at = 0; at < word.size();) {
@@ -71,7 +71,7 @@ TEST(WordPiece, LongWordsAreUnknown) {
   for (int i = 0; i < 100; ++i) word += "é";
   std::vector<int32_t> ids;
   model.tokenize_ids(word, ids);
-  EXPECT_EQ(ids.size(), 100u);  // code points count, not bytes
+  EXPECT_EQ(ids.size(), 100u);  // counted in code points, not bytes
   ids.clear();
   model.tokenize_ids(word + "é", ids);
   EXPECT_EQ(ids, std::vector<int32_t>{0});

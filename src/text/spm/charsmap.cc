@@ -24,7 +24,7 @@ class Precompiled final : public Normalizer {
   Precompiled(std::string_view blob, const std::string& where) : map_(blob, where) {
     for (int c = 0; c < 128; ++c) {
       const char text[1] = {static_cast<char>(c)};
-      // A carriage return may be half of a cluster.
+      // A carriage return may be part of a \r\n cluster.
       plain_[c] = c != '\r' && !map_.find(std::string_view(text, 1));
     }
   }
@@ -42,10 +42,10 @@ class Precompiled final : public Normalizer {
   Traits traits() const override { return {.by_word = !map_.has_key_with_space() && !map_.makes_odd_white_space()}; }
 
  private:
-  // Longer clusters are never looked up whole.
+  // Longer clusters are never looked up as a whole.
   static constexpr size_t kLongestWhole = 5;
 
-  // A code point below 128 that stays and ends its cluster.
+  // True for a code point below 128 that is unchanged and ends its cluster.
   bool plain_at(std::string_view text, size_t at) const {
     const auto c = static_cast<unsigned char>(text[at]);
     return c < 0x80 && plain_[c] && (at + 1 == text.size() || static_cast<unsigned char>(text[at + 1]) < 0x80);
@@ -78,7 +78,7 @@ class Precompiled final : public Normalizer {
     return end;
   }
 
-  // Where the first cluster that changes begins; the size if none does.
+  // Start of the first cluster that changes; the size if none does.
   size_t first_rewriting(std::string_view text) const {
     size_t at = 0;
     while (at < text.size()) {
@@ -117,8 +117,8 @@ class Precompiled final : public Normalizer {
     out.clear();
     const std::string_view old_text = text.text;
     const auto keep = [&](std::string_view old) { out.push_back({decode_valid(old, 0).value, 0}); };
-    // Code points too many count as inserted; code points too few are charged to the last one written, whatever it
-    // came from. Where nothing has been written yet they are forgotten, and the origins shift: so does the original.
+    // Surplus code points count as inserted; missing ones are attributed to the last one written, regardless of its
+    // origin. If nothing has been written yet they are ignored and the origins shift, as in the reference.
     const auto replace = [&](std::string_view old, std::string_view fresh) {
       const auto old_count = static_cast<int32_t>(count_code_points(old));
       int32_t fresh_count = 0;
@@ -188,8 +188,8 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   rewritings_ = blob.substr(4 + trie_bytes);
   if (!is_valid_utf8(rewritings_)) bad("rewritings are not UTF-8");
 
-  // A step from unit i goes to (i ^ offset) ^ label: somewhere in one block of 256. Units with the top bit set are
-  // values, no step reaches them as nodes.
+  // A transition from unit i leads to (i ^ offset) ^ label, within one block of 256. Units with the top bit set are
+  // values; no transition reaches them as nodes.
   const size_t size = units_.size();
   for (size_t i = 0; i < size; ++i) {
     const uint32_t unit = units_[i];
@@ -198,7 +198,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
     if ((block | 0xFF) >= size) bad(fmt::format("unit {} ({:#x}) leads to {} of {}", i, unit, block, size));
     if (i > 0 && (unit & kHasValue)) {
       const size_t value = units_[block] & kValueMask;
-      const bool inside = value <= rewritings_.size();  // the end is an empty rewriting
+      const bool inside = value <= rewritings_.size();  // the end is an empty replacement
       if (!inside || (static_cast<unsigned char>(rewritings_[value]) & 0xC0) == 0x80) {
         bad(fmt::format("unit {} has its rewriting at {} of {}", block, value, rewritings_.size()));
       }

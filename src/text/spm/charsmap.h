@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece's precompiled character map: a trie of byte strings in a double array, each with the text that takes
-// its place. Applied as Hugging Face's Precompiled normalizer does, which differs from SentencePiece's own way:
-// grapheme by grapheme, and the whole grapheme gives way to the rewriting of its shortest known beginning.
+// SentencePiece's precompiled character map: a double-array trie from byte strings to replacement text. Applied like
+// Hugging Face's Precompiled normalizer, which differs from SentencePiece: it works per grapheme, and the
+// replacement of the shortest matching prefix replaces the whole grapheme.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,12 +17,12 @@ namespace brim::text {
 
 class Charsmap {
  public:
-  // `blob` is the file's: bytes of the trie (uint32), the trie's units, the rewritings, each ended by a zero. Throws
-  // Error(bad_model) with `where` (file and place) unless every step from every unit stays inside: lookups check
-  // nothing.
+  // `blob` as stored in the file: size of the trie in bytes (uint32), trie units, replacements, each zero-terminated.
+  // Throws Error(bad_model) with `where` (file and location) unless all transitions stay in bounds: lookups are
+  // unchecked.
   Charsmap(std::string_view blob, const std::string& where);
 
-  // The rewriting of the shortest key that `chunk` begins with.
+  // Replacement for the shortest key that is a prefix of `chunk`.
   std::optional<std::string_view> find(std::string_view chunk) const {
     uint32_t at = offset(units_[0]);
     for (const char ch : chunk) {
@@ -38,7 +38,7 @@ class Charsmap {
   }
   // True if some key begins with a space.
   bool has_key_with_space() const { return (units_[offset(units_[0]) ^ ' '] & kLabelMask) == ' '; }
-  // True if some rewriting holds white space other than the space itself.
+  // True if some replacement contains white space other than U+0020.
   bool makes_odd_white_space() const;
 
  private:

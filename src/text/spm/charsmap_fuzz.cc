@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a precompiled character map. What is accepted must rewrite any text to valid UTF-8, the same
-// with and without origins.
+// Fuzz target: arbitrary bytes as a precompiled character map. An accepted map must rewrite any text to valid UTF-8,
+// identically with and without origins.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -48,7 +48,7 @@ TEST(Charsmap, FindsTheShortestKey) {
 TEST(Charsmap, RewritesWholeGraphemesUpToFiveBytes) {
   const std::map<std::string, std::string> rules = {{"a", "b"}, {"\u0301", "!"}};
   EXPECT_EQ(rewritten(rules, "xaz"), "xbz");
-  EXPECT_EQ(rewritten(rules, "a\u0301z"), "bz");               // 3 bytes: the accent goes with its letter
+  EXPECT_EQ(rewritten(rules, "a\u0301z"), "bz");               // 3 bytes: the accent is replaced with its letter
   EXPECT_EQ(rewritten(rules, "a\u0301\u0301"), "b");           // 5 bytes
   EXPECT_EQ(rewritten(rules, "a\u0301\u0301\u0301"), "b!!!");  // 7 bytes: character by character
   EXPECT_EQ(rewritten(rules, "\u0301"), "!");
@@ -58,12 +58,12 @@ TEST(Charsmap, RewritesWholeGraphemesUpToFiveBytes) {
 }
 
 TEST(Charsmap, KeepsTheOriginOfEachByte) {
-  EXPECT_EQ(spans({{"a", "bc"}}, "xay"), "0-1 1-2 1-2 2-3");  // inserted: shares the one before
+  EXPECT_EQ(spans({{"a", "bc"}}, "xay"), "0-1 1-2 1-2 2-3");  // inserted: shares the origin of the one before
   EXPECT_EQ(spans({{"a\u0301", "b"}}, "xa\u0301y"), "0-1 1-2 3-4");
   EXPECT_EQ(spans({{"a", ""}}, "xay"), "0-1 2-3");
-  // Removed at the very start: nothing is there to carry it, so what follows moves up.
+  // Removed at the very start: no earlier code point can carry it, so the following origins shift.
   EXPECT_EQ(spans({{"a", ""}}, "axy"), "0-1 1-2");
-  // Charged to an inserted code point, which then counts as a replacement.
+  // Attributed to an inserted code point, which then counts as a replacement.
   EXPECT_EQ(spans({{"a", "bc"}, {"d", ""}}, "ady"), "0-1 1-2 2-3");
 }
 
@@ -84,10 +84,10 @@ TEST(Charsmap, RefusesWhatWouldLeadOutside) {
   EXPECT_NE(complaint(little_endian_u32(0)).find("trie of 0 bytes"), std::string::npos);
   EXPECT_NE(complaint(little_endian_u32(6) + "abcdef").find("trie of 6 bytes"), std::string::npos);
   EXPECT_NE(complaint(good + "\xFF").find("not UTF-8"), std::string::npos);
-  std::string far = good;  // the root's offset, with the bit that shifts it by eight more
+  std::string far = good;  // the root's offset, with the bit that shifts it by another eight
   far.replace(4, 4, little_endian_u32(0x7FFFFFFF & ~0xFFu));
   EXPECT_NE(complaint(far).find("unit 0"), std::string::npos);
-  std::string value = good;  // a leaf's rewriting past the end: unit 256 * 2 is the value of "a"
+  std::string value = good;  // a leaf's replacement past the end: unit 256 * 2 is the value of "a"
   value.replace(4 + 4 * 512, 4, little_endian_u32(0x80000000u | 999));
   EXPECT_NE(complaint(value).find("rewriting at 999"), std::string::npos);
 }
@@ -106,7 +106,7 @@ TEST(Grapheme, EndsWhereUnicodeSays) {
   EXPECT_EQ(first("\U0001F469\u200D\U0001F52C!"), "\U0001F469\u200D\U0001F52C");  // emoji sequence
   EXPECT_EQ(first("\U0001F469\U0001F3FD\u200D\U0001F52C"), "\U0001F469\U0001F3FD\u200D\U0001F52C");
   EXPECT_EQ(first("a\u200D\U0001F52C"), "a\u200D");
-  EXPECT_EQ(first("\U0001F1FB\U0001F1F3\U0001F1FB"), "\U0001F1FB\U0001F1F3");      // flags come in pairs
+  EXPECT_EQ(first("\U0001F1FB\U0001F1F3\U0001F1FB"), "\U0001F1FB\U0001F1F3");      // flags are pairs
   EXPECT_EQ(first("\u0915\u094D\u0937\u093F\u0915"), "\u0915\u094D\u0937\u093F");  // conjunct
   EXPECT_EQ(first("\u0915\u093F\u0937"), "\u0915\u093F");
 }

@@ -16,14 +16,14 @@
 namespace brim::text {
 namespace {
 
-// str.isspace of Python, which also decides \s, strip() and split() there.
+// Python's str.isspace, which also defines \s, strip() and split().
 bool is_python_space(char32_t c) {
   if (c < 0x80) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
          c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// The end of the run of characters from `at` on that are (not) space.
+// End of the run of (non-)space characters that starts at `at`.
 size_t run_end(std::string_view text, size_t at, bool space) {
   while (at < text.size()) {
     const CodePoint c = decode_valid(text, at);
@@ -43,7 +43,7 @@ std::string_view trim_right(std::string_view text) {
 }
 std::string_view trim_left(std::string_view text) { return text.substr(run_end(text, 0, true)); }
 
-// Lines as Python's text mode gives them: \r\n and \r end a line like \n. What follows the last end is the last line.
+// Lines as in Python's text mode: \r\n and \r end a line like \n. Text after the last line end is the last line.
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
@@ -88,7 +88,7 @@ void FastBpe::read_vocab(std::string_view vocab, const std::filesystem::path& fi
            line.substr(0, 80));
     }
     const std::string word(line.substr(0, space));
-    // A repeated word takes the next id without making the vocabulary longer, so the word after it gets the same id.
+    // A repeated word takes the next id without growing the vocabulary, so the following word gets the same id.
     const auto next = static_cast<int32_t>(vocab_.size());
     const auto [found, fresh] = vocab_.insert_or_assign(word, next);
     if (fresh) order.emplace_back(word, next);
@@ -103,7 +103,7 @@ void FastBpe::read_vocab(std::string_view vocab, const std::filesystem::path& fi
 
 void FastBpe::read_codes(std::string_view codes, const std::filesystem::path& file) {
   expect_utf8(codes, file);
-  // Characters of the vocabulary that no merge may know.
+  // Vocabulary characters that may not occur in any merge.
   for (const std::string& token : tokens_) {
     const std::string_view text = token;
     const bool inner = text.size() > kInnerMark.size() && text.ends_with(kInnerMark);
@@ -116,7 +116,7 @@ void FastBpe::read_codes(std::string_view codes, const std::filesystem::path& fi
     }
   }
   std::vector<std::string_view> lines = split_lines(codes);
-  lines.pop_back();  // what stands after the last line's end is not read, as in the original
+  lines.pop_back();  // text after the last line end is ignored, as in the original
   std::vector<Merge> list;
   for (size_t rank = 0; rank < lines.size(); ++rank) {
     std::vector<std::string_view> fields;
@@ -132,11 +132,11 @@ void FastBpe::read_codes(std::string_view codes, const std::filesystem::path& fi
     list.push_back({left_id << 32 | right_id, static_cast<int32_t>(rank), symbol(left + right)});
   }
   merges_.assign(std::bit_ceil(2 * list.size() + 2), Merge());
-  for (const Merge& merge : list) merges_[merge_slot(merge.key)] = merge;  // of equal pairs the last counts
+  for (const Merge& merge : list) merges_[merge_slot(merge.key)] = merge;  // the last of equal pairs wins
   for (const auto& [text, index] : symbol_ids_) note_character(text, index);
 }
 
-// Words start as symbols of one character each.
+// Words start as one symbol per character.
 void FastBpe::note_character(std::string_view text, int32_t symbol) {
   const CodePoint first = decode_valid(text, 0);
   const std::string_view rest = text.substr(first.bytes);
@@ -182,7 +182,7 @@ std::string_view FastBpe::token(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < tokens_.size() ? std::string_view(tokens_[id]) : std::string_view();
 }
 
-// The slot that holds `key`, or the empty one where it would go.
+// The slot that holds `key`, or the empty slot for it.
 size_t FastBpe::merge_slot(uint64_t key) const {
   const size_t mask = merges_.size() - 1;
   size_t slot = (key ^ key >> 29) * 0x9E3779B97F4A7C15ull >> 20 & mask;
@@ -234,7 +234,7 @@ void FastBpe::tokenize_word(std::string_view word, std::vector<int32_t>& out) co
   }
 }
 
-// The lowest rank of all pairs, everywhere it occurs, from the left; again until no pair is known.
+// Merges all occurrences of the pair of lowest rank, from the left, until no pair is known.
 void FastBpe::merge_by_scan(std::vector<int32_t>& symbols) const {
   while (symbols.size() > 1) {
     const Merge* best = nullptr;
@@ -257,8 +257,8 @@ void FastBpe::merge_by_scan(std::vector<int32_t>& symbols) const {
   }
 }
 
-// The same for long words in n log n: pairs wait in a queue by rank and place. All pairs of one rank are merged before
-// the new pairs they make are looked at, even if those rank lower.
+// The same for long words in O(n log n), with a queue ordered by rank and position. All pairs of one rank are merged
+// before any new pairs they create, even if those have a lower rank.
 void FastBpe::merge_by_queue(std::vector<int32_t>& symbols) const {
   struct Pair {
     int32_t rank, at;
@@ -306,7 +306,7 @@ void FastBpe::merge_by_queue(std::vector<int32_t>& symbols) const {
 
 namespace {
 
-// The layout as a whole tokenizer: added tokens are cut out of the text first, as transformers' Python tokenizers do.
+// Tokenizer for the fastBPE layout: extracts added tokens first, like transformers' Python tokenizers.
 class FastBpeTokenizer final : public Tokenizer {
  public:
   FastBpeTokenizer(FastBpe bpe, std::vector<AddedToken> added, const SpecialIds& special,
@@ -319,7 +319,7 @@ class FastBpeTokenizer final : public Tokenizer {
     pair_ = make_pair_template(PairStyle::roberta, special.cls, special.sep);
     kind_ = "fastbpe";
     vocab_size_ = bpe_.vocab_size();
-    // Longest first, so that the first that fits is the longest.
+    // Longest first, so the first match is the longest.
     std::sort(added_.begin(), added_.end(),
               [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
     for (const AddedToken& token : added_) {
@@ -355,7 +355,7 @@ class FastBpeTokenizer final : public Tokenizer {
     const AddedToken* added = find_added(token);
     return added ? added->id : bpe_.id(token);
   }
-  // "@@" at its end says that the next token goes on with the word.
+  // A trailing "@@" means that the next token continues the word.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
     std::string text;
     for (const int32_t id : ids) {
@@ -467,7 +467,7 @@ std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir) {
   FastBpe bpe(codes.text(), codes_file, vocab.text(), vocab_file, {bos.content, pad.content, eos.content, unk.content},
               unk.content);
 
-  // Tokens with a role that have no id yet are put after the vocabulary, in transformers' order.
+  // Role tokens without an id are appended to the vocabulary, in transformers' order.
   std::vector<AddedToken> added = config.added;
   std::erase_if(added, [](const AddedToken& token) { return token.content.empty(); });
   size_t size = bpe.size();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastBPE layout (bpe.codes and vocab.txt) of PhoBERT and BERTweet: words between white space, cut into characters,
-// merged by rank, every part but the last marked with "@@". Ids and tokens equal those of transformers'
-// PhobertTokenizer and BertweetTokenizer (which have no fast twin, hence no offsets).
+// The fastBPE layout (bpe.codes and vocab.txt) of PhoBERT and BERTweet: words between white space are split into
+// characters and merged by rank; every part but the last is marked with "@@". Ids and tokens equal those of
+// transformers' PhobertTokenizer and BertweetTokenizer.
+// No offsets: the reference has no fast tokenizer.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,27 +15,27 @@ namespace brim::text {
 
 class FastBpe {
  public:
-  // The texts of the two files; `specials` take ids 0, 1, … before the vocabulary. Throws Error(bad_model) with the
-  // file's name and line for a vocabulary line without a count or text that is not UTF-8.
+  // Contents of the two files; `specials` get ids 0, 1, … before the vocabulary. Throws Error(bad_model) with the file
+  // name and line if a vocabulary line has no count or the text is not UTF-8.
   FastBpe(std::string_view codes, const std::filesystem::path& codes_file, std::string_view vocab,
           const std::filesystem::path& vocab_file, const std::vector<std::string>& specials, const std::string& unk);
 
-  // What tokenize gives for a part that reads `token` is `id` from now on, whatever the vocabulary says.
+  // Makes tokenize return `id` for parts equal to `token`, overriding the vocabulary.
   void add_token(const std::string& token, int32_t id);
 
   // Appends the ids of a text without added tokens.
   void tokenize(std::string_view text, std::vector<int32_t>& out) const;
 
-  int32_t id(std::string_view token) const;  // -1 if there is none
-  std::string_view token(int32_t id) const;  // empty if there is none
+  int32_t id(std::string_view token) const;  // -1 if missing
+  std::string_view token(int32_t id) const;  // empty if missing
   int32_t unk_id() const { return unk_id_; }
-  size_t size() const { return vocab_.size(); }       // distinct tokens: where new ids start
+  size_t size() const { return vocab_.size(); }       // distinct tokens; new ids start here
   int32_t vocab_size() const { return vocab_size_; }  // largest id plus one
 
  private:
-  // A symbol is a string that merges know, or a character that the vocabulary knows.
+  // A symbol is a string used in merges, or a character of the vocabulary.
   struct Symbol {
-    int32_t inner_id, final_id;  // of its token inside a word ("ab@@") and at the end ("ab</w>" is "ab")
+    int32_t inner_id, final_id;  // token id inside a word ("ab@@") and at its end ("ab</w>" is "ab")
   };
   struct Merge {
     uint64_t key = UINT64_MAX;  // left symbol << 32 | right symbol
@@ -48,7 +49,7 @@ class FastBpe {
   using TextMap = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
 
   static constexpr int32_t kNoSymbol = -1;
-  static constexpr size_t kShortWord = 40;  // characters; longer words are merged by a queue
+  static constexpr size_t kShortWord = 40;  // in characters; longer words are merged with a queue
 
   void read_vocab(std::string_view vocab, const std::filesystem::path& file);
   void read_codes(std::string_view codes, const std::filesystem::path& file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as bpe.codes and, after a zero byte, vocab.txt. What is accepted must give ids it knows.
+// Fuzz target: arbitrary bytes as bpe.codes and, after a zero byte, vocab.txt. Accepted files must produce valid ids.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -46,7 +46,7 @@ TEST(FastBpe, ANewlineStaysWithItsWord) {
 }
 
 TEST(FastBpe, ReadsFilesAsPythonDoes) {
-  // \r\n and \r end lines, the last code without a line's end is not read, counts may be anything.
+  // \r\n and \r end lines, the last code without a line end is ignored, counts are not checked.
   const FastBpe bpe = make("a b 1\r\nab c</w> x\ra d</w> 1", "  ab@@ 1 \r\nabc 2\rx y 3\n");
   EXPECT_EQ(cut(bpe, "abc"), "abc");
   EXPECT_EQ(cut(bpe, "ad"), "<unk> <unk>");
@@ -58,7 +58,7 @@ TEST(FastBpe, ReadsFilesAsPythonDoes) {
   EXPECT_EQ(twice.id("c"), 6);
   EXPECT_EQ(twice.token(6), "c");
   EXPECT_EQ(twice.token(4), "");
-  // Of equal codes the later rank counts; lines of other lengths are not codes.
+  // The later of equal codes counts; lines with other field counts are not codes.
   const FastBpe ranks = make("a b 1\nb c</w> 1\na b 1\nx\n\n1 2 3 4\n", "ab@@ 1\na@@ 1\nbc 1\nc 1\n");
   EXPECT_EQ(cut(ranks, "abc"), "a@@ bc");
 }
@@ -80,7 +80,7 @@ TEST(FastBpe, SaysWhatIsWrong) {
   EXPECT_NE(complaint("\xFF b 1\n", "").find("bpe.codes: it is not UTF-8"), std::string::npos);
 }
 
-// The definition: while there is a known pair, the one of lowest rank is merged everywhere, from the left.
+// Reference implementation: merge all occurrences of the known pair of lowest rank, from the left, until none is left.
 std::vector<std::string> by_definition(const std::vector<std::pair<std::string, std::string>>& codes,
                                        std::string word) {
   std::vector<std::string> parts;
@@ -110,7 +110,7 @@ std::vector<std::string> by_definition(const std::vector<std::pair<std::string, 
 TEST(FastBpe, EqualsItsDefinitionForShortAndLongWords) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
-    // Any pairs in any order, also such that a merge ranks before the merges it is made of.
+    // Random pairs in random order, including merges that rank before those of their parts.
     std::vector<std::pair<std::string, std::string>> codes;
     std::string file, vocab;
     const auto part = [&] {

@@ -43,7 +43,7 @@ class Metaspace final : public PreTokenizer {
     const bool marked = text[piece.begin] == ' ' || mark_at(text, piece.begin);
     const bool wanted = prepend_ == PrependScheme::always || (prepend_ == PrependScheme::first && from.at_start(piece));
     if (wanted && !marked) to.append(mark_, old.span_at(piece.begin));
-    size_t copied = piece.begin;  // bytes before this one are written
+    size_t copied = piece.begin;  // bytes before this one have been written
     for (size_t at = piece.begin; at < piece.end; ++at) {
       const bool space = text[at] == ' ';
       if (!space && (text[at] != mark_[0] || !mark_at(text, at))) continue;
@@ -87,7 +87,7 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
   } else {
     json.at("prepend_scheme").fail("known are always, first and never");
   }
-  // Older files say it this way.
+  // Older files use this key.
   if (!json.get("add_prefix_space", true)) config.prepend = PrependScheme::never;
   config.split = json.get("split", true);
   return make_metaspace(config);

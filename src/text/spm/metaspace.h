@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pre-tokenizer of SentencePiece models: spaces become a visible mark (U+2581), one is put before the text, and
-// each mark starts a new piece.
+// Pre-tokenizer of SentencePiece models: replaces spaces by a visible mark (U+2581), inserts one before the text, and
+// starts a new piece at each mark.
 #pragma once
 #include <memory>
 

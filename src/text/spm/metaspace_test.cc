@@ -10,7 +10,7 @@
 namespace brim::text {
 namespace {
 
-// The pieces as "text(begin,end)" with origins; `cuts` are the pieces handed in, in bytes.
+// Formats pieces as "text(begin,end)" with origins; `cuts` are the input pieces, in bytes.
 std::string pieces(const MetaspaceConfig& config, std::string_view text, std::vector<Piece> cuts = {},
                    int32_t first = 0) {
   const auto pre_tokenizer = make_metaspace(config);

@@ -9,12 +9,12 @@
 
 namespace brim::text {
 
-// Places the nodes depth first. A node's children all stand in one block of 256 units: the first of a few open blocks
-// where they fit, else a new one.
+// Places nodes depth first. All children of a node are in one block of 256 units: the first open block they fit in,
+// else a new one.
 class PrefixTrieBuilder {
  public:
   PrefixTrieBuilder(std::span<const std::string_view> keys, std::vector<uint64_t>& units) : keys_(keys), units_(units) {
-    // Most keys differ in their first eight bytes, so those are compared as a number.
+    // Most keys differ in their first eight bytes, so these are compared as an integer.
     struct Sorted {
       uint64_t head;
       int32_t id;
@@ -38,7 +38,7 @@ class PrefixTrieBuilder {
     units_.clear();
   }
 
-  // Returns the root's base. An explicit stack: keys may be as long as a hostile file wants them.
+  // Returns the root's base. Uses an explicit stack because keys in a malicious file may be arbitrarily long.
   uint64_t build() {
     uint64_t root = 0;
     std::vector<Work> stack;
@@ -47,7 +47,7 @@ class PrefixTrieBuilder {
       const Work work = stack.back();
       stack.pop_back();
       children_.clear();
-      // Sorted keys: those with the same next byte stand together.
+      // Keys are sorted, so those with the same next byte are adjacent.
       for (size_t i = work.begin; i < work.end;) {
         const auto label = static_cast<unsigned char>(keys_[order_[i]][work.depth]);
         size_t end = i;
@@ -77,7 +77,7 @@ class PrefixTrieBuilder {
 
  private:
   static constexpr size_t kRoot = SIZE_MAX, kBlock = 256, kOpenBlocks = 16;
-  static constexpr int kMostFailures = 8;  // then a block is left as full
+  static constexpr int kMostFailures = 8;  // then a block is considered full
   struct Work {
     size_t begin, end, depth, unit;
   };
@@ -88,12 +88,12 @@ class PrefixTrieBuilder {
 
   struct Block {
     std::array<uint64_t, 4> free = {~0ull, ~0ull, ~0ull, ~0ull};  // bit per unit
-    std::array<uint64_t, 4> base = {};                            // bit per base in use: two nodes must not share one
+    std::array<uint64_t, 4> base = {};  // bit per base in use: two nodes must not share a base
     int failures = 0;
   };
   static bool bit(const std::array<uint64_t, 4>& bits, size_t i) { return bits[i >> 6] >> (i & 63) & 1; }
 
-  // A base whose units for all children_ are free; takes them. Block 0 stays empty for nodes without children.
+  // Reserves a base with free units for all children_. Block 0 stays empty for nodes without children.
   size_t place() {
     if (units_.empty()) add_block();
     if (children_.empty()) return 0;
@@ -109,7 +109,7 @@ class PrefixTrieBuilder {
     return take(open_.back(), 0);
   }
 
-  // The first place in `block`, or -1.
+  // The first base that fits in `block`, or -1.
   int fit(const Block& block) const {
     for (size_t word = 0; word < 4; ++word) {
       for (uint64_t left = block.free[word]; left != 0; left &= left - 1) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All pieces that begin a text, shortest first, in one walk: a trie of bytes in a double array. The child of a node by
-// byte b stands at (node's base ^ b) and is known by its label, so a step is one load and one compare.
+// Prefix search over pieces: finds all pieces that are a prefix of a text, shortest first, in one walk. A byte trie in
+// a double array: the child of a node for byte b is at (node's base ^ b) and is verified by its label, so a transition
+// is one load and one compare.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,11 +15,11 @@ class PrefixTrie {
   static constexpr int32_t kMostIds = (1 << 26) - 2, kMostUnits = 1 << 28;
 
   PrefixTrie() = default;
-  // keys[id]; of equal keys the last id counts. Empty keys are never found. At most kMostIds keys; throws
-  // Error(bad_model) if they need more than kMostUnits nodes.
+  // keys[id]; the last of equal keys wins. Empty keys are never found. At most kMostIds keys; throws Error(bad_model)
+  // if they need more than kMostUnits nodes.
   explicit PrefixTrie(std::span<const std::string_view> keys);
 
-  // Calls found(id, length) for each key that `text` begins with.
+  // Calls found(id, length) for each key that is a prefix of `text`.
   template <class Found>
   void walk(std::string_view text, Found found) const {
     uint64_t base = root_;
@@ -31,11 +32,11 @@ class PrefixTrie {
       if (id != 0) found(id - 1, i + 1);
     }
   }
-  int32_t find(std::string_view key) const;  // -1 if there is none
+  int32_t find(std::string_view key) const;  // -1 if missing
 
  private:
   friend class PrefixTrieBuilder;
-  // A unit: base 28 bits, id + 1 (0: none) 27 bits, used 1 bit, label 8 bits.
+  // Unit layout: base 28 bits, id + 1 (0: none) 27 bits, used 1 bit, label 8 bits.
   static constexpr uint64_t kUsed = 0x100, kLabelMask = 0x1FF, kIdMask = (1u << 27) - 1;
   static constexpr int kIdShift = 9, kBaseShift = 36;
 

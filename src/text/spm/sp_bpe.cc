@@ -15,7 +15,7 @@ std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& mode
   ids.reserve(model.pieces.size());
   for (size_t id = 0; id < model.pieces.size(); ++id) ids.emplace(model.pieces[id].text, static_cast<int32_t>(id));
 
-  // Of equal entries the first keeps its place and the last its score, as in a Python dict.
+  // The first of equal entries keeps its position and the last its score, as in a Python dict.
   std::unordered_map<std::string_view, size_t> place;
   std::vector<std::pair<std::string_view, double>> entries;
   for (const auto& [text, score] : vocab) {
@@ -45,8 +45,8 @@ std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& mode
       return std::pair(a.left_id, a.right_id) < std::pair(b.left_id, b.right_id);
     });
   }
-  // Cuts of one piece have one score. Later converters put those with a longer left half first; ViSoBERT's own
-  // tokenizer.json has them in this order, and no text of 60,000 tweets tells the two apart.
+  // All splits of one piece have the same score. Later converters put those with a longer left half first; ViSoBERT's
+  // own tokenizer.json uses this order, and the two orders agree on 60,000 tweets.
   std::stable_sort(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) { return a.score > b.score; });
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(cuts.size());

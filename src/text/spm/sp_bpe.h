@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece BPE knows pieces and scores but no merges. Hugging Face's converter makes merges of them: every way to
-// cut a piece into two pieces, best score first. The result is an ordinary BPE model over code points.
+// Merges for SentencePiece BPE models, which store only pieces and scores. Like Hugging Face's converter: all splits of
+// a piece into two pieces, best score first. The result is an ordinary BPE model over code points.
 #pragma once
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace brim::text {
 
-// `vocab` is the tokenizer's vocabulary with scores, by id; halves of a cut must be pieces of `model`.
+// `vocab` is the tokenizer's vocabulary with scores, by id; both halves of a split must be pieces of `model`.
 std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& model,
                                                             const std::vector<std::pair<std::string, double>>& vocab);
 

@@ -14,7 +14,7 @@ TEST(SpBpe, EveryCutOfAPieceIsAMergeBestScoreFirst) {
       {"<unk>", 0, SpmPieceType::unknown}, {"aa", -1}, {"aaa", -3}, {"\u00E9a", -2}, {"a", -9}, {"\u00E9", -8}};
   std::vector<std::pair<std::string, double>> vocab;
   for (const SpmPiece& piece : model.pieces) vocab.emplace_back(piece.text, piece.score);
-  // Cuts of "aaa": by the ids of the halves, so aa|a (1, 4) before a|aa (4, 1).
+  // Splits of "aaa" are ordered by the ids of the halves: aa|a (1, 4) before a|aa (4, 1).
   EXPECT_EQ(spm_merges(model, vocab), (Merges{{"a", "a"}, {"\u00E9", "a"}, {"aa", "a"}, {"a", "aa"}}));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories without tokenizer.json against what transformers gave (tools/make_spm_goldens.py), and the same files
-// mutated. Those with a tokenizer.json are tokenizer_golden_test's.
+// Directories without tokenizer.json compared with transformers (tools/make_spm_goldens.py), and mutations of these
+// files.
+// Directories with tokenizer.json are covered by tokenizer_golden_test.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -38,7 +39,7 @@ TEST_P(SpmGolden, IdsTokensAndOffsets) {
   const auto cases = read_golden_cases(folder);
   EXPECT_EQ(cases.size(), 220u);
   std::vector<int32_t> ids;
-  for (int round = 0; round < 2; ++round) {  // the second time from the cache
+  for (int round = 0; round < 2; ++round) {  // the second round uses the cache
     for (const GoldenCase& c : cases) {
       const Encoding got = tokenizer->encode(c.text);
       EXPECT_EQ(got.ids, c.expected.ids) << c.text;
@@ -55,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, SpmGolden,
                          testing::Values("spm_xlmr", "spm_xlmr_identity", "spm_albert", "spm_albert_cased", "spm_bpe",
                                          "fastbpe_phobert", "fastbpe_bertweet"));
 
-// A copy of a folder's files that a test may change.
+// A writable copy of a test data folder.
 class SpmFolder : public testing::Test {
  protected:
   void copy(const char* name) { fs::copy(kData / name, dir_); }
@@ -94,7 +95,7 @@ TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
 TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
   copy("spm_albert");
   const std::vector<int32_t> expected = Tokenizer::load(dir_)->encode("talking").ids;
-  fs::remove(dir_ / "tokenizer_config.json");  // the pieces [CLS] and [SEP] tell
+  fs::remove(dir_ / "tokenizer_config.json");  // detected by the pieces [CLS] and [SEP]
   EXPECT_EQ(Tokenizer::load(dir_)->encode("talking").ids, expected);
   write("config.json", R"({"model_type": "xlm-roberta"})");
   EXPECT_NE(Tokenizer::load(dir_)->encode("talking").ids, expected);
@@ -127,7 +128,7 @@ TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
 
 TEST_F(SpmFolder, AddedTokensOfImpossibleIdsAreRefused) {
   copy("fastbpe_bertweet");
-  write("tokenizer_config.json", "{}");  // its own list of added tokens would be taken instead
+  write("tokenizer_config.json", "{}");  // otherwise its list of added tokens would be used
   for (const char* id : {"2147483647", "16777216", "16777215", "-1"}) {
     write("added_tokens.json", fmt::format(R"({{"<far>": {}}})", id));
     const std::string why = complaint();

@@ -13,13 +13,13 @@
 namespace brim::text {
 namespace {
 
-// Walks the fields of one protobuf message. Positions in messages are bytes of the whole file.
+// Iterates over the fields of a protobuf message. Positions in error messages are bytes of the whole file.
 class Fields {
  public:
   Fields(std::string_view bytes, size_t file_offset, const char* message, const std::filesystem::path& file)
       : bytes_(bytes), base_(file_offset), message_(message), file_(&file) {}
 
-  // Moves to the next field; false at the end.
+  // Advances to the next field; false at the end.
   bool next() {
     if (at_ == bytes_.size()) return false;
     start_ = at_;

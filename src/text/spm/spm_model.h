@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SentencePiece *.model file read by hand: the pieces, and of the trainer's and normalizer's settings what a
-// tokenizer needs. The file is a protobuf message; fields that are not listed here are stepped over.
+// Reader for SentencePiece *.model files (protobuf): pieces, and the trainer and normalizer settings a tokenizer needs.
+// Unlisted fields are skipped.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,19 +22,19 @@ struct SpmPiece {
 struct SpmModel {
   std::vector<SpmPiece> pieces;  // by id, distinct and never empty
 
-  // Trainer.
+  // Trainer settings.
   SpmAlgorithm algorithm = SpmAlgorithm::unigram;
   bool byte_fallback = false;
-  int32_t unk_id = 0, bos_id = 1, eos_id = 2, pad_id = -1;  // -1: there is none
+  int32_t unk_id = 0, bos_id = 1, eos_id = 2, pad_id = -1;  // -1: none
   std::string unk_piece = "<unk>", bos_piece = "<s>", eos_piece = "</s>", pad_piece = "<pad>";
 
-  // Normalizer.
+  // Normalizer settings.
   std::string precompiled_charsmap;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
-// Throws Error(bad_model) that names `file`, the byte and the value if the message is cut short, a length lies, a piece
-// is empty, repeated or not UTF-8, or a score is not a number.
+// Throws Error(bad_model) that names `file`, the byte and the value if the message is truncated, a length is invalid, a
+// piece is empty, repeated or not UTF-8, or a score is not a number.
 SpmModel parse_spm_model(std::string_view bytes, const std::filesystem::path& file);
 SpmModel read_spm_model(const std::filesystem::path& file);
 

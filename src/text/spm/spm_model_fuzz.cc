@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a SentencePiece model, read as XLM-RoBERTa's and as ALBERT's. What is accepted must encode
-// any text, the same both ways.
+// Fuzz target: arbitrary bytes as a SentencePiece model, loaded as XLM-RoBERTa and as ALBERT. An accepted model must
+// encode any text, identically in encode and encode_ids.
 #include <cstdlib>
 
 #include "base/error.h"

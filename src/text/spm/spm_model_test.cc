@@ -11,7 +11,7 @@
 namespace brim::text {
 namespace {
 
-// What the reader says about a bad file; empty if it takes it.
+// Error message for a bad file; empty if it is accepted.
 std::string complaint(const std::string& bytes) {
   try {
     parse_spm_model(bytes, "x.model");

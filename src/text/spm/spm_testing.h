@@ -40,7 +40,7 @@ inline std::string spm_piece_proto(std::string_view text, float score, SpmPieceT
   return proto_bytes(1, piece);
 }
 
-// A charsmap blob for the given rewritings: every node of the trie gets a block of 256 units of its own.
+// Builds a charsmap blob for the given replacements; each trie node gets its own block of 256 units.
 inline std::string make_charsmap(const std::map<std::string, std::string>& rules) {
   struct Node {
     std::map<unsigned char, size_t> children;
@@ -58,7 +58,7 @@ inline std::string make_charsmap(const std::map<std::string, std::string>& rules
     nodes[at].value = static_cast<int64_t>(rewritings.size());
     rewritings += value + '\0';
   }
-  // Node n's children stand in block n + 1, at their labels; its value at label 0.
+  // Children of node n are in block n + 1, at their labels; its value is at label 0.
   std::vector<uint32_t> units(256 * (nodes.size() + 1), 0xFF);
   const auto offset_bits = [](size_t from, size_t to) { return static_cast<uint32_t>(from ^ to) << 10; };
   units[0] = offset_bits(0, 256);

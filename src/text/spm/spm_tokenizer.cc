@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory with a SentencePiece *.model and no tokenizer.json as a whole tokenizer: which ids, normalizers and
-// surrounding tokens XLM-RoBERTa and ALBERT give the same file, as transformers builds their fast tokenizers.
+// Builds a tokenizer from a directory with a SentencePiece *.model and no tokenizer.json: the ids, normalizers and
+// surrounding tokens for XLM-RoBERTa and ALBERT, as in transformers' fast tokenizers.
 #include "text/spm/spm_tokenizer.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ bool has_piece(const SpmModel& model, std::string_view text) {
   return std::any_of(model.pieces.begin(), model.pieces.end(), [&](const SpmPiece& p) { return p.text == text; });
 }
 
-// tokenizer_config.json names the family, else config.json does, else the pieces tell.
+// The family is named in tokenizer_config.json or config.json, else detected from the pieces.
 Family find_family(const fs::path& dir, const TokenizerConfig& config, const SpmModel& model) {
   std::string name = config.tokenizer_class;
   std::string source = fmt::format("{}: tokenizer_class", config.file.string());
@@ -81,7 +81,7 @@ Roles find_roles(Family family, const TokenizerConfig& config) {
           .mask = role(config.mask, albert ? "[MASK]" : "<mask>")};
 }
 
-// XLM-RoBERTa took over fairseq's ids: four of its own, then the pieces from the fourth on, <mask> last.
+// XLM-RoBERTa uses fairseq's ids: four special tokens, then the pieces from the fourth on, <mask> last.
 std::vector<std::pair<std::string, double>> make_vocab(Family family, const SpmModel& model, const Roles& roles) {
   std::vector<std::pair<std::string, double>> vocab;
   size_t first = 0;
@@ -104,7 +104,7 @@ std::unique_ptr<Normalizer> make_chain(const json& before, const SpmModel& model
   return std::make_unique<NormalizerChain>(std::move(parts));
 }
 
-// What AlbertTokenizer does before the character map.
+// Normalization in AlbertTokenizer before the character map.
 json albert_normalizers(const TokenizerConfig& config) {
   bool keep_accents = false;
   if (fs::exists(config.file)) {
@@ -121,7 +121,7 @@ json albert_normalizers(const TokenizerConfig& config) {
   return list;
 }
 
-// The configuration's added tokens, then control and user-defined pieces, then the roles.
+// Added tokens of the configuration, then control and user-defined pieces, then the roles.
 std::vector<AddedToken> make_added(const TokenizerConfig& config, const SpmModel& spm, const Roles& roles) {
   std::vector<AddedToken> added = config.added;
   const auto add = [&](const AddedToken& token) {
@@ -173,8 +173,8 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
     const json split = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, mark}}};
     parts.pre_tokenizer = make_pre_tokenizer(JsonValue(split, model_file, "pre_tokenizer"));
   } else {
-    // Current transformers would read the scores of a BPE model as Unigram's; what ViSoBERT was trained with, and its
-    // tokenizer.json holds, is this.
+    // Current transformers would treat the scores of a BPE model as Unigram scores. ViSoBERT was trained with BPE,
+    // which its tokenizer.json also contains.
     parts.model = make_bpe(spm_bpe_config(spm, vocab), model_file);
     const json after = json::array({{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
                                     {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", "\u2581"}}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SentencePiece model as a whole tokenizer, see spm_tokenizer.cc.
+// Tokenizer for a SentencePiece model, see spm_tokenizer.cc.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -11,7 +11,7 @@ namespace brim::text {
 
 enum class SpmFamily { xlm_roberta, albert };
 
-// `model_file` is named in messages.
+// `model_file` is used in messages.
 std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily family, const TokenizerConfig& config,
                                               const std::filesystem::path& model_file);
 

@@ -61,10 +61,10 @@ class Unigram final : public TokenModel {
   const char* kind() const override { return "unigram"; }
 
  private:
-  // The best way to reach the end of a character: from where, and by which entry.
+  // Best path to the end of a character: start position and entry.
   struct Step {
     double score;
-    int32_t begin;  // -1: not reached
+    int32_t begin;  // -1: unreachable
     int32_t id;
   };
   static constexpr size_t kStackSteps = 256;
@@ -112,7 +112,7 @@ class Unigram final : public TokenModel {
       const double score = steps[at].score;
       const size_t bytes = decode_valid(text, at).bytes;
       bool covered = false;
-      // Ties stay with what was offered first, the entry that begins earlier.
+      // On ties the first candidate wins, which is the entry that begins earlier.
       const auto offer = [&](int32_t id, size_t length, double with) {
         Step& step = steps[at + length];
         if (step.begin < 0 || with > step.score) step = {with, static_cast<int32_t>(at), id};
@@ -129,7 +129,7 @@ class Unigram final : public TokenModel {
     }
   }
 
-  // A run of unknown characters, which may still be an entry (the unknown token spelled out).
+  // Emits a run of unknown characters, which may still be an entry (the unknown token spelled out).
   template <class Emit>
   void unknown(std::string_view text, uint32_t begin, uint32_t end, Emit emit) const {
     const std::string_view run = text.substr(begin, end - begin);
@@ -150,7 +150,7 @@ class Unigram final : public TokenModel {
   std::vector<std::string> tokens_;
   std::vector<double> scores_;
   PrefixTrie trie_;
-  std::vector<int32_t> byte_ids_;  // by byte, -1 where missing; empty without byte fallback
+  std::vector<int32_t> byte_ids_;  // by byte, -1 if missing; empty without byte fallback
   int32_t unk_id_;
   double unknown_score_ = 0;
   std::string where_;

@@ -18,7 +18,7 @@ std::unique_ptr<TokenModel> unigram(Vocab vocab, int32_t unk_id = 0, bool byte_f
   return make_unigram({std::move(vocab), unk_id, byte_fallback}, "tokenizer.json: model");
 }
 
-// "text:begin-end …", and checks that the ids-only way agrees.
+// Formats tokens as "text:begin-end …" and checks that tokenize_ids agrees.
 std::string cut(const TokenModel& model, std::string_view text) {
   std::vector<Token> tokens;
   std::vector<int32_t> ids;
@@ -42,7 +42,7 @@ TEST(Unigram, TakesTheBestPath) {
   EXPECT_EQ(cut(*model, ""), "");
   EXPECT_EQ(cut(*model, "\u00E9"), "\u00E9:0-2");
   EXPECT_EQ(cut(*model, "x\u00E9y a"), "x\u00E9y :0-5 a:5-6");
-  // The unknown token spelled out is an entry like others, and joins a run of unknown characters.
+  // The unknown token spelled out is an ordinary entry, and joins a run of unknown characters.
   EXPECT_EQ(cut(*model, "<unk>"), "<unk>:0-5");
   EXPECT_EQ(cut(*model, "x<unk>"), "x<unk>:0-6");
   EXPECT_EQ(model->id("abc"), 7);
@@ -56,7 +56,7 @@ TEST(Unigram, TakesTheBestPath) {
 
 TEST(Unigram, TiesKeepTheEarlierStart) {
   const auto model = unigram({{"<unk>", 0}, {"a", -1}, {"ab", -1}, {"b", -1}, {"c", -1}, {"bc", -1}, {"abc", -2}});
-  EXPECT_EQ(cut(*model, "abc"), "abc:0-3");  // equal to ab c and a bc: abc starts first
+  EXPECT_EQ(cut(*model, "abc"), "abc:0-3");  // same score as ab c and a bc: abc starts first
   EXPECT_EQ(cut(*model, "abbc"), "ab:0-2 bc:2-4");
 }
 
@@ -97,7 +97,7 @@ TEST(Unigram, SaysWhatIsWrong) {
             std::string::npos);
 }
 
-// All cuts tried one by one.
+// Reference implementation by dynamic programming.
 double best_score(const Vocab& vocab, std::string_view text, double unknown) {
   std::vector<double> best(text.size() + 1, -1e300);
   best[0] = 0;

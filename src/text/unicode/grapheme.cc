@@ -13,12 +13,12 @@ namespace {
 enum Class : uint8_t {
   kOther,
   kControl,
-  kExtend,     // joins what is before it; transparent between an Indic consonant and its linker
+  kExtend,     // joins the preceding character; transparent between an Indic consonant and its linker
   kJoiner,     // joins, not transparent there
   kMark,       // joins, and ends an emoji sequence
   kLinker,     // joins, and links two Indic consonants
-  kConsonant,  // of a script with linkers
-  kPrepend,    // joins what is after it
+  kConsonant,  // in a script with linkers
+  kPrepend,    // joins the following character
   kPict,       // may follow a pictograph and U+200D
   kLead,       // Hangul
   kVowel,
@@ -33,7 +33,7 @@ constexpr Range kRanges[] = {
 #include "text/unicode/grapheme_table.inc"
 };
 
-// Two stages: blocks of 256 code points, equal blocks of nothing shared.
+// Two stages: blocks of 256 code points; empty blocks are shared.
 class ClassTable {
  public:
   ClassTable() : blocks_(256, kOther) {

@@ -26,7 +26,7 @@ struct Decomposed {
   int32_t change;
 };
 
-// Canonical order: runs of nonzero combining class are sorted by it, equal ones keep their order.
+// Canonical ordering: runs of nonzero combining class are sorted by class; the sort is stable.
 void sort_marks(std::vector<Decomposed>& chars) {
   const auto less = [](const Decomposed& a, const Decomposed& b) { return a.ccc < b.ccc; };
   for (size_t i = 0; i < chars.size();) {
@@ -41,9 +41,10 @@ void sort_marks(std::vector<Decomposed>& chars) {
   }
 }
 
-// Joins decomposed code points. A composite stands for all it swallowed: changes add up, one less for each.
+// Composes decomposed code points. A composite represents all code points it absorbed: changes add up, minus one for
+// each.
 void recompose(const std::vector<Decomposed>& chars, std::vector<Rewrite>& out) {
-  std::vector<Rewrite> blocked;  // marks after the starter that did not join it
+  std::vector<Rewrite> blocked;  // marks after the starter that were not composed
   Rewrite starter{0, 0};
   bool have_starter = false;
   int last_ccc = -1;
@@ -94,7 +95,7 @@ bool is_cjk(char32_t c) {
 }
 
 int to_lower(char32_t c, char32_t out[2]) {
-  if (c == 0x130) {  // İ is the one code point that becomes two
+  if (c == 0x130) {  // İ is the only code point that becomes two
     out[0] = 'i';
     out[1] = 0x307;
     return 2;

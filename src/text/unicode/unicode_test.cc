@@ -75,7 +75,7 @@ TEST(Unicode, NormalForms) {
   EXPECT_EQ(normal(utf8(U"한"), Form::nfd), utf8(U"\u1112\u1161\u11ab"));
   EXPECT_EQ(normal(utf8(U"\u1112\u1161\u11ab"), Form::nfc), utf8(U"한"));
   EXPECT_EQ(normal(utf8(U"가\u11a8"), Form::nfc), utf8(U"각"));
-  // Marks are sorted by class, equal ones keep their order; an excluded composite stays apart.
+  // Marks are sorted by class, equal ones keep their order; an excluded composite is not composed.
   EXPECT_EQ(normal(utf8(U"a\u0301\u0323"), Form::nfd), utf8(U"a\u0323\u0301"));
   EXPECT_EQ(normal(utf8(U"a\u0301\u0300"), Form::nfd), utf8(U"a\u0301\u0300"));
   EXPECT_EQ(normal(utf8(U"a\u0301\u0323"), Form::nfc), utf8(U"ạ\u0301"));
@@ -84,7 +84,7 @@ TEST(Unicode, NormalForms) {
   EXPECT_EQ(normal("", Form::nfkc), "");
 }
 
-// Normal forms are stable, and composing what was decomposed gives the composed form, for any text.
+// For any text, normal forms are stable, and composing the decomposed form gives the composed form.
 TEST(Unicode, NormalFormsAgreeOnRandomText) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
@@ -106,7 +106,7 @@ TEST(Unicode, NormalFormsAgreeOnRandomText) {
   }
 }
 
-// What each code point stands for survives rewriting.
+// The origin of each code point survives rewriting.
 TEST(NormalizedText, TracksOrigins) {
   NormalizedText text;
   text.reset("aéb", true, 10);
@@ -122,7 +122,7 @@ TEST(NormalizedText, TracksOrigins) {
   text.transform(chars);
   EXPECT_EQ(text.text, "aéb");
   EXPECT_EQ(text.spans, start);
-  // The first is gone, the second stands for itself and the next, one is put in.
+  // The first is removed, the second also replaces the next one, and one is inserted.
   text.transform(std::vector<Rewrite>{{U'x', -1}, {U'y', 1}}, 1);
   EXPECT_EQ(text.text, "xy");
   const std::vector<Span> last = {{11, 12}, {12, 13}};

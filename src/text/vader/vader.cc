@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules over the tokens of a text. Only words of the lexicon are scored, the others are counted. Sums are taken in
-// the reference's order and in plain double arithmetic (this file is compiled without multiply-add contraction), so
-// that even the last bit agrees before rounding.
+// The VADER rules, applied to the tokens of a text. Only lexicon words are scored; others are counted. Sums use the
+// reference's order and plain double arithmetic (this file is compiled without multiply-add contraction), so results
+// match to the last bit before rounding.
 #include "text/vader/vader.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr double kThreshold = 0.05;
 
 bool so_or_this(const Token& word) { return word.named() == kWordSo || word.named() == kWordThis; }
 
-// What an intensifier adds to the valence of a word that follows it.
+// Amount an intensifier adds to the valence of a word that follows it.
 double booster_step(const Token& word, double valence, bool mixed_case) {
   if (!word.is(kBooster | kDampener)) return 0;
   double step = word.is(kBooster) ? kBoost : -kBoost;
@@ -42,7 +42,8 @@ double negation_factor(const Token* word, int distance) {
     if (word[-2].named() == kWordNever && so_or_this(word[-1])) return 1.25;
     if (word[-2].named() == kWordWithout && word[-1].named() == kWordDoubt) return 1;
   } else if (distance == 3) {
-    // "so" or "this" right before the word lifts it with or without a "never": the reference's and/or binds so.
+    // "so" or "this" directly before the word boosts it with or without "never": the operator precedence in the
+    // reference's and/or expression.
     if ((word[-3].named() == kWordNever && so_or_this(word[-2])) || so_or_this(word[-1])) return 1.25;
     if (word[-3].named() == kWordWithout && (word[-2].named() == kWordDoubt || word[-1].named() == kWordDoubt))
       return 1;
@@ -51,7 +52,7 @@ double negation_factor(const Token* word, int distance) {
 }
 
 struct Idiom {
-  uint8_t words[3];  // the third is 0 in idioms of two
+  uint8_t words[3];  // the third is 0 in two-word idioms
   double valence;
 };
 constexpr Idiom kIdioms[] = {
@@ -74,7 +75,7 @@ bool two_word_dampener(const Token* first) {
          (first[0].named() == kWordJust && first[1].named() == kWordEnough);
 }
 
-// Idioms that contain the word or stand just before it replace its valence; dampeners of two words lower it.
+// Idioms that contain the word or directly precede it replace its valence; two-word dampeners lower it.
 double apply_idioms(const Token* word, double valence) {
   uint32_t near = 0;
   for (int i = -3; i <= 2; ++i) near |= word[i].bits;
@@ -93,7 +94,7 @@ double apply_idioms(const Token* word, double valence) {
   return valence;
 }
 
-// Valence of a lexicon word that has `before` words of the text before it.
+// Valence of a lexicon word with `before` words before it in the text.
 double word_valence(const Token* word, size_t before, bool mixed_case) {
   const double rated = word->valence() / 10.0;
   double valence = rated;
@@ -117,16 +118,16 @@ double word_valence(const Token* word, size_t before, bool mixed_case) {
 }
 
 struct Sentiment {
-  size_t position;  // of the word in the text
-  double value;     // not 0
+  size_t position;  // word index in the text
+  double value;     // never 0
 };
 
 double but_factor(size_t position, size_t but) { return position < but ? 0.5 : 1.5; }
 
-// Words before "but" count half, those after it half as much again. The reference finds each word's place by
-// searching for the first equal value in the list it is changing, so equal values are scaled twice or not at all:
-// walking the list, the value v met at step k changes the first word whose value is v by then. Here each value keeps
-// a heap of its places among the words already walked (the place found never lies ahead).
+// Words before "but" are scaled by 0.5, those after it by 1.5. The reference finds each word by searching for the first
+// equal value in the list it is modifying, so equal values are scaled twice or not at all: at step k, the value v
+// changes the first word that currently has value v. Here each value keeps a heap of its positions among the words
+// already visited (the position found is never ahead).
 void apply_but(std::vector<Sentiment>& sentiments, size_t but) {
   constexpr size_t kScanLimit = 48;
   if (sentiments.size() <= kScanLimit) {
@@ -161,8 +162,8 @@ double punctuation_emphasis(std::string_view text) {
   return count_up_to(text, '!', 4) * 0.292 + question_part;
 }
 
-// Python's round(value, digits) for scale = 10^digits and |value| <= 1: the exact decimal expansion decides, ties to
-// even. The product's rounding error matters only when it lands on a tie, and fma gives it exactly.
+// Python's round(value, digits) for scale = 10^digits and |value| <= 1: based on the exact decimal expansion, ties to
+// even. The product's rounding error matters only if it lands on a tie, and fma computes it exactly.
 double round_to(double value, double scale) {
   const double magnitude = std::fabs(value);
   const double product = magnitude * scale;
@@ -178,7 +179,7 @@ VaderScores final_scores(const std::vector<Sentiment>& sentiments, size_t word_c
   size_t neutral = word_count - sentiments.size();
   for (const Sentiment& sentiment : sentiments) {
     sum += sentiment.value;
-    if (sentiment.value > 0) positive += sentiment.value + 1;  // a neutral word counts 1, so a rated one 1 more
+    if (sentiment.value > 0) positive += sentiment.value + 1;  // a neutral word counts 1, so a rated one counts 1 more
     if (sentiment.value < 0) negative += sentiment.value - 1;
     if (sentiment.value == 0) ++neutral;
   }

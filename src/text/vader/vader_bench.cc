@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times vader_scores on one thread over texts given as one JSON string a line, and with --scores prints the scores, so
-// that bench/vader_peer.py can compare both speed and values with the reference. Processor time is measured, so that a
-// busy machine does not count against either side.
+// Benchmarks vader_scores on one thread over texts given as one JSON string per line; --scores prints the scores, so
+// that bench/vader_peer.py can compare speed and values with the reference. Measures CPU time, so that other load does
+// not affect the comparison.
 //   vader_bench FILE [--rounds N] [--scores]
 #include <algorithm>
 #include <cstdlib>

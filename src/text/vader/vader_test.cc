@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// VADER against rows recorded from the reference, its table against the lexicons it was made from, and hostile bytes.
+// VADER compared with rows recorded from the reference, its table compared with the source lexicons, and malformed
+// input.
 #include "text/vader/vader.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ bool same(const VaderScores& a, const VaderScores& b) {
 
 std::string show(const VaderScores& s) { return nlohmann::json{s.neg, s.neu, s.pos, s.compound}.dump(); }
 
-// Scores a copy that ends where its allocation ends, so that reads past the text are caught by the sanitizers.
+// Scores a copy without slack after its end, so that sanitizers catch reads past the text.
 VaderScores score_tight(std::string_view text) {
   const auto tight = std::make_unique<char[]>(text.size());
   std::copy(text.begin(), text.end(), tight.get());
@@ -50,8 +51,8 @@ TEST(Vader, EqualsTheReferenceOnEveryGoldenRow) {
   }
 }
 
-// A word alone has the compound its mean rating gives. Boosters count as neutral, and punctuation makes a different
-// word of an emoticon, so words of letters are checked; the golden rows hold emoticons.
+// A single word has the compound of its mean rating. Boosters count as neutral, and stripping punctuation changes
+// emoticons, so only words of letters are checked; the golden rows cover emoticons.
 TEST(Vader, TableHoldsTheLexicon) {
   int checked = 0, neutral = 0;
   for (const std::string& line : read_lines("src/text/vader/vader_lexicon.txt")) {
@@ -69,7 +70,7 @@ TEST(Vader, TableHoldsTheLexicon) {
     ++checked;
   }
   EXPECT_GT(checked, 7000);
-  EXPECT_LE(neutral, 12);  // words of the lexicon that are also boosters
+  EXPECT_LE(neutral, 12);  // lexicon words that are also boosters
 }
 
 TEST(Vader, EmojiScoreAsTheirDescriptions) {
@@ -112,10 +113,10 @@ TEST(Vader, InvalidBytesCountAsReplacementCharacters) {
   }
 }
 
-// The quick path must see the same tokens wherever they stand in a vector and whatever follows them.
+// The fast path must find the same tokens at any position in a vector and before any text.
 TEST(Vader, SurroundingsDoNotChangeAToken) {
   for (size_t before = 0; before < 40; ++before) {
-    const std::string lead(before, 'v');  // no run of v is a word of the lexicon
+    const std::string lead(before, 'v');  // no run of v is in the lexicon
     const std::string gap = before ? " " : "";
     for (const char* word :
          {"good", "(good)", "isn't", "tenderheartedness", ":)", "GOOD!", "caf\xC3\xA9", "\xE2\x84\xAAill"}) {

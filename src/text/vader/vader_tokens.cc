@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens are found, stripped and lowered sixteen bytes at a time with hardly a branch: where a word ends, where its
-// punctuation stands and whether it is known are all coin tosses to the branch predictor. What that path does not take
-// (long tokens, characters outside ASCII, odd white space) goes character by character.
+// VADER tokenizer: finds, strips and lowercases tokens sixteen bytes at a time with few branches, because word ends,
+// punctuation and lexicon hits are unpredictable. Other input (long tokens, characters outside ASCII, unusual white
+// space) is processed character by character.
 #include "text/vader/vader_tokens.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "word keys are little-endian chunks");
 
-// A lower-case word of up to kLongestWord bytes: the first eight, the next eight, and the last above the length.
+// A lowercase word of up to kLongestWord bytes: the first eight, the next eight, and the last one above the length.
 struct WordKey {
   uint64_t head = 0;
   uint64_t rest = 0;
-  uint32_t end_and_size = 0;  // 0 in a slot without a word
+  uint32_t end_and_size = 0;  // 0 in an empty slot
 };
 
 struct WordEntry {
@@ -46,7 +46,7 @@ CharClass class_of(char32_t code_point) {
   return static_cast<CharClass>(packed >> (code_point & 31) * 2 & 3);
 }
 
-// What ASCII characters are, and what any character of a token was.
+// Classes of ASCII characters; combined with OR for the characters of a token.
 enum CharFlag : uint8_t { kUpperCase = 1, kLowerCase = 2, kSpace = 4, kPunctuation = 8, kApostrophe = 16 };
 
 struct AsciiFlags {
@@ -77,7 +77,7 @@ typedef uint8_t Bytes __attribute__((vector_size(16)));
 typedef int8_t SignedBytes __attribute__((vector_size(16)));
 typedef uint64_t Halves __attribute__((vector_size(16)));
 
-// Every text is copied and followed by this many spaces, so that whole vectors may be read past its end.
+// Every text is copied and padded with this many spaces, so that whole vectors can be read past its end.
 constexpr size_t kPadding = 32;
 
 Bytes load_bytes(const void* from) {
@@ -86,7 +86,7 @@ Bytes load_bytes(const void* from) {
   return bytes;
 }
 
-// One mark for each byte of a comparison's result (0 or 255), lowest byte first, kMarkBits apart.
+// One mark per byte of a comparison's result (0 or 255), lowest byte first, kMarkBits apart.
 #if defined(__SSE2__)
 constexpr int kMarkBits = 1;
 uint64_t marks_of(Bytes truth) { return static_cast<uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(truth))); }
@@ -105,7 +105,7 @@ uint64_t marks_of(Bytes truth) {
 }
 #endif
 
-// Where the first and the last mark stand; with no mark, far behind and 0, which spares asking.
+// Index of the first and the last mark; without marks a large number and 0, which avoids a branch.
 size_t first_mark(uint64_t marks) {
   return static_cast<unsigned>(std::countr_zero(marks | uint64_t{1} << 63)) / kMarkBits;
 }
@@ -129,7 +129,7 @@ uint64_t slot_of(const WordKey& key) {
   return home ^ kDisplace[hash >> (64 - kBucketBits)];
 }
 
-// The word's token, or a blank one.
+// The word's token, or an empty one.
 Token find_key(const WordKey& key) {
   const WordEntry& found = kWords[slot_of(key)];
   const uint64_t differs =
@@ -139,7 +139,7 @@ Token find_key(const WordKey& key) {
   return token;
 }
 
-// An ASCII word in any case. Up to 32 bytes are read from its start.
+// Looks up an ASCII word in any case. Reads up to 32 bytes from its start.
 Token find_word(const char* word, size_t size) {
   alignas(16) static constexpr uint8_t kPrefix[32] = {255, 255, 255, 255, 255, 255, 255, 255,
                                                       255, 255, 255, 255, 255, 255, 255, 255};
@@ -153,7 +153,7 @@ Token find_word(const char* word, size_t size) {
   return find_key(key);
 }
 
-// The one character outside ASCII whose lower case lies within it: a word of it and ASCII may be in the table.
+// The only character outside ASCII with an ASCII lowercase form: a word of it and ASCII may be in the table.
 constexpr char32_t kKelvin = 0x212A;
 
 Token find_word_with_kelvins(std::string_view word) {
@@ -176,8 +176,8 @@ bool contains_nt(std::string_view word) {
 
 // ---- tokens ----
 
-// Marks of the plain bytes of a vector: those before the first control character, space or byte of a longer character,
-// which are looked at one by one.
+// Marks for the plain bytes of a vector: those before the first control character, space or multi-byte character, which
+// are processed individually.
 struct PlainMarks {
   uint64_t stops, upper, lower, apostrophes;
   uint64_t inner;  // not punctuation
@@ -201,7 +201,7 @@ Token with_flags(Token token, bool negation, bool upper) {
   return token;
 }
 
-// Punctuation around a word goes, unless at most two characters would be left: that was likely an emoticon.
+// Strips punctuation around a word unless at most two characters would remain: it is probably an emoticon.
 std::string_view strip_word(std::string_view word, bool wide) {
   const char* first = word.data();
   const char* last = first + word.size();
@@ -215,8 +215,8 @@ std::string_view strip_word(std::string_view word, bool wide) {
   return characters <= 2 ? word : stripped;
 }
 
-// The token that starts at `at`, which is moved to the white space that ends it. For tokens of any length and kind; out
-// of line, to leave the registers to the short ones.
+// Reads the token at `at` and moves `at` to the white space that ends it. Handles any length and kind; not inlined, to
+// keep registers free for the short path.
 [[gnu::noinline]] Token take_long_token(const char*& at) {
   const char* const begin = at;
   uint8_t seen = 0;
@@ -249,7 +249,7 @@ std::string_view strip_word(std::string_view word, bool wide) {
   return with_flags(token, (seen & kApostrophe) && contains_nt(word), upper);
 }
 
-// The same, quicker, for a token of ASCII characters within one vector; `at` may be moved past the space behind it.
+// Fast version for an ASCII token within one vector; may move `at` past the space after it.
 Token take_token(const char*& at) {
   const PlainMarks marks(load_bytes(at));
   const size_t size = first_mark(marks.stops);
@@ -257,7 +257,7 @@ Token take_token(const char*& at) {
   const size_t first = first_mark(marks.inner);
   const size_t last = last_mark(marks.inner);
   const size_t stripped = last + 1 - first;
-  const size_t strip = last < first + 2 ? 0 : ~size_t{0};  // a mask, because the compiler would branch
+  const size_t strip = last < first + 2 ? 0 : ~size_t{0};  // a mask, because the compiler would emit a branch
   const size_t length = size ^ ((size ^ stripped) & strip);
   const char* const word = at + (first & strip);
   at += size + 1;
@@ -265,16 +265,16 @@ Token take_token(const char*& at) {
   return with_flags(find_word(word, length), negation, marks.upper && !marks.lower);
 }
 
-// The length of the white space at `at`: 0 or one character's.
+// Length of the white space character at `at`, or 0.
 size_t space_at(const char* at) {
   if (!is_wide(*at)) return kAscii.of[static_cast<uint8_t>(*at)] & kSpace ? 1 : 0;
   const CodePoint decoded = decode_at(at);
   return class_of(decoded.value) == CharClass::space ? decoded.bytes : 0;
 }
 
-// ---- the text, copied ----
+// ---- text preparation ----
 
-// Copies the text and pads it; false if it holds more than ASCII.
+// Copies and pads the text; false if it is not all ASCII.
 bool copy_text(std::string_view text, TextBuffer& copy) {
   copy.size = 0;
   char* const out = copy.room(text.size() + kPadding);
@@ -297,7 +297,7 @@ bool copy_text(std::string_view text, TextBuffer& copy) {
   return !wide_marks(all);
 }
 
-// Marks of bytes that may begin an emoji of the lexicon.
+// Marks for bytes that may begin an emoji of the lexicon.
 uint64_t emoji_leads(const char* at) {
   const Bytes bytes = load_bytes(at);
   Bytes leads = {};
@@ -311,9 +311,9 @@ bool may_hold_emoji(std::string_view padded) {
   return leads;
 }
 
-// Copies a valid and padded text with each emoji of the lexicon replaced by its description, with a space before it
-// unless a space or nothing stands there, and none after it: a word that follows at once is glued to the description,
-// as in the reference.
+// Copies valid, padded text and replaces each emoji of the lexicon by its description. A space is inserted before it
+// unless it follows a space or starts the text; none is inserted after it, so a directly following word is joined to
+// the description, as in the reference.
 void describe_emoji(std::string_view text, TextBuffer& out) {
   out.size = 0;
   size_t at = 0;
@@ -339,11 +339,11 @@ void describe_emoji(std::string_view text, TextBuffer& out) {
     }
     at += decoded.bytes;
   }
-  out.size -= at - text.size();  // padding copied along with the last bytes
+  out.size -= at - text.size();  // padding that was copied with the last bytes
   out.pad();
 }
 
-// The text the rules read: valid UTF-8, padded, emoji described.
+// Input text for the rules: valid UTF-8, padded, emoji described.
 std::string_view prepare_text(std::string_view utf8, TextBuffer& copy, TextBuffer& described) {
   if (copy_text(utf8, copy)) return copy.text();
   if (!is_valid_utf8(utf8)) copy_text(replace_invalid_utf8(utf8), copy);
@@ -371,7 +371,7 @@ void TokenReader::read(std::string_view utf8) {
   const char* at = text_.data();
   const char* const end = at + text_.size();
   for (;;) {
-    while (static_cast<uint8_t>(*at - '!') > '~' - '!' && at < end) {  // no plain character
+    while (static_cast<uint8_t>(*at - '!') > '~' - '!' && at < end) {  // not a plain character
       const size_t space = space_at(at);
       if (space == 0) break;
       at += space;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a text to VADER's tokens: emoji replaced by their descriptions, split at white space, punctuation stripped as
-// the reference does it, and each word looked up in one perfect-hash table that holds the lexicon and every word a rule
-// names. The rules (vader.cc) then compare small integers and never see a character.
+// Turns a text into VADER tokens: replaces emoji by their descriptions, splits at white space, strips punctuation like
+// the reference, and looks up each word in a perfect-hash table of the lexicon and all words used in rules.
+// Applies no rules: vader.cc does, on small integers instead of characters.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ enum WordFlag : uint32_t {
 
 #include "text/vader/named_words.inc"
 
-// What the rules know of a word, in one register: flags, then a NamedWord or 0, then the valence in tenths.
+// Word properties used by the rules, in one register: flags, a NamedWord or 0, and the valence in tenths.
 struct Token {
   uint32_t bits = 0;
 
@@ -34,7 +34,7 @@ struct Token {
   int valence() const { return static_cast<int8_t>(bits >> 16); }
 };
 
-// Bytes with room behind them; they keep their place between texts.
+// Padded byte buffer, reused between texts.
 struct TextBuffer {
   std::vector<char> bytes;
   size_t size = 0;
@@ -44,16 +44,16 @@ struct TextBuffer {
   std::string_view text() const { return {bytes.data(), size}; }
 };
 
-// The tokens of one text at a time. Buffers are kept from text to text, so an object serves one thread.
+// Reads the tokens of one text at a time. Buffers are reused between texts, so use one object per thread.
 class TokenReader {
  public:
-  // Any bytes; invalid UTF-8 counts as U+FFFD.
+  // Accepts any bytes; invalid UTF-8 counts as U+FFFD.
   void read(std::string_view utf8);
 
   size_t count() const { return count_; }
   size_t upper_count() const { return upper_count_; }
   bool any(uint32_t flags) const { return any_flags_ & flags; }
-  // Blank tokens stand before the first and behind the last, so that rules may look three back and two ahead.
+  // Empty tokens surround the text, so that rules can look three tokens back and two ahead.
   const Token* words() const { return tokens_.data() + kBefore; }
   std::string_view described_text() const { return text_; }  // with emoji described
   void give_back_large_buffers();
@@ -64,7 +64,7 @@ class TokenReader {
 
   TextBuffer copy_, described_;
   std::string_view text_;
-  std::vector<Token> tokens_;  // only grows, so that tokens are not cleared for each text
+  std::vector<Token> tokens_;  // only grows, to avoid clearing tokens for each text
   size_t count_ = 0;
   size_t upper_count_ = 0;
   uint32_t any_flags_ = 0;
