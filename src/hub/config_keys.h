@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a config.json, with errors (bad_model) that name the file, the key and the value. Families read the keys
-// that only they have through it.
+// Typed access to the keys of a config.json, with errors (bad_model) that name the file, the key and the value.
+// Families use it to read their specific keys.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,14 +16,14 @@ enum class HiddenAct;
 
 class ConfigKeys {
  public:
-  static constexpr int kMaxSize = 1 << 24;  // no dimension of a real model is near it; products of two still fit easily
+  static constexpr int kMaxSize = 1 << 24;  // far above any dimension of a real model; products of two still fit
 
-  explicit ConfigKeys(const HfConfig& config);  // of the whole file
+  explicit ConfigKeys(const HfConfig& config);  // keys at the top level of the file
   ConfigKeys(const nlohmann::json& object, const std::string& where);
 
-  // A key that is absent or null counts as not given.
+  // Null if the key is absent or null.
   const nlohmann::json* get(const char* key) const;
-  bool has(const char* key) const;  // null or not
+  bool has(const char* key) const;  // true even if the value is null
   int integer(const char* key, int fallback, int least, int most = kMaxSize) const;
   float number(const char* key, float fallback, double least, double below) const;  // in [least, below)
   float positive(const char* key, float fallback, double below) const;  // in (0, below), also after rounding to float

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: overwrites one value of a float32 tensor in a safetensors file.
+// Test support: overwrites one value of a float32 tensor in a safetensors file.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -25,7 +25,7 @@ constexpr size_t kMaxConfigBytes = size_t{64} << 20;
 struct FamilyTraits {
   const char* model_type;
   Family family;
-  const char* class_prefix;  // of its transformers classes
+  const char* class_prefix;  // prefix of its transformers classes
   int vocab_size, pad_token_id, hidden_size, num_layers, num_heads, intermediate_size;
   bool positions_after_padding;
 };
@@ -210,8 +210,8 @@ void read_labels(const ConfigKeys& keys, HfConfig& config) {
   }
 }
 
-// label2id is the inverse of id2label. Leftover default names (LABEL_0) are common and harmless; the same name under
-// another number is not, because training data would be read with one meaning and scored with the other.
+// label2id must be the inverse of id2label. Leftover default names (LABEL_0) are common and harmless; the same name
+// with another number is an error, because labels would differ between training and scoring.
 void check_label2id(const ConfigKeys& keys, const HfConfig& config) {
   const json* given = keys.get("label2id");
   if (given == nullptr || !config.labels_given) return;
@@ -223,7 +223,7 @@ void check_label2id(const ConfigKeys& keys, const HfConfig& config) {
                   io::quote_text(label));
       return;
     }
-    // Some files hold numbers as text.
+    // Some files store numbers as strings.
     const std::string number = value.is_string() ? value.get<std::string>() : value.dump();
     if (number != std::to_string(known->second))
       keys.contradiction("\"label2id\" gives {} to {} but \"id2label\" gives {}: they must agree", shown(value),
@@ -247,7 +247,7 @@ void read_quantization(const ConfigKeys& keys, HfConfig& config) {
 
 void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& config) {
   const bool distil = traits.family == Family::distilbert, modern = traits.family == Family::modernbert;
-  // DistilBERT has names of its own, and accepts BERT's as well.
+  // DistilBERT has its own key names, and accepts BERT's as well.
   auto either = [&](const char* own, const char* common) { return distil && !keys.get(common) ? own : common; };
   const char* hidden_key = either("dim", "hidden_size");
   const char* heads_key = either("n_heads", "num_attention_heads");
@@ -313,7 +313,7 @@ void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
         io::quote_text(config.problem_type));
 }
 
-// Cross-encoders of sentence-transformers name what is applied to their one logit; without a word it is the sigmoid.
+// Cross-encoders of sentence-transformers name the activation for their single logit; the default is the sigmoid.
 bool gives_raw_scores(const ConfigKeys& keys, const HfConfig& config) {
   if (config.problem_type == "regression") return true;
   if (config.num_labels != 1) return false;
@@ -403,10 +403,10 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
     pooler |= name.ends_with("pooler.dense.weight") || name.ends_with("pooler.weight");
     sequence_only |= name == "classifier.out_proj.weight" || name == "pre_classifier.weight";
   }
-  // ModernBERT's two heads have the same names; most that were saved without a word classify texts.
+  // ModernBERT's two heads use the same names; most models saved without an architecture are sequence classifiers.
   if (sequence_only || (classifier && config.family == Family::modernbert)) return HeadKind::sequence;
   if (!classifier) return HeadKind::encoder;
-  // BERT's and ALBERT's token classifiers are built without the pooler that their sequence classifiers read.
+  // Token classifiers of BERT and ALBERT have no pooler, which their sequence classifiers need.
   return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence
                                                                                       : HeadKind::token;
 }
@@ -435,7 +435,7 @@ std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
       object["problem_type"] = *update.problem_type;
   }
   if (update.torch_dtype) {
-    // transformers 5 writes "dtype"; a file keeps the name it has.
+    // transformers 5 writes "dtype"; keep the name that the file uses.
     object[object.contains("dtype") ? "dtype" : "torch_dtype"] = *update.torch_dtype;
   }
   if (update.quantization == ConfigUpdate::Quantization::remove) object.erase("quantization_config");
@@ -447,7 +447,7 @@ std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
   for (const auto& [key, text] : update.extra) object[key] = io::parse_json(text, config.where + ": new key " + key);
   if (!update.labels) return object.dump(2) + "\n";
 
-  // Sorted as transformers writes it, but labels by number rather than "0", "1", "10", "2".
+  // Sorted like transformers does, but with labels in numeric order rather than "0", "1", "10", "2".
   object.erase("num_labels");
   object["id2label"] = object["label2id"] = nullptr;
   nlohmann::ordered_json ordered(object);
@@ -462,7 +462,7 @@ std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
 void write_config(const HfConfig& config, const ConfigUpdate& update, const fs::path& dir) {
   const fs::path path = dir / "config.json";
   const std::string text = updated_config(config, update);
-  parse_hf_config(text, path.string());  // what we write, we must be able to read
+  parse_hf_config(text, path.string());  // the written file must be readable
   io::write_file_atomically(path, text);
 }
 

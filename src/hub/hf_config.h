@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of a Hugging Face model directory, read into one struct whatever the family calls its keys. Defaults
-// are those of transformers' config classes; values that contradict each other or that Brim cannot run are
-// Error(bad_model) naming the file, the key and the value, so nothing downstream has to check them again.
+// Reads config.json of a Hugging Face model directory into one struct, independent of the family's key names. Defaults
+// are those of transformers' config classes; contradictory or unsupported values throw Error(bad_model) naming the
+// file, the key and the value, so later code does not check them again.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,10 +24,10 @@ enum class HiddenAct { gelu_erf, gelu_tanh, quick_gelu, relu, silu, tanh };
 const char* family_name(Family family);
 const char* head_name(HeadKind head);  // "encoder", "sequence-classification", "token-classification"
 
-// Brim's own int8 directories. Another tool's quantization_config is refused.
+// Int8 directories written by Brim. A quantization_config of another tool is rejected.
 struct QuantizationConfig {
   static constexpr const char* kMethod = "brim-int8";
-  int bits = 8;  // weights symmetric with one scale a row (output channel), activations scaled a row when they arrive
+  int bits = 8;  // symmetric weights with one scale per row (output channel), activations quantized per row at run time
 };
 
 struct HfConfig {
@@ -55,48 +55,48 @@ struct HfConfig {
   HiddenAct activation = HiddenAct::gelu_erf;
   std::string position_embedding_type;  // always "absolute"
 
-  std::vector<std::string> id2label;    // by id, without gaps or repeats; LABEL_0, LABEL_1 when the file names none
+  std::vector<std::string> id2label;    // by id, without gaps or duplicates; LABEL_0, LABEL_1 if the file has no names
   std::map<std::string, int> label2id;  // the inverse of id2label
   int num_labels = 0;                   // id2label.size()
   bool labels_given = false;            // the file has id2label or num_labels
   std::string problem_type;             // "", regression, single_label_classification, multi_label_classification
-  bool raw_scores = false;              // what the head gives is the score: regression, rerankers that say so
-  std::string tokenizer_class;          // "" when absent
+  bool raw_scores = false;              // the head's output is the score: regression, and rerankers configured this way
+  std::string tokenizer_class;          // "" if absent
   std::optional<QuantizationConfig> quantization;
   std::string raw;  // the file's text
 
   int head_size() const { return hidden_size / num_heads; }
-  // Position of a sequence's first token: RoBERTa counts from pad_token_id + 1.
+  // Position of a sequence's first token: RoBERTa starts at pad_token_id + 1.
   int first_position() const { return positions_after_padding ? pad_token_id + 1 : 0; }
-  // Most tokens a sequence may have, special ones included.
+  // Maximum number of tokens per sequence, including special tokens.
   int max_tokens() const { return max_position_embeddings - first_position(); }
 };
 
 HfConfig parse_hf_config(std::string_view json, const std::string& where);
 HfConfig load_hf_config(const std::filesystem::path& dir);  // DIR/config.json
 
-// Which keys of DIR/config.json have this value, or a half or third of it (stacked matrices), for a sentence:
-// "vocab_size" is 96. Empty where none has.
+// Keys of DIR/config.json with this value, or with a half or a third of it (stacked matrices), formatted for a message:
+// "vocab_size" is 96. Empty if there are none.
 std::string keys_of_size(const std::filesystem::path& dir, int64_t size);
 
-// What stands on the encoder: from `architectures`, or, where that is missing, from the weights' names.
-// Pre-training heads count as a plain encoder.
+// Kind of head on the encoder: from `architectures` or, if missing, from the weights' names. Pre-training heads count
+// as a plain encoder.
 HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weight_names);
 
-// Changes to a config.json; every other key stays as it is.
+// Changes to a config.json; all other keys are kept.
 struct ConfigUpdate {
   std::optional<std::vector<std::string>> labels;  // writes id2label, label2id; drops num_labels
   std::optional<HeadKind> head;                    // writes architectures for the family
-  std::optional<int> num_layers;                   // a student with fewer layers
+  std::optional<int> num_layers;                   // for a student with fewer layers
   std::optional<std::string> problem_type;         // "" removes it
   std::optional<std::string> torch_dtype;          // "float32", "float16", "bfloat16"
   enum class Quantization { keep, remove, int8 } quantization = Quantization::keep;
-  std::vector<std::pair<std::string, std::string>> extra;  // key, JSON text of its value
+  std::vector<std::pair<std::string, std::string>> extra;  // key and the JSON text of its value
 };
 std::string updated_config(const HfConfig& config, const ConfigUpdate& update);
 void write_config(const HfConfig& config, const ConfigUpdate& update, const std::filesystem::path& dir);
 
-// The files in `dir` that make up its tokenizer, by name, those that exist.
+// The tokenizer files that exist in `dir`, found by their usual names.
 std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& dir);
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as config.json. What is accepted must survive being rewritten and read again.
+// Fuzz entry: parses arbitrary bytes as config.json. Accepted files must survive rewriting and parsing.
 #include <cstdlib>
 
 #include "base/error.h"

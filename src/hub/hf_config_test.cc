@@ -227,7 +227,7 @@ TEST(HfConfig, ModernBertHasKeysAndDefaultsOfItsOwn) {
   EXPECT_EQ(given.token_classifier_dropout, 0.4f);
 }
 
-// A student's list of kinds is as long as it has layers.
+// A student's list of layer types has one entry per layer.
 TEST(HfConfig, FewerLayersHaveFewerKinds) {
   const HfConfig config = parse(
       R"({"model_type":"modernbert","num_hidden_layers":3,

@@ -18,7 +18,7 @@ namespace brim::hub {
 namespace fs = std::filesystem;
 namespace {
 
-// Repositories a short name stands for, the one to fetch first.
+// Repositories for a short name, preferred download first.
 struct Alias {
   std::string_view name;
   std::vector<std::string> repositories;
@@ -34,7 +34,7 @@ const std::vector<Alias>& aliases() {
   return all;
 }
 
-// The name itself, then what it stands for.
+// The name itself, then its aliases.
 std::vector<std::string> candidates(const std::string& name) {
   std::vector<std::string> all = {name};
   for (const Alias& alias : aliases())
@@ -59,7 +59,7 @@ bool is_dir(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// refs/main holds the commit that was fetched last; its files are links under snapshots/COMMIT.
+// refs/main holds the commit fetched last; its files are links under snapshots/COMMIT.
 std::optional<fs::path> newest_snapshot(const fs::path& repository) {
   std::error_code ignored;
   const fs::path ref = repository / "refs" / "main";
@@ -155,7 +155,7 @@ std::vector<fs::path> model_roots() {
     roots.push_back(program.parent_path() / "models");
     roots.push_back(program.parent_path().parent_path() / "share" / "brim" / "models");
   }
-  Dl_info code{};  // of libbrim.so, in LIB or LIB/ARCHITECTURE
+  Dl_info code{};  // location of libbrim.so, in LIB or LIB/ARCHITECTURE
   if (::dladdr(reinterpret_cast<const void*>(&model_roots), &code) != 0 && code.dli_fname != nullptr) {
     const fs::path library = fs::absolute(code.dli_fname, ec).parent_path();
     for (const fs::path& prefix : {library.parent_path(), library.parent_path().parent_path()})

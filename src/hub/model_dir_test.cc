@@ -62,7 +62,7 @@ TEST_F(ModelDir, KnowsBothPlacesOfDistilbert) {
 TEST_F(ModelDir, ReadsRefsWithCare) {
   put_hub("models--a--b", "only", false);  // no ref, one snapshot
   EXPECT_EQ(resolve_model("a/b", places).filename(), "only");
-  put_hub("models--a--b", "second", false);  // which of the two?
+  put_hub("models--a--b", "second", false);  // ambiguous
   EXPECT_HAS(refused("a/b"), "hf download a/b");
   put_file(places.hub / "models--a--b/refs/main", "../../../../etc");
   EXPECT_HAS(refused("a/b"), "no model 'a/b'");
@@ -89,7 +89,7 @@ TEST_F(ModelDir, ListsWhatIsThere) {
   put_file(dir / "beside/tweets/config.json", "{}");
   put_file(dir / "beside/not-a-model/readme", "");
   put_file(dir / "more/org/name/config.json", "{}");
-  put_file(dir / "more/tweets/config.json", "{}");  // hidden by the first
+  put_file(dir / "more/tweets/config.json", "{}");  // shadowed by the first
   put_hub("models--ProsusAI--finbert", "abc");
   fs::create_directories(places.hub / "datasets--x");
   std::vector<std::string> names;

@@ -133,7 +133,7 @@ class Machine {
     return value;
   }
 
-  // Values above the last mark (or all) may be taken; those below it belong to someone else.
+  // Only values above the last mark (or all) may be popped.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   int32_t pop() {
@@ -159,7 +159,7 @@ class Machine {
     return items;
   }
 
-  // ---- what opcodes do ----
+  // ---- opcodes ----
 
   void make_tuple(int count) {
     std::vector<int32_t> items(static_cast<size_t>(count));
@@ -219,7 +219,7 @@ class Machine {
     make(Kind::call).items = {function, arguments};
   }
 
-  // Remembered values can be put into dicts again and again without making new ones.
+  // Memoized values can be inserted into dicts repeatedly without creating new ones.
   void count_pairs(size_t more) {
     pairs_ += more;
     if (pairs_ > kMaxValues) refuse("dicts of more than {} pairs", kMaxValues);
@@ -271,7 +271,7 @@ class Machine {
       }
       case kFrame:
         number(8);
-        break;  // a hint about reading ahead
+        break;  // read-ahead hint, ignored
       case kMark:
         if (marks_.size() >= kMaxStack) refuse("more than {} marks", kMaxStack);
         marks_.push_back(stack_.size());
@@ -396,7 +396,7 @@ class Machine {
       case kReduce:
         reduce();
         break;
-      case kBuild:  // attributes of an OrderedDict (a module's _metadata): of no use here
+      case kBuild:  // attributes of an OrderedDict (a module's _metadata): ignored
         pop();
         top(Kind::dict, "BUILD");
         break;
@@ -432,7 +432,7 @@ class Machine {
   std::vector<int32_t> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, int32_t> memo_;
-  size_t pairs_ = 0;  // of all dicts
+  size_t pairs_ = 0;  // over all dicts
   Pickle out_;
 };
 

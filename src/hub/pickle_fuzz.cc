@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a pickle. Every index in an accepted table must name a value of it.
+// Fuzz entry: parses arbitrary bytes as a pickle. Every index in an accepted table must be valid.
 #include <cstdlib>
 
 #include "base/error.h"

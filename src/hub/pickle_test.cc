@@ -88,7 +88,7 @@ TEST(Pickle, ReadsContainersAndTheMemo) {
 }
 
 TEST(Pickle, RunsNothing) {
-  // The classic: os.system("…") by GLOBAL and REDUCE, and by STACK_GLOBAL.
+  // The classic attack: os.system("…") by GLOBAL and REDUCE, and by STACK_GLOBAL.
   const std::string by_global = pickle_error(
       "\x80\x02"
       "cos\nsystem\nU\x02id\x85R.");
@@ -172,23 +172,23 @@ TEST(Pickle, StaysLinearUnderBombs) {
   EXPECT_EQ(unpickle(doubling + ".").top().items.size(), 2u);
   std::string deep = "\x80\x02" + std::string(500'000, ']');
   for (int i = 0; i < 499'999; ++i) deep += 'a';
-  EXPECT_EQ(unpickle(deep + ".").top().kind, Kind::list);  // and its release does not recurse
+  EXPECT_EQ(unpickle(deep + ".").top().kind, Kind::list);  // its destruction does not recurse either
   EXPECT_EQ(unpickle("\x80\x02]q\x00h\x00"
                      "a."s)
                 .top()
                 .items.size(),
-            1u);  // a list that holds itself
+            1u);  // a list that contains itself
   EXPECT_HAS(pickle_error("\x80\x02" + std::string(3'000'000, 'N')), "more than 1048576 values");
   EXPECT_HAS(pickle_error("\x80\x02N" + std::string(3'000'000, '2')), "on the stack");
   EXPECT_HAS(pickle_error("\x80\x02" + std::string(3'000'000, '(')), "marks");
   EXPECT_HAS(pickle_error("\x80\x04N" + std::string(3'000'000, '\x94')), "remembers more");
-  // One list of pairs recalled for many dicts.
+  // One list of pairs reused for many dicts.
   std::string pairs = "\x80\x02](";
   for (int i = 0; i < 1000; ++i) pairs += "NN\x86";
   pairs += "eq\x01";
   for (int i = 0; i < 10'000; ++i) pairs += "ccollections\nOrderedDict\nh\x01\x85R";
   EXPECT_HAS(pickle_error(pairs + "."), "dicts of more than 1048576 pairs");
-  // One value put into a dict again and again.
+  // One value inserted into a dict repeatedly.
   std::string filled = "\x80\x02Nq\x01}";
   for (int i = 0; i < 1'100'000; ++i) filled += "h\x01h\x01s";
   EXPECT_HAS(pickle_error(filled + "."), "dicts of more than 1048576 pairs");

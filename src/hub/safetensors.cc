@@ -13,12 +13,12 @@
 namespace brim::hub {
 namespace {
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference's bound
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
 constexpr size_t kMaxDims = 64;
 constexpr const char* kFetchAgain = "the file is damaged or was cut short: fetch it again";
 
-// Every element type of the format, in the reference's order (its writer sorts by it), so that a file may hold
-// tensors Brim has no use for.
+// Every element type of the format, in the order of the reference (its writer sorts by it), because a file may hold
+// tensors of types that Brim does not support.
 struct StoredType {
   std::string_view name;
   int bits;
@@ -42,8 +42,8 @@ struct HeaderEntry {
   bool has_shape = false;
 };
 
-// Reads the header event by event. Its structure is fixed, so anything else is refused where it stands and a nested
-// or enormous document costs no more memory than its text.
+// Reads the header event by event. Its structure is fixed, so anything else is rejected immediately, and a nested or
+// huge document needs no more memory than its text.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& where) : where_(where) {}
@@ -205,7 +205,7 @@ std::string_view read_header(std::span<const std::byte> file, const std::string&
   return header;
 }
 
-// Each tensor must start where the one before ends, and the last must end the file.
+// Each tensor must start at the end of the previous one, and the last must end at the end of the file.
 void check_layout(std::vector<HeaderEntry>& entries, uint64_t data_bytes, const HeaderReader& reader,
                   const std::string& where) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -275,7 +275,7 @@ size_t spec_bytes(const SafetensorsSpec& spec) {
   return static_cast<size_t>(*elements) * static_cast<size_t>(dtype_bytes(spec.dtype));
 }
 
-// The reference's order: types from wide to narrow, which keeps every tensor aligned, then names.
+// Order of the reference: types from wide to narrow, which keeps every tensor aligned, then names.
 std::vector<SafetensorsSpec> in_file_order(std::vector<SafetensorsSpec> specs) {
   std::sort(specs.begin(), specs.end(), [](const SafetensorsSpec& a, const SafetensorsSpec& b) {
     const auto* type_a = stored_type(dtype_to_safetensors(a.dtype));
@@ -358,7 +358,7 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
   SafetensorsWriter writer(path, std::move(specs), metadata);
   for (const SafetensorsSpec& spec : writer.order()) {
     const tensor::TensorView& view = tensors.at(spec.name);
-    // A scalar (rank 0) holds one element, though its view counts none.
+    // A scalar (rank 0) holds one element, although its view has zero elements.
     writer.append(spec.name, view.data, spec_bytes(spec));
   }
   writer.commit();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes back to back. The reader
-// works on mapped bytes and believes nothing: lengths, types, shapes and offsets are checked against each other and
-// against the file, as the reference implementation does. The writer streams and is byte for byte the reference's.
+// Reads and writes the safetensors format: eight bytes of header length, a JSON header, the tensors' bytes back to
+// back. The reader works on mapped, untrusted bytes: lengths, types, shapes and offsets are checked against each other
+// and against the file, as in the reference implementation. The writer streams and produces the same bytes as the
+// reference.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -19,7 +20,7 @@ namespace brim::hub {
 using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsContents {
-  TensorTable tensors;  // pointing into the bytes given
+  TensorTable tensors;  // point into the input bytes
   Metadata metadata;    // the header's __metadata__
 };
 
@@ -32,15 +33,15 @@ struct SafetensorsSpec {
   std::vector<int64_t> shape;
 };
 
-// Declares every tensor first, then takes their bytes in order(), in pieces of any size. Nothing appears under the
-// final name before commit(), and a failed write leaves nothing behind.
+// Declares all tensors first, then takes their bytes in order(), in pieces of any size. The final file does not exist
+// before commit(), and a failed write leaves nothing behind.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
                     const Metadata& metadata = {{"format", "pt"}});
 
   const std::vector<SafetensorsSpec>& order() const { return specs_; }  // wide types first, then by name
-  void append(std::string_view name, const void* data, size_t bytes);   // `name` must be the tensor now due
+  void append(std::string_view name, const void* data, size_t bytes);   // `name` must be the next tensor in order()
   void commit();
 
  private:
@@ -52,7 +53,7 @@ class SafetensorsWriter {
   size_t written_ = 0;  // bytes of the current tensor
 };
 
-// All at once; the views must be contiguous.
+// Writes all tensors at once; the views must be contiguous.
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, tensor::TensorView>& tensors,
                        const Metadata& metadata = {{"format", "pt"}});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a safetensors file. Accepted files must describe only bytes that exist.
+// Fuzz entry: parses arbitrary bytes as a safetensors file. Accepted files must describe only existing bytes.
 #include <cstdlib>
 
 #include "base/error.h"

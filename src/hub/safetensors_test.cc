@@ -59,7 +59,7 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
   EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
   EXPECT_HAS(safetensors_error(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)),
-             "the file has 8 in all");  // 1e8: allowed, but cut
+             "the file has 8 in all");  // 1e8: allowed, but truncated
   EXPECT_HAS(safetensors_error(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "at most 100000000");
   const std::string whole = with_header(kTwo, std::string(19, '\0'));
   for (size_t n = 0; n < whole.size(); ++n) safetensors_error(whole.substr(0, n));
@@ -182,7 +182,7 @@ TEST(SafetensorsWriter, StreamsInPiecesAndInADeterministicOrder) {
   ASSERT_EQ(writer.order()[0].name, "z");
   ASSERT_EQ(writer.order()[1].name, "a");
   writer.append("z", "\0\0\0\0", 4);
-  EXPECT_THROW(writer.append("b", "1234", 4), Error);  // a is due
+  EXPECT_THROW(writer.append("b", "1234", 4), Error);  // a is next
   writer.append("a", "12", 2);
   EXPECT_THROW(writer.append("b", "12345", 5), Error);
   writer.append("b", "123", 3);
@@ -195,7 +195,7 @@ TEST(SafetensorsWriter, StreamsInPiecesAndInADeterministicOrder) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1) << "no temporary file is left";
 }
 
-// The bytes the reference library writes for the same tensors (tools/make_io_goldens.py).
+// The bytes written by the reference library for the same tensors (tools/make_io_goldens.py).
 TEST(SafetensorsWriter, MatchesTheReferenceByteForByte) {
   const std::filesystem::path golden = std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/io/reference.safetensors";
   const std::string expected = get_file(golden);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kModules = "modules.json";
 constexpr const char* kPrompts = "config_sentence_transformers.json";
-// The first one that exists counts, as in sentence-transformers.
+// The first existing file is used, as in sentence-transformers.
 constexpr const char* kLengthFiles[] = {"sentence_bert_config.json",       "sentence_roberta_config.json",
                                         "sentence_distilbert_config.json", "sentence_camembert_config.json",
                                         "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
@@ -88,7 +88,7 @@ std::vector<Module> read_modules(const fs::path& dir) {
   return modules;
 }
 
-// Pooling modes that are on: pooling_mode_* flags, or `pooling_mode` with a name or a list of names.
+// Enabled pooling modes: pooling_mode_* flags, or `pooling_mode` with a name or a list of names.
 std::vector<std::string> pooling_modes(const SettingsFile& config) {
   constexpr std::string_view prefix = "pooling_mode_";
   std::vector<std::string> modes;
@@ -117,7 +117,7 @@ void read_pooling(const fs::path& path, bool any_pooling, SentenceSettings& sett
     fail(ErrorCode::bad_model, Remedy{"set `pooling=mean` or `pooling=cls` to override it"},
          "{}: pooling mode {} is not supported", path.string(),
          modes.empty() ? "(none)" : fmt::format("{}", fmt::join(modes, " + ")));
-  // Versions of sentence-transformers differ: the first token of all, or the first one after the prompt.
+  // Versions of sentence-transformers differ: the first token overall, or the first one after the prompt.
   if (!any_pooling && settings.pooling == SentenceSettings::Pooling::cls && !settings.include_prompt)
     config.refuse("include_prompt", false, "is not supported with cls pooling");
 }

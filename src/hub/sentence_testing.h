@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: the files that make a model directory one of sentence-transformers.
+// Test support: writes the files of a sentence-transformers model directory.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -13,7 +13,7 @@ inline void put_sentence_file(const std::filesystem::path& file, const std::stri
   std::ofstream(file, std::ios::binary) << text;
 }
 
-// modules.json with a Transformer, a Pooling module with this config and `more` types; each has its own folder.
+// modules.json with a Transformer, a Pooling module with this config and the types in `more`, each in its own folder.
 inline void put_modules(const std::filesystem::path& dir, const std::string& pooling,
                         const std::vector<std::string>& more = {}) {
   const std::string package = R"("type":"sentence_transformers.models.)";

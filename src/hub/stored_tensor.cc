@@ -11,7 +11,7 @@ std::optional<int64_t> count_elements(std::span<const int64_t> shape) {
   for (const int64_t d : shape) {
     if (d < 0) return std::nullopt;
     empty |= d == 0;
-    // A zero elsewhere does not excuse an absurd shape: the product of the others must fit as well.
+    // Zero dimensions do not make an overflowing shape valid: the product of the others must fit too.
     if (d > 0 && __builtin_mul_overflow(n, d, &n)) return std::nullopt;
   }
   return empty ? 0 : n;

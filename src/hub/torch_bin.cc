@@ -58,7 +58,7 @@ struct Storage {
   bool found = false;  // legacy files list their storages after the tensors
 };
 
-// Turns the pickled state dict into tensors. `find_bytes` gives a storage's bytes by its key.
+// Converts the pickled state dict to tensors. `find_bytes` returns a storage's bytes by its key.
 class StateDict {
  public:
   StateDict(const Pickle& pickle, const std::string& where) : pickle_(pickle), where_(where) {}
@@ -67,7 +67,7 @@ class StateDict {
     std::string_view name;
     std::string_view storage;
     StoredTensor stored;  // data not yet set
-    int64_t offset;       // elements into the storage
+    int64_t offset;       // in elements from the start of the storage
   };
   std::vector<Tensor> tensors;
   std::unordered_map<std::string_view, Storage> storages;
@@ -124,8 +124,8 @@ class StateDict {
 
   std::string_view function_of(const PickleValue& call) const { return pickle_[call.items[0]].text; }
 
-  // A parameter wraps its tensor once. Many entries may share one value, so a chain of wrappers would be followed again
-  // for each of them.
+  // A parameter wraps its tensor once. Many entries may share one value, so following a chain of wrappers for each of
+  // them could take quadratic time.
   const PickleValue& unwrap(std::string_view name, const PickleValue& value) const {
     const PickleValue* call = &value;
     if (function_of(value) == kRebuildParameter) {
@@ -243,7 +243,7 @@ TensorTable to_table(StateDict& state, const std::string& where) {
   return table;
 }
 
-// ---- the two containers ----
+// ---- containers ----
 
 TensorTable parse_archive(std::span<const std::byte> file, const std::string& where) {
   std::unordered_map<std::string_view, const io::ZipMember*> by_name;
@@ -255,7 +255,7 @@ TensorTable parse_archive(std::span<const std::byte> file, const std::string& wh
            io::quote_text(member.name));
     if (member.name.ends_with("/constants.pkl"))
       fail(ErrorCode::bad_model, "{}: a TorchScript program, not weights: save model.state_dict() instead", where);
-    // NAME/data.pkl, where NAME is the archive's own folder
+    // NAME/data.pkl in the archive's top-level folder NAME
     if (member.name.ends_with("/data.pkl") && std::count(member.name.begin(), member.name.end(), '/') == 1)
       pickle_member = &member;
   }
@@ -285,7 +285,7 @@ TensorTable parse_archive(std::span<const std::byte> file, const std::string& wh
 
 constexpr std::string_view kLegacyMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
 
-// magic number, protocol version, system facts, the state dict, its storages' keys, then each storage: its length
+// Layout: magic number, protocol version, system info, the state dict, its storage keys, then each storage: its length
 // in elements (eight bytes) and its bytes.
 TensorTable parse_legacy(std::span<const std::byte> file, const std::string& where) {
   size_t at = 0;

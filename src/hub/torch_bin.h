@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// pytorch_model.bin: a state dict as torch.save writes it, in a zip archive (torch 1.6 and later) or as a row of
-// pickles followed by raw storages (before). The pickle is read as data by hub/pickle.h; nothing in it is executed.
-// Sizes, strides and offsets are checked against the storages, and these against the file.
+// Reads pytorch_model.bin: a state dict written by torch.save, as a zip archive (torch 1.6 and later) or as a
+// sequence of pickles followed by raw storages (before). The pickle is read as data by hub/pickle.h; nothing in it is
+// executed. Sizes, strides and offsets are checked against the storages, and these against the file.
 #pragma once
 #include <span>
 #include <string>

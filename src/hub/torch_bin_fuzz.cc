@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a file of torch.save. Every element of an accepted tensor must lie inside the file.
+// Fuzz entry: parses arbitrary bytes as a torch.save file. Every element of an accepted tensor must lie inside the
+// file.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -26,7 +26,7 @@ std::string torch_bin_error(const std::string& file) {
   return error_of(ErrorCode::bad_model, [&] { parse_torch_bin(as_bytes(file), "m.bin"); });
 }
 
-// What tools/make_io_goldens.py puts into every tensor: -1, -0.75, -0.5 …
+// The values in every tensor of tools/make_io_goldens.py: -1, -0.75, -0.5 …
 double ramp(int64_t i) { return 0.25 * static_cast<double>(i) - 1; }
 
 void expect_values(const WeightSource& source, const std::string& name, const std::string& shape,
@@ -92,7 +92,7 @@ TEST(TorchBin, OpensADirectoryAndShards) {
   EXPECT_EQ(shards->names(), (std::vector<std::string>{"0.weight", "f32"}));
   expect_values(*shards, "f32", "f32[2,3]", ramps({0, 1, 2, 3, 4, 5}));
   fs::copy_file(golden("module.bin"), dir / "pytorch_model.bin");
-  EXPECT_EQ(WeightSource::open(dir.path())->names().size(), 4u);  // a whole file before shards
+  EXPECT_EQ(WeightSource::open(dir.path())->names().size(), 4u);  // a single file takes precedence over shards
 }
 
 TEST(TorchBin, NamesWhatItRefuses) {
@@ -109,7 +109,7 @@ TEST(TorchBin, NamesWhatItRefuses) {
   }
 }
 
-// ---- files torch would never write ----
+// ---- files that torch never writes ----
 
 std::string text(const std::string& value) { return "X" + ZipMaker::le(value.size(), 4) + value; }
 std::string integer(int64_t value) { return "\x8a\x08" + ZipMaker::le(static_cast<uint64_t>(value), 8); }
@@ -226,7 +226,7 @@ TEST(TorchBin, RefusesOtherArchives) {
   EXPECT_HAS(torch_bin_error(wrong_sum.make()), "checksum");
 }
 
-// torch._utils._rebuild_parameter around it, so many times.
+// Wrapped in torch._utils._rebuild_parameter `times` times.
 std::string wrapped(int times) {
   std::string out;
   for (int i = 0; i < times; ++i) out += "ctorch._utils\n_rebuild_parameter\n";
@@ -267,7 +267,7 @@ TEST(TorchBin, RefusesRepeatedKeysOfAnyKind) {
 }
 
 TEST(TorchBinFuzz, NeverCrashes) {
-  // Without a checksum, changes to the pickle get past the archive.
+  // Without a checksum, the archive does not detect changes to the pickle.
   ZipMaker unchecked;
   unchecked.members.push_back(
       {.name = "m/data.pkl", .bytes = state_dict(text("w") + FakeTensor().pickled()), .lie_crc = 0});

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 
-// Elements [begin, end) of strided memory, in row-major order.
+// Copies elements [begin, end) of strided memory in row-major order.
 void gather(const StoredTensor& tensor, size_t element_bytes, int64_t begin, int64_t end, std::byte* out) {
   const size_t rank = tensor.shape.size();
   std::vector<int64_t> index(rank, 0);
@@ -34,7 +34,7 @@ void gather(const StoredTensor& tensor, size_t element_bytes, int64_t begin, int
   }
 }
 
-// A shard is named by a file in the index; it must not lead out of the directory.
+// Shards are named by the index; a name must not lead out of the directory.
 bool plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
@@ -58,7 +58,7 @@ WeightSource::~WeightSource() = default;
 std::unique_ptr<WeightSource> WeightSource::open(const fs::path& dir) {
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) fail(ErrorCode::bad_model, "{}: not a directory", dir.string());
-  // A dangling link counts as there, so that opening it says what is wrong.
+  // A dangling link counts as existing, so that opening it reports the problem.
   auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
   for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
     if (there(dir / name)) return open_file(dir / name);
@@ -171,7 +171,7 @@ void WeightSource::read(std::string_view name, int64_t begin, int64_t end, void*
               static_cast<size_t>(end - begin) * width, out);
     return;
   }
-  // Strided tensors exist only in torch files that saved a view, such as a transposed matrix.
+  // Strided tensors occur only in torch files that saved a view, such as a transposed matrix.
   gather(stored, width, begin, end, static_cast<std::byte*>(out));
   file.release();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's weights: model.safetensors, pytorch_model.bin, or either in shards behind an index. Files stay open, and
-// tensors are read on request with pread(2) into the caller's memory; this class holds none of their bytes.
+// Reads a model's weights from model.safetensors, pytorch_model.bin, or shards of either with an index. Files stay
+// open, and tensors are read on request with pread(2) into the caller's memory; this class holds none of their bytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,33 +18,33 @@
 
 namespace brim::hub {
 
-// A whole tensor in memory of its own, contiguous and aligned. A scalar has shape [1].
+// A whole tensor that owns its memory, contiguous and aligned. A scalar has shape [1].
 struct LoadedTensor : tensor::TensorView {
   std::unique_ptr<std::byte[]> storage;
 };
 
-// Threads may read at the same time.
+// Thread-safe for concurrent reads.
 class WeightSource {
  public:
-  // Looks in `dir` for safetensors first, then for torch files. Errors are Error(bad_model).
+  // Looks in `dir` for safetensors first, then for torch files. Throws Error(bad_model).
   static std::unique_ptr<WeightSource> open(const std::filesystem::path& dir);
   static std::unique_ptr<WeightSource> open_file(const std::filesystem::path& file);  // .safetensors or .bin
   ~WeightSource();
 
-  // A layer norm's old names (gamma, beta) answer to weight and bias in all of these.
+  // The legacy layer norm names (gamma, beta) are accepted as weight and bias in all of these.
   bool has(std::string_view name) const { return entry(name) != nullptr; }
   // Type and shape; null if absent.
   const StoredTensor* describe(std::string_view name) const;
-  // The same for a tensor that read() can read. Error if it is absent (with the nearest name) or of an unsupported
-  // type or rank.
+  // The same for a tensor that read() supports. Throws if it is absent (suggesting the nearest name) or has an
+  // unsupported type or rank.
   const StoredTensor& require(std::string_view name) const;
-  // Elements [begin, end) in row-major order and the stored type.
+  // Reads elements [begin, end) in row-major order, in the stored type.
   void read(std::string_view name, int64_t begin, int64_t end, void* out) const;
-  LoadedTensor get(std::string_view name) const;                  // errors as of require()
+  LoadedTensor get(std::string_view name) const;                  // throws the same errors as require()
   std::optional<LoadedTensor> find(std::string_view name) const;  // empty if absent
 
-  // Error if a file was modified or replaced since it was opened: what was read may be a mixture. Call after the last
-  // read().
+  // Throws if a file was modified or replaced since it was opened: the data read may be inconsistent. Call after the
+  // last read().
   void check_unchanged() const;
 
   const std::vector<std::string>& names() const { return names_; }  // sorted

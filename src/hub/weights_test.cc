@@ -59,7 +59,7 @@ TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
   EXPECT_HAS(message, "has no tensor 'a.weigth': the weights do not belong");
 }
 
-// A named pipe would make the reader wait for a writer.
+// Opening a named pipe would block until a writer opens it.
 TEST(WeightSource, RefusesFilesThatAreNotRegular) {
   const TempDir dir;
   const auto refused = [&] { return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }); };
@@ -75,7 +75,7 @@ TEST(WeightSource, RefusesFilesThatAreNotRegular) {
 
 TEST(WeightSource, ReadsMisalignedTensorsFromSeveralThreads) {
   const TempDir dir;
-  // Two bytes of I8 push the floats off their alignment, as old writers did.
+  // Two bytes of I8 misalign the floats, as in files of old writers.
   const std::string header =
       R"({"q":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"w":{"dtype":"F32","shape":[2],"data_offsets":[2,10]}})";
   std::string file;

@@ -28,14 +28,14 @@ void sync_file(int fd, const std::string& shown);
 }  // namespace
 
 struct AtomicFile::State {
-  fs::path path;   // as the caller named it, for messages
-  fs::path final;  // what the rename replaces: `path`, or what it links to
-  fs::path part;   // where bytes go until commit; equal to `final` when direct
+  fs::path path;   // as given by the caller, for messages
+  fs::path final;  // replaced by the rename: `path`, or its link target
+  fs::path part;   // receives the bytes until commit; equal to `final` when direct
   int fd = -1;
   bool direct = false;
   bool keep = false;
   std::string shown;     // in messages about `part`: its name if it is predictable, otherwise the caller's
-  uint64_t written = 0;  // bytes handed to the system
+  uint64_t written = 0;  // bytes passed to the system
   std::string buffer;
   WriteStop stop;
 
@@ -67,7 +67,7 @@ struct AtomicFile::State {
 
 namespace {
 
-// A link is kept and what it names is replaced.
+// Resolves a link: the link is kept and its target is replaced.
 fs::path behind_link(const fs::path& path) {
   std::error_code error;
   if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
@@ -86,7 +86,7 @@ int create(const fs::path& file) {
   return ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
 }
 
-// Calls `make` with random names beside `final` until one does not exist. The result is that of `make`, -1 on failure.
+// Calls `make` with random names next to `final` until one does not exist. Returns the result of `make`, -1 on failure.
 template <class Make>
 int with_unique_name(const fs::path& final, fs::path& made, const Make& make) {
   constexpr size_t kLongestStem = 230;  // leaves space for the suffix within NAME_MAX
@@ -103,7 +103,7 @@ int with_unique_name(const fs::path& final, fs::path& made, const Make& make) {
 // mkstemp(3) would create the file with mode 0600 instead of applying the umask.
 int create_unique(const fs::path& final, fs::path& made) { return with_unique_name(final, made, create); }
 
-// An output that exists keeps its permissions and must be writable: rename(2) alone would not check.
+// An existing output keeps its permissions and must be writable: rename(2) alone would not check.
 void take_mode_of(const fs::path& final, int fd, const std::string& shown) {
   struct stat info {};
   if (::stat(final.c_str(), &info) != 0) return;
@@ -123,15 +123,16 @@ fs::path parent_of(const fs::path& final) { return final.has_parent_path() ? fin
 void sync_parent(const fs::path& final) {
   const fs::path parent = parent_of(final);
   const int dir = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir < 0) return;  // a directory we may write but not read: the rename happened, only its durability is unknown
+  if (dir < 0)
+    return;  // a directory that is writable but not readable: the rename happened, only its durability is unknown
   const int error = ::fsync(dir) == 0 ? 0 : errno;
   ::close(dir);
   if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP)
     fail_write(parent.string(), "cannot sync", error);
 }
 
-// Writes through a file without a name, so that a kill leaves nothing behind. False if the file system has no such
-// files, or they cannot be given a name.
+// Writes through an unnamed file, so that a kill leaves nothing behind. Returns false if the file system does not
+// support such files or linking them.
 bool write_unnamed(const fs::path& final, std::string_view text, const std::string& shown) {
   struct Closed {
     int fd;
@@ -159,14 +160,15 @@ bool write_unnamed(const fs::path& final, std::string_view text, const std::stri
   return true;
 }
 
-// Two writers of one output would interleave, so the second is refused. False if `part` no longer names this file.
+// Two writers of one output would interleave, so the second one fails. Returns false if `part` no longer names this
+// file.
 bool lock_part(int fd, const fs::path& part) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
     ::close(fd);
     fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
          part.string());
   }
-  // Between open and lock another writer may have renamed this very file into place: then it is not ours.
+  // Between open and lock another writer may have renamed this file into place: then it must not be used.
   struct stat ours {
   }, named{};
   return ::fstat(fd, &ours) == 0 && ::lstat(part.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
@@ -227,7 +229,7 @@ AtomicFile AtomicFile::start_part(const fs::path& path) {
 
 AtomicFile AtomicFile::open_part(const fs::path& path) {
   auto state = State::for_part(path);
-  state->keep = true;  // lose nothing until cut_to()
+  state->keep = true;  // keep everything until cut_to()
   for (;;) {
     const int fd = open_own_file(state->shown, O_WRONLY);
     if (fd < 0) fail_write(state->shown, "cannot continue", errno);
@@ -282,7 +284,7 @@ void AtomicFile::commit() {
   State& s = *state_;
   BRIM_CHECK(s.fd >= 0, "{} committed twice", s.path.string());
   s.sync();
-  // Rename while the file is still open, so that its lock covers the change of name.
+  // Rename while the file is still open, so that the lock covers the rename.
   if (!s.direct && ::rename(s.part.c_str(), s.final.c_str()) != 0)
     fail_write(s.final.string(), "cannot rename into place", errno);
   const int fd = std::exchange(s.fd, -1);
@@ -295,7 +297,7 @@ void require_writable(const fs::path& path) {
   std::error_code ignored;
   const auto kind = fs::status(path, ignored).type();
   if (kind == fs::file_type::not_found || kind == fs::file_type::regular || kind == fs::file_type::directory)
-    AtomicFile trial(path);  // a pipe is not opened twice
+    AtomicFile trial(path);  // a pipe must not be opened twice
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output that is either whole or absent. Bytes go to a new file beside PATH, which commit() makes durable and renames.
-// Every write is checked: a full disk is reported by the write that fills it, or at the latest by commit(). A path that
-// is not a regular file (a pipe, /dev/null) is written directly.
+// Output files that are either complete or absent. Bytes go to a new file next to PATH, which commit() makes durable
+// and renames. Every write is checked: a full disk is reported by the write that fills it, or by commit() at the
+// latest. A path that is not a regular file (a pipe, /dev/null) is written directly.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace brim::io {
 
 class AtomicFile {
  public:
-  // Writes to PATH.<random>.part, created exclusively, so that no existing file can be hit. Throws Error(cannot_write)
-  // naming the path and the system's reason, here and below.
+  // Writes to PATH.<random>.part, created exclusively, so that no existing file is overwritten. This and the functions
+  // below throw Error(cannot_write) naming the path and the system's reason.
   explicit AtomicFile(const std::filesystem::path& path);
-  // Creates PATH.part, a name that a later run can find; refused if it exists.
+  // Creates PATH.part, a name that a later run can find; fails if it exists.
   static AtomicFile start_part(const std::filesystem::path& path);
-  // Opens and locks an existing PATH.part without changing it; cut_to() must follow. Refused unless it is a regular
-  // file with one hard link; the caller must know that an earlier run wrote it.
+  // Opens and locks an existing PATH.part without changing it; cut_to() must follow. Fails unless it is a regular file
+  // with one hard link; the caller must know that an earlier run wrote it.
   static AtomicFile open_part(const std::filesystem::path& path);
   // Continues PATH.part after its first `offset` bytes and removes the rest.
   static AtomicFile resume(const std::filesystem::path& path, uint64_t offset);
-  static std::filesystem::path part_path(const std::filesystem::path& path);  // PATH.part beside the target of a link
+  static std::filesystem::path part_path(const std::filesystem::path& path);  // next to a link's target
 
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
@@ -31,14 +31,14 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  uint64_t position() const;  // bytes accepted so far, those still buffered included
-  void flush();               // hands buffered bytes to the system
-  void sync();                // flush, then fsync: what was written survives a crash
+  uint64_t position() const;  // bytes accepted so far, including buffered ones
+  void flush();               // passes buffered bytes to the system
+  void sync();                // flush, then fsync: the data survives a crash
   void commit();              // sync, close, rename over PATH, make the rename durable
-  // Once `stop` is set, a pipe that stays full is not waited for any longer (interrupted).
+  // Once `stop` is set, writes no longer wait for a full pipe (throws interrupted).
   void stop_by(const std::atomic<bool>* stop);
-  void cut_to(uint64_t offset);               // goes on writing after `offset` bytes
-  void keep_part();                           // an unfinished file stays, as far as it was flushed, for resume()
+  void cut_to(uint64_t offset);               // truncates to `offset` bytes and continues writing there
+  void keep_part();                           // keeps the flushed part of an unfinished file for resume()
   const std::filesystem::path& path() const;  // the final name
   const std::filesystem::path& part() const;  // receives the bytes until commit()
 
@@ -48,10 +48,10 @@ class AtomicFile {
   std::unique_ptr<State> state_;
 };
 
-// Throws as AtomicFile would, now rather than after the run whose figures are to be written there.
+// Throws like AtomicFile would, but before the run whose results are written there.
 void require_writable(const std::filesystem::path& path);
 
-// The whole of a small file at once.
+// Writes a small file at once.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace brim::io

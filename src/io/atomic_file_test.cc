@@ -95,7 +95,7 @@ TEST(AtomicFile, NewFilesGetTheModeOfTheUmask) {
   EXPECT_EQ(fs::status(dir / "out").permissions(), fs::perms(0640));
 }
 
-// Small files are replaced often, so a kill must not leave one behind each time.
+// Small files are replaced often, so a kill must not leave temporary files behind.
 TEST(AtomicFile, AKillWhileASmallFileIsWrittenLeavesNothing) {
   const TempDir dir;
   const int unnamed = ::open(dir.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -194,19 +194,19 @@ TEST(AtomicFile, SecondWriterIsRefused) {
 }
 
 TEST(AtomicFile, FullDeviceIsAnError) {
-  // /dev/full answers every write with "no space left".
+  // /dev/full fails every write with "no space left".
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   AtomicFile file("/dev/full");
   const std::string message = error_of(ErrorCode::cannot_write, [&] { file.write(std::string(1 << 20, 'x')); });
   EXPECT_HAS(message, "/dev/full: ");
   EXPECT_HAS(message, "No space left on device");
   AtomicFile small("/dev/full");
-  small.write("x");  // still buffered: the error must come at the latest with commit
+  small.write("x");  // still buffered: commit must report the error at the latest
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { small.commit(); }), "No space left on device");
 }
 
 TEST(AtomicFile, FailedWriteLeavesTheOldFileAndNoPart) {
-  // A limit on file size stands in for a full disk.
+  // A file size limit simulates a full disk.
   const TempDir dir;
   put_file(dir / "out", "old");
   rlimit before{};

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kInputBlock = size_t{256} << 10;
 constexpr size_t kOutputBlock = size_t{256} << 10;
 
-// gzip's usual level is 6; 4 is about twice as fast for 5 % more bytes. zstd's own default is 3.
+// gzip's default level is 6; 4 is about twice as fast for 5 % more bytes. zstd's default is 3.
 constexpr int kGzipLevel = 4;
 constexpr int kZstdLevel = 3;
 
@@ -120,7 +120,7 @@ class RangeSource : public ByteSource {
   int64_t bytes_, left_;
 };
 
-// A source whose first bytes were already read to see what they are.
+// A source that replays bytes already read for format detection.
 class PeekedSource : public ByteSource {
  public:
   PeekedSource(std::unique_ptr<ByteSource> inner, std::string head)
@@ -147,7 +147,7 @@ class PeekedSource : public ByteSource {
   size_t at_ = 0;
 };
 
-// What both decompressors share: a block of compressed bytes and the place in the file for messages.
+// Common part of both decompressors: a block of compressed bytes and the file position for messages.
 class PackedSource : public ByteSource {
  public:
   explicit PackedSource(std::unique_ptr<ByteSource> inner)
@@ -194,7 +194,7 @@ class GzipSource : public PackedSource {
   }
 
  private:
-  // Between members: zeros are the padding of tapes and block devices, anything else begins the next member.
+  // Between members: zeros are padding of tapes and block devices, anything else begins the next member.
   bool begin_member() {
     if (members_ > 0) {
       while (begin_ < end_ && block_[begin_] == 0) {
@@ -225,7 +225,7 @@ class GzipSource : public PackedSource {
   }
 
   z_stream stream_{};
-  bool in_member_ = true, padded_ = false;  // an empty file is a truncated one
+  bool in_member_ = true, padded_ = false;  // an empty file counts as truncated
   int64_t members_ = 0;
 };
 
@@ -239,7 +239,7 @@ class ZstdSource : public PackedSource {
   size_t read(char* into, size_t capacity) override {
     ZSTD_outBuffer out{into, capacity, 0};
     while (out.pos == 0) {
-      // A full output may have left decoded bytes inside; only then may the decoder run without input.
+      // If the output was full, decoded bytes may remain inside; only then may the decoder run without input.
       if (begin_ == end_ && !more_inside_ && !refill()) {
         if (in_frame_) truncated("zstd");
         return 0;
@@ -258,7 +258,7 @@ class ZstdSource : public PackedSource {
 
  private:
   ZSTD_DCtx* context_;
-  bool in_frame_ = true, more_inside_ = false;  // an empty file is a truncated one
+  bool in_frame_ = true, more_inside_ = false;  // an empty file counts as truncated
 };
 
 class FileSink : public ByteSink {
@@ -297,7 +297,7 @@ class DescriptorSink : public ByteSink {
 class GzipSink : public ByteSink {
  public:
   explicit GzipSink(std::unique_ptr<ByteSink> out) : out_(std::move(out)), block_(kOutputBlock) {
-    // The header carries no time and no name: the same rows give the same bytes.
+    // The header contains no time and no name: the same rows produce the same bytes.
     if (deflateInit2(&stream_, kGzipLevel, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
       fail(ErrorCode::internal, "zlib: cannot start");
   }
@@ -313,7 +313,7 @@ class GzipSink : public ByteSink {
     }
   }
   void end_member() override {
-    // A file that never got a byte still is one (empty) member, so that it is a valid .gz.
+    // A file without any data still gets one empty member, so that it is a valid .gz.
     if (begun_ || out_->position() == 0) {
       run(Z_FINISH);
       deflateReset(&stream_);
@@ -380,7 +380,7 @@ class ZstdSink : public ByteSink {
   bool begun_ = false;
 };
 
-// By the first bytes: 1F 8B is gzip; 28 B5 2F FD is zstd, as is a skippable frame (5x 2A 4D 18).
+// Detects the format by the first bytes: 1F 8B is gzip; 28 B5 2F FD is zstd, as is a skippable frame (5x 2A 4D 18).
 Compression compression_by_magic(std::string_view head) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
   if (head.size() >= 2 && byte(0) == 0x1F && byte(1) == 0x8B) return Compression::gzip;
@@ -437,7 +437,7 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
     const size_t got = inner->read(head.data() + n, head.size() - n);
     if (got == 0) break;
     n += got;
-    // An interactive pipe may give one byte and wait: go on only while a magic number is still possible.
+    // An interactive pipe may deliver one byte and pause: continue only while a magic number is still possible.
     if (compression_by_magic({head.data(), n}) == Compression::gzip) break;
     if (head[0] != 0x1F && head[0] != 0x28 && (head[0] & 0xF0) != 0x50) break;
   }
@@ -461,7 +461,7 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
 
 std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr<const InputWait> wait) {
   if (path == "-") return decompressed(std::make_unique<FileSource>("stdin", STDIN_FILENO, false, std::move(wait)));
-  // A named pipe that nobody writes yet is waited for where waiting can be interrupted, not here.
+  // Do not wait here for a named pipe without a writer: later waits can be interrupted.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorCode::usage, "{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
@@ -478,7 +478,7 @@ std::string read_head(const std::string& path, size_t bytes) {
   size_t used = 0;
   try {
     for (size_t n = 1; n > 0 && used < bytes; used += n) n = source->read(head.data() + used, bytes - used);
-  } catch (const Error&) {  // whoever reads it to the end says so
+  } catch (const Error&) {  // reading the stream to its end reports the error
   }
   head.resize(used);
   return head;

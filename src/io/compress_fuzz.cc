@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a .gz, .zst or plain stream (first byte: which, and how small the reads are). Broken streams
-// are Error(bad_data), and what comes out does not depend on how the bytes arrive.
+// Fuzz entry: reads arbitrary bytes as a .gz, .zst or plain stream (first byte: format and read size). Broken streams
+// throw Error(bad_data), and the output must not depend on the read sizes.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace brim::io::compress_fuzz {
 
-// The stream's bytes up to a bound (a small file may unpack to terabytes), and whether it broke.
+// The stream's bytes up to a limit (a small file may decompress to terabytes), and whether it broke.
 inline std::pair<std::string, bool> unpack(const std::string& name, const std::string& bytes, size_t piece,
                                            size_t ask) {
   std::string out;
@@ -43,7 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto whole = unpack(name, bytes, SIZE_MAX, 1 << 16);
   const auto small = unpack(name, bytes, 1 + data[0] % 5, 1 + data[0] % 11);
   if (whole.second != small.second) std::abort();
-  // Where a stream breaks, a decoder may have let out more or less before it noticed; one is the other's beginning.
+  // Before reporting a broken stream, a decoder may have returned more or fewer bytes; one result must be a prefix of
+  // the other.
   const size_t common = std::min(whole.first.size(), small.first.size());
   if (whole.first.compare(0, common, small.first, 0, common) != 0) std::abort();
   if (!whole.second && whole.first != small.first) std::abort();

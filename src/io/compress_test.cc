@@ -15,7 +15,7 @@
 namespace brim::io {
 namespace {
 
-// The members written one after another.
+// The given members, compressed and concatenated.
 std::string packed(Compression compression, const std::vector<std::string>& members) {
   TempDir dir;
   AtomicFile file(dir / "x");
@@ -56,7 +56,7 @@ TEST_P(Packed, RoundTripOfSeveralMembers) {
   const std::string bytes = packed(GetParam(), {big, "", "two\n", std::string(100'000, '\0'), "end"});
   const std::string expected = big + "two\n" + std::string(100'000, '\0') + "end";
   EXPECT_EQ(unpacked(name_of(GetParam()), bytes), expected);
-  EXPECT_EQ(unpacked("pipe", bytes, 1), expected);  // by its first bytes, whatever the name
+  EXPECT_EQ(unpacked("pipe", bytes, 1), expected);  // detected by the first bytes, regardless of the name
   EXPECT_EQ(unpacked("pipe", bytes, 3, 1), expected);
   EXPECT_LT(bytes.size(), big.size() / 2);
 }
@@ -71,7 +71,7 @@ TEST_P(Packed, AnEmptyOutputIsAValidStream) {
 TEST_P(Packed, EveryTruncationIsNoticed) {
   const std::string first = packed(GetParam(), {"first member\n"}), bytes = first + packed(GetParam(), {noise(500)});
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
-    if (cut == first.size()) continue;  // a whole stream
+    if (cut == first.size()) continue;  // a complete stream
     const std::string message =
         error_of(ErrorCode::bad_data, [&] { unpacked(name_of(GetParam()), bytes.substr(0, cut)); });
     EXPECT_HAS(message, name_of(GetParam()));
@@ -120,7 +120,8 @@ TEST(Compress, SkippableZstdFrames) {
 TEST(Compress, NamesThatLie) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { unpacked("x.gz", "plain text\n"); }), "not gzip data");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { unpacked("x.zst", "plain text\n"); }), "not zstd data");
-  EXPECT_EQ(unpacked("x.gz", packed(Compression::zstd, {"text"})), "text");  // the bytes are right, the name is not
+  EXPECT_EQ(unpacked("x.gz", packed(Compression::zstd, {"text"})),
+            "text");  // detected by content although the name is wrong
   EXPECT_EQ(unpacked("x.txt", "\x1F"), "\x1F");
   EXPECT_EQ(unpacked("x.txt", "(\xB5/"), "(\xB5/");
 }

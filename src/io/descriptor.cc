@@ -24,7 +24,7 @@ bool is_regular(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// Waits for room in a pipe. PIPE_BUF bytes then fit without blocking.
+// Waits for space in a pipe. PIPE_BUF bytes then fit without blocking.
 void await_room(int fd, const std::string& name, WriteStop& stop) {
   while (!wait_until_ready(fd, POLLOUT, stop.requested != nullptr ? kStopLookMs : -1)) {
     if (!stop.requested->load()) continue;
@@ -74,7 +74,7 @@ int open_own_file(const std::string& path, int flags) {
   if (fd < 0 && errno != ENXIO) return -1;  // ENXIO: a FIFO without a reader, or a socket
   struct stat info {};
   const bool known = fd >= 0 && ::fstat(fd, &info) == 0, regular = known && S_ISREG(info.st_mode);
-  if (regular && info.st_nlink <= 1) return fd;  // 0: removed meanwhile
+  if (regular && info.st_nlink <= 1) return fd;  // 0: removed in the meantime
   if (fd >= 0) ::close(fd);
   refuse_foreign_file(path, regular ? "has other hard links, which would be changed too" : "is not a regular file");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for and writing to file descriptors: pipes that pause or are full, disks that are full, signals meanwhile.
+// Waits for and writes to file descriptors. Handles paused or full pipes, full disks and signals.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace brim::io {
 
-// Whoever read our output has closed it, as `head` does: no failure, but nothing more is wanted.
+// The reader closed the output, as `head` does: not a failure, but writing should end.
 class OutputClosed : public Error {
  public:
   explicit OutputClosed(const std::string& name)
       : Error(ErrorCode::cannot_write, name + ": closed by its reader; what was written so far is all") {}
 };
 
-// A wait looks this often whether the run was stopped.
+// Interval for checking whether the run was stopped, in milliseconds.
 constexpr int kStopLookMs = 100;
 
-// Whether `events` of poll(2) happened within `ms` milliseconds (0: now, -1: however long it takes). A descriptor that
-// is broken counts as ready: reading or writing it says why.
+// Whether `events` of poll(2) occurred within `ms` milliseconds (0: no wait, -1: no limit). A broken descriptor counts
+// as ready: reading or writing it reports the error.
 bool wait_until_ready(int fd, short events, int ms);
 
-// A stop that writes to a full pipe look at. They go on for kStopGraceNs after they have seen it.
+// Stop flag for writes to a full pipe. They continue for kStopGraceNs after noticing it.
 struct WriteStop {
   const std::atomic<bool>* requested = nullptr;
   int64_t seen_ns = 0;
 };
 
 // Writes all of `bytes`. Throws Error(cannot_write) naming `name` and the system's reason, OutputClosed, or
-// Error(interrupted) where a pipe stays full after the stop.
+// Error(interrupted) if a pipe stays full after the stop.
 void write_all(int fd, std::string_view bytes, const std::string& name, WriteStop& stop);
 
 [[noreturn]] void fail_write(const std::string& name, const char* what, int error);

@@ -11,7 +11,7 @@
 namespace brim::io {
 namespace {
 
-constexpr int kMaxDepth = 64;  // a model directory nests a handful deep; recursion elsewhere relies on this bound
+constexpr int kMaxDepth = 64;  // model directories nest only a few levels; recursion elsewhere relies on this bound
 
 }  // namespace
 
@@ -35,7 +35,7 @@ std::string json_reason(std::string_view what) {
 
 nlohmann::json parse_json(std::string_view text, const std::string& where, ErrorCode code) {
   using nlohmann::json;
-  std::vector<std::unordered_set<std::string>> keys;  // one set for each object still open
+  std::vector<std::unordered_set<std::string>> keys;  // one set per open object
   auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) fail(code, "{}: JSON nested deeper than {}: not a model file", where, kMaxDepth);
     if (event == json::parse_event_t::object_start) {

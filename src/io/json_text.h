@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON from a model directory, parsed strictly: one value, no repeated keys, bounded depth. Errors name the file, the
-// line and the column. Only .cc files may include this, as they alone may see the JSON library.
+// Strict JSON parser for files of a model directory: one value, no repeated keys, bounded depth. Errors name the file,
+// the line and the column. Include it only in .cc files, to keep the JSON library out of headers.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,7 +16,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, Error
 // "12:5" for a byte offset in `text`.
 std::string line_and_column(std::string_view text, size_t offset);
 
-// What nlohmann says about a parse error, without its exception number and position.
+// Message of a nlohmann parse error, without its exception number and position.
 std::string json_reason(std::string_view what);
 
 }  // namespace brim::io

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from files we do not trust, made fit for an error message: quoted, control bytes escaped, long ones cut.
+// Formats untrusted text for error messages: quoted, control bytes escaped, long text truncated.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding the next interesting byte eight at a time in plain C++ (little-endian words; no instruction set assumed).
-// glibc's memchr serves where one byte is wanted; fields and strings end at one of several.
+// Searches for special bytes eight at a time in portable C++ (little-endian words; no SIMD). Use glibc's memchr for a
+// single byte; fields and strings end at one of several.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -19,7 +19,7 @@ inline uint64_t load(const char* p) {
   std::memcpy(&word, p, 8);
   return word;
 }
-// High bits set in bytes that are zero. Bits above the first zero byte may be wrong, the lowest never is.
+// Sets the high bit of zero bytes. Bits above the first zero byte may be wrong; the lowest one is always right.
 constexpr uint64_t zero_bytes(uint64_t x) { return (x - kOnes) & ~x & kHighs; }
 inline const char* first(const char* p, uint64_t hits) { return p + (std::countr_zero(hits) >> 3); }
 
@@ -49,12 +49,12 @@ inline const char* find_csv_special(const char* p, const char* end, char delimit
   return p;
 }
 
-// First byte in [p, end) that a JSON string may not simply contain: quote, backslash, or a control byte; or end.
+// First byte in [p, end) that must be escaped in a JSON string: quote, backslash, or a control byte; or end.
 inline const char* find_json_special(const char* p, const char* end) {
   constexpr uint64_t kQuotes = broadcast('"'), kSlashes = broadcast('\\');
   for (; end - p >= 8; p += 8) {
     const uint64_t word = load(p);
-    // word < 0x20 bytewise: subtracting borrows only out of such a byte, and bytes past 0x7F are masked out.
+    // Bytewise word < 0x20: the subtraction borrows only from such a byte, and bytes above 0x7F are masked out.
     const uint64_t controls = (word - kOnes * 0x20) & ~word & kHighs;
     const uint64_t hits = zero_bytes(word ^ kQuotes) | zero_bytes(word ^ kSlashes) | controls;
     if (hits != 0) return first(p, hits);

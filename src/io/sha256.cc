@@ -7,7 +7,7 @@
 namespace brim::io {
 namespace {
 
-// The first 32 bits behind the point of the cube roots of the first 64 primes, and of the square roots of the first 8.
+// The first 32 fractional bits of the cube roots of the first 64 primes, and of the square roots of the first 8.
 struct Sha256Table {
   std::array<uint32_t, 64> cube;
   std::array<uint32_t, 8> square;
@@ -65,7 +65,7 @@ void mix_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
 
 std::array<uint8_t, 32> sha256(std::string_view bytes) {
   std::array<uint32_t, 8> state = sha256_table().square;
-  const size_t whole = bytes.size() / 64 * 64;  // read where they lie: a model's weights are hashed too
+  const size_t whole = bytes.size() / 64 * 64;  // hash in place without copying: a model's weights are hashed too
   for (size_t at = 0; at < whole; at += 64) mix_block(state, reinterpret_cast<const uint8_t*>(bytes.data()) + at);
   std::string padded(bytes.substr(whole));
   padded += '\x80';

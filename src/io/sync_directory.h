@@ -10,7 +10,7 @@
 
 namespace brim::io {
 
-// Makes files and directories that were created in `dir` survive a power failure. Throws cannot_write.
+// Makes files and directories created in `dir` durable. Throws cannot_write.
 inline void sync_directory(const std::filesystem::path& dir) {
   const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;  // writable but not readable: its entries exist, only their durability is unknown

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A YAML file that --config names, as a mapping; whoever reads its keys includes yaml-cpp.
+// Loads the YAML file given by --config as a mapping. Callers include yaml-cpp to read its keys.
 #pragma once
 #include <yaml-cpp/yaml.h>
 
@@ -7,7 +7,7 @@
 
 namespace brim::io {
 
-// Throws usage, with file and line, for what cannot be read or is no mapping of keys to values.
+// Throws usage, with file and line, if the file cannot be read or is not a mapping.
 YAML::Node load_yaml(const std::filesystem::path& path);
 
 }  // namespace brim::io

@@ -17,7 +17,7 @@ constexpr uint32_t kEnd64 = 0x06064b50, kEnd64Locator = 0x07064b50;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the value is in the ZIP64 field instead
 constexpr const char* kFetchAgain = "the file is damaged or was cut short: fetch it again";
 
-// Little-endian numbers at an offset; past the end is an error, never a read.
+// Bounds-checked little-endian numbers at an offset.
 class Bytes {
  public:
   Bytes(std::span<const std::byte> file, const std::string& where) : file_(file), where_(where) {}
@@ -54,7 +54,7 @@ struct Directory {
   uint64_t members, bytes, offset;
 };
 
-// The end record lies within the last 64 KiB, after everything else but a comment.
+// The end record lies within the last 64 KiB, followed only by a comment.
 Directory find_directory(const Bytes& file) {
   const uint64_t lowest = file.size() > 22 + 65535 ? file.size() - 22 - 65535 : 0;
   for (uint64_t at = file.size() < 22 ? 0 : file.size() - 22; file.size() >= 22; --at) {
@@ -72,7 +72,7 @@ Directory find_directory(const Bytes& file) {
   fail(ErrorCode::bad_model, "{}: zip: no end of the archive found: {}", file.where(), kFetchAgain);
 }
 
-// The ZIP64 field holds, in this order, only those of the values that did not fit.
+// The ZIP64 field holds, in this order, only the values that did not fit.
 void read_zip64(const Bytes& file, uint64_t extra, uint64_t extra_bytes, uint64_t* unpacked, uint64_t* packed,
                 uint64_t* offset) {
   const uint64_t end = extra + extra_bytes;
@@ -143,7 +143,7 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> bytes, const std::st
 }
 
 void check_crc(const ZipMember& member, const std::string& where) {
-  if (member.crc == 0) return;  // torch can be told to save without checksums
+  if (member.crc == 0) return;  // torch can save without checksums
   const auto* bytes = reinterpret_cast<const unsigned char*>(member.bytes.data());
   const auto crc = static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), bytes, member.bytes.size()));
   if (crc != member.crc)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a zip archive, as torch writes them: members stored, not compressed, so that each is a view of the
-// mapped file. ZIP64 is read; compression, encryption, several disks and overlapping members are refused.
+// Reads the directory of a zip archive as written by torch: members are stored, not compressed, so that each is a
+// view of the mapped file. Supports ZIP64; rejects compression, encryption, several disks and overlapping members.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace brim::io {
 
 struct ZipMember {
-  std::string_view name;             // into the file
-  std::span<const std::byte> bytes;  // into the file
+  std::string_view name;             // points into the file
+  std::span<const std::byte> bytes;  // points into the file
   uint32_t crc = 0;
 };
 
@@ -22,7 +22,7 @@ bool looks_like_zip(std::span<const std::byte> file);
 // `where` names the file in errors, which are Error(bad_model).
 std::vector<ZipMember> parse_zip(std::span<const std::byte> file, const std::string& where);
 
-// Reads all of the member: for small ones.
+// Reads the whole member, so use it for small ones.
 void check_crc(const ZipMember& member, const std::string& where);
 
 }  // namespace brim::io

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a zip archive. Members must lie inside the file.
+// Fuzz entry: parses arbitrary bytes as a zip archive. Members must lie inside the file.
 #include <cstdlib>
 
 #include "base/error.h"

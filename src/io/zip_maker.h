@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds zip archives in memory for tests, honest or not.
+// Builds valid and invalid zip archives in memory for tests.
 #pragma once
 #include <zlib.h>
 
@@ -15,8 +15,8 @@ struct ZipMaker {
     std::string name, bytes;
     uint16_t method = 0, flags = 0;
     bool zip64 = false;
-    int64_t lie_offset = -1;  // what the directory says instead of the member's place
-    int64_t lie_bytes = -1;   // and instead of its length
+    int64_t lie_offset = -1;  // written to the directory instead of the member's offset
+    int64_t lie_bytes = -1;   // written to the directory instead of its length
     int64_t lie_crc = -1;
   };
   std::vector<Member> members;

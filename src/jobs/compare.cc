@@ -34,7 +34,7 @@ std::vector<ClassErrors> class_errors(const rows::ClassificationMetrics& m) {
   return all;
 }
 
-// The fastest model that is right nearly as often as the best. Without labels nobody knows who is right.
+// Recommends the fastest model with an accuracy close to the best. Needs labels.
 void recommend(Comparison& c) {
   const auto faster = [&](size_t a, size_t b) { return c.models[a].rows_per_second > c.models[b].rows_per_second; };
   if (c.expected.empty()) {
@@ -50,7 +50,7 @@ void recommend(Comparison& c) {
     if (c.models[i].metrics->accuracy >= top - c.max_loss - 1e-12 && faster(i, c.recommended)) c.recommended = i;
   c.rule = fmt::format("{}: the fastest whose accuracy is within {:.2f} points of the best ({}, {:.2f} %)",
                        c.models[c.recommended].name, 100 * c.max_loss, c.models[best].name, 100 * top);
-  // A model that does not beat one word is worth hearing about before it is taken.
+  // Warn about models that do not beat the majority class.
   std::vector<int64_t> rows_of(c.labels.size());
   for (const int32_t label : c.expected) ++rows_of[static_cast<size_t>(label)];
   const auto most = std::max_element(rows_of.begin(), rows_of.end());
@@ -67,7 +67,7 @@ double shared_accuracy(const Comparison& c, const MatchedClasses& classes, const
   return static_cast<double>(right) / static_cast<double>(c.shared_rows);
 }
 
-// Models with different classes: what their figures are taken over.
+// Describes the classes used for the metrics if models have different classes.
 std::string classes_text(const Comparison& c) {
   std::string out;
   for (const ModelResult& m : c.models) {

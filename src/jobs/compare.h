@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models side by side on the same rows: how often each is right, where it errs, how often two agree, whether a
-// difference in accuracy is significant, how fast and how large each is, and which one to take by a rule that is
-// stated.
+// Compares models on the same rows: accuracy, errors, pairwise agreement, significance of differences, speed and size,
+// and a recommendation by a documented rule.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,28 +12,28 @@
 
 namespace brim::jobs {
 
-// The classes of several models, matched by name whatever their case.
+// The classes of several models, matched by name, ignoring case.
 struct MatchedClasses {
-  std::vector<std::string> labels;             // of all models, as the first that has one spells it
-  std::vector<std::vector<int32_t>> of_model;  // where each model's own classes stand among them
-  std::vector<bool> shared;                    // by label: every model has it
+  std::vector<std::string> labels;  // union over all models, in the spelling of the first model that has the class
+  std::vector<std::vector<int32_t>> of_model;  // index in `labels` of each model's own classes
+  std::vector<bool> shared;                    // by label: whether every model has it
   bool same() const;                           // every model has every class
   std::vector<std::string> shared_labels() const;
-  // A label of the data. Numbers are understood only where the models have the same classes: else "1" is neutral to
-  // one and positive to another.
+  // Index of a label of the data. Numbers are accepted only if all models have the same classes; otherwise "1" is
+  // neutral for one model and positive for another.
   std::optional<int32_t> find(std::string_view label) const;
 };
-// Throws bad_model, with all sets, where there is no class that every model has.
+// Throws bad_model, listing all class sets, if no class is common to all models.
 MatchedClasses match_classes(const std::vector<std::string>& names,
                              const std::vector<std::vector<std::string>>& labels_of_model);
 
-// What one model said about every row, and what that took.
+// Predictions of one model for every row, and their cost.
 struct ModelRun {
   std::string name, device, precision;
   std::vector<std::string> labels;  // the model's own names
-  std::vector<int32_t> predicted;   // among them, one a row
+  std::vector<int32_t> predicted;   // index into `labels`, one per row
   double load_seconds = 0, seconds = 0;
-  double rows_per_second = 0, tokens_per_second = 0;  // tokens 0: it has none
+  double rows_per_second = 0, tokens_per_second = 0;  // tokens: 0 if the model has none
   int64_t planned_bytes = -1, held_bytes = -1;        // negative: unknown
 };
 
@@ -46,11 +45,11 @@ struct ModelResult {
   std::string name, device, precision;
   double rows_per_second = 0, tokens_per_second = 0, load_seconds = 0;
   int64_t planned_bytes = -1, held_bytes = -1;
-  std::optional<rows::ClassificationMetrics> metrics;  // with labels only, like per_class; over all rows
-  std::optional<double> shared_accuracy;  // over the rows whose label every model has; where classes differ
-  std::vector<std::string> unknown;       // classes of other models that this one does not have
+  std::optional<rows::ClassificationMetrics> metrics;  // only with labels, like per_class; over all rows
+  std::optional<double> shared_accuracy;  // over the rows with a label that every model has; only if classes differ
+  std::vector<std::string> unknown;       // classes of other models that this one lacks
   std::vector<ClassErrors> per_class;
-  std::vector<int32_t> predicted;  // in the common labels
+  std::vector<int32_t> predicted;  // as indices into the common labels
 };
 
 struct PairResult {
@@ -61,24 +60,24 @@ struct PairResult {
 
 struct Comparison {
   int64_t rows = 0;
-  std::vector<std::string> labels;  // of all models, as the first that has one spells it
-  std::vector<std::string> shared;  // those that every model has
+  std::vector<std::string> labels;  // union over all models, in the spelling of the first model that has the class
+  std::vector<std::string> shared;  // labels that every model has
   int64_t shared_rows = 0;          // rows with such a label
-  std::vector<int32_t> expected;    // empty: the data has no labels
+  std::vector<int32_t> expected;    // empty if the data has no labels
   std::vector<ModelResult> models;
   std::vector<PairResult> pairs;  // every pair, in order
   double max_loss = 0.01;
   size_t recommended = 0;
-  std::string rule;                           // why that one
-  std::vector<size_t> disagreements() const;  // rows on which not all models say the same
+  std::string rule;                           // reason for the recommendation
+  std::vector<size_t> disagreements() const;  // rows with different predictions
 };
 
-// A row whose label a model does not have is a wrong answer of that model. Models without a class in common are refused
-// (bad_model) with their sets, labels of the data that no model has too (bad_data). `expected`: one a row, or empty.
+// A label that a model lacks counts as an error of that model. Throws bad_model with the class sets if models have no
+// common class, bad_data for labels that no model has. `expected`: one per row, or empty.
 Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<std::string>& expected, double max_loss);
 
-// "1%", "0.5 %", "0.01": a share of all rows, 0 … 1. A bare 1 or more is refused: nobody means all of the rows. Throws
-// usage.
+// Parses "1%", "0.5 %" or "0.01" as a share of all rows, 0 … 1. Rejects a bare number of 1 or more, which would mean
+// all rows. Throws usage.
 double parse_share(const std::string& text);
 
 std::string to_text(const Comparison& comparison);

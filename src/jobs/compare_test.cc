@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons counted by hand.
+// Comparisons computed by hand.
 #include "jobs/compare.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ ModelRun model(std::string name, std::vector<std::string> labels, std::vector<in
 
 const std::vector<std::string> kTruth = {"neg", "neg", "neg", "neg", "pos", "pos", "pos", "pos", "neu", "neu"};
 
-// Eight rows right and five: a calls one neg neu and one pos neg; b spells its labels otherwise and says neg whenever
-// it is not sure.
+// Eight rows correct against five: a predicts neu for one neg and neg for one pos; b spells its labels differently and
+// predicts neg when unsure.
 Comparison by_hand(double max_loss) {
   const auto a = model("a", {"neg", "neu", "pos"}, {0, 0, 0, 1, 2, 2, 2, 0, 1, 1}, 100);
   const auto b = model("b", {"POS", "NEG", "NEU"}, {1, 1, 1, 1, 0, 1, 1, 1, 1, 1}, 1000);
@@ -54,13 +54,13 @@ TEST(Compare, CountsAsByHand) {
   ASSERT_EQ(c.pairs.size(), 1u);
   EXPECT_DOUBLE_EQ(c.pairs[0].agreement, 0.5);  // rows 1, 2, 3, 5 and 8
   EXPECT_EQ(c.disagreements(), (std::vector<size_t>{3, 5, 6, 8, 9}));
-  // Only a right: rows 6, 7, 9, 10; only b: row 4. Exact: 2·(C(5,0)+C(5,1))/2^5 = 12/32.
+  // Only a correct: rows 6, 7, 9, 10; only b: row 4. Exact: 2·(C(5,0)+C(5,1))/2^5 = 12/32.
   EXPECT_EQ(c.pairs[0].mcnemar->only_a_right, 4);
   EXPECT_EQ(c.pairs[0].mcnemar->only_b_right, 1);
   EXPECT_NEAR(c.pairs[0].mcnemar->p_value, 0.375, 1e-12);
 }
 
-// Known figures: 59 against 6 of 65 discordant pairs, chi² = (53-1)²/65 = 41.6; 12 against 2 exactly, p =
+// Known values: 59 against 6 of 65 discordant pairs, chi² = (53-1)²/65 = 41.6; 12 against 2 exactly, p =
 // 0.012939453125.
 TEST(Compare, McNemarAgainstKnownFigures) {
   const auto pair = [](int only_a, int only_b) {
@@ -90,7 +90,7 @@ TEST(Compare, RecommendsByTheStatedRule) {
 
 TEST(Compare, SaysWhenOneWordIsAsGood) {
   EXPECT_EQ(by_hand(0.01).rule.find("always saying"), std::string::npos);
-  // Two of four rows right, three of four are x.
+  // Two of four rows are correct, three of four are x.
   const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)},
                                 {"x", "x", "x", "y"}, 0.01);
   EXPECT_NE(c.rule.find("always saying x (75.00 %)"), std::string::npos) << c.rule;
@@ -120,8 +120,7 @@ TEST(Compare, JsonHasWhatTheTableHas) {
   EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "not known is not 0";
 }
 
-// Two classes against three: rows whose label one does not have are its wrong answers, over the same rows as the
-// other's.
+// Two classes against three: rows with a label that a model lacks count as its errors, over the same rows for both.
 TEST(Compare, ModelsWithDifferentClasses) {
   const auto two = model("two", {"POS", "NEG"}, {1, 1, 1, 1, 0, 0, 0, 0, 1, 0}, 1000);
   const auto three = model("three", {"neg", "neu", "pos"}, {0, 0, 0, 1, 2, 2, 2, 1, 1, 1}, 100);
@@ -141,7 +140,7 @@ TEST(Compare, ModelsWithDifferentClasses) {
   const auto j = nlohmann::json::parse(to_json(c));
   EXPECT_EQ(j["shared_rows"], 8);
   EXPECT_EQ(j["models"][0]["unknown_labels"][0], "neu");
-  // "1" is NEG to one of them and neu to the other.
+  // "1" is NEG for one model and neu for the other.
   EXPECT_FALSE(match_classes({"two", "three"}, {two.labels, three.labels}).find("1").has_value());
   EXPECT_TRUE(match_classes({"three", "three"}, {three.labels, three.labels}).find("1").has_value());
 }

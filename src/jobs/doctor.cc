@@ -14,7 +14,7 @@
 namespace brim::jobs {
 namespace {
 
-// The stages as a model of the run: what is left when one of them no longer stands in the way.
+// Models the run by its stages and predicts its time if one of them were no bottleneck.
 class Predictor {
  public:
   Predictor(const TracedRun& r, const Swept& s)
@@ -25,7 +25,7 @@ class Predictor {
     return std::max(most, r_.stats.tokenizers);
   }
 
-  // The run's time once the idle time charged to `cause` is gone, but never less than another stage needs.
+  // Run time without the idle time attributed to `cause`, bounded below by the other stages.
   double without(Cause cause) const {
     if (train_) return train_without(cause);
     double read = s_.read, write = s_.write, tokenize = s_.tokenize / std::max(1, r_.stats.tokenizers);
@@ -40,9 +40,8 @@ class Predictor {
     return std::min(s_.seconds(), std::max(left, least));
   }
 
-  // Larger batches: the device's time shrinks by its speed, what the host does once a batch by the number of batches;
-  // what the stages around the device need stays. On a card launch gaps inside a batch count as busy, so its speed
-  // holds them.
+  // Larger batches: device time scales with its speed, host work per batch with the number of batches; the other stages
+  // are unchanged. On a GPU, launch gaps inside a batch count as busy, so the speed includes them.
   double with_larger_batches(double share_of_time, double share_of_batches) const {
     double per_batch = 0;
     for (const Cause cause : {Cause::packer, Cause::copy, Cause::launch, Cause::sync})
@@ -52,11 +51,11 @@ class Predictor {
     return std::min(s_.seconds(), std::max({left, s_.read, s_.write, tokenize}));
   }
 
-  // A device that was busy but slow.
+  // Run time with a faster device that was busy but slow.
   double with_device_at(double share_of_time) const {
     return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds();
   }
-  // Cores that others used are not to be had.
+  // Cores used by other processes do not count as available.
   double with_all_cores() const {
     const double others = s_.seconds() > 0 ? std::max(0.0, r_.stats.other_cpu_seconds) / s_.seconds() : 0;
     const double free = std::clamp(r_.machine_cores - others, static_cast<double>(r_.threads), cores_);
@@ -65,7 +64,7 @@ class Predictor {
   }
   double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
 
-  // Threads that stood ready without a core, other than for each other's sake.
+  // Time that runnable threads waited for a core, excluding waits caused by threads of this process.
   double lost_to_others() const {
     const engine::PipelineStats& p = r_.stats;
     if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
@@ -77,12 +76,14 @@ class Predictor {
     if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
     const double left = s_.seconds() - lost / able();
     if (vader_ || s_.busy < 0.8 * s_.seconds()) return std::max(left, cpu() / cores_);
-    // A thread that lost its core makes the others wait at the end of each layer: what is left is the work itself.
+    // A preempted thread makes the others wait at the end of each layer: without preemption only the work itself
+    // remains.
     return std::min(left, undisturbed_cpu() / able());
   }
 
  private:
-  // Micro-batches are made beside the device, on the CPU on the same cores; everything else takes turns with it.
+  // Micro-batches are prepared concurrently with the device (on the CPU on the same cores); everything else alternates
+  // with it.
   double train_without(Cause cause) const {
     const double pack = cause == Cause::packer ? 0 : s_.pack;
     double least = std::max(s_.busy, pack);
@@ -91,10 +92,10 @@ class Predictor {
   }
 
   double cpu() const { return r_.stats.cpu_seconds; }
-  // Cores the run can keep busy while it computes.
+  // Cores the run can keep busy while computing.
   double able() const { return r_.threads > 0 ? std::min<double>(r_.threads, cores_) : cores_; }
-  // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure
-  // is for cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
+  // Work takes more CPU time on shared cores, because caches are cold after each switch; the plan's figure assumes
+  // exclusive cores. The midpoint matched the one machine it was tried on (docs/doctor.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);
@@ -103,7 +104,7 @@ class Predictor {
                                : compute;
     return around + 0.5 * (compute + std::clamp(planned, 0.5 * compute, compute));
   }
-  // Tokenizer threads that shared their cores took longer than they worked.
+  // Tokenizer threads on shared cores took longer than their CPU time.
   double tokenize_work() const {
     return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize;
   }
@@ -261,14 +262,14 @@ class DiagnosisBuilder {
         static_cast<double>(r_.stats.tokens) / static_cast<double>(std::max<int64_t>(1, r_.stats.batches));
     if (r_.free_token_budget < 2 * r_.token_budget || r_.stats.batches < 4 || r_.token_budget == 0) return;
     if (per_batch < 0.25 * static_cast<double>(r_.token_budget))
-      return;  // not the budget: there were no rows to fill it
+      return;  // not caused by the budget: there were not enough rows to fill it
     double now = r_.plan_tokens_per_second, then = r_.free_tokens_per_second;
     if (probe_) {
       now = probe_->tokens_per_second;
       then = probe_->free_tokens_per_second;
     }
     if (now <= 0 || then <= now) return;
-    // A limit the user set can be lifted; memory that others hold cannot be taken.
+    // A limit set by the user can be raised; memory held by other processes cannot be used.
     const bool others =
         r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
     const size_t had = d_.findings.size();
@@ -290,10 +291,10 @@ class DiagnosisBuilder {
     }
   }
 
-  // A card that works draws its power limit, so over the run it must have drawn about that for as long as it was busy.
-  // Where power is not told, a cap that halves the clocks is not believed.
+  // A GPU under load draws its power limit, so its mean power must be about the limit times the busy share. If power is
+  // unknown, a cap that halves the clocks is not credible.
   bool power_explains_clocks() const {
-    constexpr double kLag = 0.75;  // the driver's reading is a mean over up to a second, and starts from an idle card
+    constexpr double kLag = 0.75;  // the driver averages over up to a second, starting from an idle GPU
     const CardRecord& c = r_.card;
     if (c.power_w < 0 || c.power_limit_w <= 0) return 2 * c.sm_clock_mhz >= c.max_sm_clock_mhz;
     return c.power_w >= kLag * share(s_.busy) * c.power_limit_w;
@@ -317,7 +318,7 @@ class DiagnosisBuilder {
                       power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
       return;
     }
-    // Moments at which at most the power cap held it show what the card reaches; without any, its maximum must do.
+    // Samples with at most the power cap active show the attainable clock; without any, use the maximum clock.
     int reached = c.max_sm_clock_mhz;
     if (!reasons.empty() && c.unhindered_clock_mhz > 0) reached = c.unhindered_clock_mhz;
     const size_t had = d_.findings.size();
@@ -338,7 +339,7 @@ class DiagnosisBuilder {
   }
 
   void paging() {
-    // A page from a disk takes about a tenth of a millisecond, during which a thread stands still.
+    // A page fault from disk blocks a thread for about a tenth of a millisecond.
     const double lost = std::min(0.5 * d_.seconds, static_cast<double>(r_.stats.major_faults) * 1e-4);
     const size_t had = d_.findings.size();
     add(Cause::memory, d_.seconds - lost);
@@ -366,7 +367,7 @@ class DiagnosisBuilder {
     f.change = "end or renice the other processes (brim monitor and top show them), or run when they are done";
   }
 
-  // On the CPU fewer threads compute than there are cores that nobody else uses.
+  // On the CPU: fewer compute threads than cores unused by other processes.
   void unused_cores() {
     if (r_.on_card || r_.model == "vader" || r_.threads < 1 || r_.threads >= r_.cores) return;
     const size_t had = d_.findings.size();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor: why was the device idle, and what would it bring to change that? Every moment in which the device had
-// nothing to do is charged to the stage that kept it waiting; what a change brings is read off the other stages, since
-// no run can end before its slowest part has.
+// Diagnoses why the device was idle and predicts the gain of each fix. Idle time is attributed to the stage that kept
+// the device waiting; gains are derived from the other stages, because no run can be shorter than its slowest stage.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace brim::jobs {
 
-// X(enumerator, name). `startup` is the time the first chunk needs to reach the device and the last to leave it:
-// charged, never advised upon.
+// X(enumerator, name). `startup` is the time until the first chunk reaches the device and after the last leaves it:
+// attributed, but never a finding.
 // clang-format off
 #define BRIM_CAUSES(X) \
   X(reader, "reader") \
@@ -40,45 +39,45 @@ enum class Cause : uint8_t {
       count
 };
 const char* cause_name(Cause cause);
-std::string percent(double share);  // "97 %" of 0.97
+std::string percent(double share);  // 0.97 as "97 %"
 std::optional<Cause> cause_from_name(const std::string& name);
 
-// A setting of the command and the value it should have; `brim doctor apply=FILE` writes it as BRIM_….
+// A setting of the command and its recommended value; `brim doctor apply=FILE` writes it as BRIM_….
 struct SettingChange {
-  std::string name, value;  // "tokenizer_threads", "6"; an empty value: the variable must not be set
+  std::string name, value;  // "tokenizer_threads", "6"; empty value: the variable must be unset
   std::string variable() const;
   bool operator==(const SettingChange&) const = default;
 };
 
 struct Finding {
   Cause cause = Cause::startup;
-  double idle_seconds = 0;       // device idle charged to it; 0 for what makes a busy device slow
-  double predicted_seconds = 0;  // of the run without it
+  double idle_seconds = 0;       // idle device time attributed to it; 0 for causes that slow down a busy device
+  double predicted_seconds = 0;  // predicted run time without it
   double gain = 0;               // share of the run's time saved
   std::string evidence, change;
-  std::vector<SettingChange> settings;  // empty: nothing Brim could set
+  std::vector<SettingChange> settings;  // empty if no setting can change it
   bool operator==(const Finding&) const = default;
 };
 
 struct Diagnosis {
   double seconds = 0, busy_seconds = 0, idle_seconds = 0;
-  std::array<double, static_cast<size_t>(Cause::count)> idle = {};  // seconds of idle_seconds by cause
-  double attributed() const;       // share of idle_seconds with a cause; 1 if there is none
-  std::vector<Finding> findings;   // worth at least kWorthwhile, largest gain first
-  std::vector<std::string> facts;  // true of the run, and nothing that a change would gain
+  std::array<double, static_cast<size_t>(Cause::count)> idle = {};  // idle_seconds by cause
+  double attributed() const;       // share of idle_seconds with a known cause; 1 if there is no idle time
+  std::vector<Finding> findings;   // gains of at least kWorthwhile, largest first
+  std::vector<std::string> facts;  // observations without a predicted gain
   std::string verdict;             // one sentence
   bool nothing_to_gain() const { return findings.empty(); }
   bool operator==(const Diagnosis&) const = default;
 };
 
-constexpr double kShort = 0.1;        // seconds; a shorter run is judged, with a note that it was short
-constexpr double kWorthwhile = 0.03;  // of the run's time; less is noise from one run to the next
+constexpr double kShort = 0.1;        // seconds; shorter runs are diagnosed with a note
+constexpr double kWorthwhile = 0.03;  // share of the run time; smaller gains are noise between runs
 
-// Speed of two batch sizes, measured on the device that ran. Without it the plan's own prediction is used.
+// Speed of two batch sizes, measured on the run's device. Without it the plan's prediction is used.
 struct BudgetProbe {
   double tokens_per_second = 0, free_tokens_per_second = 0;
 };
-// Whether the run's batches were far smaller than memory allows, so that measuring would tell something.
+// Whether the batches were far smaller than memory allows, so that a measurement is useful.
 bool wants_probe(const RunTrace& trace);
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe = std::nullopt);
@@ -87,7 +86,7 @@ std::string to_text(const Diagnosis& diagnosis);
 std::string to_json(const Diagnosis& diagnosis);
 Diagnosis diagnosis_from_json(const std::string& json);  // throws bad_data
 
-// Settings of all findings as lines of an --env-file, each under the reason for it.
+// Settings of all findings as lines of an --env-file, each with its reason as a comment.
 std::string to_env_file(const Diagnosis& diagnosis);
 
 }  // namespace brim::jobs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A diagnosis as JSON and back.
+// Converts a diagnosis to JSON and back.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -33,7 +33,7 @@ std::string to_json(const Diagnosis& d) {
                              {"change", f.change},
                              {"settings", settings}});
   }
-  return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);  // paths may be any bytes
+  return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);  // paths may contain arbitrary bytes
 }
 
 Diagnosis diagnosis_from_json(const std::string& text) {
@@ -46,7 +46,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     j.at("verdict").get_to(d.verdict);
     j.at("facts").get_to(d.facts);
     for (size_t c = 0; c < d.idle.size(); ++c)
-      d.idle[c] = j.at("idle_by_cause").value(cause_name(static_cast<Cause>(c)), 0.0);  // an older one knows fewer
+      d.idle[c] = j.at("idle_by_cause").value(cause_name(static_cast<Cause>(c)), 0.0);  // older files have fewer causes
     for (const Json& item : j.at("findings")) {
       Finding f;
       const auto cause = cause_from_name(item.at("cause").get<std::string>());

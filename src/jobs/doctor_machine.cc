@@ -104,7 +104,7 @@ void check_host(std::vector<MachineCheck>& checks, const std::string& directory,
   }
 }
 
-// Writes 64 MiB, makes them reach the disk, and says how fast that was. Reading would mostly measure the page cache.
+// Writes and syncs 64 MiB and reports the speed. Reading would mostly measure the page cache.
 void check_disk(std::vector<MachineCheck>& checks, const std::string& directory) {
   constexpr size_t kBlock = size_t{1} << 20;
   constexpr int kBlocks = 64;
@@ -136,7 +136,7 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
                     slow ? "slow for reading and writing rows" : ""});
 }
 
-// Batches of one size, made of texts as unequal as the run's.
+// Creates batches of one size from texts with the mean and spread of the run's text lengths.
 class BatchMaker {
  public:
   BatchMaker(const engine::Engine& engine, const engine::PipelineStats& stats) : engine_(engine) {
@@ -149,7 +149,7 @@ class BatchMaker {
     lengths_ = {length(mean - spread), length(mean + spread)};
     const auto words = static_cast<uint64_t>(engine.tokenizer().vocab_size());
     for (uint64_t i = 0; i < 65536; ++i)
-      ids_.push_back(static_cast<int32_t>(i * 2654435761 % words));  // all over the table, as words are
+      ids_.push_back(static_cast<int32_t>(i * 2654435761 % words));  // spread over the table, like real words
   }
   void fill(batch::PackedBatch& batch, int64_t tokens) const {
     batch.clear();
@@ -169,7 +169,7 @@ class BatchMaker {
 
 struct Speed {
   double tokens_per_second = 0;
-  bool disturbed = false;  // threads had to wait for cores that others used
+  bool disturbed = false;  // threads had to wait for cores used by other processes
 };
 
 Speed measure_batches(engine::Engine& engine, const BatchMaker& maker, int64_t tokens, double seconds) {
@@ -229,11 +229,11 @@ BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
   const BatchMaker maker(*engine, r.stats);
   const int64_t now = std::min(engine->plan().token_budget, r.stats.tokens / std::max<int64_t>(1, r.stats.batches)),
                 free = engine->plan().token_budget;
-  // In turns, so that both sizes meet the same machine, and the middle one of their ratios counts. Turns in which
-  // others took the cores do not, unless there are no better ones.
+  // Alternate between both sizes so that they see the same conditions, and use the median ratio. Rounds disturbed by
+  // other processes are skipped unless there are no better ones.
   constexpr int kTurns = 5, kMostTurns = 15;
   std::vector<std::pair<double, BudgetProbe>> quiet, all;
-  (void)measure_batches(*engine, maker, free, seconds / kTurns);  // warms caches and clocks
+  (void)measure_batches(*engine, maker, free, seconds / kTurns);  // warm up caches and clocks
   for (int turn = 0; turn < kMostTurns && quiet.size() < kTurns; ++turn) {
     const Speed a = measure_batches(*engine, maker, now, seconds / kTurns),
                 b = measure_batches(*engine, maker, free, seconds / kTurns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the doctor looks at before a run: would this machine let any run be fast? And a short measurement of two batch
-// sizes, for runs whose batches were small.
+// Checks the machine before a run for anything that would slow it down, and measures two batch sizes for runs with
+// small batches.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,13 +16,13 @@ struct MachineCheck {
 };
 const char* check_state_name(MachineCheck::State state);
 
-// Driver, clocks and throttling, free memory of card and host, a stray process on the card, cores, load by other
-// processes (watched for `seconds`), speed of the disk under `directory`.
+// Checks driver, clocks and throttling, free memory of GPU and host, stray processes on the GPU, cores, load by other
+// processes (sampled for `seconds`), and disk speed under `directory`.
 std::vector<MachineCheck> check_machine(const std::string& directory, double seconds = 0.5);
 std::string to_text(const std::vector<MachineCheck>& checks);
 
-// Runs batches of the run's size and of the size memory allows, on the run's device, for about `seconds` each. Throws
-// what Engine::open throws.
+// Runs batches of the run's size and of the size that memory allows, on the run's device, for about `seconds` each.
+// Throws the same errors as Engine::open.
 BudgetProbe measure_budgets(const TracedRun& record, double seconds = 0.5);
 
 }  // namespace brim::jobs

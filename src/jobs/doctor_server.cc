@@ -15,24 +15,25 @@
 namespace brim::jobs {
 namespace {
 
-constexpr double kBusy = 0.85;     // of the time: the device is what requests wait for
-constexpr double kMostly = 0.5;    // of a request's time
-constexpr double kRefused = 0.01;  // of the requests
+constexpr double kBusy = 0.85;     // share of the time: requests wait for the device
+constexpr double kMostly = 0.5;    // share of a request's time
+constexpr double kRefused = 0.01;  // share of the requests
 
 constexpr const char* kStages[] = {"parse", "tokenize", "queue", "infer", "write"};
 
-// What a counter, or all counters of one name, grew by. One that fell, since the server was started again, counts as 0.
+// Increase of one counter, or of all counters with one name. A counter that fell, because the server restarted, counts
+// as 0.
 class Growth {
  public:
   Growth(const MetricValues& before, const MetricValues& after) : before_(before), after_(after) {}
 
   double of(std::string_view series) const { return std::max(0.0, at(after_, series) - at(before_, series)); }
-  // Over all labels.
+  // Sum over all labels.
   double sum(const std::string& name) const {
     double total = 0;
     for (auto it = after_.lower_bound(name); it != after_.end() && it->first.starts_with(name); ++it) {
       const std::string_view labels = std::string_view(it->first).substr(name.size());
-      if (labels.empty() || labels.front() == '{') total += of(it->first);  // else it is a longer name
+      if (labels.empty() || labels.front() == '{') total += of(it->first);  // otherwise a longer name
     }
     return total;
   }
@@ -105,7 +106,7 @@ MetricValues read_metrics(std::string_view text) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.empty() || line.front() == '#') continue;
-    const size_t space = line.rfind(' ');  // labels may hold some
+    const size_t space = line.rfind(' ');  // labels may contain spaces
     double value = 0;
     if (space == std::string_view::npos || space == 0) fail(ErrorCode::bad_data, "no metrics: {}", line.substr(0, 80));
     const std::string_view number = line.substr(space + 1);

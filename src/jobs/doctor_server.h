@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor of a server: two readings of /metrics, some seconds apart, say where requests spent their time, what the
-// device did meanwhile, and what would make them faster.
+// Diagnoses a server from two readings of /metrics some seconds apart: time per request stage, device activity, and
+// possible improvements.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -10,18 +10,18 @@
 
 namespace brim::jobs {
 
-// Values by series as they stand in the text: "name" or "name{label=\"value\"}". Throws bad_data where it is none.
+// Values by series as written in the text: "name" or "name{label=\"value\"}". Throws bad_data if the text is invalid.
 using MetricValues = std::map<std::string, double, std::less<>>;
 MetricValues read_metrics(std::string_view text);
 
 struct ServerFinding {
-  std::string what, change;  // what was seen; what would help, may be empty
+  std::string what, change;  // observation; recommended change, may be empty
 };
 
 struct ServerDiagnosis {
   struct Stage {
     std::string name;
-    double mean_ms = 0, share = 0;  // of all stages' time
+    double mean_ms = 0, share = 0;  // share of all stages' time
   };
   double seconds = 0;
   double requests = 0, refused = 0, texts = 0, tokens = 0;
@@ -30,7 +30,7 @@ struct ServerDiagnosis {
   std::map<std::string, double> idle;                                     // by cause, shares of the time
   double batches = 0, batch_tokens = 0, batch_texts = 0, batch_fill = 0;  // the last three: means
   double loads = 0, load_seconds = 0;
-  std::vector<ServerFinding> findings;  // what matters most first; never empty
+  std::vector<ServerFinding> findings;  // most important first; never empty
 };
 
 ServerDiagnosis diagnose_server(const MetricValues& before, const MetricValues& after, double seconds);

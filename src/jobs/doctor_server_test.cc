@@ -11,7 +11,7 @@
 namespace brim::jobs {
 namespace {
 
-// Counters of a server in round numbers; what a test does not name stays as it is.
+// Server counters in round numbers; a test changes only the ones it names.
 struct MadeServer {
   std::map<std::string, double> stage_ms = {
       {"parse", 0.01}, {"tokenize", 0.1}, {"queue", 0.1}, {"infer", 5}, {"write", 0.01}};
@@ -61,7 +61,7 @@ TEST(ServerDoctor, CountsWhatGrew) {
   EXPECT_NEAR(d.stages[3].mean_ms, 5, 1e-9);
   EXPECT_NEAR(d.stages[3].share, 5 / 5.22, 1e-9);
   EXPECT_EQ(diagnose_server(server.after(10), server.after(10), 10).requests, 0);
-  // Started again in between: counters that fell count as nothing.
+  // Restart in between: counters that fell count as 0.
   MadeServer fresh;
   fresh.requests = 10;
   EXPECT_EQ(diagnose_server(server.after(10), fresh.after(10), 10).requests, 0);

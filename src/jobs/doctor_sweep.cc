@@ -7,12 +7,12 @@
 namespace brim::jobs {
 namespace {
 
-// Who was doing what at one moment.
+// Activity at one moment.
 struct State {
-  int device = 0, copying = 0;                                                            // lanes of the device
-  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;                              // stages around it
-  int packing = 0, staging = 0, launching = 0, collecting = 0, starved = 0, waiting = 0;  // the compute thread
-  int evaluating = 0;  // training only; checkpoints are writing
+  int device = 0, copying = 0;                                                            // device lanes
+  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;                              // surrounding stages
+  int packing = 0, staging = 0, launching = 0, collecting = 0, starved = 0, waiting = 0;  // compute thread
+  int evaluating = 0;  // training only; checkpoints count as writing
 
   int* counter(Zone zone, bool compute_lane, bool on_card) {
     switch (zone) {
@@ -95,7 +95,7 @@ class Sweep {
 
   void collect_edges() {
     State probe;
-    // A card is warmed up, batch by batch, when the model is opened: the run begins with its first read. Training
+    // A GPU is warmed up batch by batch when the model is opened, so the run begins with its first read. Training
     // begins with its first micro-batch: by then rows are tokenized, memory is planned and the weights are on the
     // device.
     const auto begins = [&](const ZoneEvent& e) {
@@ -130,7 +130,7 @@ class Sweep {
         break;
       case Zone::pack:
         if (train_)
-          swept_.pack += seconds;  // on a thread of its own
+          swept_.pack += seconds;  // on a separate thread
         else
           swept_.host += seconds;
         break;
@@ -180,7 +180,7 @@ class Sweep {
     charge(train_ ? cause_in_training() : cause_of_idle(), from, seconds);
   }
 
-  // VADER: the cores are the device; a core without a tokenizer thread, or whose thread waits, is idle.
+  // VADER: the cores are the device; a core without a tokenizer thread, or with a waiting one, is idle.
   void account_rules(int64_t from, double seconds) {
     const auto cores = static_cast<double>(std::max(1, r_.cores));
     const double working = std::min<double>(state_.tokenizing, cores),
@@ -202,8 +202,9 @@ class Sweep {
       swept_.after[index_of(cause)] += seconds;
   }
 
-  // With one batch in flight the device waits for all the host does for the next. More of them would hide that work
-  // behind the device's, as far as the device's lasts: that part is the missing overlap's, the rest the work's own.
+  // With one batch in flight the device waits for all host work for the next batch. More batches would hide that work
+  // behind the device's, up to the device's duration: that part is attributed to the missing overlap, the rest to the
+  // work itself.
   void charge_missing_overlap() {
     constexpr Cause kHost[] = {Cause::packer, Cause::launch, Cause::sync};
     double waited = 0;
@@ -219,7 +220,7 @@ class Sweep {
   }
 
   Cause cause_of_idle() const {
-    // The card copies, so a batch waits for its tokens or for the results before it, whatever the host does meanwhile.
+    // The GPU is copying: a batch waits for its tokens or for previous results, regardless of host activity.
     if (state_.copying > 0) return Cause::copy;
     if (state_.packing > 0 || state_.collecting > 0) return Cause::packer;
     if (state_.staging > 0) return Cause::copy;
@@ -228,7 +229,7 @@ class Sweep {
     return upstream();
   }
 
-  // The loop waits for a micro-batch, hands one over, launches, reads back, or has stopped for an evaluation or a
+  // The loop waits for a micro-batch, submits one, launches, reads back, or is stopped for an evaluation or a
   // checkpoint.
   Cause cause_in_training() const {
     if (state_.writing > 0) return Cause::writer;
@@ -238,24 +239,24 @@ class Sweep {
     if (state_.staging > 0) return Cause::copy;
     if (state_.waiting > 0 || state_.collecting > 0) return Cause::sync;
     if (r_.stats.batches == 0) return Cause::count;
-    return r_.on_card ? Cause::launch : Cause::packer;  // between two zones the loop hands things on
+    return r_.on_card ? Cause::launch : Cause::packer;  // hand-over between two zones
   }
 
-  // The compute thread has nothing to compute (or has not begun, or has ended).
+  // The compute thread has no input (or has not started, or has ended).
   Cause upstream() const {
     if (!vader_ && state_.tokenizing > 0 && state_.tokenizing >= r_.stats.tokenizers) return Cause::tokenizer;
-    if (state_.no_room > 0) {  // every chunk is in use further down: who holds them?
+    if (state_.no_room > 0) {  // all chunks are in use downstream: find the stage that holds them
       if (state_.writing > 0) return Cause::writer;
       return state_.tokenizing > 0 ? Cause::tokenizer : Cause::packer;
     }
     if (state_.reading > 0) return Cause::reader;
     if (state_.tokenizing > 0) return Cause::tokenizer;
     if (state_.writing > 0) return Cause::writer;
-    if (state_.starved > 0) return Cause::reader;  // between two reads: the hand-over from stage to stage
+    if (state_.starved > 0) return Cause::reader;  // between two reads: hand-over between stages
     return r_.stats.batches > 0 || vader_ ? Cause::packer : Cause::count;
   }
 
-  // What the first chunk and the last need in any run is nobody's fault.
+  // The time for the first and the last chunk is unavoidable in any run.
   void take_out_startup() {
     const double chunks = std::max<double>(1, static_cast<double>(swept_.chunks));
     const auto move = [&](Cause cause, double charged, double most) {
@@ -263,7 +264,7 @@ class Sweep {
       swept_.charged[index_of(cause)] -= part;
       swept_.charged[index_of(Cause::startup)] += part;
     };
-    if (train_) {  // the first micro-batch must be made and the model be written in any run
+    if (train_) {  // making the first micro-batch and writing the model are unavoidable in any run
       for (size_t c = 0; c < index_of(Cause::startup); ++c)
         move(static_cast<Cause>(c), swept_.before[c], swept_.before[c]);
       move(Cause::writer, swept_.after[index_of(Cause::writer)], swept_.after[index_of(Cause::writer)]);

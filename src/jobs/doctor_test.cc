@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor on made-up timelines whose answer is known: each cause injected alone must be named first, with the time
-// the run would take without it; a good run must get no advice; a file that is no trace of ours must be refused.
+// Tests the doctor on synthetic timelines with known answers: each injected cause must be named first, with the run
+// time without it; a good run must get no advice; a file that is not a Brim trace must be rejected.
 #include "jobs/doctor.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace brim::jobs {
 namespace {
 
-// In each, the device computes 40 ms of every 100 unless said otherwise, so without the fault 400 ms remain.
+// In each, the device computes 40 ms out of every 100 unless noted, so 400 ms remain without the fault.
 std::vector<InjectedFault> injected_faults() {
   return {
       {"reader", Cause::reader, 400,
@@ -35,7 +35,7 @@ std::vector<InjectedFault> injected_faults() {
       {"tokenizer", Cause::tokenizer, 400,  // 600 ms of two threads' work; six threads need 200
        [] {
          Made m(true);
-         m.zone("tokenizer 0", Zone::tokenize, 0, 0.001);  // the first chunk is small: start-up takes nothing off
+         m.zone("tokenizer 0", Zone::tokenize, 0, 0.001);  // the first chunk is small, so startup is negligible
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) {
            m.zone("tokenizer 0", Zone::tokenize, i * 100, i * 100 + 60)
@@ -45,7 +45,7 @@ std::vector<InjectedFault> injected_faults() {
          }
          return m;
        }},
-      {"packer", Cause::packer, 460,  // the first batch must be packed in any run
+      {"packer", Cause::packer, 460,  // packing the first batch is unavoidable
        [] {
          Made m(true);
          batches(m, 60, 100, 40);
@@ -60,7 +60,7 @@ std::vector<InjectedFault> injected_faults() {
            m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
          return m;
        }},
-      {"copies not overlapped", Cause::copy, 600,  // the host's own work of 600 ms remains
+      {"copies not overlapped", Cause::copy, 600,  // 600 ms of host work remain
        [] {
          Made m(true);
          m.trace.record.staging_depth = 1;
@@ -72,8 +72,8 @@ std::vector<InjectedFault> injected_faults() {
          }
          return m;
        }},
-      // What DeviceQueue leaves behind with one slot: the device works 80 of 100 ms, then its results travel, the host
-      // wakes, hands them out, fills the only slot, copies it and launches. Packing alone overlaps.
+      // Timeline of DeviceQueue with one slot: the device works 80 of 100 ms, then results are copied, the host wakes,
+      // delivers them, fills the only slot, copies it and launches. Only packing overlaps.
       {"one slot", Cause::copy, 800,
        [] {
          Made m(true);
@@ -84,14 +84,14 @@ std::vector<InjectedFault> injected_faults() {
            m.zone("compute", Zone::compute, t + 5, t + 12).zone("device", Zone::device_busy, t + 8, t + 88);
            m.zone("compute", Zone::pack, t + 12, t + 40).zone("compute", Zone::wait_device, t + 40, t + 91);
            m.zone("copy back", Zone::copy, t + 88, t + 90).zone("compute", Zone::collect, t + 91, t + 100);
-           m.zone("tokenizer 0", Zone::tokenize, t + 10, t + 90);  // beside it, so neither is blamed
+           m.zone("tokenizer 0", Zone::tokenize, t + 10, t + 90);  // concurrent, so neither is blamed
            m.zone("reader", Zone::wait_room, t + 10, t + 100);
          }
          return m;
        }},
-      // The same setting where it is not what costs: packing takes nine times the device's time, so that overlap hides
-      // a tenth of it.
-      {"one slot and a slow packer", Cause::packer, 280,  // the first batch must be packed in any run
+      // The same setting when it is not the bottleneck: packing takes nine times the device's time, so overlap hides a
+      // tenth of it.
+      {"one slot and a slow packer", Cause::packer, 280,  // packing the first batch is unavoidable
        [] {
          Made m(true);
          m.trace.record.staging_depth = 1;
@@ -140,7 +140,7 @@ std::vector<InjectedFault> injected_faults() {
          m.stats().sink_cpu_seconds = 0;
          return m;
        }},
-      {"small batches", Cause::small_batch, 500,  // always busy, but twice as slow as it could be
+      {"small batches", Cause::small_batch, 500,  // always busy, but at half the attainable speed
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
@@ -149,7 +149,7 @@ std::vector<InjectedFault> injected_faults() {
          return m;
        }},
       {"tiny batches on a card", Cause::small_batch,
-       200,  // 9 ms of computing and 6 of handing out are left, but reading takes 200
+       200,  // 9 ms of compute and 6 of delivery remain, but reading takes 200
        [] {
          Made m(true);
          batches(m, 0, 100, 90);
@@ -185,7 +185,7 @@ std::vector<InjectedFault> injected_faults() {
          m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
-      {"heat at the power cap", Cause::throttle, 750,  // while only the cap held it, the card reached 1600 MHz
+      {"heat at the power cap", Cause::throttle, 750,  // with only the power cap active, the GPU reached 1600 MHz
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
@@ -208,12 +208,13 @@ std::vector<InjectedFault> injected_faults() {
          m.trace.record.card.power_limit_w = 700;
          return m;
        }},
-      {"other process on the CPU", Cause::other_process, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
+      {"other process on the CPU", Cause::other_process,
+       600,  // 8 cores for 1 s: 4.8 s used by the run, 3.2 s by others
        [] {
          Made m(false);
          m.trace.record.threads = 8;
          m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
-             40960 / 0.6;  // the plan agrees
+             40960 / 0.6;  // consistent with the plan
          batches(m, 0, 100, 100);
          m.stats().cpu_seconds = 4.8;
          m.stats().other_cpu_seconds = 3.2;
@@ -315,10 +316,11 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   ASSERT_EQ(alone.facts.size(), 1u);
   EXPECT_NE(alone.facts[0].find("1400 of 1980 MHz"), std::string::npos) << alone.facts[0];
   EXPECT_NE(to_text(alone).find(alone.facts[0]), std::string::npos);
-  busy.trace.record.card.power_w = busy.trace.record.card.power_limit_w = -1;  // a driver that does not tell
+  busy.trace.record.card.power_w = busy.trace.record.card.power_limit_w = -1;  // a driver that does not report power
   EXPECT_TRUE(diagnose(busy.trace).nothing_to_gain());
 
-  // Beside it every fault keeps its place and its prediction. A card that idles between batches draws less on average.
+  // In addition to it, every fault keeps its rank and its prediction. A GPU that idles between batches draws less on
+  // average.
   for (const InjectedFault& fault : injected_faults()) {
     Made m = fault.make();
     if (!m.trace.record.on_card || fault.cause == Cause::throttle) continue;
@@ -353,7 +355,7 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
     return s;
   };
   CardReadings readings;
-  readings.add(sample(345, 90, {"idle"}));  // before the first batch: its clocks are no slowdown
+  readings.add(sample(345, 90, {"idle"}));  // before the first batch: its clocks are not a slowdown
   readings.add(sample(1500, 690, {"power cap"}));
   readings.add(sample(1300, 690, {"power cap"}));
   readings.add(sample(800, 330, {"hardware slowdown", "hardware thermal"}));
@@ -364,7 +366,7 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   EXPECT_NEAR(r.power_w, 450, 1e-9);
   EXPECT_EQ(r.throttle, (std::vector<std::string>{"power cap", "hardware slowdown", "hardware thermal"}));
   nlohmann::json older =
-      nlohmann::json::parse(to_json(TracedRun{}));  // a reading that an older trace lacks was not taken
+      nlohmann::json::parse(to_json(TracedRun{}));  // a reading missing in an older trace counts as not taken
   older["card"].erase("power_w");
   EXPECT_EQ(record_from_json(older.dump()).card.power_w, -1);
   CardReadings silent;
@@ -372,7 +374,7 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   EXPECT_EQ(silent.record(), CardRecord{});
 }
 
-// A fault that hides a second one gains only what the second leaves.
+// A fault that hides a second one gains only up to the second one's limit.
 TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
   Made m(true);
   batches(m, 60, 100, 40);
@@ -472,8 +474,8 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
   for (const std::string& bad :
        {std::string(""), std::string("not json"), std::string("[]"), std::string("{}"), std::string("[1,2]"),
         std::string("null"),
-        std::string(
-            R"({"traceEvents":[{"ph":"X","name":"read","ts":0,"dur":5,"tid":1,"pid":1}]})"),  // another program's
+        std::string(R"({"traceEvents":[{"ph":"X","name":"read","ts":0,"dur":5,"tid":1,"pid":1}]})"),  // a trace of
+                                                                                                      // another program
         std::string(R"({"traceEvents":[],"otherData":{"brim":{}}})"),
         std::string(R"({"traceEvents":[],"otherData":{"brim":7}})"),
         R"({"traceEvents":[],"otherData":{"brim":)" + to_json(m.trace.record) + "}}",  // no events
@@ -531,7 +533,7 @@ TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
   EXPECT_EQ(d.findings[0].evidence, "1 thread computed on 2 usable cores");
   EXPECT_NE(to_env_file(d).find("\nBRIM_THREADS=2\n"), std::string::npos);
-  m.stats().other_cpu_seconds = 1;  // the other core was not to be had, and its own it always had
+  m.stats().other_cpu_seconds = 1;  // the other core was unavailable, and its own was always available
   m.stats().run_delay_seconds = 0;
   EXPECT_TRUE(diagnose(m.trace).nothing_to_gain()) << to_text(diagnose(m.trace));
 }

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 const Remedy kMakeTrace{"write one with `brim score trace=FILE` or `brim train trace=FILE`"};
 
-// One list for writing and reading, so that neither can forget a field.
+// One field list for writing and reading, so that neither can miss a field.
 template <class Visit, class Record>
 void visit_record(Visit&& visit, Record& r) {
   visit("verb", r.verb);
@@ -117,12 +117,12 @@ nlohmann::ordered_json record_json(const TracedRun& r) {
   return j;
 }
 
-// Throws json exceptions for what is missing or of another type.
+// Throws json exceptions for missing fields or wrong types.
 TracedRun record_of(const json& j) {
   if (j.at("schema_version") != 1)
     fail(ErrorCode::bad_data, "written by another version of Brim (schema {})", j.at("schema_version").dump());
   TracedRun r;
-  // What older runs did not record.
+  // Fields that older runs did not record.
   const auto later = [](std::string_view name) {
     return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds" || name == "lanes" ||
            name == "waves" || name == "free_lanes";
@@ -144,14 +144,14 @@ TracedRun record_of(const json& j) {
       [&](const char* name, auto& value) {
         if (card.contains(name)) card.at(name).get_to(value);
       },
-      r.card);  // else not read
+      r.card);  // otherwise not read
   return r;
 }
 
 void look_at_processes(const monitor::GpuSample& card, CardRecord& record) {
   if (!card.processes) return;
   record.other_bytes = record.other_processes = 0;
-  // Pids are the host's in some containers; then the one process among several that is ours cannot be told.
+  // In some containers pids are those of the host; this process cannot be identified among several then.
   const bool known = std::any_of(card.processes->begin(), card.processes->end(),
                                  [](const monitor::GpuProcess& p) { return p.pid == ::getpid(); });
   for (const monitor::GpuProcess& p : *card.processes)
@@ -165,7 +165,7 @@ void look_at_processes(const monitor::GpuSample& card, CardRecord& record) {
   }
 }
 
-// Predicted speed of this run's plan and of the one without its limit, both for texts of this run's length.
+// Predicts the speed of this run's plan and of a plan without its limit, both for texts of this run's length.
 void predict_budgets(TracedRun& r, engine::Engine& engine) {
   plan::PlanRequest request;
   const plan::Plan& plan = engine.plan();
@@ -178,7 +178,7 @@ void predict_budgets(TracedRun& r, engine::Engine& engine) {
   request.typical_length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, plan.max_length);
   try {
     device::MemoryInfo memory = engine.device().memory();
-    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
+    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // plus this run's own
     request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit().on(memory));
     const plan::Plan free = solve(request);
     r.free_token_budget = free.token_budget;
@@ -187,7 +187,7 @@ void predict_budgets(TracedRun& r, engine::Engine& engine) {
     request.token_budget = plan.token_budget;
     r.plan_tokens_per_second = solve(request).tokens_per_second;
   } catch (const Error&) {
-    r.free_token_budget = 0;  // the prediction is a bonus; a run is recorded without it
+    r.free_token_budget = 0;  // the prediction is optional; the run is recorded without it
   }
 }
 
@@ -208,7 +208,7 @@ void CardReadings::add(const monitor::GpuSample& card) {
     record_.power_w = power_ / ++power_samples_;
   }
   const std::vector<std::string> reasons = card.throttle.value_or(std::vector<std::string>{});
-  // A card without work clocks down of its own accord; that says nothing about how fast it works.
+  // An idle GPU lowers its clocks; this does not reflect its speed under load.
   if (std::find(reasons.begin(), reasons.end(), "idle") != reasons.end()) return;
   for (const std::string& reason : reasons)
     if ((is_slowdown(reason) || is_power_cap(reason)) &&
@@ -260,7 +260,7 @@ TracedRun make_record(const std::string& verb, engine::TextModel& model, const e
   r.model = model.name();
   r.device = model.device_name();
   r.precision = model.precision_text();
-  r.threads = stats.tokenizers;  // they are the rules' threads
+  r.threads = stats.tokenizers;  // the threads that compute the rules
   engine::Engine* engine = model.engine();
   if (engine == nullptr) return r;
   const plan::Plan& plan = engine->plan();
@@ -302,7 +302,7 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
   for (int z = 0; z < static_cast<int>(Zone::count); ++z)
     if (!is_op(static_cast<Zone>(z))) zones[zone_name(static_cast<Zone>(z))] = static_cast<Zone>(z);
   RunTrace trace;
-  // Events are taken as they come and dropped from the tree: a trace may hold millions.
+  // Events are consumed while parsing and dropped from the tree: a trace may hold millions.
   const json::parser_callback_t take = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event != json::parse_event_t::object_end || depth != 2 || !parsed.contains("ph")) return true;
     const std::string phase = parsed.value("ph", "");

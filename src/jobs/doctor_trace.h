@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as the doctor sees it: the zones of its stages, lane by lane, and a record of what ran where, with which plan
-// and which counters. `--trace run.json` writes both into one Chrome/Perfetto file (the record under otherData.brim),
-// so that a run can be diagnosed later and elsewhere.
+// Input of the doctor: the zones of a run's stages by lane, and a record of model, device, plan and counters. `--trace
+// run.json` writes both into one Chrome/Perfetto file (the record under otherData.brim), so that a run can be diagnosed
+// later and on another machine.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -17,72 +17,71 @@
 
 namespace brim::jobs {
 
-// How the machine's card was during the run; absent readings are negative or empty.
+// State of the GPU during the run; missing readings are negative or empty.
 struct CardRecord {
-  int sm_clock_mhz = -1, max_sm_clock_mhz = -1;  // mean while it worked; the most it can
-  int unhindered_clock_mhz = -1;                 // mean while at most the power cap held it
+  int sm_clock_mhz = -1, max_sm_clock_mhz = -1;  // mean while busy; maximum
+  int unhindered_clock_mhz = -1;                 // mean while at most the power cap was active
   double power_w = -1, power_limit_w = -1;       // mean of all samples
-  std::vector<std::string>
-      throttle;              // reasons that slow it down, the power cap included; "idle" and the like are left out
-  int64_t other_bytes = -1;  // held on the card by other processes
+  std::vector<std::string> throttle;  // slowdown reasons, including the power cap; excludes "idle" and similar
+  int64_t other_bytes = -1;           // GPU memory held by other processes
   int other_processes = -1;
   bool operator==(const CardRecord&) const = default;
 };
 
-// What only a training run has.
+// Fields of training runs only.
 struct TracedTraining {
   int64_t steps = 0;
   std::string recompute, optimizer, token_placement;
   bool recompute_asked = false, moments_on_host = false, resumed = false;
-  // The same job in all the memory the device can give.
+  // Plan for the same job with all available device memory.
   std::string free_recompute, free_optimizer;
   bool free_moments_on_host = false;
-  // Under the run's own limit, steps of as many tokens as are useful.
+  // Largest useful step under the run's limit, in tokens.
   int64_t wide_batch_tokens = 0;
   double wide_tokens_per_second = 0;
-  int64_t free_planned_bytes = 0;  // what that plan holds
-  double teacher_seconds = 0;      // of the steps, in the teacher's passes
-  // Of forecasting: lanes in all, in how many waves; how many at a time all the memory of the device would hold.
+  int64_t free_planned_bytes = 0;  // memory use of that plan
+  double teacher_seconds = 0;      // step time spent in the teacher's passes
+  // Forecasting: total lanes, number of waves, and lanes that would fit at once with all device memory.
   int64_t lanes = 0, waves = 0, free_lanes = 0;
 };
 
 struct TracedRun {
   std::string verb;                      // "score", "train", "forecast train" or "forecast roll"
-  std::string model, device, precision;  // model "vader": the rules, computed by the tokenizer threads
+  std::string model, device, precision;  // model "vader": rules, computed by the tokenizer threads
   bool on_card = false;
   int device_index = 0;
   std::vector<std::string> inputs;
   std::string output;
-  int threads = 0;                   // that compute on the CPU
-  int cores = 0, machine_cores = 0;  // this process may use; the machine has
+  int threads = 0;                   // compute threads on the CPU
+  int cores = 0, machine_cores = 0;  // available to this process; total
   int64_t token_budget = 0, max_length = 0, limit_bytes = 0, planned_bytes = 0;
   int staging_depth = 0;
   double plan_tokens_per_second = 0;  // predicted for texts of this run's mean length
-  // The same with all the memory the device can give: what the limit costs.
+  // The same with all available device memory, which shows the cost of the limit.
   int64_t free_token_budget = 0, free_limit_bytes = 0;
   double free_tokens_per_second = 0;
   double load_seconds = 0;
-  std::string others;           // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty: not known
-  engine::PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
+  std::string others;           // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty if unknown
+  engine::PipelineStats stats;  // training: rows, tokens and batches of its steps
   CardRecord card;
   TracedTraining training;
 
   bool trains_lanes() const { return verb.starts_with("forecast "); }
-  bool trains() const { return verb == "train" || trains_lanes(); }  // and has `training`
+  bool trains() const { return verb == "train" || trains_lanes(); }  // if true, `training` is set
 };
 
 struct RunTrace {
   TracedRun record;
   std::vector<std::string> lanes;
-  std::vector<ZoneEvent> events;  // stages only, by begin time; `thread` is the lane
+  std::vector<ZoneEvent> events;  // stages only, ordered by begin time; `thread` is the lane
 };
 
-// The software power cap: the limit every healthy card runs into under full load, not a fault.
+// The software power cap: every healthy GPU reaches it under full load; not a fault.
 bool is_power_cap(const std::string& reason);
-// Reasons that mean the card is slower than it should be.
+// Reasons that make the GPU slower than it should be.
 bool is_slowdown(const std::string& reason);
 
-// Joins readings of one card, taken during a run.
+// Aggregates readings of one GPU during a run.
 class CardReadings {
  public:
   void add(const monitor::GpuSample& card);
@@ -94,10 +93,10 @@ class CardReadings {
   int clock_samples_ = 0, unhindered_samples_ = 0, power_samples_ = 0;
 };
 
-// Reads the card five times a second while a run goes on, from a thread of its own.
+// Reads the GPU five times per second during a run, on a separate thread.
 class CardWatch {
  public:
-  explicit CardWatch(const std::string& pci_bus_id);  // the run's card
+  explicit CardWatch(const std::string& pci_bus_id);  // the run's GPU
   ~CardWatch();
   CardRecord stop();
 
@@ -110,17 +109,17 @@ class CardWatch {
   std::thread thread_;
 };
 
-// What is known at the end of a run.
+// Creates the record at the end of a run.
 TracedRun make_record(const std::string& verb, engine::TextModel& model, const engine::PipelineStats& stats,
                       double load_seconds);
 
 std::string to_json(const TracedRun& record);
 TracedRun record_from_json(const std::string& json);  // throws bad_data
 
-// This process's timeline, with a record.
+// The timeline of this process with a record.
 RunTrace current_trace(TracedRun record);
-// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring or training
-// run.
+// Reads a file written by --trace. Throws usage if it cannot be opened, bad_data if it is not a trace of a scoring or
+// training run.
 RunTrace read_trace(const std::string& path);
 RunTrace parse_trace(const std::string& json, const std::string& name);
 

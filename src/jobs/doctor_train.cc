@@ -20,8 +20,8 @@ std::string memory_name(const std::string& recompute, const std::string& optimiz
   return fmt::format("recompute {}, {}{}", recompute, optimizer, moments_on_host ? " with its state on the host" : "");
 }
 
-// The steps' part of the run at another speed; what happens once a micro-batch shrinks with their number, and
-// evaluations and checkpoints stay.
+// Scales the steps' part of the run to another speed; work per micro-batch shrinks with their number, and evaluations
+// and checkpoints stay.
 double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
   const double steps = s.busy - s.evaluate_busy,
                per_batch = s.charged[index_of(Cause::launch)] + s.charged[index_of(Cause::copy)];
@@ -34,7 +34,7 @@ double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
 
 namespace {
 
-// The same of lanes: windows are drawn on the device, so nothing is packed or copied between steps.
+// The same for lanes: windows are drawn on the device, so nothing is packed or copied between steps.
 void describe_lanes_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
   const bool rolls = r.verb == "forecast roll";
   switch (f.cause) {
@@ -181,8 +181,8 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
     }
     if (!f.change.empty()) all.push_back(std::move(f));
   }
-  // Steps shorter than the device wants. What a step holds is part of what is learnt, so nothing is set, and a small
-  // gain is not worth another learning rate.
+  // Steps too short for the device. The step size affects training results, so no setting is changed, and a small gain
+  // does not justify another learning rate.
   constexpr double kWorthRelearning = 1.1;
   if (t.wide_tokens_per_second > kWorthRelearning * now && t.wide_batch_tokens >= 2 * tokens_a_step(r)) {
     Finding f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor on made-up timelines of training runs whose answer is known.
+// Tests the doctor on synthetic timelines of training runs with known answers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace brim::jobs {
 namespace {
 
-// A training run of ten steps, one micro-batch each.
+// A training run with ten steps of one micro-batch each.
 Made training(bool on_card = true) {
   Made m(on_card);
   TracedRun& r = m.trace.record;
@@ -28,7 +28,7 @@ Made training(bool on_card = true) {
   return m;
 }
 
-// Ten steps of `busy` ms, one every 100 ms from `start` on.
+// Ten steps of `busy` ms, one every 100 ms, starting at `start`.
 Made steps(double start, double busy, bool on_card = true) {
   Made m = training(on_card);
   m.zone("main", Zone::wait_input, 0, 0.001);
@@ -36,8 +36,8 @@ Made steps(double start, double busy, bool on_card = true) {
   return m;
 }
 
-// The device computes 40 ms of every 100 unless said otherwise. The first micro-batch and the last writing are nobody's
-// fault, so of a cause before each step nine are left.
+// The device computes 40 ms out of every 100 unless noted. The first micro-batch and the final write are unavoidable,
+// so nine occurrences of a cause before each step count.
 std::vector<InjectedFault> train_faults() {
   return {
       {"packer", Cause::packer, 460,
@@ -61,7 +61,7 @@ std::vector<InjectedFault> train_faults() {
          return m;
        }},
       {"the best model, written within an evaluation", Cause::writer,
-       650,  // 350 of the device's idle 550 ms; the last writing is the run's end
+       650,  // 350 of the device's idle 550 ms; the final write is the end of the run
        [] {
          Made m = steps(0, 40);
          for (int i = 0; i < 10; ++i) {
@@ -71,7 +71,7 @@ std::vector<InjectedFault> train_faults() {
          }
          return m;
        }},
-      {"evaluation", Cause::evaluation, 600,  // its own 20 ms on the device remain
+      {"evaluation", Cause::evaluation, 600,  // its 20 ms on the device remain
        [] {
          Made m = steps(0, 40);
          for (int i = 0; i < 10; ++i)
@@ -131,7 +131,7 @@ std::vector<InjectedFault> train_faults() {
          m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
-      {"short steps", Cause::small_batch, 550,  // half of 900 ms on the device; 100 are an evaluation's
+      {"short steps", Cause::small_batch, 550,  // half of 900 ms on the device; 100 belong to an evaluation
        [] {
          Made m = training();
          m.zone("main", Zone::wait_input, 0, 0.001)
@@ -150,12 +150,13 @@ std::vector<InjectedFault> train_faults() {
          m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
-      {"other process on the CPU", Cause::other_process, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
+      {"other process on the CPU", Cause::other_process,
+       600,  // 8 cores for 1 s: 4.8 s used by the run, 3.2 s by others
        [] {
          Made m = steps(0, 100, false);
          m.trace.record.threads = 8;
          m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
-             40960 / 0.6;  // the plan agrees
+             40960 / 0.6;  // consistent with the plan
          m.trace.record.training.wide_tokens_per_second = 0;
          m.stats().cpu_seconds = 4.8;
          m.stats().other_cpu_seconds = 3.2;
@@ -204,7 +205,7 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   for (const char* kept : {"short steps", "evaluation", "checkpoints", "memory that others hold"})
     EXPECT_TRUE(settings_of(kept).empty()) << kept;
 
-  Made asked = steps(0, 100);  // full recomputation by --recompute, under no limit that would need it
+  Made asked = steps(0, 100);  // full recomputation by --recompute, without a limit that requires it
   asked.trace.record.training.recompute = "full";
   asked.trace.record.training.recompute_asked = true;
   asked.trace.record.free_tokens_per_second = 2e6;
@@ -265,7 +266,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
   EXPECT_NE(shared.findings[0].evidence.find("cc1plus 3.9"), std::string::npos) << shared.findings[0].evidence;
 }
 
-// Lanes draw their windows on the device: no text or token is ever blamed.
+// Lanes draw their windows on the device: texts and tokens are never blamed.
 TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
   struct Case {
     const char* verb;

@@ -32,13 +32,13 @@ int32_t class_of(const std::vector<std::string>& labels, std::string_view label,
   return *found;
 }
 
-// Figures of some of the rows are not those asked for.
+// Metrics over part of the rows are not the requested ones.
 void require_whole(const EvalRequest& r, int64_t rows) {
   if (r.stop != nullptr && r.stop->load())
     fail(ErrorCode::interrupted, "interrupted after {}; nothing was measured to the end", format_count(rows, "row"));
 }
 
-// A type the model does not know would be counted as never found.
+// An unknown type would be counted as never found.
 void require_known_types(const std::vector<std::string>& labels, const rows::TaggedWords& sentence,
                          const std::string& path) {
   for (size_t w = 0; w < sentence.tags.size(); ++w) {
@@ -52,7 +52,7 @@ void require_known_types(const std::vector<std::string>& labels, const rows::Tag
 }
 
 Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
-  // Sentences become lines of words separated by spaces; the pipeline gives back one tag per word.
+  // Sentences become lines of words separated by spaces; the pipeline returns one tag per word.
   Evaluation e;
   e.labels = model.labels();
   e.precision = model.precision_text();
@@ -149,7 +149,7 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
       column_class.push_back(class_of(e.labels, column, "`label_column`"));
   }
   rows::MultiLabelCounts counts(e.labels.size());
-  const bool one_value = model.width() == 1 && !e.multi_label;  // regression, rerankers: labels are numbers
+  const bool one_value = model.width() == 1 && !e.multi_label;  // regression and rerankers: labels are numbers
   std::vector<double> expected_values, predicted_values;
   engine::PipelineOptions pipeline;
   pipeline.stop = r.stop;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model against labelled data, through the same pipeline that scores.
+// Evaluates a model on labelled data, using the same pipeline as scoring.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -16,9 +16,9 @@ namespace brim::jobs {
 struct EvalRequest {
   std::vector<std::string> inputs;
   std::string format = "auto", text_column, pair_column;
-  char delimiter = 0;  // this and quotes: see RowReaderOptions
+  char delimiter = 0;  // delimiter and quotes: see RowReaderOptions
   bool quotes = true;
-  std::vector<std::string> label_columns = {"label"};  // several: 0 or 1 each, for multi-label models
+  std::vector<std::string> label_columns = {"label"};  // several columns: 0 or 1 each, for multi-label models
   const std::atomic<bool>* stop = nullptr;
   std::function<void(int64_t rows)> progress;
 };
@@ -32,11 +32,11 @@ struct Evaluation {
   bool multi_label = false;
   rows::ClassificationMetrics classes;             // sequence models
   std::optional<rows::EntityMetrics> entities;     // token models
-  std::optional<rows::RegressionMetrics> numbers;  // models of one value; there are no classes then
+  std::optional<rows::RegressionMetrics> numbers;  // models with one output value; no classes then
   double token_accuracy = 0;
 };
 
-// Throws bad_data for labels the model does not know.
+// Throws bad_data for labels unknown to the model.
 Evaluation evaluate(engine::TextModel& model, const EvalRequest& request);
 
 }  // namespace brim::jobs

@@ -24,7 +24,7 @@ engine::EngineOptions on_cpu(const TempDir& dir, const char* model) {
   return options;
 }
 
-// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
+// A word that contains a space is one word and does not shift later tags: the text and its tokens are the same.
 TEST(Evaluate, TakesWordsWithSpaces) {
   const TempDir dir;
   auto engine = engine::Engine::open(on_cpu(dir, "bert_token"));
@@ -69,7 +69,7 @@ TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
   const Evaluation e = evaluate(*engine, request);
   ASSERT_TRUE(e.numbers);
   EXPECT_EQ(e.rows, 3);
-  // The same without its pairs, or with its labels one row on, is another figure.
+  // Without the pairs, or with labels shifted by one row, the value differs.
   EXPECT_LE(std::abs(e.numbers->spearman), 1);
   const auto mse = [&](const char* rows, const char* pair_column) {
     put_file(dir / "rows.csv", rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the doctor: timelines written by hand, whose answer is known.
+// Test support for the doctor: synthetic timelines with known answers.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 namespace brim::jobs {
 
-// A timeline written by hand, in milliseconds.
+// A synthetic timeline, in milliseconds.
 class Made {
  public:
   explicit Made(bool on_card) {
@@ -50,7 +50,7 @@ class Made {
   RunTrace trace;
 };
 
-// Ten batches of `busy` ms, one every `every` ms from `start` on.
+// Ten batches of `busy` ms, one every `every` ms, starting at `start`.
 inline void batches(Made& m, double start, double every, double busy) {
   for (int i = 0; i < 10; ++i) {
     if (m.trace.record.on_card)
@@ -63,12 +63,12 @@ inline void batches(Made& m, double start, double every, double busy) {
 struct InjectedFault {
   const char* name;
   Cause cause;
-  double predicted_ms;  // of a run of 1000 ms
+  double predicted_ms;  // for a run of 1000 ms
   std::function<Made()> make;
 };
 
-// The cause is named first, with evidence and a change, and the prediction is within `tolerance` (a share) of the known
-// time.
+// Expects that the cause is named first, with evidence and a change, and that the prediction is within `tolerance` (a
+// share) of the known time.
 inline Diagnosis expect_named_first(const InjectedFault& fault, double tolerance) {
   const Diagnosis d = diagnose(fault.make().trace);
   EXPECT_NEAR(d.seconds, 1.0, 1e-6);
@@ -83,7 +83,7 @@ inline Diagnosis expect_named_first(const InjectedFault& fault, double tolerance
   return d;
 }
 
-// As --trace writes it.
+// The trace in the format of --trace.
 inline std::string file_of(const RunTrace& t) {
   nlohmann::json j;
   j["otherData"]["brim"] = nlohmann::json::parse(to_json(t.record));

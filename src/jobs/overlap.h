@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does it pay to run two models at once? A verdict from repeated measurements, and none from noise.
+// Decides from repeated measurements whether running two models concurrently pays off. Gives no verdict if the
+// measurements are too noisy.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,14 +10,14 @@
 
 namespace brim::jobs {
 
-constexpr double kOverlapPays = 1.1;  // less is not worth a second stream
+constexpr double kOverlapPays = 1.1;  // smaller gains do not justify a second stream
 
 struct OverlapPoint {
   int64_t tokens = 0;  // per batch
-  Spread gain;         // speed at once over speed in turn, one value per round
+  Spread gain;         // concurrent speed divided by sequential speed, one value per round
 };
 
-// One sentence: it pays, it does not, or what was measured says neither. `device`: "this card", "this CPU".
+// One sentence: it pays off, it does not, or the measurements are inconclusive. `device`: "this card", "this CPU".
 std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::string& device);
 
 }  // namespace brim::jobs

@@ -18,7 +18,7 @@ TEST(Overlap, AVerdictOnlyWhereItIsSignificant) {
             "overlap does not pay on this CPU: 0.99× with 32 tokens per batch, rounds 0.96× to 1.02× at best; 1.1× "
             "would be worth it");
   EXPECT_NE(overlap_verdict({does_not, noise}, "this CPU").find("not significant"), std::string::npos);
-  // One good round says nothing.
+  // One good round is inconclusive.
   EXPECT_NE(overlap_verdict({point(32, {1.4})}, "this CPU").find("not significant"), std::string::npos);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel and the card say of this process while a run goes on, for the run's record.
+// Readings of this process from the kernel and the GPU during a run, for the run's record.
 #pragma once
 #include <map>
 #include <optional>
@@ -12,14 +12,14 @@ namespace brim::jobs {
 class RunReadings {
  public:
   void begin(device::Device& device);
-  // Fills in the seconds since, processor times, faults, the card's readings, the device and the cores.
+  // Fills in elapsed time, CPU times, page faults, GPU readings, the device and the cores.
   void end(device::Device& device, TracedRun& run);
 
  private:
   std::optional<CardWatch> card_;
   int64_t since_ns_ = 0, faults_ = 0;
   double process_cpu_ = 0, machine_cpu_ = 0;
-  std::map<int, double> delays_;  // of the threads that were there at the start: the loop's and the device's
+  std::map<int, double> delays_;  // threads that existed at the start: the loop's and the device's
 };
 
 }  // namespace brim::jobs

@@ -27,14 +27,14 @@ namespace {
 constexpr int kJobFormat = 1;
 constexpr int64_t kMostShards = 1'000'000;
 constexpr int64_t kTail =
-    64 << 10;  // of an input that is hashed; as brim.bulk does, for which a file's description lies there
+    64 << 10;  // bytes of an input that are hashed; the same as in brim.bulk, so that file descriptions match
 
 fs::path private_folder(const fs::path& folder) { return folder / "_brim"; }
 fs::path job_path(const fs::path& folder) { return private_folder(folder) / "job.json"; }
 
 std::string shard_number(int64_t id) { return fmt::format("{:05}", id); }
 
-// File names may be any bytes, JSON may not.
+// File names may be arbitrary bytes; JSON must be UTF-8.
 std::string json_text(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace) + (indent >= 0 ? "\n" : "");
 }
@@ -53,18 +53,20 @@ void sync_folder(const fs::path& folder) {
   ::close(fd);
 }
 
-// `draft` under its name; false where that name is taken. Unlike a rename a link never replaces.
+// Links `draft` under its final name; returns false if the name is taken. Unlike a rename, a link never replaces a
+// file.
 bool publish_draft(const fs::path& draft, const fs::path& name) {
   if (::link(draft.c_str(), name.c_str()) == 0) {
     sync_folder(name.parent_path());
     return true;
   }
   const int error = errno;
-  if (error == EEXIST || fs::exists(name)) return false;  // a link over a network may be done and yet fail
+  if (error == EEXIST || fs::exists(name))
+    return false;  // a link on a network file system may succeed and still report an error
   io::fail_write(name.string(), "cannot publish", error);
 }
 
-// A small file, once.
+// Writes a small file unless it exists.
 bool put_once(const fs::path& folder, const fs::path& name, const std::string& text) {
   std::string draft = (private_folder(folder) / "draft-XXXXXX").string();
   const int fd = ::mkstemp(draft.data());
@@ -95,7 +97,7 @@ uint32_t file_crc(const fs::path& path) {
   return static_cast<uint32_t>(crc);
 }
 
-// --- what a job is ---
+// --- job description ---
 
 json facts_json(const ShardFacts& facts) {
   json inputs = json::array();
@@ -162,7 +164,7 @@ ShardJob job_of(const fs::path& folder, const json& told) {
   return job;
 }
 
-// Which facts of two jobs differ, in words.
+// Describes how two jobs differ.
 std::string differing_facts(const ShardFacts& there, const ShardFacts& now) {
   if (there.count != now.count) return fmt::format("it has {} shards, not {}", there.count, now.count);
   if (there.model != now.model) return "its model is another one";
@@ -179,11 +181,11 @@ std::string differing_facts(const ShardFacts& there, const ShardFacts& now) {
 
 // --- cutting ---
 
-// The first record of `path` that begins at byte `offset` or later, where every record is a line.
+// Start of the first record of `path` at or after byte `offset`, if every record is a line.
 int64_t next_line(const std::string& path, int64_t offset, int64_t size) {
   if (offset == 0) return 0;
   std::ifstream file(path, std::ios::binary);
-  file.seekg(offset - 1);  // a line that ends right before `offset` ends there
+  file.seekg(offset - 1);  // a line may end just before `offset`
   std::string block(size_t{64} << 10, '\0');
   for (int64_t at = offset - 1; at < size;) {
     file.read(block.data(), static_cast<std::streamsize>(block.size()));
@@ -196,7 +198,7 @@ int64_t next_line(const std::string& path, int64_t offset, int64_t size) {
   return size;
 }
 
-// The same where quotes may hold line ends: only reading from the start tells. `offsets` ascend.
+// The same if quotes may contain line ends, which requires reading from the start. `offsets` ascend.
 std::vector<int64_t> next_records(const std::string& path, const std::vector<int64_t>& offsets, int64_t size,
                                   rows::RowReaderOptions reading) {
   rows::RowReader reader({path}, std::move(reading));
@@ -226,7 +228,7 @@ int64_t size_of(const std::string& path) {
   return static_cast<int64_t>(size);
 }
 
-// Compressed, whatever its name: what is read is not what lies there.
+// Whether the file is compressed, regardless of its name: its byte offsets are not those of the content.
 bool is_packed(const std::string& path) {
   std::string head(16, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -240,7 +242,7 @@ struct Place {
   int64_t offset;
 };
 
-// Where the bytes of all inputs are cut, moved on to a record's beginning.
+// Cut positions in the bytes of all inputs, moved forward to the next record.
 std::vector<Place> cut_places(const std::vector<std::string>& inputs, const rows::RowReaderOptions& reading,
                               int64_t count, bool lines) {
   std::vector<int64_t> sizes;
@@ -278,7 +280,7 @@ std::vector<Place> cut_places(const std::vector<std::string>& inputs, const rows
   fail(ErrorCode::bad_data, Remedy{"remove it, or name an empty folder"}, "{} was left by another job", part.string());
 }
 
-// What was published of a part; nothing where nothing was.
+// The published record of a shard; null if there is none.
 json record_of(const ShardJob& job, const Shard& shard) {
   const fs::path path = private_folder(job.folder) / ("part-" + shard_number(shard.id) + ".json");
   if (!fs::exists(path)) return {};
@@ -324,7 +326,7 @@ ShardChoice read_shard(std::string_view text, const EnvLookup& env, bool planned
       choice.index = *task;
       const auto tasks = number("SLURM_ARRAY_TASK_COUNT"), least = number("SLURM_ARRAY_TASK_MIN"),
                  most = number("SLURM_ARRAY_TASK_MAX");
-      if (!choice.count && !planned) {  // later a part of the array may be run again
+      if (!choice.count && !planned) {  // parts of the array may be run again later
         if (!tasks || least.value_or(0) != 0 || most.value_or(*tasks - 1) != *tasks - 1)
           fail(ErrorCode::usage, Remedy{"submit the array 0-63, or set `shard=auto/64`"},
                "`shard=auto`: the Slurm array does not count its tasks from 0 on");
@@ -428,7 +430,8 @@ ShardJob plan_job(const fs::path& folder, const std::string& model_name, const S
 
 ShardPart::ShardPart(const ShardJob& job, int64_t index)
     : job_(job), shard_(job.shards.at(static_cast<size_t>(index))) {
-  // Who holds the job file's byte of that number continues what an earlier process left; all others write their own.
+  // The process that holds the lock on the job file's byte with the shard's number continues an earlier draft; all
+  // others write their own.
   lock_ = ::open(job_path(job.folder).c_str(), O_RDWR | O_CLOEXEC);
   struct flock range {};
   range.l_type = F_WRLCK;
@@ -448,7 +451,7 @@ ShardPart::~ShardPart() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-// Where a record is published its draft becomes the part, whoever wrote it. False: there is no record.
+// If a record is published, its draft becomes the part, regardless of the writer. Returns false if there is no record.
 bool ShardPart::settle() const {
   const json record = record_of(job_, shard_);
   const fs::path part = job_.folder / shard_.part;
@@ -507,7 +510,8 @@ ShardStates shard_states(const ShardJob& job) {
 
 namespace {
 
-// Earlier versions wrote manifest.json, which readers of the whole folder take for data. Another program's is kept.
+// Earlier versions wrote manifest.json, which readers of the whole folder treat as data. A file of another program is
+// kept.
 void remove_old_manifest(const ShardJob& job) {
   const fs::path path = job.folder / "manifest.json";
   std::error_code ignored;

@@ -31,7 +31,7 @@ std::vector<SeenRow> rows_of(const std::vector<std::string>& inputs, const rows:
   return all;
 }
 
-// Whatever the number of shards, their rows one after another are the inputs'.
+// Checks that the shards' rows, concatenated, equal the inputs' rows.
 void expect_tiles(const std::vector<std::string>& inputs, rows::RowReaderOptions options) {
   options.chunk_bytes = 64;
   const auto whole = rows_of(inputs, options);
@@ -59,7 +59,7 @@ TEST(ShardsTest, ShardsHoldEveryRowOnceInOrder) {
     for (int row = 0; row < 30; ++row) {
       lines += std::string(random() % 20, 'x') + (random() % 5 == 0 ? "\r\n" : "\n");
       table += std::to_string(row) + ",";
-      for (size_t n = random() % 12; n > 0; --n) table += "ab,\"\n\r \""[random() % 8];  // stray quotes too
+      for (size_t n = random() % 12; n > 0; --n) table += "ab,\"\n\r \""[random() % 8];  // including stray quotes
       table += "\n";
     }
     if (round % 4 == 0) lines.pop_back();
@@ -234,7 +234,7 @@ TEST_F(JobFolder, TheFirstPartStays) {
   ShardPart first(job, 0);
   EXPECT_TRUE(first.resumable());
   {
-    ShardPart second(job, 0);  // at the same time: a draft of its own
+    ShardPart second(job, 0);  // concurrent: a separate draft
     EXPECT_FALSE(second.resumable());
     EXPECT_NE(second.draft(), first.draft());
     io::write_file_atomically(second.draft(), "second\n");
@@ -264,7 +264,7 @@ TEST_F(JobFolder, PartsOfOthersAndDamagedOnesAreFound) {
 TEST_F(JobFolder, AKillBetweenRecordAndPartLosesNothing) {
   const ShardJob job = plan();
   write(job, 0, "a\n");
-  // As it stands if the process ends before the link: the draft is there, the part is not.
+  // State after a kill before the link: the draft exists, the part does not.
   fs::rename(folder_ / "part-00000.csv",
              folder_ / "_brim" / fmt::format("draft-00000-{:08x}", 0xddeaa107u));  // crc32("a\n")
   EXPECT_EQ(shard_states(job).missing.size(), 2u);

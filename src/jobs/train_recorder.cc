@@ -11,8 +11,8 @@ using train::TrainJob;
 
 namespace {
 
-// The plan's own predictions for steps of the length this run had: as it ran, with all the memory the device can give,
-// and with wider steps.
+// Adds the plan's predictions for steps of this run's length: as run, with all available device memory, and with wider
+// steps.
 void predict_train_plans(TracedRun& r, const TrainJob& job) {
   const plan::Plan& plan = job.plan;
   plan::PlanRequest request = train_plan_request(job, plan.device, plan.limit_bytes);
@@ -34,7 +34,7 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     r.training.wide_tokens_per_second = wider.tokens_per_second;
 
     device::MemoryInfo memory = job.device->memory();
-    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
+    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // plus this run's own
     request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit().on(memory));
     request.recompute.reset();
     const plan::Plan free = solve(request);
@@ -46,7 +46,7 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     r.training.free_optimizer = optimizer_name(free.optimizer);
     r.training.free_moments_on_host = free.moments_on_host;
   } catch (const Error&) {
-    r.plan_tokens_per_second = 0;  // the predictions are a bonus; a run is recorded without them
+    r.plan_tokens_per_second = 0;  // the predictions are optional; the run is recorded without them
   }
 }
 

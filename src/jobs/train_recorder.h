@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a training run for its trace: what ran where, under which plan, with which counters, and what other
-// plans of the same job were predicted to bring. See jobs/doctor_trace.h.
+// Creates the record of a training run for its trace: model, device, plan, counters, and predictions for other plans of
+// the same job. See jobs/doctor_trace.h.
 #pragma once
 #include "jobs/run_readings.h"
 #include "train/job.h"
@@ -10,9 +10,9 @@ namespace brim::jobs {
 
 class TrainRecorder {
  public:
-  // Takes readings around the steps of the run that is given these callbacks. Must outlive it.
+  // Registers callbacks that take readings around the run's steps. Must outlive the run.
   void watch(train::TrainCallbacks& callbacks);
-  const TracedRun& record() const { return run_; }  // once the run has ended
+  const TracedRun& record() const { return run_; }  // call after the run has ended
 
  private:
   void begins(const train::TrainJob& job);

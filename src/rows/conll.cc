@@ -47,7 +47,8 @@ std::string_view without_end(std::string_view line) {
   return line.substr(0, end == std::string_view::npos ? 0 : end + 1);
 }
 
-// A line that ends a sentence. One without a word does too: WNUT-17 was published with "<tab>O" between most sentences.
+// True for a line that ends a sentence, including a line without a word: WNUT-17 was published with "<tab>O" between
+// most sentences.
 bool separates(std::string_view line) { return line.empty() || line[0] == '\t' || line.substr(0, 10) == "-DOCSTART-"; }
 
 // "# id 17 domain=en" before a sentence is a comment; "# O" is the word # with its tag.
@@ -98,7 +99,7 @@ std::string TaggedReader::checked_tag(std::string_view tag) {
     if (prefixed_.empty()) prefixed_ = tag;
     return std::string(tag);
   }
-  // Types alone are tags too, where nothing speaks against it.
+  // Bare types are valid tags if no other tag has a prefix.
   if (tag.size() < 2 || tag[1] == '-' || !prefixed_.empty()) bad(fmt::format("'{}' is no tag; {}", tag, kWanted));
   if (width_ > 2)
     bad(fmt::format("'{}' in the last of {} columns is no tag; {}, and stands in the last column", tag, width_,
@@ -173,7 +174,7 @@ bool looks_like_conll(std::string_view head) {
   size_t width = 0, words = 0;
   for (size_t at = 0; at < head.size() && words < kEnough;) {
     const size_t end = head.find('\n', at);
-    if (end == std::string_view::npos && words > 0) break;  // it may be cut
+    if (end == std::string_view::npos && words > 0) break;  // the last line may be truncated
     const std::string_view line = without_end(head.substr(at, end == std::string_view::npos ? end : end - at));
     at = end == std::string_view::npos ? head.size() : end + 1;
     if (separates(line)) continue;

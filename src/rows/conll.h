@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences of words with tags, in two forms. CoNLL: one word per line with its columns (the first is the word, the
-// last the tag), sentences separated by blank lines, documents by -DOCSTART- lines, which are skipped; columns are
-// separated by tabs where a line has one, else by spaces. JSON lines as Hugging Face's data sets write them:
-// {"tokens": [...], "ner_tags": [...]}. Tags are checked and given as they stand: IOB1, IOB2 or IOBES is for the reader
-// to know.
+// Reads sentences of tagged words from two formats. CoNLL: one word per line with its columns (the first is the word,
+// the last the tag), blank lines between sentences, -DOCSTART- lines between documents (skipped); columns are separated
+// by tabs if the line contains one, otherwise by spaces. JSON lines as written by Hugging Face datasets: {"tokens":
+// [...], "ner_tags": [...]}. Tags are validated but not converted: IOB1, IOB2 and IOBES are left to the caller.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +17,7 @@ namespace brim::rows {
 enum class TaggedFormat { conll, jsonl };
 
 struct TaggedWords {
-  int64_t line = 0;       // of its first word, from 1
+  int64_t line = 0;       // line of the first word, from 1
   bool one_line = false;  // jsonl
   std::vector<std::string> words, tags;
   int64_t line_of(size_t word) const { return one_line ? line : line + static_cast<int64_t>(word); }
@@ -26,12 +25,12 @@ struct TaggedWords {
 
 class TaggedReader {
  public:
-  // `names` are the tags of a model, where there is one: numbers in the file then stand for them. "-", .gz and .zst as
-  // everywhere.
+  // `names` are the tags of the model, if any: numeric tags in the file index into them. Supports "-", .gz and .zst.
   TaggedReader(const std::string& path, TaggedFormat format, std::vector<std::string> names = {});
   TaggedReader(std::unique_ptr<io::ByteSource> source, TaggedFormat format, std::vector<std::string> names = {});
-  // False at the end. Error(bad_data) with file and line for a line with another number of columns than the first, or
-  // what is not a tag: O, a prefix of B I E S L U with a type, or in a file without prefixes and of two columns a type.
+  // Returns false at the end. Throws Error(bad_data) with file and line if the number of columns differs from the first
+  // line, or if a tag is invalid. Valid tags: O, one of the prefixes B I E S L U with a type, or a bare type in a
+  // two-column file without prefixes.
   bool next(TaggedWords& sentence);
 
  private:
@@ -39,7 +38,7 @@ class TaggedReader {
   bool next_conll(TaggedWords& sentence);
   bool next_jsonl(TaggedWords& sentence);
   std::string checked_tag(std::string_view tag);
-  [[noreturn]] void bad(const std::string& what) const;  // file and line stand before it
+  [[noreturn]] void bad(const std::string& what) const;  // prepends file and line
 
   RowReader lines_;
   TaggedFormat format_;
@@ -53,15 +52,15 @@ class TaggedReader {
 
 bool has_conll_name(std::string_view path);  // .conll, .iob, .bio; .gz or .zst may follow
 
-// Whether a file beginning with `head` plainly is CoNLL: its first lines all have equally many columns and a tag in the
-// last.
+// True if a file beginning with `head` is clearly CoNLL: its first lines all have the same number of columns and a tag
+// in the last one.
 bool looks_like_conll(std::string_view head);
 
-// Whether the file holds tagged words. `format` is what the user said: conll is believed, auto goes by the name or
-// by what the file begins with.
+// Whether the file holds tagged words. `format` is the user's choice: conll is trusted, auto decides by the file name
+// or the first bytes.
 bool is_tagged_file(const std::string& path, const std::string& format);
 
-// All sentences. jsonl where `format` or, with auto, the name says so; else CoNLL.
+// Reads all sentences. Uses jsonl if `format` (or, with auto, the file name) selects it, otherwise CoNLL.
 std::vector<TaggedWords> read_tagged(const std::string& path, const std::string& format,
                                      const std::vector<std::string>& names = {});
 

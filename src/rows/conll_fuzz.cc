@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a file of tagged words, in both forms.
+// Fuzz entry: parses arbitrary bytes as tagged words in both formats.
 #include <cstdlib>
 
 #include "base/error.h"

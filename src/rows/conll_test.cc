@@ -34,7 +34,7 @@ TEST(Conll, Conll2003) {
   EXPECT_EQ(sentences[0].words, (Words{"EU", "rejects"}));
   EXPECT_EQ(sentences[0].tags, (Words{"B-ORG", "O"}));
   EXPECT_EQ(sentences[0].line, 3);
-  EXPECT_EQ(sentences[1].tags, (Words{"I-PER", "I-PER"}));  // IOB1 stays IOB1
+  EXPECT_EQ(sentences[1].tags, (Words{"I-PER", "I-PER"}));  // IOB1 is not converted
   EXPECT_EQ(sentences[1].line, 7);
 }
 
@@ -43,7 +43,7 @@ TEST(Conll, Tabs) {
   ASSERT_EQ(sentences.size(), 2u);
   EXPECT_EQ(sentences[0].words, (Words{"@paulwalk", "New York"}));
   EXPECT_EQ(sentences[1].words, Words{"#"});
-  EXPECT_EQ(parse("a\tO\n\tO\nb\tO\n").size(), 2u);  // no word: as good as a blank line
+  EXPECT_EQ(parse("a\tO\n\tO\nb\tO\n").size(), 2u);  // no word: same as a blank line
 }
 
 TEST(Conll, CommentsAndHashes) {
@@ -71,7 +71,7 @@ TEST(Conll, Tags) {
   EXPECT_HAS(refusal("a LOC\nb B-LOC\n"), "line 2: tag 'B-LOC' has a prefix, 'LOC' before it has none");
   EXPECT_EQ(parse("a LOC\nb O\n")[0].tags, (Words{"LOC", "O"}));  // a file without prefixes
   EXPECT_EQ(parse("a S-LOC\nb E-PER\nc U-PER\nd L-PER\n").size(), 1u);
-  EXPECT_EQ(parse("a X-LOC\n", TaggedFormat::conll, {"O", "X-LOC"}).size(), 1u);  // the model's own
+  EXPECT_EQ(parse("a X-LOC\n", TaggedFormat::conll, {"O", "X-LOC"}).size(), 1u);  // a tag of the model
 }
 
 TEST(TaggedJson, TokensAndTags) {
@@ -109,7 +109,7 @@ TEST(TaggedFile, IsKnownByNameOrContent) {
   EXPECT_TRUE(tagged("a.txt", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nx"));
   EXPECT_TRUE(tagged("b.txt", "# id 1\nEU\tB-ORG\r\nis\tO\r\n"));
   EXPECT_FALSE(tagged("c.txt", "I love London.\nSo do O\n"));
-  EXPECT_FALSE(tagged("d.txt", "A O\n"));  // one line proves nothing
+  EXPECT_FALSE(tagged("d.txt", "A O\n"));  // one line is not enough evidence
   EXPECT_FALSE(tagged("e.txt", ""));
   EXPECT_FALSE(tagged("e.txt", "a O\nb O\n", "txt"));
   EXPECT_TRUE(tagged("f.jsonl", "{\"tokens\": [\"a\"], \"ner_tags\": [0]}\n"));

@@ -13,7 +13,7 @@ const char* find(const char* p, const char* end, char c) {
   return hit == nullptr ? end : static_cast<const char*>(hit);
 }
 
-// The row ends with its first line, and what follows is read as records again.
+// Ends the row after its first line; parsing resumes at the next line.
 void end_at_first_line(std::string_view buffer, size_t at, CsvStatus status, CsvRecord& out) {
   const char* begin = buffer.data() + at;
   const char* end = buffer.data() + buffer.size();
@@ -49,7 +49,7 @@ void parse_csv_record(std::string_view buffer, size_t at, bool last, const CsvDi
           out.fields.pop_back();
           return end_at_first_line(buffer, at, CsvStatus::open_quote, out);
         }
-        if (p + 1 == end && !last) return;  // perhaps the first half of a doubled quote
+        if (p + 1 == end && !last) return;  // may be the first half of a doubled quote
         if (p + 1 == end || p[1] != '"') break;
         field.escaped = true;
         p += 2;
@@ -63,14 +63,14 @@ void parse_csv_record(std::string_view buffer, size_t at, bool last, const CsvDi
         if (stop + 1 == end || stop[1] == '\n') ++stop;
       }
       if (stop < end && *stop != dialect.delimiter && *stop != '\n') {
-        if (!last && find(begin, end, '\n') == end) return;  // the row's first line must be all there
+        if (!last && find(begin, end, '\n') == end) return;  // the row's first line must be complete
         out.fields.pop_back();
         return end_at_first_line(buffer, at, CsvStatus::bad_quote, out);
       }
     } else {
       stop = io::scan::find_either(p, end, dialect.delimiter, '\n');
       const char* text_end = stop;
-      // A CR belongs to the line end after it; at the very end of the input, to the one that was cut off.
+      // A CR belongs to the line end after it; at the end of the input, to a truncated line end.
       if (text_end > p && text_end[-1] == '\r' && (stop == end || *stop == '\n')) --text_end;
       field.raw = {p, static_cast<size_t>(text_end - p)};
     }

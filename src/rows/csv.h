@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RFC 4180 records out of a buffer, without copying: fields point into it. Lines end in LF or CRLF; a lone CR is data.
-// A quote inside an unquoted field is an ordinary character, as every other reader takes it; bytes after a closing
-// quote and a quote that never closes are errors of the row they began in. Reading goes on at the next line, so one
-// stray quote costs one row and not the rest of the file.
+// Parses RFC 4180 records in a buffer without copying: fields point into the buffer. Lines end in LF or CRLF; a lone CR
+// is data. A quote inside an unquoted field is an ordinary character, as in other readers; bytes after a closing quote
+// and an unclosed quote are errors of the row they began in. Parsing resumes at the next line, so a stray quote costs
+// one row and not the rest of the file.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +20,11 @@ struct CsvDialect {
 struct CsvField {
   std::string_view raw;  // without the enclosing quotes
   bool quoted = false;
-  bool escaped = false;  // holds doubled quotes: see csv_value
+  bool escaped = false;  // contains doubled quotes: see csv_value
 };
 
 enum class CsvStatus {
-  record,      // a whole record
+  record,      // a complete record
   blank,       // an empty line: no record
   incomplete,  // the buffer ends inside the record and more input may follow
   bad_quote,   // bytes between a closing quote and the delimiter
@@ -34,19 +34,19 @@ enum class CsvStatus {
 struct CsvRecord {
   CsvStatus status = CsvStatus::incomplete;
   std::string_view raw;  // the record's bytes without its line end; for the two errors, its first line
-  size_t next = 0;       // where the next record begins
-  int64_t lines = 0;     // line ends passed
+  size_t next = 0;       // offset of the next record
+  int64_t lines = 0;     // line ends consumed
   std::vector<CsvField> fields;
-  size_t error_field = 0;  // for the two errors: which field, from 0
+  size_t error_field = 0;  // for the two errors: index of the field, from 0
 };
 
-// Parses the record that begins at buffer[at]. `last`: no more input follows the buffer. `out` is reused.
+// Parses the record at buffer[at]. `last`: no more input follows the buffer. `out` is reused.
 void parse_csv_record(std::string_view buffer, size_t at, bool last, const CsvDialect& dialect, CsvRecord& out);
 
-// The field's text; `scratch` receives it where quotes were doubled.
+// Returns the field's text, unescaped into `scratch` if it contains doubled quotes.
 std::string_view csv_value(const CsvField& field, std::string& scratch);
 
-// Appends a field, quoted where it must be (delimiter, quote, CR or LF in it).
+// Appends a field, quoted if it contains the delimiter, a quote, CR or LF.
 void append_csv_field(std::string& out, std::string_view value, char delimiter);
 
 }  // namespace brim::rows

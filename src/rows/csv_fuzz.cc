@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a csv file (first byte: chunk size and quoting). Rows must not depend on where reads end,
-// positions must lead back to the same rows, and what the fields say must survive being written and read again.
+// Fuzz entry: parses arbitrary bytes as a csv file (first byte: chunk size and quoting). Rows must not depend on read
+// boundaries, seeking to a position must return the same rows, and field values must survive a write/read round trip.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -73,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const bool quotes = (data[0] & 1) == 0;
-  // UTF-16 without its mark is recognised by the first block, whose size differs below.
+  // UTF-16 without a BOM is detected from the first block, and the block size differs below.
   if (brim::rows::why_not_text(bytes).find("UTF-16") != std::string::npos) return 0;
   const std::vector<Row> whole = read_rows(bytes, SIZE_MAX, bytes.size() + 16, quotes);
   if (whole != read_rows(bytes, 1 + (data[0] >> 1), 1 + (data[0] >> 3), quotes)) std::abort();

@@ -14,7 +14,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// All records of a buffer; an error is a row of one field, "!status:column".
+// All records of a buffer; an error becomes a row with one field, "!status:column".
 Rows parse_all(const std::string& text, CsvDialect dialect = {}) {
   Rows rows;
   CsvRecord record;
@@ -62,7 +62,7 @@ TEST(Csv, EmptyFieldsAndLines) {
 
 TEST(Csv, LineEnds) {
   EXPECT_EQ(parse_all("a\rb,c\n"), (Rows{{"a\rb", "c"}}));  // a lone CR is data
-  EXPECT_EQ(parse_all("a,b\r"), (Rows{{"a", "b"}}));        // half a line end at the end
+  EXPECT_EQ(parse_all("a,b\r"), (Rows{{"a", "b"}}));        // half a line end at the end of input
   EXPECT_EQ(parse_all("a,\"b\"\r"), (Rows{{"a", "b"}}));
   EXPECT_EQ(parse_all("a\r,b\r\n"), (Rows{{"a\r", "b"}}));
   EXPECT_EQ(parse_all(std::string("a\0b,c\n", 6)), (Rows{{std::string("a\0b", 3), "c"}}));

@@ -18,7 +18,7 @@ struct Magic {
 
 using namespace std::string_view_literals;
 
-// gzip and zstd are not here: the reader unpacks them.
+// gzip and zstd are not listed: the reader decompresses them.
 constexpr Magic kMagics[] = {
     {"\xFF\xFE\0\0"sv, "is UTF-32, not UTF-8; convert it first: iconv -f UTF-32 -t UTF-8"},
     {"\xFF\xFE"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
@@ -44,7 +44,7 @@ bool is_bzip2(std::string_view head) {
   return head.size() >= 10 && head.starts_with("BZh") && head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv;
 }
 
-// UTF-16 without its mark: in Latin text every second byte is zero, and nearly none of the others is.
+// Detects UTF-16 without a BOM: in Latin text every second byte is zero, and almost none of the others.
 std::string_view utf16_kind(std::string_view head) {
   constexpr size_t kFewest = 8;
   const size_t pairs = head.size() / 2;
@@ -56,7 +56,7 @@ std::string_view utf16_kind(std::string_view head) {
   return {};
 }
 
-constexpr std::string_view kConvert = "iconv -f WINDOWS-1252 -t UTF-8";  // most of what is no UTF-8 is this or Latin-1
+constexpr std::string_view kConvert = "iconv -f WINDOWS-1252 -t UTF-8";  // most non-UTF-8 text is this or Latin-1
 
 }  // namespace
 
@@ -85,11 +85,11 @@ bool is_start_of_magic(std::string_view head) {
 }
 
 std::string why_other_encoding(std::string_view head) {
-  constexpr size_t kLongestCut = 3;  // bytes of a code point whose end is not here
+  constexpr size_t kLongestCut = 3;  // bytes of a truncated code point
   size_t lines = 0, bad = 0, first = 0, control = 0;
   for (size_t at = 0; at < head.size();) {
     const size_t newline = head.find('\n', at);
-    if (newline == std::string_view::npos && lines > 0) break;  // cut
+    if (newline == std::string_view::npos && lines > 0) break;  // truncated
     const std::string_view line = head.substr(at, newline == std::string_view::npos ? newline : newline - at);
     const size_t good = valid_utf8_prefix(line);
     const bool ill = newline == std::string_view::npos ? good + kLongestCut < line.size() : good < line.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and outputs that cannot be meant. A file whose first bytes say that it is no UTF-8 text would get labels that
-// mean nothing.
+// Rejects inputs and outputs that are certainly mistakes, such as binary files, other encodings or an output that
+// overwrites an input. Does not validate whole files: most checks look at the first bytes only.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,21 +13,21 @@ std::string why_not_text(std::string_view head);
 // True if more bytes could still turn `head` into the start of such a file, or of a byte order mark.
 bool is_start_of_magic(std::string_view head);
 
-// The same for text in another encoding: most of the lines of `head`, a file's first kHeadBytes, are not UTF-8.
+// The same for text in other encodings: most lines of `head`, the first kHeadBytes of a file, are not UTF-8.
 constexpr size_t kHeadBytes = size_t{64} << 10;
 std::string why_other_encoding(std::string_view head);
 
-// Input of a single line that contains CR characters: a file with the line ends of classic Mac OS, which would be read
-// as one text. `line` is that line, or the start of a file. Empty if it is not one.
+// Detects input of a single line that contains CR characters: a file with classic Mac OS line ends, which would be read
+// as one text. `line` is that line, or the start of a file. Returns an empty string otherwise.
 std::string why_bare_cr(std::string_view line);
 
-// What is wrong with the first ill-formed byte of a row and what to do about it; empty where the row is UTF-8.
+// Describes the first ill-formed byte of a row and the fix; empty if the row is valid UTF-8.
 std::string why_not_utf8(std::string_view row);
 
-// An output that is one of the inputs would replace the texts: Error(usage).
+// Throws Error(usage) if the output is one of the inputs.
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs);
 
-// Names that promise a file Brim does not write (.xlsx, .parquet, .bz2, …): Error(usage) with what to write instead.
+// Throws Error(usage) with an alternative for names of formats that Brim does not write (.xlsx, .parquet, .bz2, …).
 void refuse_foreign_output(std::string_view path);
 
 }  // namespace brim::rows

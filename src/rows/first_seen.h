@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names in the order in which they first appear. Adding one costs a look-up however many there are.
+// Names in order of first appearance. Adding a name costs one lookup, independent of the number of names.
 #pragma once
 #include <functional>
 #include <string>

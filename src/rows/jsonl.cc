@@ -10,7 +10,7 @@
 namespace brim::rows {
 namespace {
 
-constexpr size_t kDeepest = 1000;  // nesting; what Python's reader takes too
+constexpr size_t kDeepest = 1000;  // maximum nesting depth, the same as in Python's reader
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 int hex_digit(char c) {
@@ -183,7 +183,7 @@ class Scanner {
     return true;
   }
 
-  // An object or array with everything in it, without recursion: hostile nesting must not reach the stack.
+  // Skips an object or array without recursion, so that hostile nesting cannot overflow the stack.
   bool nested() {
     char open[kDeepest];
     size_t depth = 0;
@@ -210,7 +210,7 @@ class Scanner {
         JsonKind kind;
         if (!scalar(kind)) return false;
       }
-      // After a value: close what ends here, or go on to the next one.
+      // After a value: close the containers that end here, or continue with the next value.
       for (;;) {
         if (depth == 0) return true;
         space();
@@ -238,7 +238,7 @@ unsigned hex4(const char* p) {
   return value;
 }
 
-// The code point of the \u escape at p, whose grammar has been checked; advances p past it (and its second half).
+// Decodes the \u escape at p, already validated; advances p past it (and past the second half of a surrogate pair).
 char32_t unicode_escape(const char*& p, const char* end) {
   const unsigned high = hex4(p + 2);
   p += 6;
@@ -250,7 +250,7 @@ char32_t unicode_escape(const char*& p, const char* end) {
       return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     }
   }
-  return 0xFFFD;  // half a pair
+  return 0xFFFD;  // lone surrogate
 }
 
 }  // namespace

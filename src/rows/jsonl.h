@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One JSON object a line, checked against the grammar in one pass and taken apart only at its top level, in place:
-// members point into the line, so the original bytes can be written out again untouched. Bytes that are not UTF-8 and
-// lone surrogate escapes are let through (texts replace them by U+FFFD later); all else is RFC 8259.
+// Parses one JSON object per line: validates the grammar in one pass and splits only the top level, in place. Members
+// point into the line, so the original bytes can be written out unchanged. Bytes that are not UTF-8 and lone surrogate
+// escapes are accepted (later replaced by U+FFFD); everything else follows RFC 8259.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,20 +22,20 @@ struct JsonMember {
 };
 
 struct JsonProblem {
-  const char* what = nullptr;  // null: none
-  size_t at = 0;               // byte in the line, from 0
+  const char* what = nullptr;  // null if there is no problem
+  size_t at = 0;               // byte offset in the line, from 0
 };
 
-// Takes apart the object in `line` (white space around it is allowed). `members` is reused.
+// Splits the object in `line` (surrounding white space is allowed). `members` is reused.
 JsonProblem scan_json_object(std::string_view line, std::vector<JsonMember>& members);
 
 bool json_key_is(const JsonMember& member, std::string_view key);
 std::string json_unescape(std::string_view escaped);
 void append_json_unescaped(std::string& out, std::string_view escaped);
 
-// A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD: JSON must be UTF-8.
+// Appends a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8.
 void append_json_string(std::string& out, std::string_view value);
-// The shortest text that reads back as the same float ("0.6369", "1e-05"); null for NaN and infinities.
+// Appends the shortest text that reads back as the same float ("0.6369", "1e-05"); null for NaN and infinities.
 void append_json_number(std::string& out, float value);
 void append_json_number(std::string& out, int64_t value);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a JSON line, against nlohmann's parser: both take it or neither does, and strings mean the
-// same. They may differ where we are lenient on purpose (UTF-8, half surrogates) or bounded (depth, a float's range).
+// Fuzz entry: compares parsing arbitrary bytes as a JSON line with nlohmann's parser. Both must accept or reject the
+// input, and strings must be equal. Differences are allowed where this parser is lenient by design (UTF-8, lone
+// surrogates) or bounded (depth, float range).
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,18 +11,18 @@
 
 namespace brim::rows::jsonl_fuzz {
 
-// nlohmann skips a byte order mark and takes a NUL for the end.
+// nlohmann skips a byte order mark and treats a NUL as the end.
 inline bool comparable(const std::string& line) {
   return is_valid_utf8(line) && line.rfind("\xEF\xBB", 0) != 0 && line.find('\0') == std::string::npos;
 }
 
-// What nlohmann says: 1 an object, 0 not, -1 no verdict to compare with.
+// Verdict of nlohmann: 1 for an object, 0 for an error, -1 if not comparable.
 inline int oracle(const std::string& line, nlohmann::json& value) {
   try {
     value = nlohmann::json::parse(line);
     return value.is_object() ? 1 : 0;
   } catch (const nlohmann::json::out_of_range&) {
-    return -1;  // 1e999 is grammatical
+    return -1;  // 1e999 is valid JSON
   } catch (const nlohmann::json::exception& error) {
     return std::string(error.what()).find("surrogate") != std::string::npos ? -1 : 0;
   }
@@ -49,13 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (verdict != 1) std::abort();
-  nlohmann::json last;  // of equal keys the last counts
+  nlohmann::json last;  // the last of several equal keys wins
   for (const JsonMember& member : members) {
     const std::string key = json_unescape(member.key);
     if (!json_key_is(member, key) || !expected.contains(key)) std::abort();
     std::string text;
     if (member.kind == JsonKind::string) {
-      append_json_string(text, json_unescape(member.value));  // what we decode and write again means the same
+      append_json_string(text, json_unescape(member.value));  // decoding and encoding must round-trip
     } else {
       text = member.value;
     }

@@ -76,7 +76,7 @@ TEST(Jsonl, StringsWritten) {
   EXPECT_EQ(out, "\"a\\\"\\\\\\n\\u001f\\u0000\x7f\u00e9\uFFFD\"");
 }
 
-// The eight-at-a-time searches against the plain loop, at every start and with the hit at every place.
+// Compares the eight-bytes-at-a-time searches with a plain loop, for every start and every position of the match.
 TEST(Scan, EqualsThePlainLoop) {
   for (size_t length = 0; length < 40; ++length)
     for (size_t hit = 0; hit <= length; ++hit)

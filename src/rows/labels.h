@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels of the data and the model's; several labels a row, in the two ways files carry them: names in one field,
-// separated by |, or a column a label that holds 0 or 1.
+// Maps labels in the data to labels of the model. Supports several labels per row in the two common encodings: names in
+// one field separated by |, or one 0/1 column per label.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace brim::rows {
 
-std::vector<std::string> split_names(std::string_view text, char separator);  // empty parts are left out
+std::vector<std::string> split_names(std::string_view text, char separator);  // empty parts are dropped
 
-// Whether a label's column marks the row: 0 or 1, true or false in any case. Anything else is bad_data naming `where`,
-// column and value.
+// Reads a 0/1 label column (0 or 1, true or false in any case). Throws bad_data naming `where`, column and value for
+// anything else.
 bool read_mark(std::string_view value, const std::string& where, std::string_view column);
 
-// A label that is a number; anything else is bad_data naming `where` and the value.
+// Reads a numeric label; throws bad_data naming `where` and the value for anything else.
 double read_number(std::string_view value, const std::string& where);
 
-// Where a label of the data stands among the model's: by name, by name in any case, or by number ("2", "LABEL_2").
+// Index of a label among the model's labels: by exact name, case-insensitive name, or number ("2", "LABEL_2").
 std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text);
 
 }  // namespace brim::rows

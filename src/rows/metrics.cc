@@ -53,7 +53,7 @@ std::vector<double> ranks_of(std::span<const double> values) {
 
 using Span = std::tuple<std::string, size_t, size_t>;  // type, first, last
 
-// conlleval's rules: B- or a change of type begins an entity; I- after O begins one too.
+// Follows conlleval: B- or a change of type begins an entity; I- after O begins one too.
 std::set<Span> spans_of(const std::vector<std::string>& tags) {
   std::set<Span> spans;
   std::string open;

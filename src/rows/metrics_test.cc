@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected values were worked out by hand and agree with scikit-learn's and seqeval's definitions.
+// Expected values were computed by hand and agree with the definitions of scikit-learn and seqeval.
 #include "rows/metrics.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(ClassificationMetrics, AbsentClassesDoNotCountAndBadClassesThrow) {
 }
 
 TEST(MultiLabelCounts, ByHand) {
-  MultiLabelCounts counts(4);  // the last label neither occurs nor is said
+  MultiLabelCounts counts(4);  // the last label is neither expected nor predicted
   const std::vector<std::vector<int32_t>> expected = {{1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}},
                                           predicted = {{1, 0, 1, 0}, {1, 0, 1, 0}, {0, 0, 0, 0}};
   for (size_t r = 0; r < 3; ++r) counts.add(expected[r], predicted[r]);
@@ -54,7 +54,7 @@ TEST(MultiLabelCounts, ByHand) {
 TEST(EntityMetrics, OnlyExactSpansCount) {
   const std::vector<std::vector<std::string>> want = {{"B-PER", "I-PER", "O", "B-LOC"}, {"B-LOC", "B-LOC"}};
   const std::vector<std::vector<std::string>> got = {{"B-PER", "O", "O", "B-LOC"}, {"B-LOC", "I-LOC"}};
-  const auto m = entity_metrics(want, got);  // right: LOC at 3; said: PER(0-0), LOC(3), LOC(0-1); true: 4
+  const auto m = entity_metrics(want, got);  // correct: LOC at 3; predicted: PER(0-0), LOC(3), LOC(0-1); expected: 4
   EXPECT_NEAR(m.precision, 1.0 / 3, 1e-12);
   EXPECT_NEAR(m.recall, 1.0 / 4, 1e-12);
   EXPECT_EQ(m.per_type.at("PER").support, 1);
@@ -100,7 +100,7 @@ TEST(Percentile, InterpolatesBetweenRanks) {
   EXPECT_EQ(percentile({}, 0.5), 0);
 }
 
-// numpy and scipy.stats of these.
+// Expected values from numpy and scipy.stats.
 TEST(Metrics, Regression) {
   const std::vector<double> expected = {1, 2, 2, 4, 5}, predicted = {0.5, 2.5, 2, 3, 7};
   const RegressionMetrics m = regression_metrics(expected, predicted);
@@ -108,7 +108,7 @@ TEST(Metrics, Regression) {
   EXPECT_NEAR(m.pearson, 0.910169322395, 1e-9);
   EXPECT_NEAR(m.spearman, 0.974679434481, 1e-9);
   EXPECT_EQ(regression_metrics(expected, std::vector<double>(5, 1.0)).pearson, 0);
-  EXPECT_TRUE(std::isnan(regression_metrics(expected, std::vector<double>(5, std::nan(""))).mse));  // and it ends
+  EXPECT_TRUE(std::isnan(regression_metrics(expected, std::vector<double>(5, std::nan(""))).mse));  // must terminate
 }
 
 }  // namespace

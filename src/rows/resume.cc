@@ -24,11 +24,11 @@ namespace {
 
 constexpr int kSidecarFormat = 2;
 const Remedy kStartOver{"run without `resume` to start over"};
-constexpr size_t kHead = size_t{1} << 20;  // of each input that is compared byte by byte
+constexpr size_t kHead = size_t{1} << 20;  // bytes compared at the start of each input
 constexpr size_t kPlainBlock = size_t{256} << 10;
 constexpr size_t kLargestSidecar = size_t{64} << 20;
 
-// At most `most` bytes from the start of an open file, which is closed.
+// Reads at most `most` bytes from the start of an open file and closes it.
 std::string read_head(int fd, size_t most) {
   std::string head;
   char block[1 << 16];
@@ -63,7 +63,7 @@ json identity_json(const RunIdentity& identity) {
   return {{"inputs", inputs}, {"model", identity.model}, {"model_files", model_files}, {"options", identity.options}};
 }
 
-// File names may be any bytes, JSON may not.
+// Serializes JSON; file names may be arbitrary bytes, but JSON must be UTF-8.
 std::string text_of(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
@@ -72,7 +72,7 @@ std::string shown(const json& value) {
   return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// How the files of one list differ, in words a user knows; `kind` names them where their number differs.
+// Describes how two lists of files differ; `kind` names the files if their number differs.
 void compare_files(const json& before, const json& now, const char* kind, std::vector<std::string>& out) {
   if (before.size() != now.size()) {
     out.push_back(fmt::format("there were {} {}, now there are {}", before.size(), kind, now.size()));
@@ -90,7 +90,7 @@ void compare_files(const json& before, const json& now, const char* kind, std::v
   }
 }
 
-// Every difference; empty if the runs are the same.
+// Lists all differences; empty if the runs are the same.
 std::string differences(const json& before, const json& now, const std::map<std::string, std::string>& may_change) {
   std::vector<std::string> out;
   compare_files(before.at("inputs"), now.at("inputs"), "inputs", out);
@@ -115,7 +115,7 @@ bool is_regular_or_new(const fs::path& path) {
   return !fs::exists(status) || fs::is_regular_file(status);
 }
 
-// .part and sidecar lie beside what a link names.
+// Resolves symbolic links: .part and the sidecar are stored next to the link target.
 fs::path linked(const fs::path& path) {
   std::error_code ec;
   if (!fs::is_symlink(fs::symlink_status(path, ec))) return path;
@@ -125,7 +125,7 @@ fs::path linked(const fs::path& path) {
 
 fs::path sidecar_of(const fs::path& path) { return io::AtomicFile::part_path(path).string() + ".json"; }
 
-// Sidecars of other versions are recognised too: their runs may be started over.
+// Sidecars of other versions are recognised too: their runs may be restarted.
 bool is_sidecar(const json& state) {
   const auto has = [&](const char* key, auto test) { return state.contains(key) && test(state[key]); };
   return state.is_object() && has("format", [](const json& v) { return v.is_number_integer(); }) &&
@@ -134,7 +134,7 @@ bool is_sidecar(const json& state) {
          has("position", [](const json& v) { return v.is_object(); });
 }
 
-// Nothing if there is no such file. `code` is that of the error if it is not a sidecar.
+// Returns nothing if the file does not exist. `code` is the error code if it is not a sidecar.
 std::optional<json> read_sidecar(const fs::path& path, ErrorCode code) {
   const int fd = io::open_own_file(path.string(), O_RDONLY);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
@@ -208,8 +208,8 @@ void RowOutput::open_file() {
   if (has_rows) log_info("{}: starting over; `resume` would continue the run before", path_.string());
 }
 
-// The new sidecar comes first: a kill at any point leaves a .part that the next run recognises. An old .part is locked
-// before its sidecar is replaced, because another process may be writing it.
+// The new sidecar is written first: a kill at any point leaves a .part that the next run recognises. An old .part is
+// locked before its sidecar is replaced, because another process may be writing it.
 void RowOutput::start_part(bool take_over, uint64_t recorded_bytes) {
   if (take_over) {
     file_.emplace(io::AtomicFile::open_part(path_));
@@ -220,7 +220,7 @@ void RowOutput::start_part(bool take_over, uint64_t recorded_bytes) {
     write_sidecar({});
     file_->cut_to(0);
   } else {
-    io::require_writable(path_);  // names the output, not the sidecar, if the directory cannot be written
+    io::require_writable(path_);  // error messages name the output, not the sidecar, if the directory is not writable
     write_sidecar({});
     file_.emplace(io::AtomicFile::start_part(path_));
   }
@@ -276,7 +276,7 @@ void RowOutput::write_row(std::string_view bytes, const RowPosition& position) {
   ++row_count_;
   position_ = position;
   if (compression_ == io::Compression::none) {
-    // The clock is read now and then only; a row costs some tens of nanoseconds.
+    // The clock is read only every 64 rows; a row costs some tens of nanoseconds.
     const bool due = resumable_ && row_count_ % 64 == 0 && now_ns() >= next_save_ns_;
     if (rows_.size() < kPlainBlock && !due) return;
   } else if (rows_.size() < options_.member_bytes && row_count_ < options_.member_rows) {
@@ -286,7 +286,7 @@ void RowOutput::write_row(std::string_view bytes, const RowPosition& position) {
   if (resumable_ && now_ns() >= next_save_ns_) save(safe_);
 }
 
-// Everything so far reaches the system; compressed output ends its member. The file is whole up to here.
+// Passes all pending rows to the system and ends the compressed member. The file is complete up to this point.
 void RowOutput::hand_over() {
   try {
     sink_->write(rows_);
@@ -302,7 +302,7 @@ void RowOutput::hand_over() {
   if (counters_ != nullptr) safe_.counters = *counters_;
 }
 
-// A disk that is full, or gone, may say so only now, and only once.
+// A full or removed disk may report its error only here, and only once.
 void RowOutput::sync(const Mark& mark) {
   try {
     file_->sync();
@@ -331,7 +331,7 @@ void RowOutput::save(const Mark& mark) {
   if (!failed_ && !lost_) sync(mark);  // the state must not be durable before the rows it counts
   write_sidecar(mark);
   file_->keep_part();
-  // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
+  // On slow disks checkpoints are less frequent: they take at most a twentieth of the time.
   const int64_t end = now_ns(), wait = static_cast<int64_t>(options_.checkpoint_seconds * 1e9);
   next_save_ns_ = end + (wait == 0 ? 0 : std::max(wait, 20 * (end - start)));
 }
@@ -351,7 +351,7 @@ void RowOutput::suspend() {
     }
   }
   if (!file_) return;
-  if (safe_.position.rows == 0) {  // .part goes first: without its sidecar it would be taken for another program's
+  if (safe_.position.rows == 0) {  // .part first: without a sidecar it would look like another program's file
     sink_.reset();
     file_.reset();
     return drop_sidecar();
@@ -369,7 +369,7 @@ void RowOutput::suspend() {
       log_warning("{}", error.what());
     }
   }
-  // After a failed write the file may end inside a row. Cutting it also makes room for the sidecar on a full disk.
+  // After a failed write the file may end inside a row. Truncating it also frees space for the sidecar on a full disk.
   const Mark& kept = lost_ ? durable_ : safe_;
   if (kept.position.rows == 0) return;
   if (::truncate(file_->part().c_str(), kept.bytes) != 0)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a run over rows, which can be killed at any moment and resumed. OUT.part holds whole rows; the sidecar
-// OUT.part.json records how far they reach (bytes of .part, position in the input) and identifies the run. Both are
-// made durable together every few seconds; resuming cuts .part back to the recorded size and seeks the reader to the
-// next row, so no row is lost or repeated. OUT itself appears, or is replaced, only by the last rename.
+// Output of a run over rows that can be killed at any moment and resumed. OUT.part holds complete rows; the sidecar
+// OUT.part.json records their extent (bytes of .part, position in the input) and identifies the run. Both are made
+// durable together every few seconds; resuming truncates .part to the recorded size and seeks the reader to the next
+// row, so no row is lost or repeated. OUT itself is created or replaced only by the final rename.
 //
-// The sidecar is written before .part is created, so a .part without one is not ours: such files, and anything that is
-// not a regular file with one hard link, are refused. A run that cannot be resumed writes to a file with a random name.
+// The sidecar is written before .part is created, so a .part without one belongs to another program: such files, and
+// anything that is not a regular file with one hard link, are rejected. A run that cannot be resumed writes to a file
+// with a random name.
 //
-// Compressed output ends a gzip member or zstd frame about every MiB, at places that depend on the rows alone: a killed
-// and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one
-// early.
+// Compressed output ends a gzip member or zstd frame about every MiB, at positions that depend only on the rows: a
+// killed and resumed run produces the same bytes as an uninterrupted one. A run stopped in order (Ctrl-C, a bad row)
+// ends one early.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -27,63 +28,64 @@
 
 namespace brim::rows {
 
-// What must be the same for rows of two runs to belong together.
+// Everything that must match for the rows of two runs to belong together.
 struct RunIdentity {
-  std::vector<std::string> inputs;                // paths: their size, time of change and first MiB are compared
-  std::string model;                              // anything that names the weights
-  std::map<std::string, std::string> options;     // those that change the output, by flag
-  std::vector<std::string> model_files;           // compared as the inputs are
-  std::map<std::string, std::string> may_change;  // from this value, by option: rows so far are the same with any
+  std::vector<std::string> inputs;                // paths; size, modification time and first MiB are compared
+  std::string model;                              // any string that identifies the weights
+  std::map<std::string, std::string> options;     // options that change the output, by flag
+  std::vector<std::string> model_files;           // compared like the inputs
+  std::map<std::string, std::string> may_change;  // by option, a previous value that does not affect the rows so far
 };
 
 struct RowOutputOptions {
   bool resume = false;
-  double checkpoint_seconds = 2;  // after a kill about this much is done again; compressed: or the last member.
-                                  // 0: as often as possible
-  const std::atomic<bool>* stop = nullptr;  // set by a signal: a full pipe is then not waited for
-  size_t member_bytes = size_t{1} << 20;    // a gzip member or zstd frame ends after so many bytes before compression,
-  size_t member_rows = 4096;                // or so many rows
+  // Work repeated after a kill, approximately; compressed output may repeat its last member. 0: as little as possible.
+  double checkpoint_seconds = 2;
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: stop waiting for a full pipe
+  size_t member_bytes = size_t{1} << 20;    // a gzip member or zstd frame ends after this many uncompressed bytes
+  size_t member_rows = 4096;                // or this many rows
 };
 
-// An option of the interrupted run that `resume` would continue: empty if it had none of that name, nothing if there is
-// no such run or its state cannot be read.
+// Returns an option of the interrupted run that `resume` would continue: empty if the run did not set it, nullopt if
+// there is no such run or its state cannot be read.
 std::optional<std::string> option_of_run(const std::string& path, const std::string& name);
 
 class RowOutput {
  public:
   // `path` "-" is stdout; a pipe or device is written directly. Throws cannot_write if it cannot be written, usage if
-  // `resume` is asked for where it cannot be (stdin, stdout, a device) or the run before was another one.
+  // `resume` is not possible (stdin, stdout, a device) or the previous run was a different one.
   RowOutput(const std::string& path, RunIdentity identity, RowOutputOptions options);
-  // Without commit() the rows so far are kept for resume, as suspend() does; never throws.
+  // Without commit() the rows so far are kept for resume, as in suspend(); never throws.
   ~RowOutput();
   RowOutput(const RowOutput&) = delete;
   RowOutput& operator=(const RowOutput&) = delete;
 
-  // Where to go on: pass to RowReader::seek and set the counters from it. Empty: a fresh start, write the header.
+  // Position to resume from: pass it to RowReader::seek and restore the counters. Empty for a fresh start; write the
+  // header then.
   struct Progress {
     RowPosition position;
-    std::map<std::string, int64_t> counters;  // the caller's: rows written, rows skipped, labels …
+    std::map<std::string, int64_t> counters;  // owned by the caller: rows written, rows skipped, labels …
   };
   const std::optional<Progress>& resumed() const { return resumed_; }
 
   void write_header(std::string_view bytes);
-  // The bytes of one row (none for a skipped row), after which the input stands at `position`.
+  // Writes the bytes of one row (none for a skipped row); `position` is the input position after it.
   void write_row(std::string_view bytes, const RowPosition& position);
-  // What to store beside the position at each checkpoint. Read at the end of write_row and in suspend, so count a row
+  // Counters stored with the position at each checkpoint. Read at the end of write_row and in suspend, so count a row
   // before writing it; must outlive this object.
   void keep_counters(const std::map<std::string, int64_t>* counters) { counters_ = counters; }
 
-  void flush();    // hands what is written to the system, for those who watch (stdout)
-  void suspend();  // makes all rows so far durable, to be continued; nothing may be written afterwards
-  void commit();   // the output is whole: rename it into place and remove the sidecar
+  void flush();    // passes pending rows to the system so that readers of stdout see them
+  void suspend();  // makes all rows so far durable for a later resume; nothing may be written afterwards
+  void commit();   // completes the output: renames it into place and removes the sidecar
 
   bool resumable() const { return resumable_; }
-  // The rows of a run that cannot be resumed, after suspend(); empty if there are none.
+  // Path of the rows of a run that cannot be resumed, after suspend(); empty if there are none.
   std::filesystem::path kept_rows() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  struct Mark {  // a row boundary up to which the file is whole
+  struct Mark {  // a row boundary up to which the file is complete
     RowPosition position;
     std::map<std::string, int64_t> counters;
     int64_t bytes = 0;
@@ -99,21 +101,21 @@ class RowOutput {
 
   std::filesystem::path path_, sidecar_;
   RunIdentity identity_;
-  std::string fingerprint_;  // of the identity, as the sidecar holds it
+  std::string fingerprint_;  // identity as stored in the sidecar
   RowOutputOptions options_;
   io::Compression compression_ = io::Compression::none;
   bool regular_ = false, resumable_ = false, finished_ = false;
-  bool failed_ = false;  // a write: the file may end inside a row
-  bool lost_ = false;    // what reached the system may never reach the disk
+  bool failed_ = false;  // a write failed: the file may end inside a row
+  bool lost_ = false;    // written data may never reach the disk
   std::optional<Progress> resumed_;
-  std::optional<io::AtomicFile> file_;  // none: stdout
+  std::optional<io::AtomicFile> file_;  // empty for stdout
   std::unique_ptr<io::ByteSink> sink_;
 
-  std::string rows_;      // whole rows not yet given to the sink; of compressed output, the whole next member
+  std::string rows_;      // complete rows not yet passed to the sink; if compressed, the complete next member
   size_t row_count_ = 0;  // in rows_
   RowPosition position_;  // after the last row
-  Mark safe_;             // the last boundary that has reached the system
-  Mark durable_;          // and the disk
+  Mark safe_;             // the last boundary passed to the system
+  Mark durable_;          // the last boundary synced to disk
   int64_t next_save_ns_ = 0;
   const std::map<std::string, int64_t>* counters_ = nullptr;
 };

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files in memory where the system has such a place: these tests sync after every few rows.
+// Uses a memory file system if available: these tests sync after every few rows.
 fs::path fast_base() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
 
 struct Job {
@@ -28,7 +28,7 @@ struct Job {
   std::string output;
   OutputFormat format = OutputFormat::csv;
   bool resume = false;
-  int64_t die_after = -1;  // rows of this run, then _exit as a kill would
+  int64_t die_after = -1;  // rows of this run before _exit, to simulate a kill
   std::string model = "vader";
   double checkpoint_seconds = 0;
 };
@@ -42,7 +42,7 @@ RowOutputOptions output_options(const Job& job) {
   return options;
 }
 
-// What `brim score --on-error skip` does, with a score that depends on the row alone. Returns the counters.
+// Does the same as `brim score --on-error skip`, with a score that depends only on the row. Returns the counters.
 std::map<std::string, int64_t> run(const Job& job) {
   RowReaderOptions read;
   read.chunk_bytes = 1000;
@@ -81,7 +81,7 @@ std::map<std::string, int64_t> run(const Job& job) {
   return counters;
 }
 
-// The job in a process of its own; its exit status.
+// Runs the job in a child process; returns its exit status.
 template <class Call>
 int in_child(Call&& call) {
   const pid_t pid = ::fork();
@@ -144,7 +144,7 @@ struct Kind {
 
 class Resume : public testing::TestWithParam<Kind> {
  protected:
-  // Into a file of its own, for a run that nothing disturbs.
+  // The same job with its own output file, for an uninterrupted run.
   Job whole_job() const {
     Job job;
     job.inputs = make_inputs(dir_, GetParam().in, GetParam().in_suffix);
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(RowOutput, Resume,
                                          Kind{"jsonl", "", OutputFormat::jsonl, "out.jsonl.zst"},
                                          Kind{"csv", ".gz", OutputFormat::jsonl, "out.jsonl"}));
 
-// Killed at random rows, again and again, until it is done: the file is what one run gives, byte for byte.
+// Kills the run at random rows until it finishes: the file must equal that of a single run, byte for byte.
 TEST_P(Resume, KilledAtAnyRow) {
   Job job = whole_job();
   const auto counters = run(job);
@@ -191,7 +191,7 @@ TEST_P(Resume, KilledAtAnyRow) {
   }
   EXPECT_GT(resumes, 4);
 
-  // The counters go on where they were.
+  // The counters continue.
   job.resume = false;
   job.die_after = 500;
   EXPECT_EQ(in_child([&] { run(job); }), 9);
@@ -200,7 +200,7 @@ TEST_P(Resume, KilledAtAnyRow) {
   EXPECT_EQ(run(job), counters);
 }
 
-// The file may not grow past a random size: each run ends in cannot_write, keeps what it has, and goes on later.
+// Limits the file to a random size: each run fails with cannot_write, keeps its rows, and is resumed later.
 TEST_P(Resume, FullDiskAtAnyByte) {
   Job job = whole_job();
   run(job);
@@ -216,13 +216,13 @@ TEST_P(Resume, FullDiskAtAnyByte) {
       room += 1 + random() % expected.size() / 2;
       status = in_child([&] {
         ::signal(SIGXFSZ, SIG_IGN);
-        const rlimit limit{std::max<rlim_t>(room, 1500), std::max<rlim_t>(room, 1500)};  // the sidecar needs some, too
+        const rlimit limit{std::max<rlim_t>(room, 1500), std::max<rlim_t>(room, 1500)};  // leave space for the sidecar
         ::setrlimit(RLIMIT_FSIZE, &limit);
         run(job);
       });
       ASSERT_TRUE(status == 7 || status == 0) << status;
       EXPECT_EQ(get_file(job.output), status == 0 || round > 0 ? expected : "the old content");
-      if (room > 8000) {  // what fitted is kept
+      if (room > 8000) {  // rows that fitted are kept
         EXPECT_EQ(fs::exists(job.output + ".part.json"), status != 0);
       }
       job.resume = true;
@@ -230,7 +230,7 @@ TEST_P(Resume, FullDiskAtAnyByte) {
   }
 }
 
-// An error between rows (a bad one with --on-error stop, Ctrl-C) keeps every row written.
+// An error between rows (a bad row with --on-error stop, Ctrl-C) keeps every row written.
 TEST_P(Resume, StoppedInOrder) {
   Job job = whole_job();
   run(job);
@@ -265,7 +265,7 @@ TEST_P(Resume, StoppedInOrder) {
   EXPECT_EQ(unpacked(job.output), expected);
 }
 
-// A job over one small file that was killed half way.
+// A job over one small file, killed half way.
 Job killed_job(const TempDir& dir) {
   std::string text = "id,text\n";
   for (int i = 0; i < 300; ++i) text += std::to_string(i) + ",some words\n";
@@ -342,7 +342,7 @@ TEST(ResumeChecks, DamagedState) {
   const std::string part = get_file(job.output + ".part");
   put_file(job.output + ".part", "short");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { run(job); }), "5 bytes");
-  EXPECT_EQ(get_file(job.output + ".part"), "short");  // nothing is touched by a refused resume
+  EXPECT_EQ(get_file(job.output + ".part"), "short");  // a rejected resume changes nothing
   put_file(job.output + ".part", part + "half a ro");
   EXPECT_EQ(run(job).at("written"), 300);
 }
@@ -377,7 +377,7 @@ TEST(ResumeChecks, RowsOfAPipeLeaveAnInterruptedRunAlone) {
   EXPECT_EQ(run(job).at("written"), 300);
 }
 
-// Runs with and without `resume` over files of other programs: refused, and nothing changes.
+// Runs with and without `resume` over files of other programs: rejected, and nothing changes.
 class ForeignFiles : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -456,7 +456,7 @@ TEST_P(ForeignFiles, PartShorterThanItsStateIsKept) {
   EXPECT_EQ(run(job_).at("written"), 300);
 }
 
-// A kill before the first checkpoint leaves a .part that the next run takes over.
+// A .part left by a kill before the first checkpoint is taken over by the next run.
 TEST_P(ForeignFiles, PartOfARunKilledBeforeItsFirstCheckpointIsTakenOver) {
   Job first = job_;
   first.resume = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast rows are read and written on one core. Makes its own files (deterministic tweets-like text) in a directory,
-// checks that each pass gives the rows and bytes it should, and prints the median of several passes over warm files.
-//   row_bench [DIR=/dev/shm] [MIB=256] [ROUNDS=7]
+// Measures reading and writing of rows on one core. Creates its own files (deterministic tweet-like text) in a
+// directory, checks the rows and bytes of each pass, and prints the median of several passes over warm files.
+// row_bench [DIR=/dev/shm] [MIB=256] [ROUNDS=7]
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>

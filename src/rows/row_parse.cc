@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in the bytes a RowReader holds: which columns there are and which of them are texts and labels, and its rows.
+// The parsing half of RowReader: detects columns, selects text and label columns, and parses rows from the current
+// block.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -101,11 +102,11 @@ void RowReader::learn_columns() {
   }
 }
 
-// The keys of all whole lines of the first block; at least of one line.
+// Collects the keys of all complete lines in the first block, or of at least one line.
 void RowReader::learn_json_keys() {
   for (size_t seen = 0; !ended_ && used_ - at_ <= options_.max_record_bytes &&
                         find_newline(block_.get() + at_ + seen, block_.get() + used_) == nullptr;) {
-    seen = used_ - at_;  // of the first line; it has no end so far
+    seen = used_ - at_;  // first line; incomplete so far
     make_room();
     fill();
   }
@@ -137,7 +138,7 @@ size_t RowReader::column_index(const std::string& name, const char* setting) con
   const auto& columns = schema_.columns;
   const auto it = std::find(columns.begin(), columns.end(), name);
   if (it == columns.end()) {
-    if (schema_.format == RowFormat::jsonl && columns.empty()) return 0;  // no row to judge by; rows will tell
+    if (schema_.format == RowFormat::jsonl && columns.empty()) return 0;  // no rows yet; columns are resolved later
     const std::string near = nearest_name(name, columns);
     fail(ErrorCode::usage, "{}: no column {}{}; it has: {}", source_->name(), name,
          near.empty() ? "" : " (did you mean " + near + "?)", fmt::join(columns, ", "));
@@ -149,7 +150,8 @@ size_t RowReader::column_index(const std::string& name, const char* setting) con
   return static_cast<size_t>(it - columns.begin());
 }
 
-// A sheet saved with semicolons (or tabs under .csv) reads as one column, and whole records would be scored as texts.
+// A sheet saved with semicolons (or with tabs under .csv) parses as one column, and whole records would be scored as
+// texts.
 void RowReader::refuse_other_separator() const {
   if (!is_delimited(schema_.format) || options_.delimiter != 0) return;
   const std::string& name = schema_.columns[0];
@@ -165,7 +167,7 @@ void RowReader::refuse_other_separator() const {
                               : fmt::format("Set `delimiter='{}'`", separator));
 }
 
-// Lines of "London B-LOC" would be scored as texts of two words.
+// Lines such as "London B-LOC" would be scored as texts of two words.
 void RowReader::refuse_tagged_words() const {
   if (options_.format != RowFormat::automatic) return;
   const auto has = [&](const char* key) {
@@ -184,7 +186,7 @@ void RowReader::refuse_tagged_words() const {
                : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (`format=txt` takes its lines as they are)");
 }
 
-// Piped rows are txt unless `format` says otherwise: what is plainly a table or JSON deserves a word.
+// Piped rows are txt unless `format` is given: warn if the input is clearly a table or JSON.
 void RowReader::note_structured_stdin() const {
   if (paths_[0] != "-" || options_.format != RowFormat::automatic) return;
   const std::string_view line = block().substr(at_, block().find_first_of("\r\n", at_) - at_);
@@ -226,7 +228,7 @@ void RowReader::choose_columns() {
   for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
     if (std::find(schema_.label_columns.begin(), it, *it) != it)
       fail(ErrorCode::usage, "`label_column`: {} is named twice", *it);
-    if (texts_alone) continue;  // of jsonl: later rows may have them
+    if (texts_alone) continue;  // jsonl: later rows may have them
     schema_.label_indices.push_back(column_index(*it, "`label_column`"));
   }
 }
@@ -256,7 +258,8 @@ void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::strin
   push_row(chunk, record, {}, {}, labels_);
 }
 
-// The next line without its end, if the block holds all of it. The caller advances lines_ once the row is added.
+// Returns the next line without its end, if the block holds all of it. The caller advances lines_ once the row is
+// added.
 bool RowReader::take_line(std::string_view& line) {
   const char* begin = block_.get() + at_;
   const char* end = block_.get() + used_;
@@ -265,13 +268,13 @@ bool RowReader::take_line(std::string_view& line) {
   if (stop == nullptr && !last()) return false;
   at_ = stop == nullptr ? used_ : static_cast<size_t>(stop - block_.get()) + 1;
   if (stop == nullptr) stop = end;
-  // A CR belongs to the line end after it; at the very end of the input, to the one that was cut off.
+  // A CR belongs to the line end after it; at the end of the input, to a truncated line end.
   if (stop > begin && stop[-1] == '\r') --stop;
   line = {begin, static_cast<size_t>(stop - begin)};
   return true;
 }
 
-// For pipes, which cannot be checked before they are read: input without any LF must not contain CRs.
+// For pipes, which cannot be checked before reading: input without any LF must not contain CRs.
 void RowReader::refuse_bare_cr(std::string_view line) const {
   if (rows_ > 0 || lines_ > 0 || at_ < used_ || !last() || block().back() == '\n' || !options_.ranges.empty()) return;
   if (const std::string why = why_bare_cr(line); !why.empty())
@@ -305,13 +308,13 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
     return add_bad_row(chunk, line, fmt::format("byte {}: {}", problem.at + 1, problem.what));
   const auto find = [&](const std::string& key) {
     const JsonMember* found = nullptr;
-    for (const JsonMember& member : members_)  // of equal keys the last counts, as in Python
+    for (const JsonMember& member : members_)  // the last of several equal keys wins, as in Python
       if (json_key_is(member, key)) found = &member;
     return found;
   };
   const JsonMember *text = nullptr, *pair = nullptr;
   for (auto [member, column] : {std::pair(&text, &schema_.text_column), std::pair(&pair, &schema_.pair_column)}) {
-    if (member == &pair && column->empty()) continue;  // a text's key may be ""
+    if (member == &pair && column->empty()) continue;  // the text key may be ""
     *member = find(*column);
     if (*member == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", *column));
     if ((*member)->kind != JsonKind::string)
@@ -343,7 +346,7 @@ void RowReader::parse_csv(RowChunk& chunk) {
   while (!full(chunk) && at_ < used_) {
     parse_csv_record(block(), at_, last(), schema_.dialect, csv_);
     if (csv_.status == CsvStatus::incomplete) {
-      // A quote left open over more than the longest record is taken as never closed.
+      // A quote that stays open for more than the maximum record size counts as never closed.
       if (chunk.size() > 0 || used_ - at_ <= options_.max_record_bytes) return;
       parse_csv_record(block(), at_, true, schema_.dialect, csv_);
       if (csv_.status != CsvStatus::open_quote || csv_.lines == 0) return;

@@ -22,7 +22,7 @@ bool ends_with(std::string_view text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
-// Size of all inputs together, or of what is read of them; -1 if one is a pipe.
+// Total size of all inputs, or of their ranges; -1 if one is a pipe.
 int64_t total_size(const std::vector<std::string>& paths, const std::vector<ByteRange>& ranges = {}) {
   int64_t total = 0;
   for (const std::string& path : paths) {
@@ -38,7 +38,7 @@ int64_t total_size(const std::vector<std::string>& paths, const std::vector<Byte
 
 void refuse_other_encoding(const std::string& path) {
   const std::string head = io::read_head(path, kHeadBytes);
-  if (!why_not_text(head).empty()) return;  // opening it says what it is
+  if (!why_not_text(head).empty()) return;  // opening it reports the problem
   if (const std::string why = why_other_encoding(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
   if (const std::string why = why_bare_cr(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
 }
@@ -146,7 +146,7 @@ std::string_view RowChunk::keep(std::string_view text) {
   if (text.size() > decoded_left_) {
     decoded_left_ = std::max(text.size(), kDecodedBlock);
     decoded_.push_back(std::make_unique_for_overwrite<char[]>(decoded_left_));
-    // Blocks are filled from the back, so that the room left alone says where.
+    // Blocks are filled from the back, so the free space determines the position.
   }
   decoded_left_ -= text.size();
   char* place = decoded_.back().get() + decoded_left_;
@@ -176,15 +176,15 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   keep_range(0);
   rows_waiting_ = true;
   if (paths_.size() == 1) return;
-  // Better now than after hours: the other inputs exist and have the same header.
+  // Fail early rather than after hours: check that the other inputs exist and have the same header.
   RowReaderOptions look = options_;
   look.format = schema_.format;
   look.ranges.clear();
   for (size_t i = 1; i < paths_.size(); ++i) {
     if (paths_[i] == "-") continue;
-    std::error_code unseen;  // opening it says what is wrong
+    std::error_code unseen;  // opening it reports the problem
     if (std::filesystem::exists(paths_[i], unseen) && !io::is_rereadable(paths_[i]))
-      continue;  // a pipe: looking would take its rows
+      continue;  // a pipe: reading the header would consume its rows
     RowReader other(io::open_source(paths_[i]), look);
     if (!schema_.header.empty() && other.schema_.columns != schema_.columns)
       fail(ErrorCode::usage, "{}: its columns ({}) are not those of {} ({}); score them one by one", paths_[i],
@@ -213,7 +213,7 @@ void RowReader::open_input(size_t index, bool check_header) {
   rows_waiting_ = true;
 }
 
-// The header is read: of what follows, the range alone.
+// Restricts reading to the range, after the header has been read.
 void RowReader::keep_range(size_t index) {
   const ByteRange wanted = range(index);
   if (wanted.begin == 0 && wanted.end < 0) return;
@@ -252,7 +252,7 @@ void RowReader::start_source() {
   }
 }
 
-// Reads until the block holds chunk_bytes, the source ends, or a pipe has no more for now.
+// Reads until the block holds chunk_bytes, the source ends, or a pipe has no more data for now.
 void RowReader::fill() {
   const size_t target = std::max(options_.chunk_bytes, capacity_);
   if (capacity_ < target) {
@@ -261,7 +261,7 @@ void RowReader::fill() {
     block_ = std::move(wider);
     capacity_ = target;
   }
-  bool any = rows_waiting_;  // with rows at hand, waiting for a pipe would hold them back
+  bool any = rows_waiting_;  // if rows are available, waiting for a pipe would delay them
   while (!ended_ && used_ < capacity_ && (!any || source_->ready())) {
     try {
       const size_t n = source_->read(block_.get() + used_, capacity_ - used_);
@@ -275,7 +275,7 @@ void RowReader::fill() {
   }
 }
 
-// The block is full and holds no whole record: drops what was delivered, or doubles it.
+// Called if the block is full and holds no complete record: drops delivered bytes, or doubles the block.
 void RowReader::make_room() {
   if (at_ > 0) {
     std::memmove(block_.get(), block_.get() + at_, used_ - at_);
@@ -335,13 +335,12 @@ bool RowReader::next_chunk(RowChunk& chunk) {
   }
 }
 
-// The chunk takes the block its views point into; what is left of it moves to the chunk's old buffer.
+// The chunk takes over the block that its views point into; the remaining bytes move to the chunk's old buffer.
 void RowReader::hand_over(RowChunk& chunk) {
   chunk.base_offset_ = block_offset_;
   chunk.end_offset_ = block_offset_ + static_cast<int64_t>(at_);
   chunk.end_lines_ = lines_;
-  // The source is a block ahead; of a compressed one, the block's share in the file is not known better than by
-  // proportion.
+  // The source is one block ahead; for compressed input, the block's share of the file is estimated by proportion.
   const double read = static_cast<double>(block_offset_) + static_cast<double>(used_);
   chunk.file_bytes_ = bytes_before_ + std::llround(static_cast<double>(source_->position()) *
                                                    static_cast<double>(chunk.end_offset_) / read);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows out of txt, csv, tsv and jsonl files, one input after another, in chunks of some thousand: per row the text, the
-// record's original bytes (so that its other columns can be written out untouched), its line, and an error if the row
-// is bad. A chunk owns its storage and may travel to other threads; the reader keeps one block and the started record
-// only, so memory stays flat whatever the file's size.
+// Reads rows from txt, csv, tsv and jsonl files, one input after another, in chunks of some thousand rows: per row the
+// text, the record's original bytes (so that its other columns can be written out unchanged), its line, and an error if
+// the row is bad. A chunk owns its storage and may be moved to other threads; the reader keeps only one block and the
+// current record, so memory use does not depend on the file size.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -24,14 +24,16 @@ namespace brim::rows {
 
 enum class RowFormat { automatic, txt, csv, tsv, jsonl };
 const char* row_format_name(RowFormat format);
-RowFormat parse_row_format(std::string_view name);  // "auto", "txt", …; Error(usage) otherwise
-// By the name without .gz/.zst: .csv, .tsv (.tab), .jsonl (.ndjson, .json); all else, stdin included, is txt.
+RowFormat parse_row_format(std::string_view name);  // "auto", "txt", …; throws Error(usage) otherwise
+// Format by file name without .gz/.zst: .csv, .tsv (.tab), .jsonl (.ndjson, .json); everything else, including stdin,
+// is txt.
 RowFormat row_format_of(std::string_view path);
 
-// What separates columns, as a flag or a key gives it: one character that is no letter, digit or quote, or `tab`.
+// Parses a column delimiter option: one character other than a letter, digit or quote, or `tab`.
 std::optional<char> parse_delimiter(std::string_view text);
 
-// Bytes of an input, whole records; those before the first record (a header) may be in it or not.
+// A byte range of an input that covers complete records; bytes before the first record (a header) may be included or
+// not.
 struct ByteRange {
   int64_t begin = 0;
   int64_t end = -1;  // negative: to the end of the input
@@ -40,50 +42,50 @@ struct ByteRange {
 
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
-  std::string text_column;  // empty: `text`, else the only column, else Error(usage) that names the columns
-  std::string pair_column;  // of a second text that belongs to the first; empty: there is none
+  std::string text_column;                 // empty: `text`, else the only column, else Error(usage) listing the columns
+  std::string pair_column;                 // column of the second text of a pair; empty if there is none
   std::vector<std::string> label_columns;  // empty: no labels are read
-  bool labels_optional = false;            // an input of texts alone has none, and a row may lack its own
-  char delimiter = 0;                      // csv and tsv; 0: the format's own
-  bool quotes = true;                      // csv and tsv; false takes a quote as an ordinary character
-  std::vector<ByteRange> ranges;           // what to read of each input; empty: all of them
+  bool labels_optional = false;            // inputs without label columns and rows without labels are accepted
+  char delimiter = 0;                      // csv and tsv; 0: default of the format
+  bool quotes = true;                      // csv and tsv; if false, a quote is an ordinary character
+  std::vector<ByteRange> ranges;           // range to read per input; empty: everything
   size_t chunk_bytes = size_t{512} << 10;
   size_t chunk_rows = 8192;
   size_t max_record_bytes = size_t{64} << 20;
 };
 
-// What is known once the first input is open; the writer needs it to keep the original columns.
+// Properties known once the first input is open; the writer needs them to keep the original columns.
 struct RowSchema {
   RowFormat format = RowFormat::txt;
   // csv, tsv: the header. jsonl: the keys seen in the first block, in order of appearance. txt: "text".
   std::vector<std::string> columns;
   std::string header;            // csv, tsv: the header's bytes, without BOM and line end
-  bool byte_order_mark = false;  // the first input began with U+FEFF
+  bool byte_order_mark = false;  // the first input starts with U+FEFF
   CsvDialect dialect;            // csv, tsv
   std::string text_column, pair_column;
-  std::vector<std::string> label_columns;  // none where the input has texts alone
+  std::vector<std::string> label_columns;  // empty if the input has only texts
   size_t text_index = 0, pair_index = 0;   // csv, tsv
   std::vector<size_t> label_indices;       // csv, tsv
 };
 
-// A place between two rows. Storing it and calling RowReader::seek continues there.
+// A position between two rows. Store it and pass it to RowReader::seek to continue there.
 struct RowPosition {
-  size_t input = 0;    // which of the inputs
+  size_t input = 0;    // index of the input
   int64_t rows = 0;    // rows before it, over all inputs
   int64_t offset = 0;  // bytes before it in this input, decompressed
   int64_t lines = 0;   // line ends before it in this input
 };
 
 struct RowError {
-  size_t row;  // in the chunk
+  size_t row;  // index in the chunk
   Error error;
 };
 
 class RowChunk;
-// `error` of a row, with its place in front of what it says. The reader's own errors have it already.
+// Prepends the position to the message of a row's `error`. Errors thrown by the reader already contain it.
 Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error);
 
-// One chunk, all from one input. Views stay valid while the chunk lives (moving it keeps them valid).
+// One chunk of rows from a single input. Views stay valid for the lifetime of the chunk, including after a move.
 class RowChunk {
  public:
   RowChunk() = default;
@@ -94,67 +96,68 @@ class RowChunk {
 
   size_t size() const { return texts.size(); }
   const Error* error(size_t row) const;          // null for a good row
-  RowPosition position_after(size_t row) const;  // where the next row begins
-  void keep_first(size_t rows);                  // drops the rows behind; at least one stays
-  // Bytes of the files (compressed ones where compressed) up to the end of the chunk, all inputs before it included.
+  RowPosition position_after(size_t row) const;  // start of the next row
+  void keep_first(size_t rows);                  // drops later rows; at least one stays
+  // Bytes of the files (compressed size if compressed) up to the end of the chunk, including all previous inputs.
   int64_t file_bytes() const { return file_bytes_; }
 
   size_t input = 0;
-  int64_t first_row = 0;                // number of row 0 of this chunk, from 0, over all inputs
+  int64_t first_row = 0;                // index of row 0 of this chunk over all inputs, from 0
   std::vector<std::string_view> texts;  // empty for a bad row
-  std::vector<std::string_view> pairs;  // the second texts where a column is named, else none
+  std::vector<std::string_view> pairs;  // second texts if a pair column is configured, else empty
   // The second text of a row, if it has one.
   std::optional<std::string_view> pair(size_t row) const {
     return pairs.empty() ? std::nullopt : std::optional(pairs[row]);
   }
   std::vector<std::string_view> records;  // original bytes without the line end
-  std::vector<std::string_view> labels;   // of each row, one a label column
-  std::vector<int64_t> lines;             // line each record begins on, from 1
-  std::vector<RowError> errors;           // by row
+  std::vector<std::string_view> labels;   // per row, one per label column
+  std::vector<int64_t> lines;             // first line of each record, from 1
+  std::vector<RowError> errors;           // in row order
 
  private:
   friend class RowReader;
   void clear();
-  std::string_view keep(std::string_view text);  // storage for a text that had to be decoded
+  std::string_view keep(std::string_view text);  // stores a text that had to be decoded
 
   std::unique_ptr<char[]> buffer_;
   size_t capacity_ = 0;
-  int64_t base_offset_ = 0;                 // of buffer_[0] in the input
+  int64_t base_offset_ = 0;                 // offset of buffer_[0] in the input
   int64_t end_offset_ = 0, end_lines_ = 0;  // after the last row
   int64_t file_bytes_ = 0;
   std::vector<std::unique_ptr<char[]>> decoded_;
   size_t decoded_left_ = 0;
 };
 
-// Whatever gives rows in chunks: files, or texts in memory.
+// Interface for sources of row chunks: files, or texts in memory.
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  // False at the end.
+  // Returns false at the end.
   virtual bool next_chunk(RowChunk& chunk) = 0;
-  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first
-  // next_chunk.
+  // Ends chunks after about this many bytes, for callers that cannot wait for a whole block of rows. Call before the
+  // first next_chunk.
   virtual void limit_chunks(size_t bytes) = 0;
   virtual size_t chunk_bytes() const = 0;
-  virtual void wait_by(io::InputWait) {}  // how next_chunk waits for pipes from here on
+  virtual void wait_by(io::InputWait) {}  // sets how next_chunk waits for pipes
 };
 
 class RowReader : public RowSource {
  public:
-  // Opens all inputs ("-" is stdin) far enough to know that they exist and that their headers agree.
+  // Opens all inputs ("-" is stdin) far enough to check that they exist and that their headers agree.
   RowReader(std::vector<std::string> paths, RowReaderOptions options);
-  // One stream that is already open (tests, sockets). `format` must be given.
+  // Reads one stream that is already open (tests, sockets). `format` must be given.
   RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options);
 
   const RowSchema& schema() const { return schema_; }
-  // As messages call them; where an input is not read from its start, its lines count from there.
+  // Input names for messages; if an input is not read from its start, its lines count from the start of the range.
   const std::vector<std::string>& inputs() const { return names_; }
 
-  // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a
-  // line longer than max_record_bytes); rows before that place have been delivered.
+  // Returns false at the end of the last input. Throws bad_data for errors that are not limited to one row (a broken
+  // stream, UTF-16, a line longer than max_record_bytes); rows before the error have been delivered.
   bool next_chunk(RowChunk& chunk) override;
 
-  // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
+  // Continues at a position that position_after returned in an earlier run over the same inputs. Call before the first
+  // next_chunk.
   void seek(const RowPosition& position);
 
   void limit_chunks(size_t bytes) override {
@@ -167,7 +170,7 @@ class RowReader : public RowSource {
   // Empty lines of csv, tsv and jsonl inputs read so far; they are not rows.
   int64_t blank_lines() const { return blank_lines_; }
 
-  // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
+  // Total size of all input files, comparable to RowChunk::file_bytes; -1 if unknown.
   int64_t bytes_total() const { return bytes_total_; }
 
  private:
@@ -201,7 +204,7 @@ class RowReader : public RowSource {
   bool take_line(std::string_view& line);
   bool full(const RowChunk& chunk) const { return chunk.size() >= options_.chunk_rows || at_ >= chunk_end_; }
   void add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
-               std::span<const std::string_view> labels);  // a bad one where the record is no UTF-8
+               std::span<const std::string_view> labels);  // a bad row if the record is not UTF-8
   void push_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
                 std::span<const std::string_view> labels);
   void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
@@ -211,27 +214,27 @@ class RowReader : public RowSource {
   std::vector<std::string> paths_, names_;
   RowReaderOptions options_;
   RowSchema schema_;
-  std::shared_ptr<io::InputWait> wait_ = std::make_shared<io::InputWait>();  // the sources' too
+  std::shared_ptr<io::InputWait> wait_ = std::make_shared<io::InputWait>();  // shared with the sources
   std::unique_ptr<io::ByteSource> source_;
   size_t input_ = 0;
-  bool ended_ = false;         // the current source gives no more bytes
-  std::exception_ptr broken_;  // it broke; thrown once the rows before that are delivered
-  bool rows_waiting_ = false;  // the block may hold whole rows: parse before waiting for a pipe
+  bool ended_ = false;         // the current source is exhausted
+  std::exception_ptr broken_;  // error of the source, thrown once the rows before it are delivered
+  bool rows_waiting_ = false;  // the block may hold complete rows: parse before waiting for a pipe
 
-  // What was read and not yet delivered is block_[at_ … used_).
+  // Bytes read but not yet delivered are block_[at_ … used_).
   std::unique_ptr<char[]> block_;
   size_t capacity_ = 0, used_ = 0, at_ = 0;
-  int64_t block_offset_ = 0;  // of block_[0] in the input
+  int64_t block_offset_ = 0;  // offset of block_[0] in the input
   int64_t lines_ = 0;         // line ends before at_
   int64_t rows_ = 0;          // rows before at_, over all inputs
   int64_t blank_lines_ = 0;
   int64_t bytes_before_ = 0, bytes_total_ = -1;
   size_t most_bytes_ = SIZE_MAX / 2;
-  size_t chunk_end_ = 0;  // in block_: the chunk being parsed takes no row from here on
+  size_t chunk_end_ = 0;  // offset in block_: rows from here on belong to the next chunk
 
   CsvRecord csv_;
   std::vector<JsonMember> members_;
-  std::vector<std::string_view> labels_;  // of the row at hand
+  std::vector<std::string_view> labels_;  // labels of the current row
   std::string scratch_;
 };
 

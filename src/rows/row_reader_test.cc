@@ -71,7 +71,7 @@ TEST(RowReader, LabelsThatAreOptionalMayLack) {
       labels(RowFormat::jsonl, "{\"text\":\"a\"}\n{\"text\":\"b\",\"label\":null}\n{\"text\":\"c\",\"label\":\"x\"}\n"),
       "a=;b=;c=x;");
   EXPECT_EQ(labels(RowFormat::jsonl, "{\"text\":\"a\"}\n"), "a=;");
-  // A column that is there under another name is no text without a label.
+  // A label column with a different name is an error, not a text without a label.
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { labels(RowFormat::csv, "text,Label\na,x\n"); }), "did you mean Label?");
 }
 
@@ -82,7 +82,7 @@ TEST(RowReader, Txt) {
   EXPECT_EQ(texts_of(read_all("\n", txt)), Texts{""});
   EXPECT_EQ(texts_of(read_all("\xEF\xBB\xBF", txt)), Texts{});
   EXPECT_EQ(texts_of(read_all("\xEF\xBB\xBFx\n", txt)), Texts{"x"});
-  EXPECT_HAS(read_all("\xEF\xBB", txt).at(0).error, "byte 1 (0xEF) is not UTF-8");  // half a mark
+  EXPECT_HAS(read_all("\xEF\xBB", txt).at(0).error, "byte 1 (0xEF) is not UTF-8");  // truncated BOM
   EXPECT_EQ(texts_of(read_all(std::string("a\0b\n", 4), txt)), Texts{std::string("a\0b", 3)});
   const std::string long_word(300'000, 'x');
   EXPECT_EQ(texts_of(read_all("a\n" + long_word + "\nb\n", txt, 1000)), (Texts{"a", long_word, "b"}));
@@ -117,7 +117,7 @@ TEST(RowReader, TextColumnRule) {
   message = error_of(ErrorCode::usage, [&] { read_all("text,b\n1,2\n", with_format(RowFormat::csv, "txet")); });
   EXPECT_HAS(message, "did you mean text");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text,text\n1,2\n", csv); }), "more than once");
-  EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // others may repeat
+  EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // other columns may repeat
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
              "no column label");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
@@ -226,7 +226,7 @@ TEST(RowReader, JsonKeys) {
   EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
 }
 
-// Comparisons are counted: a search through all keys for every key would need 800 million of them.
+// Counts comparisons: a linear search for every key would need 800 million.
 struct CountedEqual {
   static inline int64_t calls = 0;
   bool operator()(const std::string& a, const std::string& b) const {
@@ -243,7 +243,7 @@ TEST(FirstSeen, ANameCostsALookUpHoweverManyThereAre) {
     seen.add("text");
     seen.add("a key with a long name in front of its number " + std::to_string(i));
   }
-  EXPECT_GE(CountedEqual::calls, kNames - 1);  // "text" again and again
+  EXPECT_GE(CountedEqual::calls, kNames - 1);  // repeated "text" keys
   EXPECT_LE(CountedEqual::calls, 4 * kNames);
   const Texts names = seen.take();
   ASSERT_EQ(names.size(), size_t{kNames} + 1);
@@ -285,10 +285,10 @@ TEST(RowReader, AFileInAnotherEncodingIsRefused) {
   std::string random;
   for (uint32_t i = 0, x = 1; i < 100000; ++i) random += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
   EXPECT_HAS(why_other_encoding(random), "is no UTF-8 text");
-  std::string whole = "x";  // a code point that the end cuts in two is no fault
+  std::string whole = "x";  // a code point truncated by the end is not an error
   for (int i = 0; i < 1000; ++i) whole += "\xC3\xA9";
   EXPECT_EQ(why_other_encoding(std::string_view(whole).substr(0, 1000)), "");
-  EXPECT_EQ(why_other_encoding("a\nb\ncaf\xE9\n"), "");  // a bad row among good ones
+  EXPECT_EQ(why_other_encoding("a\nb\ncaf\xE9\n"), "");  // one bad row among good ones
   TempDir dir;
   put_file(dir / "a.txt", "caf\xE9\n");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { RowReader({(dir / "a.txt").string()}, {}); }), "a.txt: is no UTF-8");
@@ -305,7 +305,7 @@ TEST(RowReader, AFileWithBareCrLineEndsIsRefused) {
       EXPECT_HAS(message, std::string(name) + ": has CR line ends");
       EXPECT_HAS(message, "tr '\\r' '\\n'");
     }
-  // Pipes are checked as they are read.
+  // Pipes are checked while being read.
   for (const size_t piece : {size_t{1}, SIZE_MAX}) {
     EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("good\rbad\r", with_format(RowFormat::txt), piece); }),
                "in: has CR line ends");
@@ -335,7 +335,7 @@ TEST(RowReader, CountsTheBlankLinesItSkips) {
   EXPECT_EQ(blank_lines(RowFormat::txt, "a\n\nb\n", 3), 0) << "a blank line of a txt file is a row";
 }
 
-// Rows, numbers, lines and errors are the same wherever a read or a block ends.
+// Rows, numbers, lines and errors must not depend on read or block boundaries.
 TEST(RowReader, BlockBoundariesAtEveryByte) {
   const std::pair<RowFormat, std::string> cases[] = {
       {RowFormat::txt,
@@ -440,7 +440,7 @@ TEST(RowReader, FormatByName) {
   error_of(ErrorCode::usage, [] { parse_row_format("xls"); });
 }
 
-// What has arrived on a pipe is delivered, although more may follow.
+// Data that has arrived on a pipe is delivered although more may follow.
 TEST(RowReader, APipeIsNotWaitedFor) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -463,7 +463,7 @@ TEST(RowReader, APipeIsNotWaitedFor) {
   ::close(ends[0]);
 }
 
-// As the shell's <(…) gives them: each can be read once, so none is opened before its turn.
+// Pipes as created by the shell's <(…): each can be read once, so none is opened early.
 TEST(RowReader, NamedPipes) {
   TempDir dir;
   const std::vector<std::string> paths = {(dir / "a").string(), (dir / "b").string()};

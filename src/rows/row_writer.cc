@@ -23,7 +23,7 @@ bool any_of(const std::vector<std::string>& names, const std::vector<std::string
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return contains(taken, name); });
 }
 
-// "a", "a.1", "a.2": an object cannot hold one key twice.
+// "a", "a.1", "a.2": an object cannot hold a key twice.
 std::vector<std::string> made_unique(const std::vector<std::string>& names) {
   std::set<std::string> taken(names.begin(), names.end());
   std::set<std::string> used;
@@ -57,7 +57,7 @@ void append_entities(std::string& out, std::span<const EntitySpan> entities) {
   out += ']';
 }
 
-// "name": for each, as it stands in an object.
+// Formats each name as a JSON key: "name":
 std::vector<std::string> json_keys(const std::vector<std::string>& names) {
   std::vector<std::string> keys;
   for (const std::string& name : names) {
@@ -67,7 +67,7 @@ std::vector<std::string> json_keys(const std::vector<std::string>& names) {
   return keys;
 }
 
-// Begins the next member of the object that `out` ends in.
+// Begins the next member of the object at the end of `out`.
 void member(std::string& out, std::string_view key) {
   if (out.back() != '{') out += ',';
   out.append(key);
@@ -115,7 +115,7 @@ RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options)
     : schema_(schema), options_(std::move(options)) {
   const bool delimited_in = schema_.format == RowFormat::csv || schema_.format == RowFormat::tsv;
   delimiter_ = options_.format == OutputFormat::tsv ? '\t' : ',';
-  // Ours may hold commas, which only quotes keep inside a field.
+  // Added fields may contain commas, which require quotes.
   raw_copy_ = delimited_in && options_.format != OutputFormat::jsonl && schema_.dialect.delimiter == delimiter_ &&
               (schema_.dialect.quotes || delimiter_ == '\t');
   std::string prefix;
@@ -147,7 +147,7 @@ std::vector<std::string> RowWriter::our_names(const std::string& prefix) const {
   return names;
 }
 
-// In a dialect without quotes nothing may be quoted; ours never hold a tab or a line end there (JSON escapes them).
+// A dialect without quotes cannot quote; added fields never contain a tab or a line end there (JSON escapes them).
 void RowWriter::field(std::string& out, std::string_view value) const {
   if (raw_copy_ && !schema_.dialect.quotes) {
     out.append(value);
@@ -159,7 +159,7 @@ void RowWriter::field(std::string& out, std::string_view value) const {
 void RowWriter::header(std::string& out) const {
   if (options_.format == OutputFormat::jsonl) return;
   if (raw_copy_) {
-    if (schema_.byte_order_mark) out += "\xEF\xBB\xBF";  // whoever wrote it (Excel) wants to read it again
+    if (schema_.byte_order_mark) out += "\xEF\xBB\xBF";  // keep the BOM for programs that need it (Excel)
     out += schema_.header;
   } else {
     for (size_t i = 0; i < schema_.columns.size(); ++i) {
@@ -195,8 +195,8 @@ void RowWriter::begin_delimited(std::string& out, const RowChunk& chunk, size_t 
   if (!schema_.columns.empty()) out += delimiter_;
 }
 
-// The original fields one by one, brought to the header's width: missing ones are empty, surplus ones stay in the last
-// field with their delimiters, a record whose quotes are wrong becomes the first field as it is.
+// Writes the original fields one by one, adjusted to the header's width: missing fields are empty, surplus fields stay
+// in the last field with their delimiters, and a record with invalid quoting becomes the first field unchanged.
 void RowWriter::csv_columns(std::string& out, const RowChunk& chunk, size_t row) {
   const std::string_view record = chunk.records[row];
   const size_t width = schema_.columns.size();
@@ -249,7 +249,7 @@ void RowWriter::json_columns(std::string& out, std::string_view record) {
 
 // --- jsonl ---
 
-// Whether the object has a key of ours itself. A search for the quoted name settles nearly every row.
+// Whether the object already contains one of the added keys. A search for the quoted name decides almost every row.
 bool RowWriter::json_clash(std::string_view record) {
   for (const std::string& key : keys_) {
     if (memmem(record.data(), record.size(), key.data(), key.size() - 1) == nullptr) continue;

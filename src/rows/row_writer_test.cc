@@ -12,7 +12,7 @@
 namespace brim::rows {
 namespace {
 
-// Every row of `bytes` written with label "pos", score 0.75 and the scores given; bad rows as null rows.
+// Writes every row of `bytes` with label "pos", score 0.75 and the given scores; bad rows as null rows.
 std::string scored(const std::string& bytes, RowFormat in, RowWriterOptions options, std::vector<float> scores = {},
                    bool quotes = true) {
   RowReaderOptions read;
@@ -112,7 +112,7 @@ TEST(RowWriter, TakenNamesGetAPrefix) {
             "{\"text\":\"y\",\"predicted_label\":\"pos\",\"predicted_score\":0.75}\n");
 }
 
-// The key first appears after the block the names were chosen by.
+// The key first appears after the block that determined the names.
 TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;

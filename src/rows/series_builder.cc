@@ -15,7 +15,7 @@ namespace {
 using Unit = Frequency::Unit;
 using Kind = TimeStyle::Kind;
 
-// What gaps may add: a million points apart in a file of three are a mistake in a time, not a gap.
+// Limit on points added by gaps: a gap of a million points in a file of three is a wrong time.
 constexpr int64_t kMostAbsent = int64_t{1} << 26, kMostAbsentPerPoint = 20;
 
 int64_t find_present(std::span<const float> values, bool from_end) {
@@ -84,7 +84,7 @@ void SeriesBuilder::check_style(const Timestamp& time, uint32_t file, int64_t li
     fail(ErrorCode::bad_data, Remedy{"write all times in one zone, or all without"},
          "{}: mixed zones: this time's is {}, that of those before {}", place(file, line), zone_name(time.style),
          zone_name(*style_));
-  style_->kind = std::max(style_->kind, time.style.kind);  // the finest is how forecasts are written
+  style_->kind = std::max(style_->kind, time.style.kind);  // forecasts use the finest style
 }
 
 void SeriesBuilder::check_order(int64_t last, int64_t time, std::string_view id, uint32_t file, int64_t line) const {
@@ -163,7 +163,7 @@ void SeriesBuilder::add_steps(uint32_t series, const Timestamp* first, std::span
   add_all(series, first == nullptr ? 1 : first->value, runs, values, first != nullptr);
 }
 
-// Series whose rows were mixed with others' are brought together; rows of one series stay in order.
+// Groups interleaved rows by series; rows of one series stay in order.
 void SeriesBuilder::order_by_series() {
   std::vector<int64_t> run_at(made_.size() + 1, 0), value_at(made_.size() + 1, 0);
   for (size_t s = 0; s < made_.size(); ++s) {
@@ -225,7 +225,7 @@ void SeriesBuilder::refuse_gap(uint32_t series, int64_t absent, const TimeRun& r
        too_long ? ", far more than there are" : "");
 }
 
-// visit(steps since the point before, how many such points, their run); 0 steps for the first.
+// Calls visit(steps since the previous point, number of such points, their run); 0 steps for the first point.
 template <class Visit>
 void SeriesBuilder::walk(uint32_t series, std::span<const TimeRun> runs, Visit&& visit) const {
   int64_t time = made_[series].first, number = step_number(frequency_, time);
@@ -289,7 +289,7 @@ void SeriesBuilder::lay_on_grid(SeriesTable& table) {
   values_ = {};
 }
 
-// Cuts absent ends off, and leaves series out that have too few points.
+// Trims absent points at both ends and drops series with too few points.
 void SeriesBuilder::drop_short(SeriesTable& table) {
   std::vector<int64_t> begin = {0};
   std::optional<uint32_t> first_short;
@@ -356,7 +356,7 @@ void SeriesBuilder::warn_of_vanished() const {
     log_warning("{}: series {}: {} of its {} changes are too small for 32-bit floats beside {}; subtract a constant",
                 files_[made.file], io::quote_text(ids_[s]), format_count(made.vanished), format_count(made.changes),
                 made.last_value);
-    return;  // one is enough to know
+    return;  // one is enough
   }
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t kMostRecordBytes = size_t{1} << 30;  // a wide row or an object holds a whole series
 
-// Records or lines of one source, a block at a time.
+// Reads records or lines of one source, block by block.
 class RecordStream {
  public:
   RecordStream(io::ByteSource& source, size_t block_bytes) : source_(source), block_(block_bytes) {
@@ -34,13 +34,13 @@ class RecordStream {
     if (text().starts_with("\xEF\xBB\xBF")) at_ = 3;
   }
 
-  // Of a long one the beginning.
+  // Truncated if the line is long.
   std::string_view first_line() const {
     const std::string_view rest = text().substr(at_, kHeadBytes);
     return rest.substr(0, rest.find('\n'));
   }
 
-  // False at the end. Blank lines are passed over.
+  // Returns false at the end. Skips blank lines.
   bool next(const CsvDialect& dialect, CsvRecord& record) {
     for (;;) {
       if (at_ == used_ && ended_) return false;
@@ -76,7 +76,7 @@ class RecordStream {
     }
   }
 
-  int64_t line() const { return line_; }  // where the last record began
+  int64_t line() const { return line_; }  // first line of the last record
   bool block_is_new() { return std::exchange(new_, false); }
 
  private:
@@ -123,14 +123,14 @@ bool is_date(std::string_view text) {
   return time && !time->is_integer();
 }
 
-// Names that other tools give the columns, in lower case.
+// Column names used by other tools, in lower case.
 constexpr std::string_view kIdNames[] = {"unique_id", "item_id", "series_id", "id", "series", "ticker", "symbol"};
 constexpr std::string_view kTimeNames[] = {"ds", "timestamp", "datetime", "date", "time"};
 constexpr std::string_view kTargetNames[] = {"y", "target", "value"};
 
 std::string joined_names(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
-// One file being read.
+// Reads one file.
 class FileReader {
  public:
   FileReader(io::ByteSource& source, uint32_t file, size_t files, const SeriesReaderOptions& options,
@@ -193,7 +193,7 @@ class FileReader {
       dialect_.delimiter = '\t';
       return;
     }
-    // Sheets saved as csv may have semicolons or tabs: what the first line has most of.
+    // Sheets saved as csv may use semicolons or tabs: use the most frequent one in the first line.
     dialect_.delimiter = ',';
     const std::string_view line = stream_.first_line();
     for (const char c : {';', '\t', '|'})
@@ -237,7 +237,7 @@ class FileReader {
     return std::nullopt;
   }
 
-  // From the header and the first row.
+  // Detects the layout from the header and the first row.
   void recognise(bool header) {
     id_ = column_of(options_.id_column, kIdNames, "id_column");
     time_ = column_of(options_.time_column, kTimeNames, "time_column");
@@ -256,7 +256,7 @@ class FileReader {
     return header && (id_ == 0 || counts_columns()) ? SeriesLayout::wide : SeriesLayout::columns;
   }
 
-  // V1, V2, …, as R names columns that have no names.
+  // V1, V2, …, the names that R gives to unnamed columns.
   bool counts_columns() const {
     for (size_t i = 0; i < names_.size(); ++i)
       if (names_[i] != fmt::format("V{}", i + 1)) return false;
@@ -349,7 +349,7 @@ class FileReader {
       if (id.empty()) refuse("the first field, the series' id, is blank", "give every series an id");
       const uint32_t series = builder_.new_series(id, file_, stream_.line());
       values.clear();
-      size_t last = record_.fields.size();  // values end at the last that is not blank
+      size_t last = record_.fields.size();  // values end at the last field that is not blank
       while (last > 1 && bare(record_.fields[last - 1].raw).empty()) --last;
       for (size_t i = 1; i < last; ++i) {
         const double value = present_value_of(csv_value(record_.fields[i], scratch_), i);
@@ -362,7 +362,7 @@ class FileReader {
 
   void read_columns() {
     const size_t columns = names_.empty() ? fields_.size() : names_.size();
-    std::vector<size_t> of;  // where each series' values stand
+    std::vector<size_t> of;  // column of each series
     std::vector<uint32_t> series;
     for (size_t i = 0; i < columns; ++i) {
       if (i == time_) continue;
@@ -471,7 +471,7 @@ class FileReader {
     builder_.tell_frequency(*frequency);
   }
 
-  // The list was checked against the grammar; what is in it was not.
+  // The list's grammar has been validated, its elements have not.
   void read_targets(std::string_view list, uint32_t series, std::vector<float>& values) {
     values.clear();
     list = list.substr(1, list.size() - 2);
@@ -527,7 +527,7 @@ class FileReader {
   CsvDialect dialect_;
   CsvRecord record_;
   std::vector<JsonMember> members_;
-  std::vector<std::string> fields_, names_;  // of the first row; the header's
+  std::vector<std::string> fields_, names_;  // fields of the first row; names from the header
   int64_t header_line_ = 0;
   std::optional<size_t> id_, time_, target_;
   SeriesLayout layout_ = SeriesLayout::automatic;

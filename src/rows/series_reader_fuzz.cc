@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a file of series (first byte: layout, gaps and the size of reads). Only errors about data
-// may come, what is read must not depend on where reads end, and the table must hold together.
+// Fuzz entry: parses arbitrary bytes as a series file (first byte: layout, gaps and read size). Only data errors are
+// allowed, the result must not depend on read boundaries, and the table must be consistent.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

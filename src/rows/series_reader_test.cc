@@ -22,7 +22,7 @@ SeriesTable read(const std::string& text, SeriesReaderOptions options = {}, cons
   return read_series(io::memory_source(name, text, 50), options);
 }
 
-// "id first: values", absent ones as "-".
+// Formats as "id first: values", absent values as "-".
 std::string shown(const SeriesTable& t) {
   std::string out = fmt::format("{} {}", layout_name(t.layout), frequency_name(t.frequency));
   for (size_t s = 0; s < t.ids.size(); ++s) {
@@ -42,7 +42,7 @@ TEST(SeriesReader, RecognisesLayouts) {
   const Case cases[] = {
       {"unique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,2\nB,2016-07-05,3\nB,2016-07-06,4\n",
        "long D | A 2016-07-01: 1 2 | B 2016-07-05: 3 4"},
-      // mixed rows come together, each series in its own order
+      // interleaved rows are grouped, each series in its own order
       {"ds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n3,A,3\n", "long index | A 1: 1 2 3 | B 1: 10 20"},
       {"id,y\nA,1\nA,2\nB,3\nB,4\n", "long index | A 1: 1 2 | B 1: 3 4"},
       {"\"V1\",\"V2\",\"V3\",\"V4\"\n\"H1\",\"605\",\"586\",\"\"\n\"H2\",\"1\",\"\",\"3\"\n",
@@ -219,7 +219,7 @@ TEST(SeriesReader, StopsWhenAsked) {
 }
 
 TEST(SeriesReader, Fuzz) {
-  drive_fuzz(fuzz_series,  // x: everything recognised; K: without times; }: gaps refused
+  drive_fuzz(fuzz_series,  // x: everything detected; K: without times; }: gaps are errors
              {"xunique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,2\nB,2016-07-05,3\nB,2016-07-06,4\n",
               "xid,V1,V2\nA,1,2\nB,3,\n", "Kds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n",
               "xdate,a,b\n2016-07-01 00:00:00,5.5,30\n2016-07-01 01:00:00,,31\n",

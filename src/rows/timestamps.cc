@@ -13,7 +13,7 @@ using Kind = TimeStyle::Kind;
 using Unit = Frequency::Unit;
 
 constexpr int64_t kSecondUs = 1'000'000, kMinuteUs = 60 * kSecondUs, kHourUs = 60 * kMinuteUs, kDayUs = 24 * kHourUs;
-constexpr size_t kMostGaps = 4096;  // kinds of gaps that are counted; a grid has few
+constexpr size_t kMostGaps = 4096;  // limit on distinct gaps counted; a grid has few
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
@@ -22,12 +22,12 @@ int64_t day_number(int64_t time) { return floor_div(time, kDayUs); }
 // Monday is 0; day 0, the first of 1970, was a Thursday.
 int64_t weekday(int64_t day) { return floor_mod(day + 3, 7); }
 
-// std::chrono's years end at 32767, which a long horizon of years passes.
+// std::chrono's years end at 32767, which a long horizon of years can exceed.
 struct Date {
   int64_t year, month, day;
 };
 
-// Days and dates of the Gregorian calendar by eras of 400 years that begin in March, so that leap days come last.
+// Converts between days and Gregorian dates using eras of 400 years that begin in March, so that leap days come last.
 constexpr int64_t kEraDays = 146'097, kEpochDay = 719'468;
 
 Date civil(int64_t day) {
@@ -48,13 +48,13 @@ int64_t day_of(const Date& date) {
 }
 
 int64_t month_number(const Date& date) { return (date.year - 1970) * 12 + date.month - 1; }
-// The first day of a month by its number.
+// First day of a month given by its number.
 Date month_of(int64_t number) { return {1970 + floor_div(number, 12), floor_mod(number, 12) + 1, 1}; }
 int64_t days_in(const Date& date) {
   return day_of(month_of(month_number(date) + 1)) - day_of({date.year, date.month, 1});
 }
 
-// Takes texts apart from the front.
+// Parses text from the front.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -75,7 +75,7 @@ class Cursor {
     text_.remove_prefix(digits);
     return true;
   }
-  // Digits after the point, as microseconds. Smaller parts than these must be zero.
+  // Digits after the decimal point, as microseconds. Smaller digits must be zero.
   bool fraction(int64_t& us) {
     us = 0;
     size_t n = 0;
@@ -94,7 +94,7 @@ class Cursor {
   std::string_view text_;
 };
 
-// Years of four digits keep every sum of times within 64 bits.
+// Four-digit years keep every sum of times within 64 bits.
 std::optional<int64_t> date_us(int year, int month, int day) {
   const Date date{year, month, day};
   if (month < 1 || month > 12 || day < 1 || day > days_in(date)) return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<Frequency> parse_frequency(std::string_view text) {
     Unit unit;
     int64_t count;
   };
-  // As pandas writes them; S, H and T in either case, but M is a month and min a minute.
+  // As in pandas; S, H and T in either case, but M is a month and min a minute.
   static constexpr Name kNames[] = {
       {"index", Unit::index, 1},       {"s", Unit::fixed, kSecondUs}, {"S", Unit::fixed, kSecondUs},
       {"min", Unit::fixed, kMinuteUs}, {"T", Unit::fixed, kMinuteUs}, {"h", Unit::fixed, kHourUs},
@@ -247,7 +247,7 @@ std::optional<Frequency> parse_frequency(std::string_view text) {
     if (name.name != unit) continue;
     if (count > 1 && name.unit == Unit::business_day) return std::nullopt;
     const Frequency frequency{name.unit, name.count * count};
-    // Microseconds count 292,000 years; steps of up to a millennium leave time_after far from that.
+    // 64-bit microseconds cover 292,000 years; steps of up to a millennium keep time_after far below that.
     const int64_t most = name.unit == Unit::month   ? 12 * 1000
                          : name.unit == Unit::fixed ? 365 * 1000 * kDayUs
                                                     : frequency.count;
@@ -347,7 +347,7 @@ bool on_grid(const Frequency& f, int64_t first, int64_t time) {
   switch (f.unit) {
     case Unit::business_day:
       return !is_weekend(time) && (time - first) % kDayUs == 0;
-    case Unit::month:  // ends of months, first Mondays: a point a month, on whatever day
+    case Unit::month:  // ends of months, first Mondays: one point per month, on any day
       return true;
     default:
       return (time - first) % f.count == 0;
@@ -371,7 +371,7 @@ Frequency GapCount::frequency(bool integers) const {
   if (gap == kDayUs && !weekend_ && times_.contains(3 * kDayUs)) return {Unit::business_day, 1};
   int64_t all = 0;
   for (const auto& [unused, times] : times_) all += times;
-  const bool always = 2 * commonest->second > all;  // months of 28 days are one in twelve
+  const bool always = 2 * commonest->second > all;  // 28-day months are one in twelve
   const auto days = [&](int64_t fewest, int64_t most) { return gap >= fewest * kDayUs && gap <= most * kDayUs; };
   if (days(28, 31) && gap % kDayUs == 0 && !(gap == 28 * kDayUs && always && all > 2)) return {Unit::month, 1};
   if (days(89, 92) && gap % kDayUs == 0) return {Unit::month, 3};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of series as files write them (ISO 8601, or whole numbers) and the frequency they come at. A time is a number:
-// microseconds of civil time since 1970, or the integer itself; the style says how to write it again. A frequency lays
-// a grid over time whose steps have numbers that all series share: hours, business days and months alike.
+// Parses times of series (ISO 8601, or integers) and detects their frequency. A time is a number: microseconds of civil
+// time since 1970, or the integer itself; the style records how to format it. A frequency defines a grid over time with
+// step numbers shared by all series, for hours, business days and months alike.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace brim::rows {
 
-// How a time is written. Civil time is kept as it stands: all times of a run must have the same zone, or none.
+// Format of a time. Civil time is not converted: all times of a run must have the same zone, or none.
 struct TimeStyle {
   enum class Kind : uint8_t { integer, quarter, month, day, minute, second, fraction };
   Kind kind = Kind::integer;
@@ -28,14 +28,14 @@ struct Timestamp {
   bool is_integer() const { return style.kind == TimeStyle::Kind::integer; }
 };
 
-// 2016, 20160701 (a date where it can be one), 2016-07, 2016Q3, 2016-07-01, 2016/07/01, 2016-07-01 13:00[:00[.5]][Z].
+// 2016, 20160701 (a date if valid as one), 2016-07, 2016Q3, 2016-07-01, 2016/07/01, 2016-07-01 13:00[:00[.5]][Z].
 std::optional<Timestamp> parse_timestamp(std::string_view text);
 std::string format_time(int64_t value, const TimeStyle& style);
 std::string zone_name(const TimeStyle& style);  // "+01:00", "Z", "none"
 
 struct Frequency {
   enum class Unit : uint8_t {
-    index,         // whole numbers, `count` apart
+    index,         // integers, `count` apart
     fixed,         // `count` microseconds
     business_day,  // Monday to Friday
     month,         // `count` months: 1, 3 a quarter, 12 a year
@@ -45,24 +45,24 @@ struct Frequency {
   bool operator==(const Frequency&) const = default;
 };
 
-// "H", "15min", "B", "W", "M", "MS", "Q", "Y", "index", … as pandas has them; what follows a dash (W-SUN) is dropped.
+// "H", "15min", "B", "W", "M", "MS", "Q", "Y", "index", … as in pandas; a suffix after a dash (W-SUN) is dropped.
 std::optional<Frequency> parse_frequency(std::string_view text);
 std::string frequency_name(const Frequency& frequency);
 std::string frequency_words(const Frequency& frequency);  // "hourly", "every 15 minutes"
 
-// Steps after which the pattern returns, as the M4 competition counts them: 24 hourly, 12 monthly, 4 quarterly, 1 for
-// days, weeks and years; of parts of an hour as many as a day has.
+// Season length in steps, as in the M4 competition: 24 for hourly, 12 monthly, 4 quarterly, 1 for days, weeks and
+// years; for fractions of an hour, the number per day.
 int64_t season_of(const Frequency& frequency);
 
-// The number of the step that a time lies in.
+// Number of the step that contains a time.
 int64_t step_number(const Frequency& frequency, int64_t time);
-// The time `steps` steps after one. The last day of a month stays the last.
+// Time `steps` steps later. The last day of a month stays the last.
 int64_t time_after(const Frequency& frequency, int64_t time, int64_t steps);
-// Whether `time` is where a series that began at `first` can have a point.
+// Whether a series that began at `first` can have a point at `time`.
 bool on_grid(const Frequency& frequency, int64_t first, int64_t time);
 bool is_weekend(int64_t time);
 
-// The commonest gap between successive points.
+// Finds the most frequent gap between successive points.
 class GapCount {
  public:
   void add(int64_t gap, int64_t times);

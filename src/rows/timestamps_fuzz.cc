@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: a time on the first line, a frequency on the second. What is read must be written so that it reads the
-// same, and stepping along any grid must come back.
+// Fuzz entry: a time on the first line, a frequency on the second. Parsed times must survive formatting and parsing,
+// and steps along any grid must be reversible.
 #include <cstdlib>
 #include <string>
 

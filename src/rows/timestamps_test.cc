@@ -31,7 +31,7 @@ TEST(Timestamps, ReadsWhatToolsWrite) {
   EXPECT_EQ(at("2016-02-29"), at("2016-03-01") - kDay);
   EXPECT_EQ(at(" 17 "), 17);
   EXPECT_EQ(at("-3"), -3);
-  EXPECT_EQ(at("1990"), 1990);  // a number, whose steps are years all the same
+  EXPECT_EQ(at("1990"), 1990);  // an integer; yearly steps work all the same
   EXPECT_EQ(parse_timestamp("2016-07-01 13:00+05:30")->style.zone, 330);
   EXPECT_EQ(parse_timestamp("2016-07-01 13:00-0800")->style.zone, -480);
 }
