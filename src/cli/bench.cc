@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim bench streams: does running two models at once on one card pay? Measured, for batches of several sizes.
-// brim bench latency: one text at a time, text in to label out, through the library.
-// brim bench library: many texts at once and many callers, against a file of the same texts.
-// brim bench deterministic: what it costs that a text's scores do not depend on the texts beside it.
-// brim bench serve: bench_serve.cc.
+// Benchmarks: `brim bench` with these subcommands. Training and file formats are not measured here.
+// streams: two models running concurrently on one GPU against taking turns, for several batch sizes.
+// latency: one text at a time from text to label, through the library.
+// library: bulk calls and many callers against a file of the same texts.
+// deterministic: the overhead of batch-invariant scores.
+// serve: see bench_serve.cc.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -59,7 +60,7 @@ std::vector<std::string> read_texts(const std::string& path, size_t most) {
   return texts;
 }
 
-// The texts of a model, cut into batches of at most `tokens` tokens.
+// A model's texts, packed into batches of at most `tokens` tokens.
 std::vector<PackedBatch> make_batches(const engine::Engine& engine, const std::vector<std::string>& texts,
                                       int64_t tokens, size_t most) {
   engine::TokenizedTexts all;
@@ -86,7 +87,7 @@ std::vector<PackedBatch> make_batches(const engine::Engine& engine, const std::v
   return batches;
 }
 
-// Tokens per second over about `seconds`. Batches are staged again each time: only results are thrown away.
+// Tokens per second over about `seconds`. Batches are staged again each time; results are discarded.
 double run_alone(engine::Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
   const auto bulk = engine.bulk([](const PackedBatch&, const float*) {});
   const int64_t begin = now_ns();
@@ -102,7 +103,7 @@ double run_alone(engine::Engine& engine, const std::vector<PackedBatch>& batches
   return static_cast<double>(tokens) / seconds_since(begin);
 }
 
-// In turns, so that both ways meet the same machine: one round against another is noise.
+// Both variants alternate within a round, so that they run under the same conditions.
 jobs::OverlapPoint measure_overlap(const std::vector<std::unique_ptr<engine::Engine>>& engines,
                                    const std::vector<std::string>& texts, int64_t tokens, double seconds) {
   constexpr int kRounds = 7;
@@ -110,7 +111,7 @@ jobs::OverlapPoint measure_overlap(const std::vector<std::unique_ptr<engine::Eng
   std::vector<std::vector<PackedBatch>> batches;
   for (const auto& e : engines) batches.push_back(make_batches(*e, texts, tokens, 64));
   for (size_t i = 0; i < n; ++i)
-    (void)run_alone(*engines[i], batches[i], std::min(0.2, seconds));  // warm caches, clocks
+    (void)run_alone(*engines[i], batches[i], std::min(0.2, seconds));  // warms up caches and clocks
   std::vector<std::vector<double>> alone(n), together(n);
   std::vector<double> gains;
   for (int round = 0; round < kRounds; ++round) {
@@ -120,7 +121,8 @@ jobs::OverlapPoint measure_overlap(const std::vector<std::unique_ptr<engine::Eng
     for (size_t i = 0; i < n; ++i)
       threads.emplace_back([&, i] { together[i].back() = run_alone(*engines[i], batches[i], seconds / kRounds); });
     for (auto& t : threads) t.join();
-    // In turn each model has the device for part of the time; at once it has it all the time, at a lower rate.
+    // When taking turns each model has the device for part of the time; concurrently it has it all the time at a lower
+    // rate.
     gains.push_back(0);
     for (size_t i = 0; i < n; ++i) gains.back() += together[i].back() / alone[i].back();
     for (size_t i = 0; i < n; ++i) alone[i].back() /= static_cast<double>(n);
@@ -145,7 +147,7 @@ int run_streams(const BenchFlags& f) {
     if (flags.is_vader()) fail(ErrorCode::usage, "brim bench streams: VADER needs no stream");
     options.push_back(flags.options());
   }
-  // Opened one by one, each with a stream of its own and a part of the limit: those opened together take turns.
+  // Opened separately, each with its own stream and part of the limit: models opened together would take turns.
   const auto device = device::open_device(options[0].device, options[0].threads);
   const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   std::vector<std::unique_ptr<engine::Engine>> engines;
@@ -173,7 +175,7 @@ int run_streams(const BenchFlags& f) {
   return 0;
 }
 
-// `texts` handed one by one to the scorer by each of `callers` threads, which wait for every answer. Milliseconds each.
+// Each of `callers` threads submits `texts` one by one and waits for every result. Returns milliseconds per text.
 std::vector<double> submit_one_by_one(Scorer& scorer, const std::vector<std::string>& texts, int callers) {
   std::vector<double> ms(texts.size());
   std::atomic<size_t> next{0};
@@ -196,7 +198,7 @@ std::vector<double> submit_one_by_one(Scorer& scorer, const std::vector<std::str
   return ms;
 }
 
-// An answer that its caller spins for, so that waking a sleeping thread is no part of a card's figure.
+// Completion with a spinning caller, so that the GPU's latency does not include waking a thread.
 class Spin final : public Completion {
  public:
   void done(std::span<Answer> answers) noexcept override {
@@ -214,10 +216,10 @@ class Spin final : public Completion {
   std::atomic<bool> here_{false};
 };
 
-// On the CPU a caller that spins would take a core from those that compute: 7.4 instead of 2.5 ms with two cores.
+// On the CPU a spinning caller would take a core from the computation: 7.4 instead of 2.5 ms with two cores.
 bool may_spin(const Scorer& scorer) { return !scorer.device().starts_with("cpu"); }
 
-// Milliseconds until the caller has its answer.
+// Milliseconds until the caller has its result.
 double submit_and_wait(Scorer& scorer, const std::string& text, Prediction& prediction) {
   Spin answer;
   const bool spins = may_spin(scorer);
@@ -240,7 +242,7 @@ int run_latency(const BenchFlags& f) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < static_cast<size_t>(f.count); ++i) texts.push_back(given[i % given.size()]);
   monitor::OtherProcesses others;
-  const double sleeping = jobs::spread_of(submit_one_by_one(*scorer, texts, 1)).p50;  // and warms up
+  const double sleeping = jobs::spread_of(submit_one_by_one(*scorer, texts, 1)).p50;  // also warms up
   std::vector<double> ms;
   Prediction prediction;
   for (const std::string& text : texts) ms.push_back(submit_and_wait(*scorer, text, prediction));
@@ -252,7 +254,7 @@ int run_latency(const BenchFlags& f) {
   return 0;
 }
 
-// With and without, in turns: many texts at once, and each of some alone, whose scores must be the same bits.
+// Alternates between both modes: many texts at once, and some of them alone, which must have bitwise equal scores.
 int run_deterministic(const BenchFlags& f) {
   if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench deterministic: name a model with a head");
   const auto texts = read_texts(f.texts, SIZE_MAX);
@@ -264,7 +266,7 @@ int run_deterministic(const BenchFlags& f) {
     std::vector<double> rates, ms;
     size_t other_bits = 0;
   };
-  std::array<Way, 2> ways;  // as usual, deterministic
+  std::array<Way, 2> ways;  // default, deterministic
   std::vector<double> many_ratio, one_ratio;
   for (size_t w = 0; w < 2; ++w) {
     ScorerOptions options = f.engine.scorer_options();
@@ -272,7 +274,7 @@ int run_deterministic(const BenchFlags& f) {
     ways[w].scorer = Scorer::open(options);
   }
   Prediction prediction;
-  for (int round = 0; round <= f.rounds; ++round) {  // the first warms up
+  for (int round = 0; round <= f.rounds; ++round) {  // the first round warms up
     for (Way& way : ways) {
       const int64_t begin = now_ns();
       const Predictions together = way.scorer->score(views);
@@ -308,7 +310,7 @@ int run_deterministic(const BenchFlags& f) {
   return 0;
 }
 
-// The library's two doors against the files' one, in turns, so that all meet the same machine.
+// Compares single and bulk calls of the library with a file, alternating under the same conditions.
 int run_library(const BenchFlags& f) {
   if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench library: name a model with a head");
   if (f.callers < 1) fail(ErrorCode::usage, "--callers {}: must be at least 1", f.callers);
@@ -321,7 +323,7 @@ int run_library(const BenchFlags& f) {
   const auto scorer = Scorer::open(f.engine.scorer_options());
   std::vector<int32_t> from_file;
   std::vector<double> file, many, callers, many_ratio, callers_ratio, waits;
-  for (int round = 0; round <= f.rounds; ++round) {  // the first warms up
+  for (int round = 0; round <= f.rounds; ++round) {  // the first round warms up
     int64_t begin = now_ns();
     rows::RowReaderOptions lines;
     lines.format = rows::RowFormat::txt;
@@ -338,7 +340,7 @@ int run_library(const BenchFlags& f) {
     begin = now_ns();
     const Predictions scored = scorer->score(views);
     const double many_seconds = seconds_since(begin);
-    // Other batches round otherwise, which may turn a label that is even.
+    // Other batches round differently, which may change a label in a near tie.
     int64_t others = 0;
     for (size_t i = 0; i < texts.size(); ++i) others += scored.labels[i] != from_file.at(i);
     if (static_cast<double>(others) > 0.002 * n)

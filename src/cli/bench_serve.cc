@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim bench serve: a server under load, its answers compared with Scorer::score.
+// brim bench serve: measures a server under load and compares its responses with Scorer::score. Does not measure the
+// library itself (bench.cc).
 #include "cli/bench_serve.h"
 
 #include <fmt/format.h>
@@ -34,8 +35,7 @@ struct BenchServeFlags {
   bool json = false;
 };
 
-// The label a text has must be the one its answer names first; other batches round otherwise, which may turn one that
-// is even.
+// The first label of a response must be the expected one; other batches round differently, which may change a near tie.
 LoadOptions predict_requests(const BenchServeFlags& f, const std::vector<std::string>& texts,
                              const std::vector<std::string>& labels) {
   using nlohmann::json;
@@ -54,7 +54,7 @@ LoadOptions predict_requests(const BenchServeFlags& f, const std::vector<std::st
                     key, body.size(), body));
   }
   load.check = [&labels, batch](size_t request, std::string_view body) {
-    // "label" comes once per class; the first of each text is the highest.
+    // "label" occurs once per class; the first one of each text has the highest score.
     size_t at = 0;
     for (size_t i = 0; i < batch; ++i) {
       at = body.find("[{\"score\":", at);
@@ -71,7 +71,7 @@ LoadOptions predict_requests(const BenchServeFlags& f, const std::vector<std::st
 struct BenchServeResult {
   const LoadResult& load;
   double texts_per_second = 0;
-  std::vector<double> scorer_rates;  // Scorer::score before and after, of a server of its own
+  std::vector<double> scorer_rates;  // Scorer::score before and after, if this process started the server
   std::string note;
 };
 
@@ -121,7 +121,7 @@ void print(const BenchServeFlags& f, const BenchServeResult& r) {
   if (!r.note.empty()) fmt::print("note: {}\n", r.note);
 }
 
-// Refusals are answers of a server that is asked too much; with anything else nothing was measured.
+// Rejections are valid responses of an overloaded server; any other error invalidates the measurement.
 void require_good(const BenchServeFlags& f, const LoadResult& r) {
   const uint64_t all = r.answered + r.refused + r.failed;
   if (r.failed > 0)
@@ -134,7 +134,7 @@ void require_good(const BenchServeFlags& f, const LoadResult& r) {
     fail(ErrorCode::internal, "{} of {} answers name another label than Scorer::score", r.wrong, r.answered);
 }
 
-// A server and its clients on this machine; or the clients alone, of a server that is there.
+// Runs a server and its clients on this machine, or only the clients of an existing server.
 int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const std::vector<std::string>& texts) {
   if (f.connections < 1 || f.batch < 1) fail(ErrorCode::usage, "--connections and --batch must be at least 1");
   if (!f.served_model.empty() && f.url.empty())
@@ -158,7 +158,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   const auto [labels, first_rate] = score_all();
   LoadOptions load = predict_requests(f, texts, labels);
   load.connections = f.connections;
-  // More than the load needs would take cores from the server beside it.
+  // More threads than the load needs would take cores from the server.
   load.threads = std::clamp(f.connections / 128, 1, std::max(1, hardware_threads() / 4));
   load.rate = f.rate;
   load.seconds = f.seconds;

@@ -12,7 +12,8 @@ namespace brim::cli {
 
 struct EngineFlags;
 
-// brim bench serve. `engine` and `texts` are of the verb around it and stay there; `texts` gives at most so many.
+// brim bench serve. `engine` and `texts` belong to the enclosing command and must outlive it; `texts` returns at most
+// the given number.
 std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
                                        std::function<std::vector<std::string>(size_t most)> texts);
 

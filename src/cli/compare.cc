@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim compare: several models over the same rows, one after another, each with the machine to itself.
+// brim compare: runs several models over the same rows, one after another without sharing the machine. The comparison
+// itself is in jobs/compare.h.
 #include "jobs/compare.h"
 
 #include <fmt/format.h>
@@ -50,14 +51,14 @@ rows::RowReader open_rows(const CompareFlags& f, const std::string& label_column
   return rows::RowReader(f.data, options);
 }
 
-// The column asked for, else `label` where the data has one, else none.
+// The requested column, or `label` if the data has it, or none.
 std::string find_label_column(const CompareFlags& f) {
   if (!f.label_column.empty()) return f.label_column;
   const auto columns = open_rows(f, "").schema().columns;
   return std::find(columns.begin(), columns.end(), "label") != columns.end() ? "label" : "";
 }
 
-// What can be wrong with a model is found before the first one has run for an hour.
+// Checks all models before the first one runs, which may take an hour.
 jobs::MatchedClasses check_models(const CompareFlags& f) {
   std::vector<std::vector<std::string>> all;
   for (const auto& name : f.models) {
@@ -135,7 +136,7 @@ jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const s
   return run;
 }
 
-// One JSON object a row on which the models differ: where it stands, its text, its label, what each model says.
+// One JSON object per row on which the models differ: position, text, label and each model's result.
 std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, const std::string& label_column) {
   const auto rows = c.disagreements();
   rows::RowReader reader = open_rows(f, label_column);
@@ -176,7 +177,7 @@ int run_compare(const CompareFlags& f) {
   stop_on_signals();
   const std::string label_column = find_label_column(f);
   const jobs::MatchedClasses classes = check_models(f);
-  std::optional<io::AtomicFile> differing;  // made now, so that a place that cannot be written is not met at the end
+  std::optional<io::AtomicFile> differing;  // created now, so that an unwritable path fails early
   if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
   std::vector<jobs::ModelRun> runs;

@@ -24,13 +24,13 @@ struct Flag {
 };
 
 struct VerbWords {
-  std::string name;  // "models export"; empty: the program itself
+  std::string name;  // "models export"; empty for the program itself
   std::string help;
   std::vector<Flag> flags;
   std::vector<const CLI::App*> inner;
 };
 
-// What a setting of the verb's table takes; empty where that is anything.
+// Allowed values of a setting in the command's table; empty if any.
 std::vector<std::string> choices_of(const std::string& verb, const std::string& flag) {
   const auto infos = verb == "train"                 ? train::train_settings().infos()
                      : verb.starts_with("forecast ") ? forecast::forecast_settings().infos()
@@ -43,7 +43,7 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The verb and those of its own, each with the flags that it takes, inherited ones included.
+// Adds the command and its subcommands, each with its flags, including inherited ones.
 void add_verb(const CLI::App& app, const std::string& name, std::vector<Flag> flags, std::vector<VerbWords>& all) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_lnames().empty()) continue;
@@ -57,13 +57,13 @@ void add_verb(const CLI::App& app, const std::string& name, std::vector<Flag> fl
     flags.push_back(std::move(flag));
   }
   all.push_back({name, app.get_description(), flags, verbs_of(app)});
-  if (name.empty())  // of the program's own flags a verb takes this one
+  if (name.empty())  // the only program-level flag that commands accept
     std::erase_if(flags, [](const Flag& f) { return f.names[0] != "--env-file"; });
   for (const CLI::App* inner : verbs_of(app))
     add_verb(*inner, name.empty() ? inner->get_name() : name + " " + inner->get_name(), flags, all);
 }
 
-// What follows the program's name, and what follows a verb.
+// The command names, separated by spaces.
 std::string first_words(const std::vector<const CLI::App*>& verbs) {
   std::vector<std::string> names;
   for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
@@ -95,7 +95,7 @@ std::string bash(const std::vector<VerbWords>& verbs) {
       cases, values, inner_values);
 }
 
-// Within single quotes; in zsh brackets and colons end a part.
+// Escapes text within single quotes; in zsh brackets and colons are special too.
 std::string quoted(std::string text, const char* special) {
   std::string out;
   for (const char c : text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion scripts for bash, zsh and fish: verbs, their own verbs, flags with their help, and the values of settings
-// that take one of a few; all read off the flags themselves and the tables of settings.
+// Completion scripts for bash, zsh and fish: commands, subcommands, flags with their help, and the values of enumerated
+// settings. All are generated from the flags and the settings tables; nothing is listed by hand.
 #pragma once
 #include <string>
 

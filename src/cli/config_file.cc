@@ -59,7 +59,7 @@ void apply_config(CLI::App& verb, const std::string& path) {
     } catch (const CLI::Error&) {
       fail(ErrorCode::usage, "{}: {}: {}: not a value it takes (a number in range, or true or false for a switch)",
            where, key, fmt::join(values, ", "));
-    } catch (const Error& e) {  // named as a flag's value: here it is the file's
+    } catch (const Error& e) {  // the error names a flag; prefix file and line
       const std::string flag = fmt::format("`{}={}`: ", underscored(key), values.back()), what = e.what();
       fail(e.code(), "{}: {}: {}: {}", where, key, values.back(),
            what.starts_with(flag) ? what.substr(flag.size()) : what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A YAML file of a verb's own flags, for those who would rather keep a run in a file than in a shell's history:
+// YAML file with a command's own flags. Training settings and serve.yaml are read elsewhere. Example:
 //   model: [mood=models/default, people=runs/7/ner]
 //   memory_limit: 6GiB
 #pragma once
@@ -11,8 +11,8 @@ class App;
 
 namespace brim::cli {
 
-// Sets the flags and arguments of `verb` that neither the command line nor the environment gave. Keys are their names,
-// with - or _. Throws usage, with file and line, for keys there are none of and values they do not take.
+// Sets the flags and arguments of `verb` that are set neither on the command line nor in the environment. Keys are
+// their names, with - or _. Throws usage with file and line for unknown keys and invalid values.
 void apply_config(CLI::App& verb, const std::string& path);
 
 }  // namespace brim::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes
-// the run itself; --apply writes the settings it recommends, --verify runs once more with them. Or what keeps a
-// server's requests from being faster, from its metrics.
+// brim doctor: finds the bottleneck of a run and predicts the gain of each fix. Reads the trace of a run or runs the
+// command itself; --apply writes the recommended settings, --verify runs again with them. Can also diagnose a server
+// from its metrics. The rules are in jobs/doctor.h.
 #include "jobs/doctor.h"
 
 #include <fmt/format.h>
@@ -48,16 +48,16 @@ struct DoctorFlags {
   bool json = false, verify = false;
 };
 
-// The run of a command, as a child of this process with the same input and output. It has a process group of its own,
-// so that a signal, from the terminal or elsewhere, reaches it once: through us.
+// Runs a command as a child process with the same input and output. It has its own process group, so that it gets each
+// signal exactly once, from this process.
 class Child {
  public:
   explicit Child(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
 
-  // Throws if it fails: there is nothing to diagnose then.
+  // Throws if the run fails: there is nothing to diagnose then.
   RunTrace run(const std::vector<SettingChange>& settings) {
     std::string trace = (std::filesystem::temp_directory_path() / "brim_doctor_XXXXXX").string();
-    const int made = ::mkstemp(trace.data());  // a name nobody can have put there before
+    const int made = ::mkstemp(trace.data());  // unpredictable name
     if (made < 0) fail(ErrorCode::cannot_write, "{}: cannot create: {}", trace, std::strerror(errno));
     ::close(made);
     std::vector<std::string> args = {"brim"};
@@ -69,11 +69,12 @@ class Child {
       const std::string& a = arguments_[i];
       const auto names = [&](const SettingChange& s) {
         std::string flag = a.substr(0, a.find('='));
-        if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');  // brim train takes both
+        // brim train accepts both spellings.
+        if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');
         return flag == "--" + dashed(s.name) || (s.name == "output" && flag == "-o");
       };
       if (std::any_of(settings.begin(), settings.end(), names)) {
-        if (a.find('=') == std::string::npos) ++i;  // its value goes too
+        if (a.find('=') == std::string::npos) ++i;  // remove its value too
         continue;
       }
       args.push_back(a);
@@ -124,7 +125,7 @@ class Child {
   std::vector<std::string> arguments_;
 };
 
-// "brim score …", "./brim train …" or "score …"; only runs with a trace of stages can be looked at.
+// "brim score …", "./brim train …" or "score …"; only commands that write a trace of stages can be diagnosed.
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
   const bool forecasts = command.size() > 1 && command[0] == "forecast" &&
@@ -151,7 +152,7 @@ jobs::Diagnosis look_at(const RunTrace& trace) {
   }
   jobs::Diagnosis d = diagnose(trace, probe);
   for (std::string& fact : d.facts) fact = rendered(fact, trace.record.verb);
-  for (jobs::Finding& f : d.findings) {  // its advice is for the run's verb
+  for (jobs::Finding& f : d.findings) {  // advice refers to the traced command
     f.evidence = rendered(f.evidence, trace.record.verb);
     f.change = rendered(f.change, trace.record.verb);
   }
@@ -160,13 +161,13 @@ jobs::Diagnosis look_at(const RunTrace& trace) {
 
 struct Verified {
   bool done = false;
-  std::string why;  // not done
+  std::string why;  // why it was not done
   jobs::Cause cause = jobs::Cause::startup;
   double before = 0, predicted = 0, obtained = 0;
   double error() const { return obtained > 0 ? predicted / obtained - 1 : 0; }
 };
 
-// Runs once more with the first finding's settings.
+// Runs again with the settings of the first finding.
 Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
   Verified v;
   if (d.nothing_to_gain()) {
@@ -192,7 +193,7 @@ Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
         "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
     return v;
   }
-  // A second training run writes beside the first, on the same disk, and leaves nothing.
+  // A second training run writes to a temporary directory on the same disk, which is removed afterwards.
   const std::string beside = std::filesystem::path(trace.record.output + "/").parent_path().string() + ".doctor";
   if (train) {
     if (std::filesystem::exists(beside))
@@ -243,7 +244,7 @@ jobs::MetricValues fetch_metrics(const DoctorFlags& f) {
   }
 }
 
-// What a server did between two readings.
+// Diagnoses a server from two readings of its metrics.
 int run_server_doctor(const DoctorFlags& f) {
   if (!f.run.empty() || !f.command.empty() || !f.apply.empty() || f.verify)
     fail(ErrorCode::usage, "--url: looks at a server, not at a run: neither --run, --apply, --verify nor a command");
@@ -317,7 +318,7 @@ int run_doctor(const DoctorFlags& f) {
       }
     }
   } catch (const Child::Failed& failed) {
-    return failed.code;  // the run has said why
+    return failed.code;  // the run has reported its error
   }
   if (f.json) text = all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   // A report must not be mixed with rows on standard output.

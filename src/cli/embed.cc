@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim embed and brim tokenize: one JSON object a line for each text.
+// brim embed and brim tokenize: one JSON object per line and text. Labels are written by brim score.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ struct TextFlags {
   }
 };
 
-// One bad row ends these verbs: there is no sensible empty vector.
+// One bad row fails these commands: there is no meaningful empty vector.
 void throw_first(const std::vector<std::string>& inputs, const rows::RowChunk& rows,
                  const std::vector<rows::RowError>& errors) {
   if (errors.empty()) return;
@@ -120,7 +120,7 @@ int run_embed(EmbedFlags f) {
 struct TokenizeFlags {
   TextFlags text;
   std::string model;
-  EngineFlags engine;  // of which it takes the threads
+  EngineFlags engine;  // only its thread count is used
 };
 
 void append_encoding(std::string& out, const text::Encoding& e) {
@@ -133,7 +133,7 @@ void append_encoding(std::string& out, const text::Encoding& e) {
   }
   out += "],\"offsets\":";
   if (e.offsets.empty() && !e.ids.empty()) {
-    out += "null}\n";  // the fastBPE layout has none
+    out += "null}\n";  // fastBPE tokenizers have no offsets
     return;
   }
   out += '[';

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags shared by every verb that opens a model, and the one way to turn them into an Engine.
+// Flags shared by all commands that open a model, and their conversion into an Engine. Does not define flags of single
+// commands.
 #pragma once
 #include <memory>
 #include <string>
@@ -29,14 +30,14 @@ struct EngineFlags {
   bool quiet = false;
   std::string trace;
 
-  // `models`: where --model may be given several times.
+  // `models`: if --model may be repeated.
   void add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models = nullptr);
   bool is_vader() const { return hub::names_vader(model); }
-  engine::EngineOptions settings() const;  // all but the model
+  engine::EngineOptions settings() const;  // everything but the model
   engine::EngineOptions options() const;
-  ScorerOptions scorer_options() const;  // the same, for the library's door
+  ScorerOptions scorer_options() const;  // same for the public interface
   std::unique_ptr<engine::TextModel> open() const;
-  // For verbs that need a device: `output` overrides what the head gives. Throws usage for VADER.
+  // For commands that need a device; `output` overrides the head's output. Throws usage for VADER.
   std::unique_ptr<engine::Engine> open_engine() const;
   std::unique_ptr<engine::Engine> open_embedder(Pooling pooling, const std::string& prompt_name) const;
   void start_trace() const;
@@ -45,19 +46,20 @@ struct EngineFlags {
 
 const SettingsTable<EngineFlags>& engine_settings();
 
-// Warns where nobody named a model and the default one is not beside this program: VADER's rules stand in for it.
+// Warns if no model is given and the default model is not installed next to this program, so that VADER's rules are
+// used.
 void warn_of_rules_by_default(const CLI::App& verb);
 
-// GPU_MIN_FREE_VRAM_MB as `leave_free` takes it; empty where it is not set, 0, or `device` will be the CPU.
+// GPU_MIN_FREE_VRAM_MB in the format of `leave_free`; empty if unset, 0, or if `device` resolves to the CPU.
 std::string leave_free_of_env(std::string_view device);
 
-// How the records of csv and tsv inputs are written.
+// Dialect of csv and tsv inputs.
 struct DialectFlags {
   std::string delimiter;
   bool no_quotes = false;
 
   void add_to(CLI::App& app);
-  char character() const;  // 0: the format's own
+  char character() const;  // 0: default of the format
   void apply(rows::RowReaderOptions& options) const {
     options.delimiter = character();
     options.quotes = !no_quotes;

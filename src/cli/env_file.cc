@@ -48,10 +48,9 @@ constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT", 
                                              "BRIM_FORCE_ISA", "BRIM_HOME",          "BRIM_MODELS", "BRIM_NVML_LIBRARY",
                                              "BRIM_NVTX",      "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
 
-// Every BRIM_ variable is in one of the next two lists, and one that is in neither is refused, so that a new setting
-// has to be added to one of them. A file that comes with a project must not make this process load code, and must not
-// choose files or folders to write, what is served to whom, keys, or addresses to connect to; nor another file that
-// could.
+// Every BRIM_ variable is in one of the next two lists, and variables in neither are rejected, so that a new setting
+// must be added to one of them. A file that comes with a project must not make this process load code, and must not
+// choose output files or folders, exposed data, keys or addresses to connect to; nor another file that could.
 constexpr std::string_view kNotFromFile[] = {"BRIM_ACCESS_LOG",
                                              "BRIM_ALLOWED_HOST",
                                              "BRIM_API_KEY",
@@ -316,11 +315,11 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_WEIGHT_DECAY",
                                           "BRIM_WINDOW"};
 
-// Variables of other programs that Brim heeds.
+// Variables of other programs that Brim honours.
 constexpr const char* kOthersVariables[] = {"CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
 
-// Keys that the file set, which count for every verb that uses them; in the environment they count for the verbs of
-// reads_plain_keys() alone.
+// Keys set by the file, which apply to every command that uses them; in the environment they apply only to the
+// commands of reads_plain_keys().
 struct FileKeys {
   std::string path;
   std::map<std::string, std::string> values;
@@ -335,7 +334,7 @@ bool contains(const List& list, std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
 }
 
-// "BRIM_STATE_DIR" is --state-dir.
+// BRIM_STATE_DIR becomes --state-dir.
 std::string flag_of(std::string_view variable) {
   std::string flag = "--";
   for (const char c : variable.substr(std::strlen("BRIM_")))
@@ -362,7 +361,7 @@ bool is_flag_word(const std::string& value) {
   return false;
 }
 
-// The variables there are: the verbs' flags, the program's own, the known keys and those of others.
+// All known variables: flags of the commands and of the program, known keys and variables of other programs.
 class KnownVariables {
  public:
   explicit KnownVariables(const std::vector<std::string>& flags) : names_(flags) {
@@ -373,7 +372,7 @@ class KnownVariables {
   }
   static bool ours(std::string_view name) { return name.starts_with(kPrefix); }
   bool knows(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
-  // Empty: none is near. Names of other programs are often alike without being meant.
+  // Empty if no name is similar. Other programs' variables may be similar by chance.
   std::string nearest(std::string_view name) const {
     if (!ours(name)) return nearest_name(name, names_, 2);
     const std::string near = nearest_name(name.substr(kPrefix.size()), stems_);
@@ -439,7 +438,7 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
     if (ours && !near.empty()) fail(ErrorCode::usage, "{}", what);
     if (ours || !near.empty()) notes.push_back(what + "; it is ignored");
   }
-  // The last line of a key wins, as in a shell; what the process was started with wins over the file.
+  // The last line of a key wins, as in a shell; the process environment wins over the file.
   file_keys() = {path, {}};
   for (auto e = taken.rbegin(); e != taken.rend(); ++e) {
     set_env_default((*e)->name, (*e)->value);
@@ -476,7 +475,7 @@ std::vector<std::string> misspelt_environment(const std::vector<std::string>& fl
     const std::string_view variable(*entry);
     const std::string name(variable.substr(0, variable.find('=')));
     if (!KnownVariables::ours(name) || known.knows(name) || name == "BRIM_TESTS")
-      continue;  // that one is the launcher's
+      continue;  // BRIM_TESTS is set by the test launcher
     if (const std::string near = known.nearest(name); !near.empty())
       notes.push_back(unknown(name, near) + "; it is ignored");
   }

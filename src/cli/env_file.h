@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --env-file: settings from a .env file: BRIM_ variables of flags that are safe to set from a file, and the unprefixed
 // keys of news bots (SENTIMENT_*, GPU_*, FEATURE_*, MARKET_*). Keys that Brim does not need are accepted and explained.
+// YAML files are read by config_file.h.
 #pragma once
 #include <optional>
 #include <span>
@@ -19,11 +20,11 @@ struct EnvKey {
   const char* name;
   EnvKeyKind kind;
   EnvKeyStatus status;
-  const char* help;  // what it does, or why nothing needs to
+  const char* help;  // its effect, or why it has none
 };
 std::span<const EnvKey> env_keys();
 
-// The file named by --env-file in the arguments before a bare --, or by BRIM_ENV_FILE; empty if there is none.
+// File given by --env-file in the arguments before a bare --, or by BRIM_ENV_FILE; empty if none.
 std::string env_file_of(int argc, const char* const* argv);
 
 // Reads the file and sets its known variables in this process (BRIM_ ones of `flags` and of the program, the keys
@@ -32,15 +33,15 @@ std::string env_file_of(int argc, const char* const* argv);
 // a file is a usage error naming file and line. Returns a message for each other line that looks misspelt.
 std::vector<std::string> load_env_file(const std::string& path, const std::vector<std::string>& flags);
 
-// Whether a file may set the BRIM_ variable of a flag; the rest, of which variables_not_from_file() is the list, choose
-// files to write, what is served to whom, keys, or addresses to connect to.
+// Whether a file may set the BRIM_ variable of a flag. The others, listed by variables_not_from_file(), choose output
+// files, exposed data, keys or addresses to connect to.
 bool taken_from_file(std::string_view variable);
 std::span<const std::string_view> variables_not_from_file();
 
-// An unprefixed key that the file set; the environment's value does not count.
+// Value of an unprefixed key set by the file; the environment is ignored.
 std::optional<std::string> env_file_value(const char* name);
 
-// Verbs for which the unprefixed keys count in the environment too.
+// Whether the unprefixed keys also apply from the environment.
 bool reads_plain_keys(std::string_view verb);
 
 // One line with the keys of the file that `verb` does not use; empty if there are none.
@@ -49,17 +50,16 @@ std::string unused_keys_note(std::string_view verb, bool uses_model_name);
 // BRIM_ variables that are not flags.
 std::span<const char* const> program_variables();
 
-// A sentence for each BRIM_ variable of the environment that is neither a flag's nor the program's but close to one of
-// them.
+// One sentence for each unknown BRIM_ variable in the environment with a name close to a known one.
 std::vector<std::string> misspelt_environment(const std::vector<std::string>& flags);
 
-// A value of a known key that its kind does not allow is a usage error; `where` begins the message.
+// Throws usage if the value does not have the kind of its key; the message begins with `where`.
 void check_env_value(const std::string& where, const std::string& name, const std::string& value);
 
-// A sentence for each key that is set and changes nothing.
+// One sentence for each key that is set and has no effect.
 std::vector<std::string> env_notes();
 
-// A number among the known keys: the environment's, else `otherwise`.
+// Numeric value of a known key in the environment, or `otherwise`.
 double env_number(const char* name, double otherwise);
 
 }  // namespace brim::cli

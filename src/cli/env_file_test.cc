@@ -165,7 +165,7 @@ TEST_F(EnvFile, VariablesOfOtherProgramsStayOut) {
   }
 }
 
-// Run from the sources' root: whatever the program reads is among the names it knows.
+// Runs in the source root: every variable that the program reads must be a known name.
 TEST_F(EnvFile, EveryVariableTheProgramReadsIsKnown) {
   const std::regex read("env(_flag)?\\(\"(BRIM_[A-Z_]+)\"\\)");
   std::set<std::string> known(program_variables().begin(), program_variables().end()), found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim eval: a model against labelled data. Accuracy, macro F1, macro recall, a table by class and the confusion
-// matrix; for token models strict entity F1 over CoNLL files.
+// brim eval: evaluates a model on labelled data. Reports accuracy, macro F1, macro recall, a table by class and the
+// confusion matrix; for token models strict entity F1 over CoNLL files. Does not compare models (compare.cc).
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ void print_table(const jobs::Evaluation& e) {
   }
 }
 
-// The precision `brim train` evaluated the model in; empty where it did not make it.
+// Precision in which `brim train` evaluated the model; empty if it was not trained by Brim.
 std::string trained_in(const std::filesystem::path& dir) {
   const auto path = dir / "trainer_state.json";
   std::error_code ec;
@@ -112,7 +112,7 @@ std::string trained_in(const std::filesystem::path& dir) {
   const auto state = nlohmann::json::parse(read_file(path), nullptr, false);
   if (!state.is_object() || !state.contains("precision") || !state["precision"].is_string()) return "";
   const auto precision = state["precision"].get<std::string>();
-  return precision == "fp8" ? "bf16" : precision;  // a run in fp8 evaluates in bf16
+  return precision == "fp8" ? "bf16" : precision;  // fp8 training evaluates in bf16
 }
 
 int run_eval(const EvalFlags& f) {

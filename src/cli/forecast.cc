@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast train | predict | eval (roll is forecast_roll.cc): series from files, ensembles that learn from them,
-// forecasts, and how good forecasts are.
+// brim forecast train, predict and eval: trains ensembles on series from files, forecasts and evaluates forecasts.
+// Rolling backtests are in forecast_roll.cc.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
   ForecastSettings settings;
   std::vector<std::string> notes;
   if (!f.config.empty()) notes = apply_yaml(settings, f.config);
-  // Flags win over the file, also where a key may be given several times.
+  // Flags override the file, also for repeatable keys.
   if (values.contains("data")) settings.data.clear();
   if (values.contains("actual")) settings.actual.clear();
   for (const auto& [key, given] : values)
@@ -71,10 +71,10 @@ SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReader
 
 namespace {
 
-// Forecasts by name, or by a model directory.
+// Forecaster by name or model directory.
 struct NamedModel {
   std::optional<Baseline> baseline;
-  forecast::NbeatsModel nbeats;  // where it is a directory
+  forecast::NbeatsModel nbeats;  // if given as a directory
 };
 
 NamedModel open_model(const std::string& model) {
@@ -89,7 +89,7 @@ NamedModel open_model(const std::string& model) {
   return named;
 }
 
-// The forecasts of all series, with a bar.
+// Forecasts all series with a progress bar.
 forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
                                                const SeriesStore& store, bool quiet) {
   if (s.horizon > model.horizon)
@@ -106,7 +106,7 @@ forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const 
   return forecasts;
 }
 
-// Intervals of a model of quantiles: the level in percent, and which of them are its bounds.
+// Interval of a quantile model: level in percent and indices of its bounds.
 struct QuantileLevel {
   double level;
   size_t low, high;
@@ -426,7 +426,7 @@ std::function<int()> setup_forecast(CLI::App& app) {
     if (verb == f->train || verb == f->roll)
       verb->add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
     verb->add_flag("-q,--quiet", f->quiet, "no progress, no summary");
-    const Renderer renderer(*verb);  // its keys' help names other keys
+    const Renderer renderer(*verb);  // the help of its keys refers to other keys
     for (CLI::Option* option : verb->get_options()) option->description(renderer.text(option->get_description(), ""));
     add_environment(*verb);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast roll: an ensemble fitted again and again along the series, and what its forecasts were worth.
+// brim forecast roll: refits an ensemble repeatedly along the series and evaluates its forecasts. Single fits are in
+// forecast.cc.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ namespace {
 using forecast::ForecastSettings;
 using forecast::SeriesStore;
 
-// The directory is new, empty, or holds a run of this kind.
+// The directory must be new, empty, or hold a run of this kind.
 std::filesystem::path state_in(const std::string& output) {
   std::filesystem::path state = std::filesystem::path(output) / "state";
   std::error_code ec;

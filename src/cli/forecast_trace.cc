@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --trace of `brim forecast train` and `roll`.
+// --trace for `brim forecast train` and `roll`. Other commands write their traces in engine_flags.cc.
 #include "base/error.h"
 #include "base/timeline.h"
 #include "cli/forecast_verbs.h"
@@ -49,7 +49,7 @@ void ForecastTrace::ends(const char* verb, const forecast::ForecastSettings& s, 
     t.free_recompute = free.recompute ? "full" : "none";
     r.free_limit_bytes = free.limit_bytes;
   } catch (const Error&) {
-    r.free_limit_bytes = r.limit_bytes;  // others hold the memory by now
+    r.free_limit_bytes = r.limit_bytes;  // other processes may hold memory by now
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the inner verbs of `brim forecast` share.
+// Shared by the subcommands of `brim forecast`. Contains no forecasting logic.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -21,20 +21,20 @@ struct ForecastFlags {
   FlagValues train_values, predict_values, eval_values, roll_values;
 };
 
-// File, then flags; checked, with data named.
+// Settings from the file, then from flags; validated, with data given.
 forecast::ForecastSettings settings_of(const ForecastFlags& flags, const FlagValues& values);
 
 forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options,
                                  const char* title, bool quiet);
 
-// Flags off the table's rows; "o,output" gives a short name too.
+// Adds flags for rows of the settings table; "o,output" also adds a short name.
 void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names);
 
-// A run that trains, published for `brim monitor`.
+// Publishes a training run for `brim monitor`.
 class ForecastLive {
  public:
   ForecastLive(const char* command, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on);
-  void update(int64_t step, int64_t steps, double loss);  // cheap: publishes five times a second
+  void update(int64_t step, int64_t steps, double loss);  // cheap: publishes five times per second
 
  private:
   monitor::LivePublisher publisher_;
@@ -43,7 +43,7 @@ class ForecastLive {
   int64_t last_ns_ = 0;
 };
 
-// The timeline and record of a run that trains, for `brim doctor`; nothing where no file is named.
+// Writes timeline and record of a training run for `brim doctor`; does nothing without a file.
 class ForecastTrace {
  public:
   explicit ForecastTrace(const std::string& path);

@@ -51,11 +51,11 @@ void LiveRun::update(const engine::PipelineStats& now, double done) {
   figures_.tokens = r.tokens;
   figures_.rows_per_s = r.rows_per_second;
   if (engine_ != nullptr) figures_.tokens_per_s = r.tokens_per_second;
-  figures_.mfu = several_ ? -1 : r.mfu;  // whose tokens they are is known at the end
+  figures_.mfu = several_ ? -1 : r.mfu;  // the tokens per model are only known at the end
   figures_.mfu_of_data_sheet = !r.mfu_note.empty();
   figures_.busy = r.device_busy;
   figures_.done = done;
-  // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.
+  // GPU memory is allocated before the first batch, so it is queried once; resident memory is read each time.
   const device::DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : device::DeviceKind::cpu;
   if (kind == device::DeviceKind::cpu || figures_.peak_bytes < 0)
     figures_.peak_bytes = engine_ != nullptr ? engine::held_bytes(engine_->device()) : monitor::peak_resident_bytes();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline's progress, published for `brim monitor`.
+// Publishes a pipeline's progress for `brim monitor`. Does not draw progress bars.
 #pragma once
 #include "engine/pipeline.h"
 #include "monitor/live.h"
@@ -9,11 +9,11 @@ namespace brim::cli {
 class LiveRun {
  public:
   LiveRun(const char* command, const std::vector<engine::TextModel*>& models);
-  // `done`: share of the input read, negative where its size is unknown. Cheap: publishes five times a second.
+  // `done`: fraction of the input read, negative if its size is unknown. Cheap: publishes five times per second.
   void update(const engine::PipelineStats& now, double done);
 
  private:
-  engine::Engine* engine_ = nullptr;  // the first model's that has one
+  engine::Engine* engine_ = nullptr;  // the first model's, if any
   bool several_ = false;
   monitor::LivePublisher publisher_;
   monitor::LiveFigures figures_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's door: verbs, help, exit codes. Everything it can do lives in the libraries.
+// Program entry point: commands, help, exit codes. The functionality is in the libraries.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -59,10 +59,10 @@ constexpr Verb kVerbs[] = {
 };
 
 std::atomic<bool> stop{false}, saves{false};
-std::atomic<int64_t> stopped_ns{0};  // of the first signal
+std::atomic<int64_t> stopped_ns{0};  // time of the first signal
 
-// A verb that saves its work gets the second it needs, also where one event brings several signals, as a terminal that
-// closes does. After that, or where there is nothing to save, a signal ends the process at once.
+// A command that saves its work gets a second to do so, even if one event sends several signals, like a closing
+// terminal. After that, or if there is nothing to save, a signal ends the process at once.
 void on_signal(int) {
   constexpr int64_t kSecond = 1'000'000'000;
   if (!saves) {
@@ -70,7 +70,7 @@ void on_signal(int) {
     (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
     ::_exit(exit_code(ErrorCode::interrupted));
   }
-  // One word decides who was first: two signals may be handled at once, on two threads or one inside the other.
+  // The compare-exchange decides which signal was first: two may be handled concurrently, on two threads or nested.
   const int64_t now = now_ns();
   int64_t first = 0;
   if (!stopped_ns.compare_exchange_strong(first, now) && now - first > kSecond)
@@ -85,10 +85,10 @@ void take_signals() {
   ::sigaction(SIGTERM, &action, nullptr);
   struct sigaction hangup {};
   ::sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup stays nohup
+  if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // preserves nohup
 }
 
-// Only errors and warnings begin with "brim:", so that they are found in a log.
+// Only errors and warnings begin with "brim:", so that they can be found in a log.
 void print_error(std::string_view message) { put_stderr_line("\x1b[31m", "brim:", message); }
 
 void print_log(LogLevel level, std::string_view message) {
@@ -99,12 +99,12 @@ void print_log(LogLevel level, std::string_view message) {
     print_stderr("{}\n", rendered(message));
 }
 
-// A closed stdin, stdout or stderr would be the number of the next file opened, and take what is meant for the other.
-// These refuse to be read and written, as the closed ones did; what goes to stderr is dropped.
+// If stdin, stdout or stderr is closed, the next opened file would get its number and receive its data. The
+// replacements fail on reads and writes like the closed ones; output to stderr is dropped.
 void fill_closed_streams() {
   for (const auto& [fd, mode] :
        {std::pair(STDIN_FILENO, O_WRONLY), std::pair(STDOUT_FILENO, O_RDONLY), std::pair(STDERR_FILENO, O_WRONLY)})
-    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", mode);  // the lowest free number: fd
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", mode);  // takes the lowest free number, which is fd
 }
 
 bool reader_is_gone(int fd) {
@@ -120,14 +120,14 @@ std::string unknown_verb(const std::string& typed) {
                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
-// Null where there is none; CLI11 would throw.
+// Null if unknown; CLI11 would throw.
 const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     if (sub->get_name() == name) return sub;
   return nullptr;
 }
 
-// `brim models`, `brim bench` and `brim forecast` have verbs of their own.
+// `brim models`, `brim bench` and `brim forecast` have subcommands.
 std::vector<std::string> inner_verbs(const CLI::App& verb) {
   std::vector<std::string> names;
   for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
@@ -148,7 +148,7 @@ void require_inner_verb(const CLI::App& verb, const char* typed) {
        near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
-// Flags that users of other tools look for, where Brim needs none.
+// Flags of other tools that Brim does not need.
 std::string not_needed(std::string typed) {
   std::replace(typed.begin(), typed.end(), '_', '-');
   if (typed.ends_with("batch-size"))
@@ -158,14 +158,14 @@ std::string not_needed(std::string typed) {
   return "";
 }
 
-// The verb that was typed, or the verb of its own that was typed after it; `app` itself where there is none.
+// The given command or subcommand; `app` itself if none.
 const CLI::App& typed_verb(const CLI::App& app) {
   const CLI::App* verb = &app;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
   return *verb;
 }
 
-// " models export": what follows `brim help` to show its flags.
+// " models export": the arguments of `brim help` that show its flags.
 std::string help_words_of(const CLI::App& verb) {
   return verb.get_parent() == nullptr ? "" : help_words_of(*verb.get_parent()) + " " + verb.get_name();
 }
@@ -192,7 +192,7 @@ std::string extra_argument(const CLI::App& verb, const std::string& text) {
                      near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
 }
 
-// What CLI11 says of a command line, in words that name the flag, the value and what was probably meant.
+// Rewords CLI11's parse errors with the flag, the value and a suggestion.
 std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
   const std::string text = error.what();
   switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
@@ -224,7 +224,7 @@ Verbs add_verbs(CLI::App& app) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     auto action = verb.setup(*sub);
     add_environment(*sub);
-    sub->fallthrough();  // --env-file may follow the verb
+    sub->fallthrough();  // --env-file may follow the command
     verbs.emplace_back(sub, std::move(action));
   }
   return verbs;
@@ -242,7 +242,7 @@ std::vector<std::string> flag_variables(const Verbs& verbs) {
   return names;
 }
 
-// Explains keys that change nothing, or lists those of a file that this verb does not use.
+// Explains keys without effect, or lists the file's keys that this command does not use.
 void note_plain_keys(const CLI::App& verb) {
   const CLI::Option* quiet = verb.get_option_no_throw("--quiet");
   if (quiet != nullptr && quiet->count() > 0) return;
@@ -297,7 +297,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const CLI::App& verb = typed_verb(app);
     fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(verb, e), help_words_of(verb));
-  } catch (const Error&) {  // a value that the settings' table refuses
+  } catch (const Error&) {  // a value rejected by the settings table
     render_for(app, typed_verb(app));
     throw;
   }
@@ -324,7 +324,7 @@ int run(int argc, char** argv) {
       return 0;
     }
     std::cout << app.get_formatter()->make_help(&app, "brim",
-                                                CLI::AppFormatMode::Normal);  // help() would be of this verb
+                                                CLI::AppFormatMode::Normal);  // help() would use this command
     return 0;
   }
   if (completion->parsed()) {
@@ -348,7 +348,7 @@ void add_environment(CLI::App& app) {
     if (option->get_group().empty() || option->get_group() == kTeiGroup) continue;
     std::string name = "BRIM_";
     for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    if (name != "BRIM_MODELS") option->envname(name);  // that one says where models are looked for
+    if (name != "BRIM_MODELS") option->envname(name);  // BRIM_MODELS is the search path of models
   }
 }
 
@@ -360,8 +360,7 @@ void stop_on_signals() { saves = true; }
 
 namespace {
 
-// What was printed may wait in a buffer yet: a full disk is found now or never. A reader that has seen enough, as
-// `head` has, is no failure.
+// Flushes buffered output, so that a full disk is detected. A reader that stops early, like `head`, is not an error.
 int written_out(int code) {
   std::cout.flush();
   const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
@@ -387,11 +386,11 @@ bool lacks_resources(const std::system_error& e) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
+  std::signal(SIGPIPE, SIG_IGN);  // closed pipes and exceeded file-size limits become write errors
   std::signal(SIGXFSZ, SIG_IGN);
   brim::cli::fill_closed_streams();
-  // Cards in the order nvidia-smi shows them, kernels loaded when touched. The program's choice: a library sets
-  // nothing.
+  // GPUs in the order of nvidia-smi, lazy kernel loading. Set by the program: the library changes no environment
+  // variable.
   brim::set_env_default("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   brim::set_env_default("CUDA_MODULE_LOADING", "LAZY");
   brim::set_log_sink(brim::cli::print_log);
@@ -404,7 +403,7 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const brim::Error& e) {
     const std::string what = brim::cli::rendered(e.what());
-    if (what.starts_with("brim "))  // "brim tune: …" names the program already
+    if (what.starts_with("brim "))  // "brim tune: …" contains the program's name already
       brim::print_stderr("{}\n", what);
     else
       brim::cli::print_error(what);

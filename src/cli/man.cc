@@ -13,7 +13,7 @@
 namespace brim::cli {
 namespace {
 
-// Text that troff takes as it is: backslashes and dashes are spelled out, a line never begins as a command.
+// Escapes text for troff: backslashes, dashes, and lines that would begin a command.
 std::string troff(std::string_view text) {
   std::string out;
   bool line_start = true;
@@ -54,7 +54,7 @@ std::string flag_names(const CLI::Option& option) {
 
 void add_flags(const CLI::App& app, std::string& page) {
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() && option->get_snames().empty()) {  // a word, not a flag
+    if (option->get_lnames().empty() && option->get_snames().empty()) {  // a positional argument
       page += fmt::format(".TP\n\\fI{}\\fR\n{}\n", troff(option->get_name()), troff(option->get_description()));
       continue;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim measure-card DEVICE PRECISION LIMIT: the child process of a card's first run (plan/card_measure.h). Not for
-// users: no help page names it. Prints one line and holds its context until its input ends.
+// brim measure-card DEVICE PRECISION LIMIT: child process of the first run on a GPU (plan/card_measure.h). Not for
+// users and not listed in help. Prints one line and holds its context until its input ends.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim models list | show DIR | export DIR --precision P -o OUT, and brim tune: GEMM algorithms measured for a model.
+// brim models list | show DIR | export DIR --precision P -o OUT, and brim tune, which measures GEMM algorithms for a
+// model. Does not download models.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -37,7 +38,7 @@ int run_list() {
   return 0;
 }
 
-// What most of the weights are stored in.
+// Precision in which most of the weights are stored.
 std::string stored_precision(const hub::WeightSource& source) {
   std::map<std::string, int64_t> elements;
   for (const std::string& name : source.names()) {
@@ -47,11 +48,11 @@ std::string stored_precision(const hub::WeightSource& source) {
   const auto most = std::max_element(elements.begin(), elements.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == elements.end()) return "no numbers";
-  const std::string& name = most->first;  // "f32" is fp32 to users, "i8" int8
+  const std::string& name = most->first;  // users know "f32" as fp32 and "i8" as int8
   return name[0] == 'f' ? "fp" + name.substr(1) : name[0] == 'i' ? "int" + name.substr(1) : name;
 }
 
-// A directory that `brim forecast train` made.
+// Shows a directory written by `brim forecast train`.
 int show_forecaster(const std::filesystem::path& dir) {
   const forecast::NbeatsModel m = forecast::load_nbeats(dir);
   int64_t parameters = 0;
@@ -90,8 +91,8 @@ int run_show(const std::string& name) {
   const model::ModelShape s = model::read_shape(dir, &config);
   const auto source = hub::WeightSource::open(dir);
   std::vector<float> values;
-  for (const model::ParamSpec& spec :
-       model_params(s))  // the head is small, and where labels and weights of different models meet
+  // Check the head only: it is small, and a mix of labels and weights from different models shows there.
+  for (const model::ParamSpec& spec : model_params(s))
     if (spec.head && spec.rows > 0) {
       values.resize(static_cast<size_t>(spec.elements()));
       read_param(*source, s, spec, values.data());

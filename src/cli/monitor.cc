@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim monitor: the cards, this machine and the Brims running on it, live in a terminal, once, or as JSON.
+// brim monitor: GPUs, this machine and its running Brim processes, live in a terminal, once, or as JSON. Sampling is in
+// src/monitor.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -42,7 +43,7 @@ struct MonitorFlags {
   std::optional<double> max_utilization, max_temperature, min_free;
 };
 
-// "1s", "500ms", "2": seconds.
+// Seconds from "1s", "500ms" or "2".
 double parse_interval(const std::string& text) {
   char* end = nullptr;
   double seconds = std::strtod(text.c_str(), &end);
@@ -72,7 +73,7 @@ monitor::WatchLimits limits_of(const MonitorFlags& f) {
   return limits;
 }
 
-// The window while the view has it: another screen, no echo, no cursor; all of it given back whatever happens.
+// Owns the terminal while the view runs: alternate screen, no echo, no cursor; restored on every exit.
 class Window {
  public:
   Window() { enter(); }
@@ -96,7 +97,7 @@ class Window {
     if (entered_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
     entered_ = false;
   }
-  // As a program that Ctrl-Z stops: the shell gets its window back, and ours returns with `fg`.
+  // Like a program stopped by Ctrl-Z: the shell gets the terminal back until `fg`.
   void suspend() {
     leave();
     ::raise(SIGTSTP);
@@ -105,7 +106,7 @@ class Window {
 
   void draw(const std::vector<std::string>& lines) {
     std::string frame = "\x1b[H";
-    // A line is cleared before it is written: clearing behind a full line would take its last column.
+    // Clear each line before writing it: clearing after a full line would erase its last column.
     for (size_t i = 0; i < lines.size(); ++i) frame += (i == 0 ? "\x1b[2K" : "\r\n\x1b[2K") + lines[i];
     put(frame + (lines.size() < static_cast<size_t>(rows()) ? "\r\n\x1b[J" : ""));
   }
@@ -123,7 +124,7 @@ class Window {
     while (!text.empty()) {
       const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return;  // the terminal is gone; the loop notices
+      if (n <= 0) return;  // the terminal is gone; handled by the loop
       text.remove_prefix(static_cast<size_t>(n));
     }
   }
@@ -133,12 +134,12 @@ class Window {
 
 void on_resize(int) {}  // only to wake poll
 
-// Waits until `deadline_ns`; true when the window should be drawn anew, and `quit` when it should close.
+// Waits until `deadline_ns`; true if the view must be redrawn. Sets `quit` if it must close.
 bool wait_for_key(Window& window, int64_t deadline_ns, bool& quit) {
   const auto left = static_cast<int>((deadline_ns - now_ns()) / 1'000'000);
   pollfd in{STDIN_FILENO, POLLIN, 0};
   const int ready = ::poll(&in, 1, std::max(0, left));
-  if (ready < 0) return true;  // a signal: a new size, or the end
+  if (ready < 0) return true;  // a signal: resize or termination
   if (ready == 0) return false;
   char key = 0;
   const ssize_t n = ::read(STDIN_FILENO, &key, 1);
@@ -176,7 +177,7 @@ int run_view(const MonitorFlags& f, double interval) {
   return 0;
 }
 
-// Shares and rates need two samples.
+// Percentages and rates need two samples.
 Snapshot sample_twice(monitor::Sampler& sampler, monitor::Watch& watch) {
   sampler.sample();
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
@@ -197,7 +198,7 @@ void write_line(std::FILE* file, const std::string& name, const std::string& lin
 int run_log(const MonitorFlags& f, double interval) {
   const std::string name = f.jsonl == "-" ? "stdout" : f.jsonl;
   if (const auto folder = std::filesystem::path(f.jsonl).parent_path(); !folder.empty()) {
-    std::error_code ignored;  // opening the file says what is wrong
+    std::error_code ignored;  // opening the file reports the error
     std::filesystem::create_directories(folder, ignored);
   }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
@@ -210,7 +211,7 @@ int run_log(const MonitorFlags& f, double interval) {
   auto next = std::chrono::steady_clock::now();
   for (int64_t taken = 0; !stop_requested() && (f.samples == 0 || taken < f.samples); ++taken) {
     Snapshot s = sampler.sample();
-    s.warnings = watch.check(s.gpus);  // the line of the sample that passed a limit, not every line until it is back
+    s.warnings = watch.check(s.gpus);  // logged only with the sample that exceeds a limit, not with every following one
     for (const auto& warning : s.warnings) log_warning("{}", warning);
     write_line(opened ? opened.get() : stdout, name, to_json(s));
     next += std::chrono::nanoseconds(static_cast<int64_t>(interval * 1e9));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim monitor in a pseudo-terminal: what it draws is put on a small screen of our own, which notices lines that are
+// Tests brim monitor in a pseudo-terminal. Its output is drawn on a small emulated screen, which detects lines that are
 // too long or too many.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -26,7 +26,7 @@
 
 namespace brim::cli {
 
-// main.cc's, which this program has not.
+// Replaces the function of main.cc, which is not linked here.
 namespace {
 std::atomic<bool> stop{false};
 }
@@ -47,7 +47,7 @@ int run_monitor_with(std::vector<std::string> args) {
   return action();
 }
 
-// Rows and columns, the cursor, and the few sequences the view uses.
+// Rows and columns, the cursor, and the escape sequences used by the view.
 class Screen {
  public:
   Screen(int columns, int rows) : columns_(columns), rows_(rows), lines_(static_cast<size_t>(rows)) {}
@@ -57,7 +57,7 @@ class Screen {
     size_t at = 0;
     while (at < pending_.size()) {
       const size_t used = take(at);
-      if (used == 0) break;  // the rest of a sequence or character is still to come
+      if (used == 0) break;  // incomplete sequence or character
       at += used;
     }
     pending_.erase(0, at);
@@ -112,7 +112,7 @@ class Screen {
     else if (sequence == "[?25h")
       cursor = true;
     else if (sequence.back() != 'm')
-      overflow = true;  // a sequence nobody expected
+      overflow = true;  // unexpected sequence
     return end - at + 1;
   }
   int columns_, rows_, x_ = 0, y_ = 0;
@@ -135,13 +135,13 @@ class MonitorTest : public ::testing::Test {
       ::unsetenv(name);
   }
 
-  // The view in a terminal of its own until `finish` is given to it.
+  // Runs the view in its own terminal until finish().
   void start(int columns, int rows) {
     winsize size{};
     size.ws_col = static_cast<unsigned short>(columns);
     size.ws_row = static_cast<unsigned short>(rows);
     screen_ = std::make_unique<Screen>(columns, rows);
-    int other = -1;  // the settings of a fresh terminal, known before the view can change them
+    int other = -1;  // settings of a fresh terminal, read before the view changes them
     if (::openpty(&terminal_, &other, nullptr, nullptr, nullptr) != 0)
       throw std::runtime_error("no pseudo-terminal to be had: is /dev/pts mounted?");
     ASSERT_EQ(::tcgetattr(terminal_, &before_), 0);
@@ -157,7 +157,7 @@ class MonitorTest : public ::testing::Test {
       ::_exit(code);
     }
   }
-  // Reads until `done` or the end of the program; a minute is for a machine that stands still, not a measure.
+  // Reads until `done` or the end of the program; the limit of one minute is for a stalled machine.
   template <class Done>
   void read_until(const Done& done) {
     while (!done()) {
@@ -237,7 +237,7 @@ TEST_F(MonitorTest, KeepsALogAndWarnsOnce) {
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view message) {
     if (level == LogLevel::warning) said.emplace_back(message);
   });
-  const std::string path = dir_ / "logs" / "today" / "log.jsonl";  // a log makes its folders
+  const std::string path = dir_ / "logs" / "today" / "log.jsonl";  // missing folders are created
   EXPECT_EQ(run_monitor_with({"--jsonl", path, "--interval", "100ms", "--samples", "3", "--max-utilization-warn", "0"}),
             0);
   EXPECT_EQ(run_monitor_with(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim plan: what a model needs on a device, present or not, and what would be chosen under a limit. Computes nothing.
+// brim plan: memory requirements of a model on a device, present or not, and the plan under a limit. Runs no model.
 #include "plan/plan.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ std::string summary(const Plan& p) {
 
 std::string seconds_text(double s) { return s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s); }
 
-// The plan with a GiB more or less; empty where the device has no such limit, or nothing fits it.
+// The plan with one GiB more or less; empty if the device has no such limit or nothing fits.
 std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
   r.limit_bytes += change;
   if (r.limit_bytes <= 0 || r.limit_bytes > r.device.total_bytes) return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
   }
 }
 
-// What that changes, in words.
+// Describes the effect of that change.
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes + change > r.device.total_bytes)
@@ -162,7 +162,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
         said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
         if (f.json) rows.push_back(unfit_json(name, r));
       }
-    } catch (const Error& e) {  // a precision or a limit this card has not
+    } catch (const Error& e) {  // precision or limit not supported by this GPU
       if (e.code() != ErrorCode::usage) throw;
       said = rendered(e.what());
       if (f.json)
@@ -198,7 +198,7 @@ int run_one(const PlanFlags& f, PlanJob job) {
     p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
     auto j = json_of(job, p);
     auto& neighbours = j["neighbours"] =
-        nlohmann::ordered_json::array();  // a GiB less and a GiB more, where they can be planned
+        nlohmann::ordered_json::array();  // one GiB less and one GiB more, if they can be planned
     for (const int64_t change : {-kGiB, kGiB})
       if (const auto n = neighbouring(r, change))
         neighbours.push_back({{"limit_bytes", n->limit_bytes},
@@ -213,7 +213,7 @@ int run_one(const PlanFlags& f, PlanJob job) {
   return 0;
 }
 
-// The flags that all plans share mean the same to forecasting.
+// Flags shared by all plans have the same meaning for forecasting.
 int run_forecast_plan(const PlanFlags& f) {
   FlagValues values = f.forecast;
   for (const char* key : {"memory_limit", "leave_free", "precision", "batch_size", "learning_rate"})
@@ -242,7 +242,7 @@ int run_plan(const PlanFlags& f) {
 
 }  // namespace
 
-// Every reservation with its owner, their sum, and what the limit leaves.
+// All reservations with their owners, their sum, and the remaining limit.
 void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit) {
   constexpr int kBar = 30;
   size_t width = 0;

@@ -17,7 +17,7 @@
 namespace brim::cli {
 namespace {
 
-// A stand-in where no data is named: enough for lanes to be made, nothing to be counted.
+// Placeholder if no data is given: enough to create lanes, without any points.
 forecast::SeriesStore no_series() {
   rows::SeriesTable table;
   table.numbered = true;
@@ -30,7 +30,7 @@ void add_forecast_plan_rows(CLI::App& app, FlagValues& values) {
   add_rows(app, values,
            {"data", "horizon", "preset", "lookbacks", "losses", "repeats", "input_size", "n_blocks", "mlp_units",
             "stack_types", "max_steps", "folds", "refit", "warm", "target_column", "layout"});
-  const Renderer renderer(app);  // their help names other keys
+  const Renderer renderer(app);  // their help refers to other keys
   for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
 }
 
@@ -66,7 +66,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
       plan_lanes(spec, lanes, store.size(), static_cast<int64_t>(store.values().size()),
                  {target.profile.name, target.profile.kind, limit, target.profile.context_bytes});
   spec.options.recompute = plan.recompute;
-  // What the products alone take at the rate large ones attain: the step takes longer.
+  // Time of the GEMMs alone at the throughput of large ones: a lower bound for the step.
   const double flops = plan_nbeats(spec.shape, plan.lanes_per_wave, forecast::NbeatsTask::train, spec.options,
                                    spec.precision, target.profile.kind, target.profile.isa, target.profile.threads)
                            .flops;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim plan --task forecast: what training an ensemble of forecasting lanes, or rolling it, would hold.
+// brim plan --task forecast: memory for training or rolling an ensemble of forecasting lanes. Trains nothing.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace brim::cli {
 
-// Keys that only a forecasting plan has, beside those all plans share.
+// Flags that only forecasting plans have.
 void add_forecast_plan_rows(CLI::App& app, FlagValues& values);
 
 struct ForecastPlanTarget {
@@ -17,10 +17,10 @@ struct ForecastPlanTarget {
   device::MemoryInfo memory;
   std::vector<std::string> notes;
 };
-// `values`: of forecasting's table. Throws does_not_fit with what one lane needs.
+// `values`: from forecasting's settings table. Throws does_not_fit with the requirements of one lane.
 int run_plan_forecast(const std::string& config, const FlagValues& values, const ForecastPlanTarget& target, bool json);
 
-// Every reservation with its owner, their sum, and what the limit leaves.
+// All reservations with their owners, their sum, and the remaining limit.
 void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit);
 
 }  // namespace brim::cli

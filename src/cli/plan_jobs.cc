@@ -59,7 +59,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   std::vector<std::string> names;
   try {
     names = hub::WeightSource::open(job.dir)->names();
-  } catch (const Error& e) {  // a config alone is enough to plan
+  } catch (const Error& e) {  // a config is enough to plan
     job.notes.push_back(fmt::format("planned from config.json alone ({})", rendered(e.what())));
   }
   r.shape = model::shape_of(job.config, head_kind(job.config, names));

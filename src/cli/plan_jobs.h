@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `brim plan` plans, from its flags: models, the device they are planned for, and what is printed of them alike.
+// Inputs of `brim plan` from its flags: models, target device and common output. The plans are computed in src/plan.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,36 +23,36 @@ struct PlanFlags {
   int64_t typical_length = 0;
   int threads = 0;
   bool json = false, measure = false, serves = false;
-  FlagValues settings;  // of training's table
-  FlagValues forecast;  // of forecasting's, where it alone has them
+  FlagValues settings;  // from training's table
+  FlagValues forecast;  // from forecasting's table, keys of its own
 };
 
-// What is to be planned, before a device is chosen.
+// A model to plan, before a device is chosen.
 struct PlanJob {
   std::filesystem::path dir;
   hub::HfConfig config;
   plan::PlanRequest request;
   train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
-  bool rules = false;             // VADER: nothing of it is on a device
+  bool rules = false;             // VADER: uses no device memory
   bool batch_given = false;
   std::vector<std::string> notes;
-  std::string served_as;  // where a serve.yaml names it
+  std::string served_as;  // name in a serve.yaml
   std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }
 };
 
-// A file of training settings is about training.
+// A file of training settings implies training.
 plan::Task asked_task(const PlanFlags& f);
-// The flags that have a meaning with `model`; the file's notes are logged once.
+// Applies the flags to `model`; notes about the file are logged only for the first job.
 PlanJob open_job(const PlanFlags& f, const std::string& model, bool first);
 
 struct PlanTarget {
   plan::DeviceProfile profile;
   device::MemoryInfo memory;
-  std::unique_ptr<device::Device> device;  // only where it is this machine's
+  std::unique_ptr<device::Device> device;  // only if it is in this machine
   std::vector<std::string> notes;
 };
 
-// A card's name, `all`, or what is here, which a file of settings may say too.
+// A GPU's name, `all`, or the local device, which may also come from a settings file.
 std::string device_of(const PlanFlags& f, const PlanJob& job);
 PlanTarget open_target(const PlanFlags& f, const std::string& name);
 plan::PlanRequest request_for(const PlanJob& job, const PlanTarget& t);
@@ -63,9 +63,10 @@ struct BatchAndRate {
 };
 BatchAndRate learning(const PlanJob& job, const plan::Plan& p);
 
-std::vector<std::string> notes_on_limit(const train::TrainSettings& s);  // what `auto` leaves to others
-plan::Plan in_flags(plan::Plan p);                                       // its words
-std::string text_of(const nlohmann::ordered_json& json);                 // paths may be any bytes
+// Memory that `auto` leaves free for other processes
+std::vector<std::string> notes_on_limit(const train::TrainSettings& s);
+plan::Plan in_flags(plan::Plan p);                        // renders messages for the command line
+std::string text_of(const nlohmann::ordered_json& json);  // paths may contain any bytes
 nlohmann::ordered_json json_of(const PlanJob& job, const plan::Plan& p);
 int64_t texts_of(const PlanJob& job, int64_t tokens);
 std::string device_line(const plan::DeviceProfile& d);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim plan of several models that share a device: named by flags, by a serve.yaml, or by the environment.
+// brim plan for several models that share a device, given by flags, a serve.yaml or the environment. Single models are
+// planned in plan.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,18 +27,18 @@ using plan::Task;
 
 namespace {
 
-// Models that share a device, as one process holds them: one context, and a part of the limit each.
+// Models that share a device in one process: one context, and a part of the limit each.
 struct Together {
-  std::vector<PlanRequest> requests;  // of those that are on the device
+  std::vector<PlanRequest> requests;  // models on the device
   std::vector<Plan> plans;
   std::vector<memory::LedgerEntry> ledger;
-  std::vector<std::string> names;           // of these
-  std::vector<plan::ResidentSet> resident;  // who may be there together, where they need not all be
+  std::vector<std::string> names;           // names of these
+  std::vector<plan::ResidentSet> resident;  // possible sets of resident models, if not all must be
   int64_t context_bytes = 0, limit_bytes = 0;
   bool all_resident = true;
 };
 
-// `in_turn`: they need not all fit at once, as a server's models need not.
+// `in_turn`: they need not all fit at once, like a server's models.
 Together plan_together(const std::vector<PlanJob>& jobs, const PlanTarget& t, bool in_turn) {
   Together all;
   for (const PlanJob& job : jobs)
@@ -55,7 +56,7 @@ Together plan_together(const std::vector<PlanJob>& jobs, const PlanTarget& t, bo
   std::vector<const plan::Plan*> plans;
   std::vector<std::string> names = all.names;
   for (const plan::Plan& p : all.plans) plans.push_back(&p);
-  if (!all.all_resident) {  // the largest is what must fit
+  if (!all.all_resident) {  // the largest set must fit
     const auto own = [](const plan::Plan* p) { return total_bytes(p->own_parts()); };
     const auto largest =
         std::max_element(plans.begin(), plans.end(), [&](auto* a, auto* b) { return own(a) < own(b); });
@@ -156,8 +157,8 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
 }
 
 #if defined(BRIM_WITH_SERVE)
-// The models of a serve.yaml, or of the environment as `brim serve` takes them from there, with what is said of device,
-// memory and precision where no flag does.
+// Models of a serve.yaml, or of the environment as used by `brim serve`, with its device, memory and precision settings
+// unless flags override them.
 int plan_serve(PlanFlags f) {
   if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
     fail(ErrorCode::usage, "--serve{}: names the models itself, and plans no training",
@@ -183,7 +184,7 @@ int plan_serve(PlanFlags f) {
     if (model.precision != "auto") own.settings["precision"] = {model.precision};
     jobs.push_back(open_job(own, model.path, jobs.empty()));
     jobs.back().served_as = model.name;
-    if (model.pooling) {  // its head, if it has one, is not computed
+    if (model.pooling) {  // its head, if any, is not computed
       jobs.back().request.output = engine::embedding_output(
           hub::resolve_model(model.path, hub::model_places(hub::model_roots())), *model.pooling);
       jobs.back().notes.clear();

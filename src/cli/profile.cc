@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim profile: what models cost on this machine, alone and beside a language model; a JSON file and a page of plots.
+// brim profile: costs of models on this machine, alone and together with a language model; writes a JSON file and a
+// page of plots. The measurements are in report/profile.h.
 #include "report/profile.h"
 
 #include <fmt/format.h>
@@ -126,7 +127,7 @@ std::function<int()> setup_profile(CLI::App& app) {
   auto f = std::make_shared<ProfileFlags>();
   app.add_option("--mode", f->mode, "sentiment: classifiers; llm: a language model; full: both, alone and together")
       ->capture_default_str();
-  // --model comes first so that the environment's name is BRIM_MODEL; BRIM_MODELS is where models are looked for.
+  // --model comes first so that the environment variable is BRIM_MODEL; BRIM_MODELS is the search path of models.
   app.add_option("-m,--model,--models", f->models,
                  "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
   app.add_option("--sentiment-model", f->sentiment_model, "one more model: finbert, distilbert, roberta or vader");

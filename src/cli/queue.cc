@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim queue repair DIR: finds and repairs damaged queue journals of a stopped server.
+// brim queue repair DIR: finds and repairs damaged queue journals of a stopped server. Does not touch running servers.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

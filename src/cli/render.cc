@@ -32,12 +32,12 @@ void Renderer::add(const CLI::App& verb, const std::string& name, Flags flags) {
       flags[underscored(option->get_name(true))] = {option->get_name(true), false};
       continue;
     }
-    // The first of several names is the one to show: --max-length, not --max_length.
+    // Show the first of several names: --max-length, not --max_length.
     for (const std::string& known : names)
       flags[underscored(known)] = {"--" + (underscored(known) == underscored(names[0]) ? names[0] : known),
                                    option->get_items_expected_min() == 0};
   }
-  // What the library calls a model is one of several to some verbs.
+  // The library's `model` is `models` in some commands.
   if (const auto models = flags.find("models"); models != flags.end()) flags.emplace("model", models->second);
   verbs_[name] = flags;
   for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
@@ -56,7 +56,7 @@ std::string Renderer::words(std::string_view settings, const Flags& flags) {
     if (flag == flags.end()) {
       if (out.empty() || after_switch) return "";
       out += ' ';
-      out += word;  // a value with a blank in it
+      out += word;  // a value that contains a space
       continue;
     }
     const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
@@ -85,7 +85,7 @@ std::string Renderer::text(std::string_view text, const std::string& verb) const
     if (close == text.npos) return out.append(text);
     const std::string changed = span(text.substr(open + 1, close - open - 1), verb);
     out += changed.empty() ? text.substr(0, close) : std::string(text.substr(0, open)) + changed;
-    text.remove_prefix(changed.empty() ? close : close + 1);  // the mark that closes nothing of ours may open what is
+    text.remove_prefix(changed.empty() ? close : close + 1);  // an unmatched closing backquote may open the next span
   }
 }
 

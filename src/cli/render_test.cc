@@ -50,7 +50,7 @@ TEST(Render, SettingsBecomeTheVerbsFlags) {
   EXPECT_EQ(r("`env_file` is every verb's", "train"), "--env-file is every verb's");
   EXPECT_EQ(r("`seconds` and `texts`", "bench streams"), "--seconds and --texts");
   EXPECT_EQ(r("`model=x`", "plan"), "--models x");
-  EXPECT_EQ(r("`input=x`"), "input x");  // an argument has no dashes
+  EXPECT_EQ(r("`input=x`"), "input x");  // a positional argument has no dashes
 }
 
 TEST(Render, OtherVerbsAreNamedWhole) {

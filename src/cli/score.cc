@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim score: labels for the texts of files or stdin.
+// brim score: labels the texts of files or stdin. The pipeline is in engine/pipeline.h; rows are read and written in
+// src/rows.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -57,15 +58,15 @@ OnError parse_on_error(const std::string& text) {
   fail(ErrorCode::usage, "--on-error {}: use stop, skip or null", text);
 }
 
-// The models of a run, in the order given. Names are those of their columns; one model alone needs none.
+// Models of a run in the given order. Names are prefixes of their columns; a single model needs none.
 struct Models {
   std::vector<std::string> names, given;
   std::vector<std::unique_ptr<engine::TextModel>> owned;
   std::vector<engine::TextModel*> all;
-  bool soon_on_cpu = false;  // that, or the run that is resumed, is why they are on the CPU
+  bool soon_on_cpu = false;  // on the CPU because of the prediction or of the resumed run
 
   bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
-  // The first one that computes on a device, else the first.
+  // The first model that computes on a device, or the first one.
   engine::TextModel& main() const {
     const auto found =
         std::find_if(all.begin(), all.end(), [](engine::TextModel* model) { return model->engine() != nullptr; });
@@ -73,11 +74,11 @@ struct Models {
   }
 };
 
-// "ner=models/ner" is the model models/ner, called ner; "models/ner" is called by its directory.
+// "ner=models/ner" is the model models/ner with the name ner; "models/ner" is named after its directory.
 void add_model(Models& models, const std::string& given, bool needs_name) {
   const size_t equals = given.find('=');
   const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
-                     !std::filesystem::exists(given);  // a directory may have such a name
+                     !std::filesystem::exists(given);  // unless a directory has this name
   std::string name = named ? given.substr(0, equals) : "", model = named ? given.substr(equals + 1) : given;
   if (name.empty() && needs_name && hub::names_vader(model)) name = "vader";
   if (name.empty() && needs_name) {
@@ -136,7 +137,7 @@ plan::AutoFacts auto_facts(const ScoreFlags& f, const rows::RowReader& reader) {
   return facts;
 }
 
-// `auto` is the CPU where that has scored a small input before a card has started, and where such a run is resumed.
+// `auto` selects the CPU if it can score a small input before a GPU has started, and if such a run is resumed.
 Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   const plan::AutoFacts facts = auto_facts(f, reader);
   const plan::AutoDevice wanted = plan::auto_device(facts);
@@ -159,7 +160,7 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
     if (const Engine* engine = model->engine()) rates.push_back(engine->plan().tokens_per_second);
   const double seconds = plan::predicted_seconds(facts.bytes, rates);
   if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) {
-    models = {};  // before the card's, not beside them
+    models = {};  // release them before the GPU's are opened
     return open_models(f, f.engine.device, facts.bytes);
   }
   models.soon_on_cpu = !rates.empty();
@@ -182,23 +183,23 @@ std::vector<rows::ResultColumns> result_columns(const Models& models, bool all_s
       log_warning("--all-scores adds nothing here: {} finds entities, each with its score", models.given[m]);
     } else {
       added.score_names = models.all[m]->score_names();
-      added.scores_at_top = models.all[m]->engine() == nullptr;  // what rules give are no scores of labels
+      added.scores_at_top = models.all[m]->engine() == nullptr;  // rule scores are not label scores
     }
   }
   return columns;
 }
 
-// Names of models and labels may add up to one column twice.
+// Names of models and labels may combine to duplicate columns.
 void require_distinct(const std::vector<std::string>& columns) {
   for (auto it = columns.begin(); it != columns.end(); ++it)
     if (std::find(columns.begin(), it, *it) != it)
       fail(ErrorCode::usage, "two columns would be called {}; give a model another name: --model NAME=MODEL", *it);
 }
 
-// One scored chunk to bytes of rows.
+// Formats scored chunks as rows.
 class RowSink {
  public:
-  // `counters` must outlive `output`, which stores them at its end too.
+  // `counters` must outlive `output`, which also stores them at its end.
   RowSink(const ScoreFlags& flags, const Models& models, const rows::RowReader& reader, rows::RowWriter& writer,
           rows::RowOutput& output, std::map<std::string, int64_t>& counters)
       : models_(models),
@@ -232,7 +233,7 @@ class RowSink {
   void bad_row(const engine::ScoredChunk& chunk, size_t row, const Error& error) {
     const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
     if (on_error_ == OnError::stop) {
-      --counters_["rows"];  // it is not among those that are kept
+      --counters_["rows"];  // this row is not written
       throw Error(error.code(), where + "; --on-error skip or null continues");
     }
     ++counters_["bad rows"];
@@ -272,13 +273,13 @@ class RowSink {
   std::map<std::string, int64_t>& counters_;
   OnError on_error_;
   bool all_scores_;
-  bool watched_;  // stdout: its reader gets rows as they are done, not a block of them
+  bool watched_;  // stdout: flush rows immediately
   std::string bytes_;
-  std::vector<rows::RowResult> results_;  // by model, as are the spans
+  std::vector<rows::RowResult> results_;  // by model, like the spans
   std::vector<std::vector<rows::EntitySpan>> spans_;
 };
 
-// What changes the rows that come out, by flag.
+// Settings that change the output rows, by flag.
 std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::OutputFormat format) {
   std::map<std::string, std::string> options = {{"format", f.format},
                                                 {"output-format", output_format_name(format)},
@@ -297,7 +298,7 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
   rows::RunIdentity id;
   id.inputs = f.inputs;
   id.options = output_settings(f, format);
-  id.may_change["on-error"] = "stop";  // no bad row is among what such a run wrote
+  id.may_change["on-error"] = "stop";  // such a run has written no bad rows
   std::string precisions;
   for (size_t m = 0; m < models.all.size(); ++m) {
     Engine* engine = models.all[m]->engine();
@@ -309,7 +310,7 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
-  if (models.soon_on_cpu) id.options["device"] = "cpu";  // auto stays there when it is resumed
+  if (models.soon_on_cpu) id.options["device"] = "cpu";  // auto keeps the CPU on resume
   return id;
 }
 
@@ -327,7 +328,7 @@ rows::OutputFormat output_format(const ScoreFlags& f, const rows::RowReader& rea
                                    : rows::parse_output_format(f.output_format);
 }
 
-// `part`: of a shard, else null.
+// `part`: part of a shard, or null.
 int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs::ShardPart* part) {
   rows::RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
@@ -349,13 +350,13 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   output_options.checkpoint_seconds = f.checkpoint_seconds;
   output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
-  stop_on_signals();  // so far there was nothing to save, or to remove
+  stop_on_signals();  // nothing to save or remove before this point
   std::optional<rows::RowOutput> opened_output;
   try {
     opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
   } catch (const Error& error) {
     if (part == nullptr || !f.resume || error.code() != ErrorCode::usage) throw;
-    output_options.resume = false;  // another kind of device began it: its rows and ours would not belong together
+    output_options.resume = false;  // started on another kind of device: the rows would not match
     opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
   }
   rows::RowOutput& output = *opened_output;
@@ -399,7 +400,7 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   if (interrupted)
     output.suspend();
   else
-    output.commit();  // before anything else is written that might fail
+    output.commit();  // before other writes that may fail
   if (part != nullptr && !interrupted) part->publish(counters["rows"], counters["bad rows"]);
   if (!f.engine.trace.empty()) {
     jobs::TracedRun record = jobs::make_record("score", models.main(), stats, load_seconds);
@@ -424,18 +425,18 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   return 0;
 }
 
-// The job that these flags describe, in the folder of -o.
+// The job described by these flags, in the folder of -o.
 jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& reading, int64_t count) {
   jobs::ShardFacts facts;
   facts.count = count;
   std::vector<std::string> names;
   for (const std::string& input : f.inputs)
     names.push_back(std::filesystem::absolute(input).lexically_normal().string());
-  const rows::RowReader reader(names, reading);  // all are there and of one kind
+  const rows::RowReader reader(names, reading);  // checks that all exist and have one format
   for (const std::string& name : names) facts.inputs.emplace_back(name, jobs::input_signature(name));
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
-  std::vector<std::string> named;  // a directory by its whole name: others run shards from elsewhere
+  std::vector<std::string> named;  // absolute path: shards may run from other directories
   for (size_t m = 0; m < models.given.size(); ++m) {
     EngineFlags flags = f.engine;
     flags.model = models.given[m];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim serve: models behind a port.
+// brim serve: command-line setup of the HTTP server. The server itself is in src/serve.
 #include "serve/serve.h"
 
 #include <fmt/format.h>
@@ -29,10 +29,10 @@
 namespace brim::cli {
 namespace {
 
-std::atomic<bool> reload_requested{false};  // by SIGHUP
+std::atomic<bool> reload_requested{false};  // set by SIGHUP
 
-// Of a batch of rows (jobs, /score), which a submitted text waits for. On an H200 2,000 texts per second beside rows
-// have a p99 of 5.0 ms, with 3 ms here 5.7; the rows keep 0.90 and 0.91 of their speed.
+// Duration of a bulk batch (jobs, /score) that a submitted text may have to wait for. On an H200 with bulk load, 2,000
+// texts per second have a p99 of 5.0 ms, and 5.7 ms with a value of 3 ms; bulk throughput drops to 0.90 and 0.91.
 constexpr double kBulkSeconds = 0.0025;
 
 struct ServeFlags {
@@ -52,7 +52,7 @@ struct ServeFlags {
   int io_threads = 0;
   int64_t connections_per_address = 256;
   bool check = false;
-  bool cuts_texts = false;  // asked for in so many words, so that taggers do it too
+  bool cuts_texts = false;  // set explicitly, so that it applies to taggers too
   EngineFlags engine;
   TeiFlags tei;
 };
@@ -153,11 +153,11 @@ const SettingsTable<ServeFlags>& serve_settings() {
   return table;
 }
 
-// "mood=models/default" is the model models/default, called mood; "models/default" is called by its directory.
+// "mood=models/default" is the model models/default with the name mood; "models/default" is named after its directory.
 serve::ServedModel named_model(const std::string& given) {
   const size_t equals = given.find('=');
   const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
-                     !std::filesystem::exists(given);  // a directory may have such a name
+                     !std::filesystem::exists(given);  // unless a directory has this name
   serve::ServedModel model;
   model.name = named ? given.substr(0, equals) : "";
   model.id = named ? given.substr(equals + 1) : given;
@@ -172,7 +172,7 @@ serve::ServedModel named_model(const std::string& given) {
   return model;
 }
 
-// Models, ladders and queues, from serve.yaml, from a news bot's .env, or from flags alone.
+// Models, ladders and queues from serve.yaml, from a news bot's .env, or from flags.
 void name_first_model(const ServeFlags& f, serve::ServeConfig& config) {
   const std::string& name = f.tei.served_model_name;
   if (name.empty()) return;
@@ -192,14 +192,14 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   }
   for (const serve::PlainSetting& setting : config.settings) {
     const CLI::Option* flag = app.get_option_no_throw("--" + dashed(setting.key));
-    if (flag == nullptr || flag->count() > 0) continue;  // the command line and the environment win
+    if (flag == nullptr || flag->count() > 0) continue;  // command line and environment take precedence
     if (serve_settings().find(setting.key) != nullptr)
       serve_settings().apply(f, setting.key, setting.value, setting.where);
     else
       engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
     if (setting.key == "long_text") f.cuts_texts = f.engine.long_text == LongText::truncate;
   }
-  // Flags name the models, and ladders and queues may use them; those that give vectors come beside the others.
+  // Models given by flags may be used by ladders and queues. Embedding models are added in open_models().
   if (app.get_option("--model")->count() > 0 || config.models.empty()) {
     warn_of_rules_by_default(app);
     for (const std::string& given : f.models) {
@@ -215,11 +215,11 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   return config;
 }
 
-// Which taggers are heads on a classifier's encoder: that one has the head too, so that one pass gives labels and
-// entities. Files are compared whole, so what was found is kept until one of the two has changed.
+// Finds taggers that share a classifier's encoder: the classifier loads the head too, so that one pass gives labels and
+// entities. Whole files are compared, so results are cached until one of the two changes.
 class SharedEncoders {
  public:
-  // A place among `options`; empty: none is.
+  // Index into `options`; empty if none.
   std::optional<size_t> tagger_of(const ScorerOptions& classifier, const std::vector<ScorerOptions>& options) {
     if (classifier.pooling) return std::nullopt;
     for (size_t t = 0; t < options.size(); ++t)
@@ -236,7 +236,7 @@ class SharedEncoders {
       const auto [found, is_new] = known_.try_emplace({classifier, tagger});
       if (is_new || found->second.files != files) found->second = {files, share_encoder(classifier, tagger)};
       return found->second.share;
-    } catch (const Error&) {  // who opens it says what is wrong
+    } catch (const Error&) {  // opening the model reports the error
       return false;
     }
   }
@@ -249,12 +249,12 @@ class SharedEncoders {
 
 struct OpenModels {
   std::vector<serve::ServedModel> models;
-  std::vector<std::function<ScorerOptions()>> settings;  // of each; throws where it is not there
-  std::vector<ScorerOptions> options;  // of each, as asked for: their taggers may come and go; empty if it failed
+  std::vector<std::function<ScorerOptions()>> settings;  // per model; throws if it is missing
+  std::vector<ScorerOptions> options;                    // per model as configured, without taggers; empty if it failed
   SharedEncoders encoders;
 };
 
-// To a classifier the head of a tagger that shares its encoder, as their files are now.
+// Adds the head of a tagger with the same encoder to a classifier, based on their current files.
 void add_tagger(OpenModels& open, serve::ServedModel& model, ScorerOptions& options) {
   const std::optional<size_t> tagger = open.encoders.tagger_of(options, open.options);
   options.tagger = tagger ? open.options[*tagger].model : "";
@@ -262,7 +262,7 @@ void add_tagger(OpenModels& open, serve::ServedModel& model, ScorerOptions& opti
   model.tagger_revision = tagger ? serve::model_revision(options.tagger) : "";
 }
 
-// Those that cannot be opened have their fault and no scorer; if none can, the start ends.
+// Models that cannot be opened have a fault and no scorer; if none can, startup fails.
 OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   OpenModels open;
   const auto is_rung = [&](const std::string& name) {
@@ -301,8 +301,8 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   }
   open.options.resize(open.models.size());
   std::optional<Error> first_fault;
-  // Each by itself, if it did not fail before. What a model cannot be opened with (settings, a card that is not there)
-  // is a mistake of who started this, and so is anything they asked to be checked; a ladder bears with both.
+  // Tries each model that has not failed. Usage errors and missing devices are configuration errors and abort startup,
+  // as does any error with --check; members of a ladder may fail either way.
   const auto try_each = [&](bool opens, const std::function<void(size_t)>& call) {
     for (size_t m = 0; m < open.models.size(); ++m) {
       if (!open.models[m].fault.empty()) continue;
@@ -336,7 +336,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   });
   try {
     open_all();
-  } catch (const Error&) {  // which of them?
+  } catch (const Error&) {  // find out which one
     if (open.models.size() == 1) throw;
     try_each(true, [&](size_t m) { Scorer::open(open.options[m]); });
     open_all();
@@ -359,7 +359,7 @@ std::vector<std::string> read_origins(const std::string& text) {
   return origins;
 }
 
-// What text-embeddings-inference's flags say, in the words of Brim's own.
+// Maps text-embeddings-inference's flags to Brim's.
 void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
   const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
   const auto refuse_both = [&](const char* theirs, const char* ours) {
@@ -385,7 +385,7 @@ void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
 }
 
 int run_serve(ServeFlags f, CLI::App& app) {
-  // Else each thread's heap keeps up to twice the largest block that was ever freed, a model's weights, at its end.
+  // Otherwise each thread's heap keeps up to twice the largest freed block, a model's weights, at its end.
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 512 << 10);
   f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;
@@ -435,7 +435,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
       lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
                                   m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
   options.models = open.models;
-  // On the one thread of administration. Its models are names here, without their scorers.
+  // Used only on the administration thread. Holds the models' settings without their scorers.
   const auto asked = std::make_shared<OpenModels>(std::move(open));
   for (serve::ServedModel& model : asked->models) model.scorer.reset();
   const auto place_of = [asked](const std::string& name) {
@@ -453,7 +453,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
     add_tagger(*asked, model, scorer);
     model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer, beside_stays) : Scorer::open(scorer);
     model.fault.clear();
-    asked->options[place] = own;  // from now on others may share its encoder
+    asked->options[place] = own;  // others may share its encoder from now on
     return model;
   };
   options.revision_of = [asked, place_of](const std::string& name) {
@@ -474,7 +474,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.keep_jobs_seconds = f.keep_jobs;
   options.job_limits = {f.max_jobs, f.max_jobs_bytes};
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
-  if (f.check) {  // without a port of its own, queues or jobs
+  if (f.check) {  // does not open the port, queues or jobs
     options.listen = "127.0.0.1:0";
     options.socket.reset();
     options.queues.clear();

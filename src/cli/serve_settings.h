@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What else a serve.yaml may hold beside models, ladders and queues; for those that read it without serving.
+// Settings of serve.yaml besides models, ladders and queues, for commands that read it without serving.
 #pragma once
 #include <string>
 #include <vector>

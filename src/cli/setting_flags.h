@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags read off tables of settings (base/settings.h). The environment, config files and completion follow from flags.
+// Creates flags from settings tables (base/settings.h). Environment variables, config files and completion are derived
+// from the flags elsewhere.
 #pragma once
 #include <map>
 #include <string>
@@ -14,19 +15,19 @@ class App;
 
 namespace brim::cli {
 
-// What was typed, by setting; for verbs whose flags win over a file that is read after them.
+// Given values by setting, for commands with flags that override a file read later.
 using FlagValues = std::map<std::string, std::vector<std::string>>;
 
-// A switch may stand without a value. `both`: --learning_rate too, as Hugging Face's scripts have it.
+// Switches may be given without a value. `both`: also --learning_rate, as in Hugging Face's scripts.
 enum class Spelling : uint8_t { dashes, both };
 void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling,
                    std::string_view letter = "");
 
-// Calls `apply` with the value once the command line, the environment or a config file gives one.
+// Calls `apply` with the value from the command line, the environment or a config file, if any.
 void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,
               const std::function<void(const std::string&)>& apply);
 
-// The rows named, as flags that set `into`. Those of them that have a short name give it: "q,quiet".
+// Adds the named rows as flags that set `into`. Short names are given as "q,quiet".
 template <class S>
 void add_flags(CLI::App& app, const SettingsTable<S>& table, S& into, const std::vector<const char*>& names) {
   const std::vector<SettingInfo> infos = table.infos();

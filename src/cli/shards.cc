@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim shards: how far a job of `brim score --shard` is; with --check, whether every part is whole.
+// brim shards: progress of a `brim score --shard` job; with --check, verifies every part. Does not run shards.
 #include "jobs/shards.h"
 
 #include <fmt/format.h>

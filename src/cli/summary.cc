@@ -27,7 +27,7 @@ SummaryModel summary_of(TextModel& model, const std::string& name) {
           model.stats()};
 }
 
-// What several models on one device did together.
+// Combined statistics of several models on one device.
 engine::RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
                           const engine::PipelineStats& counted) {
   const auto first = std::find_if(models.begin(), models.end(), [](TextModel* m) { return m->engine() != nullptr; });
@@ -35,7 +35,7 @@ engine::RunStats together(const std::vector<TextModel*>& models, const std::vect
   engine::Engine& engine = *(*first)->engine();
   engine::RunStats all = run_stats(&engine.shape(), &engine.plan(), counted);
   all.peak_bytes = engine::held_bytes(engine.device());
-  all.token_budget = 0;  // each has its own
+  all.token_budget = 0;  // differs per model
   all.mfu = 0;
   std::vector<const plan::Plan*> plans;
   for (size_t m = 0; m < models.size(); ++m) {
@@ -79,7 +79,7 @@ Summary summarize(TextModel& model, const engine::PipelineStats& counted,
 
 namespace {
 
-// Labels with their counts, or the number of entities, as one line; empty if there were none.
+// Labels with their counts, or the number of entities, on one line; empty if there are none.
 std::string results_line(const std::map<std::string, int64_t>& counters, const std::string& model) {
   if (const auto found = counters.find(counter_name(model, "entities")); found != counters.end())
     return fmt::format("entities {}", format_count(found->second));
@@ -107,7 +107,7 @@ nlohmann::ordered_json known_or_null(double value) {
 
 std::string device_line(const engine::RunStats& s, bool on_card) {
   std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
-  if (s.mfu > 1)  // nothing computes faster than its peak
+  if (s.mfu > 1)  // impossible: exceeds the peak
     out += fmt::format(" · compute used over 100 % of peak (MFU): the peak is wrong{}",
                        on_card ? "" : ", brim plan --measure measures it");
   else if (s.mfu >= 0)
@@ -157,7 +157,7 @@ void Summary::write_json(const std::string& path) const {
   };
   std::string device = models[0].device;
   for (const SummaryModel& m : models)
-    if (m.model != "vader") device = m.device;  // the rules need none
+    if (m.model != "vader") device = m.device;  // rules use no device
   nlohmann::ordered_json j = {{"schema_version", 1},
                               {"model", joined(&SummaryModel::model)},
                               {"device", device},
@@ -194,7 +194,7 @@ void Summary::write_json(const std::string& path) const {
     j["models"].push_back(std::move(each));
   }
   const std::string text =
-      j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";  // paths may be any bytes
+      j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";  // paths may contain any bytes
   if (path == "-")
     fmt::print("{}", text);
   else

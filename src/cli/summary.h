@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says at its end: how fast, how full, how busy, and the one thing that held it back.
+// Summary printed at the end of a run: throughput, memory, utilisation and the bottleneck. Does not collect statistics
+// (engine/run_stats.h).
 #pragma once
 #include <map>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace brim::cli {
 
-// One model of a run. `name` is that of its columns; empty where there is one model.
+// One model of a run. `name` is the prefix of its columns; empty for a single model.
 struct SummaryModel {
   std::string name, model, device, precision, precision_reason;
   engine::RunStats stats;
@@ -20,15 +21,15 @@ struct Summary {
   std::vector<SummaryModel> models;
   engine::PipelineStats counted;
   engine::RunStats stats;
-  std::map<std::string, int64_t> counters;  // rows, bad rows, blank lines, and by counter_name: label …, entities
+  std::map<std::string, int64_t> counters;  // rows, bad rows, blank lines, and counter_name keys: label …, entities
   double load_seconds = 0;
-  bool on_card = false;  // peak_bytes is the card's, not the host's
+  bool on_card = false;  // peak_bytes is GPU memory, not host memory
 
   std::string text() const;
   void write_json(const std::string& path) const;
 };
 
-// What is counted of one model: of several, each under its name.
+// Counter key of one model; includes its name if there are several.
 std::string counter_name(const std::string& model, std::string_view what);
 
 Summary summarize(const std::vector<engine::TextModel*>& models, const std::vector<std::string>& names,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// text-embeddings-inference's flags of `brim serve`, so that its command lines work: those that mean something here are
-// taken, the others refused with what there is instead.
+// Flags of text-embeddings-inference for `brim serve`, so that its command lines work. Flags with an equivalent are
+// applied; the others are rejected with the alternative.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,8 +12,7 @@ class App;
 
 namespace brim::cli {
 
-// Their group in --help. They are of the command line alone: BRIM_PORT is what Kubernetes sets for a service of our
-// name.
+// Their group in --help. They have no environment variables: Kubernetes sets BRIM_PORT for a service named brim.
 inline constexpr const char* kTeiGroup = "As text-embeddings-inference has them";
 
 struct TeiFlags {
@@ -21,8 +20,8 @@ struct TeiFlags {
   int64_t port = -1, tokenization_workers = 0;
 
   void add_to(CLI::App& app);
-  std::optional<std::string> listen() const;     // of hostname and port
-  std::optional<std::string> precision() const;  // of dtype
+  std::optional<std::string> listen() const;     // from hostname and port
+  std::optional<std::string> precision() const;  // from dtype
   std::optional<bool> truncates() const;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim train: fine-tunes a model directory. Flags, YAML keys and BRIM_ variables are the same names, Hugging Face's.
+// brim train: fine-tunes a model directory. Flags, YAML keys and BRIM_ variables use the same names as Hugging Face.
+// The training loop is in src/train.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@ int run_train(const TrainFlags& f) {
   train::TrainSettings settings;
   std::vector<std::string> notes;
   if (!f.config.empty()) notes = apply_yaml(settings, f.config);
-  // Flags win over the file, also where a key may be given several times.
+  // Flags override the file, also for repeatable keys.
   if (f.values.count("train") + f.values.count("train_file") > 0) settings.train_files.clear();
   if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
   if (f.values.count("label_column") > 0) settings.label_columns.clear();
@@ -51,7 +52,7 @@ int run_train(const TrainFlags& f) {
   find_models(settings);
 
   stop_on_signals();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is met as an error of the write, like a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file-size limit becomes a write error, like a full disk
   Progress progress("training", STDERR_FILENO, f.quiet);
   train::TrainCallbacks callbacks;
   callbacks.progress = [&](double done, double total, const std::string& text) {
@@ -119,7 +120,7 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
   for (const SettingInfo& setting : train::train_settings().infos())
     add_kept_flag(app, setting, f->values, Spelling::both);
-  const Renderer renderer(app);  // its keys' help names other keys
+  const Renderer renderer(app);  // the help of its keys refers to other keys
   for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
   return [f] { return run_train(*f); };
 }

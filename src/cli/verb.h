@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verb of the command line: what it is called, its flags, what it does. One file per verb; main.cc lists them.
+// A command of the command line: name, flags and function. Each command has its own file; main.cc lists them.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace brim::cli {
 struct Verb {
   const char* name;
   const char* summary;
-  // Adds the flags to `app` and returns what to run once they are parsed; its result is the exit code.
+  // Adds the flags to `app` and returns the function to run after parsing; its result is the exit code.
   std::function<int()> (*setup)(CLI::App& app);
 };
 
@@ -35,17 +35,17 @@ std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 std::function<int()> setup_shards(CLI::App& app);
 std::function<int()> setup_forecast(CLI::App& app);
-std::function<int()> setup_serve(CLI::App& app);  // only if built with Boost, as is the next
+std::function<int()> setup_serve(CLI::App& app);  // only if built with Boost, like the next
 std::function<int()> setup_queue(CLI::App& app);
 
-// Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
+// Adds an environment variable for every long flag: BRIM_MEMORY_LIMIT for --memory-limit.
 void add_environment(CLI::App& verb);
 
-// The inner verb of a child process; `words` are DEVICE, PRECISION and LIMIT in bytes.
+// Internal command for a child process; `words` are DEVICE, PRECISION and LIMIT in bytes.
 int run_measure_card(const std::vector<std::string>& words);
 
-// Set by SIGINT, SIGTERM and SIGHUP after stop_on_signals(); before it they end the process at once, and so does one
-// that comes a second or more after the first.
+// Set by SIGINT, SIGTERM and SIGHUP after stop_on_signals(). Before that they end the process at once, and so does a
+// signal that arrives a second or more after the first.
 const std::atomic<bool>& stop_requested();
 void stop_on_signals();
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the chunks of a pipeline are: read, tokenized, computed, written. Every stage hands on and takes here, under
-// one lock, so that the device's stage can know the one thing it cannot see by itself: that no chunk will come until it
-// computes what it holds, because a pipe pauses or because every chunk that may be on its way is held.
+// Tracks the chunks of a pipeline through its stages: read, tokenized, computed, written. All stages hand over chunks
+// here under one lock, so that the device stage can detect a stall: no chunk will arrive until it computes the ones it
+// holds, because a pipe pauses or because it holds every chunk the pipeline may have in flight. Does not read, tokenize
+// or compute anything itself.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -15,17 +16,17 @@
 
 namespace brim::engine {
 
-// `Chunk` has a `number`: 0, 1, 2 … in the order they were read.
+// Requires `Chunk::number`: 0, 1, 2 … in reading order.
 template <class Chunk>
 class ChunkFlow {
  public:
   using Ptr = std::unique_ptr<Chunk>;
-  // At most `room` chunks are between reader and writer. `stop` may be null.
+  // Allows at most `room` chunks between reader and writer. `stop` may be null.
   ChunkFlow(int room, const std::atomic<bool>* stop) : room_(room), stop_(stop) {}
 
-  // --- the reader ---
+  // --- reader ---
 
-  // Waits until a chunk may be read; false: read no more.
+  // Waits until a chunk may be read; false if reading must end.
   bool take_room() {
     std::unique_lock lock(mutex_);
     reader_ = Reader::awaits_room;
@@ -36,13 +37,13 @@ class ChunkFlow {
     --room_;
     return true;
   }
-  // The chunk being read waits for a pipe.
+  // The reader is waiting for input from a pipe.
   void await_input() {
     std::lock_guard lock(mutex_);
     reader_ = Reader::awaits_input;
     compute_.notify_one();
   }
-  // A chunk was read and is on its way to the tokenizers.
+  // A chunk was read and goes to the tokenizers.
   void was_read() {
     std::lock_guard lock(mutex_);
     reader_ = Reader::works;
@@ -54,7 +55,7 @@ class ChunkFlow {
     wake_all();
   }
 
-  // --- the tokenizers ---
+  // --- tokenizers ---
 
   void was_tokenized(Ptr chunk) {
     std::lock_guard lock(mutex_);
@@ -62,16 +63,17 @@ class ChunkFlow {
     compute_.notify_one();
   }
 
-  // --- the device ---
+  // --- device ---
 
   enum class Next { chunk, stalled, stopped, end, cancelled };
-  // The next chunk in order. `stalled`, to one that `holds` chunks: none comes before some of those are computed.
+  // Returns the next chunk in order. Returns `stalled` to a caller that `holds` chunks if no chunk can arrive before
+  // some of them are computed.
   Next next(Ptr& chunk, bool holds) {
     std::unique_lock lock(mutex_);
     const auto something = [&] { return cancelled_ || to_compute_ == end_ || has_next() || (holds && stalled()); };
     while (!something()) {
       if (stop_ != nullptr && stop_->load()) return Next::stopped;
-      compute_.wait_for(lock, std::chrono::milliseconds(100));  // a signal wakes nobody
+      compute_.wait_for(lock, std::chrono::milliseconds(100));  // a signal handler cannot notify
     }
     if (cancelled_) return Next::cancelled;
     if (to_compute_ == end_) return Next::end;
@@ -84,8 +86,8 @@ class ChunkFlow {
     computed_[chunk->number] = std::move(chunk);
     writer_wakes_.notify_one();
   }
-  // The run ends early: nothing is read or begun any more, and the writer gets what was computed, up to the first chunk
-  // that was not, or up to chunk `number`.
+  // Ends the run early: no further reads or batches. The writer gets the computed chunks up to the first one that is
+  // not computed, or up to chunk `number`.
   void close(uint64_t number = UINT64_MAX) {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -93,9 +95,9 @@ class ChunkFlow {
     wake_all();
   }
 
-  // --- the writer ---
+  // --- writer ---
 
-  // Null when all is written, or the run was closed or cancelled.
+  // Null once everything is written, or after the run was closed or cancelled.
   Ptr next_computed() {
     std::unique_lock lock(mutex_);
     while (!cancelled_ && !closed_ && to_write_ != end_ && !can_write()) {
@@ -113,7 +115,7 @@ class ChunkFlow {
     reader_wakes_.notify_one();
   }
 
-  // --- an error anywhere ---
+  // --- errors from any stage ---
 
   void cancel() {
     std::lock_guard lock(mutex_);
@@ -125,7 +127,8 @@ class ChunkFlow {
   enum class Reader { works, awaits_room, awaits_input };
   bool has_next() const { return tokenized_.count(to_compute_) > 0; }
   bool can_write() const { return to_write_ < end_ && computed_.count(to_write_) > 0; }
-  // All that was read is with the device, and the reader waits for a pipe, or for room that only the device can make.
+  // The device holds every chunk that was read, and the reader waits for a pipe or for capacity that only the device
+  // can free.
   bool stalled() const {
     if (to_compute_ != read_) return false;
     if (reader_ == Reader::awaits_input) return true;

@@ -35,7 +35,8 @@ TEST_F(ChunkFlowTest, APauseOfTheInputIsToldAtOnceToWhoHoldsChunks) {
   EXPECT_EQ(flow.next(got_, true), Flow::Next::chunk);
 }
 
-// Every chunk that may be on its way is held, or waits to be written behind one that is: only the device can go on.
+// All chunks in flight are held by the device or queued for writing behind a held one, so only the device can make
+// progress.
 TEST_F(ChunkFlowTest, RoomThatOnlyTheDeviceCanMakeIsAStall) {
   Flow flow(2, nullptr);
   read(flow, 0);

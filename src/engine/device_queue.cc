@@ -16,13 +16,13 @@ namespace brim::engine {
 
 struct DeviceQueue::Slot {
   batch::PackedBatch batch;
-  device::DeviceBuffer host, result;  // staged integers; the result's host copy
-  char* device = nullptr;             // the same integers there
+  device::DeviceBuffer host, result;  // staged integers; host copy of the result
+  char* device = nullptr;             // device copy of the staged integers
   std::unique_ptr<device::Event> copying, copied, begin, end, collected;
   Collect collect;
-  SmallBatches* graph = nullptr;  // where it is launched as one
-  int64_t launched_ns = 0;        // of a graph
-  int64_t predicted_ns = 0;       // that it takes
+  SmallBatches* graph = nullptr;  // set if launched as a graph
+  int64_t launched_ns = 0;        // graphs only
+  int64_t predicted_ns = 0;       // predicted duration
 };
 
 void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPlan>& forwards,
@@ -40,7 +40,7 @@ void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPl
 
 bool QueueSize::holds(const QueueSize& needed, device::DeviceKind kind) const {
   if (needed.arena.total() > arena.total()) return false;
-  return kind == device::DeviceKind::cpu ||  // which stages nothing
+  return kind == device::DeviceKind::cpu ||  // a CPU stages nothing
          (needed.staged_bytes <= staged_bytes && needed.result_bytes <= result_bytes && needed.depth <= depth);
 }
 
@@ -52,7 +52,7 @@ DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize
 void DeviceQueue::take_memory() {
   const QueueSize& size = size_;
   const bool on_cpu = device_->kind() == device::DeviceKind::cpu;
-  plan::Plan shared;  // as plans count it
+  plan::Plan shared;  // memory shared by all models, in the plan's categories
   shared.add(size.arena, plan::kForwardPass);
   if (!on_cpu) shared.add(memory::Tag::staging, plan::kBatchesInFlight, size.depth * size.staged_bytes);
   shared.add(memory::Tag::activations, plan::kLoading, size.loading_bytes);
@@ -96,7 +96,7 @@ void DeviceQueue::close() {
   clock_.reset();
   block_ = {};
   arena_ = {};
-  // Another queue of this process may have the same card: then its library and context stay.
+  // If another queue of this process uses the same GPU, its library and context stay.
   const bool last = device_->allocated_bytes() == 0;
   if (last && compute_) ops::release_gemm_library(*compute_);
   compute_.reset();
@@ -139,7 +139,7 @@ bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
   return in_flight_ < slots_.size() && !(graph && model.small(pass)->running());
 }
 
-// Read apart from one another: who looks just when the next one begins takes a moment for the other's, and looks again.
+// The two values are read without a lock: a reader that races with the next batch may combine old and new values once.
 void DeviceQueue::note_oldest(int64_t since_ns, int64_t predicted_ns) {
   oldest_predicted_ns_.store(predicted_ns, std::memory_order_relaxed);
   oldest_since_ns_.store(since_ns, std::memory_order_release);
@@ -172,7 +172,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
     return;
   }
   compute.name_ops(batch.tokens() >= model.named_from());
-  // Here nothing is in flight yet, so that setting the clock makes no batch wait.
+  // Nothing is in flight here, so starting the clock delays no batch.
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
   SmallBatches* const small = launch == Launch::graph ? model.small(pass) : nullptr;
   SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
@@ -193,7 +193,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   }
   ops::BatchView view = slot.batch.view();
   {
-    // All integers of a batch travel in one copy; each array starts aligned.
+    // All integers of a batch are copied at once; each array starts aligned.
     ScopedZone zone(Zone::stage, view.T);
     auto* host = static_cast<char*>(slot.host.data());
     char* device = slot.device;
@@ -234,7 +234,7 @@ bool DeviceQueue::collect_one() {
   const auto* result = static_cast<const float*>(slot.result.data());
   double busy = 0;
   {
-    ScopedZone zone(Zone::wait_device);  // and asking when things happened, which keeps the host as waiting does
+    ScopedZone zone(Zone::wait_device);  // also covers the event timestamp query, which blocks the host
     if (slot.graph != nullptr) {
       result = slot.graph->wait();
       const int64_t done = now_ns(), begin = std::max(slot.launched_ns, last_done_ns_);

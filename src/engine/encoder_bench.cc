@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoder alone: N sequences of L tokens, ids at random, every token's hidden state computed. One JSON line a
-// shape.
-//   encoder_bench MODEL_DIR PRECISION DEVICE THREADS SECONDS 32x32 32x128 1x32 …
+// Benchmarks the encoder alone: N sequences of L tokens with random ids, computing every token's hidden state. Prints
+// one JSON line per shape; measures neither tokenization nor heads.
+// Usage: encoder_bench MODEL_DIR PRECISION DEVICE THREADS SECONDS 32x32 32x128 1x32 …
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ int run(int argc, char** argv) {
       made.add({ids.data(), length, static_cast<uint64_t>(s)}, engine->shape().position_offset);
     }
     made.finish();
-    double sum = 0;  // of the last results: a benchmark that computes nothing must show
+    double sum = 0;  // checksum of the last results; reveals a benchmark that computes nothing
     const auto bulk = engine->bulk([&](const batch::PackedBatch& done, const float* result) {
       sum = 0;
       for (int64_t i = 0; i < done.sequences() * engine->width(); ++i) sum += std::abs(static_cast<double>(result[i]));

@@ -13,7 +13,8 @@ namespace brim::engine {
 
 namespace {
 
-// What an interactive batch may take, and the tokens below which batches of any device lose speed.
+// Upper bound for the duration of an interactive batch, and the token count below which batches lose throughput on any
+// device.
 constexpr double kServingSeconds = 0.1;
 constexpr int64_t kLeastServingTokens = 1024;
 
@@ -22,7 +23,7 @@ Error too_long(const char* what, int64_t tokens, int64_t longest) {
                {"set `long_text=truncate` or `long_text=window-mean`"});
 }
 
-// Adds the error of text `t`, or throws it if there is nowhere to add it to. False: no error.
+// Adds the error of text `t` to `errors`, or throws it if `errors` is null. False if there is no error.
 bool keep_error(size_t t, const std::optional<Error>& error, Engine::TextErrors* errors) {
   if (!error) return false;
   if (errors == nullptr) throw *error;
@@ -40,7 +41,8 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// A tag needs words on both sides, so a tagger's windows share tokens unasked. A vector per token is wanted once.
+// A tag needs context on both sides, so a tagger's windows overlap by default. Outputs with one vector per token must
+// not overlap.
 int64_t Engine::window_step(int64_t room, const TextOptions& options) const {
   const bool tags = options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
   const int64_t asked = options.overlap >= 0 ? options.overlap : tags ? room / 4 : 0;
@@ -54,7 +56,7 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()),
              suffix = static_cast<int64_t>(tokenizer_->suffix().size());
   int64_t length = static_cast<int64_t>(out.ids.size() - begin);
-  if (length == 0) {  // a tokenizer without special tokens and an empty text: something must be computed
+  if (length == 0) {  // empty text and no special tokens: compute at least one token
     out.ids.push_back(std::max(0, tokenizer_->unk_id()));
     length = 1;
   }
@@ -81,7 +83,7 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
       out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
       t.windows = 1;
     } else {
-      // The last window is moved back so that it is full: no window is a stub.
+      // The last window is moved back so that it is full.
       const int64_t step = window_step(room, options);
       const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
       out.ids.resize(begin);
@@ -163,7 +165,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
     tokenizer_->content_ids(text, first);
     tokenizer_->content_ids(*pair, second);
     const size_t special = tokenizer_->pair()->special(), room = static_cast<size_t>(longest) - special;
-    // The first text stands beside every part of the second; where it would take more than half of the room, it ends.
+    // The first text is repeated for every part of the second; it is truncated if it takes more than half of the
+    // window.
     const size_t kept = std::min(first.size(), std::max(room / 2, room - std::min(room, second.size())));
     const size_t part = room - kept;
     t.tokens = static_cast<int32_t>(special + first.size() + second.size());
@@ -183,8 +186,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
 
 std::vector<std::string> Engine::tune(double seconds_per_shape) {
   if (device().kind() != device::DeviceKind::cuda) return {};
-  // Texts of tweet length: one, two, … 64 of them as callers give them, and a full batch as files do, so that every
-  // product is met at its real size.
+  // Tweet-length texts: 1, 2, … 64 as in interactive calls, and a full batch as for files, so that every GEMM is
+  // measured at its real size.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)),
                                  std::max(0, tokenizer_->unk_id()));
   std::vector<batch::PackedBatch> batches;
@@ -287,7 +290,7 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   });
   for (size_t i = 0; i < texts.windows.size(); ++i)
     queue.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
-  // What fits one batch may be a graph: by its content alone, so that the same texts give the same bytes.
+  // A single batch may run as a graph. This depends on the content alone, so that the same texts give the same bytes.
   queue.submit_all(Launch::graph);
   queue.finish();
   busy_seconds_ += queue.busy_seconds();
@@ -298,7 +301,7 @@ std::optional<Error> Engine::check_finite(std::span<const float> results) const 
   if (all_finite(results)) [[likely]]
     return std::nullopt;
   host_->not_finite_texts.fetch_add(1, std::memory_order_relaxed);
-  const std::string name = (model_dir() / "").parent_path().filename().string();  // also with a slash at the end
+  const std::string name = (model_dir() / "").parent_path().filename().string();  // handles a trailing slash
   const std::string check = fmt::format("check the weights of {} for NaN and infinity", name);
   return Error(ErrorCode::bad_model, "the model's output is not finite",
                {precision() == ops::Precision::fp32 ? check : "set `precision=fp32`, or " + check});
@@ -361,18 +364,19 @@ void Engine::token_scores(const TokenizedTexts& texts, size_t t, const text::Enc
   out.assign(encoding.ids.size() * K, 0.0f);
   const size_t prefix = tokenizer_->prefix().size(), suffix = tokenizer_->suffix().size();
   const TokenizedText& text = texts.texts[t];
-  size_t known = 0;  // content tokens that windows so far hold
+  size_t known = 0;  // content tokens covered by previous windows
   for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
     const auto& window = texts.windows[w];
     const size_t content = static_cast<size_t>(window.length) - prefix - suffix;
     const auto first = static_cast<size_t>(window.first_content);
-    // Of tokens that two windows hold, the earlier window has the first half: there they are farther from its edge.
+    // Tokens shared by two windows are split: the first half comes from the earlier window, where they are farther from
+    // its edge.
     const size_t from = w == text.first_window ? first : (known + first + 1) / 2;
     std::copy_n(windows.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix + from - first) * K),
                 (first + content - from) * K, out.begin() + static_cast<std::ptrdiff_t>((prefix + from) * K));
     known = first + content;
   }
-  // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
+  // A token without scores must not get label 0 by accident: assign the outside tag if there is one.
   const auto outside = static_cast<size_t>(std::find(labels.begin(), labels.end(), "O") - labels.begin());
   if (outside == labels.size()) return;
   for (size_t i = 0; i < encoding.ids.size(); ++i)

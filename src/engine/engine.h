@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model on texts; shared by the command line, the server, the library and Python.
+// Runs a model on texts; used by the command line, the server, the library and Python. Does not schedule batches
+// (scheduler.h) or allocate device memory (device_queue.h).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -34,13 +35,14 @@ namespace brim::engine {
 class Engine final : public TextModel {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
-  // Several models that take turns on one device under one limit (the first one's device and limit count): they share
-  // arena, staging and stream, and what the process holds anyway is counted once. With Residency::in_turn not all
-  // need fit at once: those whose turn it is are loaded and the longest idle go.
+  // Opens several models on one device under one limit (device and limit of the first one apply). They share arena,
+  // staging and stream, and the process's fixed memory is counted once. With Residency::in_turn they need not fit at
+  // once: models are loaded on demand and the longest idle ones are unloaded.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options,
                                                             plan::Residency residency = plan::Residency::all);
-  // Joins `other`'s queue and its limit, loaded: with the plan of one like it that was opened there, else with batches
-  // as large as that queue takes. Throws does_not_fit where not one text of its length would be.
+  // Opens and loads a model on the queue and limit of `other`: with the plan of an equal model opened there before,
+  // otherwise with the largest batches the queue supports. Throws does_not_fit if not even one text of maximum length
+  // fits.
   static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options,
                                              bool other_stays = false);
   ~Engine() override;
@@ -56,7 +58,7 @@ class Engine final : public TextModel {
   const model::ModelShape& shape() const { return host_->shape(); }
   const hub::HfConfig& config() const { return config_; }
   const std::vector<std::string>& labels() const override { return config_.id2label; }
-  const std::vector<std::string>& tags() const { return tags_; }  // of the second head; empty: there is none
+  const std::vector<std::string>& tags() const { return tags_; }  // labels of the second head; empty if none
   const plan::Plan& plan() const { return plan_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   device::Device& device() { return scheduler_->queue().device(); }
@@ -67,51 +69,57 @@ class Engine final : public TextModel {
   ModelHost& host() { return *host_; }
   ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
-  // Mean pooling on the host counts as pooled: rows per token are seen by the queues alone.
+  // Mean pooling on the host counts as pooled: only the queues see rows per token.
   model::Output output() const override { return pools_on_host_ ? model::Output::mean_hidden : plan_.output; }
-  std::optional<Pooling> pooling() const { return pooling_; }  // resolved; unset: not an embedding model
-  // Floats per text of a result: classes, or values of a vector (per token for token outputs).
+  std::optional<Pooling> pooling() const { return pooling_; }  // resolved; unset if not an embedding model
+  // Floats per text in a result: classes, or vector size (per token for token outputs).
   int64_t width() const override { return width_ > 0 ? width_ : row_width(); }
-  int64_t row_width() const { return output_width(shape(), plan_.output); }  // of one window or token, before merging
+  int64_t row_width() const {
+    return output_width(shape(), plan_.output);
+    // Floats per window or token, before merging
+  }
   bool pools_on_host() const { return pools_on_host_; }
 
-  // Appends one text. With LongText::error a text that is too long is refused.
+  // Appends one text. With LongText::error a text that is too long is rejected.
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const {
     return tokenize(text, out, text_options());
   }
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const;
-  // Appends a text and its optional second one. Windows pair the first with parts of the second.
+  // Appends a text and its optional second text. Windows pair the first with parts of the second.
   std::optional<Error> tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
                                 const TextOptions& options) const;
-  // Appends ids as they are. One that the model does not have is refused.
+  // Appends ids unchanged. Ids outside the vocabulary are rejected.
   std::optional<Error> take_ids(std::span<const int32_t> ids, TokenizedTexts& out, const TextOptions& options) const;
   TextOptions text_options() const { return {.long_text = options_.long_text, .prompt = prompt_}; }
   std::optional<Error> why_no_pairs() const override;
 
-  // Batches packed by the caller, or single texts. Thread-safe; both must be destroyed before the engine.
+  // Interfaces for batches packed by the caller and for single texts. Thread-safe; both must be destroyed before the
+  // engine.
   std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
-  // Texts that would wait longer than `most_seconds` are refused as busy.
+  // Texts that would wait longer than `most_seconds` are rejected as busy.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
                                            Heads heads = Heads::own);
-  void prepare_small();  // graphs of small batches, so that the first text finds them; interactive() does it too
+  void prepare_small();  // captures graphs of small batches before the first text; interactive() does it too
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
   void load_weights() { scheduler_->load(*host_); }
   bool close_device() { return scheduler_->close_device(); }
   void keep(bool on) { host_->kept = on; }
-  batch::PackLimits pack_limits() const;  // of bulk batches
-  // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
+  batch::PackLimits pack_limits() const;  // limits of bulk batches
+  // Token limit of interactive batches: the smallest that keeps the device near full throughput, to keep latency low.
   int64_t serving_tokens() const;
-  double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
+  double busy_seconds() const { return busy_seconds_; }  // accumulated device time of score() and entities()
 
-  // Speed, utilisation and memory of the last run.
+  // Throughput, utilisation and memory of the last run.
   RunStats stats() const override;
 
-  // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
+  // Measures GEMM algorithms for this plan's shapes and stores the choice for this machine; one line per shape class.
+  // CUDA only.
   std::vector<std::string> tune(double seconds_per_shape);
 
-  // A few texts from the caller's thread: [texts,width], windows merged (sequence outputs), or entities per text (token
-  // outputs). Texts that fail are added to `errors` and have no result; if it is null, the first one is thrown.
+  // Scores a few texts on the caller's thread: [texts,width] with windows merged (sequence outputs), or entities per
+  // text (token outputs). Texts that fail are added to `errors` and have no result; if `errors` is null, the first
+  // error is thrown.
   using TextErrors = std::vector<std::pair<size_t, Error>>;
   std::vector<float> score(const TokenizedTexts& tokens, TextErrors* errors = nullptr);
   std::vector<std::vector<float>> score(std::span<const std::string_view> texts);
@@ -119,8 +127,8 @@ class Engine final : public TextModel {
                                             TextErrors* errors = nullptr);
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts);
 
-  // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
-  // where their ids do. A token past a truncation counts as outside.
+  // Scores of every token of text `t`, [tokens of its encoding, width], from the scores of the windows' tokens, which
+  // have the same layout as the ids. Tokens removed by truncation count as outside.
   void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
                     const std::vector<float>& windows, std::vector<float>& out) const {
     token_scores(texts, t, encoding, windows, labels(), out);
@@ -129,10 +137,10 @@ class Engine final : public TextModel {
                     const std::vector<float>& windows, const std::vector<std::string>& labels,
                     std::vector<float>& out) const;
 
-  // Error for a text with a NaN or infinity among its results, which merging windows and choosing labels can hide.
+  // Error for a text whose results contain NaN or infinity, which merging windows or choosing labels can hide.
   std::optional<Error> check_finite(std::span<const float> results) const;
-  // Merges the windows of one text: results [windows, row_width] to `out` [width]. Logits become scores, unless `raw`;
-  // vectors are normalized and truncated as the model's files say.
+  // Merges the windows of one text: results [windows, row_width] to `out` [width]. Logits become scores unless `raw`;
+  // vectors are normalized and truncated according to the model's files.
   void merge_windows(const float* results, size_t windows, float* out) const {
     merge_windows(results, windows, out, options_.long_text, false);
   }
@@ -140,35 +148,37 @@ class Engine final : public TextModel {
 
  private:
   Engine() = default;
-  std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
+  // One row per window, or one row per token at the index of its id
+  std::vector<float> run_windows(const TokenizedTexts& texts);
   struct Prepared;
-  int64_t window_step(int64_t room, const TextOptions& options) const;  // to the next window, of so many tokens each
-  int64_t tokens_in(double seconds) const;                              // of a batch, by prediction; enough to be quick
+  int64_t window_step(int64_t room, const TextOptions& options) const;  // distance between windows of `room` tokens
+  // Tokens of a batch of this predicted duration, at least the throughput minimum
+  int64_t tokens_in(double seconds) const;
   static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
   static Prepared read_files(const EngineOptions& options);
   static std::vector<Prepared> read_all(const std::vector<EngineOptions>& options);
-  int64_t one_batch(int64_t most_tokens) const;  // tokens of the only batch there will be, more or less; 0: of several
+  int64_t one_batch(int64_t most_tokens) const;  // approximate tokens of the only batch to come; 0 if several
   static void resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       std::vector<Prepared> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   void read_sentence_settings();
-  // `text` as it is tokenized: after the prompt and in the case that the model's files ask for.
+  // Returns `text` as it is tokenized: prompt prepended and lower-cased if the model's files require it.
   std::string_view sentence_text(std::string_view text, std::string_view prompt, std::string& storage) const;
-  int32_t prompt_tokens(std::string_view prompt) const;  // that mean pooling leaves out
+  int32_t prompt_tokens(std::string_view prompt) const;  // tokens excluded from mean pooling
   EngineOptions options_;
-  hub::SentenceSettings sentence_;  // of embedding models
-  std::string prompt_;              // before every text
+  hub::SentenceSettings sentence_;  // embedding models only
+  std::string prompt_;              // prepended to every text
   std::optional<Pooling> pooling_;
   bool pools_on_host_ = false;
-  int64_t width_ = 0;  // of truncated vectors; 0: row_width()
-  std::string facts_;  // of its files when they were read
+  int64_t width_ = 0;  // size of truncated vectors; 0: row_width()
+  std::string facts_;  // fingerprint of the model files when they were read
   hub::HfConfig config_;
   std::vector<std::string> tags_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   plan::Plan plan_;
-  std::shared_ptr<Scheduler> scheduler_;  // of the device; outlives the model on it
+  std::shared_ptr<Scheduler> scheduler_;  // the device's scheduler; outlives the model on it
   std::unique_ptr<ModelHost> host_;
   std::once_flag small_prepared_;
   std::string precision_reason_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on the GPU: the golden models of every family and head against transformers' values, a text alone, in a
-// batch and among long neighbours, runs repeated bit for bit, memory that stands still, and the loss of the device.
+// Tests whole models on the GPU: golden models of every family and head against transformers, batch invariance, bitwise
+// repeatability, constant memory use and device loss. Needs a GPU; the CPU paths are tested in engine_test.cc.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ const device::CudaInfo& card() {
   static const auto device = device::open_cuda_device(0);
   return cuda_info(*device);
 }
-// A card without bf16 (or code for one) runs fp16.
+// GPUs without bf16 (or kernels for it) run fp16.
 const char* half() { return card().bf16 ? "bf16" : "fp16"; }
 
 std::vector<float> run_golden(const Setting& setting, ops::Precision precision) {
@@ -79,7 +79,7 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
   DeviceQueue queue(device, size);
   ModelHost model(dir, {}, hub::model_facts(dir), shape, plan, {forward}, queue);
   model.load();
-  // NaN: whatever is read must have been written.
+  // Fill with NaN: every value that is read must have been written.
   const std::vector<uint8_t> poison(static_cast<size_t>(forward.arena_bytes()), 0xFF);
   queue.stream().copy(queue.arena(), poison.data(), poison.size());
   std::vector<float> got;
@@ -91,8 +91,8 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
   return got;
 }
 
-// Each of the two layers rounds a value about eight times on its way; logits are sums of such values, so their error
-// stays below 2 × 8 roundings of their size. fp32's figure is the one transformers' users expect.
+// Each of the two layers rounds a value about eight times; logits are sums of such values, so their error stays below 2
+// × 8 roundings of their size. The fp32 tolerance is the usual one of transformers.
 TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   BRIM_NEEDS_GPU();
   for (const Setting& setting : golden_settings()) {
@@ -120,9 +120,9 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   }
 }
 
-// Rounding operands to three bits is most of fp8's error: the figure of PyTorch with just that (fp8_rms) is what a
-// right kernel comes near, from both sides. bf16 around it adds its own, and is all there is where a width keeps fp8
-// out.
+// Rounding operands to three mantissa bits causes most of the fp8 error, so a correct kernel comes close to the
+// error of PyTorch with the same rounding (fp8_rms), from both sides. The surrounding bf16 adds its own error, and is
+// the only one if a width is not supported in fp8.
 TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
   BRIM_NEEDS_GPU();
   if (!card().fp8) GTEST_SKIP() << "the card has no fp8";
@@ -148,7 +148,7 @@ TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
   }
 }
 
-// The default model is on every machine that has a checkout.
+// The default model is part of every checkout.
 std::unique_ptr<Engine> open_default(const std::string& precision, const std::string& limit = "2GiB",
                                      bool deterministic = false) {
   EngineOptions options;
@@ -175,7 +175,7 @@ std::vector<std::vector<float>> scores(Engine& engine, const std::vector<std::st
   return engine.score(std::vector<std::string_view>(texts.begin(), texts.end()));
 }
 
-// bf16 keeps 8 bits; six layers of it move a probability by less than a hundredth (docs/numerics.md).
+// bf16 has 8 bits of precision; over six layers a probability changes by less than 0.01 (docs/numerics.md).
 TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
   BRIM_NEEDS_GPU();
   for (const auto& [precision, tolerance] : {std::pair{"fp32", 1e-4f}, {"bf16", 0.02f}, {"fp16", 0.004f}}) {
@@ -204,7 +204,8 @@ TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
   }
 }
 
-// Alone a text is a graph's few rows, in company a row among thousands: the same bits, also under another limit.
+// Alone, a text runs in a small graph; in a batch it is one row among thousands. The bits must be equal, also under
+// another limit.
 TEST(EngineCuda, DeterministicScoresDoNotDependOnCompany) {
   BRIM_NEEDS_GPU();
   std::vector<std::string> precisions = {"fp32", "fp16"};
@@ -271,14 +272,14 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
   for (const size_t count : {1, 2, 7, 40, 300, 5000})
     (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
   EXPECT_EQ(engine->device().memory().free_bytes, before) << "was another process on the card?";
-  EXPECT_GT(engine->plan().bytes[memory::Tag::graphs], 0);  // the graphs were planned for
+  EXPECT_GT(engine->plan().bytes[memory::Tag::graphs], 0);  // graphs are part of the plan
 }
 
-// Prepared for all the text there is and no more, a card holds less. Products are made without the library, whose sums
-// have another order.
+// Sized for exactly the given input, the engine takes less GPU memory. It multiplies without the library, whose
+// summation order differs.
 TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameScores) {
   BRIM_NEEDS_GPU();
-  for (const size_t count : {3, 60, 100}) {  // launched as a graph of few or of many texts, and op by op
+  for (const size_t count : {3, 60, 100}) {  // launched as a graph of few texts, of many texts, and op by op
     const auto texts = made_up_texts(count, 30);
     EngineOptions options;
     options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
@@ -293,14 +294,14 @@ TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameScores) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t t = 0; t < want.size(); ++t)
       for (size_t c = 0; c < want[t].size(); ++c) EXPECT_NEAR(got[t][c], want[t][c], 0.03) << "text " << t;
-    options.deterministic = true;  // one algorithm, and so the library's
+    options.deterministic = true;  // fixes the algorithm, which requires the library
     const auto fixed = Engine::open(options);
     options.input_bytes = 0;
     EXPECT_EQ(scores(*fixed, texts), scores(*Engine::open(options), texts));
   }
 }
 
-// A card that nobody uses is given up altogether, and comes back with the next text.
+// An idle GPU is released completely and reopened for the next text.
 TEST(EngineCuda, AClosedCardHoldsNothingAndGivesTheSameBitsAfterwards) {
   BRIM_NEEDS_GPU();
   const auto texts = made_up_texts(300, 30);
@@ -346,8 +347,8 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
 }
 
-// Three models that do not fit together: whoever's turn it is comes, the longest idle goes, and the card never holds
-// more than the limit.
+// Three models that do not fit together are loaded on demand, the longest idle one is unloaded, and GPU memory never
+// exceeds the limit.
 TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
@@ -361,7 +362,7 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
   {
     const auto alone = Engine::open(option);
     want = scores(*alone, texts);
-    // Its own bytes (90 MiB) fit twice, not three times.
+    // The limit has capacity for two models' own bytes (90 MiB each), not three.
     const plan::Plan& plan = alone->plan();
     limit = plan.device.context_bytes + (int64_t{40} << 20) + total_bytes(plan.own_parts()) * 2;
   }
@@ -382,7 +383,7 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
   EXPECT_GT(loads, 20) << "all of them fitted";
 }
 
-// Weights go to host memory and come back, byte for byte, while the card never holds more than the limit.
+// Weights are parked in host memory and restored byte for byte, while GPU memory never exceeds the limit.
 TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
@@ -390,7 +391,7 @@ TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
   option.device = device::read_device("cuda");
   option.precision = plan::read_precision("fp32");
   option.memory_limit = plan::MemoryLimit::read("2GiB");
-  option.parked_bytes = int64_t{200} << 20;  // two of the three
+  option.parked_bytes = int64_t{200} << 20;  // capacity for two of the three
   const auto engines = Engine::open_together(std::vector<EngineOptions>(3, option), plan::Residency::in_turn);
   device::Device& device = engines[0]->device();
   const auto texts = made_up_texts(64, 30);
@@ -452,7 +453,7 @@ TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
   const TempDir cache;
   const auto before = env("BRIM_CACHE");
   ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
-  {  // as if a child had measured 3 MiB
+  {  // simulates a child process that measured 3 MiB
     const auto device = device::open_cuda_device(0);
     const auto precision = ops::precision_from_name(half()).value();
     ASSERT_TRUE(
@@ -476,7 +477,7 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
   EXPECT_EQ(scores(*tight, {"fine"}).size(), 1u);
 }
 
-// Labels and entities from one pass, as a graph and op by op, are those of a pass of each on the CPU.
+// Labels and entities from one pass, as a graph and op by op, equal those of separate passes on the CPU.
 TEST(EngineCuda, BothHeadsOfOneEncoderTakeOnePass) {
   BRIM_NEEDS_GPU();
   const TempDir temp;
@@ -513,8 +514,8 @@ TEST(EngineCuda, BothHeadsOfOneEncoderTakeOnePass) {
   EXPECT_GT(both->work().graph_batches, 0);
 }
 
-// Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the
-// answer.
+// Token ids far outside the table make the embedding kernel read unmapped memory: a real fault. The expected exit code
+// is 6.
 [[noreturn]] void lose_the_device(bool full_batch) {
   device::exit_as_the_program_would([&] {
     const auto engine = open_default(half());

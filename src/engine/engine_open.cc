@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How engines are opened: files read while the device opens, plans made together, memory taken, weights loaded.
+// Opens engines: reads files while the device opens, plans all models together, allocates memory and loads weights.
+// Does not run batches.
 #include <algorithm>
 #include <cstdlib>
 #include <future>
@@ -24,10 +25,11 @@ using memory::Ledger;
 
 namespace {
 
-// Of texts: no more tokens than that, special ones among them, and as many sequences as bytes; what most have.
+// Bounds for texts: at most this many tokens per byte, special ones included, and at most one sequence per byte; and
+// the usual ratio.
 constexpr int64_t kMostTokensPerByte = 4, kUsualBytesPerToken = 4;
-// A whole input of no more is multiplied by our own kernels: opening the library of products takes 86 ms, and 2,048
-// tokens are 2.7 ms longer without it (RoBERTa-base on an H200).
+// Inputs of at most this many tokens use our own GEMM kernels: opening the GEMM library takes 86 ms, and 2,048 tokens
+// take 2.7 ms longer without it (RoBERTa-base on an H200).
 constexpr int64_t kTokensWithoutLibrary = 16384;
 
 bool is_short(int64_t most_tokens) { return most_tokens > 0 && most_tokens <= kTokensWithoutLibrary; }
@@ -35,7 +37,7 @@ bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::P
 
 }  // namespace
 
-// A model as read and asked for, before it is planned among others.
+// A model whose files and options are read, before it is planned together with others.
 struct Engine::Prepared {
   std::unique_ptr<Engine> engine;
   plan::PlanRequest request;
@@ -43,14 +45,14 @@ struct Engine::Prepared {
 
 namespace {
 
-// What a model's first pass gives: of two heads, the classifier's own.
+// Output of a model's first pass; with two heads that of the classifier alone.
 model::Output first_output(const plan::PlanRequest& r, bool raw_scores) {
   if (r.output != model::Output::token_scores_and_logits) return r.output;
   return raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
 }
 
-// The passes of a plan. One for two heads is solved for the pass that gives both, which needs more than a classifier's
-// own; that comes first, and is what the plan says from then on.
+// Forward passes of a plan. A plan for two heads is solved for the combined pass, which needs more memory than the
+// classifier alone; the classifier's pass comes first and becomes the plan's output.
 std::vector<model::ForwardPlan> forwards_of(const plan::PlanRequest& r, plan::Plan& p, bool raw_scores) {
   const auto pass = [&](model::Output output) {
     return plan_forward(r.shape, p.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(), output);
@@ -79,7 +81,7 @@ bool card_expected(const device::DeviceChoice& choice) {
 std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options,
                                                            plan::Residency residency) {
   if (options.empty()) return {};
-  // A card takes a third of a second to open: what its first batch needs of files and libraries is read meanwhile.
+  // Opening a GPU takes a third of a second: read the files and libraries of the first batch in the meantime.
   const bool card = card_expected(options[0].device);
   std::future<void> libraries;
   const bool spares_library = std::ranges::all_of(options, [](const EngineOptions& o) {
@@ -98,7 +100,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   Ledger::of(*device).set_limit(limit);
   auto engines = open_on(device, files.get(), limit, residency);
-  // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
+  // The memory use of driver and libraries is known now. If it exceeds the plan, plan again before a batch runs.
   const plan::Plan& plan = engines[0]->plan();
   if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
                                   "planning again"))
@@ -132,7 +134,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     turns = solve_turns(requests, residency);
     for (size_t i = 0; i < engines.size(); ++i) {
       plan::Plan& p = turns.plans[i];
-      // For measuring what overlap brings: fewer batches in flight than planned.
+      // For measuring the effect of overlap: fewer batches in flight than planned.
       if (const auto depth = env("BRIM_STAGING_DEPTH"))
         p.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, p.staging_depth);
       const plan::PlanRequest& r = requests[i];
@@ -169,7 +171,7 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
   device::Device& device = scheduler->queue().device();
   Prepared prepared = read_files(options);
-  scheduler->open_device();  // its profile asks it
+  scheduler->open_device();  // needed for its profile
   resolve(prepared, device, Ledger::of(device).limit_bytes());
   std::optional<Scheduler::Room> room =
       scheduler->find_room(prepared.request, first_output(prepared.request, options.raw_scores));
@@ -184,7 +186,8 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
                                               engine->plan_, std::move(room->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
-  // Captured while it is loaded, when others are answered between two graphs, not with its first text.
+  // Graphs are captured during the load, when requests for other models run between two captures, not with the first
+  // text.
   scheduler->call([&] {
     if (other.host_->wants_small_batches()) engine->host_->want_small_batches();
   });
@@ -204,7 +207,7 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
     QueueSize needed;
     needed.cover(p, room.forwards, request.shape);
     if (!queue.size().holds(needed, device.kind())) return std::nullopt;
-    // What loading holds beyond the queue's share counts as the model's own.
+    // Loading memory beyond the queue's share counts as the model's own.
     if (needed.loading_bytes > queue.size().loading_bytes)
       p.add(memory::Tag::activations, "loading more", needed.loading_bytes - queue.size().loading_bytes);
     p.limit_bytes = limit;
@@ -212,7 +215,7 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
   };
   std::optional<Scheduler::Room> best = plan_under(limit);
   if (best == std::nullopt) {
-    // Less limit, smaller batches: the largest that the queue takes.
+    // A smaller limit means smaller batches: find the largest that the queue supports.
     int64_t fits = least_limit(request), too_much = limit;
     best = plan_under(fits);
     while (best && too_much - fits > too_much / 16) {
@@ -257,7 +260,7 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
 
 }  // namespace
 
-// All that does not ask for the device.
+// Everything that does not need the device.
 Engine::Prepared Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;

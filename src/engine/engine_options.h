@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options for opening a model and for tokenizing a text.
+// Options for opening a model and for tokenizing a text. Command-line flags are parsed in src/cli.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +16,7 @@
 namespace brim::engine {
 
 std::optional<LongText> long_text_from_name(std::string_view name);
-// What a model in `dir` computes for this pooling.
+// Output that a model in `dir` computes for this pooling.
 model::Output embedding_output(const std::filesystem::path& dir, Pooling pooling);
 
 struct EngineOptions {
@@ -25,35 +25,37 @@ struct EngineOptions {
   plan::PrecisionWish precision;
   int threads = 0;
   plan::MemoryLimit memory_limit;
-  int64_t max_length = 0;  // 0: the model's own
+  int64_t max_length = 0;  // 0: the model's maximum
   LongText long_text = LongText::truncate;
-  std::optional<model::Output> output;  // default: what the model's head gives
-  std::optional<Pooling> pooling;       // set: vectors of texts, by the directory's sentence-transformers files
-  std::string prompt_name;              // one of those files' prompts; empty: their default
+  std::optional<model::Output> output;  // default: the output of the model's head
+  std::optional<Pooling> pooling;  // if set: text embeddings, configured by the directory's sentence-transformers files
+  std::string prompt_name;         // name of a prompt in those files; empty: their default
   bool fill = false;
-  bool raw_scores = false;   // a classifier computes logits; merge_windows() makes scores of them
-  int64_t batch_tokens = 0;  // above 0: no interactive batch has more, unless one text has
-  // A tagger with this classifier's encoder (model::same_encoder): its head is loaded too, and Heads::both gives both.
+  bool raw_scores = false;   // a classifier computes logits; merge_windows() converts them to scores
+  int64_t batch_tokens = 0;  // if positive: token limit of interactive batches, unless a single text is longer
+  // Tagger with the same encoder as this classifier (model::same_encoder): its head is loaded too, and Heads::both
+  // computes both.
   std::filesystem::path tagger_dir;
-  double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
-  int64_t input_bytes = 0;  // above 0: no more text will come, so that a card is prepared for no more
+  double bulk_seconds = 0;  // if positive: upper bound for the predicted duration of a bulk batch
+  int64_t input_bytes = 0;  // if positive: total size of the input, to size a GPU's memory for no more
   Aggregation aggregation = Aggregation::first;
-  std::map<std::string, std::string> labels;  // other names for the model's own
-  // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
+  std::map<std::string, std::string> labels;  // replacements for the model's label names
+  // Scores of a text are bitwise independent of other texts in the batch. For models that share a device, the first
+  // one's setting applies.
   bool deterministic = false;
-  int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them
+  int64_t parked_bytes = 0;  // for models that share a device, the first one's setting applies to all
 };
 
-// Heads that compute an interactive text: the model's own, or both of a classifier with a tagger.
+// Heads computed for an interactive text: the model's own, or both of a classifier with a tagger.
 enum class Heads : uint8_t { own, both };
 
-// Options of one text.
+// Options for a single text.
 struct TextOptions {
   LongText long_text = LongText::truncate;
-  bool keep_end = false;  // truncation removes the beginning
-  int32_t overlap = -1;   // tokens shared by neighbouring windows; negative: a quarter window for taggers, else 0
-  bool tags = false;      // windows as a tagger has them, whatever the model is
-  std::string_view prompt = {};  // put before the text
+  bool keep_end = false;  // truncate at the beginning instead
+  int32_t overlap = -1;   // tokens shared by neighbouring windows; negative: a quarter window for taggers, 0 otherwise
+  bool tags = false;      // windows as for a tagger, regardless of the model
+  std::string_view prompt = {};  // prepended to the text
 };
 
 }  // namespace brim::engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine and its pipeline on a tiny model: order is kept whatever the batches are, a text alone and among others
-// gets the same scores, long texts are cut or windowed, bad rows are told apart, errors in any stage reach the caller.
+// Tests the engine and its pipeline with a tiny model on the CPU: row order, batch invariance, truncation and windows,
+// errors of single rows, and errors of any stage. GPU tests are in engine_cuda_test.cc.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
   }
 }
 
-// What the library promises of a CPU: to the last bit, in every precision, however many rows the products have.
+// Guarantee on a CPU: bitwise equal scores in every precision, for any number of GEMM rows.
 TEST_F(EngineTest, OnACpuATextsScoresNeverDependOnItsCompany) {
   std::mt19937 random(1);
   std::vector<std::string> texts;
@@ -128,7 +128,7 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
   options.threads = 1;
   options.batch_tokens = 1024;
   const auto engine = Engine::open(options);
-  // All work is there before the device's thread looks for any.
+  // All work is queued before the device thread looks for any.
   std::atomic<bool> held{false}, go{false};
   std::thread holding([&] {
     engine->scheduler().call([&] {
@@ -137,7 +137,7 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
     });
   });
   wait_until([&] { return held.load(); });
-  int64_t bulk_tokens = 0, beside = 0;  // the device's thread's
+  int64_t bulk_tokens = 0, beside = 0;  // used by the device thread
   const auto bulk = engine->bulk([&](const batch::PackedBatch& batch, const float*) { bulk_tokens += batch.tokens(); });
   const std::vector<int32_t> ids(16, 5);
   for (int i = 0; i < 400; ++i) {
@@ -205,14 +205,14 @@ TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
 
 TEST_F(EngineTest, LongTextsAreCutWindowedOrRefused) {
   std::mt19937 random(3);
-  const std::string words = text(random, 100);  // 102 tokens, the model takes 44
+  const std::string words = text(random, 100);  // 102 tokens; the model's limit is 44
   const std::string_view view = words;
   TokenizedTexts tokens;
   auto cut = open(LongText::truncate);
   EXPECT_FALSE(cut->tokenize(words, tokens).has_value());
   EXPECT_TRUE(tokens.texts[0].truncated);
   ASSERT_EQ(tokens.windows[0].length, 44);
-  EXPECT_EQ(tokens.ids[tokens.windows[0].begin + 43], 3);  // [SEP] stays
+  EXPECT_EQ(tokens.ids[tokens.windows[0].begin + 43], 3);  // [SEP] is kept
   tokens.clear();
   auto windows = open(LongText::window_mean);
   EXPECT_FALSE(windows->tokenize(words, tokens).has_value());
@@ -236,7 +236,7 @@ TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
   const auto windows = [](int64_t room, int64_t step) {
     return static_cast<size_t>((100 - room + step - 1) / step + 1);
   };
-  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // at most half of a window
+  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // clamped to half a window
     const TextOptions how{LongText::window_mean, false, overlap};
     const int64_t shared = overlap < 0 ? 0 : overlap;
     TokenizedTexts tokens;
@@ -273,7 +273,7 @@ TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
 }
 
 // Logits of a numpy forward pass with positions = cumsum(id != pad) * (id != pad) + pad, which matches golden.json to
-// 1e-6. The vocabulary's [UNK] has id 1, [CLS] id 2.
+// 1e-6. [UNK] has id 1 and [CLS] id 2 in this vocabulary.
 TEST_F(EngineTest, PaddingTokensWithinTextsTakeNoPosition) {
   struct Case {
     const char* model;
@@ -313,7 +313,7 @@ TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
       Error);
 }
 
-// Rows handed out by a run that is told to stop with the first of them.
+// Number of rows returned by a run that is stopped with its first row.
 int64_t rows_when_stopped(Engine& engine, RowReader& reader) {
   std::atomic<bool> stop{false};
   PipelineOptions options;
@@ -339,7 +339,7 @@ TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
   EXPECT_LT(rows, 20000);
 }
 
-// Fourteen chunks may be on their way at once; what the device has not begun when the signal comes is not waited for.
+// Up to fourteen chunks are in flight; those not started by the device when the signal arrives are dropped.
 TEST_F(EngineTest, StopDropsWhatWasReadAndNotBegun) {
   auto engine = open();
   std::mt19937 random(7);
@@ -434,7 +434,7 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
       },
       nullptr, {});
   EXPECT_EQ(rows, 2);
-  // The library's door gives the same.
+  // The public interface gives the same result.
   const std::vector<std::string_view> texts = {"w5 w6 w7 w8", ""};
   const auto direct = engine->entities(texts);
   ASSERT_EQ(direct.size(), words.size());
@@ -449,7 +449,7 @@ TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEd
   auto engine = open(LongText::window_mean);
   std::mt19937 random(4);
   const std::string words = text(random, 100);           // in windows of 42
-  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // at most half of a window
+  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // clamped to half a window
     TokenizedTexts tokens;
     ASSERT_FALSE(engine->tokenize(words, tokens, {LongText::window_mean, false, overlap}));
     const int64_t step = overlap < 0 ? 32 : overlap == 0 ? 42 : overlap == 12 ? 30 : 21;
@@ -463,7 +463,7 @@ TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEd
     engine->token_scores(tokens, 0, encoding, windows, scores);
     for (int32_t i = 0; i < 100; ++i) {
       const auto& window = tokens.windows[static_cast<size_t>(scores[static_cast<size_t>(i + 1) * K]) - 1];
-      const auto margin = [&](const TokenizedText::Window& one) {  // the text's own ends are no edges
+      const auto margin = [&](const TokenizedText::Window& one) {  // the ends of the text are not edges
         const int32_t first = one.first_content, end = first + 42;
         const int32_t before = first == 0 ? 100 : i - first, behind = end == 100 ? 100 : end - 1 - i;
         return std::min(before, behind);
@@ -475,7 +475,7 @@ TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEd
 
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
-  ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only
+  ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process only uses B
   EXPECT_EQ(held_bytes(device::StandInCard("0000:65:00.0")), int64_t{300} << 20);
   EXPECT_EQ(held_bytes(device::StandInCard("0000:17:00.0")), -1);
   EXPECT_EQ(held_bytes(device::StandInCard()), -1);
@@ -502,7 +502,7 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   EXPECT_EQ(found[0].end, 11);
   EXPECT_NEAR(found[0].score, 0.8f, 1e-6);
 
-  // "newton" is B-PER by its first token, O by its second, surer one and by their mean.
+  // "newton" is B-PER by its first token, and O by its second token, which has the higher score, and by their mean.
   scores[2 * 3 + 0] = 0.95f;
   const auto words = [&](Aggregation aggregation) {
     std::string all;
@@ -537,7 +537,7 @@ TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
   EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
 }
 
-// The words of raw texts, by code points.
+// Words of a raw text by code points.
 std::vector<std::string> words_of(const std::string& tokenizer, const std::string& text) {
   const auto loaded = text::Tokenizer::load(text::golden_tokenizers() / tokenizer);
   std::u32string points;
@@ -554,14 +554,14 @@ std::vector<std::string> words_of(const std::string& tokenizer, const std::strin
   return words;
 }
 
-// Without punctuation, which a tokenizer may have joined with a word.
+// Excludes punctuation, which a tokenizer may have joined with a word.
 std::vector<std::string> named_words(const std::string& tokenizer, const std::string& text) {
   std::vector<std::string> words = words_of(tokenizer, text);
   std::erase_if(words, [](const std::string& word) { return word.find_first_of("\"#().,") == 0; });
   return words;
 }
 
-// What else stands in the text, and whether it is split into pieces, changes no word.
+// Words depend neither on the rest of the text nor on whether they are split into pieces.
 TEST(Entities, WordsDependOnTheTokenizerAndNotOnTheText) {
   using Words = std::vector<std::string>;
   for (const char* tokenizer :
@@ -578,7 +578,7 @@ TEST(Entities, WordsDependOnTheTokenizerAndNotOnTheText) {
       expect("#London", {"London"});
       expect("in  London,", {"in", "London"});
     }
-  // Inside a word only WordPiece splits at punctuation, as its pre-tokenizer does.
+  // Within a word only WordPiece splits at punctuation, as its pre-tokenizer does.
   EXPECT_EQ(words_of("bert_uncased", "Coca-Cola!"), (Words{"Coca", "-", "Cola", "!"}));
   EXPECT_EQ(words_of("byte_bpe", "Coca-Cola!"), (Words{"Coca-Cola", "!"}));
   EXPECT_EQ(words_of("byte_bpe", "(London)"), (Words{"(", "London", ")"}));
@@ -592,8 +592,8 @@ TEST(Entities, TagSchemes) {
   EXPECT_EQ(split_tag("LOC").type, "LOC");
 }
 
-// Three models of which one or two fit: whoever's turn it is comes, the longest idle goes. One whose files are gone
-// fails alone.
+// Three models share a limit that fits one or two: models are loaded on demand and the longest idle one is unloaded. A
+// model with missing files fails alone.
 TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
   std::vector<EngineOptions> options(3);
   for (size_t i = 0; i < options.size(); ++i) {
@@ -626,7 +626,7 @@ TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
   EXPECT_GT(engines[0]->host().loads() + engines[1]->host().loads() + engines[2]->host().loads(), 60);
 
   (void)engines[0]->score(texts);
-  (void)engines[1]->score(texts);  // so that the third is not there
+  (void)engines[1]->score(texts);  // unloads the third
   EXPECT_FALSE(engines[2]->host().resident());
   fs::remove(options[2].model_dir / "model.safetensors");
   EXPECT_THROW((void)engines[2]->score(texts), Error);

@@ -34,10 +34,10 @@ bool is_part_of_words(char32_t c) {
   return text::unicode::is_letter(g) || text::unicode::is_number(g) || text::unicode::has(c, text::unicode::kCombining);
 }
 
-// One token that holds more than white space.
+// A token that contains more than white space.
 struct Piece {
   EncodedWord word;
-  bool continues = false;  // marked with ##
+  bool continues = false;  // has the ## prefix
 };
 
 std::vector<Piece> pieces_of(const std::u32string& text, const text::Encoding& e) {
@@ -51,7 +51,7 @@ std::vector<Piece> pieces_of(const std::u32string& text, const text::Encoding& e
   return pieces;
 }
 
-// Where tokens say only whether a space stands before them. Byte pieces of one character overlap and stay together.
+// For tokenizers that only mark preceding spaces. Byte pieces of one character overlap and stay together.
 std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector<Piece>& pieces) {
   const auto letter = [&](size_t p) {
     const auto [token, begin, end, last] = pieces[p].word;
@@ -73,11 +73,11 @@ std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector
   return starts;
 }
 
-// Punctuation at a word's edges that its tokens hold too ("(Lon" "don").
+// Removes punctuation at the edges of a word that is part of its tokens ("(Lon" "don").
 void trim_edges(const std::u32string& text, EncodedWord& word) {
   const auto begin = text.begin() + word.begin, end = text.begin() + word.end;
   const auto first = std::find_if(begin, end, is_part_of_words);
-  if (first == end) return;  // punctuation alone
+  if (first == end) return;  // only punctuation
   word.begin += static_cast<int32_t>(first - begin);
   while (!is_part_of_words(text[static_cast<size_t>(word.end) - 1])) --word.end;
 }
@@ -105,7 +105,7 @@ std::vector<EncodedWord> words_of(const std::u32string& text, const text::Encodi
   return words;
 }
 
-// The scores that decide a word's tag; `mean` receives them where they are of no one token.
+// Scores that determine a word's tag; stored in `mean` if they combine several tokens.
 const float* deciding_scores(const EncodedWord& word, const float* scores, size_t width, Aggregation aggregation,
                              std::vector<float>& mean) {
   const float* row = scores + word.token * width;
@@ -146,7 +146,7 @@ std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e
     }
     return found;
   }
-  std::vector<int> words;  // of each entity, for the mean score
+  std::vector<int> words;  // words per entity, for the mean score
   bool open = false;
   std::vector<EncodedWord> all;
   if (aggregation == Aggregation::simple)

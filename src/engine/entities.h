@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From token scores to entities: sub-words join their word, whose tokens decide its tag as `Aggregation` says, and
-// neighbouring words of one type become one entity (B- starts anew), as Hugging Face's strategies of these names do;
-// without one (none) tokens stay by themselves.
-// What a word is depends on the tokenizer's kind alone, never on the text: WordPiece marks continuations (##), so a
-// token without the mark begins a word, as in Hugging Face's pipelines. Other tokenizers mark spaces: there white space
-// separates words, and as CoNLL files write them, punctuation at a word's edges and Chinese characters are words of
-// their own.
+// Groups token scores into entities: sub-words are joined to words, `Aggregation` selects the tag of a word from its
+// tokens, and neighbouring words of one type form an entity (B- starts a new one), like the Hugging Face strategies of
+// the same names; with `none` tokens are not grouped. Word boundaries depend on the kind of tokenizer only, never on
+// the text: WordPiece marks continuations (##), so a token without the mark begins a word, as in Hugging Face
+// pipelines. Other tokenizers mark spaces: white space separates words, and punctuation at a word's edges and Chinese
+// characters are separate words, as in CoNLL files. Does not compute scores.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,8 +14,8 @@
 
 namespace brim::engine {
 
-// One tag of a tag set: "B-PER" (or S-, U-) is begin of PER, "I-PER" (or E-, L-) goes on with it, "O" and labels
-// without prefix keep their name as the type.
+// One tag of a tag set: "B-PER" (or S-, U-) begins PER, "I-PER" (or E-, L-) continues it; "O" and labels without a
+// prefix use their name as the type.
 struct TagParts {
   bool outside, begin;
   std::string_view type;
@@ -24,15 +23,15 @@ struct TagParts {
 TagParts split_tag(std::string_view tag);
 
 struct EncodedWord {
-  size_t token;        // its first
-  int32_t begin, end;  // code points of the text, without white space around
-  size_t last;         // its last token
+  size_t token;        // first token
+  int32_t begin, end;  // code points of the text, without surrounding white space
+  size_t last;         // last token
 };
-// Special tokens and tokens that hold white space alone belong to no word. `text` is valid UTF-8.
+// Special tokens and tokens that contain only white space belong to no word. `text` is valid UTF-8.
 std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encoding& encoding,
                                        const std::string& tokenizer_kind);
 
-// `scores` is [tokens, K] for the tokens of `encoding` (special ones included; theirs are ignored).
+// `scores` is [tokens, K] for the tokens of `encoding`; scores of special tokens are ignored.
 std::vector<Entity> group_entities(std::string_view text, const text::Encoding& encoding,
                                    const std::string& tokenizer_kind, const float* scores,
                                    const std::vector<std::string>& labels,

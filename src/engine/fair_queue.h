@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits, in turns by whose it is: a client that brings very much delays others by what has begun and a turn of
-// its own, not by all of it. Turns are counted by cost (deficit round robin); of one client's items those that are due
-// earlier go first, and alike ones as they came.
+// Queue with fair scheduling between clients (deficit round robin by cost): a heavy client delays others by the work
+// already started and one turn, not by its whole backlog. Items of one client are ordered by due time, then by arrival.
+// Not thread-safe.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -17,15 +17,15 @@ namespace brim::engine {
 template <class Item>
 class FairQueue {
  public:
-  // `turn`: what a client may cost before the next one's turn. Its last item may pass it, which is made up for in its
-  // next turns; a client that leaves in debt is remembered until it has missed a turn, or nobody waits any more.
+  // `turn`: cost a client may spend before the next client's turn. Its last item may exceed this, which is deducted
+  // from its next turns; the debt of a client that leaves is kept until it has missed a turn or the queue is empty.
   explicit FairQueue(int64_t turn) : turn_(turn) {}
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
-  int64_t cost() const { return cost_; }  // of all that waits, less what was charged
+  int64_t cost() const { return cost_; }  // total cost of waiting items, less charges
 
-  // When an item is due, in any unit that grows with time.
+  // Due time of an item, in any unit that grows with time.
   static constexpr int64_t kNeverDue = std::numeric_limits<int64_t>::max();
 
   void push(uint64_t client, int64_t cost, Item item, int64_t due = kNeverDue) {
@@ -37,11 +37,11 @@ class FairQueue {
     ++size_;
   }
 
-  // The next one, where there is one. It stays until pop(), or until charges end its client's turn.
+  // The next item; the queue must not be empty. It stays until pop(), or until charges end its client's turn.
   Item& front() {
     while (clients_.front().left <= 0 || clients_.front().waiting.empty()) {
       Client& client = clients_.front();
-      if (client.left > 0) {  // its turn, and nothing of it waits
+      if (client.left > 0) {  // its turn, but it has no waiting items
         remove_first();
         continue;
       }
@@ -51,7 +51,7 @@ class FairQueue {
     return clients_.front().waiting.front().item;
   }
 
-  // So much of what front() gave costs is spent now.
+  // Charges part of the cost of the front() item.
   void charge(int64_t cost) {
     Client& client = clients_.front();
     client.left -= cost;
@@ -60,8 +60,9 @@ class FairQueue {
     cost_ -= cost;
   }
 
-  // Takes out what front() gave, before another call of it. What was not charged is nobody's cost; after many of
-  // those the next client has its turn, so that a client which leaves with very many holds up nobody.
+  // Removes the item returned by front(); call before front() is called again. The uncharged rest of its cost is
+  // dropped. After many such items the next client gets its turn, so that a client that withdraws very many items does
+  // not block others.
   Item pop() {
     Client& client = clients_.front();
     Waiting taken = std::move(client.waiting.front());
@@ -86,8 +87,8 @@ class FairQueue {
     const auto found = places_.find(client);
     return found == places_.end() ? 0 : found->second->cost;
   }
-  // What is spent until this client had `more` than what it has waiting and is due no later: its own, and of each
-  // other's what the turns let go before that.
+  // Cost spent until this client gets `more` beyond its waiting items that are due no later: its own cost, and the
+  // part of each other client's cost that its turns allow before that.
   int64_t cost_until(uint64_t client, int64_t more, int64_t due = kNeverDue) const {
     const auto found = places_.find(client);
     const Client* own = found == places_.end() ? nullptr : &*found->second;
@@ -108,7 +109,7 @@ class FairQueue {
     Item item;
   };
   struct Client {
-    // Behind all that is due no later: at the end, where nothing is due or each item later than the one before.
+    // Position behind all items due no later; the end if there are no due times or they arrive in order.
     auto place_of(int64_t due) const {
       if (waiting.empty() || waiting.back().due <= due) return waiting.end();
       return std::upper_bound(waiting.begin(), waiting.end(), due,
@@ -125,9 +126,9 @@ class FairQueue {
       return cost - sum;
     }
     uint64_t name;
-    int64_t left;  // of its turn
-    int64_t cost;  // of what waits
-    int dropped;   // uncharged, in this turn
+    int64_t left;  // rest of its turn
+    int64_t cost;  // cost of its waiting items
+    int dropped;   // uncharged items in this turn
     std::deque<Waiting> waiting;
   };
   void pass() { clients_.splice(clients_.end(), clients_, clients_.begin()); }
@@ -139,7 +140,7 @@ class FairQueue {
   const int64_t turn_;
   size_t size_ = 0;
   int64_t cost_ = 0;
-  std::list<Client> clients_;  // whose turn it is stands first
+  std::list<Client> clients_;  // the client whose turn it is comes first
   std::unordered_map<uint64_t, typename std::list<Client>::iterator> places_;
 };
 

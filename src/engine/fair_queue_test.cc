@@ -54,7 +54,7 @@ TEST(FairQueue, OneClientsItemsGoByWhenTheyAreDue) {
   for (const auto& [due, number] : order) EXPECT_EQ(take(queue).number, number);
 }
 
-// What is due soon goes before its own client's alone: nobody gains turns by deadlines.
+// Due times only order items of the same client: deadlines gain no turns.
 TEST(FairQueue, TurnsDoNotDependOnWhatIsDue) {
   Errands queue(100);
   for (int i = 0; i < 1000; ++i) {
@@ -70,7 +70,7 @@ TEST(FairQueue, TurnsDoNotDependOnWhatIsDue) {
   }
 }
 
-// One that comes while another is spent in pieces is not in its way.
+// A due item that arrives while another is charged in pieces is served between the pieces.
 TEST(FairQueue, WhatIsDueGoesBetweenThePiecesOfALargeItem) {
   Errands queue(1000);
   push(queue, 1, 300, 1);
@@ -98,7 +98,7 @@ TEST(FairQueue, WhoBringsMuchDelaysOthersByATurn) {
   EXPECT_EQ(queue.cost_until(1, 0), queue.cost()) << "whose own is all";
 }
 
-// One item that costs many turns is spent in pieces, and others have theirs between them.
+// An item that costs many turns is charged in pieces, with other clients' turns in between.
 TEST(FairQueue, OneLargeItemTakesTurnsToo) {
   Errands queue(100);
   push(queue, 1, 1000);
@@ -133,7 +133,7 @@ TEST(FairQueue, WhatIsDroppedCostsNothing) {
   EXPECT_EQ(row, 2) << "a whole turn is left to it";
 }
 
-// Who always has just one item, as large as an item may be, gets no more than one that waits with many.
+// A client with always a single item of maximum cost gets no more than one with many waiting items.
 TEST(FairQueue, ADebtIsNotForgottenBetweenTwoItems) {
   Errands queue(100);
   std::map<uint64_t, int64_t> spent;
@@ -145,15 +145,15 @@ TEST(FairQueue, ADebtIsNotForgottenBetweenTwoItems) {
     if (piece.client == 2) push(queue, 2, 350);
   }
   EXPECT_NEAR(static_cast<double>(spent[2]), static_cast<double>(spent[1]), 500);
-  // Once nobody waits, nobody was kept waiting.
+  // The debt is dropped once the queue is empty.
   while (!queue.empty()) take(queue);
   push(queue, 1, 20);
   push(queue, 2, 20);
   EXPECT_EQ(take(queue).client, 1u);
 }
 
-// Whatever comes when: nothing is lost, everyone's order is kept, and two that always wait get the same within a turn
-// and the longest item.
+// For random arrivals nothing is lost, the order per client is kept, and two clients that always have waiting items get
+// equal shares within a turn and the largest item.
 TEST(FairQueue, SharesAreEqualAndNothingIsLost) {
   std::mt19937 random(3);
   Errands queue(64);
@@ -177,7 +177,7 @@ TEST(FairQueue, SharesAreEqualAndNothingIsLost) {
     add(2);
   }
   for (int i = 0; i < 2000; ++i) {
-    if (random() % 3 == 0) add(3 + random() % 50);  // who comes and goes
+    if (random() % 3 == 0) add(3 + random() % 50);  // short-lived clients
     next(random() % 10 == 0);
     EXPECT_LE(std::abs(cost[1] - cost[2]), 64 + 200) << i;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of one model that wait: which are taken, how long they will wait, and how they end. The device's side, which
-// packs them, is scheduler.cc.
+// Waiting texts of one model: admission, wait prediction and completion. The device side, which packs them, is in
+// scheduler.cc.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -29,7 +29,7 @@ Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& l
 void Interactive::submit(PendingTexts texts) {
   scheduler_.require_process();
   const int64_t now = now_ns();
-  size_t most = 0;  // of the call's texts that may wait together
+  size_t most = 0;  // texts of this call that may wait together
   int64_t bytes = 0;
   for (const auto& text : texts) {
     text->submitted_ns = now;
@@ -37,7 +37,7 @@ void Interactive::submit(PendingTexts texts) {
     const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
     const size_t scores = rows * static_cast<size_t>(limits_.width);
     bytes += text->bytes() + static_cast<int64_t>(scores * sizeof(float));
-    // A first text may wait whatever it holds, but for vectors of its every token.
+    // The first text is admitted regardless of its size, unless it needs vectors for every token.
     if (bytes > limits_.most_bytes && (most > 0 || limits_.per_token)) continue;
     text->scores.resize(scores);
     ++most;
@@ -82,8 +82,8 @@ void Interactive::submit(PendingTexts texts) {
   scheduler_.work_.notify_one();
 }
 
-// The texts of one call that finds nothing of its client waiting are taken together, unless they would take this long;
-// the first of them is taken however long it is.
+// If a client has nothing waiting, the texts of one call are admitted together unless they would take this long; the
+// first of them is admitted regardless of its length.
 Interactive::Caller Interactive::caller(const PendingText& text) const {
   constexpr double kLongCallSeconds = 30;
   Caller caller{text.client, text.bulk, limits_.most_seconds};
@@ -93,7 +93,7 @@ Interactive::Caller Interactive::caller(const PendingText& text) const {
            seconds_until(text.client, 0, text.bulk, due(text.bulk, text.deadline)) <= limits_.most_seconds)
     caller.most_seconds = std::max(limits_.most_seconds, kLongCallSeconds);
   else
-    caller.first = false;  // others alone are too many
+    caller.first = false;  // other clients alone exceed the limit
   return caller;
 }
 
@@ -105,7 +105,7 @@ std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& tex
     return Error(ErrorCode::busy,
                  fmt::format("texts that wait hold {} already, and with this one {}; at most {} may",
                              format_bytes(waiting_bytes_), format_bytes(bytes), format_bytes(limits_.most_bytes)));
-  // All that waits is quickly summed; what goes before one client's texts is not.
+  // Summing all waiting texts is cheap; computing the part ahead of one client is not.
   const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
   if (first || (few && !caller.refused)) return std::nullopt;
   if (!caller.refused && seconds_until(text.client, tokens, text.bulk, due_ns) <= caller.most_seconds)
@@ -132,8 +132,8 @@ void Interactive::take_all(PendingTexts& out, const Error& error) {
     while (!queue->empty()) drop(*queue, error, out);
 }
 
-// On a CPU every model has a batch in turn, and its rate is that of its own. On a card a batch's time has what was in
-// flight before it, so that the rate knows of others.
+// On a CPU models alternate batch by batch, and each rate covers the model's own batches only. On a GPU the time of a
+// batch includes those in flight before it, so the rate already accounts for other models.
 double Interactive::with_others(double seconds) const {
   if (scheduler_.queue_->device().kind() != device::DeviceKind::cpu) return seconds;
   double all = seconds;
@@ -152,7 +152,7 @@ int64_t Interactive::due(bool bulk, const Deadline& deadline) {
   return bulk || !deadline ? Queue::kNeverDue : static_cast<int64_t>(deadline->time_since_epoch().count());
 }
 
-// Until so many more tokens of this client that are due then were computed. Those that may wait have one batch in ten.
+// Time until `tokens` more tokens of this client with this due time are computed. Bulk texts get one batch in ten.
 double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const {
   int64_t sum = running_tokens_;
   if (bulk) {
@@ -181,7 +181,7 @@ ClientWait Interactive::wait_of(uint64_t client, int64_t tokens, bool bulk, Dead
           seconds_until(client, tokens, bulk, due(bulk, deadline))};
 }
 
-// The rate of full batches: small ones are bound by more than their tokens, and nothing waits behind them.
+// Only full batches are measured: small ones are bound by more than their tokens, and nothing waits behind them.
 void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
   constexpr double kWeight = 0.1;
   const int64_t since = std::max(begun_ns, last_done_ns_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which waiting texts are taken, in whose turn they are computed, and how they end.
+// Tests admission, order and completion of waiting texts. Scores are tested in scorer_test.cc.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,7 +32,7 @@ class InteractiveTest : public ::testing::Test {
     limits_.pack = {kBatchTokens, 1000};
     limits_.position_offset = engine_->shape().position_offset;
     limits_.width = engine_->width();
-    limits_.tokens_per_second = 1;  // what is predicted lasts for minutes, whatever this machine does
+    limits_.tokens_per_second = 1;  // predictions last for minutes, independent of this machine's speed
     limits_.most_seconds = 1e9;
     limits_.most_bytes = int64_t{1} << 40;
   }
@@ -53,7 +53,7 @@ class InteractiveTest : public ::testing::Test {
           }
         });
   }
-  // The device's thread begins nothing until let_go().
+  // The device thread starts nothing until let_go().
   void hold() {
     held_ = go_ = false;
     holding_ = std::thread([this] {
@@ -82,7 +82,7 @@ class InteractiveTest : public ::testing::Test {
     texts.push_back(std::move(one));
     interactive_->submit(std::move(texts));
   }
-  // Texts of one window each, in one call.
+  // Submits texts of one window each in one call.
   void submit_many(int first, int count, uint64_t client, const std::stop_token& stop = {}) {
     PendingTexts texts;
     for (int i = 0; i < count; ++i) {
@@ -110,11 +110,11 @@ class InteractiveTest : public ::testing::Test {
   std::vector<std::optional<ErrorCode>> codes_;
   std::string last_error_;
   std::stop_source stop_;
-  int stops_at_ = -1;   // the text whose answer withdraws others
-  int throws_at_ = -1;  // the one whose answer fails, once
+  int stops_at_ = -1;   // text with a completion that withdraws others
+  int throws_at_ = -1;  // text with a completion that throws, once
   std::atomic<bool> held_{false}, go_{true};
   std::thread holding_;
-  std::unique_ptr<Interactive> interactive_;  // last: it is closed first
+  std::unique_ptr<Interactive> interactive_;  // last member: closed first
 };
 
 TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
@@ -137,7 +137,7 @@ TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
   EXPECT_EQ(other.begin_seconds, 512 + kWindow) << "a turn of the one, and all of the other";
   EXPECT_EQ(other.end_seconds, 512 + 2 * kWindow);
   EXPECT_EQ(interactive_->wait_of(3, 0, true).begin_seconds, 126 * kWindow) << "what may wait goes after them";
-  // Very many clients are a wait of their own.
+  // A large number of clients is a long wait by itself.
   for (uint64_t client = 100; client < 200; ++client) submit_many(5000, 40, client);
   EXPECT_EQ(codes_.back(), ErrorCode::busy);
   EXPECT_GT(interactive_->wait_of(99, 0, false).begin_seconds, limits_.most_seconds);
@@ -150,7 +150,7 @@ TEST_F(InteractiveTest, WhatWaitsIsBoundedInBytes) {
   limits_.most_bytes = 10'000;
   open();
   hold();
-  submit(text(0, 1, 1000));  // however large, where nothing waits
+  submit(text(0, 1, 1000));  // any size is admitted into an empty queue
   EXPECT_TRUE(order_.empty());
   submit_many(1, 1, 2);
   ASSERT_EQ(codes_.size(), 1u);
@@ -247,7 +247,7 @@ TEST_F(InteractiveTest, WithdrawnTextsCostTheirClientNothing) {
   let_go();
   wait_answered(1501);
   std::erase_if(order_, [](int number) { return number < 1000; });
-  // After each 256 that are dropped another's turn comes, of 32 texts.
+  // After every 256 dropped texts another client gets a turn of 32 texts.
   EXPECT_LE(place_of(1000), 4u * 32) << "they would have been 32 turns";
   EXPECT_EQ(std::count(codes_.begin(), codes_.end(), ErrorCode::cancelled), 1000);
 }
@@ -266,7 +266,7 @@ TEST_F(InteractiveTest, ALongTextTakesTurnsWindowByWindow) {
 TEST_F(InteractiveTest, ALongTextIsWithdrawnBetweenItsWindows) {
   open();
   hold();
-  stops_at_ = 1;  // which is in the first batch
+  stops_at_ = 1;  // in the first batch
   auto text_of_many = text(0, 1, 5000);
   text_of_many->stop = stop_.get_token();
   submit(std::move(text_of_many));
@@ -310,13 +310,13 @@ TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
   };
   const size_t whole = kBatchTokens / kWindow;
   EXPECT_EQ(first_batch({}), whole);
-  // A token a second: of 700 seconds four fifths are 560 tokens, less where this machine is slow to begin.
+  // At one token per second, four fifths of 700 seconds are 560 tokens, or fewer if this machine starts slowly.
   const size_t cut = first_batch(std::chrono::seconds(700));
   EXPECT_LE(cut, 35u);
   EXPECT_GE(cut, 11u);
   EXPECT_EQ(first_batch(std::chrono::seconds(100'000)), whole);
   EXPECT_GE(first_batch(std::chrono::seconds(15)), whole - 1) << "one that is late anyway cuts nothing";
-  // One that comes late in the batch, after another client's turn of 32 texts, is its last.
+  // A text that arrives late in the batch, after another client's turn of 32 texts, is its last.
   EXPECT_EQ(first_batch(std::chrono::seconds(600), 2), 33u);
 }
 
@@ -347,8 +347,8 @@ TEST_F(InteractiveTest, OfOneClientsTextsTheEarliestDeadlineGoesFirst) {
   EXPECT_EQ(std::vector<int>(order_.begin(), order_.begin() + 5), (std::vector<int>{1003, 1001, 1000, 1002, 0}));
 }
 
-// Whatever comes together: every text is answered once, and as it must be; no batch passes its budget; one client's
-// texts keep their order; bulk work has its tenth and no long run.
+// For random work every text is completed once with the expected result, no batch exceeds its budget, texts of one
+// client keep their order, and bulk work gets its tenth without long runs.
 TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
   ASSERT_GE(engine_->plan().token_budget, 2 * kBatchTokens);
   const auto tokens_done = [&] { return engine_->scheduler().work_of(engine_->host()).tokens; };
@@ -372,7 +372,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
     open();
     hold();
     const int64_t before = tokens_done();
-    int64_t bulk_tokens = 0;  // the device's thread's, as are these
+    int64_t bulk_tokens = 0;  // this and the following are used by the device thread
     std::vector<BulkTurn> turns;
     const auto collect = [&](const batch::PackedBatch& batch, const float*) {
       turns.push_back({tokens_done() - before - bulk_tokens, bulk_tokens, batch.tokens()});
@@ -381,7 +381,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
     Bulk bulk(engine_->scheduler(), engine_->host(), 2 * kBatchTokens, collect);
     const std::vector<int32_t> ids(kWindow, 5);
     for (int i = 0; i < 20; ++i) {
-      // As large as a file's, or smaller, as the ends of lists are.
+      // As large as a batch of a file, or smaller like the end of a list.
       const int windows = seed % 2 == 0 ? 32 + draw(97) : 1 + draw(128);
       batch::PackedBatch batch;
       for (int w = 0; w < windows; ++w) batch.add({ids.data(), kWindow, 0}, engine_->shape().position_offset);
@@ -389,7 +389,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
       bulk.submit(batch);
     }
     std::vector<Wanted> wanted;
-    std::map<std::pair<uint64_t, bool>, std::vector<int>> by_client;  // those that are computed
+    std::map<std::pair<uint64_t, bool>, std::vector<int>> by_client;  // computed texts
     const auto now = std::chrono::steady_clock::now();
     for (int calls = 10 + draw(40); calls > 0; --calls) {
       PendingTexts texts;
@@ -443,7 +443,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
     }
     EXPECT_EQ(engine_->scheduler().work_of(engine_->host()).batch_fill.counts.back(), 0) << "batches over their budget";
     const int64_t text_tokens = tokens_done() - before - bulk_tokens;
-    int64_t run = 0;  // tokens of bulk batches right behind another while texts wait
+    int64_t run = 0;  // tokens of consecutive bulk batches while texts wait
     for (size_t i = 0; i < turns.size(); ++i) {
       EXPECT_LE(turns[i].texts_before, TurnRule::kTokensPerBulkToken * turns[i].bulk_before + 5 * kBatchTokens) << i;
       const bool follows = i > 0 && turns[i - 1].texts_before == turns[i].texts_before;

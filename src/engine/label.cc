@@ -24,7 +24,7 @@ void score_by_vader(std::string_view text, float* four) {
 }
 
 Choice choose_vader_label(const float* four) {
-  const double compound = four[3];  // its four decimals survive being a float
+  const double compound = four[3];  // exact to its four decimals as a float
   const text::VaderLabelScores shares = text::vader_label_scores(compound);
   const std::string_view label = text::vader_label(compound);
   const auto& names = vader_labels();

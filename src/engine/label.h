@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which label a text gets: decided here and nowhere else.
+// Chooses the label of a text from its scores; no other file does. Does not compute scores.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,12 +13,12 @@
 namespace brim::engine {
 
 struct Choice {
-  int32_t label = -1;  // place among the model's labels
+  int32_t label = -1;  // index into the model's labels
   float score = 0;
 };
 
 inline bool all_finite(std::span<const float> values) {
-  uint32_t largest = 0;  // as bits without the sign, which order like the values; infinities and NaNs come last
+  uint32_t largest = 0;  // bit pattern without the sign, which orders like the values; infinities and NaNs come last
   for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFFFFFF);
   return largest < 0x7F800000;
 }
@@ -31,13 +31,13 @@ inline void normalize(std::span<float> vector) {
   for (float& value : vector) value *= scale;
 }
 
-// A classifier's: the largest, the first of equals.
+// Classifiers: the largest score; the first one of equal scores.
 inline Choice choose_label(std::span<const float> scores) {
   const auto best = std::max_element(scores.begin(), scores.end());
   return best == scores.end() ? Choice{} : Choice{static_cast<int32_t>(best - scores.begin()), *best};
 }
 
-// What a head gives to scores: shares that sum to 1; each by itself where labels exclude nothing or there is but one.
+// Activation of a head: softmax, or a sigmoid per label for multi-label models and single labels.
 inline void scores_of_logits(std::span<const float> logits, bool multi_label, float* scores) {
   if (multi_label || logits.size() == 1) {
     for (size_t k = 0; k < logits.size(); ++k) scores[k] = 1 / (1 + std::exp(-logits[k]));
@@ -49,10 +49,10 @@ inline void scores_of_logits(std::span<const float> logits, bool multi_label, fl
   for (size_t k = 0; k < logits.size(); ++k) scores[k] /= sum;
 }
 
-// Multi-label models: whether a label is given.
+// Multi-label models: whether a label is assigned.
 inline bool is_given(float score) { return score > 0.5f; }
 
-// VADER's rules give four values per text: neg, neu, pos and compound, which decides.
+// VADER gives four values per text: neg, neu, pos and compound; compound determines the label.
 constexpr int64_t kVaderWidth = 4;
 const std::vector<std::string>& vader_labels();       // negative, neutral, positive
 const std::vector<std::string>& vader_score_names();  // neg, neu, pos, compound

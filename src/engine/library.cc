@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions beside Scorer.
+// Public functions outside of Scorer. Scorer itself is in scorer.cc and rules_scorer.cc.
 #include "base/log.h"
 #include "brim/brim.h"
 #include "hub/model_dir.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model files that change on disk under a loaded scorer.
+// Tests model files that change on disk under a loaded scorer. Eviction and reloading are tested in residency_test.cc.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ class LoadedScorer : public ::testing::TestWithParam<ops::Precision> {
     for (int i = 5; i < 96; ++i) texts_.push_back("w" + std::to_string(i));
     before_ = scores();
   }
-  // One call scores all texts as a file, the others one by one.
+  // Scores all texts in one bulk call and then one by one.
   std::vector<std::vector<float>> scores() const {
     const std::vector<std::string_view> views(texts_.begin(), texts_.end());
     const Predictions all = scorer_->score(views);

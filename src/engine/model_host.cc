@@ -24,7 +24,7 @@ std::string facts_of(const std::filesystem::path& dir, const std::filesystem::pa
 
 namespace {
 
-// Powers of two, as batches and their buckets are.
+// Powers of two, like the sizes of batches and buckets.
 constexpr std::array<double, 14> kTokenBounds = {16,   32,   64,   128,   256,   512,   1024,
                                                  2048, 4096, 8192, 16384, 32768, 65536, 131072};
 constexpr std::array<double, 13> kSequenceBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
@@ -109,10 +109,10 @@ void ModelHost::load(const std::function<void()>& between) {
     if (model != nullptr) {
       model->unpark(device, &memory_);
     } else {
-      if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels are those of the files as they were
+      if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels were read from the previous files
         fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
              tagger_.empty() ? "" : " or " + tagger_.string());
-      // Kernels and algorithms do not ask for values: they are loaded while the weights are.
+      // Kernels and algorithms do not depend on weight values: they are loaded in parallel with the weights.
       const auto meanwhile = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
         make_runners(coming);
         warm_up(between);
@@ -182,16 +182,16 @@ void ModelHost::capture(const std::function<void()>& between) {
   queue_.note_run(shape_, plan_, DeviceQueue::Batches::captured);
 }
 
-// Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is; or
-// the one that is to come, more or less.
+// Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays constant; or
+// only the single expected batch, at its approximate size.
 void ModelHost::warm_up(const std::function<void()>& between) {
   if (queue_.device().kind() != device::DeviceKind::cuda || queue_.has_run(shape_, plan_, DeviceQueue::Batches::all))
     return;
   ScopedZone zone(Zone::warm_up);
   const bool once = one_batch_ > 0;
   if (!once) load_all_kernels(queue_.device());
-  // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of
-  // two. A single batch has texts of a tweet's length.
+  // Texts of four tokens: the numbers of tokens and sequences, which are the GEMM rows of the heads, take every
+  // power of two. A single batch uses tweet-length texts.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(once ? 26 : 4, plan_.max_length)), 0);
   const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
   for (int64_t tokens = once ? std::min(one_batch_, plan_.token_budget) : 4;;

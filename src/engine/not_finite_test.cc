@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that compute NaN or infinity: their texts fail, whatever the output, and other texts keep their results.
+// Tests models that compute NaN or infinity: affected texts fail for every output, and other texts keep their results.
+// Numeric accuracy is tested elsewhere.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +30,7 @@ class NotFinite : public ::testing::Test {
     o.memory_limit = "1GiB";
     return o;
   }
-  // Only texts with the word w7 meet the NaN.
+  // Only texts with the word w7 are affected by the NaN.
   ScorerOptions damaged(const std::string& model, const std::string& prefix = "bert.") {
     const ScorerOptions o = options(model, model + "_damaged");
     hub::edit_weight(o.model, prefix + "embeddings.word_embeddings.weight", 7 * 48, kNan);
@@ -102,7 +103,7 @@ TEST_F(NotFinite, FailsPairs) {
   EXPECT_FALSE(scorer->submit({.text = "w5", .pair = "w6"}).get().error);
 }
 
-// The largest score of all windows would hide one window's NaN.
+// The maximum over all windows would hide the NaN of one window.
 TEST_F(NotFinite, FailsTextsWithOneBadWindow) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += i == 60 ? "w7 " : "w5 ";

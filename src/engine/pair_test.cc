@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of texts through the library's door against transformers' logits, and who refuses them.
+// Tests pairs of texts through the public interface against transformers' logits, and models that reject pairs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ class PairTest : public ::testing::Test {
     o.raw_scores = true;
     return o;
   }
-  // The words of a golden sequence [CLS] a [SEP] b [SEP].
+  // Words of a golden sequence [CLS] a [SEP] b [SEP].
   static std::pair<std::string, std::string> texts_of(const std::vector<int32_t>& tokens) {
     std::string texts[2];
     for (const int32_t token : tokens)
@@ -75,7 +75,7 @@ TEST_F(PairTest, LogitsAreTransformers) {
   }
 }
 
-// Without raw_scores the head's activation is the device's.
+// Without raw_scores the device applies the head's activation.
 TEST_F(PairTest, OneLogitIsASigmoidUnlessTheConfigSaysOtherwise) {
   const std::string dir = put("bert_rerank");
   const auto score = [&] {
@@ -105,14 +105,15 @@ TEST_F(PairTest, LongPairsLoseTheLongerTextOrAreReadInWindows) {
   const Prediction cut = scores("w5 w6", words, LongText::truncate);
   EXPECT_TRUE(cut.truncated);
   EXPECT_EQ(cut.tokens, 65);
-  const std::string kept = words.substr(0, words.find(" w44"));  // 44 tokens: 3 special, 2 of the first, 39 of this
+  // 44 tokens: 3 special, 2 from the first text, 39 from this one
+  const std::string kept = words.substr(0, words.find(" w44"));
   EXPECT_EQ(cut.scores, scores("w5 w6", kept, LongText::error).scores);
   EXPECT_EQ(scores("w5 w6", words, LongText::error).error->code(), ErrorCode::bad_data);
   const Prediction windows = scores("w5 w6", words, LongText::window_mean);
   EXPECT_FALSE(windows.truncated);
   const Prediction last = scores("w5 w6", words.substr(words.find(" w26")), LongText::error);
   for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(windows.scores[k], (cut.scores[k] + last.scores[k]) / 2, 1e-6);
-  // Windows of 39 words that share 19, as many as may be, of which the last is moved back.
+  // Windows of 39 words with the maximum overlap of 19; the last one is moved back.
   const Prediction shared =
       scorer->submit({.text = "w5 w6", .long_text = LongText::window_mean, .pair = words, .overlap = 1000}).get();
   const std::string middle = words.substr(words.find(" w25"), words.find(" w64") - words.find(" w25"));
@@ -134,12 +135,12 @@ TEST_F(PairTest, WhoTakesNoneSaysWhy) {
   EXPECT_EQ(refused(dir), "");
   EXPECT_NE(refused("vader").find("single texts"), std::string::npos);
   EXPECT_NE(refused(put("bert_token")).find("tags"), std::string::npos);
-  // RoBERTa's table has one row; BERT's vocabulary gives pairs two types.
+  // RoBERTa's table has one row; BERT's vocabulary has two token types for pairs.
   const std::string roberta = put("roberta_sequence");
   EXPECT_NE(refused(roberta).find("token type 1"), std::string::npos) << refused(roberta);
   put_file(roberta + "/tokenizer_config.json", R"({"model_input_names": ["input_ids", "attention_mask"]})");
   EXPECT_EQ(refused(roberta), "");
-  EXPECT_EQ(refused(put("distilbert_sequence")), "");  // is given no types
+  EXPECT_EQ(refused(put("distilbert_sequence")), "");  // takes no token types
 }
 
 }  // namespace

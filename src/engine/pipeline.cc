@@ -23,14 +23,15 @@
 namespace brim::engine {
 namespace {
 
-// Bytes of rows the packer may hold before it closes a batch early; bounds memory when texts are long and cut short.
+// Limit for the bytes of rows the packer holds before it closes a batch early; bounds memory if texts are long and
+// truncated.
 constexpr size_t kMostHeldBytes = size_t{4} << 20, kMostHeldChunks = 64;
-// A chunk is what progress is told by and what an interrupted run finishes, so on slow devices it is about half a
-// second's work; a token is four bytes of text, more or less.
+// Progress is reported per chunk and an interrupted run completes started chunks, so on slow devices a chunk takes
+// about half a second. A token is about four bytes of text.
 constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
 constexpr int64_t kLeastChunkBytes = 16 << 10;
 
-// A chunk's texts for one model. VADER has none.
+// A chunk's texts for one model. Unused for VADER.
 struct ModelTexts {
   TokenizedTexts tokens;
   std::vector<text::Encoding> encodings;  // token models only
@@ -45,16 +46,16 @@ struct ModelTexts {
   }
 };
 
-// A chunk on its way through the stages.
+// A chunk in the pipeline.
 struct Job {
   uint64_t number = 0;
   ScoredChunk out;
-  std::vector<size_t> row_of_text;  // texts that were tokenized, by row
+  std::vector<size_t> row_of_text;  // row of each tokenized text
   std::vector<ModelTexts> models;
-  size_t windows_left = 0;  // of all models
+  size_t windows_left = 0;  // over all models
 };
 
-// A model that computes on a device, and its place among all models.
+// A model that computes on a device, and its index among all models.
 struct Encoder {
   size_t model;
   Engine* engine;
@@ -66,16 +67,16 @@ std::vector<Encoder> encoders_of(const std::vector<TextModel*>& models) {
   return encoders;
 }
 
-// A model's windows on their way to its device.
+// A model's windows waiting for its device.
 struct ModelQueue {
   ModelQueue(Engine& engine, size_t place, std::function<void(const WindowResults&)> collect)
       : model(place), windows(engine, std::move(collect)) {}
-  size_t model;  // its place among all models
+  size_t model;  // index among all models
   WindowQueue windows;
-  uint64_t last_chunk = 0;  // pushed
+  uint64_t last_chunk = 0;  // last chunk pushed
   int64_t truncated_rows = 0;
 
-  // Chunks with windows that are not packed.
+  // Number of chunks with unpacked windows.
   uint64_t chunks() const { return windows.empty() ? 0 : last_chunk - (windows.next_ticket() >> 32) + 1; }
 };
 
@@ -104,10 +105,10 @@ class Run {
     const int64_t started = now_ns();
     const double process_cpu = CpuClock::process_seconds(), machine_cpu = CpuClock::machine_seconds();
     const int64_t faults = CpuClock::major_faults();
-    const auto delays = CpuClock::task_run_delays();  // this thread, and the device's own
+    const auto delays = CpuClock::task_run_delays();  // existing threads: this one and the device's
     const double starved = starved_seconds();
     std::vector<std::thread> threads;
-    guarded("packer", pack_cpu_, [&] {  // a thread that is not to be had ends the others too
+    guarded("packer", pack_cpu_, [&] {  // if a thread cannot be created, the others must end too
       threads.emplace_back([&] { guarded("reader", read_cpu_, [&] { read(); }); });
       for (int i = 0; i < tokenizers_; ++i)
         threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), tokenize_cpu_, [&] { tokenize(); }); });
@@ -136,7 +137,7 @@ class Run {
         if (const auto before = delays.find(task); before != delays.end())
           stats_.run_delay_seconds += delay - before->second;
     }
-    for (const ModelQueue& queue : queues_) {  // each engine gets the run with its own share of the work
+    for (const ModelQueue& queue : queues_) {  // each engine records the run with its own share of the work
       PipelineStats own = stats_;
       own.tokens = own.batches = own.truncated_rows = 0;
       own.sum_squares = own.compute_seconds = 0;
@@ -156,13 +157,12 @@ class Run {
       return std::any_of(encoders_.begin(), encoders_.end(),
                          [&](const Encoder& encoder) { return encoder.engine->device().kind() == kind; });
     };
-    // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several
-    // cores.
+    // With a GPU all cores tokenize; on the CPU they compute, and one tokenizer keeps several cores busy.
     if (on(device::DeviceKind::cpu)) return std::max(1, cores / 8);
     return on(device::DeviceKind::cuda) ? std::max(1, cores - 2) : cores;
   }
 
-  // How many chunks the packers may hold; on the CPU they are made shorter first.
+  // Number of chunks the packers may hold; on the CPU chunks are made smaller first.
   size_t held_chunks() const {
     double seconds_per_token = 0;
     bool cpu_tags = false;
@@ -174,17 +174,17 @@ class Run {
     if (seconds_per_token > 0)
       reader_.limit_chunks(static_cast<size_t>(
           std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token))));
-    // Tokens with their texts and scores of each tag take ten times the bytes of the rows.
+    // Tokens with their texts and tag scores take ten times the bytes of the rows.
     const size_t most = cpu_tags ? kMostHeldBytes / 8 : kMostHeldBytes;
     return std::clamp<size_t>(most / reader_.chunk_bytes(), 1, kMostHeldChunks);
   }
 
-  // Runs a stage on its thread, adding the CPU time it took to `cpu`.
+  // Runs a stage on its thread and adds its CPU time to `cpu`.
   template <class Fn>
   void guarded(const std::string& name, double& cpu, Fn&& fn) {
     if (Timeline::enabled()) Timeline::name_thread(name);
     const double cpu_before = CpuClock::thread_seconds(), delay_before = CpuClock::thread_run_delay();
-    const bool own_thread = name != "packer";  // the caller's thread is counted with those that were there before
+    const bool own_thread = name != "packer";  // the caller's thread is counted with the existing threads
     try {
       fn();
       std::lock_guard lock(counters_mutex_);
@@ -233,7 +233,7 @@ class Run {
     flow_.all_read();
   }
 
-  // False at the end, which is also where a stop, or another stage's error, ended the wait for a pipe.
+  // False at the end of the input, or if a stop or an error of another stage interrupted the wait for a pipe.
   bool next_chunk(rows::RowChunk& rows) {
     try {
       return reader_.next_chunk(rows);
@@ -273,7 +273,7 @@ class Run {
     ScoredChunk& out = job.out;
     job.models.resize(models_.size());
     out.others.resize(models_.size() - 1);
-    size_t known = 0;  // reader's errors, by row
+    size_t known = 0;  // index into the reader's errors, by row
     for (size_t r = 0; r < out.rows.size(); ++r) {
       if (known < out.rows.errors.size() && out.rows.errors[known].row == r) {
         out.errors.push_back(out.rows.errors[known++]);
@@ -296,7 +296,7 @@ class Run {
     }
   }
 
-  // One text for every model; what one of them refuses, none keeps.
+  // Tokenizes one text for every model; if one of them rejects it, it is removed from all.
   std::optional<Error> tokenize_text(std::string_view text, std::optional<std::string_view> pair,
                                      std::vector<ModelTexts>& models) const {
     for (const auto& [m, engine] : encoders_) {
@@ -328,7 +328,7 @@ class Run {
     stats.truncated_rows += queue.truncated_rows;
   }
 
-  // Of each device: the time it had nothing to do.
+  // Total idle time over all devices.
   double starved_seconds() {
     std::set<Scheduler*> devices;
     for (ModelQueue& queue : queues_) devices.insert(&queue.windows.engine().scheduler());
@@ -376,7 +376,7 @@ class Run {
     for (ModelQueue& queue : queues_) queue.windows.finish();
   }
 
-  // What is in flight comes first: while the device works, more may arrive for a fuller batch.
+  // Wait for a batch in flight first: more texts may arrive for a fuller batch while the device works.
   void go_on_with_what_is_held() {
     for (ModelQueue& queue : queues_)
       if (queue.windows.wait_one()) return;
@@ -413,11 +413,11 @@ class Run {
     }
   }
 
-  // Interrupted: what the device has begun is finished, rows up to the first one that is not computed are handed out,
-  // the rest is dropped.
+  // After an interrupt: finish the batches the device has started, return rows up to the first one that is not
+  // computed, drop the rest.
   void cut_short() {
     uint64_t number = UINT64_MAX;
-    std::vector<std::pair<size_t, uint64_t>> missing;  // by model: the first window without scores
+    std::vector<std::pair<size_t, uint64_t>> missing;  // first window without scores, by model
     for (ModelQueue& queue : queues_)
       if (const auto ticket = queue.windows.take_back()) {
         missing.emplace_back(queue.model, *ticket);
@@ -425,7 +425,7 @@ class Run {
       }
     for (ModelQueue& queue : queues_) queue.windows.finish();
     if (number == UINT64_MAX) {
-      std::unique_ptr<Job> job;  // VADER's were scored by the tokenizer threads
+      std::unique_ptr<Job> job;  // VADER chunks were scored by the tokenizer threads
       while (queues_.empty() && flow_.next(job, false) == Flow::Next::chunk) flow_.was_computed(std::move(job));
       return stop_before(UINT64_MAX);
     }
@@ -448,13 +448,13 @@ class Run {
     release(number);
   }
 
-  // The stages before this one are woken to end, and the one behind ends with the last chunk that is whole.
+  // Wakes the stages before this one so that they end; the writer ends with the last complete chunk.
   void stop_before(uint64_t number) {
     to_tokenize_.cancel();
     flow_.close(number);
   }
 
-  // False: the run was stopped first.
+  // False if the run was stopped first.
   bool submit(ModelQueue& queue) {
     if (stopped() || !queue.windows.submit(options_.stop)) return false;
     so_far([&](PipelineStats& now) {
@@ -466,14 +466,14 @@ class Run {
     return true;
   }
 
-  // Each stage says now and then where it stands, for whoever watches; stats_ itself is whole only at the end.
+  // Publishes the progress of each stage from time to time; stats_ itself is complete only at the end.
   template <class Fn>
   void so_far(const Fn& say) {
     std::lock_guard lock(so_far_mutex_);
     say(so_far_);
   }
 
-  // Results of one batch go back to the jobs their windows came from. On the device's thread.
+  // Returns the results of one batch to the jobs of its windows. Runs on the device thread.
   void collect(const Encoder& encoder, const WindowResults& results) {
     const int64_t since = now_ns();
     {
@@ -490,7 +490,7 @@ class Run {
     collect_ns_ += now_ns() - since;
   }
 
-  // With held_ locked, or with no batch under way.
+  // Requires held_mutex_, or that no batch is in flight.
   void release(uint64_t number) {
     auto node = held_.extract(number);
     flow_.was_computed(std::move(node.mapped()));
@@ -535,7 +535,7 @@ class Run {
     stats_.sink_seconds = sink_seconds_;
   }
 
-  // Rows with a NaN or infinity in a model's output become errors: they have no label.
+  // Rows with NaN or infinity in a model's output become errors without a label.
   static void drop_not_finite(Job& job, size_t m, const Engine& engine) {
     const ModelTexts& texts = job.models[m];
     const auto K = static_cast<size_t>(engine.row_width());
@@ -552,7 +552,7 @@ class Run {
               [](const rows::RowError& a, const rows::RowError& b) { return a.row < b.row; });
   }
 
-  // Windows of one text become its result.
+  // Merges the windows of each text into its result.
   void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
     const rows::RowChunk& rows = job.out.rows;
     const auto K = static_cast<size_t>(out.width);
@@ -587,7 +587,7 @@ class Run {
     }
   }
 
-  // The class of each word: that of its first token.
+  // The class of each word is that of its first token.
   static void word_tags(std::span<const text::WordSpan> words, const text::Encoding& encoding,
                         const std::vector<float>& scores, size_t K, std::vector<int32_t>& tags) {
     for (const size_t token : first_tokens(encoding, words)) {
@@ -612,7 +612,7 @@ class Run {
   std::mutex held_mutex_;
   std::map<uint64_t, std::unique_ptr<Job>> held_;  // chunks with windows that are not computed
   std::atomic<int64_t> collect_ns_{0};
-  std::deque<ModelQueue> queues_;  // of this thread; ends first, so that no batch is under way after it
+  std::deque<ModelQueue> queues_;  // used by this thread; destroyed first, so that no batch is in flight afterwards
   PipelineStats stats_;
   int64_t rows_ = 0, bad_ = 0, file_bytes_ = 0;
   double sink_seconds_ = 0;
@@ -622,7 +622,7 @@ class Run {
   PipelineStats so_far_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
-  std::atomic<bool> failed_{false};  // a stage ended by an error; the others are to end too
+  std::atomic<bool> failed_{false};  // a stage failed; the others must end too
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kRecordFile = "brim.json";
 constexpr double kEnoughAgreement = 0.98;
 
-// fp8 as far as the model's widths let its products run in it.
+// fp8 for the GEMMs that support the model's widths.
 plan::PrecisionChoice fp8_choice(const hub::HfConfig& config) {
   const int64_t H = config.hidden_size, F = config.intermediate_size;
   if (model::fp8_takes(F, H)) return {Precision::fp8, "asked for"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which precision a model runs in on a device, and why.
+// Chooses the precision of a model on a device, with the reason. Does not convert weights.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace brim::engine {
 
-// As resolve_precision for scoring; and on a CPU "auto" is int8 when the directory records enough agreement with fp32,
-// and fp8 is bf16 where the model's hidden size is none that fp8 products take.
+// Like resolve_precision for scoring; in addition, "auto" on a CPU is int8 if the directory records enough agreement
+// with fp32, and fp8 falls back to bf16 if the fp8 GEMMs do not support the model's hidden size.
 plan::PrecisionChoice choose_precision(const plan::PrecisionWish& asked, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir);
 
-// Agreement of int8 labels with fp32's, as `brim eval --record-agreement` wrote it; negative if never measured.
+// Agreement of int8 labels with fp32, as written by `brim eval --record-agreement`; negative if never measured.
 double recorded_int8_agreement(const std::filesystem::path& dir);
 void record_int8_agreement(const std::filesystem::path& dir, double agreement, int64_t rows);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that leave a device and come back, by wish, for want of room, or because their files changed.
+// Tests models that are unloaded and reloaded: on request, for lack of memory, or because their files changed. File
+// changes without unloading are tested in model_files_test.cc.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,7 +37,7 @@ class ResidencyTest : public ::testing::Test {
   TempDir temp_;
 };
 
-// What a model leaves loaded is for the next one of its shape with the same batches and results alone.
+// Loaded kernels are reused only by a model of the same shape, batch sizes and output.
 TEST_F(ResidencyTest, AnotherResultOrLimitIsWarmedUpByItself) {
   EngineOptions options;
   options.model_dir = put("model");
@@ -146,7 +147,7 @@ TEST_F(ResidencyTest, AnotherModelInItsPlaceIsNotTaken) {
   put("model", "bert_token");
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
   EXPECT_EQ(scorer->residence(), Residence::disk);
-  put("model");  // of the same shape: its tokenizer and labels may be others all the same
+  put("model");  // same shape, but tokenizer and labels may differ
   const auto weights = temp_.path() / "model/model.safetensors";
   std::filesystem::last_write_time(weights, std::filesystem::last_write_time(weights) + std::chrono::seconds(1));
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
@@ -160,9 +161,9 @@ TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
   EXPECT_EQ(again->plan().peak_bytes, scorers[1]->plan().peak_bytes) << "the same plan";
   EXPECT_EQ(again->submit({.text = "w5"}).get().scores, scorers[1]->submit({.text = "w5"}).get().scores);
   scorers[1].reset();
-  scorers[0].reset();  // the queue stays with its last model
+  scorers[0].reset();  // the queue lives as long as its last model
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
-  // One that cannot be opened harms nobody.
+  // A model that cannot be opened does not affect others.
   std::filesystem::remove(temp_.path() / "a/model.safetensors");
   EXPECT_THROW(Scorer::open_beside(*again, all[0]), Error);
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
@@ -208,7 +209,7 @@ TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
     EXPECT_EQ(joined->score(texts), Engine::open(another)->score(texts)) << model;
     EXPECT_EQ(engine->score(texts), before);
   }
-  // Longer texts than the queue was made for: one of them is too much.
+  // Longer texts than the queue was sized for: not even one fits.
   another.model_dir = put("long", "roberta_head64");
   first.max_length = 8;
   first.memory_limit = plan::MemoryLimit::read(fmt::format(
@@ -224,7 +225,7 @@ TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
   EXPECT_FALSE(narrow->score(texts).empty()) << "it harmed nobody";
 }
 
-// Of three models two have room at a time.
+// Three models with capacity for two.
 class RoomForTwo : public ResidencyTest {
  protected:
   void SetUp() override {
@@ -270,7 +271,7 @@ class RoomForTwo : public ResidencyTest {
 
 TEST_F(RoomForTwo, WhoIsAskedForLeastLeavesFirst) {
   ask(0, 2000);
-  ask(1, 1);  // later, but hardly ever
+  ask(1, 1);  // more recent, but rarely used
   ask(2, 1);
   EXPECT_TRUE(resident(0)) << "though it was idle longest";
   EXPECT_FALSE(resident(1));
@@ -343,7 +344,7 @@ TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
   EXPECT_TRUE(scorers[1]->close_device()) << "it is";
   EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, 0) << "not even what the program holds is counted";
   EXPECT_EQ(Scorer::plan_together(scorers).limit_bytes, before.limit_bytes);
-  wait_until([&] { return threads_here() == threads - 3; });  // its threads went
+  wait_until([&] { return threads_here() == threads - 3; });  // its threads ended
   EXPECT_EQ(scorers[0]->device(), device);
   EXPECT_EQ(scorers[0]->residence(), Residence::disk);
   EXPECT_EQ(scorers[0]->load().texts, 0);
@@ -355,7 +356,7 @@ TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
   EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, before.peak_bytes) << "the same plan";
   for (const auto& scorer : scorers) scorer->park();
   EXPECT_TRUE(scorers[0]->close_device());
-  scorers[1]->load_weights();  // not a text, and yet
+  scorers[1]->load_weights();  // counts as use without a text
   EXPECT_EQ(scorers[1]->residence(), Residence::resident);
   scorers[1]->park();
   EXPECT_TRUE(scorers[0]->close_device());
@@ -379,7 +380,8 @@ TEST_F(ResidencyTest, ADeviceWhoseMemoryOthersTookStaysClosedUntilTheyGiveItBack
   engine->park();
   ASSERT_TRUE(engine->close_device());
   ASSERT_EQ(ledger.reserved_bytes(), 0);
-  for (const int64_t left : {int64_t{4096}, context + 4096}) {  // not even what the program holds; that, but no batch
+  // Less than the process's fixed memory; then exactly that, without a batch
+  for (const int64_t left : {int64_t{4096}, context + 4096}) {
     const auto others = ledger.reserve(memory::Tag::workspace, "others", ledger.limit_bytes() - left);
     for (int twice = 0; twice < 2; ++twice) try {
         engine->score(texts);
@@ -415,7 +417,7 @@ TEST_F(ResidencyTest, TextsThatComeWhileADeviceIsClosedAreAnswered) {
 TEST_F(ResidencyTest, VectorsOfEveryToken) {
   const std::string model = put("model");
   const auto every = Scorer::open(options(model, Pooling::none)), mean = Scorer::open(options(model, Pooling::mean));
-  std::vector<std::string> texts(300, "w5");  // many, so that they fill batches
+  std::vector<std::string> texts(300, "w5");  // enough to fill batches
   std::vector<std::future<Prediction>> all_of, one_of;
   for (size_t t = 0; t < texts.size(); ++t) {
     for (size_t word = 0; word < t % 20; ++word) texts[t] += " w6";

@@ -13,7 +13,7 @@
 namespace brim::engine {
 namespace {
 
-// Rules cost less than handing a text to another thread: they are applied where the text comes in.
+// Applying the rules is cheaper than a thread switch: texts are scored on the calling thread.
 class RulesScorer final : public Scorer {
  public:
   explicit RulesScorer(const ScorerOptions& options) : threads_(options.threads) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim::Scorer over VADER's rules.
+// brim::Scorer for VADER's rules. Uses neither a device nor a scheduler.
 #pragma once
 #include <memory>
 

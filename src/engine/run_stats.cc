@@ -33,7 +33,7 @@ std::string compute(const plan::Plan& plan) {
   return cores == 1 ? "compute (the core was busy)" : "compute (all cores were busy)";
 }
 
-// A run short of 90 % busy waited for one of its stages; which one shows in who else was working all the time.
+// A run below 90 % device utilisation waited for another stage; the stage that was busy all the time is the bottleneck.
 std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
   const bool cpu = plan.device.kind == device::DeviceKind::cpu;
@@ -107,7 +107,7 @@ int64_t held_bytes(const device::Device& device) {
 
 void open_card_counters() {
   if (plan::shares_process()) return;
-  static const auto* const open = new monitor::Nvml;  // never closed: closing takes as long, and the process ends
+  static const auto* const open = new monitor::Nvml;  // never closed: closing is slow, and the process ends anyway
   static_cast<void>(open);
 }
 

@@ -17,11 +17,11 @@ using batch::PackedBatch;
 namespace {
 
 constexpr size_t kMostSpare = 2;
-// Texts that are dropped while one batch is packed, under the lock. Others are for the next.
+// Limit for texts dropped under the lock while one batch is packed; the rest is dropped with the next batch.
 constexpr int kMostDrops = 1024;
-// A batch ends where more in it would leave less than a fifth of the time until a deadline.
+// A batch is closed before its predicted time exceeds this share of the time until a deadline.
 constexpr double kDeadlineShare = 0.8;
-// A text often follows the answer to the one before. On a card that wait costs a core nothing else needs; on the CPU
+// A text often follows the response to the previous one. With a GPU, spinning uses an otherwise idle core; on the CPU
 // the cores compute.
 constexpr int64_t kSpinNs = 100'000;
 
@@ -53,7 +53,7 @@ Bulk::Bulk(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect 
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.start();
   scheduler_.bulks_.push_back(this);
-  scheduler_.work_.notify_one();  // from here on the device's idle time is counted
+  scheduler_.work_.notify_one();  // the device's idle time is counted from here on
 }
 
 Bulk::~Bulk() {
@@ -74,7 +74,7 @@ bool Bulk::wait_room(const std::atomic<bool>* stop) {
     if (stop == nullptr)
       scheduler_.progress_.wait(lock);
     else
-      scheduler_.progress_.wait_for(lock, std::chrono::milliseconds(100));  // a signal wakes nobody
+      scheduler_.progress_.wait_for(lock, std::chrono::milliseconds(100));  // a signal handler cannot notify
   }
   throw_failure();
   return true;
@@ -126,13 +126,13 @@ double Bulk::busy_seconds() const {
   return busy_seconds_;
 }
 
-// --- the device's thread ---
+// --- device thread ---
 
 Scheduler::Scheduler(std::unique_ptr<DeviceQueue> queue)
     : queue_(std::move(queue)), process_(::getpid()), idle_since_ns_(now_ns()) {}
 
 Scheduler::~Scheduler() {
-  if (process_ != ::getpid()) {  // a child of fork(): the thread is the parent's
+  if (process_ != ::getpid()) {  // in a child of fork() the thread belongs to the parent
     if (thread_.joinable()) thread_.detach();
     return;
   }
@@ -188,7 +188,7 @@ bool Scheduler::close_device() {
     std::vector<ModelHost*> models;
     {
       std::lock_guard lock(mutex_);
-      // What came meanwhile would open it again at once.
+      // Work that arrived in the meantime would reopen it at once.
       const bool busy = std::any_of(models_.begin(), models_.end(),
                                     [&](const ModelHost* model) { return model->resident() || has_work_for(*model); });
       if (busy) return;
@@ -197,7 +197,7 @@ bool Scheduler::close_device() {
     }
     std::exception_ptr error;
     try {
-      for (ModelHost* model : models) model->unload();  // what is parked is the device's
+      for (ModelHost* model : models) model->unload();  // parked weights belong to the device
       if (queue_->is_open()) queue_->close();
       closed = true;
     } catch (...) {
@@ -275,7 +275,7 @@ ScorerWork::Idle Scheduler::idle() const {
 void Scheduler::loop() {
   Timeline::name_thread("compute");
   Lock lock(mutex_);
-  idle_.no_work += seconds_since(std::exchange(idle_since_ns_, 0));  // since it was made
+  idle_.no_work += seconds_since(std::exchange(idle_since_ns_, 0));  // since the scheduler was created
   while (!ending_)
     if (!step(lock)) wait(lock);
 }
@@ -421,7 +421,8 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
     int64_t room = ledger.left_bytes();
     for (const Leaving& other : others) room += other.model->own_bytes();
     for (const Leaving& other : others) {
-      if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;  // none goes in vain
+      // Evict only as needed, and only if the model will fit.
+      if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;
       put_away(*other.model);
     }
     model.load([this] { answer_meanwhile(); });
@@ -456,7 +457,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
   bulk.waiting_.pop_front();
   ++bulk.begun_;
   turn_rule_.gave_bulk(item.batch.tokens());
-  progress_.notify_all();  // there is room
+  progress_.notify_all();  // capacity is available
   const auto collect = [this, &bulk](const PackedBatch& batch, const float* result, double busy_seconds) {
     std::exception_ptr error;
     const int64_t since = now_ns();
@@ -486,7 +487,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
   const size_t before = queue_->in_flight();
   const bool went = guarded(lock, [&] { queue_->submit(bulk.model_, item.batch, collect, item.launch); });
   if (went && queue_->in_flight() > before && bulk.spare_.size() < kMostSpare)
-    bulk.spare_.push_back(std::move(item.batch));  // begun: the client is still there
+    bulk.spare_.push_back(std::move(item.batch));  // started: the client still exists
 }
 
 void Scheduler::run(Lock& lock, Interactive& texts) {
@@ -496,7 +497,7 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   const int64_t begun = now_ns();
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
-    texts.take_all(refused, error_of(error));  // what of them was begun has been collected
+    texts.take_all(refused, error_of(error));  // batches already started have been collected
     const int64_t now = now_ns();
     for (const auto& text : refused) text->done_ns = now;
   } else {
@@ -560,7 +561,7 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
     const int64_t tokens = batch.tokens() + window.length;
     if (batch.sequences() > 0 && (tokens > most || batch.sequences() == limits.sequences)) break;
     if (text.deadline) {
-      // One that would be late even by itself makes no batch smaller.
+      // A text that would be late even alone does not limit the batch.
       const double left = std::chrono::duration<double>(*text.deadline - now).count();
       const double in_time =
           std::min(kDeadlineShare * left * texts.tokens_per_second_ - static_cast<double>(texts.running_tokens_),
@@ -602,8 +603,8 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
   progress_.notify_all();
 }
 
-// Everything that waits or runs is answered with it. Afterwards nothing is begun any more where the device is lost, or
-// where it cannot be known what of a card's batches is in flight; a CPU has none then, and goes on.
+// Fails all waiting and running work with this error. Nothing is started afterwards if the device is lost, or if the
+// state of a GPU's batches in flight is unknown; a CPU has none in flight and continues.
 void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   const Error error = error_of(failure);
   if (error.code() == ErrorCode::device_lost)

@@ -10,13 +10,13 @@
 namespace brim::engine {
 namespace {
 
-// Fewer bytes of text are scored on the caller's thread: starting a pipeline takes longer than they do.
+// Inputs below this size are scored on the caller's thread: starting a pipeline takes longer.
 constexpr size_t kFewBytes = 32 << 10;
 
-// Texts of the caller, chunk by chunk; nothing is copied.
+// Reads the caller's texts chunk by chunk without copying.
 class TextSource : public rows::RowSource {
  public:
-  // `pairs`: as many, or none.
+  // `pairs`: same size as `texts`, or empty.
   TextSource(std::span<const std::string_view> texts, std::span<const std::string_view> pairs, std::stop_token stop)
       : texts_(texts), pairs_(pairs), stop_(std::move(stop)) {}
   bool next_chunk(rows::RowChunk& chunk) override {

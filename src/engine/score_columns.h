@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many texts in one call, and their scores as columns: what every kind of brim::Scorer does alike.
+// Scores many texts in one call and returns columns; shared by all kinds of brim::Scorer. Does not handle single
+// requests.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,10 +14,10 @@
 
 namespace brim::engine {
 
-bool are_few(std::span<const std::string_view> texts);  // so that the caller's thread scores them sooner
+bool are_few(std::span<const std::string_view> texts);  // whether scoring on the caller's thread is faster
 Error not_utf8();
 
-// The columns of many texts, filled chunk by chunk.
+// Result columns of many texts, filled chunk by chunk.
 class Columns {
  public:
   Columns(size_t rows, size_t width, bool labelled, bool tagged) {
@@ -29,14 +30,14 @@ class Columns {
     if (tagged) p_.entities.resize(rows);
   }
   Predictions& predictions() { return p_; }
-  // Rows from here on were not scored.
+  // Rows from `done` on were not scored.
   Predictions finish(size_t done);
 
  private:
   Predictions p_;
 };
 
-// Many texts through `model`. `finish` is called for every row that has scores. `prompt`: see PipelineOptions.
+// Scores many texts with `model`. `finish` is called for every row that has scores. `prompt`: see PipelineOptions.
 Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
                        std::span<const std::string_view> pairs, std::stop_token stop,
                        const std::function<void(size_t)>& progress, Columns& columns,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim::Scorer over an Engine.
+// brim::Scorer for an Engine. VADER is in rules_scorer.cc.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace brim {
 namespace {
 
-constexpr size_t kEncodedBytes = 48;  // of a token that is kept with its spelling and place
+constexpr size_t kEncodedBytes = 48;  // per token kept with its spelling and position
 
 std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& bytes) {
   std::vector<std::pair<std::string, int64_t>> all;
@@ -35,19 +35,19 @@ std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& 
   return all;
 }
 
-// A request on its way.
+// A submitted request.
 struct PendingRequest : engine::PendingText {
   Completion* completion = nullptr;
   uint64_t ticket = 0;
   LongText long_text = LongText::truncate;
   bool raw_scores = false;
   bool both = false;                             // labels and entities from one pass
-  Aggregation aggregation = Aggregation::first;  // taggers, as are text and encoding
+  Aggregation aggregation = Aggregation::first;  // taggers only, like text and encoding
   std::string text;
   text::Encoding encoding;
 };
 
-// The answers of one batch, completion by completion.
+// Delivers the answers of one batch, grouped by completion.
 void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const auto& a, const auto& b) { return std::less<Completion*>()(a.first, b.first); });
@@ -67,10 +67,10 @@ class EncoderScorer final : public Scorer {
     kind_ = options.pooling                   ? ModelKind::embedder
             : is_per_token(engine_->output()) ? ModelKind::tagger
                                               : ModelKind::classifier;
-    if (options.bulk_seconds > 0) engine_->prepare_small();  // texts will come: the first finds graphs made
+    if (options.bulk_seconds > 0) engine_->prepare_small();  // more texts are expected: capture graphs before the first
   }
   ~EncoderScorer() override {
-    if (process_ != ::getpid()) {  // a child of fork(): threads and device are the parent's
+    if (process_ != ::getpid()) {  // in a child of fork() threads and device belong to the parent
       for (Door& door : doors_) (void)door.made.release();
       (void)engine_.release();
       return;
@@ -183,7 +183,7 @@ class EncoderScorer final : public Scorer {
   void keep_loaded(bool keep) override { engine_->keep(keep); }
   bool close_device() override { return engine_->close_device(); }
 
-  // Null: it is for another device.
+  // Null if the options require another device.
   std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked,
                                               bool stays) const {
     if (asked.device != options_.device || asked.threads != options_.threads) return nullptr;
@@ -222,7 +222,7 @@ class EncoderScorer final : public Scorer {
         }
       }
       if (error) {
-        // A pair for a model that takes none is the request's mistake: nothing is wrong with the model.
+        // A pair for a model without pair support is an error of the request, not of the model.
         if (error->code() == ErrorCode::bad_model) error = Error(ErrorCode::usage, error->what());
         none.error = std::move(error);
         refused.push_back({request.ticket, std::move(none)});
@@ -290,7 +290,7 @@ class EncoderScorer final : public Scorer {
         prompt);
   }
 
-  // Where the device was lost before its graphs are made, that is the answer.
+  // If the device is lost before its graphs are captured, all texts get that error.
   void hand_over(engine::PendingTexts texts, engine::Heads heads) {
     if (texts.empty()) return;
     engine::Interactive* door = nullptr;
@@ -327,7 +327,8 @@ class EncoderScorer final : public Scorer {
     hand_out(answers);
   }
 
-  // What is wrong with one text's result is its own error: thrown here it would be the device's, and end everything.
+  // Errors in one text's result belong to that text: thrown here, they would count as a device failure and end
+  // everything.
   Prediction answer_of(PendingRequest& request) const {
     try {
       return predict(request);
@@ -382,7 +383,7 @@ class EncoderScorer final : public Scorer {
     return p;
   }
 
-  // The entities of a text whose rows have both heads' results; what is left of those are its first token's logits.
+  // Extracts the entities of a text with results of both heads; keeps only its first token's logits in `scores`.
   void predict_entities(PendingRequest& request, Prediction& p) const {
     const size_t tags = engine_->tags().size(), all = tags + width_, rows = request.scores.size() / all;
     std::vector<float> of_tokens(rows * tags), scores;
@@ -463,13 +464,13 @@ class EncoderScorer final : public Scorer {
   std::atomic<bool> closed_{false};
   std::mutex interactive_mutex_;
   struct Door {
-    std::unique_ptr<engine::Interactive> made;  // for the first submit(): it captures graphs
+    std::unique_ptr<engine::Interactive> made;  // created by the first submit(), which captures graphs
     std::atomic<engine::Interactive*> ready{nullptr};
   };
-  std::array<Door, 2> doors_;  // by engine::Heads
+  std::array<Door, 2> doors_;  // indexed by engine::Heads
 };
 
-// A promise that answers itself away.
+// Self-deleting completion that fulfils a std::promise.
 class FutureCompletion final : public Completion {
  public:
   void done(std::span<Answer> answers) noexcept override {
@@ -487,7 +488,8 @@ Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
 std::string Scorer::pci_bus_id() const { return {}; }
-ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool, engine::Deadline) const {  // where clients take no turns
+// For scorers without turns between clients
+ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool, engine::Deadline) const {
   const ScorerLoad all = load();
   const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
   return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
@@ -556,7 +558,7 @@ MemoryPlan Scorer::plan_together(std::span<const std::shared_ptr<Scorer>> scorer
   std::vector<const memory::Ledger*> seen;
   for (const std::shared_ptr<Scorer>& scorer : scorers) {
     const auto* encoder = dynamic_cast<const EncoderScorer*>(scorer.get());
-    if (encoder == nullptr) continue;  // rules hold nothing
+    if (encoder == nullptr) continue;  // rules hold no device memory
     const memory::Ledger* ledger = &encoder->ledger();
     if (std::find(seen.begin(), seen.end(), ledger) != seen.end()) continue;
     seen.push_back(ledger);
@@ -601,7 +603,7 @@ std::future<Prediction> Scorer::submit(const Request& request) {
   auto completion = std::make_unique<FutureCompletion>();
   std::future<Prediction> answer = completion->promise.get_future();
   submit(request, *completion);
-  (void)completion.release();  // it was answered, or will be
+  (void)completion.release();  // it is completed already, or will be
   return answer;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's door: both ways give the same results, every request is answered exactly once whatever threads do, and
-// the bytes of many texts do not depend on what else the device does.
+// Tests the public interface: single and bulk calls give the same results, every request is completed exactly once
+// under concurrency, and bulk results do not depend on other load. Admission rules are tested in interactive_test.cc.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Keeps what it gets, and how often each ticket came.
+// Stores results and counts how often each ticket is completed.
 class Box : public Completion {
  public:
   explicit Box(size_t tickets) : predictions_(tickets), times_(tickets) {}
@@ -131,7 +131,7 @@ TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
   ScorerOptions labels = options();
   const auto finder = Scorer::open(tags);
   auto texts = make_texts(60, 5);
-  for (std::string& text : make_texts(6, 6, 200)) texts.push_back(text);  // some longer than a window
+  for (std::string& text : make_texts(6, 6, 200)) texts.push_back(text);  // some exceed a window
   for (const bool raw : {false, true}) {
     both.raw_scores = labels.raw_scores = raw;
     const auto scorer = Scorer::open(both), classifier = Scorer::open(labels);
@@ -153,7 +153,7 @@ TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
         EXPECT_NEAR(p.entities[i].score, found.entities[i].score, 1e-6);
       }
       entities += p.entities.size();
-      EXPECT_EQ(scorer->submit({.text = text}).get().scores, label.scores);  // its own pass is what it was
+      EXPECT_EQ(scorer->submit({.text = text}).get().scores, label.scores);  // the classifier's own pass is unchanged
     }
     EXPECT_GT(entities, 20u);
     EXPECT_EQ(scorer->work().batches, static_cast<int64_t>(2 * texts.size())) << "a pass each";
@@ -222,7 +222,7 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
     }
   }
   EXPECT_EQ(scorer->score({}).rows, 0u);
-  const ScorerWork work = scorer->work();  // of all the ways above
+  const ScorerWork work = scorer->work();  // sum of all calls above
   EXPECT_GT(work.batches, 3);
   EXPECT_GT(work.tokens, 2 * 3041);
   EXPECT_GT(work.busy_seconds, 0);
@@ -253,7 +253,7 @@ TEST_F(ScorerTest, WorkTellsWhatBatchesWereAndWhatTheDeviceWaitedFor) {
   EXPECT_GT(one.idle.pack, 0);
 
   const auto texts = make_texts(3000, 4);
-  scorer->score(views(texts));  // of which nothing is predicted
+  scorer->score(views(texts));  // without predictions
   const ScorerWork many = scorer->work();
   EXPECT_EQ(total(many.batch_tokens), many.batches);
   EXPECT_EQ(total(many.batch_sequences), many.batches);
@@ -337,7 +337,7 @@ TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
   EXPECT_EQ(many.label_scores[2], good.score);
   ASSERT_EQ(many.errors.size(), 1u);
   EXPECT_EQ(many.errors[0].first, 1u);
-  std::vector<std::string_view> more;  // enough for a pipeline
+  std::vector<std::string_view> more;  // enough for the pipeline
   for (int i = 0; i < 9000; ++i) more.push_back(three[static_cast<size_t>(i % 3)]);
   const Predictions all = rules->score(more);
   ASSERT_EQ(all.errors.size(), 3000u);
@@ -386,7 +386,7 @@ TEST_F(ScorerTest, TokensAreTakenAsTheyAre) {
   const std::span<const int32_t> bare = std::span(ids).subspan(1, 2);  // special tokens are not added
   EXPECT_EQ(embedder->submit({.ids = bare}).get().tokens, 2);
   EXPECT_NE(embedder->submit({.ids = bare}).get().embedding, embedder->submit({.ids = ids}).get().embedding);
-  const std::vector<int32_t> many(100, 7);  // the model takes 44
+  const std::vector<int32_t> many(100, 7);  // the model's limit is 44
   const Prediction cut = embedder->submit({.ids = many}).get();
   EXPECT_TRUE(cut.truncated);
   EXPECT_EQ(cut.embedding, embedder->submit({.keep_end = true, .ids = many}).get().embedding);
@@ -423,7 +423,7 @@ TEST_F(ScorerTest, RefusalsSayWhy) {
   scorer->close();
 
   ScorerOptions o = options();
-  o.queue_seconds = 1e-9;  // nothing may wait beside another text
+  o.queue_seconds = 1e-9;  // no text may wait behind another
   const auto impatient = Scorer::open(o);
   Box box(2000);
   for (size_t i = 0; i < 2000; ++i) impatient->submit({.text = texts[i], .ticket = i}, box);
@@ -436,7 +436,7 @@ TEST_F(ScorerTest, RefusalsSayWhy) {
   EXPECT_GT(busy, 0u);
   EXPECT_GT(scored, 0u);
   EXPECT_EQ(busy + scored, 2000u);
-  Box together(200);  // what is alone is taken whole
+  Box together(200);  // a single call on an empty queue is admitted whole
   std::vector<Request> call;
   for (size_t i = 0; i < 200; ++i) call.push_back({.text = texts[i], .ticket = i});
   impatient->submit(call, together);
@@ -545,7 +545,7 @@ TEST_F(ScorerTest, RawScoresAreThoseBeforeSoftmax) {
 }
 
 TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
-  // Holds the device's thread with its answer while others come.
+  // Blocks the device thread in its completion while others submit.
   class Gate final : public Completion {
    public:
     void done(std::span<Answer>) noexcept override {
@@ -560,7 +560,7 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
       for (const Answer& a : answers) tickets.push_back(a.ticket);
       count = tickets.size();
     }
-    std::vector<uint64_t> tickets;  // of one thread
+    std::vector<uint64_t> tickets;  // used by one thread
     std::atomic<size_t> count{0};
   };
   const auto scorer = Scorer::open(options());
@@ -578,7 +578,7 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
   wait_until([&] { return order.count >= 6; });
   EXPECT_EQ(order.tickets, (std::vector<uint64_t>{99, 0, 1, 2, 3, 4}));
 
-  // Clients take turns: who comes after another's hundred texts does not wait for all of them.
+  // Clients take turns: a text submitted after another client's hundred texts does not wait for all of them.
   Gate second;
   Order turns;
   scorer->submit({.text = "w6"}, second);
@@ -593,7 +593,7 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
   EXPECT_TRUE(std::is_sorted(turns.tickets.begin(), turns.tickets.end())) << "each in its order";
 }
 
-// What a server does to it: threads that submit, withdraw and time out while others score and one closes.
+// Load like a server's: threads submit, withdraw and time out while others score and one closes.
 TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
   for (uint32_t seed = 0; seed < 3; ++seed) {
     const auto scorer = Scorer::open(options());
@@ -618,7 +618,7 @@ TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
     std::thread bulk([&] {
       try {
         scored = scorer->score(views(texts)).rows;
-      } catch (const Error& error) {  // closed before it began
+      } catch (const Error& error) {  // closed before it started
         EXPECT_EQ(error.code(), ErrorCode::cancelled);
       }
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the settings of sentence-transformers directories to an engine that computes vectors.
+// Applies the settings of sentence-transformers directories to an engine that computes embeddings. Does not parse their
+// files (src/hub).
 #include <algorithm>
 
 #include "base/error.h"
@@ -27,7 +28,7 @@ Pooling resolved(Pooling asked, const hub::SentenceSettings& settings) {
   return settings.pooling == hub::SentenceSettings::Pooling::cls ? Pooling::cls : Pooling::mean;
 }
 
-// The device has no mean over part of a sequence, so a mean without the prompt is taken on the host.
+// The device cannot average over part of a sequence, so a mean without the prompt is computed on the host.
 bool needs_host_pooling(Pooling pooling, const hub::SentenceSettings& settings) {
   return pooling == Pooling::mean && !settings.include_prompt;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of sentence-transformers directories, against vectors computed without their files.
+// Tests embeddings of sentence-transformers directories against embeddings computed without their files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ class SentenceTest : public ::testing::Test {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-5) << i;
   }
-  // Submitted, among few texts and among many: each takes another path.
+  // Submits the text alone, with few and with many others: each uses a different code path.
   void expect_vector(const std::string& text, const Vector& want) {
     const auto scorer = open(dir_, Pooling::automatic);
     expect_near(scorer->submit({.text = text}).get().embedding, want);
@@ -52,7 +52,7 @@ class SentenceTest : public ::testing::Test {
       expect_near({rows.scores.end() - static_cast<std::ptrdiff_t>(rows.width), rows.scores.end()}, want);
     }
   }
-  // The mean over the tokens from `first` on.
+  // Mean over the tokens from `first` on.
   Vector mean_from(std::string_view text, size_t first) {
     const Prediction all = open(plain_, Pooling::none)->submit({.text = text}).get();
     const size_t n = static_cast<size_t>(all.vectors), width = all.embedding.size() / n;
@@ -98,7 +98,7 @@ TEST_F(SentenceTest, LeavesThePromptOutOfTheMean) {
   const std::vector<std::string_view> texts = {"w5 w6"};
   expect_near(open(dir_, Pooling::automatic)->embed(texts, "w11 ").scores, mean_from("w11 w5 w6", 2));
   put_file(dir_ / "sentence_bert_config.json", R"({"max_seq_length":3})");
-  expect_vector("w5 w6", Vector(48, 0.0f));  // nothing is left beside the prompt
+  expect_vector("w5 w6", Vector(48, 0.0f));  // no tokens besides the prompt
 }
 
 TEST_F(SentenceTest, LowersCaseAndCutsLength) {

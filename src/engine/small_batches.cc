@@ -16,10 +16,10 @@ namespace brim::engine {
 namespace {
 
 struct Size {
-  int64_t tokens, sequences, longest = 0;  // longest 0: as long as the model takes
+  int64_t tokens, sequences, longest = 0;  // longest: 0 means the model's maximum
 };
-// What one call brings: a text; a few; a client's batch of tweets. Of many texts only short ones, because a graph's
-// attention has blocks for the longest sequence it could meet.
+// Typical calls: one text, a few texts, a client's batch of tweets. Buckets of many texts only take short ones, because
+// a graph's attention has blocks for its longest possible sequence.
 constexpr int64_t kTweet = 128;
 constexpr Size kSizes[] = {{16, 1},
                            {32, 1},
@@ -47,10 +47,10 @@ constexpr Size kSizes[] = {{16, 1},
 struct SmallBatches::Bucket {
   Size size{};
   ops::BatchView view;          // on the device
-  std::array<int64_t, 4> at{};  // of ids, positions, starts, order in the staged bytes
+  std::array<int64_t, 4> at{};  // offsets of ids, positions, starts and order in the staged bytes
   int64_t bytes = 0;
   std::unique_ptr<device::Graph> graph;
-  bool left_out = false;  // no graph of it could be made
+  bool left_out = false;  // its graph could not be captured
 };
 
 SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
@@ -92,7 +92,7 @@ SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model
     if (loaded) continue;
     {
       ScopedZone zone(Zone::warm_up, v.T);
-      run(*bucket);  // loads what a capture must not load: here on sequences of no tokens
+      run(*bucket);  // loads everything that must not be loaded during a capture, here with sequences of no tokens
       stream_.synchronize();
     }
     try_capture(*bucket);
@@ -121,7 +121,7 @@ void SmallBatches::capture(Bucket& bucket) {
   bucket.graph = end_capture(stream_);
 }
 
-// Without it that size goes op by op: a graph is only sooner.
+// Without a graph that size runs op by op, which is only slower.
 bool SmallBatches::try_capture(Bucket& bucket) {
   try {
     capture(bucket);
@@ -143,7 +143,7 @@ bool SmallBatches::takes(const batch::PackedBatch& batch) {
 
 SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const {
   for (const auto& b : buckets_) {
-    // A sequence that is not there starts behind the last token, so that row must exist.
+    // An absent sequence starts behind the last token, so that row must exist.
     const int64_t tokens = batch.tokens() + (batch.sequences() < b->size.sequences ? 1 : 0);
     if (tokens <= b->size.tokens && batch.sequences() <= b->size.sequences && batch.sequences() > 0 &&
         batch.longest <= b->view.S)

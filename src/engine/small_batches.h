@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A single text is launch-bound: a hundred kernels of a few microseconds each. Small batches therefore run as captured
-// graphs, one for each bucket of tokens and sequences: copy in, forward pass and copy back in one launch. A batch
-// rounds up to its bucket; the tail's rows are computed and never read.
+// Captured graphs for small batches. A single text is launch-bound: a hundred kernels of a few microseconds each. Each
+// bucket of tokens and sequences has one graph with copy in, forward pass and copy back in one launch. A batch is
+// padded to its bucket; the padding rows are computed and never read. Large batches run op by op instead
+// (device_queue.h).
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,19 +19,19 @@ namespace brim::engine {
 
 class SmallBatches {
  public:
-  // A bucket for every size that fits `limits`, on a stream that can capture. `loaded`: kernels and algorithms are,
-  // since the like was captured before: then a bucket's graph is captured with its first batch, about a millisecond;
-  // else all are here, and `between` is called after each.
+  // Creates a bucket for every size that fits `limits`, on a stream that can capture. `loaded`: kernels and algorithms
+  // are already loaded by an earlier capture, so each graph is captured with its first batch, in about a millisecond;
+  // otherwise all are captured here, and `between` is called after each.
   SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
                const model::BatchLimits& limits, model::Output output, int64_t width, memory::PlannedMemory* planned,
                bool loaded, const std::function<void()>& between);
   ~SmallBatches();
 
-  // Whether it runs as a graph, which is captured here for the first batch of its size. False also where none can be
-  // captured: the card has no memory for one.
+  // Whether the batch runs as a graph, which is captured here for the first batch of its size. False also if the
+  // capture fails because the GPU has too little memory.
   bool takes(const batch::PackedBatch& batch);
-  // Launches it without waiting; one at a time, between launch() and wait() it is running(). The tokens computed beside
-  // its own.
+  // Launches the batch without waiting; only one runs at a time, between launch() and wait() running() is true. Returns
+  // the number of padding tokens computed.
   int64_t launch(const batch::PackedBatch& batch);
   bool running() const { return running_; }
   const float* wait();  // valid until the next launch
@@ -40,7 +41,7 @@ class SmallBatches {
   Bucket* find(const batch::PackedBatch& batch) const;
   void run(const Bucket& bucket);
   void capture(Bucket& bucket);
-  bool try_capture(Bucket& bucket);  // false: it is left out; throws where the device is lost
+  bool try_capture(Bucket& bucket);  // false if the size has no graph; throws if the device is lost
 
   device::Stream& stream_;
   model::ForwardRunner& forward_;
@@ -48,7 +49,7 @@ class SmallBatches {
   device::DeviceBuffer host_, device_, result_;   // shared: one batch runs at a time
   std::unique_ptr<device::Event> done_;
   bool running_ = false;
-  bool warned_ = false;  // that a size is left out
+  bool warned_ = false;  // about a size without a graph
 };
 
 }  // namespace brim::engine

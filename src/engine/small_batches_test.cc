@@ -10,8 +10,8 @@
 namespace brim::engine {
 namespace {
 
-// A CPU's stream captures nothing, as a card without memory does not. A tagger, since a CPU finds no first token in the
-// sequences of no tokens that kernels are loaded with.
+// A CPU stream cannot capture, like a GPU without free memory. Uses a tagger, because pooling on a CPU finds no first
+// token in the empty sequences used for loading kernels.
 TEST(SmallBatches, WithoutAGraphASizeGoesOpByOp) {
   TempDir dir;
   model::put_golden_model(dir / "model", "bert_token");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as those see it who score texts with it: an encoder on a device (Engine), or VADER's rules.
+// Interface for scoring texts: an encoder on a device (Engine) or VADER's rules. Does not cover single requests
+// (brim::Scorer).
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -19,27 +20,27 @@ class Engine;
 class TextModel {
  public:
   virtual ~TextModel() = default;
-  virtual std::string name() const = 0;  // its directory; "vader"
+  virtual std::string name() const = 0;  // its directory, or "vader"
   virtual const std::vector<std::string>& labels() const = 0;
   virtual const std::vector<std::string>& score_names() const { return labels(); }
   virtual model::Output output() const = 0;
-  virtual int64_t width() const = 0;  // floats per text of a result (token outputs: per token)
+  virtual int64_t width() const = 0;  // floats per text in a result (token outputs: per token)
   virtual bool multi_label() const { return false; }
   virtual Choice choose(const float* scores) const = 0;
   virtual std::string device_name() const = 0;
-  virtual std::string precision_text() const = 0;  // "bf16"; "exact"
+  virtual std::string precision_text() const = 0;  // "bf16", "exact"
   virtual int64_t planned_bytes() const { return 0; }
-  // What keeps it from scoring pairs of texts, if anything does.
+  // The reason it cannot score pairs of texts, if any.
   virtual std::optional<Error> why_no_pairs() const = 0;
 
-  // The last run: speed, MFU, device busy, memory, what held it back.
+  // Last run: throughput, MFU, device utilisation, memory, bottleneck.
   virtual RunStats stats() const = 0;
   void set_counted(const PipelineStats& counted) {
     std::lock_guard lock(counted_mutex_);
     counted_ = counted;
   }
 
-  // What computes on a device. Rules have none: they are applied by the threads that read texts.
+  // The engine behind this model; null for rules, which run on the tokenizer threads.
   virtual Engine* engine() { return nullptr; }
 
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts as a model takes them: ids, cut into windows no longer than it allows.
+// Tokenized texts: ids, split into windows no longer than the model allows. Does not tokenize.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace brim::engine {
 
-// One text, tokenized and cut into windows the model can take.
+// One text, tokenized and split into windows.
 struct TokenizedText {
   struct Window {
-    size_t begin;  // in the ids of the batch of texts
+    size_t begin;  // offset into the ids of all texts
     int32_t length;
-    int32_t first_content;      // index of its first content token within the whole text's content
-    int32_t prompt_tokens = 0;  // at its beginning, left out of a mean over tokens
+    int32_t first_content;      // index of its first content token in the content of the whole text
+    int32_t prompt_tokens = 0;  // leading tokens excluded from a mean over tokens
   };
   size_t first_window = 0, windows = 0;
-  int32_t tokens = 0;  // of the whole text
+  int32_t tokens = 0;  // in the whole text
   bool truncated = false;
 };
 

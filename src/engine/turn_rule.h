@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose batch a device begins next: interactive texts go first, but not always. Without clock, lock or device, so that
-// tests walk through it.
+// Decides which batch a device starts next: interactive texts usually go first. Uses no clock, lock or device, so that
+// it can be tested step by step.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,21 +10,21 @@ namespace brim::engine {
 
 class TurnRule {
  public:
-  // Under the heaviest load bulk work keeps a part of the device: a turn after so many interactive batches, and at
-  // least a token for so many of theirs, which may be far larger than its own.
+  // Under full load bulk work keeps a share of the device: one turn after this many interactive batches, and at least
+  // one token per this many interactive tokens, whose batches may be far larger.
   static constexpr int kInteractiveStreak = 4;
   static constexpr int64_t kTokensPerBulkToken = 9;
 
   enum class Next : uint8_t { texts, bulk, collect };
   struct Waiting {
-    bool texts = false;                       // interactive ones, for which the device has room
-    std::optional<int64_t> bulk_tokens = {};  // of the next bulk batch
-    bool bulk_runs = false;                   // one is in flight
-    bool texts_may_come = false;              // there is somebody who brings them
+    bool texts = false;                       // interactive texts wait and the device has a free slot
+    std::optional<int64_t> bulk_tokens = {};  // size of the next bulk batch
+    bool bulk_runs = false;                   // a bulk batch is in flight
+    bool texts_may_come = false;              // interactive clients exist
   };
-  // A card takes turns: a bulk batch, then all texts that came meanwhile, with the next bulk batch right behind them.
-  // What is in flight is what a text waits for, and a batch of few texts costs about as much as one of many. Where
-  // nobody brings texts, bulk batches follow one another without a gap.
+  // On a GPU a bulk batch alternates with all texts that arrived during it, and the next bulk batch follows directly. A
+  // text waits for everything in flight, and a batch of few texts costs about as much as one of many. Without
+  // interactive clients, bulk batches follow each other without a gap.
   Next next(const Waiting& waiting) const {
     const bool bulk_is_due = waiting.bulk_tokens && (streak_ >= kInteractiveStreak ||
                                                      passed_over_tokens_ >= kTokensPerBulkToken * *waiting.bulk_tokens);
@@ -33,7 +33,7 @@ class TurnRule {
     return Next::bulk;
   }
 
-  // A client of bulk work that was slow to bring it gets no long run for it afterwards.
+  // The sum is capped, so that a slow bulk client does not get a long run of turns afterwards.
   void gave_texts(int64_t tokens, int64_t most_tokens) {
     ++streak_;
     passed_over_tokens_ = std::min(passed_over_tokens_ + tokens, kInteractiveStreak * most_tokens);
@@ -42,11 +42,11 @@ class TurnRule {
     streak_ = 0;
     passed_over_tokens_ = std::max<int64_t>(0, passed_over_tokens_ - kTokensPerBulkToken * tokens);
   }
-  void no_bulk() { passed_over_tokens_ = 0; }  // nobody has any
+  void no_bulk() { passed_over_tokens_ = 0; }  // no bulk work is waiting
 
  private:
-  int streak_ = 0;                  // interactive batches since bulk had its turn
-  int64_t passed_over_tokens_ = 0;  // and their tokens, less what its own turns made up for
+  int streak_ = 0;                  // interactive batches since the last bulk turn
+  int64_t passed_over_tokens_ = 0;  // their tokens, less those compensated by bulk turns
 };
 
 }  // namespace brim::engine

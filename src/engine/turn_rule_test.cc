@@ -22,8 +22,8 @@ TEST(TurnRule, BulkBatchesFollowOneAnotherWhereNobodyBringsTexts) {
   EXPECT_EQ(rule.next({.bulk_runs = true}), Next::collect);
 }
 
-// A card with two batches in flight, texts that come and go and bulk work that never ends, in batches of at least half
-// of an interactive one's tokens.
+// A GPU with two batches in flight, intermittent texts and endless bulk work, in batches of at least half the tokens of
+// an interactive one.
 TEST(TurnRule, ATextWaitsForTwoBulkBatchesAtMostAndBulkKeepsATenth) {
   constexpr int64_t kBudget = 1024;
   for (uint32_t seed = 0; seed < 20; ++seed) {
@@ -31,10 +31,10 @@ TEST(TurnRule, ATextWaitsForTwoBulkBatchesAtMostAndBulkKeepsATenth) {
     const auto draw = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
     const int64_t most_come = 1 + draw(3 * kBudget);
     TurnRule rule;
-    std::deque<bool> in_flight;  // whether it is bulk
+    std::deque<bool> in_flight;  // true for bulk
     const auto bulk_in_flight = [&] { return static_cast<int>(std::count(in_flight.begin(), in_flight.end(), true)); };
     int64_t waiting = 0, text_tokens = 0, bulk_tokens = 0, next_bulk = kBudget;
-    int behind = 0;  // bulk batches that what waits has waited for
+    int behind = 0;  // bulk batches the waiting texts have waited for
     for (int step = 0; step < 20'000; ++step) {
       if (draw(3) == 0) {
         if (waiting == 0) behind = bulk_in_flight();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of texts in, their scores out: packs, hands batches to the device's scheduler and gives back what comes. The
-// one place where bulk work is packed and collected; batches depend on the windows and their order alone.
+// Packs windows of texts, submits the batches to the device's scheduler and returns their scores. All bulk work is
+// packed and collected here; batches depend only on the windows and their order. Interactive texts are packed by the
+// scheduler.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,27 +15,27 @@ namespace brim::engine {
 
 class WindowQueue {
  public:
-  // `collect` runs on the scheduler's thread, batch by batch.
+  // `collect` runs on the scheduler's thread, once per batch.
   WindowQueue(Engine& engine, std::function<void(const WindowResults&)> collect);
 
   Engine& engine() const { return engine_; }
-  // The ids must stay until the window was packed.
+  // The ids must stay valid until the window is packed.
   void push(const batch::Sequence& window) { packer_.push(window); }
   bool empty() const { return packer_.empty(); }
-  bool ready() const { return packer_.ready(); }                  // a batch can be closed without losing fill
-  uint64_t next_ticket() const { return packer_.next_ticket(); }  // of the first window that is not packed
+  bool ready() const { return packer_.ready(); }                  // a batch can be closed at full size
+  uint64_t next_ticket() const { return packer_.next_ticket(); }  // ticket of the first unpacked window
 
-  // Packs one batch and hands it over once there is room; false: `stop` was set before.
+  // Packs one batch and submits it once there is capacity; false if `stop` was set before.
   bool submit(const std::atomic<bool>* stop = nullptr, Launch launch = Launch::ops);
-  // All that waits. `single`: how it is launched where it is one batch.
+  // Submits all waiting windows. `single`: launch mode if they form one batch.
   void submit_all(Launch single);
   bool wait_one() { return bulk_->wait_one(); }  // see Bulk
   void finish() { bulk_->finish(); }
-  // Withdraws what the device has not begun: the lowest ticket that has no result and will get none, once finish() has
+  // Withdraws batches the device has not started. Returns the lowest ticket without a result, valid once finish() has
   // returned.
   std::optional<uint64_t> take_back();
 
-  int64_t tokens() const { return tokens_; }  // of the batches handed over, as are these
+  int64_t tokens() const { return tokens_; }  // total of submitted batches, likewise below
   int64_t batches() const { return batches_; }
   double sum_squares() const { return sum_squares_; }
   double busy_seconds() const { return bulk_->busy_seconds(); }
