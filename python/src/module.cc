@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim._brim: the library's Scorer for Python. What a caller sees is in python/brim; here are texts without copies,
-// results as arrays over the library's own buffers, the interpreter's lock released while a model computes, and Ctrl-C.
+// brim._brim: native module around the library's Scorer: texts without copies, results as arrays over the library's
+// buffers, GIL released during computation, Ctrl-C handling. The public Python API is in python/brim.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -32,7 +32,7 @@ using namespace nb::literals;
 namespace brim::python {
 namespace {
 
-// Fewer bytes are scored on the caller's thread: they are done before anyone presses Ctrl-C, and a thread costs 50 us.
+// Smaller inputs are scored on the caller's thread: they finish before a Ctrl-C matters, and a thread costs 50 us.
 constexpr size_t kDirectBytes = 2 << 10;
 constexpr std::chrono::milliseconds kSlice{50};
 constexpr std::chrono::milliseconds kPatience{200};  // for an interrupted call to end
@@ -95,8 +95,8 @@ void translate(const std::exception_ptr& thrown, void*) {
   }
 }
 
-// The library's lines, until a call that holds the interpreter's lock takes them: a sink that waited for it could wait
-// for a thread that waits for the sink's.
+// Buffers the library's log lines until a call that holds the GIL takes them: a sink that waited for the GIL could
+// deadlock with a thread that waits for the sink.
 class LogLines {
  public:
   void add(bool is_warning, std::string_view line) {
@@ -115,7 +115,7 @@ class LogLines {
 };
 
 LogLines& log_lines() {
-  static auto* lines = new LogLines;  // threads may log while the process ends
+  static auto* lines = new LogLines;  // never destroyed: threads may log during exit
   return *lines;
 }
 
@@ -161,13 +161,13 @@ std::shared_ptr<Scorer> open(const std::string& model, const std::string& device
   options.pooling = pooling_of(pooling);
   options.aggregation = aggregation_of(aggregation);
   options.raw_scores = !pooling;  // calls may set function_to_apply
-  options.queue_seconds = 1e9;    // score_raw() bounds what it submits
+  options.queue_seconds = 1e9;    // score_raw() limits its own submissions
   options.queue_bytes = std::numeric_limits<int64_t>::max();
   const nb::gil_scoped_release released;
   return Scorer::open(options);
 }
 
-// Rows without a result are not zeros.
+// Fills rows without a result with NaN instead of zeros.
 void mark_failed(Predictions& p, size_t row) {
   constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
   if (row < p.labels.size()) p.labels[row] = -1;
@@ -176,8 +176,7 @@ void mark_failed(Predictions& p, size_t row) {
   std::fill_n(p.scores.begin() + static_cast<std::ptrdiff_t>(row * p.width), p.width, kNothing);
 }
 
-// A call on a thread of its own. What it reads is held until it ends, also when its caller was interrupted and has
-// gone.
+// A call on its own thread. Keeps its inputs alive until it ends, even if its caller was interrupted and has returned.
 struct Call {
   nb::object scorer, texts, pairs;
   std::stop_source stop;
@@ -188,17 +187,17 @@ struct Call {
   std::jthread worker;
 };
 
-// Calls whose callers have gone while the device computed a batch; the interpreter's lock guards them.
+// Calls of interrupted callers that are still running; protected by the GIL.
 std::vector<std::unique_ptr<Call>>& abandoned() {
   static auto* calls = new std::vector<std::unique_ptr<Call>>;
   return *calls;
 }
 
-// Lets go of those that have ended; `wait` waits for all, since no thread may compute while the process ends.
+// Frees calls that have ended; `wait` waits for all, because no thread may compute during exit.
 void collect_abandoned(bool wait) {
-  auto calls = std::exchange(abandoned(), {});  // others may add to it while this waits
+  auto calls = std::exchange(abandoned(), {});  // others may be added during the wait
   for (auto& call : calls) {
-    if (call->process != ::getpid()) {  // a child of fork() has no such thread
+    if (call->process != ::getpid()) {  // a child of fork() does not have this thread
       (void)call.release();
       continue;
     }
@@ -231,7 +230,7 @@ const Texts* texts_or_null(const nb::object& texts) {
   return texts.is_none() ? nullptr : &nb::cast<const Texts&>(texts);
 }
 
-// Scores on another thread and waits in slices, so that Ctrl-C ends the call and `progress` is called meanwhile.
+// Scores on another thread and polls, so that Ctrl-C ends the call and `progress` is called meanwhile.
 Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs,
                         const ScoreOptions& options) {
   auto call = std::make_unique<Call>();
@@ -260,7 +259,7 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
       }
     }
   } catch (...) {
-    call->stop.request_stop();  // batches that have begun are finished, which may take seconds
+    call->stop.request_stop();  // running batches are finished, which may take seconds
     if (!ended_within(kPatience)) abandoned().push_back(std::move(call));
     throw;
   }
@@ -333,7 +332,7 @@ nb::dict plan_of(const Scorer& scorer) {
 NB_MODULE(_brim, m) {
   using namespace brim;
   using namespace brim::python;
-  nb::set_leak_warnings(false);  // a model that lives until the interpreter ends is no leak
+  nb::set_leak_warnings(false);  // models that live until the interpreter exits are not leaks
   nb::register_exception_translator(translate);
   m.attr("__version__") = version();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));

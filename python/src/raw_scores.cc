@@ -12,7 +12,7 @@
 namespace brim::python {
 namespace {
 
-// Texts submitted at once, and the most that wait for the device: enough to fill batches, bounded in memory.
+// Texts per submission, and the limit of waiting texts: enough to fill batches, bounded in memory.
 constexpr size_t kBlockTexts = 512, kBlockBytes = 1 << 20, kMaxWaiting = 4 * kBlockTexts;
 
 void apply_function(ScoreFunction function, std::span<float> scores) {
@@ -25,7 +25,7 @@ void apply_function(ScoreFunction function, std::span<float> scores) {
   for (float& score : scores) score /= sum;
 }
 
-// Collects answers by row. Answers arrive on the device's thread.
+// Collects results by row. They arrive on the device thread.
 class Collector final : public Completion {
  public:
   Collector(ScoreFunction function, size_t rows, size_t width) : function_(function) {
@@ -44,7 +44,7 @@ class Collector final : public Completion {
     changed_.notify_all();
   }
 
-  // Waits until at most `most` of the first `submitted` texts have no answer.
+  // Waits until at most `most` of the first `submitted` texts have no result.
   size_t wait(size_t submitted, size_t most) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return submitted - done_ <= most; });
@@ -63,7 +63,7 @@ class Collector final : public Completion {
       p_.errors.emplace_back(row, std::move(*prediction.error));
       return;
     }
-    // The label follows from the logits: sigmoids of large logits are all 1.
+    // The label is chosen from the logits, because sigmoids of large logits are all 1.
     const auto best = std::max_element(prediction.scores.begin(), prediction.scores.end());
     const auto label = best - prediction.scores.begin();
     apply_function(function_, prediction.scores);
@@ -107,7 +107,7 @@ Predictions score_raw(Scorer& model, ScoreFunction function, const Texts& texts,
     try {
       model.submit(block, *collector);
     } catch (...) {
-      // Earlier blocks are answered later, if ever: a child of fork() has no thread that would.
+      // Earlier blocks may still complete later, or never in a child of fork(), which has no device thread.
       if (begin > 0) (void)collector.release();
       throw;
     }

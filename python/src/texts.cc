@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNull = "null";
 
-// How an Arrow array of strings lies in memory.
+// Memory layouts of Arrow string arrays.
 enum class Layout : uint8_t { utf8, large_utf8, utf8_view, nulls };
 
 std::optional<Layout> layout_of(std::string_view format) {
@@ -39,7 +39,7 @@ std::string_view offset_text(const ArrowArray& array, int64_t row) {
   return {static_cast<const char*>(array.buffers[2]) + offsets[0], static_cast<size_t>(offsets[1] - offsets[0])};
 }
 
-// Sixteen bytes per text: its length, then up to twelve of its bytes, or four, a buffer's number and a place there.
+// Sixteen bytes per text: its length, then up to twelve bytes inline, or a four-byte prefix, buffer index and offset.
 std::string_view view_text(const ArrowArray& array, int64_t row) {
   const auto* view = static_cast<const char*>(array.buffers[1]) + (array.offset + row) * 16;
   int32_t part[4];
@@ -128,7 +128,7 @@ void Texts::add_bad(std::string what) {
 
 Texts Texts::from_sequence(nb::handle list_or_tuple) {
   Texts texts;
-  // A tuple of our own: another thread may change the list while its strs are read.
+  // Copied to a tuple: another thread may change the list while its strings are read.
   texts.held_ = nb::steal(PySequence_Tuple(list_or_tuple.ptr()));
   if (!texts.held_.is_valid()) throw nb::python_error();
   const auto rows = static_cast<size_t>(PyTuple_Size(texts.held_.ptr()));
@@ -152,7 +152,7 @@ Texts Texts::from_sequence(nb::handle list_or_tuple) {
 }
 
 void Texts::add_chunk(const ArrowSchema& schema, ArrowOwned<ArrowArray>&& chunk) {
-  if (chunk->length == 0) return;  // whatever its type: an empty frame has none to speak of
+  if (chunk->length == 0) return;  // regardless of type: an empty frame may not have a string column
   views_.reserve(views_.size() + static_cast<size_t>(chunk->length));
   const auto put = [this](std::optional<std::string_view> text) {
     if (text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of a Python caller as views: of the strs of a list, or of the buffers an Arrow producer hands over through its
-// C data interface (pyarrow, pandas, polars, datasets). Nothing is copied; what the views point into is held.
+// Views of a Python caller's texts: strings of a list, or buffers from an Arrow producer via the C data interface
+// (pyarrow, pandas, polars, datasets). Does not copy; keeps the owners of the data alive.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -13,7 +13,7 @@
 
 namespace brim::python {
 
-// The published layout of the Arrow C data interface.
+// Struct layout defined by the Arrow C data interface.
 struct ArrowSchema {
   const char* format;
   const char* name;
@@ -47,7 +47,7 @@ struct ArrowArrayStream {
   void* private_data;
 };
 
-// One of those structs, owned: what a capsule holds is moved out of it.
+// Owns one of those structs, moved out of its capsule.
 template <class Struct>
 class ArrowOwned {
  public:
@@ -65,7 +65,7 @@ class ArrowOwned {
   Struct value_{};
 };
 
-// A row that holds no text: None or NaN, another type, or a str that has no UTF-8.
+// A row without a valid text: None or NaN, another type, or a str that cannot be encoded as UTF-8.
 struct BadText {
   size_t row;
   std::string what;  // "None", "bytes", "a lone surrogate"
@@ -92,7 +92,7 @@ class Texts {
   std::vector<std::string_view> views_;
   std::vector<BadText> bad_;
   size_t bytes_ = 0;
-  nanobind::object held_;  // a tuple of the strs
+  nanobind::object held_;  // tuple of the strings
   std::vector<ArrowOwned<ArrowArray>> chunks_;
 };
 

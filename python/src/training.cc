@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim._brim.train: a run on a thread of its own, heard of on the caller's. Ctrl-C stops it as it stops the program:
-// the checkpoint is written before KeyboardInterrupt goes on.
+// brim._brim.train: trains on its own thread and reports progress on the caller's. Ctrl-C stops it like the program:
+// the checkpoint is written before KeyboardInterrupt is raised. Settings are checked by the library.
 #include "training.h"
 
 #include <nanobind/stl/pair.h>
@@ -31,7 +31,7 @@ struct TrainNews {
   std::vector<std::string> lines;
 };
 
-// What the training thread says, until the caller's thread asks.
+// Buffers events of the training thread until the caller's thread polls.
 class NewsBox : public TrainListener {
  public:
   void progress(double done, double total, std::string_view text) override {
@@ -75,7 +75,7 @@ nb::dict dict_of(const TrainReport& r) {
   return out;
 }
 
-// `heard(done, total, text, lines)` is called some times a second.
+// `heard(done, total, text, lines)` is called a few times per second.
 nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& heard) {
   NewsBox box;
   std::stop_source stop;
@@ -98,11 +98,11 @@ nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings,
     stop.request_stop();
     {
       const nb::gil_scoped_release released;
-      run.wait();  // the step at hand is finished and saved
+      run.wait();  // finishes and saves the current step
     }
     try {
       run.get();
-    } catch (const std::exception& error) {  // why it was not saved: a warning, since the interrupt is what is thrown
+    } catch (const std::exception& error) {  // the save failed: only a warning, because the interrupt is raised
       if (PyErr_WarnEx(PyExc_RuntimeWarning, error.what(), 1) != 0) PyErr_Clear();
     }
     throw;
