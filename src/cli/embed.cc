@@ -145,7 +145,7 @@ void append_encoding(std::string& out, const text::Encoding& e) {
 int run_tokenize(TokenizeFlags f) {
   if (f.model.empty() || hub::names_vader(f.model))
     fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
-  const auto tokenizer = text::Tokenizer::load(resolve_model(f.model, hub::model_places(hub::model_roots())));
+  const auto tokenizer = text::Tokenizer::load(resolve_model(f.model, hub::model_search_path(hub::model_roots())));
   rows::RowReader reader = f.text.open("tokenize");
   rows::RowOutput output(f.text.output, {}, {});
   ThreadPool pool(f.engine.threads > 0 ? f.engine.threads : hardware_threads());

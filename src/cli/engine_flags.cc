@@ -88,7 +88,7 @@ EngineOptions EngineFlags::settings() const {
 
 EngineOptions EngineFlags::options() const {
   EngineOptions options = settings();
-  if (!is_vader()) options.model_dir = resolve_model(model, hub::model_places(hub::model_roots()));
+  if (!is_vader()) options.model_dir = resolve_model(model, hub::model_search_path(hub::model_roots()));
   return options;
 }
 

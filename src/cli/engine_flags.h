@@ -21,7 +21,7 @@ namespace brim::cli {
 struct EngineFlags {
   std::string model;
   device::DeviceChoice device;
-  plan::PrecisionWish precision;
+  plan::PrecisionRequest precision;
   plan::MemoryLimit memory_limit;
   LongText long_text = LongText::truncate;
   int threads = 0;

@@ -33,7 +33,7 @@ struct ModelsFlags {
 
 int run_list() {
   fmt::print("{:<40} {}\n", "vader", "built in: rules and a lexicon, no model files");
-  for (const auto& found : list_models(hub::model_places(hub::model_roots())))
+  for (const auto& found : list_models(hub::model_search_path(hub::model_roots())))
     fmt::print("{:<40} {}\n", found.name, found.dir.string());
   return 0;
 }
@@ -85,7 +85,7 @@ int run_show(const std::string& name) {
     fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
     return 0;
   }
-  const auto dir = resolve_model(name, hub::model_places(hub::model_roots()));
+  const auto dir = resolve_model(name, hub::model_search_path(hub::model_roots()));
   if (forecast::is_nbeats(dir)) return show_forecaster(dir);
   hub::HfConfig config;
   const model::ModelShape s = model::read_shape(dir, &config);
@@ -121,7 +121,7 @@ int run_export(const ModelsFlags& f) {
   if (hub::names_vader(f.model))
     fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
-  const auto from = resolve_model(f.model, hub::model_places(hub::model_roots()));
+  const auto from = resolve_model(f.model, hub::model_search_path(hub::model_roots()));
   const model::ExportReport report = model::export_model(from, f.output, *precision);
   print_stderr("{}: {}, {} of them int8, {}\n", f.output, format_count(report.tensors, "tensor"), report.quantized,
                format_bytes(report.bytes));

@@ -54,7 +54,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
     job.rules = true;
     return job;
   }
-  job.dir = resolve_model(s.model, hub::model_places(hub::model_roots()));
+  job.dir = resolve_model(s.model, hub::model_search_path(hub::model_roots()));
   job.config = hub::load_hf_config(job.dir);
   std::vector<std::string> names;
   try {

@@ -186,7 +186,7 @@ int plan_serve(PlanFlags f) {
     jobs.back().served_as = model.name;
     if (model.pooling) {  // its head, if any, is not computed
       jobs.back().request.output = engine::embedding_output(
-          hub::resolve_model(model.path, hub::model_places(hub::model_roots())), *model.pooling);
+          hub::resolve_model(model.path, hub::model_search_path(hub::model_roots())), *model.pooling);
       jobs.back().notes.clear();
     }
   }

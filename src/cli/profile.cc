@@ -104,7 +104,7 @@ int run(const ProfileFlags& f) {
         continue;
       options.models.emplace_back(name, hub::names_vader(name)
                                             ? std::filesystem::path()
-                                            : resolve_model(name, hub::model_places(hub::model_roots())));
+                                            : resolve_model(name, hub::model_search_path(hub::model_roots())));
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));

@@ -63,7 +63,7 @@ struct Models {
   std::vector<std::string> names, given;
   std::vector<std::unique_ptr<engine::TextModel>> owned;
   std::vector<engine::TextModel*> all;
-  bool soon_on_cpu = false;  // on the CPU because of the prediction or of the resumed run
+  bool cpu_by_prediction = false;  // on the CPU because of the prediction or of the resumed run
 
   bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
   // The first model that computes on a device, or the first one.
@@ -125,7 +125,7 @@ Models open_models(const ScoreFlags& f, const device::DeviceChoice& device, int6
 
 plan::AutoFacts auto_facts(const ScoreFlags& f, const rows::RowReader& reader) {
   plan::AutoFacts facts;
-  facts.free = f.engine.device == device::DeviceChoice() && f.engine.precision == plan::PrecisionWish() &&
+  facts.free = f.engine.device == device::DeviceChoice() && f.engine.precision == plan::PrecisionRequest() &&
                f.engine.memory_limit.text == plan::MemoryLimit().text && f.shard.empty();
   facts.card_expected = device::built_with_cuda() && device::nvidia_driver_here();
   const bool packed = std::any_of(f.inputs.begin(), f.inputs.end(), [](const std::string& input) {
@@ -144,7 +144,7 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   if (wanted == plan::AutoDevice::usual) {
     Models models = open_models(f, f.engine.device, facts.bytes);
     const Engine* engine = models.main().engine();
-    models.soon_on_cpu =
+    models.cpu_by_prediction =
         facts.on_cpu.value_or(false) && engine != nullptr && engine->device().kind() == device::DeviceKind::cpu;
     return models;
   }
@@ -163,8 +163,8 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
     models = {};  // release them before the GPU's are opened
     return open_models(f, f.engine.device, facts.bytes);
   }
-  models.soon_on_cpu = !rates.empty();
-  if (models.soon_on_cpu && !f.engine.quiet)
+  models.cpu_by_prediction = !rates.empty();
+  if (models.cpu_by_prediction && !f.engine.quiet)
     log_info("on the CPU: {}; --device cuda takes the card",
              wanted == plan::AutoDevice::cpu
                  ? "the run that is resumed was there"
@@ -310,7 +310,7 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
-  if (models.soon_on_cpu) id.options["device"] = "cpu";  // auto keeps the CPU on resume
+  if (models.cpu_by_prediction) id.options["device"] = "cpu";  // auto keeps the CPU on resume
   return id;
 }
 

@@ -59,7 +59,7 @@ bool nvidia_driver_here(const std::string& root) {
 namespace {
 
 // Logs one line, once, and only if a GPU could be expected.
-void say_why_no_gpu(const std::string& reason, const std::string& root) {
+void log_why_no_gpu(const std::string& reason, const std::string& root) {
   static std::mutex mutex;
   static std::string said;
   const std::lock_guard lock(mutex);
@@ -94,7 +94,7 @@ std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, con
   if (choice.kind == DeviceChoice::Kind::automatic) {
     const auto reason = cuda_unavailable_reason(0);
     if (!reason) return open_cuda_device(0);
-    say_why_no_gpu(*reason, root);
+    log_why_no_gpu(*reason, root);
   }
   return open_cpu_device(threads);
 }

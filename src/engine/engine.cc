@@ -217,8 +217,8 @@ void Engine::prepare_small() {
   std::call_once(small_prepared_, [&] { scheduler_->call([&] { host_->want_small_batches(); }); });
 }
 
-std::unique_ptr<Bulk> Engine::bulk(Bulk::Collect collect) {
-  return std::make_unique<Bulk>(*scheduler_, *host_, pack_limits().tokens, std::move(collect));
+std::unique_ptr<BulkQueue> Engine::bulk(BulkQueue::Collect collect) {
+  return std::make_unique<BulkQueue>(*scheduler_, *host_, pack_limits().tokens, std::move(collect));
 }
 
 int64_t Engine::tokens_in(double seconds) const {
@@ -235,11 +235,11 @@ batch::PackLimits Engine::pack_limits() const {
   return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};
 }
 
-std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
-                                                 Heads heads) {
+std::unique_ptr<InteractiveQueue> Engine::interactive(InteractiveQueue::Answer answer, double most_seconds,
+                                                      int64_t most_bytes, Heads heads) {
   BRIM_CHECK(heads == Heads::own || !tags_.empty(), "a pass of two heads, where there is one");
   prepare_small();
-  Interactive::Limits limits;
+  InteractiveQueue::Limits limits;
   limits.pack = {serving_tokens(), plan_.max_sequences};
   limits.position_offset = shape().position_offset;
   limits.pass = static_cast<size_t>(heads);
@@ -250,7 +250,7 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
   limits.tokens_per_second = plan_.tokens_per_second;
   limits.most_seconds = most_seconds;
   limits.most_bytes = most_bytes;
-  return std::make_unique<Interactive>(*scheduler_, *host_, limits, std::move(answer));
+  return std::make_unique<InteractiveQueue>(*scheduler_, *host_, limits, std::move(answer));
 }
 
 void Engine::merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const {

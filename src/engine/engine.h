@@ -95,10 +95,10 @@ class Engine final : public TextModel {
 
   // Interfaces for batches packed by the caller and for single texts. Thread-safe; both must be destroyed before the
   // engine.
-  std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
+  std::unique_ptr<BulkQueue> bulk(BulkQueue::Collect collect);
   // Texts that would wait longer than `most_seconds` are rejected as busy.
-  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds, int64_t most_bytes,
-                                           Heads heads = Heads::own);
+  std::unique_ptr<InteractiveQueue> interactive(InteractiveQueue::Answer answer, double most_seconds,
+                                                int64_t most_bytes, Heads heads = Heads::own);
   void prepare_small();  // captures graphs of small batches before the first text; interactive() does it too
   Scheduler& scheduler() { return *scheduler_; }
   void park() { scheduler_->park(*host_); }
@@ -150,17 +150,17 @@ class Engine final : public TextModel {
   Engine() = default;
   // One row per window, or one row per token at the index of its id
   std::vector<float> run_windows(const TokenizedTexts& texts);
-  struct Prepared;
+  struct OpenRequest;
   int64_t window_step(int64_t room, const TextOptions& options) const;  // distance between windows of `room` tokens
   // Tokens of a batch of this predicted duration, at least the throughput minimum
   int64_t tokens_in(double seconds) const;
-  static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
-  static Prepared read_files(const EngineOptions& options);
-  static std::vector<Prepared> read_all(const std::vector<EngineOptions>& options);
+  static Scheduler::CapacityProfile plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
+  static OpenRequest read_files(const EngineOptions& options);
+  static std::vector<OpenRequest> read_all(const std::vector<EngineOptions>& options);
   int64_t one_batch(int64_t most_tokens) const;  // approximate tokens of the only batch to come; 0 if several
-  static void resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes);
+  static void resolve(OpenRequest& prepared, device::Device& device, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
-                                                      std::vector<Prepared> prepared, int64_t limit_bytes,
+                                                      std::vector<OpenRequest> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   void read_sentence_settings();

@@ -38,7 +38,7 @@ bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::P
 }  // namespace
 
 // A model whose files and options are read, before it is planned together with others.
-struct Engine::Prepared {
+struct Engine::OpenRequest {
   std::unique_ptr<Engine> engine;
   plan::PlanRequest request;
 };
@@ -93,7 +93,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
       if (!spares_library) ops::preload_gemm_library();
       open_card_counters();
     });
-  std::future<std::vector<Prepared>> files =
+  std::future<std::vector<OpenRequest>> files =
       std::async(card ? std::launch::async : std::launch::deferred, [&] { return read_all(options); });
   std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
   log_debug("{}: opened", device->name());
@@ -109,19 +109,19 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   return open_on(device, read_all(options), limit, residency);
 }
 
-std::vector<Engine::Prepared> Engine::read_all(const std::vector<EngineOptions>& options) {
-  std::vector<Prepared> all;
+std::vector<Engine::OpenRequest> Engine::read_all(const std::vector<EngineOptions>& options) {
+  std::vector<OpenRequest> all;
   for (const EngineOptions& o : options) all.push_back(read_files(o));
   log_debug("files of {} are read", format_count(static_cast<int64_t>(all.size()), "model"));
   return all;
 }
 
 std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Device> device,
-                                                     std::vector<Prepared> prepared, int64_t limit_bytes,
+                                                     std::vector<OpenRequest> prepared, int64_t limit_bytes,
                                                      plan::Residency residency) {
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<plan::PlanRequest> requests;
-  for (Prepared& one : prepared) {
+  for (OpenRequest& one : prepared) {
     resolve(one, *device, limit_bytes);
     engines.push_back(std::move(one.engine));
     requests.push_back(std::move(one.request));
@@ -156,7 +156,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
-    scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
+    scheduler->add_capacity({requests[i].shape, engine.plan_, forwards[i]});
     engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
                                                requests[i].shape, engine.plan_, std::move(forwards[i]),
                                                scheduler->queue(), engine.one_batch(requests[i].most_tokens));
@@ -170,15 +170,15 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
 std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options, bool other_stays) {
   const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
   device::Device& device = scheduler->queue().device();
-  Prepared prepared = read_files(options);
+  OpenRequest prepared = read_files(options);
   scheduler->open_device();  // needed for its profile
   resolve(prepared, device, Ledger::of(device).limit_bytes());
-  std::optional<Scheduler::Room> room =
-      scheduler->find_room(prepared.request, first_output(prepared.request, options.raw_scores));
+  std::optional<Scheduler::CapacityProfile> room =
+      scheduler->find_capacity(prepared.request, first_output(prepared.request, options.raw_scores));
   if (!room) {
     ScopedZone zone(Zone::plan);
     room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
-    scheduler->add_room(*room);
+    scheduler->add_capacity(*room);
   }
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
@@ -195,12 +195,12 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   return engine;
 }
 
-Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores) {
+Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores) {
   const device::Device& device = queue.device();
   const int64_t limit = request.limit_bytes;
-  const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::Room> {
+  const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::CapacityProfile> {
     request.limit_bytes = bytes;
-    Scheduler::Room room{request.shape, solve(request), {}};
+    Scheduler::CapacityProfile room{request.shape, solve(request), {}};
     plan::Plan& p = room.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
     room.forwards = forwards_of(request, p, raw_scores);
@@ -213,7 +213,7 @@ Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest reques
     p.limit_bytes = limit;
     return room;
   };
-  std::optional<Scheduler::Room> best = plan_under(limit);
+  std::optional<Scheduler::CapacityProfile> best = plan_under(limit);
   if (best == std::nullopt) {
     // A smaller limit means smaller batches: find the largest that the queue supports.
     int64_t fits = least_limit(request), too_much = limit;
@@ -261,7 +261,7 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
 }  // namespace
 
 // Everything that does not need the device.
-Engine::Prepared Engine::read_files(const EngineOptions& options) {
+Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
   engine->read_sentence_settings();
@@ -313,7 +313,7 @@ Engine::Prepared Engine::read_files(const EngineOptions& options) {
   return {std::move(engine), std::move(request)};
 }
 
-void Engine::resolve(Prepared& prepared, device::Device& device, int64_t limit_bytes) {
+void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limit_bytes) {
   Engine& engine = *prepared.engine;
   const EngineOptions& options = engine.options_;
   plan::PlanRequest& request = prepared.request;

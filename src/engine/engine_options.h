@@ -22,7 +22,7 @@ model::Output embedding_output(const std::filesystem::path& dir, Pooling pooling
 struct EngineOptions {
   std::filesystem::path model_dir;
   device::DeviceChoice device;
-  plan::PrecisionWish precision;
+  plan::PrecisionRequest precision;
   int threads = 0;
   plan::MemoryLimit memory_limit;
   int64_t max_length = 0;  // 0: the model's maximum

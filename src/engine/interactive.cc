@@ -15,7 +15,7 @@ int64_t PendingText::bytes() const {
          more_bytes;
 }
 
-Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
+InteractiveQueue::InteractiveQueue(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
     : scheduler_(scheduler),
       model_(model),
       limits_(limits),
@@ -23,10 +23,10 @@ Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& l
       tokens_per_second_(std::max(1.0, limits.tokens_per_second)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
-  scheduler_.interactives_.push_back(this);
+  scheduler_.interactive_queues_.push_back(this);
 }
 
-void Interactive::submit(PendingTexts texts) {
+void InteractiveQueue::submit(PendingTexts texts) {
   scheduler_.require_process();
   const int64_t now = now_ns();
   size_t most = 0;  // texts of this call that may wait together
@@ -84,7 +84,7 @@ void Interactive::submit(PendingTexts texts) {
 
 // If a client has nothing waiting, the texts of one call are admitted together unless they would take this long; the
 // first of them is admitted regardless of its length.
-Interactive::Caller Interactive::caller(const PendingText& text) const {
+InteractiveQueue::Caller InteractiveQueue::caller(const PendingText& text) const {
   constexpr double kLongCallSeconds = 30;
   Caller caller{text.client, text.bulk, limits_.most_seconds};
   if ((text.bulk ? bulk_ : waiting_).cost_of(text.client) > 0)
@@ -97,7 +97,7 @@ Interactive::Caller Interactive::caller(const PendingText& text) const {
   return caller;
 }
 
-std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& text) const {
+std::optional<Error> InteractiveQueue::why_not(Caller& caller, const PendingText& text) const {
   const auto tokens = static_cast<int64_t>(text.tokens.ids.size());
   const int64_t due_ns = due(text.bulk, text.deadline);
   const bool first = std::exchange(caller.first, false);
@@ -116,7 +116,7 @@ std::optional<Error> Interactive::why_not(Caller& caller, const PendingText& tex
                            waiting_tokens(), seconds_until(text.client, 0, text.bulk, due_ns), caller.most_seconds));
 }
 
-void Interactive::drop(Queue& queue, const Error& error, PendingTexts& out) {
+void InteractiveQueue::drop(Queue& queue, const Error& error, PendingTexts& out) {
   PendingText& text = *queue.front();
   text.error = error;
   text.windows_left -= text.tokens.windows.size() - text.next_window;
@@ -127,33 +127,33 @@ void Interactive::drop(Queue& queue, const Error& error, PendingTexts& out) {
     begun_texts_.emplace(&text, queue.pop());
 }
 
-void Interactive::take_all(PendingTexts& out, const Error& error) {
+void InteractiveQueue::take_all(PendingTexts& out, const Error& error) {
   for (Queue* queue : {&waiting_, &bulk_})
     while (!queue->empty()) drop(*queue, error, out);
 }
 
 // On a CPU models alternate batch by batch, and each rate covers the model's own batches only. On a GPU the time of a
 // batch includes those in flight before it, so the rate already accounts for other models.
-double Interactive::with_others(double seconds) const {
+double InteractiveQueue::with_others(double seconds) const {
   if (scheduler_.queue_->device().kind() != device::DeviceKind::cpu) return seconds;
   double all = seconds;
-  for (const Interactive* other : scheduler_.interactives_)
+  for (const InteractiveQueue* other : scheduler_.interactive_queues_)
     if (&other->model_ != &model_) all += std::min(seconds, other->own_seconds());
   return all;
 }
 
-double Interactive::own_seconds() const {
+double InteractiveQueue::own_seconds() const {
   return static_cast<double>(waiting_tokens() + running_tokens_) / tokens_per_second_;
 }
 
-double Interactive::wait_seconds() const { return with_others(own_seconds()); }
+double InteractiveQueue::wait_seconds() const { return with_others(own_seconds()); }
 
-int64_t Interactive::due(bool bulk, const Deadline& deadline) {
+int64_t InteractiveQueue::due(bool bulk, const Deadline& deadline) {
   return bulk || !deadline ? Queue::kNeverDue : static_cast<int64_t>(deadline->time_since_epoch().count());
 }
 
-// Time until `tokens` more tokens of this client with this due time are computed. Bulk texts get one batch in ten.
-double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const {
+// Time until `tokens` more tokens of this client with this due time are computed. BulkQueue texts get one batch in ten.
+double InteractiveQueue::seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const {
   int64_t sum = running_tokens_;
   if (bulk) {
     sum += waiting_.cost() + bulk_.cost_until(client, tokens);
@@ -164,7 +164,7 @@ double Interactive::seconds_until(uint64_t client, int64_t tokens, bool bulk, in
   return with_others(static_cast<double>(sum) / tokens_per_second_);
 }
 
-ScorerLoad Interactive::load() const {
+ScorerLoad InteractiveQueue::load() const {
   std::lock_guard lock(scheduler_.mutex_);
   ScorerLoad load;
   load.texts = static_cast<int64_t>(waiting_.size() + bulk_.size());
@@ -175,14 +175,14 @@ ScorerLoad Interactive::load() const {
   return load;
 }
 
-ClientWait Interactive::wait_of(uint64_t client, int64_t tokens, bool bulk, Deadline deadline) const {
+ClientWait InteractiveQueue::wait_of(uint64_t client, int64_t tokens, bool bulk, Deadline deadline) const {
   std::lock_guard lock(scheduler_.mutex_);
   return {(bulk ? bulk_ : waiting_).cost_of(client), seconds_until(client, 0, bulk, due(bulk, deadline)),
           seconds_until(client, tokens, bulk, due(bulk, deadline))};
 }
 
 // Only full batches are measured: small ones are bound by more than their tokens, and nothing waits behind them.
-void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
+void InteractiveQueue::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
   constexpr double kWeight = 0.1;
   const int64_t since = std::max(begun_ns, last_done_ns_);
   last_done_ns_ = done_ns;
@@ -191,7 +191,7 @@ void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
   tokens_per_second_ += kWeight * (rate - tokens_per_second_);
 }
 
-void Interactive::close() {
+void InteractiveQueue::close() {
   PendingTexts cancelled;
   Scheduler::Lock lock(scheduler_.mutex_);
   if (std::exchange(closed_, true)) {
@@ -206,7 +206,7 @@ void Interactive::close() {
   --answering_;
   scheduler_.progress_.notify_all();
   scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && answering_ == 0; });
-  std::erase(scheduler_.interactives_, this);
+  std::erase(scheduler_.interactive_queues_, this);
 }
 
 }  // namespace brim::engine

@@ -40,7 +40,7 @@ class InteractiveTest : public ::testing::Test {
 
   void open() {
     interactive_ =
-        std::make_unique<Interactive>(engine_->scheduler(), engine_->host(), limits_, [&](PendingTexts& done) {
+        std::make_unique<InteractiveQueue>(engine_->scheduler(), engine_->host(), limits_, [&](PendingTexts& done) {
           std::lock_guard lock(mutex_);
           batches_.push_back(done.size());
           for (const auto& text : done) {
@@ -103,7 +103,7 @@ class InteractiveTest : public ::testing::Test {
 
   TempDir dir_;
   std::unique_ptr<Engine> engine_;
-  Interactive::Limits limits_;
+  InteractiveQueue::Limits limits_;
   std::mutex mutex_;
   std::vector<size_t> batches_;
   std::vector<int> order_;
@@ -114,7 +114,7 @@ class InteractiveTest : public ::testing::Test {
   int throws_at_ = -1;  // text with a completion that throws, once
   std::atomic<bool> held_{false}, go_{true};
   std::thread holding_;
-  std::unique_ptr<Interactive> interactive_;  // last member: closed first
+  std::unique_ptr<InteractiveQueue> interactive_;  // last member: closed first
 };
 
 TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
@@ -202,7 +202,7 @@ TEST_F(InteractiveTest, AnotherModelsTextsTakeTurns) {
   EngineOptions options;
   options.model_dir = dir_ / "model";
   const auto engine = Engine::open_beside(*engine_, options);
-  Interactive other(engine->scheduler(), engine->host(), limits_, [](PendingTexts&) {});
+  InteractiveQueue other(engine->scheduler(), engine->host(), limits_, [](PendingTexts&) {});
   hold();
   submit_many(0, 100, 1);
   EXPECT_EQ(interactive_->load().wait_seconds, 100 * kWindow);
@@ -378,7 +378,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
       turns.push_back({tokens_done() - before - bulk_tokens, bulk_tokens, batch.tokens()});
       bulk_tokens += batch.tokens();
     };
-    Bulk bulk(engine_->scheduler(), engine_->host(), 2 * kBatchTokens, collect);
+    BulkQueue bulk(engine_->scheduler(), engine_->host(), 2 * kBatchTokens, collect);
     const std::vector<int32_t> ids(kWindow, 5);
     for (int i = 0; i < 20; ++i) {
       // As large as a batch of a file, or smaller like the end of a list.

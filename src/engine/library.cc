@@ -10,7 +10,7 @@ namespace brim {
 
 std::string find_model(const std::string& model) {
   const std::string name = model.empty() ? hub::default_model() : model;
-  return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_places(hub::model_roots())).string();
+  return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_search_path(hub::model_roots())).string();
 }
 
 Prompts find_prompts(const std::string& model) {

@@ -82,10 +82,11 @@ struct ModelQueue {
 
 using Flow = ChunkFlow<Job>;
 
-class Run {
+class PipelineRun {
  public:
-  Run(const std::vector<TextModel*>& models, rows::RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
-      const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
+  PipelineRun(const std::vector<TextModel*>& models, rows::RowSource& reader,
+              const std::function<void(ScoredChunk&)>& sink, const std::function<void(const PipelineStats&)>& progress,
+              const PipelineOptions& options)
       : models_(models),
         encoders_(encoders_of(models)),
         reader_(reader),
@@ -101,7 +102,7 @@ class Run {
                            [this, encoder](const WindowResults& results) { collect(encoder, results); });
   }
 
-  PipelineStats go() {
+  PipelineStats run() {
     const int64_t started = now_ns();
     const double process_cpu = CpuClock::process_seconds(), machine_cpu = CpuClock::machine_seconds();
     const int64_t faults = CpuClock::major_faults();
@@ -220,7 +221,7 @@ class Run {
         const int64_t since = now_ns();
         const bool more = next_chunk(job->out.rows);
         stats_.read_seconds += seconds_since(since);
-        so_far([&](PipelineStats& now) { now.read_seconds = stats_.read_seconds; });
+        progress_stats([&](PipelineStats& now) { now.read_seconds = stats_.read_seconds; });
         if (!more) break;
         zone.set_detail(static_cast<int64_t>(job->out.rows.size()));
       }
@@ -256,7 +257,7 @@ class Run {
       tokenize_rows(**job);
       const double took = seconds_since(since);
       seconds += took;
-      so_far([&](PipelineStats& now) { now.tokenize_seconds += took; });
+      progress_stats([&](PipelineStats& now) { now.tokenize_seconds += took; });
       flow_.was_tokenized(std::move(*job));
     }
     std::lock_guard lock(counters_mutex_);
@@ -355,7 +356,7 @@ class Run {
             }
           break;
         case Flow::Next::stalled:
-          go_on_with_what_is_held();
+          submit_partial_batch();
           break;
         case Flow::Next::stopped:
         case Flow::Next::end:
@@ -372,12 +373,12 @@ class Run {
     for (ModelQueue& queue : queues_)
       while (!queue.windows.empty() && submit(queue)) {
       }
-    if (stopped()) return cut_short();
+    if (stopped()) return drain_partial();
     for (ModelQueue& queue : queues_) queue.windows.finish();
   }
 
   // Wait for a batch in flight first: more texts may arrive for a fuller batch while the device works.
-  void go_on_with_what_is_held() {
+  void submit_partial_batch() {
     for (ModelQueue& queue : queues_)
       if (queue.windows.wait_one()) return;
     for (ModelQueue& queue : queues_)
@@ -415,7 +416,7 @@ class Run {
 
   // After an interrupt: finish the batches the device has started, return rows up to the first one that is not
   // computed, drop the rest.
-  void cut_short() {
+  void drain_partial() {
     uint64_t number = UINT64_MAX;
     std::vector<std::pair<size_t, uint64_t>> missing;  // first window without scores, by model
     for (ModelQueue& queue : queues_)
@@ -457,7 +458,7 @@ class Run {
   // False if the run was stopped first.
   bool submit(ModelQueue& queue) {
     if (stopped() || !queue.windows.submit(options_.stop)) return false;
-    so_far([&](PipelineStats& now) {
+    progress_stats([&](PipelineStats& now) {
       now.batches = now.tokens = now.truncated_rows = 0;
       now.sum_squares = now.compute_seconds = 0;
       for (const ModelQueue& each : queues_) add_counts(each, now);
@@ -468,7 +469,7 @@ class Run {
 
   // Publishes the progress of each stage from time to time; stats_ itself is complete only at the end.
   template <class Fn>
-  void so_far(const Fn& say) {
+  void progress_stats(const Fn& say) {
     std::lock_guard lock(so_far_mutex_);
     say(so_far_);
   }
@@ -518,7 +519,7 @@ class Run {
       file_bytes_ = job->out.rows.file_bytes();
       if (progress_) {
         PipelineStats now;
-        so_far([&](const PipelineStats& said) { now = said; });
+        progress_stats([&](const PipelineStats& said) { now = said; });
         now.rows = rows_;
         now.bad_rows = bad_;
         now.file_bytes = file_bytes_;
@@ -641,7 +642,7 @@ PipelineStats run_pipeline(TextModel& model, rows::RowSource& reader, const std:
 PipelineStats run_pipeline(const std::vector<TextModel*>& models, rows::RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return Run(models, reader, sink, progress, options).go();
+  return PipelineRun(models, reader, sink, progress, options).run();
 }
 
 }  // namespace brim::engine

@@ -43,7 +43,7 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
   io::write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 
-plan::PrecisionChoice choose_precision(const plan::PrecisionWish& asked, const plan::DeviceProfile& device,
+plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir) {
   if (!asked.precision && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};

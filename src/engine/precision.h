@@ -12,7 +12,7 @@ namespace brim::engine {
 
 // Like resolve_precision for scoring; in addition, "auto" on a CPU is int8 if the directory records enough agreement
 // with fp32, and fp8 falls back to bf16 if the fp8 GEMMs do not support the model's hidden size.
-plan::PrecisionChoice choose_precision(const plan::PrecisionWish& asked, const plan::DeviceProfile& device,
+plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir);
 
 // Agreement of int8 labels with fp32, as written by `brim eval --record-agreement`; negative if never measured.

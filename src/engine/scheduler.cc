@@ -26,7 +26,7 @@ constexpr double kDeadlineShare = 0.8;
 constexpr int64_t kSpinNs = 100'000;
 
 template <class Client>
-void stand_last(std::vector<Client*>& clients, Client* served) {
+void move_to_back(std::vector<Client*>& clients, Client* served) {
   std::erase(clients, served);
   clients.push_back(served);
 }
@@ -47,27 +47,27 @@ Error error_of(const std::exception_ptr& failure) {
 
 // --- bulk ---
 
-Bulk::Bulk(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect)
+BulkQueue::BulkQueue(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect)
     : scheduler_(scheduler), model_(model), most_tokens_(most_tokens), collect_(std::move(collect)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.start();
-  scheduler_.bulks_.push_back(this);
+  scheduler_.bulk_queues_.push_back(this);
   scheduler_.work_.notify_one();  // the device's idle time is counted from here on
 }
 
-Bulk::~Bulk() {
+BulkQueue::~BulkQueue() {
   std::unique_lock lock(scheduler_.mutex_);
   waiting_.clear();
   scheduler_.progress_.wait(lock, [&] { return begun_ == 0; });
-  std::erase(scheduler_.bulks_, this);
+  std::erase(scheduler_.bulk_queues_, this);
 }
 
-void Bulk::throw_failure() const {
+void BulkQueue::throw_failure() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-bool Bulk::wait_room(const std::atomic<bool>* stop) {
+bool BulkQueue::wait_room(const std::atomic<bool>* stop) {
   std::unique_lock lock(scheduler_.mutex_);
   while (!waiting_.empty() && !failure_) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) return false;
@@ -80,7 +80,7 @@ bool Bulk::wait_room(const std::atomic<bool>* stop) {
   return true;
 }
 
-void Bulk::submit(PackedBatch& batch, Launch launch) {
+void BulkQueue::submit(PackedBatch& batch, Launch launch) {
   {
     std::lock_guard lock(scheduler_.mutex_);
     throw_failure();
@@ -97,7 +97,7 @@ void Bulk::submit(PackedBatch& batch, Launch launch) {
   scheduler_.work_.notify_one();
 }
 
-bool Bulk::wait_one() {
+bool BulkQueue::wait_one() {
   std::unique_lock lock(scheduler_.mutex_);
   throw_failure();
   if (begun_ == 0 && waiting_.empty()) return false;
@@ -107,13 +107,13 @@ bool Bulk::wait_one() {
   return true;
 }
 
-void Bulk::finish() {
+void BulkQueue::finish() {
   std::unique_lock lock(scheduler_.mutex_);
   scheduler_.progress_.wait(lock, [&] { return (begun_ == 0 && waiting_.empty()) || failure_; });
   throw_failure();
 }
 
-std::vector<PackedBatch> Bulk::take_back() {
+std::vector<PackedBatch> BulkQueue::take_back() {
   std::lock_guard lock(scheduler_.mutex_);
   std::vector<PackedBatch> batches;
   for (Item& item : waiting_) batches.push_back(std::move(item.batch));
@@ -121,7 +121,7 @@ std::vector<PackedBatch> Bulk::take_back() {
   return batches;
 }
 
-double Bulk::busy_seconds() const {
+double BulkQueue::busy_seconds() const {
   std::lock_guard lock(scheduler_.mutex_);
   return busy_seconds_;
 }
@@ -165,10 +165,10 @@ void Scheduler::load(ModelHost& model, const ModelHost* stays) {
 }
 
 void Scheduler::park(ModelHost& model) {
-  call([&] { put_away(model); });
+  call([&] { park_or_unload(model); });
 }
 
-void Scheduler::put_away(ModelHost& model) {
+void Scheduler::park_or_unload(ModelHost& model) {
   if (!model.resident()) return;
   int64_t bytes = model.weight_bytes();
   {
@@ -219,18 +219,19 @@ void Scheduler::open_device() {
 
 bool Scheduler::has_work_for(const ModelHost& model) const {
   const auto waits = [&](const auto* client) { return &client->model_ == &model && client->has_work(); };
-  return std::any_of(bulks_.begin(), bulks_.end(), waits) ||
-         std::any_of(interactives_.begin(), interactives_.end(), waits);
+  return std::any_of(bulk_queues_.begin(), bulk_queues_.end(), waits) ||
+         std::any_of(interactive_queues_.begin(), interactive_queues_.end(), waits);
 }
 
-void Scheduler::add_room(Room room) {
+void Scheduler::add_capacity(CapacityProfile room) {
   std::lock_guard lock(mutex_);
-  rooms_.push_back(std::move(room));
+  capacities_.push_back(std::move(room));
 }
 
-std::optional<Scheduler::Room> Scheduler::find_room(const plan::PlanRequest& request, model::Output first) const {
+std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::PlanRequest& request,
+                                                                   model::Output first) const {
   std::lock_guard lock(mutex_);
-  for (const Room& room : rooms_)
+  for (const CapacityProfile& room : capacities_)
     if (room.shape == request.shape && room.plan.precision == request.precision &&
         room.forwards.front().output == first && room.forwards.back().output == request.output &&
         room.plan.max_length == request.max_length)
@@ -282,12 +283,13 @@ void Scheduler::loop() {
 
 bool Scheduler::has_work() const {
   const auto working = [](const auto* client) { return client->has_work(); };
-  return !calls_.empty() || (!failure_ && (std::any_of(bulks_.begin(), bulks_.end(), working) ||
-                                           std::any_of(interactives_.begin(), interactives_.end(), working)));
+  return !calls_.empty() ||
+         (!failure_ && (std::any_of(bulk_queues_.begin(), bulk_queues_.end(), working) ||
+                        std::any_of(interactive_queues_.begin(), interactive_queues_.end(), working)));
 }
 
 void Scheduler::wait(Lock& lock) {
-  const bool bulk = !bulks_.empty();
+  const bool bulk = !bulk_queues_.empty();
   const int64_t since = now_ns();
   idle_since_ns_ = since;
   {
@@ -319,20 +321,21 @@ bool Scheduler::step(Lock& lock) {
     return true;
   }
   if (failure_) return false;
-  Interactive* const texts = first_with_work(interactives_);
-  Bulk* const bulk = first_with_work(bulks_);
-  if (bulks_.empty()) turn_rule_.no_bulk();
+  InteractiveQueue* const texts = first_with_work(interactive_queues_);
+  BulkQueue* const bulk = first_with_work(bulk_queues_);
+  if (bulk_queues_.empty()) turn_rule_.no_bulk();
   TurnRule::Waiting waiting;
   waiting.texts = texts != nullptr && queue_->has_room(texts->model_, Launch::graph, texts->limits_.pass);
   if (bulk != nullptr) waiting.bulk_tokens = bulk->waiting_.front().batch.tokens();
-  waiting.bulk_runs = std::any_of(bulks_.begin(), bulks_.end(), [](const Bulk* b) { return b->begun_ > 0; });
-  waiting.texts_may_come = !interactives_.empty();
+  waiting.bulk_runs =
+      std::any_of(bulk_queues_.begin(), bulk_queues_.end(), [](const BulkQueue* b) { return b->begun_ > 0; });
+  waiting.texts_may_come = !interactive_queues_.empty();
   const TurnRule::Next next = turn_rule_.next(waiting);
   if (next == TurnRule::Next::texts) {
-    stand_last(interactives_, texts);
+    move_to_back(interactive_queues_, texts);
     run(lock, *texts);
   } else if (next == TurnRule::Next::bulk && queue_->has_room(bulk->model_, bulk->waiting_.front().launch)) {
-    stand_last(bulks_, bulk);
+    move_to_back(bulk_queues_, bulk);
     run(lock, *bulk);
   } else {
     return collect_oldest(lock);
@@ -423,7 +426,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
     for (const Leaving& other : others) {
       // Evict only as needed, and only if the model will fit.
       if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;
-      put_away(*other.model);
+      park_or_unload(*other.model);
     }
     model.load([this] { answer_meanwhile(); });
   } catch (...) {
@@ -439,12 +442,12 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
 
 void Scheduler::answer_meanwhile() {
   Lock lock(mutex_);
-  for (size_t turns = interactives_.size(); turns > 0 && !failure_; --turns) {
-    const auto ready = [](const Interactive* texts) { return texts->has_work() && texts->model_.resident(); };
-    const auto found = std::find_if(interactives_.begin(), interactives_.end(), ready);
-    if (found == interactives_.end()) break;
-    Interactive* const texts = *found;
-    stand_last(interactives_, texts);
+  for (size_t turns = interactive_queues_.size(); turns > 0 && !failure_; --turns) {
+    const auto ready = [](const InteractiveQueue* texts) { return texts->has_work() && texts->model_.resident(); };
+    const auto found = std::find_if(interactive_queues_.begin(), interactive_queues_.end(), ready);
+    if (found == interactive_queues_.end()) break;
+    InteractiveQueue* const texts = *found;
+    move_to_back(interactive_queues_, texts);
     run(lock, *texts);
     while (collect_oldest(lock)) {
     }
@@ -452,8 +455,8 @@ void Scheduler::answer_meanwhile() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Scheduler::run(Lock& lock, Bulk& bulk) {
-  Bulk::Item item = std::move(bulk.waiting_.front());
+void Scheduler::run(Lock& lock, BulkQueue& bulk) {
+  BulkQueue::Item item = std::move(bulk.waiting_.front());
   bulk.waiting_.pop_front();
   ++bulk.begun_;
   turn_rule_.gave_bulk(item.batch.tokens());
@@ -490,7 +493,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
     bulk.spare_.push_back(std::move(item.batch));  // started: the client still exists
 }
 
-void Scheduler::run(Lock& lock, Interactive& texts) {
+void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
   auto pieces = std::make_shared<std::vector<Piece>>();
   PendingTexts refused;
   ++texts.begun_;
@@ -532,19 +535,19 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   }
 }
 
-void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused) {
+void Scheduler::pack(InteractiveQueue& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused) {
   ScopedZone zone(Zone::pack);
   const auto now = std::chrono::steady_clock::now();
   const int64_t ns = now_ns();
   batch.clear();
-  const bool bulk_first =
-      !texts.bulk_.empty() && (texts.waiting_.empty() || texts.batches_before_bulk_ >= Interactive::kBatchesBeforeBulk);
+  const bool bulk_first = !texts.bulk_.empty() && (texts.waiting_.empty() ||
+                                                   texts.batches_before_bulk_ >= InteractiveQueue::kBatchesBeforeBulk);
   texts.batches_before_bulk_ = bulk_first ? 0 : texts.batches_before_bulk_ + 1;
   const auto limits = texts.limits_.pack;
   int64_t most = limits.tokens;
   for (int drops = 0; texts.has_work() && drops < kMostDrops;) {
     const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
-    Interactive::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
+    InteractiveQueue::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
     PendingText& text = *queue.front();
     std::optional<Error> error;
     if (text.stop.stop_requested())
@@ -579,7 +582,7 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
   batch.finish();
 }
 
-void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results,
+void Scheduler::collect(InteractiveQueue& texts, const std::vector<Piece>& pieces, const WindowResults& results,
                         int64_t begun_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
   const int64_t since = now_ns();
@@ -611,14 +614,14 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
     failure_ = failure;
   else if (queue_->device().kind() != device::DeviceKind::cpu)
     failure_ = std::make_exception_ptr(Error(ErrorCode::device_lost, fmt::format("a batch failed: {}", error.what())));
-  for (Bulk* bulk : bulks_) {
+  for (BulkQueue* bulk : bulk_queues_) {
     bulk->waiting_.clear();
     bulk->begun_ = 0;
     if (!bulk->failure_) bulk->failure_ = failure;
   }
-  const auto all = interactives_;
-  for (Interactive* texts : all) ++texts->answering_;
-  for (Interactive* texts : all) {
+  const auto all = interactive_queues_;
+  for (InteractiveQueue* texts : all) ++texts->answering_;
+  for (InteractiveQueue* texts : all) {
     PendingTexts answers;
     texts->take_all(answers, error);
     for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));

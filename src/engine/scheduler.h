@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules batches on a device. One thread per device owns the batches of all models and serves two classes of work.
-// Bulk work arrives packed (files, lists of texts) and is computed as packed, so that the same texts give the same
-// bytes under any other load. Interactive texts arrive singly from any thread and are packed late, when the device has
-// a free slot, up to a separate token budget; they usually go first (turn_rule.h). Does not tokenize and does not
+// BulkQueue work arrives packed (files, lists of texts) and is computed as packed, so that the same texts give the same
+// bytes under any other load. InteractiveQueue texts arrive singly from any thread and are packed late, when the device
+// has a free slot, up to a separate token budget; they usually go first (turn_rule.h). Does not tokenize and does not
 // decide on plans.
 #pragma once
 #include <atomic>
@@ -37,14 +37,14 @@ class Scheduler;
 Error error_of(const std::exception_ptr& failure);
 
 // Packed batches of one caller for one model.
-class Bulk {
+class BulkQueue {
  public:
   using Collect = std::function<void(const batch::PackedBatch&, const float* result)>;
   // `collect` is called on the scheduler's thread for each batch in order. `most_tokens`: tokens of a full batch.
-  Bulk(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect);
-  ~Bulk();  // drops batches that are not started and waits for the rest
-  Bulk(const Bulk&) = delete;
-  Bulk& operator=(const Bulk&) = delete;
+  BulkQueue(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect);
+  ~BulkQueue();  // drops batches that are not started and waits for the rest
+  BulkQueue(const BulkQueue&) = delete;
+  BulkQueue& operator=(const BulkQueue&) = delete;
 
   // Waits until submit() has capacity: one batch may wait in addition to those in flight. False if `stop` was set
   // first. Rethrows errors of the device or of `collect`.
@@ -97,7 +97,7 @@ struct PendingText {
 using PendingTexts = std::vector<std::unique_ptr<PendingText>>;
 
 // Single texts for one model.
-class Interactive {
+class InteractiveQueue {
  public:
   struct Limits {
     batch::PackLimits pack;  // per batch
@@ -113,10 +113,10 @@ class Interactive {
   // `answer` gets each text exactly once, together with others of its batch, on the scheduler's thread or on the thread
   // that submits or closes. It must not throw or block.
   using Answer = std::function<void(PendingTexts&)>;
-  Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer);
-  ~Interactive() { close(); }
-  Interactive(const Interactive&) = delete;
-  Interactive& operator=(const Interactive&) = delete;
+  InteractiveQueue(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer);
+  ~InteractiveQueue() { close(); }
+  InteractiveQueue(const InteractiveQueue&) = delete;
+  InteractiveQueue& operator=(const InteractiveQueue&) = delete;
 
   // Thread-safe. Texts of one call become visible to the device together.
   void submit(PendingTexts texts);
@@ -173,9 +173,9 @@ class Scheduler {
   ~Scheduler();
 
   DeviceQueue& queue() { return *queue_; }
-  // Registers models of the queue; they must outlive their Bulk and Interactive. A model that is not resident is loaded
-  // when its turn comes; if the ledger has too little space, others are evicted: those without work first, then by
-  // lowest worth(), never a kept one. A failed load fails only that model's work.
+  // Registers models of the queue; they must outlive their BulkQueue and InteractiveQueue. A model that is not resident
+  // is loaded when its turn comes; if the ledger has too little space, others are evicted: those without work first,
+  // then by lowest worth(), never a kept one. A failed load fails only that model's work.
   void add(ModelHost& model);
   void remove(ModelHost& model);
 
@@ -191,14 +191,14 @@ class Scheduler {
   void open_device();
 
   // A configuration the queue was sized for, so that an equal model can be added later.
-  struct Room {
+  struct CapacityProfile {
     model::ModelShape shape;
     plan::Plan plan;
     std::vector<model::ForwardPlan> forwards;  // one per pass
   };
-  void add_room(Room room);
+  void add_capacity(CapacityProfile room);
   // Finds one with `first` as output of the first pass and the requested output of the last.
-  std::optional<Room> find_room(const plan::PlanRequest& request, model::Output first) const;
+  std::optional<CapacityProfile> find_capacity(const plan::PlanRequest& request, model::Output first) const;
 
   // Runs `work` on the scheduler's thread with nothing in flight and waits for it. Rethrows its exceptions.
   void call(const std::function<void()>& work);
@@ -211,8 +211,8 @@ class Scheduler {
   double starved_seconds() const;
 
  private:
-  friend class Bulk;
-  friend class Interactive;
+  friend class BulkQueue;
+  friend class InteractiveQueue;
   // Windows of interactive texts in one batch, in the order of its sequences.
   struct Piece {
     PendingText* text;
@@ -232,17 +232,18 @@ class Scheduler {
   void loop();
   bool step(Lock& lock);  // false if there is nothing to do
   void run_calls(Lock& lock);
-  void run(Lock& lock, Bulk& bulk);
-  void run(Lock& lock, Interactive& texts);
+  void run(Lock& lock, BulkQueue& bulk);
+  void run(Lock& lock, InteractiveQueue& texts);
   bool collect_oldest(Lock& lock);
   // Null if the model is resident afterwards. `stays` is not evicted for it.
   std::exception_ptr make_resident(Lock& lock, ModelHost& model, const ModelHost* stays = nullptr);
-  void put_away(ModelHost& model);  // without the lock
-  void answer_meanwhile();          // without the lock: serves texts of resident models during a load
+  void park_or_unload(ModelHost& model);  // without the lock
+  void answer_meanwhile();                // without the lock: serves texts of resident models during a load
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
-  void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
-  void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);
+  void pack(InteractiveQueue& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
+  void collect(InteractiveQueue& texts, const std::vector<Piece>& pieces, const WindowResults& results,
+               int64_t begun_ns);
   bool has_work() const;  // work that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);
@@ -256,12 +257,12 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable work_, progress_;  // for the scheduler's thread; for threads waiting for it
   std::atomic<uint64_t> arrivals_{0};
-  std::vector<Bulk*> bulks_;  // the most recently served is last, likewise below
-  std::vector<Interactive*> interactives_;
+  std::vector<BulkQueue*> bulk_queues_;  // the most recently served is last, likewise below
+  std::vector<InteractiveQueue*> interactive_queues_;
   TurnRule turn_rule_;
   std::deque<Call*> calls_;
   std::vector<ModelHost*> models_;
-  std::vector<Room> rooms_;
+  std::vector<CapacityProfile> capacities_;
   std::atomic<int64_t> parked_limit_{0};
   bool moving_ = false;  // models are being loaded or unloaded
   uint64_t turns_ = 0;

@@ -71,7 +71,7 @@ class EncoderScorer final : public Scorer {
   }
   ~EncoderScorer() override {
     if (process_ != ::getpid()) {  // in a child of fork() threads and device belong to the parent
-      for (Door& door : doors_) (void)door.made.release();
+      for (InteractiveSlot& slot : interactive_slots_) (void)slot.made.release();
       (void)engine_.release();
       return;
     }
@@ -113,8 +113,8 @@ class EncoderScorer final : public Scorer {
     const engine::DeviceQueue::OldestBatch batch = engine_->scheduler().queue().oldest();
     all.batch_seconds = batch.seconds;
     all.batch_predicted_seconds = batch.predicted_seconds;
-    for (const Door& door : doors_) {
-      const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
+    for (const InteractiveSlot& slot : interactive_slots_) {
+      const engine::InteractiveQueue* ready = slot.ready.load(std::memory_order_acquire);
       if (ready == nullptr) continue;
       const ScorerLoad load = ready->load();
       all.texts += load.texts;
@@ -129,8 +129,8 @@ class EncoderScorer final : public Scorer {
   ClientWait wait_of(uint64_t client, int64_t tokens, bool bulk, engine::Deadline deadline) const override {
     ClientWait all;
     bool any = false;
-    for (const Door& door : doors_) {
-      const engine::Interactive* ready = door.ready.load(std::memory_order_acquire);
+    for (const InteractiveSlot& slot : interactive_slots_) {
+      const engine::InteractiveQueue* ready = slot.ready.load(std::memory_order_acquire);
       if (ready == nullptr) continue;
       const ClientWait wait = ready->wait_of(client, std::exchange(any, true) ? 0 : tokens, bulk, deadline);
       all.own_tokens += wait.own_tokens;
@@ -270,8 +270,8 @@ class EncoderScorer final : public Scorer {
   void close() override {
     closed_ = true;
     std::lock_guard lock(interactive_mutex_);
-    for (Door& door : doors_)
-      if (door.made) door.made->close();
+    for (InteractiveSlot& slot : interactive_slots_)
+      if (slot.made) slot.made->close();
   }
 
  private:
@@ -293,28 +293,28 @@ class EncoderScorer final : public Scorer {
   // If the device is lost before its graphs are captured, all texts get that error.
   void hand_over(engine::PendingTexts texts, engine::Heads heads) {
     if (texts.empty()) return;
-    engine::Interactive* door = nullptr;
+    engine::InteractiveQueue* slot = nullptr;
     try {
-      door = &interactive(heads);
+      slot = &interactive(heads);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::usage) throw;  // in a child of fork()
       for (const auto& text : texts) text->error = error;
       return answer(texts);
     }
-    door->submit(std::move(texts));
+    slot->submit(std::move(texts));
   }
 
-  engine::Interactive& interactive(engine::Heads heads) {
-    Door& door = doors_[static_cast<size_t>(heads)];
-    if (engine::Interactive* ready = door.ready.load(std::memory_order_acquire)) return *ready;
+  engine::InteractiveQueue& interactive(engine::Heads heads) {
+    InteractiveSlot& slot = interactive_slots_[static_cast<size_t>(heads)];
+    if (engine::InteractiveQueue* ready = slot.ready.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
-    if (!door.made) {
-      door.made = engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds,
+    if (!slot.made) {
+      slot.made = engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds,
                                        options_.queue_bytes, heads);
-      if (closed_) door.made->close();
-      door.ready.store(door.made.get(), std::memory_order_release);
+      if (closed_) slot.made->close();
+      slot.ready.store(slot.made.get(), std::memory_order_release);
     }
-    return *door.made;
+    return *slot.made;
   }
 
   void answer(engine::PendingTexts& texts) {
@@ -463,11 +463,11 @@ class EncoderScorer final : public Scorer {
   const int process_ = ::getpid();
   std::atomic<bool> closed_{false};
   std::mutex interactive_mutex_;
-  struct Door {
-    std::unique_ptr<engine::Interactive> made;  // created by the first submit(), which captures graphs
-    std::atomic<engine::Interactive*> ready{nullptr};
+  struct InteractiveSlot {
+    std::unique_ptr<engine::InteractiveQueue> made;  // created by the first submit(), which captures graphs
+    std::atomic<engine::InteractiveQueue*> ready{nullptr};
   };
-  std::array<Door, 2> doors_;  // indexed by engine::Heads
+  std::array<InteractiveSlot, 2> interactive_slots_;  // indexed by engine::Heads
 };
 
 // Self-deleting completion that fulfils a std::promise.
@@ -515,9 +515,9 @@ std::string Scorer::decode(std::span<const int32_t>, bool) const {
 
 namespace {
 
-engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPlaces& places) {
+engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelSearchPath& search_path) {
   engine::EngineOptions encoder;
-  encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, places);
+  encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, search_path);
   encoder.device = read_setting("device", o.device, device::read_device);
   encoder.precision = read_setting("precision", o.precision, plan::read_precision);
   encoder.threads = o.threads;
@@ -536,7 +536,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.raw_scores = o.raw_scores && !o.pooling;
   encoder.aggregation = o.aggregation;
   encoder.labels = o.labels;
-  if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, places);
+  if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, search_path);
   encoder.pooling = o.pooling;
   return encoder;
 }
@@ -547,7 +547,7 @@ std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOpt
   const auto* beside = dynamic_cast<const EncoderScorer*>(&other);
   if (beside == nullptr || hub::names_vader(options.model)) return open(options);
   auto engine =
-      beside->open_beside(engine_options(options, hub::model_places(hub::model_roots())), options, other_stays);
+      beside->open_beside(engine_options(options, hub::model_search_path(hub::model_roots())), options, other_stays);
   if (engine == nullptr) return open(options);
   return std::make_shared<EncoderScorer>(std::move(engine), options);
 }
@@ -573,7 +573,7 @@ MemoryPlan Scorer::plan_together(std::span<const std::shared_ptr<Scorer>> scorer
 std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }
 
 std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const ScorerOptions> options) {
-  const hub::ModelPlaces places = hub::model_places(hub::model_roots());
+  const hub::ModelSearchPath search_path = hub::model_search_path(hub::model_roots());
   std::vector<std::shared_ptr<Scorer>> scorers(options.size());
   std::vector<engine::EngineOptions> engines;
   std::vector<size_t> encoders;
@@ -586,7 +586,7 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
       continue;
     }
     encoders.push_back(i);
-    engines.push_back(engine_options(o, places));
+    engines.push_back(engine_options(o, search_path));
   }
   std::vector<std::unique_ptr<engine::Engine>> opened;
   if (engines.size() == 1)

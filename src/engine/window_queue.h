@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs windows of texts, submits the batches to the device's scheduler and returns their scores. All bulk work is
-// packed and collected here; batches depend only on the windows and their order. Interactive texts are packed by the
-// scheduler.
+// packed and collected here; batches depend only on the windows and their order. InteractiveQueue texts are packed by
+// the scheduler.
 #pragma once
 #include <functional>
 #include <memory>
@@ -29,7 +29,7 @@ class WindowQueue {
   bool submit(const std::atomic<bool>* stop = nullptr, Launch launch = Launch::ops);
   // Submits all waiting windows. `single`: launch mode if they form one batch.
   void submit_all(Launch single);
-  bool wait_one() { return bulk_->wait_one(); }  // see Bulk
+  bool wait_one() { return bulk_->wait_one(); }  // see BulkQueue
   void finish() { bulk_->finish(); }
   // Withdraws batches the device has not started. Returns the lowest ticket without a result, valid once finish() has
   // returned.
@@ -46,7 +46,7 @@ class WindowQueue {
   Engine& engine_;
   batch::Packer packer_;
   batch::PackedBatch batch_;
-  std::unique_ptr<Bulk> bulk_;
+  std::unique_ptr<BulkQueue> bulk_;
   int64_t tokens_ = 0, batches_ = 0;
   double sum_squares_ = 0, pack_seconds_ = 0;
 };

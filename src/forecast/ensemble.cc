@@ -105,7 +105,7 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
   return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
 }
 
-plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device) {
+plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& wish, const plan::DeviceProfile& device) {
   // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
   // (docs/measurements.md).
   if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);

@@ -38,7 +38,7 @@ struct LaneTarget {
 EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target);
 
 // Matmul precision: as requested, or the device's best without loss scaling, which lanes do not support.
-plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device);
+plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& wish, const plan::DeviceProfile& device);
 
 // Device for training or forecasting, under the memory limit from the settings.
 class EnsembleDevice {

@@ -71,7 +71,7 @@ class WaveProgram final : public train::TrainProgram {
         s_(settings),
         series_(series),
         job_(job),
-        tell_(std::move(tell)),
+        report_(std::move(tell)),
         bad_(static_cast<size_t>(wave.lanes())),
         last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()),
         sums_(bad_.size()),
@@ -159,7 +159,7 @@ class WaveProgram final : public train::TrainProgram {
       sum += static_cast<double>(last_[g]);
       ++lanes;
     }
-    if (tell_ && lanes > 0) tell_(read_, sum / static_cast<double>(lanes));
+    if (report_ && lanes > 0) report_(read_, sum / static_cast<double>(lanes));
   }
   bool needs_each_step() const override { return false; }
   bool can_evaluate() const override { return !job_.validation.empty(); }
@@ -305,7 +305,7 @@ class WaveProgram final : public train::TrainProgram {
   const ForecastSettings& s_;
   const SeriesStore& series_;
   const WaveTraining& job_;
-  const std::function<void(int64_t step, double loss)> tell_;
+  const std::function<void(int64_t step, double loss)> report_;
   const std::atomic<bool>* stop_ = nullptr;
   std::vector<int> bad_;  // consecutive steps with non-finite gradients, per lane
   std::vector<float> last_;

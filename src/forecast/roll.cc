@@ -112,7 +112,7 @@ class Roller {
   Roller(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
          const RollPlan& plan, const fs::path& state, const std::function<void(const RollProgress&)>& tell,
          const std::atomic<bool>* stop)
-      : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), tell_(tell), stop_(stop) {
+      : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), report_(tell), stop_(stop) {
     run_.lanes.resize(plan.trainings.size() * members.lanes.size());
     spec_ = training_spec(on.precision(), on.threads(), s, members);
     spec_.own_cutoffs = true;
@@ -386,10 +386,10 @@ class Roller {
   }
 
   void report(const std::vector<int64_t>& ids, int64_t step, int64_t steps, double loss) const {
-    if (!tell_) return;
+    if (!report_) return;
     RollProgress p{0, static_cast<int64_t>(run_.lanes.size()), static_cast<int64_t>(ids.size()), step, steps, loss};
     for (const RolledLane& lane : run_.lanes) p.lanes_done += lane.done ? 1 : 0;
-    tell_(p);
+    report_(p);
   }
 
   void check_lanes() const {
@@ -427,7 +427,7 @@ class Roller {
   const NbeatsModel& members_;
   const RollPlan& plan_;
   const fs::path state_;
-  const std::function<void(const RollProgress&)>& tell_;
+  const std::function<void(const RollProgress&)>& report_;
   const std::atomic<bool>* const stop_;
   WaveSpec spec_;
   std::string owner_;

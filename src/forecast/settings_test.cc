@@ -47,7 +47,7 @@ TEST(ForecastSettings, AppliesTheMemoryManagerBlock) {
   const auto notes = apply_yaml(s, BRIM_SOURCE_DIR "/tests/data/train/nbeats_12gb.yaml");
   EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
   EXPECT_EQ(s.limit_origin.key, "max_memory_gb");
-  EXPECT_EQ(s.precision, (plan::PrecisionWish{std::nullopt, true}));
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{std::nullopt, true}));
   EXPECT_EQ(s.target_utilization, 85);
   ASSERT_EQ(notes.size(), 2u);  // dynamic_batch_sizing, memory_monitoring
   apply_preset(s, {});

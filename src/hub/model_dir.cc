@@ -80,42 +80,43 @@ std::string hub_folder(std::string name) {
   return "models--" + name;
 }
 
-[[noreturn]] void fail_missing(const std::string& name, const ModelPlaces& places) {
+[[noreturn]] void fail_missing(const std::string& name, const ModelSearchPath& search_path) {
   std::string looked;
-  for (const fs::path& root : places.roots) looked += "\n  " + (root / name).string();
+  for (const fs::path& root : search_path.roots) looked += "\n  " + (root / name).string();
   const std::string repository = hub_name(name);
   std::vector<std::string> known = {"vader"};
   for (const Alias& alias : aliases()) known.emplace_back(alias.name);
-  for (const FoundModel& found : list_models(places)) known.push_back(found.name);
+  for (const FoundModel& found : list_models(search_path)) known.push_back(found.name);
   const std::string near = repository == name ? nearest_name(name, known) : "";
-  looked += "\n  " + (places.hub / hub_folder(repository)).string();
+  looked += "\n  " + (search_path.hub / hub_folder(repository)).string();
   fail(ErrorCode::usage,
        "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in "
        "older versions)\n"
-       "or copy the model's directory into one of these places, or name the directory itself; `brim models list` shows "
+       "or copy the model's directory into one of these directories, or name the directory itself; `brim models list` "
+       "shows "
        "those found",
        io::quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
 }
 
 }  // namespace
 
-ModelPlaces model_places(const std::vector<fs::path>& beside_program) {
-  ModelPlaces places{beside_program, {}};
+ModelSearchPath model_search_path(const std::vector<fs::path>& beside_program) {
+  ModelSearchPath search_path{beside_program, {}};
   const std::string list = env("BRIM_MODELS").value_or("");
   for (size_t from = 0; from < list.size();) {
     const size_t colon = std::min(list.find(':', from), list.size());
-    if (colon > from) places.roots.emplace_back(list.substr(from, colon - from));
+    if (colon > from) search_path.roots.emplace_back(list.substr(from, colon - from));
     from = colon + 1;
   }
   if (const auto hub = env("HF_HUB_CACHE"))
-    places.hub = *hub;
+    search_path.hub = *hub;
   else if (const auto home = env("HF_HOME"))
-    places.hub = fs::path(*home) / "hub";
+    search_path.hub = fs::path(*home) / "hub";
   else if (const auto cache = env("XDG_CACHE_HOME"))
-    places.hub = fs::path(*cache) / "huggingface" / "hub";
+    search_path.hub = fs::path(*cache) / "huggingface" / "hub";
   else
-    places.hub = home_dir() / ".cache" / "huggingface" / "hub";
-  return places;
+    search_path.hub = home_dir() / ".cache" / "huggingface" / "hub";
+  return search_path;
 }
 
 std::vector<std::string> model_files(const fs::path& dir) {
@@ -172,7 +173,7 @@ std::string default_model() {
 
 bool names_vader(std::string_view name) { return same_word(name, "vader"); }
 
-fs::path resolve_model(const std::string& name, const ModelPlaces& places) {
+fs::path resolve_model(const std::string& name, const ModelSearchPath& search_path) {
   if (name.empty()) fail(ErrorCode::usage, "`model` is empty: give a name or a directory");
   if (is_dir(name)) return name;
   std::error_code ignored;
@@ -180,15 +181,15 @@ fs::path resolve_model(const std::string& name, const ModelPlaces& places) {
     fail(ErrorCode::usage, "`model={}`: is a file: name the directory that holds it", io::quote_text(name));
   if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: no such directory", io::quote_text(name));
   const std::vector<std::string> names = candidates(name);
-  for (const fs::path& root : places.roots)
+  for (const fs::path& root : search_path.roots)
     for (const std::string& candidate : names)
       if (is_dir(root / candidate)) return root / candidate;
   for (const std::string& candidate : names)
-    if (const auto snapshot = newest_snapshot(places.hub / hub_folder(candidate))) return *snapshot;
-  fail_missing(name, places);
+    if (const auto snapshot = newest_snapshot(search_path.hub / hub_folder(candidate))) return *snapshot;
+  fail_missing(name, search_path);
 }
 
-std::vector<FoundModel> list_models(const ModelPlaces& places) {
+std::vector<FoundModel> list_models(const ModelSearchPath& search_path) {
   std::vector<FoundModel> found;
   std::set<std::string> seen;
   std::error_code ignored;
@@ -202,7 +203,7 @@ std::vector<FoundModel> list_models(const ModelPlaces& places) {
     std::sort(entries.begin(), entries.end());
     return entries;
   };
-  for (const fs::path& root : places.roots) {
+  for (const fs::path& root : search_path.roots) {
     for (const fs::path& dir : sorted(root)) {
       const std::string name = dir.filename().string();
       add(name, dir);
@@ -210,7 +211,7 @@ std::vector<FoundModel> list_models(const ModelPlaces& places) {
       for (const fs::path& inner : sorted(dir)) add(name + "/" + inner.filename().string(), inner);  // ORG/NAME
     }
   }
-  for (const fs::path& dir : sorted(places.hub)) {
+  for (const fs::path& dir : sorted(search_path.hub)) {
     std::string name = dir.filename().string();
     if (!name.starts_with("models--")) continue;
     name.erase(0, 8);

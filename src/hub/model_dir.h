@@ -10,7 +10,7 @@
 
 namespace brim::hub {
 
-struct ModelPlaces {
+struct ModelSearchPath {
   std::vector<std::filesystem::path> roots;  // directories of model directories; the first match wins
   std::filesystem::path hub;                 // Hugging Face cache: models--ORG--NAME/…
 };
@@ -23,13 +23,13 @@ std::string default_model();
 
 // `beside_program`: the models/ folders of the program. They are followed by $BRIM_MODELS (separated by colons); the
 // cache is $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
-ModelPlaces model_places(const std::vector<std::filesystem::path>& beside_program);
+ModelSearchPath model_search_path(const std::vector<std::filesystem::path>& beside_program);
 
 // Whether this is the name of the built-in rules (case-insensitive), which have no directory.
 bool names_vader(std::string_view name);
 
 // Returns the directory. Throws Error(usage) if there is none.
-std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelPlaces& places);
+std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelSearchPath& search_path);
 
 // The files of a model directory that affect its results (config, weights, tokenizer), sorted by name.
 std::vector<std::string> model_files(const std::filesystem::path& dir);
@@ -43,6 +43,7 @@ struct FoundModel {
   std::string name;  // argument for --model
   std::filesystem::path dir;
 };
-std::vector<FoundModel> list_models(const ModelPlaces& places);  // directories with a config.json, by root and name
+std::vector<FoundModel> list_models(
+    const ModelSearchPath& search_path);  // directories with a config.json, by root and name
 
 }  // namespace brim::hub

@@ -14,60 +14,62 @@ namespace fs = std::filesystem;
 
 class ModelDir : public testing::Test {
  protected:
-  ModelDir() : places{{dir / "beside", dir / "more"}, dir / "hub"} {}
+  ModelDir() : search_path{{dir / "beside", dir / "more"}, dir / "hub"} {}
 
   void put_hub(const std::string& folder, const std::string& commit, bool with_ref = true) {
-    put_file(places.hub / folder / "snapshots" / commit / "config.json", "{}");
-    if (with_ref) put_file(places.hub / folder / "refs/main", commit);
+    put_file(search_path.hub / folder / "snapshots" / commit / "config.json", "{}");
+    if (with_ref) put_file(search_path.hub / folder / "refs/main", commit);
   }
   std::string refused(const std::string& name) {
-    return error_of(ErrorCode::usage, [&] { resolve_model(name, places); });
+    return error_of(ErrorCode::usage, [&] { resolve_model(name, search_path); });
   }
 
   TempDir dir;
-  ModelPlaces places;
+  ModelSearchPath search_path;
 };
 
 TEST_F(ModelDir, ADirectoryIsItself) {
   fs::create_directory(dir / "here");
-  EXPECT_EQ(resolve_model((dir / "here").string(), places), dir / "here");
+  EXPECT_EQ(resolve_model((dir / "here").string(), search_path), dir / "here");
 }
 
 TEST_F(ModelDir, RootsComeInOrderThenTheHub) {
   put_hub("models--ProsusAI--finbert", "abc123");
-  EXPECT_EQ(resolve_model("finbert", places), places.hub / "models--ProsusAI--finbert/snapshots/abc123");
-  EXPECT_EQ(resolve_model("ProsusAI/finbert", places), places.hub / "models--ProsusAI--finbert/snapshots/abc123");
+  EXPECT_EQ(resolve_model("finbert", search_path), search_path.hub / "models--ProsusAI--finbert/snapshots/abc123");
+  EXPECT_EQ(resolve_model("ProsusAI/finbert", search_path),
+            search_path.hub / "models--ProsusAI--finbert/snapshots/abc123");
   put_file(dir / "more/finbert/config.json", "{}");
-  EXPECT_EQ(resolve_model("finbert", places), dir / "more/finbert");
+  EXPECT_EQ(resolve_model("finbert", search_path), dir / "more/finbert");
   put_file(dir / "beside/ProsusAI/finbert/config.json", "{}");
-  EXPECT_EQ(resolve_model("finbert", places), dir / "beside/ProsusAI/finbert");
+  EXPECT_EQ(resolve_model("finbert", search_path), dir / "beside/ProsusAI/finbert");
 }
 
 TEST_F(ModelDir, ShortNamesAreFoundInCapitals) {
   put_hub("models--ProsusAI--finbert", "abc123");
-  EXPECT_EQ(resolve_model("FinBERT", places).filename(), "abc123");
+  EXPECT_EQ(resolve_model("FinBERT", search_path).filename(), "abc123");
   EXPECT_TRUE(names_vader("VADER"));
   EXPECT_FALSE(names_vader("vader2"));
 }
 
 TEST_F(ModelDir, KnowsBothPlacesOfDistilbert) {
   put_hub("models--distilbert-base-uncased-finetuned-sst-2-english", "1");
-  EXPECT_TRUE(resolve_model("distilbert", places).string().find("models--distilbert-base") != std::string::npos);
+  EXPECT_TRUE(resolve_model("distilbert", search_path).string().find("models--distilbert-base") != std::string::npos);
   put_hub("models--distilbert--distilbert-base-uncased-finetuned-sst-2-english", "2");
-  EXPECT_TRUE(resolve_model("distilbert", places).string().find("models--distilbert--distilbert") != std::string::npos);
+  EXPECT_TRUE(resolve_model("distilbert", search_path).string().find("models--distilbert--distilbert") !=
+              std::string::npos);
   put_hub("models--cardiffnlp--twitter-roberta-base-sentiment-latest", "3");
-  EXPECT_EQ(resolve_model("roberta", places).filename(), "3");
+  EXPECT_EQ(resolve_model("roberta", search_path).filename(), "3");
 }
 
 TEST_F(ModelDir, ReadsRefsWithCare) {
   put_hub("models--a--b", "only", false);  // no ref, one snapshot
-  EXPECT_EQ(resolve_model("a/b", places).filename(), "only");
+  EXPECT_EQ(resolve_model("a/b", search_path).filename(), "only");
   put_hub("models--a--b", "second", false);  // ambiguous
   EXPECT_HAS(refused("a/b"), "hf download a/b");
-  put_file(places.hub / "models--a--b/refs/main", "../../../../etc");
+  put_file(search_path.hub / "models--a--b/refs/main", "../../../../etc");
   EXPECT_HAS(refused("a/b"), "no model 'a/b'");
-  put_file(places.hub / "models--a--b/refs/main", "second\n");
-  EXPECT_EQ(resolve_model("a/b", places).filename(), "second");
+  put_file(search_path.hub / "models--a--b/refs/main", "second\n");
+  EXPECT_EQ(resolve_model("a/b", search_path).filename(), "second");
 }
 
 TEST_F(ModelDir, AMissingModelSaysHowToGetIt) {
@@ -91,29 +93,29 @@ TEST_F(ModelDir, ListsWhatIsThere) {
   put_file(dir / "more/org/name/config.json", "{}");
   put_file(dir / "more/tweets/config.json", "{}");  // shadowed by the first
   put_hub("models--ProsusAI--finbert", "abc");
-  fs::create_directories(places.hub / "datasets--x");
+  fs::create_directories(search_path.hub / "datasets--x");
   std::vector<std::string> names;
-  for (const FoundModel& model : list_models(places)) names.push_back(model.name);
+  for (const FoundModel& model : list_models(search_path)) names.push_back(model.name);
   EXPECT_EQ(names, (std::vector<std::string>{"tweets", "org/name", "ProsusAI/finbert"}));
-  EXPECT_EQ(list_models(places)[0].dir, dir / "beside/tweets");
+  EXPECT_EQ(list_models(search_path)[0].dir, dir / "beside/tweets");
   EXPECT_TRUE(list_models({{dir / "none"}, dir / "none"}).empty());
 }
 
 TEST_F(ModelDir, PlacesComeFromTheEnvironment) {
   ::setenv("BRIM_MODELS", "/a::/b:", 1);
   ::setenv("HF_HUB_CACHE", "/hub", 1);
-  ModelPlaces from = model_places({"/beside"});
+  ModelSearchPath from = model_search_path({"/beside"});
   EXPECT_EQ(from.roots, (std::vector<fs::path>{"/beside", "/a", "/b"}));
   EXPECT_EQ(from.hub, "/hub");
   ::unsetenv("HF_HUB_CACHE");
   ::setenv("HF_HOME", "/home", 1);
-  EXPECT_EQ(model_places({}).hub, "/home/hub");
+  EXPECT_EQ(model_search_path({}).hub, "/home/hub");
   ::unsetenv("HF_HOME");
   ::setenv("XDG_CACHE_HOME", "/cache", 1);
-  EXPECT_EQ(model_places({}).hub, "/cache/huggingface/hub");
+  EXPECT_EQ(model_search_path({}).hub, "/cache/huggingface/hub");
   ::unsetenv("XDG_CACHE_HOME");
   ::unsetenv("BRIM_MODELS");
-  EXPECT_TRUE(model_places({}).roots.empty());
+  EXPECT_TRUE(model_search_path({}).roots.empty());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 // Models the run by its stages and predicts its time if one of them were no bottleneck.
 class Predictor {
  public:
-  Predictor(const TracedRun& r, const Swept& s)
+  Predictor(const TracedRun& r, const TimelineSummary& s)
       : r_(r), s_(s), vader_(r.model == "vader"), train_(r.trains()), cores_(std::max(1, r.cores)) {}
 
   int more_tokenizers() const {
@@ -110,7 +110,7 @@ class Predictor {
   }
 
   const TracedRun& r_;
-  const Swept& s_;
+  const TimelineSummary& s_;
   bool vader_, train_;
   double cores_;
 };
@@ -400,7 +400,7 @@ class DiagnosisBuilder {
 
   const TracedRun& r_;
   const bool train_ = r_.trains();
-  const Swept s_;
+  const TimelineSummary s_;
   const Predictor predict_;
   const std::optional<BudgetProbe>& probe_;
   bool at_power_limit_ = false;

@@ -58,7 +58,7 @@ class Sweep {
   explicit Sweep(const RunTrace& trace)
       : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.trains()) {}
 
-  Swept go() {
+  TimelineSummary go() {
     collect_edges();
     if (edges_.empty()) return swept_;
     swept_.begin_ns = edges_.front().at_ns;
@@ -282,13 +282,13 @@ class Sweep {
   const bool vader_, train_;
   std::vector<Edge> edges_;
   State state_;
-  Swept swept_;
+  TimelineSummary swept_;
   int64_t began_ns_ = std::numeric_limits<int64_t>::min();
   double unknown_ = 0;
 };
 
 }  // namespace
 
-Swept sweep(const RunTrace& trace) { return Sweep(trace).go(); }
+TimelineSummary sweep(const RunTrace& trace) { return Sweep(trace).go(); }
 
 }  // namespace brim::jobs

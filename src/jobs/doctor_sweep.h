@@ -12,7 +12,7 @@ namespace brim::jobs {
 constexpr size_t index_of(Cause cause) { return static_cast<size_t>(cause); }
 
 // Sums over the run, and idle time by cause.
-struct Swept {
+struct TimelineSummary {
   int64_t begin_ns = 0, end_ns = 0, first_busy_ns = -1, last_busy_ns = -1;
   double busy = 0, idle = 0;
   double read = 0, tokenize = 0, host = 0, launch = 0, copy = 0, write = 0;  // work of the stages in seconds
@@ -28,6 +28,6 @@ struct Swept {
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };
 
-Swept sweep(const RunTrace& trace);
+TimelineSummary sweep(const RunTrace& trace);
 
 }  // namespace brim::jobs

@@ -10,7 +10,7 @@
 namespace brim::jobs {
 namespace {
 
-std::string share_of_run(double seconds, const Swept& s) {
+std::string share_of_run(double seconds, const TimelineSummary& s) {
   return fmt::format("{:.0f} %", s.seconds() > 0 ? 100 * seconds / s.seconds() : 0);
 }
 
@@ -22,7 +22,7 @@ std::string memory_name(const std::string& recompute, const std::string& optimiz
 
 // Scales the steps' part of the run to another speed; work per micro-batch shrinks with their number, and evaluations
 // and checkpoints stay.
-double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
+double at_speed(const TimelineSummary& s, double share_of_time, double share_of_batches) {
   const double steps = s.busy - s.evaluate_busy,
                per_batch = s.charged[index_of(Cause::launch)] + s.charged[index_of(Cause::copy)];
   const double left =
@@ -35,7 +35,7 @@ double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
 namespace {
 
 // The same for lanes: windows are drawn on the device, so nothing is packed or copied between steps.
-void describe_lanes_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
+void describe_lanes_idle(Finding& f, const TracedRun& r, const TimelineSummary& s, const std::string& idle) {
   const bool rolls = r.verb == "forecast roll";
   switch (f.cause) {
     case Cause::copy:
@@ -75,7 +75,7 @@ void describe_lanes_idle(Finding& f, const TracedRun& r, const Swept& s, const s
 
 }  // namespace
 
-void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
+void describe_train_idle(Finding& f, const TracedRun& r, const TimelineSummary& s, const std::string& idle) {
   if (r.trains_lanes()) return describe_lanes_idle(f, r, s, idle);
   const TracedTraining& t = r.training;
   const bool limited = r.free_limit_bytes > r.limit_bytes && r.free_token_budget > r.token_budget;
@@ -138,7 +138,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
   }
 }
 
-std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
+std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSummary& s) {
   const TracedTraining& t = r.training;
   std::vector<Finding> all;
   const double now = r.plan_tokens_per_second;
@@ -201,7 +201,7 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
   return all;
 }
 
-std::vector<std::string> train_facts(const TracedRun& r, const Swept& s) {
+std::vector<std::string> train_facts(const TracedRun& r, const TimelineSummary& s) {
   const double steps = std::max(0.0, s.seconds() - s.evaluating - s.saving);
   std::vector<std::string> facts = {
       fmt::format("of {}, steps took {} ({}), evaluation {} ({}), saving {} ({})", format_duration(s.seconds()),

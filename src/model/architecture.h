@@ -66,7 +66,7 @@ class Architecture {
   explicit Architecture(const ModelShape& shape) : shape_(shape) {}
   ModelShape shape_;
   ParamList list_;
-  HeadPlaces heads_;
+  HeadParams heads_;
 };
 
 // Each family's file (model/families/NAME.cc) defines NAME_family(); hub/families.inc lists them.

@@ -22,29 +22,29 @@ class ParamList {
   int64_t biases(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::bias);
   }
-  NormPlaces norm(const std::string& name, int64_t size, bool bias = true) {
+  NormParams norm(const std::string& name, int64_t size, bool bias = true) {
     return {add({name + ".weight"}, size, 0, ParamKind::norm),
             add({name + ".bias"}, bias ? size : 0, 0, ParamKind::norm)};
   }
   // An encoder matrix; several names are stacked by rows.
-  LinearPlaces linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input,
+  LinearParams linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input,
                       bool bias = true) {
-    const LinearPlaces places = matrix(names, rows, cols, bias);
+    const LinearParams places = matrix(names, rows, cols, bias);
     at(places.w).int8 = true;
     at(places.w).input = input;
     return places;
   }
   // A head matrix; rows = 0 if there is no such head.
-  LinearPlaces head(const std::string& name, int64_t rows, int64_t cols, bool classes, bool bias = true) {
-    const LinearPlaces places = matrix({name}, rows, cols, bias);
+  LinearParams head(const std::string& name, int64_t rows, int64_t cols, bool classes, bool bias = true) {
+    const LinearParams places = matrix({name}, rows, cols, bias);
     for (const int64_t place : {places.w, places.b}) {
       at(place).head = true;
       at(place).classes = classes;
     }
     return places;
   }
-  NormPlaces head_norm(const std::string& name, int64_t size, bool bias) {
-    const NormPlaces places = norm(name, size, bias);
+  NormParams head_norm(const std::string& name, int64_t size, bool bias) {
+    const NormParams places = norm(name, size, bias);
     at(places.gamma).head = at(places.beta).head = true;
     return places;
   }
@@ -60,7 +60,7 @@ class ParamList {
     p.group = group_;
     return static_cast<int64_t>(specs_.size()) - 1;
   }
-  LinearPlaces matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols, bool bias) {
+  LinearParams matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols, bool bias) {
     const auto with = [&](const char* end) {
       std::vector<std::string> full;
       for (const std::string& name : names) full.push_back(name + end);

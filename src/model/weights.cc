@@ -324,7 +324,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
 
 std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                         device::Device& device, Precision precision, memory::PlannedMemory* planned,
-                                        const Meanwhile& meanwhile) {
+                                        const OnProgress& meanwhile) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;

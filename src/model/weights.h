@@ -46,14 +46,14 @@ class Model {
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
-  using Meanwhile = std::function<void(const Model& coming, const std::function<bool()>& is_filled)>;
+  using OnProgress = std::function<void(const Model& coming, const std::function<bool()>& is_filled)>;
   // Loads the head of `tagger`, which must have the same encoder (same_encoder), as a second head; empty: none. Except
   // on a CPU, `meanwhile` is called once the addresses of the weights are known; their bytes are read and copied by
   // other threads in the meantime, possibly for longer. `is_filled` waits briefly and returns whether they are
   // complete.
   static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
-                                          memory::PlannedMemory* planned, const Meanwhile& meanwhile = {});
+                                          memory::PlannedMemory* planned, const OnProgress& meanwhile = {});
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }

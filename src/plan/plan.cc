@@ -41,15 +41,15 @@ constexpr double kEnough = 0.99;  // fraction of the best speed
 // Penalty for recomputed layers, so that ties do not recompute. Selective recomputation is costed op by op.
 constexpr double kRecomputeToll = 1.03;
 
-struct Way {
+struct Candidate {
   Recompute level = Recompute::none;
   Optimizer optimizer = Optimizer::adamw;
   Moments moments = Moments::device;
 };
 
-std::string way_name(const Way& way) {
-  return fmt::format("recompute {}{}", recompute_name(way.level),
-                     way.moments == Moments::host ? ", optimizer state on the host" : "");
+std::string candidate_name(const Candidate& candidate) {
+  return fmt::format("recompute {}{}", recompute_name(candidate.level),
+                     candidate.moments == Moments::host ? ", optimizer state on the host" : "");
 }
 
 std::string limit_text(int64_t bytes) { return fmt::format("{}MiB", (bytes + (1 << 20) - 1) >> 20); }
@@ -90,9 +90,9 @@ class Solver {
                        format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
 
-  std::vector<Way> ways(Optimizer optimizer) const {
+  std::vector<Candidate> candidates(Optimizer optimizer) const {
     if (r_.task == Task::score) return {{Recompute::none, optimizer}};
-    std::vector<Way> all;
+    std::vector<Candidate> all;
     for (const auto moments : {Moments::device, Moments::host}) {
       if (moments == Moments::host && (cpu_ || optimizer != Optimizer::adamw || r_.device.host_bandwidth <= 0)) break;
       if (r_.moments && *r_.moments != moments) continue;
@@ -103,12 +103,12 @@ class Solver {
   }
 
   // A recorded batch of exactly this size.
-  struct Sized {
+  struct SizedPlan {
     Plan plan;
     model::OpTotals ops;
   };
-  Sized size(const Way& way, int64_t tokens) const {
-    Sized s;
+  SizedPlan size(const Candidate& candidate, int64_t tokens) const {
+    SizedPlan s;
     Plan& p = s.plan;
     p.task = r_.task;
     p.device = r_.device;
@@ -118,9 +118,9 @@ class Solver {
     p.max_length = r_.max_length;
     p.token_budget = tokens;
     p.max_sequences = model::most_sequences(tokens);
-    p.recompute = way.level;
-    p.optimizer = way.optimizer;
-    p.moments_on_host = way.moments == Moments::host;
+    p.recompute = candidate.level;
+    p.optimizer = candidate.optimizer;
+    p.moments_on_host = candidate.moments == Moments::host;
     p.bytes[Tag::context] = p.peak_bytes = r_.device.context_bytes;
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
@@ -137,9 +137,10 @@ class Solver {
       s.ops = f.ops;
     } else {
       p.staging_depth = kTrainStagingSlots;
-      const model::TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind,
+      const model::TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, candidate.level, r_.device.kind,
                                                         r_.device.isa, r_.device.threads, p.limits());
-      p.add(train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa),
+      p.add(train_state_bytes(r_.shape, r_.precision, candidate.optimizer, candidate.moments, r_.device.kind,
+                              r_.device.isa),
             "training state");
       p.add(pass.placement.at_peak, "training pass");
       // Evaluation alternates with training in the same arena and enlarges it if it needs more. Loading happens before
@@ -167,9 +168,9 @@ class Solver {
   }
 
   // One strategy at all sizes.
-  struct Curve {
-    Way way;
-    Sized small, large;
+  struct SizeCurve {
+    Candidate candidate;
+    SizedPlan small, large;
     PassCost cost;
     int64_t estimate(int64_t tokens) const {  // live bytes are convex in tokens, so the chord is an upper bound
       const int64_t t1 = small.plan.token_budget, t2 = large.plan.token_budget;
@@ -179,9 +180,9 @@ class Solver {
       return small.plan.peak_bytes + static_cast<int64_t>(std::ceil(slope * static_cast<double>(tokens - t1)));
     }
   };
-  Curve curve(const Way& way, int64_t small, int64_t large) const {
-    Curve c{way, size(way, small), {}, {}};
-    c.large = small == large ? c.small : size(way, large);
+  SizeCurve curve(const Candidate& candidate, int64_t small, int64_t large) const {
+    SizeCurve c{candidate, size(candidate, small), {}, {}};
+    c.large = small == large ? c.small : size(candidate, large);
     if (cpu_ && r_.task == Task::score) {
       c.cost = cpu_forward_cost();
       return c;
@@ -205,19 +206,19 @@ class Solver {
   }
 
   // Seconds and tokens of one batch, or of one optimizer step with its micro-batches.
-  std::pair<double, double> step(const Curve& c, int64_t tokens) const {
+  std::pair<double, double> step(const SizeCurve& c, int64_t tokens) const {
     const auto seconds = [&](int64_t n) { return n > 0 ? c.cost.seconds(r_.device, r_.precision, n) : 0.0; };
     if (r_.task == Task::score) return {seconds(tokens), static_cast<double>(tokens)};
     const int64_t batch = r_.global_batch_tokens > 0 ? r_.global_batch_tokens : tokens;
     const int64_t whole = batch / tokens, rest = batch % tokens;
     const memory::TagBytes& bytes = c.small.plan.bytes;
-    const bool on_host = c.way.moments == Moments::host;
+    const bool on_host = c.candidate.moments == Moments::host;
     const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
                                             bytes[Tag::weights] - teacher_weights_, on_host);
-    const double toll = c.way.level == Recompute::full ? kRecomputeToll : 1;
+    const double toll = c.candidate.level == Recompute::full ? kRecomputeToll : 1;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
-  double speed(const Curve& c, int64_t tokens) const {
+  double speed(const SizeCurve& c, int64_t tokens) const {
     const auto [seconds, n] = step(c, tokens);
     return n / seconds;
   }
@@ -237,20 +238,20 @@ class Solver {
   int64_t fewest_tokens() const { return r_.token_budget > 0 ? r_.token_budget : r_.max_length; }
 
   std::optional<Plan> best(Optimizer optimizer) const {
-    std::vector<Curve> curves;
-    for (const Way& way : ways(optimizer)) {
-      const auto same_pass =
-          std::find_if(curves.begin(), curves.end(), [&](const Curve& c) { return c.way.level == way.level; });
+    std::vector<SizeCurve> curves;
+    for (const Candidate& candidate : candidates(optimizer)) {
+      const auto same_pass = std::find_if(curves.begin(), curves.end(),
+                                          [&](const SizeCurve& c) { return c.candidate.level == candidate.level; });
       if (same_pass == curves.end()) {
-        curves.push_back(curve(way, fewest_tokens(), most_tokens()));
+        curves.push_back(curve(candidate, fewest_tokens(), most_tokens()));
         continue;
       }
-      Curve moved = *same_pass;  // only the placement of the moments differs, no need to record again
-      moved.way = way;
-      const int64_t bytes = train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind,
-                                              r_.device.isa)[Tag::optimizer];
-      for (Sized* s : {&moved.small, &moved.large}) {
-        s->plan.moments_on_host = way.moments == Moments::host;
+      SizeCurve moved = *same_pass;  // only the placement of the moments differs, no need to record again
+      moved.candidate = candidate;
+      const int64_t bytes = train_state_bytes(r_.shape, r_.precision, candidate.optimizer, candidate.moments,
+                                              r_.device.kind, r_.device.isa)[Tag::optimizer];
+      for (SizedPlan* s : {&moved.small, &moved.large}) {
+        s->plan.moments_on_host = candidate.moments == Moments::host;
         s->plan.add(Tag::optimizer, "training state", bytes - s->plan.bytes[Tag::optimizer]);
       }
       curves.push_back(std::move(moved));
@@ -283,14 +284,14 @@ class Solver {
     return sizes;
   }
 
-  std::optional<Plan> chosen(const std::vector<Curve>& curves) const {
+  std::optional<Plan> chosen(const std::vector<SizeCurve>& curves) const {
     struct Candidate {
-      const Curve* curve;
+      const SizeCurve* curve;
       int64_t tokens, peak;
       double speed;
     };
     std::vector<Candidate> all;
-    for (const Curve& c : curves)
+    for (const SizeCurve& c : curves)
       for (const int64_t t : grid()) all.push_back({&c, t, c.estimate(t), speed(c, t)});
     for (;;) {
       double fastest = 0;
@@ -302,7 +303,7 @@ class Solver {
         if (pick == nullptr || (whole_input() ? c.tokens > pick->tokens : c.peak < pick->peak)) pick = &c;
       }
       if (pick == nullptr) return std::nullopt;
-      Plan plan = size(pick->curve->way, pick->tokens).plan;
+      Plan plan = size(pick->curve->candidate, pick->tokens).plan;
       if (plan.peak_bytes > r_.limit_bytes) {  // placement at this size is slightly worse than for its neighbours
         pick->peak = plan.peak_bytes;
         continue;
@@ -313,15 +314,15 @@ class Solver {
   }
 
   // As many tokens as fit, using the strategy that is fastest when full.
-  std::optional<Plan> filled(const std::vector<Curve>& curves) const {
+  std::optional<Plan> filled(const std::vector<SizeCurve>& curves) const {
     std::optional<Plan> best;
-    for (const Curve& c : curves) {
+    for (const SizeCurve& c : curves) {
       if (c.small.plan.peak_bytes > r_.limit_bytes) continue;
       const int64_t cap = most_filled();
       int64_t fits = c.small.plan.token_budget, too_many = cap + 128;
       Plan plan = c.small.plan;
       const auto attempt = [&](int64_t tokens) {
-        Plan p = size(c.way, tokens).plan;
+        Plan p = size(c.candidate, tokens).plan;
         const bool ok = p.peak_bytes <= r_.limit_bytes;
         if (ok) {
           fits = tokens;
@@ -339,16 +340,17 @@ class Solver {
     return best;
   }
 
-  void predict(Plan& plan, const Curve& c) const {
+  void predict(Plan& plan, const SizeCurve& c) const {
     const auto [seconds, tokens] = step(c, plan.token_budget);
     plan.step_seconds = seconds;
     plan.tokens_per_second = tokens / seconds;
   }
 
-  void explain(Plan& plan, const std::vector<Curve>& curves) const {
-    const Curve* own = nullptr;
-    for (const Curve& c : curves)
-      if (c.way.level == plan.recompute && (c.way.moments == Moments::host) == plan.moments_on_host) own = &c;
+  void explain(Plan& plan, const std::vector<SizeCurve>& curves) const {
+    const SizeCurve* own = nullptr;
+    for (const SizeCurve& c : curves)
+      if (c.candidate.level == plan.recompute && (c.candidate.moments == Moments::host) == plan.moments_on_host)
+        own = &c;
     const std::string budget = fmt::format("token budget {}", format_count(plan.token_budget));
     const int64_t most = most_tokens();
     if (r_.token_budget > 0) {
@@ -371,8 +373,8 @@ class Solver {
     }
     if (r_.task == Task::train) {
       if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as asked", recompute_name(plan.recompute)));
-      for (const Curve& c : curves) {
-        if (&c == own || (c.way.moments == Moments::host && own->way.moments == Moments::device)) continue;
+      for (const SizeCurve& c : curves) {
+        if (&c == own || (c.candidate.moments == Moments::host && own->candidate.moments == Moments::device)) continue;
         const int64_t bytes = c.estimate(plan.token_budget);
         const double rate = speed(c, plan.token_budget);
         std::string other = fmt::format("run at {} tokens/s", format_si(rate));
@@ -380,7 +382,8 @@ class Solver {
           other = fmt::format("need {} at this budget", format_bytes(bytes));
         else if (rate >= plan.tokens_per_second && kEnough * rate < plan.tokens_per_second)
           other = fmt::format("need {} and gain under 1 %", format_bytes(bytes));
-        plan.why.push_back(fmt::format("{} rather than {}: that would {}", way_name(own->way), way_name(c.way), other));
+        plan.why.push_back(fmt::format("{} rather than {}: that would {}", candidate_name(own->candidate),
+                                       candidate_name(c.candidate), other));
       }
       if (plan.moments_on_host)
         plan.notes.push_back(
@@ -406,8 +409,8 @@ class Solver {
 Plan smallest_plan(const PlanRequest& r) {
   const Solver solver(r);
   std::optional<Plan> best;
-  for (const Way& way : solver.ways(r.optimizer)) {
-    Plan p = solver.size(way, solver.fewest_tokens()).plan;
+  for (const Candidate& candidate : solver.candidates(r.optimizer)) {
+    Plan p = solver.size(candidate, solver.fewest_tokens()).plan;
     if (!best || p.peak_bytes < best->peak_bytes) best = std::move(p);
   }
   return *best;
@@ -479,7 +482,8 @@ const char* part_words(Tag tag, DeviceKind kind) {
     case Tag::optimizer:
       return "the optimizer's state";
     case Tag::context:
-      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows on their way" : "the driver's own memory";
+      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows on their candidate"
+                                     : "the driver's own memory";
     default:
       return tag_name(tag);
   }

@@ -29,18 +29,18 @@ PrecisionChoice by_default(const DeviceProfile& d, Task task) {
 
 }  // namespace
 
-PrecisionWish read_precision(std::string_view text) {
+PrecisionRequest read_precision(std::string_view text) {
   if (same_word(text, "auto")) return {};
   const auto precision = ops::precision_from_name(lower_case(text));
   if (!precision) throw BadValue{"use auto, fp32, tf32, bf16, fp16, fp8 or int8"};
   return {precision};
 }
 
-std::string precision_text(const PrecisionWish& wish) {
+std::string precision_text(const PrecisionRequest& wish) {
   return wish.precision ? precision_name(*wish.precision) : "auto";
 }
 
-PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& d, Task task) {
+PrecisionChoice resolve_precision(const PrecisionRequest& wish, const DeviceProfile& d, Task task) {
   if (!wish.precision) {
     PrecisionChoice choice = by_default(d, task);
     if (wish.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
@@ -83,7 +83,7 @@ Fp8Products count_fp8_products(const model::ModelShape& shape) {
 
 }  // namespace
 
-PrecisionChoice train_precision(const PrecisionWish& wish, const DeviceProfile& d, const model::ModelShape& shape) {
+PrecisionChoice train_precision(const PrecisionRequest& wish, const DeviceProfile& d, const model::ModelShape& shape) {
   const PrecisionChoice choice = resolve_precision(wish, d, Task::train);
   if (choice.precision != Precision::fp8) return choice;
   const Fp8Products p = count_fp8_products(shape);

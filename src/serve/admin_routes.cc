@@ -298,7 +298,7 @@ void Service::trace(Call& call) {
     while (seconds_since(since) < seconds && !draining_) std::this_thread::sleep_for(kLookForUsers);
     Timeline::enable(false);
     tracing_ = false;
-    return DeskAnswer{200, Timeline::chrome_trace()};
+    return BlockingAnswer{200, Timeline::chrome_trace()};
   });
 }
 
@@ -338,8 +338,9 @@ void Service::admin(Call& call) {
   if (path == "reload")
     return at(admin_, call, [this] {
       const std::vector<std::string> problems = reload();
-      return DeskAnswer{problems.empty() ? 200 : 424, nlohmann::json{{"problems", problems}}.dump(
-                                                          -1, ' ', false, nlohmann::json::error_handler_t::replace)};
+      return BlockingAnswer{
+          problems.empty() ? 200 : 424,
+          nlohmann::json{{"problems", problems}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
     });
   if (path.starts_with("ladders/")) return pin_ladder(call, path.substr(std::string_view("ladders/").size()));
   const Refusal none{
@@ -377,7 +378,7 @@ void Service::admin(Call& call) {
     if (verb == "unload" && there) close_model(place);
     if (verb == "reload" || (verb == "load" && !there)) problem = open_model(place);
     if (!problem.empty()) throw Refusal{409, "Backend", problem};
-    return DeskAnswer{200, state()};
+    return BlockingAnswer{200, state()};
   };
   if (query_value(call.exchange->query(), "wait") != "false") return at(admin_, call, work);
   admin_.call([work] {

@@ -196,7 +196,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     } catch (const Refusal& thrown) {
       return thrown;
     } catch (const Error& error) {
-      return refusal_of_desk(error);
+      return refusal_of_blocking_work(error);
     }
     return std::nullopt;
   }();
@@ -235,7 +235,7 @@ void Service::handle(Exchange& exchange) {
   } catch (const Refusal& refusal) {
     return refuse(call, refusal);
   }
-  if (call.counted && exchange.body().size() > kHelperBytes) return parse_beside(call);
+  if (call.counted && exchange.body().size() > kHelperBytes) return parse_on_helper(call);
   run_route(call);
 }
 

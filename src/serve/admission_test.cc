@@ -79,7 +79,7 @@ TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
   const auto refused = [&](const std::string& key, const std::string& more = "") {
     RawAnswer answer = post("/predict", R"({"inputs":"a")" + more + "}", with(key));
     EXPECT_EQ(answer.status, 429) << key << answer.body;
-    return answer.fields["retry-after"] + " s, " + Said::parse(answer.body)["queue_ms"].dump() + " ms";
+    return answer.fields["retry-after"] + " s, " + Json::parse(answer.body)["queue_ms"].dump() + " ms";
   };
   EXPECT_EQ(refused("much"), "5 s, 5000 ms");
   EXPECT_EQ(refused("little"), "1 s, 500 ms") << "what it has and this are too much";
@@ -107,7 +107,7 @@ TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
   RawAnswer answer = client_->read();
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "7");
-  EXPECT_EQ(Said::parse(answer.body)["error"], "Model is overloaded: texts that wait hold 256 MiB");
+  EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: texts that wait hold 256 MiB");
 }
 
 TEST_F(AdmissionTest, AWaitWithoutEndIsSaidToo) {

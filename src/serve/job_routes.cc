@@ -141,7 +141,7 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
     if (working_ || (waiting_.empty() && !ended_)) return;
     working_ = true;
     const int thread = call_->thread;
-    service_.desk_->disk().call(
+    service_.blocking_work_->disk().call(
         [self = shared_from_this(), thread, bytes = std::exchange(waiting_, {}), last = ended_] {
           std::optional<Refusal> refusal;
           std::optional<Job> job;
@@ -150,9 +150,9 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
           } catch (const Refusal& thrown) {
             refusal = thrown;
           } catch (const Error& error) {
-            refusal = self->service_.refusal_of_desk(error);
+            refusal = self->service_.refusal_of_blocking_work(error);
           } catch (const std::exception& error) {
-            refusal = self->service_.refusal_of_desk(Error(ErrorCode::internal, error.what()));
+            refusal = self->service_.refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
           }
           const std::weak_ptr<JobUpload> weak = self;
           self->service_.server_->post(thread, [weak, refusal, job] {
@@ -161,13 +161,13 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
         });
   }
 
-  // On the desk.
+  // Runs as blocking work.
   std::optional<Job> write(const std::string& bytes, bool last) {
     if (file_ == nullptr) {
       if (path_.empty() && bytes.empty()) throw invalid("a job needs a file: as the body, or its `path`");
       OpenFile source;
       if (!path_.empty()) source = open_below(service_.options_.jobs_root, path_);
-      file_ = service_.desk_->jobs().begin(request_);
+      file_ = service_.blocking_work_->jobs().begin(request_);
       std::string piece(kPieceBytes, '\0');
       while (source.get() >= 0) {
         const ssize_t n = ::read(source.get(), piece.data(), piece.size());
@@ -201,7 +201,7 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
   const std::string path_;  // below the jobs' root
   std::string waiting_;
   bool working_ = false, ended_ = false;
-  std::unique_ptr<JobsStore::Upload> file_;  // the desk's
+  std::unique_ptr<JobsStore::Upload> file_;  // owned by blocking work
 };
 
 // A job's rows, read piece by piece as the client takes them.
@@ -211,31 +211,31 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
       : Stream(call), service_(service), id_(std::move(id)), range_(call.exchange->head().find("range")) {}
 
   void begin() {
-    at_desk([self = shared_from_this()] { self->open(); });
+    run_blocking([self = shared_from_this()] { self->open(); });
   }
   void sent() override {
     if (next_ == part_.end || call_->exchange->head().method == "HEAD") {
       call_->done = true;
       return call_->exchange->end_answer();
     }
-    at_desk([self = shared_from_this()] { self->read(); });
+    run_blocking([self = shared_from_this()] { self->read(); });
   }
 
  private:
-  // Runs `step` on the desk; answered() then has its result.
-  void at_desk(std::function<void()> step) {
+  // Runs `step` as blocking work; answered() then has its result.
+  void run_blocking(std::function<void()> step) {
     const int thread = call_->thread;
     const std::weak_ptr<JobOutput> weak = weak_from_this();
-    service_.desk_->disk().call([&service = service_, thread, weak, step = std::move(step)] {
+    service_.blocking_work_->disk().call([&service = service_, thread, weak, step = std::move(step)] {
       std::optional<Refusal> refusal;
       try {
         step();
       } catch (const Refusal& thrown) {
         refusal = thrown;
       } catch (const Error& error) {
-        refusal = service.refusal_of_desk(error);
+        refusal = service.refusal_of_blocking_work(error);
       } catch (const std::exception& error) {
-        refusal = service.refusal_of_desk(Error(ErrorCode::internal, error.what()));
+        refusal = service.refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
       }
       service.server_->post(thread, [weak, refusal] {
         if (const auto found = weak.lock()) found->answered(refusal);
@@ -244,9 +244,9 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   }
 
   void open() {
-    const std::optional<Job> job = service_.desk_->jobs().find(id_);
+    const std::optional<Job> job = service_.blocking_work_->jobs().find(id_);
     if (!job) throw no_job(id_);
-    const std::optional<fs::path> path = service_.desk_->jobs().output(id_);
+    const std::optional<fs::path> path = service_.blocking_work_->jobs().output(id_);
     if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
     if (file_.get() < 0 || ::fstat(file_.get(), &facts) != 0)
@@ -322,13 +322,13 @@ JobRequest Service::job_request(const Call& call) {
 }
 
 void Service::begin_job(Call& call) {
-  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
   JobRequest request = job_request(call);
   const std::string path = query_value(call.exchange->query(), "path");
   if (!path.empty() && options_.jobs_root.empty())
     throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
-  desk_->jobs().quota().check(static_cast<int64_t>(call.exchange->head().length));  // before the body is read
-  Wishes w;
+  blocking_work_->jobs().quota().check(static_cast<int64_t>(call.exchange->head().length));  // before the body is read
+  RequestOptions w;
   w.bulk = true;
   try {
     choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
@@ -338,16 +338,16 @@ void Service::begin_job(Call& call) {
 }
 
 void Service::list_jobs(Call& call) {
-  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
   const std::string given = query_value(call.exchange->query(), "limit");
   size_t limit = kJobsOfAPage;
   const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), limit);
   if (!given.empty() &&
       (problem != std::errc() || end != given.data() + given.size() || limit < 1 || limit > kMostJobsOfAPage))
     throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMostJobsOfAPage));
-  at(desk_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
-    if (!after.empty() && !desk_->jobs().find(after)) throw no_job(after);
-    std::vector<Job> jobs = desk_->jobs().list(limit + 1, after);
+  at(blocking_work_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
+    if (!after.empty() && !blocking_work_->jobs().find(after)) throw no_job(after);
+    std::vector<Job> jobs = blocking_work_->jobs().list(limit + 1, after);
     const bool more = jobs.size() > limit;
     if (more) jobs.pop_back();
     std::string body = "{\"object\":\"list\",\"data\":[";
@@ -356,12 +356,12 @@ void Service::list_jobs(Call& call) {
       body += std::exchange(comma, ",");
       body += job_body(job);
     }
-    return DeskAnswer{200, fmt::format("{}],\"has_more\":{}}}", body, more)};
+    return BlockingAnswer{200, fmt::format("{}],\"has_more\":{}}}", body, more)};
   });
 }
 
 void Service::job_call(Call& call) {
-  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
   std::string id(call.exchange->path().substr(std::string_view("/jobs/").size()));
   const size_t slash = std::min(id.find('/'), id.size());
   const std::string verb = id.substr(slash);
@@ -373,15 +373,15 @@ void Service::job_call(Call& call) {
     return output->begin();
   }
   if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
-  at(desk_->disk(), call, [this, id, cancels] {
-    const std::optional<Job> job = cancels ? desk_->jobs().cancel(id) : desk_->jobs().find(id);
+  at(blocking_work_->disk(), call, [this, id, cancels] {
+    const std::optional<Job> job = cancels ? blocking_work_->jobs().cancel(id) : blocking_work_->jobs().find(id);
     if (!job) throw no_job(id);
-    return DeskAnswer{200, job_body(*job)};
+    return BlockingAnswer{200, job_body(*job)};
   });
 }
 
 JobModel Service::job_model(const Job& job) {
-  Wishes w = choose_for_bulk(job.model.empty() ? job.request.model : job.model, "");
+  RequestOptions w = choose_for_bulk(job.model.empty() ? job.request.model : job.model, "");
   if (!job.model.empty()) {  // as it was when it was chosen
     w.reason = reason_name(reason_of(job.reason));
     w.instead_of = job.instead_of;

@@ -22,10 +22,10 @@ class JobRoutesTest : public ServiceTest {
     return o;
   }
   RawAnswer send_file(const std::string& query, const std::string& file) { return post("/jobs?" + query, file); }
-  Said wait_for(const std::string& id, const std::string& status = "completed") {
-    Said job;
+  Json wait_for(const std::string& id, const std::string& status = "completed") {
+    Json job;
     wait_until([&] {
-      job = Said::parse(get("/jobs/" + id).body);
+      job = Json::parse(get("/jobs/" + id).body);
       return job.value("status", "") == status || job.value("status", "") == "failed";
     });
     EXPECT_EQ(job["status"], status) << job;
@@ -42,7 +42,7 @@ TEST_F(JobRoutesTest, TheDashboardHasNoRowOfAJobsError) {
   ServerOptions o = with_jobs();
   o.tick_seconds = 0.02;
   start(std::move(o));
-  const std::string id = Said::parse(send_file("format=csv", "secret words,others\na,b\n").body)["id"];
+  const std::string id = Json::parse(send_file("format=csv", "secret words,others\na,b\n").body)["id"];
   EXPECT_NE(wait_for(id, "failed")["errors"]["data"][0]["message"].get<std::string>().find("secret"),
             std::string::npos);
   const auto seen = [&] { return get("/snapshot").body; };
@@ -55,9 +55,9 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   const std::string file = "id,text\n1,I love it\n2,I hate it\n3,\n";
   const RawAnswer made = send_file("text_column=text", file);
   ASSERT_EQ(made.status, 201) << made.body;
-  const std::string id = Said::parse(made.body)["id"];
+  const std::string id = Json::parse(made.body)["id"];
   EXPECT_EQ(made.fields.at("location"), "/jobs/" + id);
-  const Said job = wait_for(id);
+  const Json job = wait_for(id);
   EXPECT_EQ(job["request_counts"]["total"], 3);
   EXPECT_EQ(job["model"], "vader");
   RawAnswer output = get("/jobs/" + id + "/output");
@@ -80,7 +80,7 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   client_->send("HEAD /jobs/" + id + "/output HTTP/1.1\r\nHost: localhost\r\n\r\n");
   RawAnswer head = client_->read(false);
   EXPECT_EQ(head.fields["content-length"], std::to_string(output.body.size()));
-  EXPECT_EQ(Said::parse(get("/jobs").body)["data"][0]["id"], id);
+  EXPECT_EQ(Json::parse(get("/jobs").body)["data"][0]["id"], id);
   EXPECT_EQ(del("/jobs/" + id).status, 200);
   EXPECT_EQ(get("/jobs/" + id).status, 404);
   EXPECT_EQ(get("/jobs/" + id + "/output").status, 404);
@@ -96,12 +96,12 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
 TEST_F(JobRoutesTest, AreListedPageByPage) {
   start(with_jobs());
   std::vector<std::string> ids;
-  for (int i = 0; i < 3; ++i) ids.push_back(Said::parse(send_file("format=txt", "good\n").body)["id"]);
-  Said page = Said::parse(get("/jobs?limit=2").body);
+  for (int i = 0; i < 3; ++i) ids.push_back(Json::parse(send_file("format=txt", "good\n").body)["id"]);
+  Json page = Json::parse(get("/jobs?limit=2").body);
   EXPECT_TRUE(page["has_more"]);
   ASSERT_EQ(page["data"].size(), 2u);
   EXPECT_EQ(page["data"][0]["id"], ids[2]);
-  page = Said::parse(get("/jobs?limit=2&after=" + ids[1]).body);
+  page = Json::parse(get("/jobs?limit=2&after=" + ids[1]).body);
   EXPECT_FALSE(page["has_more"]);
   ASSERT_EQ(page["data"].size(), 1u);
   EXPECT_EQ(page["data"][0]["id"], ids[0]);
@@ -124,7 +124,7 @@ TEST_F(JobRoutesTest, FilesOfOldJobsGo) {
   ServerOptions o = with_jobs();
   o.keep_jobs_seconds = 0;
   start(std::move(o));
-  const std::string id = Said::parse(send_file("format=txt", "good\n").body)["id"];
+  const std::string id = Json::parse(send_file("format=txt", "good\n").body)["id"];
   wait_until([&] { return get("/jobs/" + id).status == 404 && folders() == 0; });
 }
 
@@ -145,7 +145,7 @@ TEST_F(JobRoutesTest, SendsALargeFileBothWays) {
       chunked + "0\r\n\r\n");
   const RawAnswer made = client_->read();
   ASSERT_EQ(made.status, 201) << made.body;
-  const std::string id = Said::parse(made.body)["id"];
+  const std::string id = Json::parse(made.body)["id"];
   EXPECT_EQ(wait_for(id)["request_counts"]["completed"], 60'000);
   const RawAnswer output = get("/jobs/" + id + "/output");
   EXPECT_EQ(std::count(output.body.begin(), output.body.end(), '\n'), 60'000);
@@ -170,14 +170,14 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   EXPECT_EQ(send_file("format=txt&path=in", "").status, 404);
   const RawAnswer made = send_file("format=txt&path=/in/a.txt", "");
   ASSERT_EQ(made.status, 201) << made.body;
-  wait_for(Said::parse(made.body)["id"]);
+  wait_for(Json::parse(made.body)["id"]);
   EXPECT_EQ(get("/jobs/none/output").status, 404);
   RawClient leaving(server_->port());  // in the middle of its file
   leaving.send("POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n" +
                std::string(3'000'000, 'x'));
   leaving.close();
   wait_until([&] { return folders() == 1; });
-  EXPECT_EQ(Said::parse(get("/jobs").body)["data"].size(), 1u);
+  EXPECT_EQ(Json::parse(get("/jobs").body)["data"].size(), 1u);
 }
 
 TEST_F(JobRoutesTest, FindsFilesBelowTheRootDirectory) {
@@ -189,7 +189,7 @@ TEST_F(JobRoutesTest, FindsFilesBelowTheRootDirectory) {
   for (const std::string& path : {file, file.substr(1)}) {
     const RawAnswer made = send_file("format=txt&path=" + path, "");
     ASSERT_EQ(made.status, 201) << made.body;
-    wait_for(Said::parse(made.body)["id"]);
+    wait_for(Json::parse(made.body)["id"]);
   }
   EXPECT_EQ(send_file("format=txt&path=/none.txt", "").status, 404);
 }
@@ -203,7 +203,7 @@ TEST_F(JobRoutesTest, RefusesUploadsBeyondTheQuota) {
     EXPECT_NE(answer.body.find(setting), std::string::npos) << answer.body;
     client_ = std::make_unique<RawClient>(server_->port());
   };
-  const std::string id = Said::parse(send_file("format=txt", std::string(600, 'a')).body)["id"];
+  const std::string id = Json::parse(send_file("format=txt", std::string(600, 'a')).body)["id"];
   wait_for(id);
   const std::string head = "POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\n", half(300, 'a');
   client_->send(head + "Content-Length: 401\r\n\r\n");  // without its body
@@ -213,7 +213,7 @@ TEST_F(JobRoutesTest, RefusesUploadsBeyondTheQuota) {
   wait_until([&] { return folders() == 1; });
   const RawAnswer fits = send_file("format=txt", std::string(400, 'a'));
   ASSERT_EQ(fits.status, 201) << "the refused uploads count no more: " << fits.body;
-  wait_for(Said::parse(fits.body)["id"]);
+  wait_for(Json::parse(fits.body)["id"]);
   refused(send_file("format=txt", "a"), "`max_jobs`");
   EXPECT_EQ(del("/jobs/" + id).status, 200);
   EXPECT_EQ(send_file("format=txt", std::string(600, 'a')).status, 201);
@@ -241,7 +241,7 @@ TEST_F(JobRoutesTest, GoOnWithTheNextServer) {
   start(with_jobs());
   std::string file;
   for (int i = 0; i < 300'000; ++i) file += "so good " + std::to_string(i) + "\n";
-  const std::string id = Said::parse(send_file("format=txt", file).body)["id"];
+  const std::string id = Json::parse(send_file("format=txt", file).body)["id"];
   wait_until([&] { return get("/jobs/" + id + "/output").status != 404; });
   server_.reset();
   start(with_jobs());
@@ -259,10 +259,10 @@ TEST_F(JobRoutesTest, AreCancelled) {
   start(std::move(o));
   std::string file;
   for (int i = 0; i < 400'000; ++i) file += "so bad\n";
-  const std::string id = Said::parse(send_file("format=txt", file).body)["id"];
-  const std::string next = Said::parse(send_file("format=txt", "good\n").body)["id"];
+  const std::string id = Json::parse(send_file("format=txt", file).body)["id"];
+  const std::string next = Json::parse(send_file("format=txt", "good\n").body)["id"];
   EXPECT_EQ(del("/jobs/" + id).status, 200);
-  const Said job = Said::parse(get("/jobs/" + id).body);
+  const Json job = Json::parse(get("/jobs/" + id).body);
   if (job["status"] != "completed") wait_for(id, "cancelled");
   wait_for(next);
 }

@@ -86,7 +86,7 @@ struct RungView {
   GateResult gate;
 };
 struct LadderView {
-  std::string name, active;  // what a request without wishes gets now, load aside
+  std::string name, active;  // what a request without options gets now, load aside
   Reason reason = Reason::by_default;
   std::optional<Market> market;
   std::optional<int64_t> next_change;  // unix seconds

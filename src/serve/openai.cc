@@ -27,7 +27,7 @@ const char* task_name(ModelKind kind) {
 
 void Service::embeddings(Call& call) {
   const nlohmann::json body = body_of(call);
-  Wishes w = wishes(call, body, {ModelKind::embedder});
+  RequestOptions w = request_options(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   bool base64 = false;
   if (const auto format = body.find("encoding_format"); format != body.end() && !format->is_null()) {

@@ -144,9 +144,9 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
     for (const auto& [ladder, faults] : gate_faults_)
       for (const std::string& fault : faults) warn(fault);
   }
-  if (desk_ != nullptr) {
-    for (const std::string& fault : desk_->queues().faults()) warn(fault);
-    for (const std::string& fault : desk_->jobs().faults()) warn(fault);
+  if (blocking_work_ != nullptr) {
+    for (const std::string& fault : blocking_work_->queues().faults()) warn(fault);
+    for (const std::string& fault : blocking_work_->jobs().faults()) warn(fault);
   }
   for (const Served& m : loaded()) {
     const ScorerLoad load = m->scorer->load();
@@ -320,13 +320,13 @@ void Service::metrics(Call& call) {
   }
   if (!options_.queues.empty()) {
     text.family("brim_queue_items", "gauge", "items that wait in a queue");
-    for (const std::string& name : desk_->queues().names()) {
+    for (const std::string& name : blocking_work_->queues().names()) {
       const Label labels[] = {{"queue", name}};
-      text.value("brim_queue_items", labels, static_cast<double>(desk_->queues().find(name)->size()));
+      text.value("brim_queue_items", labels, static_cast<double>(blocking_work_->queues().find(name)->size()));
     }
   }
-  if (desk_ != nullptr) {
-    const JobsStore::Rows rows = desk_->jobs().rows_done();
+  if (blocking_work_ != nullptr) {
+    const JobsStore::Rows rows = blocking_work_->jobs().rows_done();
     text.family("brim_job_rows_total", "counter", "rows of jobs, scored or not");
     for (const bool good : {true, false}) {
       const Label labels[] = {{"status", good ? "completed" : "failed"}};
@@ -334,7 +334,7 @@ void Service::metrics(Call& call) {
     }
   }
   if (!options_.ladders.empty()) {
-    text.family("brim_ladder_rung", "gauge", "the rung a request without wishes gets, 0 the best");
+    text.family("brim_ladder_rung", "gauge", "the rung a request without options gets, 0 the best");
     for (const auto& ladder : options_.ladders) {
       const LadderView view = ladder->view(unix_now());
       const Label labels[] = {{"ladder", view.name}};

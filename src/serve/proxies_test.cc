@@ -103,7 +103,7 @@ TEST_F(ProxiesTest, ClientsBehindOneTakeTurnsAndAreLogged) {
     std::string line;
     std::vector<std::string> remotes;
     while (std::getline(lines, line)) {
-      const Said entry = Said::parse(line);
+      const Json entry = Json::parse(line);
       if (entry["route"] != "POST /predict") continue;
       remotes.push_back(entry["remote"]);
       EXPECT_EQ(entry.contains("proxy"), remotes.back() != "127.0.0.1") << line;

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "serve/desk.h"
+#include "serve/blocking_work.h"
 #include "serve/service.h"
 
 namespace brim::serve {
@@ -88,23 +88,23 @@ QueueScore queue_score(const ServedModel& model, const Predictions& scored, size
 }  // namespace
 
 void Service::queue_call(Call& call) {
-  if (desk_ == nullptr || options_.queues.empty()) throw Refusal{404, "NotFound", "this server has no queues"};
+  if (blocking_work_ == nullptr || options_.queues.empty()) throw Refusal{404, "NotFound", "this server has no queues"};
   Exchange& exchange = *call.exchange;
   const QueuePath path = parse_queue_path(exchange.path());
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(method == "POST" ? desk_->flushing() : desk_->disk(), call,
+  at(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
      [this, path, method, key, after, held = hold_body(call)] {
-       if (!held->take()) return DeskAnswer{};  // its client has left
+       if (!held->take()) return BlockingAnswer{};  // its client has left
        QueueJson body = QueueJson::object();
        if (!held->text.empty()) {
          (void)parse_body(held->text);         // its bounds and its words for what is wrong
          body = QueueJson::parse(held->text);  // items keep the order of their keys
          require_short_texts(body, options_.text_bytes);
        }
-       const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
-       return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
+       const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
+       return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
      });
 }
 
@@ -112,40 +112,40 @@ void Service::queue_call(Call& call) {
 // to the next.
 std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
   std::vector<QueueScore> scores(items.size());
-  std::vector<Wishes> wishes(items.size());
+  std::vector<RequestOptions> request_options(items.size());
   std::vector<size_t> left(items.size());
   std::iota(left.begin(), left.end(), size_t{0});
   std::map<int, Error> failed;  // by model: none is tried twice
   while (!left.empty()) {
     std::map<int, std::vector<size_t>> by_model;
-    std::map<std::string, Wishes> chosen;  // by source: one more might wait for a model that this holds
+    std::map<std::string, RequestOptions> chosen;  // by source: one more might wait for a model that this holds
     for (const size_t i : left) {
       try {
         auto [choice, first] = chosen.try_emplace(items[i].source);
         if (first) choice->second = choose_for_bulk(rules.model, items[i].source);
-        wishes[i] = choice->second;
-        if (const auto before = failed.find(wishes[i].model); before != failed.end()) throw before->second;
+        options[i] = choice->second;
+        if (const auto before = failed.find(options[i].model); before != failed.end()) throw before->second;
       } catch (const Error& error) {
         fail(error.code(), "queue {}: {}", rules.name, error.what());
       }
-      by_model[wishes[i].model].push_back(i);
+      by_model[options[i].model].push_back(i);
     }
     left.clear();
     for (const auto& [model, places] : by_model) {
-      const ServedModel& served = *wishes[places[0]].served;
+      const ServedModel& served = *options[places[0]].served;
       std::vector<std::string_view> texts;
       for (const size_t i : places) texts.push_back(items[i].text);
       try {
         const Predictions scored = served.scorer->score(texts);
         for (size_t row = 0; row < texts.size(); ++row) {
           QueueScore& score = scores[places[row]] = queue_score(served, scored, row);
-          score.reason = wishes[places[row]].reason;
-          score.instead_of = wishes[places[row]].instead_of;
+          score.reason = options[places[row]].reason;
+          score.instead_of = options[places[row]].instead_of;
         }
         for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
-        count_bulk(wishes[places[0]], 0, scored.tokens);
+        count_bulk(options[places[0]], 0, scored.tokens);
         for (const size_t i : places)
-          if (scores[i].error.empty()) count_bulk(wishes[i], 1, 0);
+          if (scores[i].error.empty()) count_bulk(options[i], 1, 0);
       } catch (const Error& error) {
         if (!note_if_not_loaded(served, error)) throw;
         failed.emplace(model, error);

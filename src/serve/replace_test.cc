@@ -67,7 +67,7 @@ class ReplaceTest : public ServiceTest {
     std::filesystem::rename(coming, dir);
     ++revision_;
   }
-  std::string state() { return Said::parse(get("/v1/models").body)["data"][0]["state"]; }
+  std::string state() { return Json::parse(get("/v1/models").body)["data"][0]["state"]; }
   RawAnswer predict(const std::string& model = "cls") {
     return post("/predict", R"({"inputs":"w6 w7","model":")" + model + "\"}");
   }
@@ -98,7 +98,7 @@ TEST_F(ReplaceTest, RequestsWaitThroughTheExchange) {
   EXPECT_EQ(answer.fields["x-brim-model"], "cls@2");
   EXPECT_EQ(answer.body, before);
   EXPECT_EQ(state(), "resident");
-  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
 }
 
 TEST_F(ReplaceTest, StreamsOfRowsAndJobsWaitThroughTheExchange) {
@@ -112,7 +112,7 @@ TEST_F(ReplaceTest, StreamsOfRowsAndJobsWaitThroughTheExchange) {
     stream.post("/score?format=txt&model=cls", "w6 w7\n");
     const RawAnswer made = post("/jobs?format=txt&model=cls", "w6 w7\n");
     EXPECT_EQ(made.status, 201) << made.body;
-    job = Said::parse(made.body).value("id", "");
+    job = Json::parse(made.body).value("id", "");
   };
   RawClient administrator(server_->port());
   administrator.post("/admin/reload", "");
@@ -122,7 +122,7 @@ TEST_F(ReplaceTest, StreamsOfRowsAndJobsWaitThroughTheExchange) {
   EXPECT_EQ(rows.status, 200) << rows.body;
   EXPECT_EQ(rows.fields["x-brim-model"], "cls@2");
   EXPECT_NE(rows.body.find("\nw6 w7,"), std::string::npos) << rows.body;
-  wait_until([&] { return Said::parse(get("/jobs/" + job).body).value("status", "") == "completed"; });
+  wait_until([&] { return Json::parse(get("/jobs/" + job).body).value("status", "") == "completed"; });
 }
 
 TEST_F(ReplaceTest, NoRequestFailsUnderLoad) {
@@ -174,7 +174,7 @@ TEST_F(ReplaceTest, TheOldOneComesBackOrOthersServe) {
   change_files();
   EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200);
   EXPECT_EQ(predict().status, 200);
-  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
 }
 
 TEST_F(ReplaceTest, WhatNeverComesBackIsFailed) {

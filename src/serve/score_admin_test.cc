@@ -44,7 +44,7 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   answer = score("", "{\"text\":\"I love it\",\"n\":1}\nno json\n");
   EXPECT_EQ(answer.fields["content-type"], "application/x-ndjson");
   const size_t line = answer.body.find('\n');
-  EXPECT_EQ(Said::parse(answer.body.substr(0, line))["label"], "positive");
+  EXPECT_EQ(Json::parse(answer.body.substr(0, line))["label"], "positive");
   EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row stays in its place";
   EXPECT_EQ(score("", "a\nb\n", "Content-Type: text/plain\r\n").body.substr(0, 16), "text,label,score");
   EXPECT_EQ(score("", "").status, 200);
@@ -71,9 +71,9 @@ TEST_F(ScoreRouteTest, PairsAreScoredAsPairs) {
   const std::string rows = "{\"a\":\"w6 w7\",\"b\":\"w8\"}\n{\"a\":\"w6\"}\n{\"a\":\"w8\",\"b\":\"w6 w7\"}\n";
   const RawAnswer answer = score("model=nli&text_column=a&pair_column=b&all_scores=true", rows);
   ASSERT_EQ(answer.status, 200) << answer.body;
-  std::vector<Said> said;
+  std::vector<Json> said;
   for (size_t at = 0; at < answer.body.size(); at = answer.body.find('\n', at) + 1)
-    said.push_back(Said::parse(answer.body.substr(at, answer.body.find('\n', at) - at)));
+    said.push_back(Json::parse(answer.body.substr(at, answer.body.find('\n', at) - at)));
   ASSERT_EQ(said.size(), 3u);
   EXPECT_TRUE(said[1]["label"].is_null()) << "half a pair";
   for (const size_t row : {0, 2}) {
@@ -263,7 +263,7 @@ TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
   EXPECT_NE(said.find("/score halfway: broken off: Backend error: the card is gone"), std::string::npos) << said;
   EXPECT_EQ(said.find("secret"), std::string::npos);
   const std::string log = get_file(o.access_log);
-  const Said entry = Said::parse(log.substr(0, log.find('\n')));
+  const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["id"], "halfway");
   EXPECT_EQ(entry["code"], 424);
   EXPECT_GT(entry["texts"], 0);
@@ -349,16 +349,16 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   o.ladders.push_back(std::make_shared<Ladder>(ladder));
   start(std::move(o));
   EXPECT_EQ(answering(), "mood@1");
-  EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["ladder"], Said::array({"ladder"}));
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["ladder"], Json::array({"ladder"}));
   EXPECT_EQ(get("/health/ready").status, 200);
-  EXPECT_EQ(Said::parse(admin("models/mood/unload").body)["state"], "disk");
+  EXPECT_EQ(Json::parse(admin("models/mood/unload").body)["state"], "disk");
   EXPECT_EQ(get("/health/ready").status, 503) << "nobody answers requests that name no model";
   EXPECT_EQ(post("/predict", R"({"inputs":"good","model":"mood"})").status, 503);
   EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503) << "no rung of the ladder can answer";
-  EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["state"], "disk");
-  EXPECT_EQ(Said::parse(get("/health").body)["status"], "degraded");
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["state"], "disk");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "degraded");
   revision_ = 2;
-  EXPECT_EQ(Said::parse(admin("models/mood/load").body)["state"], "resident");
+  EXPECT_EQ(Json::parse(admin("models/mood/load").body)["state"], "resident");
   EXPECT_EQ(get("/health/ready").status, 200);
   EXPECT_EQ(admin("models/mood/load").status, 200);
   EXPECT_EQ(answering(), "mood@2");
@@ -371,15 +371,15 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
   wait_until([&] { return answering() == "mood@3"; });
   EXPECT_EQ(admin("models/none/load").status, 404);
-  EXPECT_EQ(Said::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
+  EXPECT_EQ(Json::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
   EXPECT_EQ(admin("models/mood/fly").status, 404);
   EXPECT_EQ(admin("nothing").status, 404);
   EXPECT_EQ(admin("ladders/ladder/pin?rung=none").status, 422);
   EXPECT_EQ(admin("ladders/none/pin?rung=mood").status, 404);
   EXPECT_EQ(admin("ladders/ladder/fly").status, 404);
-  EXPECT_EQ(Said::parse(admin("ladders/ladder/pin?rung=mood").body)["reason"], "pinned");
+  EXPECT_EQ(Json::parse(admin("ladders/ladder/pin?rung=mood").body)["reason"], "pinned");
   EXPECT_EQ(post("/predict", R"({"inputs":"good"})").fields["x-brim-reason"], "pinned");
-  EXPECT_EQ(Said::parse(admin("ladders/ladder/unpin").body)["reason"], "default");
+  EXPECT_EQ(Json::parse(admin("ladders/ladder/unpin").body)["reason"], "default");
   EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
 }
 
@@ -393,13 +393,13 @@ TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
   ladder.rungs = {{"bad", std::nullopt}, {"mood", std::nullopt}};
   o.ladders.push_back(std::make_shared<Ladder>(ladder));
   start(std::move(o));
-  const auto listed = [&] { return Said::parse(get("/v1/models").body)["data"][0]; };
-  const auto status = [&] { return Said::parse(get("/health").body)["status"]; };
+  const auto listed = [&] { return Json::parse(get("/v1/models").body)["data"][0]; };
+  const auto status = [&] { return Json::parse(get("/health").body)["status"]; };
   EXPECT_EQ(answering(), "mood@1");
   EXPECT_EQ(listed()["state"], "failed");
   EXPECT_EQ(listed()["fault"], "its disk is not there");
   EXPECT_TRUE(listed()["task"].is_null()) << "nobody knows";
-  EXPECT_EQ(Said::parse(get("/info").body)["served_model_name"], "mood");
+  EXPECT_EQ(Json::parse(get("/info").body)["served_model_name"], "mood");
   EXPECT_EQ(status(), "degraded");
   EXPECT_NE(get("/health").body.find("model bad: its disk is not there"), std::string::npos);
   bad("/predict", R"({"inputs":"good","model":"bad"})", 503, "Unhealthy", "its disk is not there");
@@ -409,7 +409,7 @@ TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
   EXPECT_EQ(admin("reload").status, 424) << "it is tried again";
   EXPECT_EQ(listed()["fault"], "bad: its files are broken");
   broken_ = false;
-  EXPECT_EQ(Said::parse(admin("models/bad/load").body)["state"], "resident");
+  EXPECT_EQ(Json::parse(admin("models/bad/load").body)["state"], "resident");
   EXPECT_EQ(answering(), "bad@1");
   EXPECT_EQ(listed()["task"], "text-classification");
   EXPECT_EQ(status(), "ok");
@@ -430,10 +430,10 @@ TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
   EXPECT_EQ(admin("reload", with("web")).status, 403);
   EXPECT_EQ(admin("reload", with("old")).status, 200);
   EXPECT_EQ(get("/info", with("old")).status, 401);
-  EXPECT_EQ(Said::parse(get("/info", with("new")).body)["model_sha"], "1") << "its files are the same";
+  EXPECT_EQ(Json::parse(get("/info", with("new")).body)["model_sha"], "1") << "its files are the same";
   revision_ = 2;
   EXPECT_EQ(admin("reload", with("new")).status, 424) << "the keys cannot be read";
-  EXPECT_EQ(Said::parse(get("/info", with("new")).body)["model_sha"], "2");
+  EXPECT_EQ(Json::parse(get("/info", with("new")).body)["model_sha"], "2");
 }
 
 TEST_F(AdminTest, NoExceptionEndsTheProcess) {
@@ -446,7 +446,7 @@ TEST_F(AdminTest, NoExceptionEndsTheProcess) {
   EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
   const RawAnswer answer = admin("reload");
   EXPECT_EQ(answer.status, 424);
-  EXPECT_EQ(Said::parse(answer.body)["problems"], Said::array({"no keys", "no revision"})) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body)["problems"], Json::array({"no keys", "no revision"})) << answer.body;
   EXPECT_EQ(answering(), "mood@1");
 }
 

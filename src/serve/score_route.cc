@@ -117,10 +117,10 @@ class BodySource final : public io::ByteSource {
 // The I/O thread's side. The rows' thread has the pipe, and finds this one by its weak pointer.
 class Service::RowStream final : public Stream, public std::enable_shared_from_this<RowStream> {
  public:
-  RowStream(Service& service, Call& call, const Wishes& wishes, JobRequest request, std::string source)
+  RowStream(Service& service, Call& call, const RequestOptions& options, JobRequest request, std::string source)
       : Stream(call), service_(service), request_(std::move(request)), source_(std::move(source)) {
     call.bulk = true;
-    choose(wishes);
+    choose(options);
   }
   ~RowStream() override { pipe_->give_up(); }
 
@@ -130,9 +130,9 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       ++service_.row_streams_;
     }
     try {
-      std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread, wishes = wishes_,
-                   request = request_, source = source_]() mutable {
-        Rows{pipe, self, service, thread, std::move(wishes), request, source}.run();  // and lets the model go
+      std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
+                   options = options_, request = request_, source = source_]() mutable {
+        Rows{pipe, self, service, thread, std::move(options), request, source}.run();  // and lets the model go
         // Nothing of the service is touched after this.
         std::lock_guard lock(service.rows_mutex_);
         --service.row_streams_;
@@ -179,7 +179,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     std::weak_ptr<RowStream> stream;
     Service& service;
     int thread;
-    Wishes wishes;
+    RequestOptions options;
     JobRequest request;
     std::string source;
 
@@ -195,16 +195,16 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
         post([](RowStream& s) { s.finish(); });
       } catch (const Error& error) {
         if (error.code() != ErrorCode::interrupted)
-          post([refusal = service.refusal_of_desk(error)](RowStream& s) { s.fail_with(refusal); });
+          post([refusal = service.refusal_of_blocking_work(error)](RowStream& s) { s.fail_with(refusal); });
       } catch (const std::exception& error) {
         log_warning("/score: {}", error.what());
         post([](RowStream& s) { s.fail_with({500, "Backend", "internal error"}); });
       }
     }
     void score_all() {
-      if (wishes.served == nullptr) {  // it is being replaced
-        wishes = service.choose_for_bulk(request.model, source);
-        post([chosen = wishes](RowStream& s) { s.choose(chosen); });
+      if (options.served == nullptr) {  // it is being replaced
+        options = service.choose_for_bulk(request.model, source);
+        post([chosen = options](RowStream& s) { s.choose(chosen); });
       }
       rows::RowReaderOptions reading;
       reading.format = rows::parse_row_format(request.format);
@@ -216,10 +216,10 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       rows::RowWriterOptions writing;
       writing.format = request.output_format == "auto" ? rows::output_format_of("", reading.format)
                                                        : rows::parse_output_format(request.output_format);
-      const ServedModel& model = *wishes.served;
+      const ServedModel& model = *options.served;
       writing.results = {RowScorer::columns(*model.scorer, request.all_scores, model.name)};
       rows::RowWriter writer(reader.schema(), writing);
-      RowScorer score(*model.scorer, service.bulk_scorer(wishes), writer, request.all_scores);
+      RowScorer score(*model.scorer, service.bulk_scorer(options), writer, request.all_scores);
       std::string bytes;
       writer.header(bytes);
       rows::RowChunk chunk;
@@ -253,12 +253,12 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     }
   };
 
-  void choose(const Wishes& wishes) {
-    wishes_ = wishes;
-    call_->model = wishes.model;
-    call_->served = wishes.served;
-    call_->reason = wishes.reason;
-    call_->instead_of = wishes.instead_of;
+  void choose(const RequestOptions& options) {
+    options_ = options;
+    call_->model = options.model;
+    call_->served = options.served;
+    call_->reason = options.reason;
+    call_->instead_of = options.instead_of;
   }
   void go_on() { call_->exchange->resume(); }
   void send(const std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
@@ -288,7 +288,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   }
 
   Service& service_;
-  Wishes wishes_;
+  RequestOptions options_;
   const JobRequest request_;
   const std::string source_;
   const std::shared_ptr<RowPipe> pipe_ = std::make_shared<RowPipe>();
@@ -305,7 +305,7 @@ void Service::begin_score(Call& call) {
   const std::string_view query = call.exchange->query();
   JobRequest request = job_request(call);
   if (!request.format_given) request.format = "jsonl";
-  Wishes w;
+  RequestOptions w;
   w.bulk = true;
   std::string asked_by = query_value(query, "source");
   try {

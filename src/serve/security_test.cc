@@ -151,13 +151,13 @@ TEST_F(ServiceTest, LogsWithoutTexts) {
   all << stream.rdbuf();
   std::string line;
   ASSERT_TRUE(std::getline(all, line));
-  const Said entry = Said::parse(line);
+  const Json entry = Json::parse(line);
   EXPECT_EQ(entry["route"], "POST /predict");
   EXPECT_EQ(entry["model"], "cls");
   EXPECT_EQ(entry["code"], 200);
   EXPECT_EQ(entry["texts"], 1);
   ASSERT_TRUE(std::getline(all, line));
-  EXPECT_EQ(Said::parse(line)["code"], 404);
+  EXPECT_EQ(Json::parse(line)["code"], 404);
   EXPECT_EQ(all.str().find("w6"), std::string::npos) << all.str();
 }
 

@@ -154,7 +154,7 @@ class Server::Sampler {
       readings.gone = lost_samples >= kLostSamples;
       service_.set_card(std::move(readings));
       service_.sample(held);
-      service_.tend_models();
+      service_.maintain_models();
       lock.lock();
       changed_.wait_for(lock, std::chrono::duration<double>(tick_seconds_), [this] { return ending_; });
     }

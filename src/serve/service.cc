@@ -61,7 +61,7 @@ Service::Service(ServiceOptions options)
     jobs.retry_seconds = options_.load_retry_seconds;
     jobs.keep_seconds = options_.keep_jobs_seconds;
     jobs.limits = options_.job_limits;
-    desk_ = std::make_unique<Desk>(
+    blocking_work_ = std::make_unique<BlockingWork>(
         options_.state_dir, options_.queues, *this, [this](const Job& job) { return job_model(job); }, jobs);
   } catch (const Error& error) {
     if (options_.state_needed || !options_.queues.empty()) throw;
@@ -77,7 +77,7 @@ void Service::drain() {
 void Service::begin_drain() {
   draining_ = true;
   post_events("event: drain\ndata: {}\n\n", false);
-  if (desk_ != nullptr) desk_->stop_jobs();
+  if (blocking_work_ != nullptr) blocking_work_->stop_jobs();
 }
 
 void Service::refuse_all() {
@@ -98,7 +98,7 @@ Service::~Service() {
   tracer_.stop();
   helpers_.stop();
   end_row_streams();
-  desk_.reset();
+  blocking_work_.reset();
   for (const Served& model : loaded()) model->scorer->close();
   for (auto& inbox : inboxes_) inbox->drop_all();
 }
@@ -235,8 +235,8 @@ void Service::beside(Workers& workers, Call& call, std::function<std::optional<R
   });
 }
 
-void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
-  const auto answer = std::make_shared<DeskAnswer>();
+void Service::at(Workers& workers, Call& call, std::function<BlockingAnswer()> work) {
+  const auto answer = std::make_shared<BlockingAnswer>();
   const auto run = [this, answer, work = std::move(work)]() -> std::optional<Refusal> {
     try {
       *answer = work();
@@ -244,9 +244,9 @@ void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work)
     } catch (const Refusal& refusal) {
       return refusal;
     } catch (const Error& error) {
-      return refusal_of_desk(error);
+      return refusal_of_blocking_work(error);
     } catch (const std::exception& error) {
-      return refusal_of_desk(Error(ErrorCode::internal, error.what()));
+      return refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
     }
   };
   beside(workers, call, run, [answer](Call& held) {
@@ -257,7 +257,7 @@ void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work)
   });
 }
 
-Refusal Service::refusal_of_desk(const Error& error) const {
+Refusal Service::refusal_of_blocking_work(const Error& error) const {
   switch (error.code()) {
     case ErrorCode::bad_data:
     case ErrorCode::usage:
@@ -327,7 +327,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};
     case ErrorCode::does_not_fit:
-      return refusal_of_desk(error);
+      return refusal_of_blocking_work(error);
     case ErrorCode::bad_data: {
       const int64_t longest = call.served->scorer->max_length();
       if (prediction.tokens > longest)

@@ -23,8 +23,8 @@
 #include "brim/brim.h"
 #include "serve/answers.h"
 #include "serve/auth.h"
+#include "serve/blocking_work.h"
 #include "serve/dashboard.h"
-#include "serve/desk.h"
 #include "serve/http.h"
 #include "serve/ladder.h"
 #include "serve/metrics.h"
@@ -128,9 +128,9 @@ class Service final : public Handler, public QueueScorer {
   // What the ladders' rungs lose; until then none is chosen because of load. One thread; where it goes on, until it is
   // stopped: whenever a rung's model has come or is another.
   void measure_gates(const std::stop_token& stop, bool goes_on);
-  // Models come to the device and leave it, by keep_alive, schedules and pins; see tending.cc. Every second, one
-  // thread.
-  void tend_models();
+  // Models come to the device and leave it, by keep_alive, schedules and pins; see model_maintenance.cc. Every second,
+  // one thread.
+  void maintain_models();
   size_t texts_waiting() const { return outstanding_; }
 
   static std::vector<std::pair<std::string, std::string>> route_names();  // method and path, as Route has it
@@ -167,7 +167,7 @@ class Service final : public Handler, public QueueScorer {
   static const std::vector<Route>& routes();
 
   // What every scoring route takes, from its body, its head or its query.
-  struct Wishes {
+  struct RequestOptions {
     int model = 0;
     Served served;  // that model, as it is now
     const char* reason = "default";
@@ -183,8 +183,8 @@ class Service final : public Handler, public QueueScorer {
   };
   using Kinds = std::initializer_list<ModelKind>;
   // A request that names no model gets a ladder's choice, or the first of these kinds.
-  Wishes wishes(Call& call, const nlohmann::json& body, Kinds kinds);
-  void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
+  RequestOptions request_options(Call& call, const nlohmann::json& body, Kinds kinds);
+  void choose_model(RequestOptions& options, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
   int first_model(Kinds kinds, bool loaded = false) const;  // -1: none
   // Throws 503 where it is not loaded, ModelIsComing while it is being replaced: on other than I/O threads that is
@@ -199,19 +199,19 @@ class Service final : public Handler, public QueueScorer {
     std::vector<int32_t> ids = {};  // in place of the text
   };
   // Answers later, with what `write` makes of the predictions.
-  void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
-  void score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write);
-  void submit_beside(const Served& served, const std::vector<Request>& requests, Inbox& inbox);
-  // Answers later, with what `work` gives on a thread of the desk.
-  struct DeskAnswer {
+  void score(Call& call, const RequestOptions& options, const std::vector<Text>& texts, Write write);
+  void score(Call& call, const RequestOptions& options, const std::vector<std::string_view>& texts, Write write);
+  void submit_on_helper(const Served& served, const std::vector<Request>& requests, Inbox& inbox);
+  // Answers later, with what `work` gives on a blocking-work thread.
+  struct BlockingAnswer {
     int status = 200;
     std::string body, fields = {};
   };
-  void at(Workers& workers, Call& call, std::function<DeskAnswer()> work);
+  void at(Workers& workers, Call& call, std::function<BlockingAnswer()> work);
   // `work` there, then on the call's own thread its refusal or `then`; neither, where its client has gone meanwhile.
   void beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
               std::function<void(Call&)> then);
-  Refusal refusal_of_desk(const Error& error) const;
+  Refusal refusal_of_blocking_work(const Error& error) const;
   void stream_ended(Call& call);
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
@@ -222,7 +222,7 @@ class Service final : public Handler, public QueueScorer {
   // its I/O thread do not wait.
   static constexpr size_t kHelperBytes = 32 << 10;
   static std::shared_ptr<HeldBody> hold_body(Call& call);
-  void parse_beside(Call& call);              // then its route runs
+  void parse_on_helper(Call& call);           // then its route runs
   static nlohmann::json body_of(Call& call);  // throws a Refusal
   void hold(Call& call, int model);           // until that model was replaced
   void go_on(int thread, uint32_t slot);
@@ -261,7 +261,7 @@ class Service final : public Handler, public QueueScorer {
   void list_models(Call& call);
   void show_model(Call& call);
   nlohmann::ordered_json described_models() const;
-  // own.cc
+  // brim_routes.cc
   void classify(Call& call);
   void ner(Call& call);
   void analyze(Call& call);
@@ -270,9 +270,9 @@ class Service final : public Handler, public QueueScorer {
   void queue_call(Call& call);
   std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
   // bulk.cc: what queues, jobs and streams of rows have in common, off the I/O threads
-  Wishes choose_for_bulk(const std::string& model, const std::string& source);
-  ScoreTexts bulk_scorer(const Wishes& wishes);
-  void count_bulk(const Wishes& wishes, size_t texts, int64_t tokens);
+  RequestOptions choose_for_bulk(const std::string& model, const std::string& source);
+  ScoreTexts bulk_scorer(const RequestOptions& options);
+  void count_bulk(const RequestOptions& options, size_t texts, int64_t tokens);
   // job_routes.cc
   static JobRequest job_request(const Call& call);  // of the query; throws usage
   void begin_job(Call& call);
@@ -349,7 +349,7 @@ class Service final : public Handler, public QueueScorer {
     std::string state_now() const;
   };
   std::vector<std::unique_ptr<Slot>> slots_;
-  // tending.cc
+  // model_maintenance.cc
   int64_t unix_now() const;
   void bring(Slot& slot, size_t place);
   void park_if_idle(Slot& slot, size_t place);
@@ -359,7 +359,7 @@ class Service final : public Handler, public QueueScorer {
   void note_not_loaded(size_t place, const std::string& why);
   // Where the error is not a text's: its model was not on the device and could not come.
   bool note_if_not_loaded(const ServedModel& model, const Error& error);
-  // The tending thread's. No encoder is on the device since then; negative: it was closed for that.
+  // Used by the maintenance thread only. No encoder is on the device since then; negative: it was closed for that.
   int64_t unused_since_ns_ = 0;
   bool idle_ = false;                                         // at its last look
   int64_t least_held_ = std::numeric_limits<int64_t>::max();  // resident since the heap was last given back
@@ -372,7 +372,7 @@ class Service final : public Handler, public QueueScorer {
   mutable ProgressWatch progress_;
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
-  std::unique_ptr<Desk> desk_;  // where there is a state directory
+  std::unique_ptr<BlockingWork> blocking_work_;  // where there is a state directory
   std::mutex rows_mutex_;
   std::condition_variable rows_ended_;
   int row_streams_ = 0;  // threads of /score
@@ -447,7 +447,7 @@ struct Service::Call {
   int model = -1;
   Served served, other;  // its models, which stay while it does; `other`: a second one's texts
   const char* reason = nullptr;
-  std::string instead_of;  // as Wishes has it
+  std::string instead_of;  // as RequestOptions has it
   bool ended = false;      // the exchange is over
   bool done = false;       // its answer was given to the exchange
   bool counted = false;    // among those at work

@@ -19,7 +19,7 @@
 
 namespace brim::serve {
 
-using Said = nlohmann::json;
+using Json = nlohmann::json;
 
 // Keeps what it is given until the test lets go.
 class HeldScorer : public Scorer {
@@ -156,16 +156,16 @@ class ServiceTest : public ::testing::Test {
     client_->post(path, body, fields);
     return client_->read();
   }
-  Said good(const std::string& path, const std::string& body) {
+  Json good(const std::string& path, const std::string& body) {
     const RawAnswer answer = post(path, body);
     EXPECT_EQ(answer.status, 200) << path << " " << body << " " << answer.body;
-    return answer.status == 200 ? Said::parse(answer.body) : Said();
+    return answer.status == 200 ? Json::parse(answer.body) : Json();
   }
   void bad(const std::string& path, const std::string& body, int status, const std::string& type,
            const std::string& says = "") {
     const RawAnswer answer = post(path, body);
     EXPECT_EQ(answer.status, status) << path << " " << body << " " << answer.body;
-    const Said said = Said::parse(answer.body);
+    const Json said = Json::parse(answer.body);
     EXPECT_EQ(said.value("error_type", said.value("type", "")), type) << answer.body;
     EXPECT_NE(answer.body.find(says), std::string::npos) << answer.body;
     EXPECT_TRUE(answer.fields.count("x-request-id"));

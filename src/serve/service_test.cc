@@ -30,21 +30,21 @@ namespace {
 TEST_F(ServiceTest, SaysHowItIs) {
   start(tiny());
   EXPECT_EQ(get("/ping").status, 200);
-  EXPECT_EQ(Said::parse(get("/health/live").body)["status"], "ok");
-  EXPECT_EQ(Said::parse(get("/health/ready").body)["status"], "ok");
-  const Said health = Said::parse(get("/health").body);
+  EXPECT_EQ(Json::parse(get("/health/live").body)["status"], "ok");
+  EXPECT_EQ(Json::parse(get("/health/ready").body)["status"], "ok");
+  const Json health = Json::parse(get("/health").body);
   EXPECT_EQ(health["status"], "ok");
   EXPECT_EQ(health["queue"]["tokens"], 0);
   EXPECT_TRUE(health.contains("gpu"));
-  const Said info = Said::parse(get("/info").body);
+  const Json info = Json::parse(get("/info").body);
   EXPECT_EQ(info["model_id"], "org/cls");
   EXPECT_EQ(info["max_client_batch_size"], 1024);
   EXPECT_TRUE(info["model_type"]["classifier"]["id2label"].is_object());
   EXPECT_EQ(info["models"].size(), 4u);
-  const Said models = Said::parse(get("/v1/models").body);
+  const Json models = Json::parse(get("/v1/models").body);
   EXPECT_EQ(models["data"][1]["task"], "token-classification");
-  EXPECT_EQ(Said::parse(get("/v1/models/ner").body), models["data"][1]);
-  EXPECT_EQ(Said::parse(get("/v1/models/org%2Fcls").body), models["data"][0]) << "by the name of its directory";
+  EXPECT_EQ(Json::parse(get("/v1/models/ner").body), models["data"][1]);
+  EXPECT_EQ(Json::parse(get("/v1/models/org%2Fcls").body), models["data"][0]) << "by the name of its directory";
   EXPECT_EQ(get("/v1/models/nerd").status, 404);
   good("/predict", R"({"inputs":"w6"})");
   bad("/predict", R"({"inputs":""})", 400, "Empty");
@@ -67,7 +67,7 @@ TEST_F(ServiceTest, OverloadIsSaidAtOnce) {
   RawAnswer answer = post("/predict", R"({"inputs":"a"})");
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "5");
-  const Said said = Said::parse(answer.body);
+  const Json said = Json::parse(answer.body);
   EXPECT_EQ(said["error_type"], "Overloaded");
   EXPECT_EQ(said["error"], "Model is overloaded");
   EXPECT_EQ(said["queue_ms"], 5000);
@@ -128,7 +128,7 @@ TEST_F(ServiceTest, ABatchFarBeyondItsPredictionIsUnhealthy) {
   scorer_->set_load({.batch_seconds = 6, .batch_predicted_seconds = 0.1});
   const RawAnswer answer = get("/health");
   EXPECT_EQ(answer.status, 503);
-  EXPECT_EQ(Said::parse(answer.body).at("status"), "unhealthy") << answer.body;
+  EXPECT_EQ(Json::parse(answer.body).at("status"), "unhealthy") << answer.body;
   scorer_->set_load({});
   EXPECT_EQ(get("/health").status, 200);
 }
@@ -148,7 +148,7 @@ TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
   EXPECT_NE(metrics.find("brim_requests_total{route=\"/predict\",model=\"held\",code=\"499\"} 1\n"), std::string::npos);
   server_.reset();
   const std::string log = get_file(o.access_log);
-  const Said entry = Said::parse(log.substr(0, log.find('\n')));
+  const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["route"], "POST /predict");
   EXPECT_EQ(entry["code"], 499);
 }
@@ -171,15 +171,15 @@ TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
   EXPECT_EQ(asked(R"(,"model":"sentiment","source":"Reuters")"), "cls@12345678 source");
   EXPECT_EQ(asked(R"(,"source":"bloomberg")"), "cls@12345678 source");
   EXPECT_EQ(asked(R"(,"model":"cls")"), "cls@12345678 requested");
-  const Said health = Said::parse(get("/health").body);
+  const Json health = Json::parse(get("/health").body);
   EXPECT_EQ(health["ladder"]["sentiment"]["active"], "vader");
   EXPECT_EQ(health["model"], "vader") << "who answers, not who is first";
   EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u) << "of a model that has tokens, whatever the rung";
   EXPECT_EQ(good("/decode", R"({"ids":[6]})").size(), 1u);
   EXPECT_NE(get("/metrics").body.find("brim_ladder_rung{ladder=\"sentiment\"} 1\n"), std::string::npos);
-  const Said ladder = Said::parse(get("/v1/models").body)["data"].back();
+  const Json ladder = Json::parse(get("/v1/models").body)["data"].back();
   EXPECT_EQ(ladder["id"], "sentiment");
-  EXPECT_EQ(Said::parse(get("/v1/models/sentiment").body), ladder);
+  EXPECT_EQ(Json::parse(get("/v1/models/sentiment").body), ladder);
   EXPECT_EQ(good("/embed", R"({"inputs":"w6"})").size(), 1u) << "of the model that has vectors";
 }
 
@@ -207,7 +207,7 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"I hate it","item":{"id":2}})").status, 202);
   answer = post("/queues/news/flush_and_apply", "{}");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  const Said flushed = Said::parse(answer.body);
+  const Json flushed = Json::parse(answer.body);
   ASSERT_EQ(flushed["items"].size(), 2u);
   EXPECT_EQ(flushed["items"][0]["id"], 1);
   EXPECT_EQ(flushed["items"][0]["sentiment_label"], "positive");
@@ -222,14 +222,14 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(get("/queues/news/flushes/x").status, 404);
   bad("/queues/news/score_or_queue", R"({"texts":1})", 422, "Validation");
   bad("/queues/news/score_or_queue", "{", 400, "Syntax");
-  const Said item = {{"text", std::string((1 << 20) + 1, 'a')}};
+  const Json item = {{"text", std::string((1 << 20) + 1, 'a')}};
   bad("/queues/news/score_or_queue", item.dump(), 422, "Validation", "at most 1048576");
-  bad("/queues/news/flush_and_apply", Said{{"items", {item}}}.dump(), 422, "Validation", "at most 1048576");
-  Said wide = Said::object();
+  bad("/queues/news/flush_and_apply", Json{{"items", {item}}}.dump(), 422, "Validation", "at most 1048576");
+  Json wide = Json::object();
   for (int i = 0; i <= 1000; ++i) wide[std::to_string(i)] = i;
-  bad("/queues/news/score_or_queue", Said{{"text", "a"}, {"item", wide}}.dump(), 422, "Validation");
+  bad("/queues/news/score_or_queue", Json{{"text", "a"}, {"item", wide}}.dump(), 422, "Validation");
   wide.erase("0");
-  EXPECT_EQ(post("/queues/news/score_or_queue", Said{{"text", "a"}, {"item", wide}}.dump()).status, 202);
+  EXPECT_EQ(post("/queues/news/score_or_queue", Json{{"text", "a"}, {"item", wide}}.dump()).status, 202);
   for (const auto& [path, allow] : {std::pair("/queues/news", "GET"),
                                     {"/queues/news/flush_and_apply", "POST"},
                                     {"/queues/news/flushes", "GET"},
@@ -334,7 +334,7 @@ TEST_F(ServiceTest, AQueuesCallIsCutAtTheEndOfADrainAndAskedAgain) {
   start(again);
   const RawAnswer answer = post("/queues/news/score_or_queue", body, key);
   EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(Said::parse(answer.body)["items"][0]["sentiment_label"], "yes") << answer.body;
+  EXPECT_EQ(Json::parse(answer.body)["items"][0]["sentiment_label"], "yes") << answer.body;
   EXPECT_EQ(scorer_->scoring, 0) << "what the first server scored is not scored again";
 }
 
@@ -356,8 +356,8 @@ TEST_F(ServiceTest, ManyClientsAtOnce) {
                                                                (i % 2 == 0 ? "bulk" : "interactive") + "\"}");
         const RawAnswer answer = client.read();
         ASSERT_EQ(answer.status, 200) << answer.body;
-        const Said said = Said::parse(answer.body);
-        const Said& labels = i % 3 == 0 ? said["data"][0] : said;
+        const Json said = Json::parse(answer.body);
+        const Json& labels = i % 3 == 0 ? said["data"][0] : said;
         const Prediction expected = scorer->submit({.text = text}).get();
         ASSERT_NEAR(labels[0]["score"].get<double>(), expected.score, 1e-4);
       }
@@ -427,16 +427,16 @@ TEST_F(ServiceTest, NotFiniteOutputIs424AndDegradesHealth) {
   }
   start(tiny());
   good("/predict", R"({"inputs":"w5 w6"})");
-  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
   const char* problem = "the model's output is not finite";
   bad("/predict", R"({"inputs":"w7"})", 424, "Backend", problem);
   bad("/predict", R"({"inputs":[["w5"],["w7"],["w6"]]})", 424, "Backend", problem);
   bad("/embed", R"({"inputs":"w7","model":"emb"})", 424, "Backend", problem);
   bad("/v1/embeddings", R"({"input":"w7","model":"emb"})", 424, "Backend", problem);
   bad("/ner", R"({"inputs":"w7","model":"ner"})", 424, "Backend", problem);
-  const Said health = Said::parse(get("/health").body);
+  const Json health = Json::parse(get("/health").body);
   EXPECT_EQ(health["status"], "degraded");
-  EXPECT_EQ(health["warnings"], (Said{"model cls: the output is not finite", "model ner: the output is not finite",
+  EXPECT_EQ(health["warnings"], (Json{"model cls: the output is not finite", "model ner: the output is not finite",
                                       "model emb: the output is not finite"}));
   good("/predict", R"({"inputs":"w5 w6"})");
 }
@@ -449,11 +449,11 @@ TEST_F(ServiceTest, EmbedsAsSentenceTransformersFilesSay) {
   options.models.push_back({"mean", "mean", "3", open("bert_encoder", Pooling::mean)});
   start(std::move(options));
   const auto embed = [&](const char* model) {
-    return good("/embed", Said{{"inputs", "w5 w6"}, {"normalize", false}, {"model", model}}.dump());
+    return good("/embed", Json{{"inputs", "w5 w6"}, {"normalize", false}, {"model", model}}.dump());
   };
   EXPECT_EQ(embed("auto"), embed("cls"));
   EXPECT_NE(embed("auto"), embed("mean"));
-  const Said info = Said::parse(get("/info").body);
+  const Json info = Json::parse(get("/info").body);
   EXPECT_EQ(info["models"][0]["model_type"]["embedding"]["pooling"], "cls");
 }
 

@@ -18,7 +18,7 @@ TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
   const auto scorer = open("bert_sequence");
   RawAnswer answer = post("/predict", R"({"inputs":"w6 w7 w8"})", "X-Request-Id: abc\r\n");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  const Said one = Said::parse(answer.body);
+  const Json one = Json::parse(answer.body);
   ASSERT_TRUE(one.is_array());
   ASSERT_EQ(one.size(), scorer->labels().size());
   const Prediction expected = scorer->submit({.text = "w6 w7 w8"}).get();
@@ -33,14 +33,14 @@ TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
   EXPECT_EQ(answer.fields["x-compute-characters"], "8");
   EXPECT_NE(answer.fields["server-timing"].find("infer;dur="), std::string::npos);
   EXPECT_EQ(good("/predict", R"({"inputs":["w6 w7 w8"]})")[0]["label"], expected.label);
-  const Said batch = good("/predict", R"({"inputs":[["w6 w7 w8"],["w9"]]})");
+  const Json batch = good("/predict", R"({"inputs":[["w6 w7 w8"],["w9"]]})");
   ASSERT_EQ(batch.size(), 2u);
   EXPECT_EQ(batch[0][0]["label"], expected.label);
   EXPECT_EQ(good("/", R"({"inputs":"w6 w7 w8"})")[0]["label"], expected.label);
 
   double sum = 0;
-  const Said raw = good("/predict", R"({"inputs":"w6 w7 w8","raw_scores":true})");
-  for (const Said& label : raw) sum += std::exp(label["score"].get<double>());
+  const Json raw = good("/predict", R"({"inputs":"w6 w7 w8","raw_scores":true})");
+  for (const Json& label : raw) sum += std::exp(label["score"].get<double>());
   EXPECT_NEAR(std::exp(raw[0]["score"].get<double>()) / sum, expected.score, 1e-4);
   EXPECT_EQ(good("/predict", R"({"inputs":"w6","top_k":1})").size(), 1u);
   EXPECT_EQ(post("/predict?model=vader", R"({"inputs":"I love it"})").fields["x-brim-model"], "vader@3");
@@ -54,19 +54,19 @@ TEST_F(ServiceTest, PairsAndRanks) {
   start(o);
   const auto rank = o.models[4].scorer, nli = o.models[5].scorer;
   const Prediction expected = nli->submit({.text = "w6 w7", .pair = "w8"}).get();
-  const Said one = good("/predict", R"({"inputs":["w6 w7","w8"],"model":"nli"})");
+  const Json one = good("/predict", R"({"inputs":["w6 w7","w8"],"model":"nli"})");
   EXPECT_EQ(one[0]["label"], expected.label);
   EXPECT_NEAR(one[0]["score"].get<double>(), expected.score, 1e-5);
-  const Said batch = good("/predict", R"({"inputs":[["w6 w7","w8"],["w9"]],"model":"nli"})");
+  const Json batch = good("/predict", R"({"inputs":[["w6 w7","w8"],["w9"]],"model":"nli"})");
   ASSERT_EQ(batch.size(), 2u);
   EXPECT_EQ(batch[0], one);
 
   const std::vector<std::string> texts = {"w20 w21", "w30", "w40 w41 w42"};
   const std::string body = R"({"query":"w6 w7","texts":["w20 w21","w30","w40 w41 w42"])";
-  const Said raw = good("/rerank", body + R"(,"raw_scores":true,"return_text":true})");
+  const Json raw = good("/rerank", body + R"(,"raw_scores":true,"return_text":true})");
   ASSERT_EQ(raw.size(), 3u);
   double last = INFINITY;
-  for (const Said& item : raw) {
+  for (const Json& item : raw) {
     const std::string& text = texts[item["index"].get<size_t>()];
     const Prediction p = rank->submit({.text = "w6 w7", .raw_scores = true, .pair = text}).get();
     EXPECT_EQ(item["text"], text);
@@ -74,7 +74,7 @@ TEST_F(ServiceTest, PairsAndRanks) {
     EXPECT_LE(item["score"].get<double>(), last);
     last = item["score"].get<double>();
   }
-  const Said scores = good("/rerank", body + "}");
+  const Json scores = good("/rerank", body + "}");
   EXPECT_FALSE(scores[0].contains("text"));
   EXPECT_EQ(scores[0]["index"], raw[0]["index"]);
   EXPECT_NEAR(scores[0]["score"].get<double>(), 1 / (1 + std::exp(-raw[0]["score"].get<double>())), 1e-5);
@@ -86,9 +86,9 @@ TEST_F(ServiceTest, PairsAndRanks) {
   EXPECT_NE(client_->read().body.find("\"reranker\""), std::string::npos);
   // A query counts with every text: a body of a megabyte would be a gigabyte to read.
   const std::string query(1 << 20, 'w');
-  bad("/rerank", Said{{"query", query}, {"texts", std::vector<std::string>(1000, "w6")}}.dump(), 413, "Validation",
+  bad("/rerank", Json{{"query", query}, {"texts", std::vector<std::string>(1000, "w6")}}.dump(), 413, "Validation",
       "as pairs, at most 16777216");
-  EXPECT_EQ(good("/rerank", Said{{"query", query}, {"texts", {"w6", "w7"}}}.dump()).size(), 2u);
+  EXPECT_EQ(good("/rerank", Json{{"query", query}, {"texts", {"w6", "w7"}}}.dump()).size(), 2u);
 }
 
 TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
@@ -126,7 +126,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
       R"({"inputs":{"source_sentence":"a","sentences":["b"]},"parameters":{"truncate":1},"model":"emb"})", 422,
       "Validation", "truncate");
   bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
-  const std::string large = Said{{"inputs", std::string((1 << 20) + 1, 'a')}}.dump();
+  const std::string large = Json{{"inputs", std::string((1 << 20) + 1, 'a')}}.dump();
   bad("/predict", large, 422, "Validation", "at most 1048576 are taken");
   bad("/tokenize", large, 422, "Validation", "at most 1048576 are taken");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
@@ -158,7 +158,7 @@ TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
   RawAnswer answer =
       post("/classify", R"({"on_error":"null","truncate":false,"input":["w6","",")" + long_text + R"(","w7"]})");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  const Said said = Said::parse(answer.body);
+  const Json said = Json::parse(answer.body);
   EXPECT_TRUE(said["data"][0].is_array());
   EXPECT_TRUE(said["data"][1].is_null());
   EXPECT_TRUE(said["data"][2].is_null());
@@ -166,44 +166,44 @@ TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
   EXPECT_EQ(said["errors"][0]["index"], 1);
   EXPECT_EQ(said["errors"][1]["index"], 2);
   EXPECT_EQ(answer.fields["x-brim-errors"], "2");
-  EXPECT_EQ(good("/predict", R"({"on_error":"null","inputs":[[""]]})"), Said::parse("[null]"));
-  const Said vectors = good("/models/emb", R"({"on_error":"null","inputs":["","w6"]})");
+  EXPECT_EQ(good("/predict", R"({"on_error":"null","inputs":[[""]]})"), Json::parse("[null]"));
+  const Json vectors = good("/models/emb", R"({"on_error":"null","inputs":["","w6"]})");
   EXPECT_TRUE(vectors[0].is_null() && vectors[1].size() > 1) << vectors.dump();
 }
 
 TEST_F(ServiceTest, OtherShapes) {
   start(tiny());
-  const Said embedded = good("/embed", R"({"inputs":["w6 w7","w8"],"model":"emb"})");
+  const Json embedded = good("/embed", R"({"inputs":["w6 w7","w8"],"model":"emb"})");
   ASSERT_EQ(embedded.size(), 2u);
   double squares = 0;
-  for (const Said& v : embedded[0]) squares += v.get<double>() * v.get<double>();
+  for (const Json& v : embedded[0]) squares += v.get<double>() * v.get<double>();
   EXPECT_NEAR(squares, 1, 1e-4);
   EXPECT_EQ(good("/embed", R"({"inputs":"w6","model":"emb","dimensions":4})")[0].size(), 4u);
   EXPECT_EQ(good("/v1/embeddings", R"({"input":"w6","model":"emb","dimensions":0})")["data"][0]["embedding"].size(),
             48u);
-  const Said cosines =
+  const Json cosines =
       good("/similarity", R"({"inputs":{"source_sentence":"w6 w7","sentences":["w6 w7","w9 w10 w11"]},"model":"emb"})");
   EXPECT_NEAR(cosines[0].get<double>(), 1, 1e-4);
   EXPECT_LT(cosines[1].get<double>(), 0.9999);
 
-  const Said openai = good("/v1/embeddings", R"({"input":["w6 w7","w8"],"model":"emb"})");
+  const Json openai = good("/v1/embeddings", R"({"input":["w6 w7","w8"],"model":"emb"})");
   EXPECT_EQ(openai["object"], "list");
   EXPECT_EQ(openai["data"][1]["index"], 1);
   EXPECT_EQ(openai["data"][0]["embedding"], embedded[0]);
   EXPECT_EQ(openai["usage"]["prompt_tokens"], 7);
-  const Said base64 = good("/v1/embeddings", R"({"input":"w8","model":"emb","encoding_format":"base64"})");
+  const Json base64 = good("/v1/embeddings", R"({"input":"w8","model":"emb","encoding_format":"base64"})");
   EXPECT_EQ(base64["data"][0]["embedding"].get<std::string>().size(), (embedded[1].size() * 4 + 2) / 3 * 4);
   RawAnswer wrong = post("/v1/embeddings", R"({"input":"w8","model":"none"})");
   EXPECT_EQ(wrong.status, 404);
-  EXPECT_EQ(Said::parse(wrong.body)["error"]["code"], 404);
-  EXPECT_EQ(Said::parse(wrong.body)["code"], 404);
+  EXPECT_EQ(Json::parse(wrong.body)["error"]["code"], 404);
+  EXPECT_EQ(Json::parse(wrong.body)["code"], 404);
 
-  const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
-  Said ids = Said::array();
-  for (const Said& token : tokens[0]) ids.push_back(token["id"]);
-  EXPECT_EQ(good("/embed", Said{{"inputs", ids}, {"model", "emb"}}.dump()), Said::array({embedded[0]}));
-  EXPECT_EQ(good("/embed", Said{{"inputs", {ids, "w8"}}, {"model", "emb"}}.dump()), embedded);
-  EXPECT_EQ(good("/v1/embeddings", Said{{"input", {ids, ids}}, {"model", "emb"}}.dump())["data"][1]["embedding"],
+  const Json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  Json ids = Json::array();
+  for (const Json& token : tokens[0]) ids.push_back(token["id"]);
+  EXPECT_EQ(good("/embed", Json{{"inputs", ids}, {"model", "emb"}}.dump()), Json::array({embedded[0]}));
+  EXPECT_EQ(good("/embed", Json{{"inputs", {ids, "w8"}}, {"model", "emb"}}.dump()), embedded);
+  EXPECT_EQ(good("/v1/embeddings", Json{{"input", {ids, ids}}, {"model", "emb"}}.dump())["data"][1]["embedding"],
             embedded[0]);
   ASSERT_EQ(tokens[0].size(), 4u);
   EXPECT_EQ(tokens[0][0]["special"], true);
@@ -213,14 +213,14 @@ TEST_F(ServiceTest, OtherShapes) {
   EXPECT_EQ(tokens[0][2]["stop"], 5);
   EXPECT_EQ(good("/tokenize", R"({"inputs":["w6","w7"],"add_special_tokens":false})")[1].size(), 1u);
 
-  const Said classified = good("/classify", R"({"input":"I hate it","model":"vader"})");
+  const Json classified = good("/classify", R"({"input":"I hate it","model":"vader"})");
   EXPECT_EQ(classified["object"], "classify");
   EXPECT_EQ(classified["data"][0][0]["label"], "negative");
   EXPECT_LT(classified["compound"][0].get<double>(), 0);
 
   EXPECT_TRUE(good("/ner", R"({"inputs":"w6 w7 w8 w9"})").is_array());
   EXPECT_EQ(good("/ner", R"({"inputs":["w6 w7","w8"]})").size(), 2u);
-  const Said analyzed = good("/analyze", R"({"inputs":["w6 w7","w8"]})");
+  const Json analyzed = good("/analyze", R"({"inputs":["w6 w7","w8"]})");
   ASSERT_EQ(analyzed.size(), 2u);
   EXPECT_TRUE(analyzed[0]["labels"].is_array());
   EXPECT_TRUE(analyzed[1]["entities"].is_array());
@@ -228,34 +228,34 @@ TEST_F(ServiceTest, OtherShapes) {
   // Entities come from the whole of a long text: 100 words of which the model takes 42.
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
-  const auto last_start = [](const Said& entities) {
+  const auto last_start = [](const Json& entities) {
     return entities.empty() ? 0 : entities.back()["start"].get<int>();
   };
-  const Said whole = good("/ner", Said{{"inputs", words}}.dump());
-  const Said cut = good("/ner", Said{{"inputs", words}, {"truncate", true}}.dump());
+  const Json whole = good("/ner", Json{{"inputs", words}}.dump());
+  const Json cut = good("/ner", Json{{"inputs", words}, {"truncate", true}}.dump());
   const auto forty_two_words = static_cast<int>(words.find(fmt::format("w{} ", 5 + 42 * 37 % 91)));
   EXPECT_GT(last_start(whole), forty_two_words) << whole;
   EXPECT_LT(last_start(cut), forty_two_words) << cut;
-  EXPECT_EQ(good("/analyze", Said{{"inputs", words}}.dump())["entities"], whole);
+  EXPECT_EQ(good("/analyze", Json{{"inputs", words}}.dump())["entities"], whole);
   for (const char* strategy : {"simple", "first", "average", "max"})
-    EXPECT_EQ(good("/ner", Said{{"inputs", words}, {"parameters", {{"aggregation_strategy", strategy}}}}.dump()), whole)
+    EXPECT_EQ(good("/ner", Json{{"inputs", words}, {"parameters", {{"aggregation_strategy", strategy}}}}.dump()), whole)
         << "each word is one token";
-  EXPECT_TRUE(good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()).is_array());
+  EXPECT_TRUE(good("/ner", Json{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()).is_array());
   bad("/ner", R"({"inputs":"w6","parameters":{"stride":-1}})", 422, "Validation", "stride");
   bad("/classify", R"({"input":"w6","stride":1.5})", 422, "Validation", "stride");
-  EXPECT_EQ(good("/ner", Said{{"inputs", words}, {"stride", 0}}.dump()),
-            good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()));
+  EXPECT_EQ(good("/ner", Json{{"inputs", words}, {"stride", 0}}.dump()),
+            good("/ner", Json{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()));
   bad("/ner", R"({"inputs":"w6","parameters":{"aggregation_strategy":"all"}})", 422, "Validation", "none, simple");
-  const Said alone = good("/ner", Said{{"inputs", words}, {"parameters", {{"aggregation_strategy", "none"}}}}.dump());
+  const Json alone = good("/ner", Json{{"inputs", words}, {"parameters", {{"aggregation_strategy", "none"}}}}.dump());
   ASSERT_GE(alone.size(), whole.size());
-  for (const Said& token : alone) {
+  for (const Json& token : alone) {
     const size_t place = token["index"].get<size_t>();
     EXPECT_EQ(token["word"], fmt::format("w{}", 5 + (place - 1) * 37 % 91)) << token;  // [CLS] is token 0
     EXPECT_FALSE(token.contains("entity_group"));
     EXPECT_NE(token["entity"], "O");
   }
 
-  const Said nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
+  const Json nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
   ASSERT_EQ(nested.size(), 1u);
   EXPECT_EQ(nested[0].size(), 1u);
   EXPECT_EQ(good("/models/org/cls", R"({"inputs":["w6","w7"]})").size(), 2u);
@@ -264,10 +264,10 @@ TEST_F(ServiceTest, OtherShapes) {
 
   // Both functions from the same scores before them.
   const auto scores_by = [&](const char* function) {
-    const Said said =
+    const Json said =
         good("/models/cls", fmt::format(R"({{"inputs":"w6 w7","parameters":{{"function_to_apply":{}}}}})", function));
     std::map<std::string, double> by_label;
-    for (const Said& label : said[0]) by_label[label["label"]] = label["score"];
+    for (const Json& label : said[0]) by_label[label["label"]] = label["score"];
     return by_label;
   };
   const auto raw = scores_by("\"none\""), own = scores_by("null"), soft = scores_by("\"softmax\""),
@@ -289,9 +289,9 @@ TEST_F(ServiceTest, ATaggerCutsTextsWhereThatWasAskedFor) {
   start(std::move(o));
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
-  const Said cut = good("/ner", Said{{"inputs", words}}.dump());
-  EXPECT_EQ(cut, good("/ner", Said{{"inputs", words}, {"truncate", true}}.dump()));
-  EXPECT_NE(cut, good("/ner", Said{{"inputs", words}, {"long_text", "window-mean"}}.dump()));
+  const Json cut = good("/ner", Json{{"inputs", words}}.dump());
+  EXPECT_EQ(cut, good("/ner", Json{{"inputs", words}, {"truncate", true}}.dump()));
+  EXPECT_NE(cut, good("/ner", Json{{"inputs", words}, {"long_text", "window-mean"}}.dump()));
 }
 
 }  // namespace

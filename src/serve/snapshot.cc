@@ -268,9 +268,10 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
     if (all > 0) ladder.spill_share = spilled / all;
     s.ladders.push_back(std::move(ladder));
   }
-  if (desk_ != nullptr) {
-    for (const std::string& name : desk_->queues().names()) s.queues.push_back(desk_->queues().find(name)->describe());
-    for (const Job& job : desk_->jobs().list(kMostJobs)) {
+  if (blocking_work_ != nullptr) {
+    for (const std::string& name : blocking_work_->queues().names())
+      s.queues.push_back(blocking_work_->queues().find(name)->describe());
+    for (const Job& job : blocking_work_->jobs().list(kMostJobs)) {
       s.jobs.push_back(to_json(job));
       s.jobs.back().erase("errors");  // they may quote a row; /jobs/ID has them, for who may see jobs
     }
@@ -364,7 +365,8 @@ void Service::measure_gates_of(Ladder& ladder, const std::stop_token& stop) {
   std::vector<std::string> faults;
   try {
     std::filesystem::path cache;
-    if (desk_ != nullptr) cache = desk_->state().folder("gates") / (io::sha256_hex(name).substr(0, 16) + ".json");
+    if (blocking_work_ != nullptr)
+      cache = blocking_work_->state().folder("gates") / (io::sha256_hex(name).substr(0, 16) + ".json");
     faults = measure_gate(ladder, model, cache, stop);
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return measure_again(ladder.rules().rungs.front().model);

@@ -15,10 +15,10 @@ class SnapshotTest : public ServiceTest {
  protected:
   // The first snapshot that is as wanted.
   template <class Fn>
-  Said snapshot_with(Fn&& wanted) {
-    Said said;
+  Json snapshot_with(Fn&& wanted) {
+    Json said;
     wait_until([&] {
-      said = Said::parse(get("/snapshot").body);
+      said = Json::parse(get("/snapshot").body);
       return said.is_object() && wanted(said);
     });
     return said;
@@ -48,14 +48,14 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   start(std::move(o));
   for (int i = 0; i < 5; ++i) good("/classify", R"({"input":["w6 w7","w8"]})");
   bad("/classify", R"({"input":"a","model":"none"})", 404, "NotFound");
-  const auto timed = [](const Said& said) {
+  const auto timed = [](const Json& said) {
     uint64_t counted = 0;
-    for (const Said& bucket : said["latency_ms"]["buckets"])
+    for (const Json& bucket : said["latency_ms"]["buckets"])
       for (const auto& [stage, n] : bucket["stages"].items()) counted += n.get<uint64_t>();
     return counted;
   };
   // A request's time is counted once its answer is on its way, which the client may have read by then.
-  const Said s = snapshot_with([&](const Said& said) { return said["totals"]["texts"] == 10 && timed(said) >= 5; });
+  const Json s = snapshot_with([&](const Json& said) { return said["totals"]["texts"] == 10 && timed(said) >= 5; });
   EXPECT_EQ(s["schema_version"], 1);
   EXPECT_EQ(s["state"], "ok");
   EXPECT_EQ(metric("brim_texts_total{model=\"cls\",class=\"interactive\",reason=\"default\"}"), 10);
@@ -68,17 +68,17 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
     planned += bytes.get<int64_t>();
     EXPECT_EQ(metric("brim_memory_planned_bytes{tag=\"" + tag + "\"}"), bytes.get<double>());
   }
-  for (const Said& model : s["models"]) own += model["bytes"].is_null() ? 0 : model["bytes"].get<int64_t>();
+  for (const Json& model : s["models"]) own += model["bytes"].is_null() ? 0 : model["bytes"].get<int64_t>();
   EXPECT_EQ(s["device"]["memory"]["planned"], planned);
   EXPECT_LT(own, planned) << "batches are no model's own";
   EXPECT_EQ(metric("brim_memory_limit_bytes"), s["device"]["memory"]["limit"].get<double>());
   EXPECT_EQ(s["queues"][0]["queue"], "news");
   EXPECT_EQ(timed(s), 5u);
-  const Said later = snapshot_with([](const Said& said) { return !said["device"]["busy"].is_null(); });
+  const Json later = snapshot_with([](const Json& said) { return !said["device"]["busy"].is_null(); });
   EXPECT_GE(later["device"]["busy"].get<double>(), 0);
-  EXPECT_EQ(Said::parse(get("/history?minutes=15").body)[0]["schema_version"], 1);
+  EXPECT_EQ(Json::parse(get("/history?minutes=15").body)[0]["schema_version"], 1);
   EXPECT_EQ(get("/history?minutes=x").status, 422);
-  const Said health = Said::parse(get("/health").body);
+  const Json health = Json::parse(get("/health").body);
   EXPECT_FALSE(health["device"]["busy_pct"].is_null());
   EXPECT_GT(metric("brim_device_busy_seconds_total{model=\"cls\"}"), 0);
   const double batches = metric("brim_batches_total{model=\"cls\",kind=\"eager\"}");
@@ -86,7 +86,7 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
 
   EXPECT_EQ(s["batches"]["batches"].get<double>(), batches) << "no other model computed";
   double counted = 0;
-  for (const Said& bucket : s["batches"]["tokens"]) {
+  for (const Json& bucket : s["batches"]["tokens"]) {
     counted += bucket["batches"].get<double>();
     const std::string le = bucket["le"].is_null() ? "+Inf" : fmt::format("{}", bucket["le"].get<double>());
     EXPECT_EQ(metric("brim_batch_tokens_bucket{model=\"cls\",le=\"" + le + "\"}"), counted);
@@ -121,14 +121,14 @@ TEST_F(SnapshotTest, RulesAloneHaveNoBatches) {
   for (const char* none : {"brim_batch_tokens", "brim_device_idle_seconds_total", "te_batch_next_tokens",
                            "brim_memory_planned_bytes", "load\""})
     EXPECT_EQ(all.find(none), std::string::npos) << none;
-  const Said s = snapshot_with([](const Said& said) { return !said["device"]["busy"].is_null(); });
+  const Json s = snapshot_with([](const Json& said) { return !said["device"]["busy"].is_null(); });
   EXPECT_TRUE(s["batches"]["idle"].empty());
   EXPECT_TRUE(s["batches"]["tokens"].empty());
 }
 
 TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   start(held());
-  snapshot_with([](const Said&) { return true; });
+  snapshot_with([](const Json&) { return true; });
   EXPECT_EQ(get("/events?interval=0s").status, 422);
   RawClient listener(server_->port());
   listener.get("/events");
@@ -142,7 +142,7 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
     } while (event.starts_with("event: warning"));
     ASSERT_EQ(event.find("event: snapshot\ndata: {"), 0u) << event;
     EXPECT_TRUE(event.ends_with("}\n\n"));
-    EXPECT_TRUE(Said::parse(event.substr(event.find('{'))).is_object());
+    EXPECT_TRUE(Json::parse(event.substr(event.find('{'))).is_object());
   }
   RawClient leaving(server_->port());
   leaving.get("/events");
@@ -206,11 +206,11 @@ TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
   ServerOptions o = held();
   scorer_->card = "0000:B3:00.0";  // CUDA's spelling; its first card, and NVML's second
   start(std::move(o));
-  const Said s = snapshot_with([](const Said& said) { return !said["device"]["gpu"].is_null(); });
-  const Said health = Said::parse(get("/health").body);
+  const Json s = snapshot_with([](const Json& said) { return !said["device"]["gpu"].is_null(); });
+  const Json health = Json::parse(get("/health").body);
   const std::string metrics = get("/metrics").body;
   start(held());  // a CPU's
-  const Said beside = snapshot_with([](const Said& said) { return !said["device"]["gpu"].is_null(); });
+  const Json beside = snapshot_with([](const Json& said) { return !said["device"]["gpu"].is_null(); });
   server_.reset();  // its threads read the environment too
   ::unsetenv("BRIM_NVML_LIBRARY");
   ::unsetenv("BRIM_NVML_SCENARIO");
@@ -237,9 +237,9 @@ TEST_F(SnapshotTest, ACardThatItsDriverCallsLostIsUnhealthyAndABusyOneIsNot) {
     ServerOptions o = held();
     scorer_->card = "0000:65:00.0";
     start(std::move(o));
-    Said health;
+    Json health;
     wait_until([&] {
-      health = Said::parse(get("/health").body);
+      health = Json::parse(get("/health").body);
       return !health["warnings"].empty();
     });
     EXPECT_EQ(health["status"], lost ? "unhealthy" : "ok") << health;
@@ -289,13 +289,13 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   o.ladders.push_back(std::make_shared<Ladder>(blind));
   start(std::move(o));
   scorer_->set_load({.tokens = 50, .bulk_tokens = 20, .tokens_per_second = 100, .wait_seconds = 0.5});
-  const Said s = snapshot_with([](const Said& said) {
+  const Json s = snapshot_with([](const Json& said) {
     return said["ladders"][0]["rungs"][1]["gate"] == "passed" &&
            said["warnings"].dump().find("blind") != std::string::npos;
   });
   EXPECT_EQ(s["ladders"][0]["rungs"][0]["gate"], "not measured");
   EXPECT_EQ(s["state"], "degraded");
-  EXPECT_EQ(s["queue"]["tokens"], (Said{{"interactive", 30}, {"bulk", 20}}));
+  EXPECT_EQ(s["queue"]["tokens"], (Json{{"interactive", 30}, {"bulk", 20}}));
   const RawAnswer answer = post("/predict", R"({"inputs":"I love it"})");
   EXPECT_EQ(answer.fields.at("x-brim-reason"), "load");
   EXPECT_EQ(answer.fields.at("x-brim-model"), "vader@3");
@@ -305,7 +305,7 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   scorer_->answer_all();
   EXPECT_EQ(client_->read().fields.at("x-brim-model"), "held@1");
   snapshot_with(
-      [](const Said& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
+      [](const Json& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
   EXPECT_FALSE(std::filesystem::is_empty(temp_.path() / "state" / "gates"));
   EXPECT_EQ(metric("brim_gate_agreement_ratio{ladder=\"mood/of the day\",model=\"vader\"}"), 1);
   EXPECT_GE(metric("brim_ladder_switches_total{ladder=\"mood/of the day\",reason=\"load\"}"), 1);
@@ -364,7 +364,7 @@ class GateReloadTest : public SnapshotTest {
     return {name, name, std::to_string(sayings.revision), std::move(scorer)};
   }
   Sayings& of(const std::string& name) { return name == "small" ? small_ : large_; }
-  std::string gate(size_t rung) { return Said::parse(get("/health").body)["ladder"]["ladder"]["rungs"][rung]["gate"]; }
+  std::string gate(size_t rung) { return Json::parse(get("/health").body)["ladder"]["ladder"]["rungs"][rung]["gate"]; }
   std::string answering() { return post("/predict", R"({"inputs":"yes"})").fields["x-brim-model"]; }
   void wait_for(size_t rung, const std::string& verdict) {
     wait_until([&] { return gate(rung) == verdict; });
@@ -416,7 +416,7 @@ TEST_F(GateReloadTest, ARungThatComesLaterIsMeasured) {
   wait_until([&] { return get("/health").body.find("small is not measured") != std::string::npos; });
   EXPECT_EQ(post("/admin/models/small/load", "").status, 200);
   wait_for(1, "passed");
-  wait_until([&] { return Said::parse(get("/health").body)["status"] == "ok"; });
+  wait_until([&] { return Json::parse(get("/health").body)["status"] == "ok"; });
 }
 
 }  // namespace

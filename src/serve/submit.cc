@@ -24,7 +24,7 @@ std::shared_ptr<Service::HeldBody> Service::hold_body(Call& call) {
 }
 
 // The body is the helper's meanwhile: its client may leave, and its exchange with it.
-void Service::parse_beside(Call& call) {
+void Service::parse_on_helper(Call& call) {
   const auto body = hold_body(call);
   const auto parsed = std::make_shared<nlohmann::json>();
   const auto parse = [body, parsed]() -> std::optional<Refusal> {
@@ -86,36 +86,37 @@ struct Submission {
 
 }  // namespace
 
-void Service::score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write) {
+void Service::score(Call& call, const RequestOptions& options, const std::vector<std::string_view>& texts,
+                    Write write) {
   std::vector<Text> all;
   all.reserve(texts.size());
-  for (const std::string_view text : texts) all.push_back({wishes.model, text});
-  score(call, wishes, all, std::move(write));
+  for (const std::string_view text : texts) all.push_back({options.model, text});
+  score(call, options, all, std::move(write));
 }
 
-void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write) {
+void Service::score(Call& call, const RequestOptions& options, const std::vector<Text>& texts, Write write) {
   const Refusal empty{400, "Empty", "Input validation error: `inputs` cannot be empty"};
   if (texts.empty()) throw empty;
   if (texts.size() > options_.texts_per_request)
     throw invalid(
         fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
   call.parsed_ns = now_ns();
-  call.model = wishes.model;
-  call.served = wishes.served;
-  call.reason = wishes.reason;
-  call.instead_of = wishes.instead_of;
-  call.bulk = wishes.bulk;
-  call.null_errors = wishes.null_errors;
-  call.timeout_ms = wishes.timeout_ms;
+  call.model = options.model;
+  call.served = options.served;
+  call.reason = options.reason;
+  call.instead_of = options.instead_of;
+  call.bulk = options.bulk;
+  call.null_errors = options.null_errors;
+  call.timeout_ms = options.timeout_ms;
   call.write = std::move(write);
   call.predictions.assign(texts.size(), {});
   call.characters = 0;
   std::vector<Request> requests;
   requests.reserve(texts.size());
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  if (wishes.timeout_ms > 0)
+  if (options.timeout_ms > 0)
     deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
-               std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
+               std::chrono::microseconds(static_cast<int64_t>(options.timeout_ms * 1e3));
   const uint64_t client = client_of(call);
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -125,7 +126,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
     if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
       bad = too_large(longer, options_.text_bytes);
-    if (bad && !wishes.null_errors) throw *bad;
+    if (bad && !options.null_errors) throw *bad;
     if (bad) {
       call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
       continue;
@@ -133,11 +134,11 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     call.characters += count_code_points(text) + count_code_points(pair);
   }
   const double limit =
-      wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
+      options.timeout_ms > 0 ? std::min(options_.queue_seconds, options.timeout_ms * 1e-3) : options_.queue_seconds;
   // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
   // how long its own texts take is then its own affair, but for its deadline.
-  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), wishes.bulk, deadline);
-  const bool late = wishes.timeout_ms > 0 && wait.end_seconds > wishes.timeout_ms * 1e-3;
+  const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), options.bulk, deadline);
+  const bool late = options.timeout_ms > 0 && wait.end_seconds > options.timeout_ms * 1e-3;
   if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
     throw overloaded(wait.begin_seconds, limit);
   for (const Text& text : texts)
@@ -155,8 +156,8 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     size_t end = begin;
     requests.clear();
     const Served& served = texts[begin].model == call.model ? call.served : call.other;
-    std::optional<LongText> long_text = wishes.long_text;
-    const bool tags = wishes.entities || served->scorer->kind() == ModelKind::tagger;
+    std::optional<LongText> long_text = options.long_text;
+    const bool tags = options.entities || served->scorer->kind() == ModelKind::tagger;
     if (!long_text && options_.truncates && options_.tags_whole_texts && tags) long_text = LongText::window_mean;
     for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
       if (call.predictions[end].error) continue;
@@ -167,19 +168,19 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.deadline = deadline;
       request.stop = call.stop.get_token();
       request.long_text = long_text;
-      request.keep_end = wishes.keep_end;
-      request.raw_scores = wishes.raw;
-      request.bulk = wishes.bulk;
+      request.keep_end = options.keep_end;
+      request.raw_scores = options.raw;
+      request.bulk = options.bulk;
       request.client = client;
       request.ids = texts[end].ids;
-      request.aggregation = wishes.aggregation;
-      request.overlap = wishes.overlap;
-      request.entities = wishes.entities;
+      request.aggregation = options.aggregation;
+      request.overlap = options.overlap;
+      request.entities = options.entities;
       requests.push_back(std::move(request));
     }
     try {
       if (bytes > kHelperBytes)
-        submit_beside(served, requests, inbox);
+        submit_on_helper(served, requests, inbox);
       else
         served->scorer->submit(requests, inbox);
     } catch (...) {  // these and what follows will not come back
@@ -198,7 +199,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
 }
 
 // Each of them is answered: by the scorer, or by what kept it from taking them.
-void Service::submit_beside(const Served& served, const std::vector<Request>& requests, Inbox& inbox) {
+void Service::submit_on_helper(const Served& served, const std::vector<Request>& requests, Inbox& inbox) {
   helpers_.call([work = std::make_shared<Submission>(served, requests), &inbox] {
     std::optional<Error> error;
     try {

@@ -37,9 +37,9 @@ class SubmitTest : public ServiceTest {
   }
   static std::string text(int i) { return fmt::format("{} {}", i, std::string(1000, 'x')); }
   static std::string large(int count) {
-    Said inputs = Said::array();
-    for (int i = 0; i < count; ++i) inputs.push_back(Said::array({text(i)}));
-    return Said{{"inputs", inputs}}.dump();
+    Json inputs = Json::array();
+    for (int i = 0; i < count; ++i) inputs.push_back(Json::array({text(i)}));
+    return Json{{"inputs", inputs}}.dump();
   }
   std::shared_ptr<SlowScorer> slow_;
 };
@@ -57,7 +57,7 @@ TEST_F(SubmitTest, OtherConnectionsDoNotWaitForALargeRequest) {
   slow_->answer_all();
   const RawAnswer answer = client_->read();
   EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(Said::parse(answer.body).size(), 40u);
+  EXPECT_EQ(Json::parse(answer.body).size(), 40u);
   ASSERT_EQ(slow_->texts.size(), 40u);
   for (int i = 0; i < 40; ++i) EXPECT_EQ(slow_->texts[static_cast<size_t>(i)], text(i)) << "the body is gone by then";
 }
@@ -120,20 +120,20 @@ TEST_F(SubmitTest, AClientThatLeavesWithdrawsItsTexts) {
 
 TEST_F(SubmitTest, ALargeRequestGivesWhatSmallOnesGive) {
   start(tiny());
-  Said inputs = Said::array();
+  Json inputs = Json::array();
   for (int i = 0; i < 60; ++i) {
     std::string words;
     for (int w = 0; w < 200; ++w) words += fmt::format("w{} ", 6 + (i + w) % 8);
-    inputs.push_back(Said::array({words}));
+    inputs.push_back(Json::array({words}));
   }
   for (const char* model : {"cls", "vader"}) {
-    const RawAnswer all = post("/predict", Said{{"inputs", inputs}, {"model", model}}.dump());
+    const RawAnswer all = post("/predict", Json{{"inputs", inputs}, {"model", model}}.dump());
     ASSERT_EQ(all.status, 200) << all.body;
-    const Said scores = Said::parse(all.body);
+    const Json scores = Json::parse(all.body);
     for (size_t i : {size_t{0}, size_t{31}, size_t{59}}) {
-      const RawAnswer one = post("/predict", Said{{"inputs", Said::array({inputs[i]})}, {"model", model}}.dump());
+      const RawAnswer one = post("/predict", Json{{"inputs", Json::array({inputs[i]})}, {"model", model}}.dump());
       ASSERT_EQ(one.status, 200) << one.body;
-      const Said alone = Said::parse(one.body)[0];
+      const Json alone = Json::parse(one.body)[0];
       ASSERT_EQ(alone.size(), scores[i].size());
       for (size_t k = 0; k < alone.size(); ++k) {
         EXPECT_EQ(alone[k]["label"], scores[i][k]["label"]);

@@ -101,7 +101,7 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
 
 void Service::predict(Call& call) {
   const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
+  const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto found = body.find("inputs");
   if (found == body.end()) throw invalid("missing field `inputs`");
@@ -147,7 +147,7 @@ void Service::predict(Call& call) {
 
 void Service::embed(Call& call) {
   const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::embedder});
+  const RequestOptions w = request_options(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   refuse_prompts(body);
   const bool normalize = truth_or(body, "normalize", true);
@@ -175,7 +175,7 @@ void Service::rerank(Call& call) {
   const std::vector<Served> all = loaded();
   const auto ranker = std::find_if(all.begin(), all.end(), [](const Served& m) { return ranks(*m->scorer); });
   if (!named && ranker != all.end()) body["model"] = (*ranker)->name;
-  Wishes w = wishes(call, body, {ModelKind::classifier});
+  RequestOptions w = request_options(call, body, {ModelKind::classifier});
   if (!ranks(*w.served->scorer)) throw Refusal{424, "Backend", "Backend error: Model is not a re-ranker model"};
   const auto query = texts_of(body, "query"), texts = texts_of(body, "texts");
   if (query.size() != 1 || body["query"].is_array()) throw invalid("`query` must be a string");
@@ -225,7 +225,7 @@ void Service::similarity(Call& call) {
   if (!parameters.is_null() && !parameters.is_object()) throw invalid("`parameters` must be an object");
   for (const char* key : {"truncate", "truncation_direction", "prompt_name"})
     if (parameters.contains(key)) body[key] = parameters[key];
-  Wishes w = wishes(call, body, {ModelKind::embedder});
+  RequestOptions w = request_options(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   refuse_prompts(body);
   const auto inputs = body.find("inputs");
@@ -282,7 +282,7 @@ std::string tokens_json(const Scorer& scorer, const std::vector<std::string_view
 void Service::tokenize(Call& call) {
   const auto parsed = std::make_shared<const Body>(body_of(call));
   const Body& body = *parsed;
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
+  const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
   refuse_prompts(body);
   const bool special = truth_or(body, "add_special_tokens", true);
@@ -296,14 +296,14 @@ void Service::tokenize(Call& call) {
   call.model = w.model;
   if (call.exchange->body().size() <= kHelperBytes) return answer(call, tokens_json(*w.served->scorer, texts, special));
   at(helpers_, call, [served = w.served, parsed, texts, special] {
-    return DeskAnswer{200, tokens_json(*served->scorer, texts, special)};
+    return BlockingAnswer{200, tokens_json(*served->scorer, texts, special)};
   });
 }
 
 // By what the default model does.
 void Service::by_task(Call& call) {
   const auto body = std::make_shared<Body>(body_of(call));
-  const ModelKind kind = wishes(call, *body, {slots_[0]->kind}).served->scorer->kind();
+  const ModelKind kind = request_options(call, *body, {slots_[0]->kind}).served->scorer->kind();
   const bool ranks = body->contains("query");
   call.parsed = body;  // so that it is parsed once
   switch (kind) {

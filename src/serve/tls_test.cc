@@ -160,12 +160,12 @@ TEST_F(TlsTest, AnswersOfEverySizeInOrder) {
     EXPECT_EQ(client.version(), version == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
     EXPECT_EQ(client.post("/predict", R"({"inputs":"I love it"})").first, 200);
     // A body of a megabyte, and an answer of many sealed pieces; then two requests in one record.
-    Said texts = Said::array();
+    Json texts = Json::array();
     for (int i = 0; i < 1000; ++i) texts.push_back(std::string(1000, 'a') + " good");
-    const auto [status, body] = client.post("/classify", Said{{"input", texts}}.dump());
+    const auto [status, body] = client.post("/classify", Json{{"input", texts}}.dump());
     EXPECT_EQ(status, 200);
     ASSERT_GT(body.size(), 100u << 10);
-    EXPECT_EQ(Said::parse(body)["data"].size(), 1000u);
+    EXPECT_EQ(Json::parse(body)["data"].size(), 1000u);
     const std::string ping = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     client.send(ping + ping);
     EXPECT_EQ(client.read().first, 200);
@@ -186,12 +186,12 @@ TEST_F(TlsTest, AnotherRequestFollowsAJobsOutput) {
   o.state_dir = temp_.path() / "state";
   start(o);
   TlsClient client(server_->port());
-  const std::string id = Said::parse(client.post("/jobs?format=txt", "I love it\n").second)["id"];
+  const std::string id = Json::parse(client.post("/jobs?format=txt", "I love it\n").second)["id"];
   const auto get = [&](const std::string& path) {
     client.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
     return client.read();
   };
-  wait_until([&] { return Said::parse(get("/jobs/" + id).second)["status"] == "completed"; });
+  wait_until([&] { return Json::parse(get("/jobs/" + id).second)["status"] == "completed"; });
   EXPECT_NE(get("/jobs/" + id + "/output").second.find("positive"), std::string::npos);
   EXPECT_EQ(get("/health/live").first, 200);
 }

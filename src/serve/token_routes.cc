@@ -13,7 +13,7 @@ using Body = nlohmann::json;
 
 void Service::decode(Call& call) {
   const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
+  const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
   const auto found = body.find("ids");
   if (found == body.end() || !found->is_array())
@@ -42,7 +42,7 @@ void Service::decode(Call& call) {
 
 void Service::embed_all(Call& call) {
   const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::embedder});
+  const RequestOptions w = request_options(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   if (w.served->pooling != Pooling::none)
     throw Refusal{424, "Backend",

@@ -38,8 +38,8 @@ class TokenRoutesTest : public ServiceTest {
     return o;
   }
   std::string state(const std::string& model) {
-    const Said models = Said::parse(get("/v1/models").body);
-    for (const Said& m : models["data"])
+    const Json models = Json::parse(get("/v1/models").body);
+    for (const Json& m : models["data"])
       if (m["id"] == model) return m["state"];
     return "";
   }
@@ -50,29 +50,29 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
   for (const std::string& text : {std::string("w6 w7 w8"), words}) {
-    const RawAnswer one = post("/analyze", Said{{"inputs", text}}.dump());
+    const RawAnswer one = post("/analyze", Json{{"inputs", text}}.dump());
     EXPECT_EQ(one.fields.at("x-brim-passes"), "1");
-    const Said said = Said::parse(one.body), labels = good("/predict", Said{{"inputs", text}}.dump());
+    const Json said = Json::parse(one.body), labels = good("/predict", Json{{"inputs", text}}.dump());
     EXPECT_EQ(said["labels"][0]["label"], labels[0]["label"]);
     EXPECT_NEAR(said["labels"][0]["score"].get<double>(), labels[0]["score"].get<double>(), 1e-5);
-    const Said entities = good("/ner", Said{{"inputs", text}, {"model", "tags"}}.dump());
+    const Json entities = good("/ner", Json{{"inputs", text}, {"model", "tags"}}.dump());
     ASSERT_EQ(said["entities"].size(), entities.size()) << one.body;
     for (size_t i = 0; i < entities.size(); ++i) EXPECT_EQ(said["entities"][i]["word"], entities[i]["word"]);
     for (const char* way : {"window-mean", "window-max"})  // labels from all windows: the classifier's own
-      EXPECT_EQ(post("/analyze", Said{{"inputs", text}, {"long_text", way}}.dump()).fields.at("x-brim-passes"), "2");
+      EXPECT_EQ(post("/analyze", Json{{"inputs", text}, {"long_text", way}}.dump()).fields.at("x-brim-passes"), "2");
   }
   const RawAnswer several =
       post("/analyze", R"({"inputs":["w6 w7","w8"],"parameters":{"aggregation_strategy":"none"}})");
   EXPECT_EQ(several.fields.at("x-brim-passes"), "1");
-  EXPECT_EQ(Said::parse(several.body).size(), 2u);
-  bad("/analyze", Said{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
+  EXPECT_EQ(Json::parse(several.body).size(), 2u);
+  bad("/analyze", Json{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
   ServerOptions merging = both_heads();
   merging.merges_windows = true;  // the server's own way with long texts, where a request does not say
   start(std::move(merging));
-  const std::string asked = Said{{"inputs", words}}.dump();
+  const std::string asked = Json{{"inputs", words}}.dump();
   const RawAnswer merged = post("/analyze", asked);
   EXPECT_EQ(merged.fields.at("x-brim-passes"), "2");
-  EXPECT_EQ(post("/analyze", Said{{"inputs", words}, {"long_text", "truncate"}}.dump()).fields.at("x-brim-passes"),
+  EXPECT_EQ(post("/analyze", Json{{"inputs", words}, {"long_text", "truncate"}}.dump()).fields.at("x-brim-passes"),
             "1");
 }
 
@@ -113,17 +113,17 @@ TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
 
 TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   start(tiny());
-  const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
-  const Said many =
-      good("/tokenize", Said{{"inputs", std::vector<std::string>(1000, "w6 w7" + std::string(40, ' '))}}.dump());
+  const Json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  const Json many =
+      good("/tokenize", Json{{"inputs", std::vector<std::string>(1000, "w6 w7" + std::string(40, ' '))}}.dump());
   ASSERT_EQ(many.size(), 1000u) << "by a helper";
   EXPECT_EQ(many[999], tokens[0]);
-  bad("/tokenize", Said{{"inputs", std::vector<std::string>(3, std::string(500'000, '!'))}}.dump(), 422, "Validation");
-  Said ids = Said::array();
-  for (const Said& token : tokens[0]) ids.push_back(token["id"]);
-  const Said one = good("/decode", Said{{"ids", ids}}.dump());
+  bad("/tokenize", Json{{"inputs", std::vector<std::string>(3, std::string(500'000, '!'))}}.dump(), 422, "Validation");
+  Json ids = Json::array();
+  for (const Json& token : tokens[0]) ids.push_back(token["id"]);
+  const Json one = good("/decode", Json{{"ids", ids}}.dump());
   EXPECT_EQ(one.size(), 1u);
-  const Said two = good("/decode", Said{{"ids", {ids, ids}}, {"skip_special_tokens", false}}.dump());
+  const Json two = good("/decode", Json{{"ids", {ids, ids}}, {"skip_special_tokens", false}}.dump());
   ASSERT_EQ(two.size(), 2u);
   EXPECT_NE(two[0], one[0]) << "with special tokens";
   EXPECT_NE(two[0].get<std::string>().find("w7"), std::string::npos);
@@ -137,7 +137,7 @@ TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
 
 TEST_F(TokenRoutesTest, TokensAreOfAModelThatIsThere) {
   start(tiny());
-  const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  const Json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
   ASSERT_EQ(post("/admin/models/cls/unload", "").status, 200);
   EXPECT_EQ(good("/tokenize", R"({"inputs":"w6 w7"})"), tokens) << "the next one's";
   bad("/tokenize", R"({"inputs":"w6 w7","model":"cls"})", 503, "Unhealthy");
@@ -145,36 +145,36 @@ TEST_F(TokenRoutesTest, TokensAreOfAModelThatIsThere) {
 
 TEST_F(TokenRoutesTest, VectorsOfEveryToken) {
   start(embedders());
-  const Said all = good("/embed_all", R"({"inputs":["w6 w7","w8"],"model":"all"})");
+  const Json all = good("/embed_all", R"({"inputs":["w6 w7","w8"],"model":"all"})");
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].size(), 4u) << "special tokens too";
   EXPECT_EQ(all[1].size(), 3u);
-  const Said mean = good("/embed", R"({"inputs":"w8","model":"all","normalize":false})"),
+  const Json mean = good("/embed", R"({"inputs":"w8","model":"all","normalize":false})"),
              other = good("/embed", R"({"inputs":"w8","model":"emb","normalize":false})");
   ASSERT_EQ(mean[0].size(), other[0].size());
   for (size_t d = 0; d < mean[0].size(); ++d) EXPECT_NEAR(mean[0][d].get<double>(), other[0][d].get<double>(), 1e-5);
   bad("/embed_all", R"({"inputs":"w8","model":"emb"})", 424, "Backend", "pooling=none");
   bad("/embed_all", R"({"inputs":"w8","model":"cls"})", 424, "Backend");
   bad("/embed_all", R"({"inputs":"","model":"all"})", 400, "Empty");
-  EXPECT_EQ(Said::parse(get("/info").body)["models"][4]["model_type"]["embedding"]["pooling"], "none");
+  EXPECT_EQ(Json::parse(get("/info").body)["models"][4]["model_type"]["embedding"]["pooling"], "none");
 }
 
 TEST_F(TokenRoutesTest, IdleModelsLeaveAndComeBack) {
   ServerOptions o = tiny();
   o.models[0].keep_alive_seconds = 0;
   start(std::move(o));
-  const Said before = good("/predict", R"({"inputs":"w6 w7"})");
+  const Json before = good("/predict", R"({"inputs":"w6 w7"})");
   wait_until([&] { return state("cls") != "resident"; });
   EXPECT_EQ(state("cls"), "disk") << "on a CPU";
   EXPECT_EQ(state("ner"), "resident") << "it is kept";
-  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
   EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), before);
 
-  EXPECT_EQ(Said::parse(post("/admin/models/ner/park", "").body)["state"], "disk");
+  EXPECT_EQ(Json::parse(post("/admin/models/ner/park", "").body)["state"], "disk");
   EXPECT_NE(get("/metrics").body.find("brim_model_state{model=\"ner\",state=\"disk\"} 1"), std::string::npos);
   EXPECT_TRUE(good("/ner", R"({"inputs":"w6"})").is_array());
   EXPECT_EQ(state("ner"), "resident");
-  EXPECT_EQ(Said::parse(post("/admin/models/vader/park", "").body)["state"], "resident") << "rules hold nothing";
+  EXPECT_EQ(Json::parse(post("/admin/models/vader/park", "").body)["state"], "resident") << "rules hold nothing";
 }
 
 TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
@@ -194,7 +194,7 @@ TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
   const Scorer* old = o.models[0].scorer.get();
   const Scorer* ner = o.models[1].scorer.get();
   start(std::move(o));
-  const Said before = good("/predict", R"({"inputs":"w6"})");
+  const Json before = good("/predict", R"({"inputs":"w6"})");
   EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200);
   EXPECT_EQ(beside, old) << "the queue of the one it replaces";
   EXPECT_EQ(good("/predict", R"({"inputs":"w6"})"), before);
@@ -206,7 +206,7 @@ TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
 
 TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
   start(held());
-  const Said document = Said::parse(get("/openapi.json").body);
+  const Json document = Json::parse(get("/openapi.json").body);
   EXPECT_EQ(document["info"]["version"], version());
   std::vector<std::pair<std::string, std::string>> described;
   for (const auto& [path, methods] : document["paths"].items())
@@ -241,9 +241,9 @@ TEST_F(TokenRoutesTest, ATraceShowsWhatIsDoneMeanwhile) {
   }
   const RawAnswer answer = client_->read();
   ASSERT_EQ(answer.status, 200);
-  const Said trace = Said::parse(answer.body);
+  const Json trace = Json::parse(answer.body);
   EXPECT_TRUE(std::any_of(trace["traceEvents"].begin(), trace["traceEvents"].end(),
-                          [](const Said& event) { return event["name"] == "compute"; }));
+                          [](const Json& event) { return event["name"] == "compute"; }));
   for (const char* seconds : {"0", "-1", "31", "x", "1x", "nan"})
     EXPECT_EQ(get(std::string("/trace?seconds=") + seconds).status, 422) << seconds;
   client_->get("/trace?seconds=30");
@@ -271,10 +271,10 @@ TEST_F(TokenRoutesTest, MetricsOfTheBoardAreThere) {
   // Of a card, and of its arithmetic: only where there is one.
   for (const char* source : {"serve.cc", "operations.cc"})
     there += read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "src/serve" / source);
-  const Said board = Said::parse(read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "docs/grafana.json"));
+  const Json board = Json::parse(read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "docs/grafana.json"));
   size_t asked = 0;
-  for (const Said& panel : board["panels"])
-    for (const Said& target : panel["targets"]) {
+  for (const Json& panel : board["panels"])
+    for (const Json& target : panel["targets"]) {
       const std::string expression = target["expr"];
       for (size_t at = 0; (at = expression.find("brim_", at)) != std::string::npos; ++asked) {
         const size_t end = std::min(expression.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at), expression.size());

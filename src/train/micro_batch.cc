@@ -127,7 +127,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
     ScopedZone zone(Zone::wait_device);
     slot.used->synchronize();
   }
-  tell_copies();
+  report_copies();
   ScopedZone zone(Zone::stage, m.packed.tokens());
   int64_t at = 0;
   const auto give_place = [&](TensorView& v) {
@@ -173,7 +173,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   return s;
 }
 
-void BatchStager::tell_copies() {
+void BatchStager::report_copies() {
   if (spans_) spans_->tell();
 }
 

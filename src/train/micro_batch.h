@@ -59,7 +59,7 @@ class BatchStager {
   // mark_used records when the device has read it.
   StagedBatch stage(const MicroBatch& batch, device::Stream& compute);
   void mark_used(device::Stream& compute);
-  void tell_copies();  // reports finished copies to the timeline
+  void report_copies();  // reports finished copies to the timeline
 
  private:
   struct Slot;

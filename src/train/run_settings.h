@@ -21,7 +21,7 @@ struct RunSettings {
   int64_t gradient_accumulation_steps = 1;
   double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
          max_grad_norm = 1;
-  plan::PrecisionWish precision;
+  plan::PrecisionRequest precision;
   std::optional<model::Optimizer> optim;  // nullopt: chosen by the plan
   device::DeviceChoice device;
   plan::MemoryLimit memory_limit;
@@ -103,7 +103,7 @@ std::vector<Setting<S>> run_rows() {
          if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
        })},
       {"precision", "auto, fp32, tf32, bf16, fp16, and for texts fp8",
-       typed<S, plan::PrecisionWish>(&S::precision, plan::read_precision, plan::precision_text), Keep::report},
+       typed<S, plan::PrecisionRequest>(&S::precision, plan::read_precision, plan::precision_text), Keep::report},
       {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
        choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
                                     {"adamw", Optimizer::adamw},

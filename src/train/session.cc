@@ -23,7 +23,7 @@ uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
 
 // Losses and norms are read back from the device asynchronously; nothing waits for them.
 struct TrainSession::Step {
-  StepResult so_far;
+  StepResult result;
   int64_t micros = 0;
   double samples = 0, tagged = 0;
   std::unique_ptr<device::Event> begin, done;
@@ -88,7 +88,7 @@ void TrainSession::begin_step(const MicroBatch& m) {
   }
   if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes)
     p->values = job_.device->allocate_host(bytes);
-  p->so_far = {.step = m.step};
+  p->result = {.step = m.step};
   p->samples = m.step_weight;
   p->tagged = static_cast<double>(m.step_tagged);
   p->micros = 0;
@@ -139,10 +139,10 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
   if (spans_) spans_->end(m.packed.tokens());
   ++p.micros;
-  p.so_far.tokens += m.packed.tokens();
-  p.so_far.rows += m.packed.sequences();
-  p.so_far.sum_squares += m.packed.sum_squares;
-  for (const uint64_t t : m.packed.tickets) p.so_far.row_ids.push_back(static_cast<int64_t>(t));
+  p.result.tokens += m.packed.tokens();
+  p.result.rows += m.packed.sequences();
+  p.result.sum_squares += m.packed.sum_squares;
+  for (const uint64_t t : m.packed.tickets) p.result.row_ids.push_back(static_cast<int64_t>(t));
 }
 
 tensor::TensorView TrainSession::run_teachers(const ops::BatchView& batch) {
@@ -157,7 +157,7 @@ tensor::TensorView TrainSession::run_teachers(const ops::BatchView& batch) {
 
 void TrainSession::update(double lr, model::StepSettings step) {
   Step& p = *unread_.back();
-  p.so_far.lr = lr;
+  p.result.lr = lr;
   step.lr = static_cast<float>(lr);
   if (spans_) spans_->begin();
   {
@@ -176,7 +176,7 @@ StepResult TrainSession::read() {
     ScopedZone zone(Zone::wait_device);
     p->done->synchronize();
   }
-  StepResult r = std::move(p->so_far);
+  StepResult r = std::move(p->result);
   r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
   for (size_t i = 0; teachers_ && i < static_cast<size_t>(p->micros); ++i)
     r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;

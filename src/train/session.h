@@ -41,7 +41,7 @@ class TrainSession {
   void update(double lr, model::StepSettings step);      // ends a step
   size_t unread_steps() const { return unread_.size(); }
   StepResult read();  // waits for the oldest step
-  void tell_copies() { stager_->tell_copies(); }
+  void report_copies() { stager_->report_copies(); }
 
  private:
   struct Step;

@@ -43,7 +43,7 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 void find_models(TrainSettings& settings) {
   if (settings.model.empty() && !settings.teachers.empty()) settings.model = settings.teachers[0];
   if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from is named");
-  const auto places = hub::model_places(hub::model_roots());
+  const auto places = hub::model_search_path(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
   for (std::string& teacher : settings.teachers) teacher = resolve_model(teacher, places).string();
 }

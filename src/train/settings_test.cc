@@ -30,7 +30,7 @@ TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.learning_rate, 2e-5);
   EXPECT_EQ(s.warmup_ratio, 0.1);
-  EXPECT_EQ(s.precision, (plan::PrecisionWish{ops::Precision::fp16, true}));
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
   EXPECT_EQ(s.recompute, model::Recompute::full);
 }
 
@@ -123,7 +123,7 @@ TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
   const auto notes = apply_yaml(s, kData / "nbeats_12gb.yaml");
   EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
   EXPECT_EQ(s.gradient_accumulation_steps, 2);
-  EXPECT_EQ(s.precision, (plan::PrecisionWish{std::nullopt, true}));
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{std::nullopt, true}));
   EXPECT_EQ(notes.size(), 3u);
   EXPECT_HAS(notes[0], "dynamic_batch_sizing");
 }
@@ -145,7 +145,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
   TrainSettings limited;
   apply_yaml(limited, dir / "b.yaml");
-  EXPECT_EQ(limited.precision, (plan::PrecisionWish{ops::Precision::bf16, false}));
+  EXPECT_EQ(limited.precision, (plan::PrecisionRequest{ops::Precision::bf16, false}));
   EXPECT_EQ(limited.limit_origin.name(""), (dir / "b.yaml").string() + ":3: max_memory_gb: 12.0");
   apply_setting(limited, "memory_limit", "2GiB");
   EXPECT_EQ(limited.limit_origin.name("2GiB"), "`memory_limit=2GiB`");

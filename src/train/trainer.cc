@@ -358,7 +358,7 @@ class TextProgram final : public TrainProgram {
   void pauses() override {
     if (device::DeviceSpans* spans = session_->spans()) spans->set_clock();
   }
-  void resumes() override { tell_record(); }
+  void resumes() override { report_record(); }
   void save() override { checkpoint(); }
 
   void read_step() override {
@@ -474,7 +474,7 @@ class TextProgram final : public TrainProgram {
     return f;
   }
 
-  void tell_record() {
+  void report_record() {
     if (!callbacks_.record) return;
     ScopedZone zone(Zone::write);
     Stopwatch watch(outcome_.time.saving);
@@ -500,7 +500,7 @@ class TextProgram final : public TrainProgram {
   }
 
   void finish() {
-    session_->tell_copies();
+    session_->report_copies();
     ScopedZone zone(Zone::write);
     outcome_.seconds = loop_.seconds();
     outcome_.stopped_early = out_of_patience();
@@ -509,14 +509,14 @@ class TextProgram final : public TrainProgram {
     outcome_.best_metric = progress_.best_metric;
     outcome_.best_step = progress_.best_step;
     outcome_.best_metric_name = metric_name();
-    tell_stats();
+    report_stats();
     // The model is written before the record, which may fail on a full disk.
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
     if (!outcome_.interrupted && !best_written) {
       Stopwatch watch(outcome_.time.saving);
       write_trained_model();
     }
-    tell_record();
+    report_record();
     if (outcome_.interrupted) return;
     Stopwatch watch(outcome_.time.saving);
     const std::filesystem::path out = s_.output_dir;
@@ -524,7 +524,7 @@ class TextProgram final : public TrainProgram {
     io::write_file_atomically(out / "README.md", record_.card(facts()));
   }
 
-  void tell_stats() {
+  void report_stats() {
     const double seconds = std::max(1e-9, outcome_.seconds);
     outcome_.samples = reporter_->samples();
     outcome_.tokens = reporter_->tokens();

@@ -528,7 +528,7 @@ TEST(Trainer, Fp8IsForCardsAndInt8ForScoring) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training runs in fp32, tf32, bf16, fp16 or fp8");
 }
 
-TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
+TEST(Trainer, HalfPrecisionSwitchIsOptionalOnTheCpu) {
   TinyJob t;
   apply_yaml(t.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/visobert_rtx3070.yaml");
   t.settings.num_train_epochs = 1;

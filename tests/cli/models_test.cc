@@ -34,7 +34,7 @@ TEST_F(Models, AMissingOneSaysHowToGetIt) {
   refused(2, {"is a file"}, {"score", "--model", "tiny/config.json"}, {.input = "a\n"});
 }
 
-TEST_F(Models, AreFoundInTheirPlaces) {
+TEST_F(Models, AreFoundInTheirParams) {
   fs::create_directories(folder_ / "zoo");
   make_model("bert_sequence", "zoo/mine");
   EXPECT_EQ(brim({"score", "--model", "mine", "-q"},

@@ -23,7 +23,7 @@ QkvParts parts_of(const AttentionSaved& saved, int64_t H) {
 }
 
 // Applies rotary positions to queries and keys; a first token has position 0 and is unchanged.
-void turn(const Pass& p, const AttentionPlaces& at, const AttentionSaved& made, bool back) {
+void turn(const Pass& p, const AttentionParams& at, const AttentionSaved& made, bool back) {
   if (at.theta == 0) return;
   ops::RopeArgs args{.x = made.qkv.slice_cols(0, made.q ? p.s.hidden : 2 * p.s.hidden), .positions = p.batch.positions};
   args.head_size = p.s.head_size();
@@ -37,7 +37,7 @@ TensorView part_of(const TensorView& bias, int64_t begin, int64_t end) {
   return bias ? bias.slice_rows(begin, end) : TensorView();
 }
 
-void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden& x, AttentionSaved& made) {
+void project_first_tokens(const Pass& p, const AttentionParams& at, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden, B = p.batch.B;
   const Param& w = p.param(at.qkv.w);
   const TensorView& bias = p.param(at.qkv.b).plain;
@@ -61,7 +61,7 @@ void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden
   apply_linear(p, input_of(first, w), w.first, part_of(bias, 0, H), made.q);
 }
 
-void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, AttentionSaved& made) {
+void project_all_tokens(const Pass& p, const AttentionParams& at, int64_t l, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden;
   const Param& w = p.param(at.qkv.w);
   const TensorView& bias = p.param(at.qkv.b).plain;
@@ -89,7 +89,7 @@ TensorView gather_first_tokens(const Pass& p, const TensorView& x) {
   return first;
 }
 
-Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const TensorView& residual,
+Hidden attend(const Pass& p, const AttentionParams& at, int64_t l, const Hidden& x, const TensorView& residual,
               bool first_tokens, AttentionSaved* saved) {
   const int64_t H = p.s.hidden;
   AttentionSaved made;
@@ -132,7 +132,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   return add_product(p, {made.context, scale.dequantise}, at.out, sum_with, at.keeps_sum);
 }
 
-TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const TensorView& x, bool first_tokens,
+TensorView attend_backward(const Pass& p, const AttentionParams& at, int64_t l, const TensorView& x, bool first_tokens,
                            const AttentionSaved& saved, const NormGrad& d, bool normed) {
   const int64_t H = p.s.hidden, T = p.batch.T, B = p.batch.B;
   const TensorView d_context = p.activations(saved.context.rows(), H);

@@ -7,8 +7,8 @@
 
 namespace brim::model {
 
-struct AttentionPlaces {
-  LinearPlaces qkv, out;
+struct AttentionParams {
+  LinearParams qkv, out;
   int64_t relative = -1;   // bias table by distance bucket; -1: none
   int64_t window = 0;      // maximum distance between query and key; 0: unlimited
   float theta = 0;         // base of rotary positions; 0: none
@@ -30,12 +30,12 @@ tensor::TensorView gather_first_tokens(const Pass& p, const tensor::TensorView& 
 
 // residual + attention(x), for all rows or for first tokens; the reader computes the sum. `residual`: x itself, or the
 // tensor that x is the norm of.
-Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,
+Hidden attend(const Pass& p, const AttentionParams& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,
               bool first_tokens, AttentionSaved* saved);
 // `x`: input of attention; in fp8 it may be empty if the input's columns were kept. `d`: gradient of the sum, from the
 // norm that read it and accumulated the output bias's gradient. Returns the gradient of x [T,H], which includes the
 // residual's unless x is `normed` from it.
-tensor::TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const tensor::TensorView& x,
+tensor::TensorView attend_backward(const Pass& p, const AttentionParams& at, int64_t l, const tensor::TensorView& x,
                                    bool first_tokens, const AttentionSaved& saved, const NormGrad& d,
                                    bool normed = false);
 

@@ -9,7 +9,7 @@ namespace brim::model {
 using ops::Dropout;
 using tensor::TensorView;
 
-void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved) {
+void embed(const Pass& p, const EmbeddingParams& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved) {
   const int64_t T = p.batch.T, E = p.s.embedding_size();
   const bool projects = at.project.w >= 0;
   ops::EmbeddingArgs args{.batch = p.batch, .word = p.param(at.word).plain};
@@ -41,7 +41,7 @@ void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8
   if (to.narrow) ops::convert(p.e.stream, {.x = to.x, .y = to.narrow, .scale = fp8.quantise});
 }
 
-void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSaved& saved, TensorView d_x) {
+void embed_backward(const Pass& p, const EmbeddingParams& at, const EmbeddingSaved& saved, TensorView d_x) {
   if (at.project.w >= 0) {
     const TensorView d_y = p.activations(p.batch.T, p.s.embedding_size());
     linear_backward(p, saved.y, at.project, d_x, d_y);

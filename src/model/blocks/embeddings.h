@@ -7,10 +7,10 @@
 
 namespace brim::model {
 
-struct EmbeddingPlaces {
+struct EmbeddingParams {
   int64_t word = -1, position = -1, type = -1;  // -1: no table
-  NormPlaces norm;
-  LinearPlaces project;  // -1: the tables have the model's width
+  NormParams norm;
+  LinearParams project;  // -1: the tables have the model's width
 };
 
 struct EmbeddingSaved {
@@ -19,7 +19,7 @@ struct EmbeddingSaved {
 };
 
 // Writes to `to`, and to its narrow copy, if any, in the scale that its reader needs.
-void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved);
-void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSaved& saved, tensor::TensorView d_x);
+void embed(const Pass& p, const EmbeddingParams& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved);
+void embed_backward(const Pass& p, const EmbeddingParams& at, const EmbeddingSaved& saved, tensor::TensorView d_x);
 
 }  // namespace brim::model

@@ -11,7 +11,7 @@ using tensor::TensorView;
 namespace {
 
 // Inference: the activation is fused with the product.
-Input activated_product(const Pass& p, const FeedForwardPlaces& at, const Hidden& x) {
+Input activated_product(const Pass& p, const FeedForwardParams& at, const Hidden& x) {
   const int64_t rows = x.x.rows(), F = p.s.ffn;
   const Activation activation = p.s.activation;
   if (!x.narrow) {
@@ -35,7 +35,7 @@ Input activated_product(const Pass& p, const FeedForwardPlaces& at, const Hidden
 
 }  // namespace
 
-Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x, FeedForwardSaved* saved,
+Hidden feed_forward(const Pass& p, const FeedForwardParams& at, const Hidden& x, FeedForwardSaved* saved,
                     bool keep_active) {
   if (saved == nullptr) return add_product(p, activated_product(p, at, x), at.down, x.x);
   saved->wide = p.activations(x.x.rows(), p.s.ffn);
@@ -60,7 +60,7 @@ Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x,
 namespace {
 
 // The casts compute the activation and its slope, so that neither is stored in the compute type.
-TensorView feed_forward_backward_fp8(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
+TensorView feed_forward_backward_fp8(const Pass& p, const FeedForwardParams& at, const FeedForwardSaved& saved,
                                      const std::function<TensorView()>& x, const NormGrad& d) {
   const TensorView& wide = saved.wide;
   const Operand active = saved.active_fp8.columns
@@ -77,10 +77,10 @@ TensorView feed_forward_backward_fp8(const Pass& p, const FeedForwardPlaces& at,
 
 }  // namespace
 
-TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
+TensorView feed_forward_backward(const Pass& p, const FeedForwardParams& at, const FeedForwardSaved& saved,
                                  const std::function<TensorView()>& x, const NormGrad& d) {
   if (p.trains_fp8(at.up.w)) return feed_forward_backward_fp8(p, at, saved, x, d);
-  const LinearPlaces down{.w = at.down.w};
+  const LinearParams down{.w = at.down.w};
   const bool from_output = slope_reads_output(p.s.activation);
   ops::ActivationGradArgs args{.x = saved.wide, .activation = p.s.activation};
   TensorView d_wide = saved.active;  // only read by the weights' gradient

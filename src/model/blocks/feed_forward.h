@@ -8,8 +8,8 @@
 
 namespace brim::model {
 
-struct FeedForwardPlaces {
-  LinearPlaces up, down;
+struct FeedForwardParams {
+  LinearParams up, down;
 };
 
 struct FeedForwardSaved {
@@ -19,12 +19,12 @@ struct FeedForwardSaved {
 };
 
 // x + feed_forward(x); the reader computes the sum. `keep_active`: also keep values that are cheap to recompute.
-Hidden feed_forward(const Pass& p, const FeedForwardPlaces& at, const Hidden& x, FeedForwardSaved* saved,
+Hidden feed_forward(const Pass& p, const FeedForwardParams& at, const Hidden& x, FeedForwardSaved* saved,
                     bool keep_active);
 // `x` provides the input of the block on demand, because it may have to be recomputed. `d`: gradient of the sum, from
 // the norm that read it and accumulated the last bias's gradient. Overwrites `saved`. Returns the gradient of x, in the
 // memory of d.residual.
-tensor::TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, const FeedForwardSaved& saved,
+tensor::TensorView feed_forward_backward(const Pass& p, const FeedForwardParams& at, const FeedForwardSaved& saved,
                                          const std::function<tensor::TensorView()>& x, const NormGrad& d);
 
 }  // namespace brim::model

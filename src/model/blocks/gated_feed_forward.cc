@@ -25,7 +25,7 @@ TensorView gated(const Pass& p, int64_t l, const TensorView& wide) {
 
 }  // namespace
 
-void gated_feed_forward(const Pass& p, const FeedForwardPlaces& at, int64_t l, const Hidden& x,
+void gated_feed_forward(const Pass& p, const FeedForwardParams& at, int64_t l, const Hidden& x,
                         const TensorView& residual, const TensorView& to, FeedForwardSaved* saved, bool keep_active) {
   const int64_t rows = x.x.rows(), F = p.s.ffn;
   const Param& up = p.param(at.up.w);
@@ -52,10 +52,10 @@ void gated_feed_forward(const Pass& p, const FeedForwardPlaces& at, int64_t l, c
   apply_linear(p, {active}, p.param(at.down.w).matrix, p.param(at.down.b).plain, to, {.residual = residual});
 }
 
-TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, int64_t l,
+TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardParams& at, int64_t l,
                                        const FeedForwardSaved& saved, const std::function<TensorView()>& x,
                                        const TensorView& d) {
-  LinearPlaces down = at.down;
+  LinearParams down = at.down;
   const Operand of_result = gradient_operand(p, down, d);
   Operand active = saved.active;
   if (saved.active_fp8.columns) active = saved.active_fp8;

@@ -41,7 +41,7 @@ struct HeadSaved {
 };
 
 // dense, activation, [norm]
-TensorView head_dense(const Pass& p, const HeadPlaces& at, const HeadDense& dense, HeadSaved& saved) {
+TensorView head_dense(const Pass& p, const HeadParams& at, const HeadDense& dense, HeadSaved& saved) {
   const int64_t rows = saved.in.rows(), H = p.s.hidden;
   saved.dense = p.activations(rows, H);
   if (p.training != nullptr && !slope_reads_output(at.activation)) {
@@ -56,7 +56,7 @@ TensorView head_dense(const Pass& p, const HeadPlaces& at, const HeadDense& dens
 }
 
 // `d`: gradient of head_dense's result, may be overwritten. Returns the gradient of its input.
-TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDense& dense, const HeadSaved& saved,
+TensorView head_dense_backward(const Pass& p, const HeadParams& at, const HeadDense& dense, const HeadSaved& saved,
                                TensorView d) {
   if (dense.norm.gamma >= 0) d = norm_backward(p, dense.norm, saved.norm, {}, d).residual;
   ops::activate_grad(p.e.stream,
@@ -67,7 +67,7 @@ TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDe
 }
 
 // [dropout], dense, activation, [norm], dropout, out. Writes to `logits` if given.
-TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved,
+TensorView sequence_logits(const Pass& p, const HeadParams& at, const TensorView& x, HeadSaved& saved,
                            TensorView logits = {}) {
   saved.in = at.dropout_first ? dropped(p, x, p.dropout(p.s.head_dropout, kHeadInSite)) : x;
   saved.out = dropped(p, head_dense(p, at, at.dense, saved), p.dropout(p.s.head_dropout, kHeadOutSite));
@@ -76,7 +76,7 @@ TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView
   return logits;
 }
 
-TensorView sequence_backward(const Pass& p, const HeadPlaces& at, const HeadSaved& saved, const TensorView& d_logits) {
+TensorView sequence_backward(const Pass& p, const HeadParams& at, const HeadSaved& saved, const TensorView& d_logits) {
   const TensorView d_out = p.activations(p.batch.B, p.s.hidden);
   linear_backward(p, saved.out, at.sequence, d_logits, d_out);
   drop_gradient(p, d_out, p.dropout(p.s.head_dropout, kHeadOutSite));
@@ -86,7 +86,7 @@ TensorView sequence_backward(const Pass& p, const HeadPlaces& at, const HeadSave
 }
 
 // [dense, activation, norm], dropout, out.
-TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved,
+TensorView token_logits(const Pass& p, const HeadParams& at, const TensorView& x, HeadSaved& saved,
                         TensorView logits = {}) {
   saved.in = x;
   const TensorView made = at.token_dense.at.w >= 0 ? head_dense(p, at, at.token_dense, saved) : x;
@@ -96,7 +96,7 @@ TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x
   return logits;
 }
 
-TensorView token_backward(const Pass& p, const HeadPlaces& at, const HeadSaved& saved, const TensorView& d_logits) {
+TensorView token_backward(const Pass& p, const HeadParams& at, const HeadSaved& saved, const TensorView& d_logits) {
   const TensorView d_out = p.activations(p.batch.T, p.s.hidden);
   linear_backward(p, saved.out, at.token, d_logits, d_out);
   drop_gradient(p, d_out, p.dropout(p.s.head_dropout, kTokenHeadSite));
@@ -138,7 +138,7 @@ TensorView loss_gradient(const Pass& p, const LossSettings& settings, const Tens
 
 }  // namespace
 
-TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool first_tokens, Output output) {
+TensorView finish(const Pass& p, const HeadParams& at, const TensorView& x, bool first_tokens, Output output) {
   TensorView result;
   switch (output) {
     case Output::hidden:
@@ -189,7 +189,7 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
   return result;
 }
 
-TensorView finish_training(const Pass& p, const HeadPlaces& at, const TensorView& x, bool first_tokens,
+TensorView finish_training(const Pass& p, const HeadParams& at, const TensorView& x, bool first_tokens,
                            const LossSettings& loss, const TrainTargets& targets, TrainResult& result) {
   result.loss = p.f32({2});
   p.e.stream.fill_zero(result.loss.data, 8);

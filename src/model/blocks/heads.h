@@ -10,24 +10,24 @@ namespace brim::model {
 
 // The matrix before the classes' one, its activation, and a norm in some families.
 struct HeadDense {
-  LinearPlaces at;
-  NormPlaces norm;
+  LinearParams at;
+  NormParams norm;
 };
 
-struct HeadPlaces {
+struct HeadParams {
   HeadDense dense;        // sequence head
   HeadDense token_dense;  // token head; -1: none
-  LinearPlaces sequence, token;
+  LinearParams sequence, token;
   ops::Activation activation = ops::Activation::tanh;  // after dense
   bool dropout_first = false;                          // sequence head: dropout also before its first matrix
 };
 
 // `x` is [T,H], or [B,H] with first_tokens. The result is valid until the end of the pass.
-tensor::TensorView finish(const Pass& p, const HeadPlaces& at, const tensor::TensorView& x, bool first_tokens,
+tensor::TensorView finish(const Pass& p, const HeadParams& at, const tensor::TensorView& x, bool first_tokens,
                           Output output);
 
 // Writes logits and losses to `result`; returns the gradient of x.
-tensor::TensorView finish_training(const Pass& p, const HeadPlaces& at, const tensor::TensorView& x, bool first_tokens,
+tensor::TensorView finish_training(const Pass& p, const HeadParams& at, const tensor::TensorView& x, bool first_tokens,
                                    const LossSettings& loss, const TrainTargets& targets, TrainResult& result);
 
 }  // namespace brim::model

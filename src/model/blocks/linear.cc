@@ -17,7 +17,7 @@ void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, con
   linear(p.e.stream, args);
 }
 
-Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const TensorView& residual, bool keeps_sum) {
+Hidden add_product(const Pass& p, const Input& x, LinearParams at, const TensorView& residual, bool keeps_sum) {
   const ops::LinearWeight& w = p.param(at.w).matrix;
   const bool in_product = p.training == nullptr && (p.on_cpu() || keeps_sum);
   const TensorView product = p.activations(x.x.rows(), w.N);
@@ -50,12 +50,12 @@ Operand run_cast(const Pass& p, ops::Fp8CastArgs args, const Fp8Site& site, Want
 }
 
 // Rows [begin,end) of a bias's gradient; empty if there is no bias.
-TensorView bias_grad(const Pass& p, LinearPlaces at, int64_t begin, int64_t end) {
+TensorView bias_grad(const Pass& p, LinearParams at, int64_t begin, int64_t end) {
   if (at.b < 0 || !p.param(at.b).grad) return {};
   return p.param(at.b).grad.slice_rows(begin, end);
 }
 
-Operand cast_gradient(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+Operand cast_gradient(const Pass& p, LinearParams at, int64_t begin, int64_t end, const TensorView& d_y,
                       Wanted wanted) {
   ops::Fp8CastArgs args{.x = d_y};
   args.d_bias = bias_grad(p, at, begin, end);
@@ -80,7 +80,7 @@ void run_product(const Pass& p, const Fp8Product& a) {
   linear(p.e.stream, args);
 }
 
-void input_product(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+void input_product(const Pass& p, LinearParams at, int64_t begin, int64_t end, const TensorView& d_y,
                    const TensorView& d_x, ops::GradWrite write) {
   const Fp8Matrix& w = p.param(at.w).fp8;
   run_product(p, {.x = d_y,
@@ -92,7 +92,7 @@ void input_product(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, c
                   .role = ops::LinearRole::input_gradient});
 }
 
-void weights_product(const Pass& p, LinearPlaces at, int64_t begin, int64_t end, const TensorView& d_y,
+void weights_product(const Pass& p, LinearParams at, int64_t begin, int64_t end, const TensorView& d_y,
                      const TensorView& x) {
   const Param& w = p.param(at.w);
   const TensorView d_w = w.grad.slice_rows(begin, end);
@@ -126,14 +126,14 @@ Operand operand_of(const Pass& p, const Hidden& x, int64_t w, Wanted wanted) {
   return made;
 }
 
-Operand gradient_operand(const Pass& p, LinearPlaces& at, const TensorView& d_y) {
+Operand gradient_operand(const Pass& p, LinearParams& at, const TensorView& d_y) {
   if (!p.trains_fp8(at.w)) return d_y;
   const Operand made = cast_gradient(p, at, 0, p.param(at.w).plain.rows(), d_y, {});
   at.b = -1;
   return made;
 }
 
-Operand cast_slope(const Pass& p, LinearPlaces at, const TensorView& d_y, const TensorView& before,
+Operand cast_slope(const Pass& p, LinearParams at, const TensorView& d_y, const TensorView& before,
                    ops::Activation activation) {
   ops::Fp8CastArgs args{.x = d_y, .gate = before};
   args.activation = activation;
@@ -141,7 +141,7 @@ Operand cast_slope(const Pass& p, LinearPlaces at, const TensorView& d_y, const 
   return run_cast(p, args, p.param(at.w).fp8.d_y, {});
 }
 
-void multiply_fp8(const Pass& p, const Operand& x, LinearPlaces at, const TensorView& y, int64_t begin, int64_t end,
+void multiply_fp8(const Pass& p, const Operand& x, LinearParams at, const TensorView& y, int64_t begin, int64_t end,
                   const TensorView& residual) {
   const Fp8Matrix& w = p.param(at.w).fp8;
   if (end < 0) end = w.rows.rows();
@@ -155,7 +155,7 @@ void multiply_fp8(const Pass& p, const Operand& x, LinearPlaces at, const Tensor
                   .residual = residual});
 }
 
-Hidden add_product_fp8(const Pass& p, const Operand& x, LinearPlaces at, const TensorView& residual) {
+Hidden add_product_fp8(const Pass& p, const Operand& x, LinearParams at, const TensorView& residual) {
   const TensorView product = p.activations(x.rows.rows(), p.param(at.w).fp8.rows.rows());
   multiply_fp8(p, x, at, product);
   return {residual, product};
@@ -171,7 +171,7 @@ void run_linear_grad(const Pass& p, ops::LinearGradArgs& args) {
 
 }  // namespace
 
-void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, int64_t begin, int64_t end, const Operand& d_y,
+void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t begin, int64_t end, const Operand& d_y,
                      const TensorView& d_x, ops::GradWrite d_x_write) {
   const Param& w = p.param(at.w);
   if (p.trains_fp8(at.w)) {
@@ -194,12 +194,12 @@ void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, int64_t b
   run_linear_grad(p, args);
 }
 
-void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y, const TensorView& d_x,
+void linear_backward(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y, const TensorView& d_x,
                      ops::GradWrite d_x_write) {
   linear_backward(p, x, at, 0, p.param(at.w).plain.rows(), d_y, d_x, d_x_write);
 }
 
-void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, const TensorView& d_x) {
+void linear_backward_input(const Pass& p, LinearParams at, const Operand& d_y, const TensorView& d_x) {
   const Param& w = p.param(at.w);
   if (p.trains_fp8(at.w)) {
     input_product(p, at, 0, w.plain.rows(), d_y.rows, d_x, ops::GradWrite::overwrite);
@@ -210,7 +210,7 @@ void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, c
   run_linear_grad(p, args);
 }
 
-void linear_backward_weights(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y) {
+void linear_backward_weights(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y) {
   linear_backward(p, x, at, d_y, {});
 }
 

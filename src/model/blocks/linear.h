@@ -7,7 +7,7 @@
 
 namespace brim::model {
 
-struct LinearPlaces {
+struct LinearParams {
   int64_t w = -1, b = -1;
 };
 
@@ -42,13 +42,13 @@ Operand cast_operand(const Pass& p, const Fp8Site& site, const tensor::TensorVie
 Operand operand_of(const Pass& p, const Hidden& x, int64_t w, Wanted wanted = {});
 // Gradient of a product's result. In fp8 it is cast and the bias's gradient accumulated in one pass; at.b is then set
 // to -1.
-Operand gradient_operand(const Pass& p, LinearPlaces& at, const tensor::TensorView& d_y);
+Operand gradient_operand(const Pass& p, LinearParams& at, const tensor::TensorView& d_y);
 // fp8 training: gradient of a product's result before its activation, d_y times the slope at `before`. Also accumulates
 // the bias's gradient.
-Operand cast_slope(const Pass& p, LinearPlaces at, const tensor::TensorView& d_y, const tensor::TensorView& before,
+Operand cast_slope(const Pass& p, LinearParams at, const tensor::TensorView& d_y, const tensor::TensorView& before,
                    ops::Activation activation);
 // fp8 training: x times rows [begin,end) of the matrix (end < 0: all), plus their bias.
-void multiply_fp8(const Pass& p, const Operand& x, LinearPlaces at, const tensor::TensorView& y, int64_t begin = 0,
+void multiply_fp8(const Pass& p, const Operand& x, LinearParams at, const tensor::TensorView& y, int64_t begin = 0,
                   int64_t end = -1, const tensor::TensorView& residual = {});
 
 struct LinearOptions {
@@ -57,7 +57,7 @@ struct LinearOptions {
 };
 void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, const tensor::TensorView& bias,
                   const tensor::TensorView& y, const LinearOptions& options = {});
-inline void apply_linear(const Pass& p, const Input& x, LinearPlaces at, const tensor::TensorView& y,
+inline void apply_linear(const Pass& p, const Input& x, LinearParams at, const tensor::TensorView& y,
                          ops::Activation activation = ops::Activation::none) {
   apply_linear(p, x, p.param(at.w).matrix, p.param(at.b).plain, y, {activation});
 }
@@ -66,19 +66,19 @@ inline void apply_linear(const Pass& p, const Input& x, LinearPlaces at, const t
 // because a residual in cuBLASLt's epilogue slows the product by as much as it saves in the norm, and in training
 // dropout comes between them. If the sum is kept for another reader, the norm would have to write it too; GPU inference
 // then adds it in the product, with five rows of traffic instead of six.
-Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const tensor::TensorView& residual,
+Hidden add_product(const Pass& p, const Input& x, LinearParams at, const tensor::TensorView& residual,
                    bool keeps_sum = false);
-Hidden add_product_fp8(const Pass& p, const Operand& x, LinearPlaces at, const tensor::TensorView& residual);
+Hidden add_product_fp8(const Pass& p, const Operand& x, LinearParams at, const tensor::TensorView& residual);
 
 // For rows [begin,end) of the matrix (a part of qkv). Empty d_x: not computed. In fp8, missing copies are made; if d_y
 // has copies, the bias's gradient has already been accumulated.
-void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, int64_t begin, int64_t end, const Operand& d_y,
+void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t begin, int64_t end, const Operand& d_y,
                      const tensor::TensorView& d_x, ops::GradWrite d_x_write);
-void linear_backward(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y,
+void linear_backward(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y,
                      const tensor::TensorView& d_x, ops::GradWrite d_x_write = ops::GradWrite::overwrite);
 // The two halves of linear_backward, for callers that have x only after d_x, or memory for d_x only after x. On a CPU
 // the combined call is faster, because d_y is still in the cache.
-void linear_backward_input(const Pass& p, LinearPlaces at, const Operand& d_y, const tensor::TensorView& d_x);
-void linear_backward_weights(const Pass& p, const Operand& x, LinearPlaces at, const Operand& d_y);
+void linear_backward_input(const Pass& p, LinearParams at, const Operand& d_y, const tensor::TensorView& d_x);
+void linear_backward_weights(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y);
 
 }  // namespace brim::model

@@ -7,7 +7,7 @@ namespace brim::model {
 
 using tensor::TensorView;
 
-Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
+Hidden norm(const Pass& p, NormParams at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
             NormSaved* saved) {
   const int64_t rows = x.x.rows(), cols = x.x.cols();
   ops::LayerNormArgs args{.x = x.pending ? x.pending : x.x, .gamma = p.param(at.gamma).plain};
@@ -43,7 +43,7 @@ Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& res
   return y;
 }
 
-TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
+TensorView norm_again(const Pass& p, NormParams at, const NormSaved& saved) {
   const TensorView y = p.activations(saved.sum.rows(), saved.sum.cols());
   ops::LayerNormArgs args{.x = saved.sum, .gamma = p.param(at.gamma).plain, .beta = p.param(at.beta).plain, .y = y};
   args.eps = p.s.eps;
@@ -51,8 +51,8 @@ TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
   return y;
 }
 
-NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const TensorView& d_y, const TensorView& into, LinearPlaces product) {
+NormGrad norm_backward(const Pass& p, NormParams at, const NormSaved& saved, const ops::Dropout& dropout,
+                       const TensorView& d_y, const TensorView& into, LinearParams product) {
   const int64_t rows = d_y.rows(), cols = d_y.cols();
   ops::LayerNormGradArgs args{.sum = saved.sum,
                               .mean = saved.mean,

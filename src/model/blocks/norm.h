@@ -5,7 +5,7 @@
 
 namespace brim::model {
 
-struct NormPlaces {
+struct NormParams {
   int64_t gamma = -1, beta = -1;
 };
 
@@ -27,10 +27,10 @@ struct NormResult {
 
 // LN(dropout(pending) + x). If the sum is kept (in training, with `saved`, unless the gradient inverts the result), it
 // is in the memory of `pending`.
-Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
+Hidden norm(const Pass& p, NormParams at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
             NormSaved* saved);
 // Recomputes the norm's result from the kept sum.
-tensor::TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved);
+tensor::TensorView norm_again(const Pass& p, NormParams at, const NormSaved& saved);
 
 struct NormGrad {
   tensor::TensorView residual;
@@ -39,7 +39,7 @@ struct NormGrad {
 // `into`: tensor to add the sum's gradient to, if the sum has other readers; else a new tensor is allocated. `product`:
 // the product that computed x; its bias's gradient is accumulated in the same pass, and in fp8 copies are made for its
 // other gradients.
-NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const tensor::TensorView& d_y, const tensor::TensorView& into = {}, LinearPlaces product = {});
+NormGrad norm_backward(const Pass& p, NormParams at, const NormSaved& saved, const ops::Dropout& dropout,
+                       const tensor::TensorView& d_y, const tensor::TensorView& into = {}, LinearParams product = {});
 
 }  // namespace brim::model

@@ -47,7 +47,7 @@ void PostNormEncoder::list_groups(const PostNormNames& n) {
   for (int64_t l = 0; l < s.layers; ++l)  // same rounding as transformers
     group[static_cast<size_t>(l)] = static_cast<int64_t>(
         static_cast<double>(l) / (static_cast<double>(s.layers) / static_cast<double>(s.layer_groups)));
-  std::vector<LayerPlaces> groups;
+  std::vector<LayerParams> groups;
   for (int64_t g = 0; g < s.layer_groups; ++g) {
     list_.begin_group(g);
     groups.push_back(list_layer(n, g, g == group.back(), {}));
@@ -60,11 +60,11 @@ void PostNormEncoder::list_groups(const PostNormNames& n) {
   for (const int64_t g : group) layers_.push_back(groups[static_cast<size_t>(g)]);
 }
 
-PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, bool is_last,
+PostNormEncoder::LayerParams PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, bool is_last,
                                                          const InputBound& input) {
   const int64_t H = shape_.hidden, F = shape_.ffn;
   const auto name = [&](const std::string& part) { return n.prefix + n.layer + std::to_string(l) + "." + part; };
-  LayerPlaces at;
+  LayerParams at;
   at.attention.relative = relative_;
   at.attention.qkv = list_.linear({name(n.q), name(n.k), name(n.v)}, 3 * H, H, input);
   if (is_last) {  // a classifier only needs queries for first tokens
@@ -98,7 +98,7 @@ void PostNormEncoder::embed_backward(const Pass& p, const EmbeddingSaved& saved,
 
 Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
                               LayerTape* tape) const {
-  const LayerPlaces& at = layer_at(l);
+  const LayerParams& at = layer_at(l);
   const Hidden attention =
       attend(p, at.attention, l, x, x.x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
   const Hidden attended =
@@ -115,7 +115,7 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
 
 TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
                                            const TensorView& d_y) const {
-  const LayerPlaces& at = layer_at(l);
+  const LayerParams& at = layer_at(l);
   const NormGrad fed =
       norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down);
   const TensorView d_attended = feed_forward_backward(

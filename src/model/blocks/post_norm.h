@@ -40,22 +40,22 @@ class PostNormEncoder : public Architecture {
   void embed_backward(const Pass& p, const EmbeddingSaved& saved, const tensor::TensorView& d_x) const override;
 
  private:
-  struct LayerPlaces {
-    AttentionPlaces attention;
-    NormPlaces norm1;
-    FeedForwardPlaces feed_forward;
-    NormPlaces norm2;
+  struct LayerParams {
+    AttentionParams attention;
+    NormParams norm1;
+    FeedForwardParams feed_forward;
+    NormParams norm2;
   };
-  const LayerPlaces& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
+  const LayerParams& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
   ops::Dropout feed_forward_dropout(const Pass& p, int64_t l) const {
     return drops_feed_forward_ ? p.layer_dropout(l, DropoutPlace::feed_forward_out) : ops::Dropout();
   }
-  LayerPlaces list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
+  LayerParams list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
   void list_groups(const PostNormNames& names);
 
-  EmbeddingPlaces embedding_;
+  EmbeddingParams embedding_;
   int64_t relative_ = -1;
-  std::vector<LayerPlaces> layers_;
+  std::vector<LayerParams> layers_;
   bool drops_feed_forward_ = true;
 };
 

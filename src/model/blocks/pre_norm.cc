@@ -35,11 +35,11 @@ HeadDense PreNormEncoder::list_dense(const std::string& name, bool there) {
           list_.head_norm(name + ".norm", H, shape_.norm_bias)};
 }
 
-PreNormEncoder::LayerPlaces PreNormEncoder::list_layer(int64_t l, NormPlaces before) {
+PreNormEncoder::LayerParams PreNormEncoder::list_layer(int64_t l, NormParams before) {
   const ModelShape& s = shape_;
   const int64_t H = s.hidden;
   const auto name = [&](const char* part) { return "model.layers." + std::to_string(l) + "." + part; };
-  LayerPlaces at;
+  LayerParams at;
   if (l > 0) before = at.norm1 = list_.norm(name("attn_norm"), H, s.norm_bias);
   at.attention.window = s.is_local(l) ? s.window : 0;
   at.attention.theta = s.is_local(l) ? s.local_rope_theta : s.rope_theta;
@@ -82,7 +82,7 @@ ops::Dropout attention_out_dropout(const Pass& p, int64_t l) {
 
 Hidden PreNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
                              LayerTape* tape) const {
-  const LayerPlaces& at = layer_at(l);
+  const LayerParams& at = layer_at(l);
   const bool keep_cheap = tape != nullptr && tape->keep_cheap;
   Hidden normed = x;
   if (at.norm1.gamma >= 0) {
@@ -110,7 +110,7 @@ Hidden PreNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fir
 
 TensorView PreNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
                                           const TensorView& d_y) const {
-  const LayerPlaces& at = layer_at(l);
+  const LayerParams& at = layer_at(l);
   const bool last = l + 1 == p.s.layers, normed = at.norm1.gamma >= 0;
   const TensorView d_sum = last ? norm_backward(p, last_norm_, tape.last_norm, {}, d_y).residual : d_y;
   const TensorView d_attended = gated_feed_forward_backward(

@@ -21,19 +21,19 @@ class PreNormEncoder : public Architecture {
   void embed_backward(const Pass& p, const EmbeddingSaved& saved, const tensor::TensorView& d_x) const override;
 
  private:
-  struct LayerPlaces {
-    NormPlaces norm1;  // -1 in the first layer
-    AttentionPlaces attention;
-    NormPlaces norm2;
-    FeedForwardPlaces feed_forward;
+  struct LayerParams {
+    NormParams norm1;  // -1 in the first layer
+    AttentionParams attention;
+    NormParams norm2;
+    FeedForwardParams feed_forward;
   };
-  const LayerPlaces& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
-  LayerPlaces list_layer(int64_t l, NormPlaces before);
+  const LayerParams& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
+  LayerParams list_layer(int64_t l, NormParams before);
   HeadDense list_dense(const std::string& name, bool there);
 
-  EmbeddingPlaces embedding_;
-  std::vector<LayerPlaces> layers_;
-  NormPlaces last_norm_;
+  EmbeddingParams embedding_;
+  std::vector<LayerParams> layers_;
+  NormParams last_norm_;
 };
 
 }  // namespace brim::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serve/desk.h"
+#include "serve/blocking_work.h"
 
 #include <algorithm>
 #include <chrono>
@@ -28,8 +28,8 @@ int64_t steady_ms() {
 
 }  // namespace
 
-Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
-           JobModels models, JobsStore::Options options)
+BlockingWork::BlockingWork(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules,
+                           QueueScorer& scorer, JobModels models, JobsStore::Options options)
     : state_(state_dir),
       queues_(state_, rules, scorer, {unix_ms, steady_ms}),
       jobs_(
@@ -40,7 +40,7 @@ Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>
   job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });
 }
 
-Desk::~Desk() {
+BlockingWork::~BlockingWork() {
   stop_jobs();
   {
     std::lock_guard lock(mutex_);
@@ -53,9 +53,9 @@ Desk::~Desk() {
   job_thread_.join();
 }
 
-void Desk::stop_jobs() { job_thread_.request_stop(); }
+void BlockingWork::stop_jobs() { job_thread_.request_stop(); }
 
-void Desk::run_jobs(const std::stop_token& stop) {
+void BlockingWork::run_jobs(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     jobs_.wait_for_work(stop);
     if (stop.stop_requested()) return;
@@ -70,7 +70,7 @@ void Desk::run_jobs(const std::stop_token& stop) {
   }
 }
 
-void Desk::flush_old() {
+void BlockingWork::flush_old() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     lock.unlock();

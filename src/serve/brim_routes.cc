@@ -30,19 +30,19 @@ void append_errors(std::string& out, const std::vector<Prediction>& predictions)
   out += ']';
 }
 
-struct EntityWishes {
+struct EntityOptions {
   std::vector<std::string> ignored = {"O"};
   std::optional<Aggregation> aggregation;
   int32_t overlap = -1;
 };
 
-EntityWishes entity_wishes(const Body& body) {
+EntityOptions entity_options(const Body& body) {
   constexpr std::pair<const char*, Aggregation> kStrategies[] = {{"first", Aggregation::first},
                                                                  {"simple", Aggregation::simple},
                                                                  {"average", Aggregation::average},
                                                                  {"max", Aggregation::max},
                                                                  {"none", Aggregation::none}};
-  EntityWishes w;
+  EntityOptions w;
   const auto parameters = body.find("parameters");
   if (parameters == body.end() || parameters->is_null()) return w;
   if (!parameters->is_object()) throw invalid("`parameters` must be an object");
@@ -63,9 +63,9 @@ EntityWishes entity_wishes(const Body& body) {
 }
 
 // What the request says of entities, also to the scorer.
-template <class Wishes>
-EntityWishes apply_entity_wishes(const Body& body, Wishes& w) {
-  EntityWishes e = entity_wishes(body);
+template <class RequestOptions>
+EntityOptions apply_entity_options(const Body& body, RequestOptions& w) {
+  EntityOptions e = entity_options(body);
   w.aggregation = e.aggregation;
   if (e.overlap >= 0) w.overlap = e.overlap;
   return e;
@@ -95,7 +95,7 @@ void apply(ScoreFunction function, std::vector<float>& scores) {
   for (float& score : scores) score /= sum;
 }
 
-void append_wanted_entities(std::string& out, const Prediction& p, const EntityWishes& w) {
+void append_wanted_entities(std::string& out, const Prediction& p, const EntityOptions& w) {
   if (p.error) {
     out += "null";
     return;
@@ -110,7 +110,7 @@ void append_wanted_entities(std::string& out, const Prediction& p, const EntityW
 
 void Service::classify(Call& call) {
   const Body body = body_of(call);
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
+  const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto texts =
       texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
@@ -145,11 +145,11 @@ void Service::classify(Call& call) {
 
 void Service::ner(Call& call) {
   const Body body = body_of(call);
-  Wishes w = wishes(call, body, {ModelKind::tagger});
+  RequestOptions w = request_options(call, body, {ModelKind::tagger});
   require_kind(w.model, {ModelKind::tagger}, "a token classification model");
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
-  const EntityWishes entities = apply_entity_wishes(body, w);
+  const EntityOptions entities = apply_entity_options(body, w);
   score(call, w, texts_of(body, key), [batch, e = entities](std::string& out, Call& c) {
     if (!batch) return append_wanted_entities(out, c.predictions[0], e);
     out += '[';
@@ -165,7 +165,7 @@ void Service::ner(Call& call) {
 // pass of each model. Windows whose labels would be merged are the classifier's own, so those take two.
 void Service::analyze(Call& call) {
   const Body body = body_of(call);
-  Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
+  RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::rules});
   int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   if (!w.served->tagger.empty()) tagger = find_model(w.served->tagger);
@@ -182,7 +182,7 @@ void Service::analyze(Call& call) {
   for (const std::string_view text : given) texts.push_back({w.model, text});
   for (const std::string_view text : given)
     if (!w.entities) texts.push_back({tagger, text});
-  const EntityWishes entities = apply_entity_wishes(body, w);
+  const EntityOptions entities = apply_entity_options(body, w);
   score(call, w, texts, [this, batch, most = w.top_k, e = entities](std::string& out, Call& c) {
     const auto passes = static_cast<size_t>(c.passes);
     const size_t n = c.predictions.size() / passes;
@@ -211,13 +211,13 @@ void Service::hugging_face(Call& call) {
   }
   const ScoreFunction function = score_function(body);
   if (function != ScoreFunction::own) body["raw_scores"] = true;
-  Wishes w = wishes(call, body, {slots_[0]->kind});
+  RequestOptions w = request_options(call, body, {slots_[0]->kind});
   const auto texts = texts_of(body, "inputs");
   const bool batch = body["inputs"].is_array();
-  EntityWishes entities;
+  EntityOptions entities;
   switch (w.served->scorer->kind()) {
     case ModelKind::tagger:
-      entities = apply_entity_wishes(body, w);
+      entities = apply_entity_options(body, w);
       return score(call, w, texts, [batch, e = entities](std::string& out, Call& c) {
         if (batch) out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {

@@ -108,13 +108,13 @@ class TendingTest : public ServiceTest {
     wait_until([&] { return looks_ > seen + 8; });
   }
   // The server's one thread that tends stands still, at its clock, until the lock goes. Nobody else may ask meanwhile.
-  std::unique_lock<std::mutex> hold_tending() {
+  std::unique_lock<std::mutex> hold_maintenance() {
     std::unique_lock held(look_);
     wait_until([&] { return begun_looks_ > looks_; });
     return held;
   }
   std::string answering() { return post("/predict", R"({"inputs":"good"})").fields["x-brim-model"].substr(0, 5); }
-  std::string status() { return Said::parse(get("/health").body)["status"]; }
+  std::string status() { return Json::parse(get("/health").body)["status"]; }
 
   static constexpr int64_t kMidnight = 1780358400;  // 2026-06-02, UTC
   std::shared_ptr<ComingScorer> coming_ = std::make_shared<ComingScorer>();
@@ -170,7 +170,7 @@ TEST_F(TendingTest, WhoseModelCannotBeLoadedIsToldAndTheNextRungAnswers) {
   const RawAnswer refused = post("/predict", R"({"inputs":"good"})");
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_NE(refused.body.find("others have the memory"), std::string::npos) << refused.body;
-  EXPECT_EQ(Said::parse(refused.body)["error_type"], "Unhealthy");
+  EXPECT_EQ(Json::parse(refused.body)["error_type"], "Unhealthy");
   EXPECT_NE(refused.fields.find("retry-after"), refused.fields.end());
   EXPECT_EQ(answering(), "vader");
   EXPECT_EQ(status(), "degraded");
@@ -193,7 +193,7 @@ TEST_F(TendingTest, AnswersNameTheRungTheyStandInFor) {
   ladder_->report_fault("vader", "gone");
   answer = post("/predict", R"({"inputs":"good"})");
   EXPECT_EQ(answer.status, 503) << answer.body;
-  EXPECT_EQ(Said::parse(answer.body)["error_type"], "Unhealthy");
+  EXPECT_EQ(Json::parse(answer.body)["error_type"], "Unhealthy");
   EXPECT_TRUE(answer.fields.count("retry-after"));
 }
 
@@ -237,8 +237,8 @@ TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
   };
   const RawAnswer answer = flush("news");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  const Said flushed = Said::parse(answer.body);
-  for (const Said& item : flushed["items"]) {
+  const Json flushed = Json::parse(answer.body);
+  for (const Json& item : flushed["items"]) {
     EXPECT_EQ(item["model"], "vader") << item;
     EXPECT_EQ(item["reason"], "schedule");
     EXPECT_EQ(item["instead_of"], "model");
@@ -249,7 +249,7 @@ TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
   EXPECT_EQ(flush("alone").status, 503) << "of that model alone";
   EXPECT_EQ(coming_->scorings, 2) << "it is not tried twice";
   RawAnswer refused = flush("alone");
-  EXPECT_EQ(Said::parse(refused.body)["error_type"], "Unhealthy") << refused.body;
+  EXPECT_EQ(Json::parse(refused.body)["error_type"], "Unhealthy") << refused.body;
   EXPECT_EQ(refused.fields["retry-after"], "86400");
   EXPECT_EQ(get("/queues/alone").status, 200);
 }
@@ -289,9 +289,9 @@ TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
   coming_->room = false;
   set_time(10, 0, 0);
   start(std::move(o));
-  const auto put = [&](const char* query) { return Said::parse(post(query, "good\n").body)["id"].get<std::string>(); };
+  const auto put = [&](const char* query) { return Json::parse(post(query, "good\n").body)["id"].get<std::string>(); };
   const std::string waits = put("/jobs?format=txt&model=model"), goes = put("/jobs?format=txt&model=ladder");
-  const auto job = [&](const std::string& id) { return Said::parse(get("/jobs/" + id).body); };
+  const auto job = [&](const std::string& id) { return Json::parse(get("/jobs/" + id).body); };
   wait_until([&] { return job(goes)["status"] == "completed"; });
   EXPECT_EQ(job(goes)["model"], "vader");
   EXPECT_EQ(job(goes)["reason"], "schedule");
@@ -344,7 +344,7 @@ TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
   start(two_rungs());
   let_it_tend();
   std::vector<std::unique_ptr<char[]>> pieces;
-  auto held = hold_tending();
+  auto held = hold_maintenance();
   for (int i = 0; i < 8192; ++i) {
     pieces.push_back(std::make_unique<char[]>(4096));
     std::memset(pieces.back().get(), 1, 4096);
@@ -372,11 +372,11 @@ TEST_F(TendingTest, EncodersComeBackToADeviceThatWasClosed) {
   o.tick_seconds = 0.02;
   start(std::move(o));
   const auto planned = [&] { return get("/metrics").body.find("brim_memory_planned_bytes{") != std::string::npos; };
-  const Said labels = good("/predict", R"({"inputs":"w6 w7"})"), vector = good("/embed", R"({"inputs":"w6 w7"})");
+  const Json labels = good("/predict", R"({"inputs":"w6 w7"})"), vector = good("/embed", R"({"inputs":"w6 w7"})");
   for (int round = 0; round < 2; ++round) {
     wait_until([&] { return !planned(); });
     EXPECT_EQ(get("/health/ready").status, 200);
-    EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+    EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
     EXPECT_TRUE(good("/predict", R"({"inputs":"good","model":"vader"})").is_array());
     EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), labels);
     EXPECT_EQ(good("/embed", R"({"inputs":"w6 w7"})"), vector);

@@ -17,14 +17,14 @@
 
 namespace brim::serve {
 
-class Desk {
+class BlockingWork {
  public:
   // Throws cannot_write where the directory is another server's.
-  Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
-       JobModels models, JobsStore::Options options);
-  ~Desk();  // what has begun is finished, what waits is dropped; a job goes on the next time
-  Desk(const Desk&) = delete;
-  Desk& operator=(const Desk&) = delete;
+  BlockingWork(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
+               JobModels models, JobsStore::Options options);
+  ~BlockingWork();  // what has begun is finished, what waits is dropped; a job goes on the next time
+  BlockingWork(const BlockingWork&) = delete;
+  BlockingWork& operator=(const BlockingWork&) = delete;
 
   Workers& flushing() { return flushing_; }  // calls that may wait for a flush, and so for a model
   Workers& disk() { return disk_; }          // those that wait for the disk alone

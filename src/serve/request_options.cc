@@ -40,7 +40,7 @@ void Service::require_kind(int model, Kinds kinds, const char* what) const {
     throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
 }
 
-void Service::choose_model(Wishes& w, const std::string& model, const std::string& source, Kinds kinds) {
+void Service::choose_model(RequestOptions& w, const std::string& model, const std::string& source, Kinds kinds) {
   // Tokens are any model's, and rules have none: a ladder is not asked for who has them.
   const bool classifies = std::all_of(kinds.begin(), kinds.end(), [](ModelKind kind) {
     return kind == ModelKind::classifier || kind == ModelKind::rules;
@@ -74,10 +74,10 @@ void Service::choose_model(Wishes& w, const std::string& model, const std::strin
   w.served = model_at(w.model, w.may_wait);
 }
 
-Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
+Service::RequestOptions Service::request_options(Call& call, const Body& body, Kinds kinds) {
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   const RequestHead& head = call.exchange->head();
-  Wishes w;
+  RequestOptions w;
   const auto text_of = [&](const char* key, std::string_view field) -> std::string {
     const auto found = body.find(key);
     if (found == body.end() || found->is_null()) return std::string(head.find(field));

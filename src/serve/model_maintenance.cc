@@ -19,7 +19,7 @@ namespace brim::serve {
 
 int64_t Service::unix_now() const { return options_.unix_clock ? options_.unix_clock() : std::time(nullptr); }
 
-void Service::tend_models() {
+void Service::maintain_models() {
   free_retired();
   std::vector<std::string> awaited;  // by a ladder: they stay, or come
   for (const auto& ladder : options_.ladders) {
