@@ -291,7 +291,7 @@ void Service::trace(Call& call) {
   if (!read || !(seconds > 0) || seconds > kLongestTrace)
     throw invalid(fmt::format("`seconds` must be a number above 0, at most {}", kLongestTrace));
   if (tracing_.exchange(true)) throw Refusal{409, "Validation", "another trace is being taken", retry_after(seconds)};
-  at(tracer_, call, [this, seconds] {
+  run_on(tracer_, call, [this, seconds] {
     Timeline::clear();
     Timeline::enable(true);
     const int64_t since = now_ns();
@@ -336,7 +336,7 @@ void Service::admin(Call& call) {
     return answer(call, R"({"state":"draining"})");
   }
   if (path == "reload")
-    return at(admin_, call, [this] {
+    return run_on(admin_, call, [this] {
       const std::vector<std::string> problems = reload();
       return BlockingAnswer{
           problems.empty() ? 200 : 424,
@@ -380,7 +380,7 @@ void Service::admin(Call& call) {
     if (!problem.empty()) throw Refusal{409, "Backend", problem};
     return BlockingAnswer{200, state()};
   };
-  if (query_value(call.exchange->query(), "wait") != "false") return at(admin_, call, work);
+  if (query_value(call.exchange->query(), "wait") != "false") return run_on(admin_, call, work);
   admin_.call([work] {
     try {
       work();

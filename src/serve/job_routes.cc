@@ -345,7 +345,7 @@ void Service::list_jobs(Call& call) {
   if (!given.empty() &&
       (problem != std::errc() || end != given.data() + given.size() || limit < 1 || limit > kMostJobsOfAPage))
     throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMostJobsOfAPage));
-  at(blocking_work_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
+  run_on(blocking_work_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
     if (!after.empty() && !blocking_work_->jobs().find(after)) throw no_job(after);
     std::vector<Job> jobs = blocking_work_->jobs().list(limit + 1, after);
     const bool more = jobs.size() > limit;
@@ -373,7 +373,7 @@ void Service::job_call(Call& call) {
     return output->begin();
   }
   if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
-  at(blocking_work_->disk(), call, [this, id, cancels] {
+  run_on(blocking_work_->disk(), call, [this, id, cancels] {
     const std::optional<Job> job = cancels ? blocking_work_->jobs().cancel(id) : blocking_work_->jobs().find(id);
     if (!job) throw no_job(id);
     return BlockingAnswer{200, job_body(*job)};

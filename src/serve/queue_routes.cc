@@ -94,18 +94,18 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
-     [this, path, method, key, after, held = hold_body(call)] {
-       if (!held->take()) return BlockingAnswer{};  // its client has left
-       QueueJson body = QueueJson::object();
-       if (!held->text.empty()) {
-         (void)parse_body(held->text);         // its bounds and its words for what is wrong
-         body = QueueJson::parse(held->text);  // items keep the order of their keys
-         require_short_texts(body, options_.text_bytes);
-       }
-       const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
-       return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
-     });
+  run_on(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
+         [this, path, method, key, after, held = hold_body(call)] {
+           if (!held->take()) return BlockingAnswer{};  // its client has left
+           QueueJson body = QueueJson::object();
+           if (!held->text.empty()) {
+             (void)parse_body(held->text);         // its bounds and its words for what is wrong
+             body = QueueJson::parse(held->text);  // items keep the order of their keys
+             require_short_texts(body, options_.text_bytes);
+           }
+           const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
+           return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
+         });
 }
 
 // All items of a flush, each by the model the queue's ladder chooses for it. Those of a rung that cannot be loaded go

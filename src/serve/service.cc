@@ -219,7 +219,7 @@ void Service::stream_ended(Call& call) {
   if (!call.done) call.stream->ended();
 }
 
-void Service::beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
+void Service::run_on(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
                      std::function<void(Call&)> then) {
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
@@ -235,7 +235,7 @@ void Service::beside(Workers& workers, Call& call, std::function<std::optional<R
   });
 }
 
-void Service::at(Workers& workers, Call& call, std::function<BlockingAnswer()> work) {
+void Service::run_on(Workers& workers, Call& call, std::function<BlockingAnswer()> work) {
   const auto answer = std::make_shared<BlockingAnswer>();
   const auto run = [this, answer, work = std::move(work)]() -> std::optional<Refusal> {
     try {
@@ -249,7 +249,7 @@ void Service::at(Workers& workers, Call& call, std::function<BlockingAnswer()> w
       return refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
     }
   };
-  beside(workers, call, run, [answer](Call& held) {
+  run_on(workers, call, run, [answer](Call& held) {
     held.done = true;
     answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
     held.exchange->answer(

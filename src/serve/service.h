@@ -207,9 +207,9 @@ class Service final : public Handler, public QueueScorer {
     int status = 200;
     std::string body, fields = {};
   };
-  void at(Workers& workers, Call& call, std::function<BlockingAnswer()> work);
+  void run_on(Workers& workers, Call& call, std::function<BlockingAnswer()> work);
   // `work` there, then on the call's own thread its refusal or `then`; neither, where its client has gone meanwhile.
-  void beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
+  void run_on(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
               std::function<void(Call&)> then);
   Refusal refusal_of_blocking_work(const Error& error) const;
   void stream_ended(Call& call);

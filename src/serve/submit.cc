@@ -38,7 +38,7 @@ void Service::parse_on_helper(Call& call) {
       return Refusal{500, "Backend", error.what()};
     }
   };
-  beside(helpers_, call, parse, [this, body, parsed](Call& held) {
+  run_on(helpers_, call, parse, [this, body, parsed](Call& held) {
     held.exchange->body() = std::move(body->text);
     held.parsed = parsed;
     run_held(held);

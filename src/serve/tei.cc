@@ -295,7 +295,7 @@ void Service::tokenize(Call& call) {
     if (text.size() > options_.text_bytes) throw too_large(text.size(), options_.text_bytes);
   call.model = w.model;
   if (call.exchange->body().size() <= kHelperBytes) return answer(call, tokens_json(*w.served->scorer, texts, special));
-  at(helpers_, call, [served = w.served, parsed, texts, special] {
+  run_on(helpers_, call, [served = w.served, parsed, texts, special] {
     return BlockingAnswer{200, tokens_json(*served->scorer, texts, special)};
   });
 }
