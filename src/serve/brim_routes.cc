@@ -62,16 +62,16 @@ EntityOptions entity_options(const Body& body) {
   return w;
 }
 
-// What the request says of entities, also to the scorer.
-template <class RequestOptions>
-EntityOptions apply_entity_options(const Body& body, RequestOptions& w) {
+// Applies the request's entity options, also to the scorer's options.
+template <class Options>
+EntityOptions apply_entity_options(const Body& body, Options& w) {
   EntityOptions e = entity_options(body);
   w.aggregation = e.aggregation;
   if (e.overlap >= 0) w.overlap = e.overlap;
   return e;
 }
 
-// What is made of a model's scores in place of what it was trained with.
+// Function applied to raw scores in place of the model's own.
 enum class ScoreFunction : uint8_t { own, none, softmax, sigmoid };
 
 ScoreFunction score_function(const Body& body) {
@@ -95,15 +95,15 @@ void apply(ScoreFunction function, std::vector<float>& scores) {
   for (float& score : scores) score /= sum;
 }
 
-void append_wanted_entities(std::string& out, const Prediction& p, const EntityOptions& w) {
+void append_filtered_entities(std::string& out, const Prediction& p, const EntityOptions& w) {
   if (p.error) {
     out += "null";
     return;
   }
-  std::vector<Entity> wanted;
+  std::vector<Entity> kept;
   for (const Entity& e : p.entities)
-    if (std::find(w.ignored.begin(), w.ignored.end(), e.group) == w.ignored.end()) wanted.push_back(e);
-  append_entities(out, wanted);
+    if (std::find(w.ignored.begin(), w.ignored.end(), e.group) == w.ignored.end()) kept.push_back(e);
+  append_entities(out, kept);
 }
 
 }  // namespace
@@ -151,25 +151,25 @@ void Service::ner(Call& call) {
   const bool batch = body.contains(key) && body[key].is_array();
   const EntityOptions entities = apply_entity_options(body, w);
   score(call, w, texts_of(body, key), [batch, e = entities](std::string& out, Call& c) {
-    if (!batch) return append_wanted_entities(out, c.predictions[0], e);
+    if (!batch) return append_filtered_entities(out, c.predictions[0], e);
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_wanted_entities(out, c.predictions[i], e);
+      append_filtered_entities(out, c.predictions[i], e);
     }
     out += ']';
   });
 }
 
-// Labels and entities of the same texts: one answer, from one pass where both heads are on one encoder, else from a
-// pass of each model. Windows whose labels would be merged are the classifier's own, so those take two.
+// Labels and entities of the same texts in one answer: one pass if both heads share an encoder, else one pass per
+// model. Merging window labels needs the classifier's own windows, so it takes two passes.
 void Service::analyze(Call& call) {
   const Body body = body_of(call);
   RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::rules});
   int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   if (!w.served->tagger.empty()) tagger = find_model(w.served->tagger);
-  if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
+  if (tagger < 0) throw Refusal{424, "Backend", "Backend error: this server has no token classification model"};
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
   const auto given = texts_of(body, key);
@@ -191,14 +191,14 @@ void Service::analyze(Call& call) {
       out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
       append_labels(out, c, i, most);
       out += ",\"entities\":";
-      append_wanted_entities(out, c.predictions[(passes - 1) * n + i], e);
+      append_filtered_entities(out, c.predictions[(passes - 1) * n + i], e);
       out += '}';
     }
     if (batch) out += ']';
   });
 }
 
-// POST /models/{name}: lists of lists where the others have lists.
+// POST /models/{name}: labels and vectors form a list even for a single text, as in Hugging Face's API.
 void Service::hugging_face(Call& call) {
   Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
@@ -222,7 +222,7 @@ void Service::hugging_face(Call& call) {
         if (batch) out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
-          append_wanted_entities(out, c.predictions[i], e);
+          append_filtered_entities(out, c.predictions[i], e);
         }
         if (batch) out += ']';
       });
@@ -240,7 +240,7 @@ void Service::hugging_face(Call& call) {
       });
     default:
       return score(call, w, texts, [this, function, most = w.top_k](std::string& out, Call& c) {
-        const bool rules = c.served->scorer->kind() == ModelKind::rules;  // have no scores before their own
+        const bool rules = c.served->scorer->kind() == ModelKind::rules;  // VADER has no raw scores
         out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';

@@ -312,7 +312,7 @@ QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
 
 // The result of an item that was flushed before with the same text, if kept. Adds its size to `bytes`.
 std::optional<QueueJson> Queue::earlier_result(const Given& given, size_t& bytes) const {
-  const auto before = state_.flushed.find(sameness_of(given.item));
+  const auto before = state_.flushed.find(identity_of(given.item));
   if (before == state_.flushed.end()) return std::nullopt;
   const auto [id, index] = before->second;
   const Flush& flush = state_.flushes.at(id);
@@ -327,13 +327,13 @@ Queue::Batch Queue::collect(const Asked& asked, bool scoring) const {
   std::unordered_map<std::string, std::vector<std::string>> waiting_texts;
   for (const WaitingItem& item : state_.waiting) {
     batch.flush.items.push_back(item);
-    if (!asked.items.empty()) waiting_texts[sameness_of(item)].push_back(item.text);
+    if (!asked.items.empty()) waiting_texts[identity_of(item)].push_back(item.text);
   }
   batch.taken = batch.flush.items.size();
   size_t reused_bytes = 0;
   for (const Given& given : asked.items) {
     if (!scoring) {
-      const auto waits = waiting_texts.find(sameness_of(given.item));
+      const auto waits = waiting_texts.find(identity_of(given.item));
       if (waits != waiting_texts.end() && std::ranges::any_of(waits->second, [&](const std::string& text) {
             return !given.has_text || text == given.item.text;
           }))

@@ -284,7 +284,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   }
   void fail_with(const Refusal& refusal) {
     if (!begun_) return service_.refuse(*call_, refusal);
-    service_.break_off(*call_, refusal);  // a stream without its end says that something was wrong
+    service_.abort_response(*call_, refusal);  // a stream without its end says that something was wrong
   }
 
   Service& service_;
@@ -310,7 +310,7 @@ void Service::begin_score(Call& call) {
   std::string asked_by = query_value(query, "source");
   try {
     choose_model(w, request.model, asked_by, {ModelKind::classifier, ModelKind::rules});
-  } catch (const ModelIsComing& coming) {  // its thread waits for it
+  } catch (const ModelBeingReplaced& coming) {  // its thread waits for it
     w.model = coming.model;
   }
   const auto stream = std::make_shared<RowStream>(*this, call, w, std::move(request), std::move(asked_by));

@@ -316,7 +316,7 @@ void Service::by_task(Call& call) {
   }
 }
 
-void Service::not_here(Call&) { throw Refusal{424, "Backend", "Backend error: no model of this server does this"}; }
+void Service::embed_sparse(Call&) { throw Refusal{424, "Backend", "Backend error: no model of this server does this"}; }
 
 void Service::info(Call& call) {
   const auto model_type = [](const ServedModel& model) {
