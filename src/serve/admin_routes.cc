@@ -22,7 +22,8 @@ namespace {
 
 constexpr double kLongestTrace = 30;  // seconds
 constexpr auto kUserPollInterval = std::chrono::milliseconds(5);
-constexpr auto kLongestRetireWait = std::chrono::seconds(1);  // a stream of rows may hold the model longer; free_retired() frees it then
+constexpr auto kLongestRetireWait =
+    std::chrono::seconds(1);         // a stream of rows may hold the model longer; free_retired() frees it then
 constexpr double kLongestBatch = 5;  // seconds, including its answers
 
 }  // namespace
@@ -37,7 +38,8 @@ void Service::report_fault(const std::string& model, const std::string& fault) {
 void Service::retire(Served old) {
   if (old == nullptr) return;
   const auto until = std::chrono::steady_clock::now() + kLongestRetireWait;
-  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kUserPollInterval);
+  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kUserPollInterval);
   if (old.use_count() == 1) return;
   std::lock_guard lock(retired_mutex_);
   retired_.push_back(std::move(old));
@@ -265,8 +267,7 @@ std::vector<std::string> Service::reload() {
       ++opened;
   }
   for (const std::string& problem : problems) log_warning("reload: {}", problem);
-  if (problems.empty())
-    log_info("reloaded keys and {} of {} models", opened, slots_.size());
+  if (problems.empty()) log_info("reloaded keys and {} of {} models", opened, slots_.size());
   return problems;
 }
 
@@ -308,8 +309,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
   const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(),
                                    [&](const auto& l) { return l->rules().name == name; });
   if (ladder == options_.ladders.end() || (verb != "pin" && verb != "unpin"))
-    throw Refusal{404, "NotFound",
-                  "unknown ladder or action (use NAME/pin?rung=MODEL or NAME/unpin)"};
+    throw Refusal{404, "NotFound", "unknown ladder or action (use NAME/pin?rung=MODEL or NAME/unpin)"};
   if (verb == "unpin") {
     (*ladder)->unpin();
   } else {
@@ -327,8 +327,8 @@ void Service::pin_ladder(Call& call, std::string_view path) {
 
 void Service::admin(Call& call) {
   std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
-  log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "a client without an API key" : call.key_name,
-           call.exchange->client());
+  log_info("{} by {} from {}", call.exchange->path(),
+           call.key_name.empty() ? "a client without an API key" : call.key_name, call.exchange->client());
   if (path == "drain") {
     drain_wanted_ = true;
     return answer(call, R"({"state":"draining"})");
@@ -341,10 +341,9 @@ void Service::admin(Call& call) {
           nlohmann::json{{"problems", problems}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
     });
   if (path.starts_with("ladders/")) return pin_ladder(call, path.substr(std::string_view("ladders/").size()));
-  const Refusal unknown{
-      404, "NotFound",
-      "unknown admin route (use /admin/models/NAME/load, park, unload or reload, "
-      "/admin/ladders/NAME/pin?rung=MODEL or unpin, /admin/reload, /admin/drain)"};
+  const Refusal unknown{404, "NotFound",
+                        "unknown admin route (use /admin/models/NAME/load, park, unload or reload, "
+                        "/admin/ladders/NAME/pin?rung=MODEL or unpin, /admin/reload, /admin/drain)"};
   constexpr std::string_view kModels = "models/";
   const size_t slash = path.rfind('/');
   if (!path.starts_with(kModels) || slash < kModels.size()) throw unknown;

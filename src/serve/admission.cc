@@ -135,8 +135,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     exchange.fields = fmt::format(
         "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
         "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors");
-  const bool preflight =
-      cors_allowed && head.method == "OPTIONS" && !allowed.empty() && !head.find("access-control-request-method").empty();
+  const bool preflight = cors_allowed && head.method == "OPTIONS" && !allowed.empty() &&
+                         !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
     const bool open = call.route != nullptr && call.route->scope == Scope::open;
     const std::string_view host = host_of(head.host);
@@ -163,14 +163,16 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     }
     // Cross-origin pages can send these requests without a preflight, because their bodies need no particular content
     // type or there is no body. With API keys, "*" in cors_origins allows them.
-    const bool cross_origin = origin.empty() ? head.find("sec-fetch-site") == "cross-site"
-                                        : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
+    const bool cross_origin = origin.empty()
+                                  ? head.find("sec-fetch-site") == "cross-site"
+                                  : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
     if (cross_origin && !listed(origin) && !(cors_allowed && !keys->empty()) && call.route != nullptr &&
         (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs ||
          call.route->scope == Scope::queue))
       return Refusal{403, "Unauthorized", "cross-origin request refused"};
     if (call.route == nullptr && !allowed.empty())
-      return Refusal{405, "NotFound", fmt::format("{}: method not allowed (use {})", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
+      return Refusal{405, "NotFound", fmt::format("{}: method not allowed (use {})", path, allowed),
+                     fmt::format("Allow: {}\r\n", allowed)};
     if (call.route == nullptr) {
       std::vector<std::string> paths;
       for (const Route& route : routes()) paths.emplace_back(route.path);

@@ -25,7 +25,7 @@ struct Refusal {
   const char* type = "Validation";  // error_type: Empty, Syntax, Validation, Backend, Overloaded, …
   std::string message;
   std::string fields = {};  // response header lines, each "Name: value\r\n"
-  std::string extra = {};  // additional JSON members of the body: ",\"queue_ms\":12"
+  std::string extra = {};   // additional JSON members of the body: ",\"queue_ms\":12"
 };
 
 // The requested model is being replaced. Requests that can wait are held until it is loaded.
@@ -33,7 +33,7 @@ struct ModelBeingReplaced : Refusal {
   int model = 0;
 };
 
-std::string retry_after(double seconds);       // "Retry-After: 3\r\n"
+std::string retry_after(double seconds);    // "Retry-After: 3\r\n"
 Refusal invalid(std::string_view problem);  // 422 Validation, in the wording of text-embeddings-inference
 Refusal too_large(size_t bytes, size_t most);
 Response error_response(const Refusal& refusal, ErrorShape shape);

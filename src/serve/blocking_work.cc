@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kFlushingThreads = 4;  // one flush covers many waiting calls, so a few suffice
 constexpr int kDiskThreads = 2;
-constexpr int64_t kMaxFlushPauseMs = 50;  // between checks for queues that are due by age
+constexpr int64_t kMaxFlushPauseMs = 50;           // between checks for queues that are due by age
 constexpr std::chrono::seconds kJobRetryPause(1);  // after a job's state could not be written
 
 int64_t unix_ms() {

@@ -27,8 +27,8 @@ class BlockingWork {
   BlockingWork& operator=(const BlockingWork&) = delete;
 
   Workers& flushing() { return flushing_; }  // for calls that may wait for a flush, and so for a model
-  Workers& disk() { return disk_; }  // for calls that wait only for the disk
-  void stop_jobs();  // at the next row; jobs resume at the next start
+  Workers& disk() { return disk_; }          // for calls that wait only for the disk
+  void stop_jobs();                          // at the next row; jobs resume at the next start
   Queues& queues() { return queues_; }
   JobsStore& jobs() { return jobs_; }
   const StateDir& state() const { return state_; }

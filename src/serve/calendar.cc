@@ -57,10 +57,15 @@ bool nyse_holiday(Date date) {
   // A New Year's Day on a Saturday is not observed: the exchange does not close on the last business day of a year.
   const Date new_year(year / January / 1);
   if (date == new_year || (date == observed_on(new_year) && chr::weekday(new_year) == Sunday)) return true;
-  const std::array<Date, 9> others = {
-      Date(year / January / Monday[3]),     Date(year / February / Monday[3]),   easter(year) - chr::days(2),
-      Date(year / May / Monday[chr::last]), observed_on(Date(year / June / 19)),     observed_on(Date(year / July / 4)),
-      Date(year / September / Monday[1]),   Date(year / November / Thursday[4]), observed_on(Date(year / December / 25))};
+  const std::array<Date, 9> others = {Date(year / January / Monday[3]),
+                                      Date(year / February / Monday[3]),
+                                      easter(year) - chr::days(2),
+                                      Date(year / May / Monday[chr::last]),
+                                      observed_on(Date(year / June / 19)),
+                                      observed_on(Date(year / July / 4)),
+                                      Date(year / September / Monday[1]),
+                                      Date(year / November / Thursday[4]),
+                                      observed_on(Date(year / December / 25))};
   return std::find(others.begin(), others.end(), date) != others.end();
 }
 

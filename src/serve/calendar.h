@@ -65,11 +65,10 @@ class Schedule {
   // Overrides the clock.
   void fix_market(Market market) { fixed_ = market; }
 
-  std::string rung_at(int64_t unix_seconds) const;  // empty: no rung is scheduled
-  std::optional<Market> market_at(int64_t unix_seconds) const;  // empty without a market calendar
-  std::optional<int64_t> next_change(
-      int64_t unix_seconds) const;  // next time the rung changes, within about a year
-  std::vector<std::string> rungs() const;  // all rungs in the schedule
+  std::string rung_at(int64_t unix_seconds) const;                 // empty: no rung is scheduled
+  std::optional<Market> market_at(int64_t unix_seconds) const;     // empty without a market calendar
+  std::optional<int64_t> next_change(int64_t unix_seconds) const;  // next time the rung changes, within about a year
+  std::vector<std::string> rungs() const;                          // all rungs in the schedule
   const TimeZone& zone() const { return zone_; }
 
  private:

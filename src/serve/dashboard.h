@@ -67,8 +67,9 @@ struct DashboardSnapshot {
   struct Batches {
     std::optional<double> fill, graph_share, mean_tokens, batches_s;
     std::vector<std::pair<std::string, double>> idle;  // shares of time, by cause
-    int64_t batches = 0;  // since the start, as in /metrics
-    std::vector<std::pair<std::optional<double>, int64_t>> tokens;  // batch count by upper bound of tokens; no bound: the rest
+    int64_t batches = 0;                               // since the start, as in /metrics
+    std::vector<std::pair<std::optional<double>, int64_t>>
+        tokens;  // batch count by upper bound of tokens; no bound: the rest
   } batches;
   std::vector<DashboardModel> models;
   std::vector<DashboardLadder> ladders;

@@ -91,9 +91,9 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
     result.why = fmt::format("{}{:.1f} % agreement with {}", lost, figures->agreement * 100, against);
   }
   result.why += fmt::format(" ({} rows{})", figures->rows,
-                            figures->known_share < 1
-                                ? fmt::format(", {:.0f} % of the data: the classes this model has", figures->known_share * 100)
-                                : "");
+                            figures->known_share < 1 ? fmt::format(", {:.0f} % of the data: the classes this model has",
+                                                                   figures->known_share * 100)
+                                                     : "");
   return result;
 }
 

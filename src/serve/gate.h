@@ -13,7 +13,7 @@
 namespace brim::serve {
 
 struct GateLimits {
-  double max_loss = 0.02;       // of macro recall
+  double max_loss = 0.02;       // largest loss of macro recall
   double min_agreement = 0.88;  // share of rows with the same label
 };
 
@@ -23,7 +23,7 @@ struct GateFigures {
   double known_share = 1;  // share of all rows
   double agreement = 0;
   std::optional<double> macro_recall, against_recall;  // empty without labels
-  std::optional<double> p_value;  // of McNemar's test
+  std::optional<double> p_value;                       // McNemar's test
   std::vector<std::pair<std::string, jobs::ClassErrors>> per_class;
   std::optional<double> loss() const;
 };

@@ -15,8 +15,7 @@ void JobQuota::check_job() const {
 void JobQuota::check_bytes(int64_t bytes) const {
   if (bytes > limits_.bytes - bytes_)
     fail(ErrorCode::cannot_write, Remedy{"delete finished jobs, or raise `max_jobs_bytes`"},
-         "no quota for this job's file: {} of {} used", format_bytes(bytes_),
-         format_bytes(limits_.bytes));
+         "no quota for this job's file: {} of {} used", format_bytes(bytes_), format_bytes(limits_.bytes));
 }
 
 void JobQuota::check(int64_t bytes) const {

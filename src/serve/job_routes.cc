@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPieceBytes = 256 << 10;  // read and write size
+constexpr size_t kPieceBytes = 256 << 10;       // read and write size
 constexpr size_t kMaxUnwrittenBytes = 1 << 20;  // buffered body bytes before reading pauses
 constexpr size_t kDefaultPageSize = 100, kMaxPageSize = 1000;
 
@@ -250,9 +250,9 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
     if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
     if (file_.get() < 0 || ::fstat(file_.get(), &facts) != 0)
-      throw Refusal{
-          404, "NotFound",
-          fmt::format("job {} has no output{} (status {})", id_, job->ended() ? "" : " yet", job_status_name(job->status))};
+      throw Refusal{404, "NotFound",
+                    fmt::format("job {} has no output{} (status {})", id_, job->ended() ? "" : " yet",
+                                job_status_name(job->status))};
     uint64_t size = static_cast<uint64_t>(facts.st_size);
     if (path->extension() == ".part") size = complete_rows(file_.get(), size);
     part_ = part_of(range_, size);
@@ -279,8 +279,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   }
   void answered(const std::optional<Refusal>& refusal) {
     if (call_ == nullptr) return;
-    if (refusal && begun_)
-      return service_.abort_response(*call_, *refusal);  // the client notices the short body
+    if (refusal && begun_) return service_.abort_response(*call_, *refusal);  // the client notices the short body
     if (refusal) return service_.refuse(*call_, *refusal);
     if (std::exchange(begun_, true)) return call_->exchange->send(piece_);
     head_.fields += fmt::format("X-Request-Id: {}\r\n", call_->id);

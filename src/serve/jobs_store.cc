@@ -91,14 +91,14 @@ Job restored(const std::string& text) {
 size_t block_rows_for(const Scorer& scorer) {
   return scorer.kind() != ModelKind::rules && scorer.device().starts_with("cpu") ? 512 : 8192;
 }
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of text
+constexpr size_t kBlockBytes = size_t{4} << 20;  // text bytes per block
 
 // Groups rows into blocks, possibly across chunks. Block boundaries depend only on the rows.
 class BlockReader {
  public:
   BlockReader(rows::RowReader& reader, size_t max_rows) : reader_(reader), max_rows_(max_rows) {}
 
-  const std::vector<RowPlace>& rows() const { return rows_; }
+  const std::vector<RowRef>& rows() const { return rows_; }
   rows::RowPosition position() const { return rows_.back().chunk->position_after(rows_.back().row); }
   int64_t file_bytes() const { return rows_.back().chunk->file_bytes(); }
 
@@ -128,7 +128,7 @@ class BlockReader {
   const size_t max_rows_;
   std::vector<std::unique_ptr<rows::RowChunk>> chunks_;
   size_t row_ = 0;  // next row of the last chunk
-  std::vector<RowPlace> rows_;
+  std::vector<RowRef> rows_;
 };
 
 }  // namespace
@@ -384,7 +384,8 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
 
 void JobsStore::wait_for_work(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, stop, kPollInterval, [&] { return next_job() != nullptr; });  // retry times pass without a notification
+  changed_.wait_for(lock, stop, kPollInterval,
+                    [&] { return next_job() != nullptr; });  // retry times pass without a notification
 }
 
 Job* JobsStore::next_job() {

@@ -40,17 +40,17 @@ enum class JobStatus : uint8_t {
 const char* job_status_name(JobStatus status);
 
 struct JobRequest {
-  std::string model;  // model or ladder; empty: default
+  std::string model;           // model or ladder; empty: default
   std::string format = "csv";  // txt, csv, tsv, jsonl
   std::string text_column, output_format = "auto";
   bool all_scores = false;
   std::string pair_column = {};  // column of the second text of a pair; empty: none
-  bool format_given = true;  // false: `format` is a guess
+  bool format_given = true;      // false: `format` is a guess
 };
 
 // The model of a job. A ladder's choice holds for the whole job, also after a restart.
 struct JobModel {
-  std::string name, identity;  // identity: fingerprint of the weights
+  std::string name, identity;      // identity: fingerprint of the weights
   std::vector<std::string> files;  // files that determine the weights
   std::shared_ptr<Scorer> scorer;
   ScoreTexts score;
@@ -62,15 +62,15 @@ using JobModels = std::function<JobModel(const Job& job)>;  // throws does_not_f
 struct Job {
   std::string id;
   JobRequest request;
-  std::string model;  // chosen model; empty before the first run
+  std::string model;               // chosen model; empty before the first run
   std::string reason, instead_of;  // see JobModel
   JobStatus status = JobStatus::validating;
-  int64_t number = 0;  // order of arrival
-  int64_t created_at = 0;  // Unix time, as are all times here
+  int64_t number = 0;                    // order of arrival
+  int64_t created_at = 0;                // Unix time, as are all times here
   std::map<std::string, int64_t> times;  // by state: in_progress_at, completed_at, …
   int64_t completed_rows = 0, failed_rows = 0;
   std::optional<int64_t> total_rows;  // set at the end
-  double progress = 0;  // share of the file's bytes
+  double progress = 0;                // share of the file's bytes
   std::string error;
   // Temporary error and retry time. Not saved.
   std::string waiting;
@@ -86,9 +86,9 @@ class JobsStore {
 
   struct Options {
     std::function<std::string()> new_id;  // empty: random ids
-    size_t block_rows = 0;  // 0: chosen by device
-    double checkpoint_seconds = 2;  // interval between checkpoints of the output
-    double retry_seconds = 10;  // retry interval after temporary errors
+    size_t block_rows = 0;                // 0: chosen by device
+    double checkpoint_seconds = 2;        // interval between checkpoints of the output
+    double retry_seconds = 10;            // retry interval after temporary errors
     // Files of finished jobs are kept for this time, then their status for the same time again. Negative: forever.
     double keep_seconds = 30 * 86'400;
     JobQuota::Limits limits = {};
@@ -113,7 +113,7 @@ class JobsStore {
     int64_t bytes_ = 0;
     bool finished_ = false;
   };
-  static void check(const JobRequest& request);  // throws usage for an unknown format
+  static void check(const JobRequest& request);       // throws usage for an unknown format
   std::unique_ptr<Upload> begin(JobRequest request);  // throws cannot_write beyond the quota
   const JobQuota& quota() const { return quota_; }
 
@@ -134,7 +134,7 @@ class JobsStore {
   };
   Rows rows_done() const;
   std::vector<std::string> faults() const;  // temporary errors of waiting jobs
-  void expire();  // deletes files and jobs older than keep_seconds
+  void expire();                            // deletes files and jobs older than keep_seconds
   // Waits until a job is runnable, `stop` is requested or a short time has passed.
   void wait_for_work(std::stop_token stop);
 

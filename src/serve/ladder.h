@@ -46,14 +46,13 @@ struct LoadRules {
 
 struct LadderRules {
   std::string name;
-  std::string location;  // file and line, for messages; may be empty
+  std::string location;          // file and line, for messages; may be empty
   std::vector<RungRules> rungs;  // best first
   std::string default_rung;      // empty: the first
   GateRules gate;
   std::vector<SourceRule> sources;
   std::optional<Schedule> schedule;
-  double lead_seconds =
-      30;  // load a scheduled rung this long before its time; 0: on its first request
+  double lead_seconds = 30;  // load a scheduled rung this long before its time; 0: on its first request
   std::optional<LoadRules> load;
 };
 
@@ -61,14 +60,14 @@ struct LadderRequest {
   std::string model;  // empty or the ladder's name: let the ladder choose
   std::string source;
   std::optional<double> deadline_ms;  // from now
-  bool may_spill = true;  // false: one job or flush stays with one model
+  bool may_spill = true;              // false: one job or flush stays with one model
 };
 
 struct Choice {
   std::string model;
   Reason reason = Reason::by_default;
   std::string instead_of;  // the selected rung, if it is unavailable
-  std::string why;  // its fault
+  std::string why;         // its fault
 };
 
 // Time of a choice.
@@ -89,7 +88,7 @@ struct LadderView {
   Reason reason = Reason::by_default;
   std::optional<Market> market;
   std::optional<int64_t> next_change;  // Unix time
-  std::string next;  // rung after that change
+  std::string next;                    // rung after that change
   std::vector<RungView> rungs;
   std::vector<std::string> warnings;  // any warning degrades the health status
 };
@@ -122,7 +121,7 @@ class Ladder {
   // The rung after the next schedule change, from `lead_seconds` before the change on.
   struct Coming {
     std::string model;
-    int64_t unix_seconds;  // of the change
+    int64_t unix_seconds;  // time of the change
   };
   std::optional<Coming> coming(int64_t unix_seconds) const;
 

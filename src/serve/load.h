@@ -15,7 +15,7 @@ struct LoadOptions {
   std::string host = "127.0.0.1";  // an IPv4 address
   uint16_t port = 8080;
   std::vector<std::string> requests;  // complete requests, sent in turn …
-  size_t first_request = 0;  // … starting here
+  size_t first_request = 0;           // … starting here
   int connections = 64;
   int threads = 1;  // connections and rate are divided among them
   double rate = 0;  // requests per second as a Poisson process; 0: as fast as responses arrive
@@ -27,7 +27,7 @@ struct LoadOptions {
 
 struct LoadResult {
   uint64_t answered = 0, refused = 0, failed = 0, wrong = 0;  // 200; 429 and 503; anything else; failed `check`
-  int failed_status = 0;  // last error status; 0: connections closed or timed out
+  int failed_status = 0;                                      // last error status; 0: connections closed or timed out
   double seconds = 0;
   std::vector<double> ms, refused_ms;  // latency of each 200 response, of each refusal
 };

@@ -54,8 +54,8 @@ struct Counts {
   std::map<int, Histogram> durations;  // by route
   std::array<Histogram, kStages> stages;
   std::array<Histogram, kStages> slowest;  // total duration, by slowest stage
-  std::vector<Histogram> models;  // total duration, by model
-  std::vector<TextCounts> texts;  // by model
+  std::vector<Histogram> models;           // total duration, by model
+  std::vector<TextCounts> texts;           // by model
   std::vector<uint64_t> tokens;            // by model
   std::array<uint64_t, kRejections> rejected{};
   uint64_t cancelled = 0, deadlines_missed = 0;

@@ -283,7 +283,8 @@ void Service::metrics(Call& call) {
            [&](size_t m) { return plans[m].peak_bytes - plans[m].shared_bytes; });
   const MemoryPlan memory = planned();
   if (!memory.bytes.empty())
-    text.family("brim_memory_planned_bytes", "gauge", "planned device memory of resident models by purpose, shared memory counted once");
+    text.family("brim_memory_planned_bytes", "gauge",
+                "planned device memory of resident models by purpose, shared memory counted once");
   for (const auto& [purpose, bytes] : memory.bytes) {
     const Label labels[] = {{"tag", purpose}};
     text.value("brim_memory_planned_bytes", labels, static_cast<double>(bytes));
@@ -354,14 +355,16 @@ void Service::metrics(Call& call) {
             accuracy ? rung.gate.figures->macro_recall : std::optional(rung.gate.figures->agreement);
         if (!value) continue;
         if (!std::exchange(has_family, true))
-          text.family(name, "gauge",
-                      accuracy ? "macro recall on the gate's rows" : "share of the gate's rows labelled as by the best model");
+          text.family(
+              name, "gauge",
+              accuracy ? "macro recall on the gate's rows" : "share of the gate's rows labelled as by the best model");
         const Label labels[] = {{"ladder", view.name}, {"model", rung.model}};
         text.value(name, labels, *value);
       }
     }
   }
-  text.family("brim_request_duration_seconds", "histogram", "time from the first byte of a request to the last byte of its response");
+  text.family("brim_request_duration_seconds", "histogram",
+              "time from the first byte of a request to the last byte of its response");
   for (const auto& [path, histogram] : durations_by_path) {
     const Label labels[] = {{"route", path}};
     text.histogram("brim_request_duration_seconds", labels, histogram);
@@ -381,7 +384,8 @@ void Service::metrics(Call& call) {
     text.family(name, type, help);
     text.value(name, {}, value);
   };
-  single("brim_cancelled_total", "counter", "requests cancelled because the client disconnected", static_cast<double>(counts.cancelled));
+  single("brim_cancelled_total", "counter", "requests cancelled because the client disconnected",
+         static_cast<double>(counts.cancelled));
   single("brim_deadline_missed_total", "counter", "requests that missed their deadline",
          static_cast<double>(counts.deadlines_missed));
   text.family("brim_connections", "gauge", "open connections");
@@ -415,7 +419,8 @@ void Service::metrics(Call& call) {
   constexpr std::pair<const char*, Stage> kTimes[] = {{"te_request_tokenization_duration", Stage::tokenize},
                                                       {"te_request_queue_duration", Stage::queue},
                                                       {"te_request_inference_duration", Stage::infer}};
-  for (const auto& [name, stage] : kTimes) alias(name, "duration of the stage in seconds", counts.stages[static_cast<size_t>(stage)]);
+  for (const auto& [name, stage] : kTimes)
+    alias(name, "duration of the stage in seconds", counts.stages[static_cast<size_t>(stage)]);
   if (const ScorerWork device = work_of_all(works); !device.batch_tokens.counts.empty()) {
     alias("te_batch_next_tokens", "tokens per batch", device.batch_tokens);
     alias("te_batch_next_size", "sequences per batch", device.batch_sequences);

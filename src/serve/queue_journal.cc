@@ -215,10 +215,9 @@ QueueJournal::QueueJournal(std::filesystem::path path, std::string_view first) :
 
 void QueueJournal::cut_tail(std::string_view tail) {
   const std::filesystem::path kept = keep_tail(path_, tail);
-  if (::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
-    io::fail_write(path_.string(), "cannot truncate", errno);
-  log_warning("{}: removed an incomplete record of {} bytes from the end (saved as {})", path_.string(),
-              tail.size(), kept.string());
+  if (::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) io::fail_write(path_.string(), "cannot truncate", errno);
+  log_warning("{}: removed an incomplete record of {} bytes from the end (saved as {})", path_.string(), tail.size(),
+              kept.string());
 }
 
 QueueJournal::~QueueJournal() {

@@ -32,8 +32,7 @@ QueuePath parse_queue_path(std::string_view path) {
 uint64_t flush_id(const std::string& text) {
   uint64_t id = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (problem != std::errc() || end != text.data() + text.size())
-    throw Refusal{404, "NotFound", "flush not found"};
+  if (problem != std::errc() || end != text.data() + text.size()) throw Refusal{404, "NotFound", "flush not found"};
   return id;
 }
 
@@ -59,15 +58,17 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
     if (!queue->acknowledge(flush_id(path.id))) throw not_found;
     return {200, QueueJson{{"acknowledged", true}}};
   }
-  throw Refusal{404, "NotFound",
-                "unknown queue route (use POST score_or_queue or flush_and_apply, GET flushes, GET or DELETE flushes/ID)"};
+  throw Refusal{
+      404, "NotFound",
+      "unknown queue route (use POST score_or_queue or flush_and_apply, GET flushes, GET or DELETE flushes/ID)"};
 }
 
 void require_short_texts(const QueueJson& body, size_t max_bytes) {
   const auto check = [&](const QueueJson& entry) {
     const auto text = entry.is_object() ? entry.find("text") : entry.end();
     if (text == entry.end() || !text->is_string()) return;
-    if (const size_t bytes = text->get_ref<const std::string&>().size(); bytes > max_bytes) throw too_large(bytes, max_bytes);
+    if (const size_t bytes = text->get_ref<const std::string&>().size(); bytes > max_bytes)
+      throw too_large(bytes, max_bytes);
   };
   check(body);
   if (body.is_object() && body.contains("items"))
@@ -99,7 +100,7 @@ void Service::queue_call(Call& call) {
            if (!held->take()) return BlockingAnswer{};  // the client has disconnected
            QueueJson body = QueueJson::object();
            if (!held->text.empty()) {
-             (void)parse_body(held->text);  // enforces limits with the usual error messages
+             (void)parse_body(held->text);         // enforces limits with the usual error messages
              body = QueueJson::parse(held->text);  // keeps the key order of items
              require_short_texts(body, options_.text_bytes);
            }
@@ -118,7 +119,8 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
   std::map<int, Error> failed;  // by model, so that none is tried twice
   while (!left.empty()) {
     std::map<int, std::vector<size_t>> by_model;
-    std::map<std::string, RequestOptions> chosen;  // by source; choosing again could wait for a model that this thread holds
+    std::map<std::string, RequestOptions>
+        chosen;  // by source; choosing again could wait for a model that this thread holds
     for (const size_t i : left) {
       try {
         auto [choice, first] = chosen.try_emplace(items[i].source);

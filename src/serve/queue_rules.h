@@ -12,18 +12,18 @@ struct ApplyFields {
   std::string label = "sentiment_label";
   std::string score = "sentiment_confidence";
   std::string error = "sentiment_error";  // error message of a text without a score
-  std::string reason = "reason";  // reason for the choice of model
+  std::string reason = "reason";          // reason for the choice of model
   std::string instead_of = "instead_of";  // the rung that this model replaces
 };
 
 struct QueueRules {
   std::string name;
-  std::string location;  // file and line, for messages; may be empty
-  std::string model;  // model or ladder; empty: default
+  std::string location;      // file and line, for messages; may be empty
+  std::string model;         // model or ladder; empty: default
   int64_t flush_size = 10;   // items
   int64_t flush_tokens = 0;  // estimated tokens of the waiting texts; 0: no limit
   int64_t flush_age_ms = 0;  // age of the oldest item; 0: no limit
-  bool immediate = false;  // score every call at once
+  bool immediate = false;    // score every call at once
   ApplyFields apply;
 };
 

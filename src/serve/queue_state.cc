@@ -10,7 +10,7 @@ namespace brim::serve {
 namespace {
 
 constexpr uint64_t kVersion = 1;
-constexpr int kMaxDepth = 64;  // of an item; requests have a lower limit
+constexpr int kMaxDepth = 64;  // nesting of an item; requests have a lower limit
 
 uint64_t unsigned_from(const QueueJson& number) {
   if (!number.is_number_integer() || (!number.is_number_unsigned() && number.get<int64_t>() < 0))
@@ -44,7 +44,8 @@ void keep_key(QueueState& state, const QueueJson& record, int64_t done_ms, uint6
   if (!record.contains("key")) return;
   state.keys[record.at("key").get<std::string>()] = {
       static_cast<uint32_t>(unsigned_from(record.at("request"))), done_ms, flush,
-      record.contains("status") ? static_cast<int>(unsigned_from(record.at("status")) % 1000) : status, record.at("answer")};
+      record.contains("status") ? static_cast<int>(unsigned_from(record.at("status")) % 1000) : status,
+      record.at("answer")};
 }
 
 void know_flush_ids(QueueState& state) {
@@ -78,7 +79,8 @@ std::string content_of(const QueueItem& item) { return item.text + '\0' + item.s
 void take_from_waiting(QueueState& state, const Flush& flush, uint64_t taken) {
   auto& waiting = state.waiting;
   if (!state.damaged) {
-    if (taken > waiting.size()) fail(ErrorCode::bad_data, "flush of {} items, but {} are waiting", taken, waiting.size());
+    if (taken > waiting.size())
+      fail(ErrorCode::bad_data, "flush of {} items, but {} are waiting", taken, waiting.size());
     waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(taken));
     return;
   }
@@ -107,7 +109,8 @@ void apply_flush(QueueState& state, const QueueJson& record) {
   flush.delivered = record.at("delivered").get<bool>();
   for (const QueueJson& json : record.at("items")) flush.items.push_back(item_from(json));
   for (const QueueJson& json : record.at("results")) flush.results.push_back(json);
-  if (flush.items.size() != flush.results.size()) fail(ErrorCode::bad_data, "flush with different numbers of items and results");
+  if (flush.items.size() != flush.results.size())
+    fail(ErrorCode::bad_data, "flush with different numbers of items and results");
   const uint64_t id = id_of_flush(state, record);
   take_from_waiting(state, flush, unsigned_from(record.at("taken")));
   state.next_flush = std::max(state.next_flush, id + 1);
@@ -161,15 +164,16 @@ void QueueState::apply(const QueueJson& record) {
     } else if (kind == "flush") {
       apply_flush(*this, record);
     } else if (kind == "key") {
-      keep_key(*this, record, milliseconds(record.at("ms")), record.contains("flush") ? unsigned_from(record.at("flush")) : 0,
-               200);
+      keep_key(*this, record, milliseconds(record.at("ms")),
+               record.contains("flush") ? unsigned_from(record.at("flush")) : 0, 200);
     } else if (kind == "acknowledge") {
       const uint64_t id = unsigned_from(record.at("flush"));
       next_flush = std::max(next_flush, id + 1);
       const auto found = flushes.find(id);
       if (found == flushes.end()) return;
       for (const QueueItem& item : found->second.items)
-        if (const auto entry = flushed.find(identity_of(item)); entry != flushed.end() && entry->second.first == found->first)
+        if (const auto entry = flushed.find(identity_of(item));
+            entry != flushed.end() && entry->second.first == found->first)
           flushed.erase(entry);
       forget_flush(*this, found->first);
     } else {

@@ -24,13 +24,13 @@ struct QueueItem {
 // Key for detecting duplicates: the item's id if it has one, else text and item.
 std::string identity_of(const QueueItem& item);
 int64_t tokens_of(const QueueItem& item);  // estimate: four bytes per token
-size_t bytes_of(const QueueItem& item);  // text and item
+size_t bytes_of(const QueueItem& item);    // text and item
 
 struct WaitingItem : QueueItem {
   uint64_t number = 0;
   int64_t queued_ms = 0;  // Unix time
   int64_t steady_ms = 0;  // the same time on this process's steady clock
-  size_t bytes = 0;  // see bytes_of()
+  size_t bytes = 0;       // see bytes_of()
 };
 
 struct Flush {
@@ -91,7 +91,7 @@ QueueJson flush_record(size_t taken, const Flush& flush, const UsedKey* key, con
 QueueJson key_record(const UsedKey& key, int64_t now_ms, const QueueJson& answer);
 QueueJson acknowledge_record(uint64_t flush);
 
-std::string text_of(const QueueJson& json);  // one line; invalid UTF-8 is replaced
+std::string text_of(const QueueJson& json);          // one line; invalid UTF-8 is replaced
 QueueJson parse_record(const std::string& payload);  // throws bad_data
 
 }  // namespace brim::serve

@@ -23,15 +23,15 @@ struct ServerOptions {
   std::vector<ServedModel> models;
   std::vector<std::shared_ptr<Ladder>> ladders;
   std::vector<QueueRules> queues;
-  std::string state_dir;  // directory for queues and jobs; empty: both disabled
+  std::string state_dir;      // directory for queues and jobs; empty: both disabled
   bool state_needed = false;  // false: run without jobs if another server uses the directory
-  std::string jobs_root;  // clients may submit files below it by path; empty: none
+  std::string jobs_root;      // clients may submit files below it by path; empty: none
   double keep_jobs_seconds = JobsStore::Options().keep_seconds;
   JobQuota::Limits job_limits;
   ApiKeys keys;
-  TrustedProxies proxies;  // whose forwarded headers are trusted
+  TrustedProxies proxies;                                // proxies with trusted forwarding headers
   std::string tls_cert, tls_key;                         // PEM files; empty: no TLS
-  bool insecure = false;  // allow a non-loopback address without API keys
+  bool insecure = false;                                 // allow a non-loopback address without API keys
   std::vector<std::string> allowed_hosts, cors_origins;  // see ServiceOptions
   double max_queue_ms = 1000;
   int64_t payload_limit = 16 << 20;
@@ -47,12 +47,12 @@ struct ServerOptions {
   std::function<std::string(const std::string& name)> tagger_of;
   std::function<ApiKeys()> read_keys;
   monitor::WatchLimits watch;  // GPU limits beyond which health warns
-  int io_threads = 0;  // 0: chosen from the number of cores
+  int io_threads = 0;          // 0: chosen from the number of cores
   int64_t connections_per_address = 256;
   double head_seconds = HttpOptions().head_seconds;
-  std::string access_log;  // file name; "-": stdout; empty: none
+  std::string access_log;        // file name; "-": stdout; empty: none
   double lame_duck_seconds = 2;  // time for load balancers to notice a draining server, which still answers
-  double drain_seconds = 30;  // then the limit for finishing requests
+  double drain_seconds = 30;     // then the limit for finishing requests
 };
 
 // Fingerprint of a model directory in 8 hexadecimal digits, from the names, sizes and times of its files.
@@ -64,7 +64,7 @@ void require_allowed(const ServerOptions& options);
 class Server {
  public:
   explicit Server(ServerOptions options);  // starts listening; throws on failure
-  ~Server();  // stops without draining
+  ~Server();                               // stops without draining
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 

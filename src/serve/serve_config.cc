@@ -108,12 +108,12 @@ class ConfigBlock {
 // Names appear in URL paths and metric labels.
 void check_name(const ConfigBlock& in, const YAML::Node& key, const std::string& name) {
   const bool valid = !name.empty() && name.size() <= 64 && name[0] != '.' &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-                    });
+                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                     });
   if (!valid)
-    fail(ErrorCode::usage, "{}: {}: {}: invalid name (use up to 64 letters, digits, -, _ and .)", in.where(key), in.what(),
-         name);
+    fail(ErrorCode::usage, "{}: {}: {}: invalid name (use up to 64 letters, digits, -, _ and .)", in.where(key),
+         in.what(), name);
 }
 
 double read_share(std::string_view text) {
@@ -177,8 +177,10 @@ Schedule schedule_of(const ConfigBlock& ladder, LadderRules& rules) {
   rules.lead_seconds = in.value("lead", read_lead, rules.lead_seconds);
   TimeZone zone = TimeZone::load(in.text("zone", kNewYorkZone));
   if (!in.has("times")) {
-    if (const std::string name = in.required("calendar"); name != "nyse") in.refuse("calendar", "must be nyse (or use `times`)");
-    MarketRungs rungs{MarketCalendar::nyse(), in.required("open"), in.text("extended", in.text("open")), in.text("closed")};
+    if (const std::string name = in.required("calendar"); name != "nyse")
+      in.refuse("calendar", "must be nyse (or use `times`)");
+    MarketRungs rungs{MarketCalendar::nyse(), in.required("open"), in.text("extended", in.text("open")),
+                      in.text("closed")};
     if (in.has("calendar_file")) {
       const std::string path = relative_to(in.file(), in.text("calendar_file"));
       rungs.calendar.read_exceptions(read_calendar_file(path, in.where(in.node("calendar_file"))), path);
@@ -212,8 +214,8 @@ LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
   if (in.has("gate")) {
     const ConfigBlock gate(in.node("gate"), in.file(), in.what() + ": gate",
                            {"data", "text", "label", "max_loss", "min_agreement", "against"});
-    rules.gate = {relative_to(in.file(), gate.text("data")), gate.text("text"), gate.text("label"), gate.text("against"),
-                  limits_of(gate, {})};
+    rules.gate = {relative_to(in.file(), gate.text("data")), gate.text("text"), gate.text("label"),
+                  gate.text("against"), limits_of(gate, {})};
   }
   in.list("rungs", [&](const YAML::Node& node) {
     if (node.IsScalar()) {
@@ -269,7 +271,8 @@ void each_named(const YAML::Node& root, const char* section, const fs::path& fil
   const YAML::Node all = root[section];
   if (!all) return;
   if (!all.IsMap())
-    fail(ErrorCode::usage, "{}:{}: {}: must be a mapping of names to settings", file.string(), all.Mark().line + 1, section);
+    fail(ErrorCode::usage, "{}:{}: {}: must be a mapping of names to settings", file.string(), all.Mark().line + 1,
+         section);
   std::set<std::string> seen;
   for (const auto& item : all) {
     const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
@@ -316,12 +319,14 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling", "labels"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
-                 fail(ErrorCode::usage, "{}: {}: exactly one of `path` and `builtin` is required", in.where(), in.what());
+                 fail(ErrorCode::usage, "{}: {}: exactly one of `path` and `builtin` is required", in.where(),
+                      in.what());
                if (in.has("builtin") && in.text("builtin") != "vader") in.refuse("builtin", "must be vader");
                ModelEntry entry{name, in.has("builtin") ? "vader" : in.text("path"), in.text("precision", "auto"), {}};
                // A path starting with a dot is relative to the file; anything else is a model name.
                if (entry.path.starts_with('.')) entry.path = relative_to(path, entry.path);
-               if (in.has("pooling") && in.has("builtin")) in.refuse("pooling", "not supported by VADER, which has no embeddings");
+               if (in.has("pooling") && in.has("builtin"))
+                 in.refuse("pooling", "not supported by VADER, which has no embeddings");
                if (in.has("pooling")) entry.pooling = in.value("pooling", read_pooling, Pooling::mean);
                if (in.has("labels") && in.has("builtin")) in.refuse("labels", "not supported by VADER");
                entry.labels = in.string_map("labels");

@@ -20,8 +20,8 @@ struct ModelEntry {
   std::string name;
   std::string path;  // directory, model name, or vader
   std::string precision = "auto";
-  std::optional<double> keep_alive_seconds;  // idle time before parking; negative: never; empty: server default
-  std::optional<Pooling> pooling = {};  // set: the model is served as an embedder with this pooling
+  std::optional<double> keep_alive_seconds;        // idle time before parking; negative: never; empty: server default
+  std::optional<Pooling> pooling = {};             // set: the model is served as an embedder with this pooling
   std::map<std::string, std::string> labels = {};  // replacement names for the model's labels
 };
 

@@ -398,8 +398,8 @@ std::string Service::compute_fields(const Call& call) const {
       "x-total-time: {:.0f}\r\nx-tokenization-time: {:.0f}\r\nx-queue-time: {:.0f}\r\nx-inference-time: {:.0f}\r\n"
       "Server-Timing: parse;dur={:.3f}, tok;dur={:.3f}, queue;dur={:.3f}, infer;dur={:.3f}, write;dur={:.3f}\r\n"
       "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n",
-      on_gpu ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited, computed,
-      parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
+      on_gpu ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited,
+      computed, parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
   if (!call.instead_of.empty()) fields += fmt::format("X-Brim-Instead-Of: {}\r\n", call.instead_of);
   if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
   if (call.passes > 0) fields += fmt::format("X-Brim-Passes: {}\r\n", call.passes);
@@ -452,7 +452,9 @@ void Service::note_end(const Exchange& exchange, const Call* call, int status, s
   metrics_->count(exchange.thread(), [&](Counts& c) {
     ++c.requests[{route, call == nullptr ? -1 : call->model, status}];
     c.durations[route].add(seconds);
-    if (status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];  // also for requests rejected before their headers were parsed
+    if (status == 413)
+      ++c.rejected[static_cast<size_t>(
+          Rejection::body)];  // also for requests rejected before their headers were parsed
   });
   if (options_.access_log) {
     const auto unix_ms =

@@ -34,9 +34,9 @@
 namespace brim::serve {
 
 struct ServedModel {
-  std::string name;  // name used in requests
-  std::string id;  // as given by the user: a directory or repository name
-  std::string revision;  // fingerprint of its files, 8 digits
+  std::string name;                // name used in requests
+  std::string id;                  // as given by the user: a directory or repository name
+  std::string revision;            // fingerprint of its files, 8 digits
   std::shared_ptr<Scorer> scorer;  // closed before the service is destroyed, so that no result arrives later
   std::optional<Pooling> pooling = {};
   double keep_alive_seconds = -1;  // idle time before it leaves the device; negative: never
@@ -47,29 +47,28 @@ struct ServedModel {
 using Served = std::shared_ptr<const ServedModel>;
 
 struct ServiceOptions {
-  std::vector<ServedModel> models;  // the first one is the default
-  std::vector<std::shared_ptr<Ladder>>
-      ladders;  // of these models; the first one is the default for classification
+  std::vector<ServedModel> models;               // the first one is the default
+  std::vector<std::shared_ptr<Ladder>> ladders;  // use these models; the first one is the default for classification
   std::vector<QueueRules> queues;
   std::filesystem::path state_dir;  // directory for queues and jobs; empty: both disabled
-  bool state_needed = false;  // false: run without jobs if another server uses the directory
+  bool state_needed = false;        // false: run without jobs if another server uses the directory
   std::filesystem::path jobs_root;  // clients may submit files below it by path; empty: none
   double keep_jobs_seconds = JobsStore::Options().keep_seconds;
   JobQuota::Limits job_limits;
   ApiKeys keys;  // empty: no authentication
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;  // origins whose pages may send requests and read responses; "*": any
-  double queue_seconds = 1;  // reject requests with a longer predicted wait
+  double queue_seconds = 1;               // reject requests with a longer predicted wait
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
   size_t payload_bytes = 16 << 20;  // limit on a request's texts, counting a text once per use
-  bool truncates = true;  // default for texts that are too long
-  bool tags_whole_texts = true;  // taggers split texts that are too long into windows instead
-  bool merges_windows = false;  // default for classifiers: split into windows and merge the scores
-  size_t requests = 0;  // maximum number of concurrent scoring requests; 0: unlimited
+  bool truncates = true;            // default for texts that are too long
+  bool tags_whole_texts = true;     // taggers split texts that are too long into windows instead
+  bool merges_windows = false;      // default for classifiers: split into windows and merge the scores
+  size_t requests = 0;              // maximum number of concurrent scoring requests; 0: unlimited
   // Close the device after this time without an encoder on it; it reopens on demand. Negative: never.
   double release_device_seconds = -1;
-  double load_retry_seconds = 10;  // retry interval for models that failed to load
+  double load_retry_seconds = 10;       // retry interval for models that failed to load
   std::function<int64_t()> unix_clock;  // clock of the ladders' schedules, for tests; empty: the system clock
   // Callbacks for reloading; empty: not supported. `reopen` loads a model from its current files, sharing the device
   // queue of `peer` (may be null). `peer` may have to leave the device for it unless `peer_stays`; then does_not_fit is
@@ -96,8 +95,8 @@ struct CardReadings {
   std::string health_json = "null";
   std::string metrics_text;
   bool healthy = true, computes = false;  // computes: a model of this server runs on it
-  bool lost = false;  // the driver lost a GPU that holds a model
-  bool gone = false;  // `lost` for some seconds
+  bool lost = false;                      // the driver lost a GPU that holds a model
+  bool gone = false;                      // `lost` for some seconds
   std::vector<Warning> warnings;
 };
 
@@ -116,12 +115,12 @@ class Service final : public Handler, public QueueScorer {
   void refuse_all();  // ends waiting requests with 503; other connections will be cut
   bool draining() const { return draining_; }
   bool device_lost() const;
-  bool card_gone() const { return card().gone; }  // see CardReadings::gone
+  bool card_gone() const { return card().gone; }       // see CardReadings::gone
   bool drain_wanted() const { return drain_wanted_; }  // requested by a client
-  void request_reload();  // of keys, and of models whose files changed
-  void set_card(CardReadings readings);  // thread-safe
-  std::vector<Served> loaded() const;  // models that can answer now
-  MemoryPlan planned() const;  // of all loaded models together, shared memory counted once
+  void request_reload();                               // keys, and models with changed files
+  void set_card(CardReadings readings);                // thread-safe
+  std::vector<Served> loaded() const;                  // models that can answer now
+  MemoryPlan planned() const;                          // all loaded models together, shared memory counted once
   // Updates the dashboard's figures; call every second, from one thread.
   void sample(std::optional<int64_t> held_bytes);
   std::vector<std::string> warnings() const;  // as reported by /health
@@ -174,11 +173,11 @@ class Service final : public Handler, public QueueScorer {
     std::optional<LongText> long_text;
     double timeout_ms = 0;  // 0: none
     size_t top_k = SIZE_MAX;
-    std::string instead_of;  // the rung selected by the rules, if it cannot answer
+    std::string instead_of;                  // the rung selected by the rules, if it cannot answer
     std::optional<Aggregation> aggregation;  // for taggers
-    int32_t overlap = -1;  // tokens shared by neighbouring windows
-    bool entities = false;  // classifiers with a tagger's head: also return entities
-    bool may_wait = false;  // block while the model is being replaced
+    int32_t overlap = -1;                    // tokens shared by neighbouring windows
+    bool entities = false;                   // classifiers with a tagger's head: also return entities
+    bool may_wait = false;                   // block while the model is being replaced
   };
   using Kinds = std::initializer_list<ModelKind>;
   // Without a model name, the ladder chooses, or the first model of these kinds answers.
@@ -222,9 +221,9 @@ class Service final : public Handler, public QueueScorer {
   // other connections of the I/O thread do not wait.
   static constexpr size_t kHelperBytes = 32 << 10;
   static std::shared_ptr<HeldBody> hold_body(Call& call);
-  void parse_on_helper(Call& call);  // then runs its route
+  void parse_on_helper(Call& call);           // then runs its route
   static nlohmann::json body_of(Call& call);  // throws Refusal
-  void hold(Call& call, int model);  // until the model has been replaced
+  void hold(Call& call, int model);           // until the model has been replaced
   void resume(int thread, uint32_t slot);
   void run_held(Call& call);
   // Returns a held call to its I/O thread; null if its client has disconnected, which ends the call.
@@ -290,7 +289,8 @@ class Service final : public Handler, public QueueScorer {
   Served reopen_model(size_t index, const Scorer* peer, bool peer_stays);
   std::string replace_model(size_t index);  // if memory does not suffice for both versions
   void close_model(size_t index);
-  const Scorer* queue_owner(size_t index, Served& held) const;  // whose device queue a loading model joins
+  const Scorer* queue_owner(size_t index,
+                            Served& held) const;  // the model that shares its device queue with a loading one
   void retire(Served old);
   void free_retired();
   void report_fault(const std::string& model, const std::string& fault);
@@ -318,7 +318,7 @@ class Service final : public Handler, public QueueScorer {
   void events(Call& call);
   void measure_gates_of(Ladder& ladder, const std::stop_token& stop);
   void measure_again(const std::string& model);  // for ladders that contain it
-  void forget_gates(const std::string& model);  // called once the previous model can no longer be measured
+  void forget_gates(const std::string& model);   // called once the previous model can no longer be measured
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
   DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const CardReadings& card);
@@ -362,7 +362,7 @@ class Service final : public Handler, public QueueScorer {
   bool note_if_not_loaded(const ServedModel& model, const Error& error);
   // For the maintenance thread only. Time since when no encoder is on the device; negative: the device was closed.
   int64_t unused_since_ns_ = 0;
-  bool idle_ = false;  // result of the last check
+  bool idle_ = false;                                         // result of the last check
   int64_t least_held_ = std::numeric_limits<int64_t>::max();  // resident bytes since the heap was last trimmed
   const int64_t started_ns_, started_unix_;
   HttpServer* server_ = nullptr;
@@ -383,7 +383,7 @@ class Service final : public Handler, public QueueScorer {
   mutable std::mutex card_mutex_;  // guards this and the next two
   CardReadings card_;
   std::map<std::string, std::vector<std::string>> gate_faults_;  // by ladder
-  std::mutex gates_mutex_;  // guards this and the next three
+  std::mutex gates_mutex_;                                       // guards this and the next three
   std::condition_variable_any gates_changed_;
   std::vector<Ladder*> unmeasured_;
   std::stop_source measuring_{std::nostopstate};
@@ -392,8 +392,8 @@ class Service final : public Handler, public QueueScorer {
     int64_t ns = 0;
     uint64_t requests = 0;
     Counts counts;
-    ScorerWork work;  // of all models
-    std::vector<uint64_t> texts;  // by model
+    ScorerWork work;                 // sum over all models
+    std::vector<uint64_t> texts;     // by model
     Histogram requests_by_duration;  // scoring requests only
   };
   std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as are the following
@@ -422,8 +422,8 @@ class Service::Stream {
   explicit Stream(Call& call) : call_(&call) {}
   virtual ~Stream() = default;
   virtual void take(std::string_view) {}  // part of the body
-  virtual void ended() {}  // end of the body
-  virtual void sent() {}  // the client has read everything so far
+  virtual void ended() {}                 // end of the body
+  virtual void sent() {}                  // the client has read everything so far
   void leave() { call_ = nullptr; }
 
  protected:
@@ -449,10 +449,10 @@ struct Service::Call {
   Served served, other;  // keep the models alive; `other`: a second model's
   const char* reason = nullptr;
   std::string instead_of;  // see RequestOptions
-  bool ended = false;  // the exchange is over
-  bool done = false;  // the response was passed to the exchange
-  bool counted = false;  // included in at_work_
-  int broken = 0;  // status of an aborted response, for the log; 0: not aborted
+  bool ended = false;      // the exchange is over
+  bool done = false;       // the response was passed to the exchange
+  bool counted = false;    // included in at_work_
+  int broken = 0;          // status of an aborted response, for the log; 0: not aborted
   // Scoring:
   uint32_t slot = 0;
   size_t left = 0;  // results still missing
@@ -462,12 +462,12 @@ struct Service::Call {
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
   size_t rows = 0;  // scored rows of a stream
-  int passes = 0;  // passes over each text, if two models contribute to a response
+  int passes = 0;   // passes over each text, if two models contribute to a response
   int64_t parsed_ns = 0, finished_ns = 0;
   int64_t submitted_ns = 0;  // 0: submitted by a helper
   Write write;
   std::shared_ptr<Stream> stream;
-  std::shared_ptr<HeldBody> held_body;  // while another thread is to parse it
+  std::shared_ptr<HeldBody> held_body;     // while another thread is to parse it
   std::shared_ptr<nlohmann::json> parsed;  // body parsed by a helper
 };
 
