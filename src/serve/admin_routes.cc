@@ -22,9 +22,8 @@ namespace {
 
 constexpr double kLongestTrace = 30;  // seconds
 constexpr auto kUserPollInterval = std::chrono::milliseconds(5);
-constexpr auto kLongestRetireWait =
-    std::chrono::seconds(1);         // a stream of rows may hold the model longer; free_retired() frees it then
-constexpr double kLongestBatch = 5;  // seconds, including its answers
+constexpr auto kLongestRetireWait = std::chrono::seconds(1);  // free_retired() handles longer uses, such as row streams
+constexpr double kLongestBatch = 5;                           // seconds, including its answers
 
 }  // namespace
 

@@ -20,9 +20,8 @@ namespace {
 using Body = nlohmann::json;
 
 constexpr size_t kMaxBodyDepth = 32;
-constexpr size_t kMaxBodyValues =
-    600'000;                             // 1,024 texts of 512 token ids; a parsed value needs more memory than its text
-constexpr size_t kMaxObjectKeys = 1000;  // queues keep object keys in order, so each lookup is linear
+constexpr size_t kMaxBodyValues = 600'000;  // enough for 1,024 texts of 512 token ids
+constexpr size_t kMaxObjectKeys = 1000;     // queues keep object keys in order, so each lookup is linear
 
 // Builds a value and enforces the limits above.
 class BodyBuilder final : public Body::json_sax_t {

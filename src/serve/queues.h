@@ -48,9 +48,8 @@ struct QueueAnswer {
 class Queue {
  public:
   struct Clock {
-    std::function<int64_t()> unix_ms;  // for records and answers
-    std::function<int64_t()>
-        steady_ms;  // for ages and retries, so that setting the system clock does not delay a flush
+    std::function<int64_t()> unix_ms;    // for records and answers
+    std::function<int64_t()> steady_ms;  // for ages and retries, which must not depend on the system clock
   };
 
   // Opens `file` or creates it. Throws cannot_write, bad_data.

@@ -83,8 +83,8 @@ Service::RequestOptions Service::request_options(Call& call, const Body& body, K
     const auto found = body.find(key);
     if (found == body.end() || found->is_null()) return std::string(head.find(field));
     if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
-    const bool may_be_empty =
-        key == std::string_view("model") || key == std::string_view("source");  // empty means the default
+    // An empty model or source means the default.
+    const bool may_be_empty = key == std::string_view("model") || key == std::string_view("source");
     if (!may_be_empty && found->get_ref<const std::string&>().empty())
       throw invalid(fmt::format("`{}` must not be empty", key));
     return found->get<std::string>();

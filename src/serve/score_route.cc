@@ -132,9 +132,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     try {
       std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
                    options = options_, request = request_, source = source_]() mutable {
-        ScoringThread{pipe, self, service, thread, std::move(options), request, source}
-            .run();  // run() also releases the model
-        // Must not use the service after this.
+        ScoringThread{pipe, self, service, thread, std::move(options), request, source}.run();  // releases the model
+        // Must not use the service after the count is decremented.
         std::lock_guard lock(service.rows_mutex_);
         --service.row_streams_;
         service.rows_ended_.notify_all();

@@ -452,9 +452,7 @@ void Service::note_end(const Exchange& exchange, const Call* call, int status, s
   metrics_->count(exchange.thread(), [&](Counts& c) {
     ++c.requests[{route, call == nullptr ? -1 : call->model, status}];
     c.durations[route].add(seconds);
-    if (status == 413)
-      ++c.rejected[static_cast<size_t>(
-          Rejection::body)];  // also for requests rejected before their headers were parsed
+    if (status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];  // also if rejected by the HTTP layer
   });
   if (options_.access_log) {
     const auto unix_ms =

@@ -125,8 +125,8 @@ class Service final : public Handler, public QueueScorer {
   void sample(std::optional<int64_t> held_bytes);
   std::vector<std::string> warnings() const;  // as reported by /health
   // Measures what the ladders' rungs lose in accuracy; load does not select a rung before that. One thread. With
-  // `goes_on`, repeats for every loaded or replaced model until stopped.
-  void measure_gates(const std::stop_token& stop, bool goes_on);
+  // `repeat`, repeats for every loaded or replaced model until stopped.
+  void measure_gates(const std::stop_token& stop, bool repeat);
   // Loads and parks models according to keep_alive, schedules and pins; call every second, from one thread.
   void maintain_models();
   size_t texts_waiting() const { return outstanding_; }
@@ -289,8 +289,8 @@ class Service final : public Handler, public QueueScorer {
   Served reopen_model(size_t index, const Scorer* peer, bool peer_stays);
   std::string replace_model(size_t index);  // if memory does not suffice for both versions
   void close_model(size_t index);
-  const Scorer* queue_owner(size_t index,
-                            Served& held) const;  // the model that shares its device queue with a loading one
+  // The scorer that shares its device queue with a loading model; null: none. `held` keeps it alive.
+  const Scorer* queue_owner(size_t index, Served& held) const;
   void retire(Served old);
   void free_retired();
   void report_fault(const std::string& model, const std::string& fault);
@@ -352,10 +352,10 @@ class Service final : public Handler, public QueueScorer {
   std::vector<std::unique_ptr<Slot>> slots_;
   // model_maintenance.cc
   int64_t unix_now() const;
-  void bring(Slot& slot, size_t index);
+  void load_in_background(Slot& slot, size_t index);
   void park_if_idle(Slot& slot, size_t index);
   void close_idle_device();
-  void give_back_heap();
+  void trim_heap();
   void note_loaded(size_t index);
   void note_not_loaded(size_t index, const std::string& why);
   // Reports an error that was caused by loading the model, not by the text; returns whether it was.

@@ -113,17 +113,15 @@ void Service::events(Call& call) {
                                .content_type = "text/event-stream",
                                .fields = fmt::format("Cache-Control: no-store\r\nX-Request-Id: {}\r\n", call.id)},
                               std::nullopt);
-  if (draining_)
-    call.exchange->send(
-        "event: drain\ndata: {}\n\n");  // draining began after the check above, so this stream missed the event
+  // If draining began after the check above, this stream has missed the event.
+  if (draining_) call.exchange->send("event: drain\ndata: {}\n\n");
   if (!draining_ && call.exchange->head().method != "HEAD") return;
   call.done = true;
   call.exchange->end_answer();
 }
 
 void Service::deliver(int thread, const std::string& event, bool is_snapshot) {
-  const std::set<EventStream*> all =
-      events_[static_cast<size_t>(thread)];  // a copy, because streams may end while sending
+  const std::set<EventStream*> all = events_[static_cast<size_t>(thread)];  // a copy: streams may end while sending
   for (EventStream* stream : all)
     if (events_[static_cast<size_t>(thread)].contains(stream)) stream->deliver(event, is_snapshot);
 }
