@@ -260,7 +260,7 @@ uint64_t Service::client_of(const Call& call) {
 
 // Under overload most requests are rejected, so reject before parsing the body if every model's queue is full.
 void Service::refuse_if_full(const Call& call) const {
-  double least = options_.queue_seconds;
+  double shortest = options_.queue_seconds;
   // A request with a deadline goes before its client's texts without one. Finding the key in the raw body is enough for
   // this estimate; longer bodies are not searched on an I/O thread.
   std::optional<std::chrono::steady_clock::time_point> soonest;
@@ -273,9 +273,9 @@ void Service::refuse_if_full(const Call& call) const {
     if (slot->served == nullptr) continue;
     const double wait = slot->served->scorer->wait_of(client_of(call), 0, false, soonest).begin_seconds;
     if (wait <= options_.queue_seconds) return;
-    least = least == options_.queue_seconds ? wait : std::min(least, wait);
+    shortest = shortest == options_.queue_seconds ? wait : std::min(shortest, wait);
   }
-  if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
+  if (shortest > options_.queue_seconds) throw overloaded(shortest, options_.queue_seconds);
 }
 
 Refusal Service::overloaded(double waiting, double limit) {

@@ -161,8 +161,8 @@ Refusal invalid(std::string_view problem) {
   return {422, "Validation", fmt::format("Input validation error: {}", problem)};
 }
 
-Refusal too_large(size_t bytes, size_t most) {
-  return invalid(fmt::format("text of {} bytes, at most {} allowed", bytes, most));
+Refusal too_large(size_t bytes, size_t max_bytes) {
+  return invalid(fmt::format("text of {} bytes, at most {} allowed", bytes, max_bytes));
 }
 
 Response error_response(const Refusal& refusal, ErrorShape shape) {
@@ -247,7 +247,7 @@ std::optional<float> compound_of(const Scorer& scorer, std::span<const float> sc
 }
 
 void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
-                   size_t most) {
+                   size_t top_k) {
   std::array<uint32_t, 16> few;
   std::vector<uint32_t> many;
   std::span<uint32_t> order;
@@ -260,7 +260,7 @@ void append_scores(std::string& out, const std::vector<std::string>& names, cons
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
   out += '[';
-  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+  for (size_t i = 0; i < std::min(top_k, order.size()); ++i) {
     if (i > 0) out += ',';
     out += "{\"score\":";
     rows::append_json_number(out, scores[order[i]]);

@@ -35,7 +35,7 @@ struct ModelBeingReplaced : Refusal {
 
 std::string retry_after(double seconds);    // "Retry-After: 3\r\n"
 Refusal invalid(std::string_view problem);  // 422 Validation, in the wording of text-embeddings-inference
-Refusal too_large(size_t bytes, size_t most);
+Refusal too_large(size_t bytes, size_t max_bytes);
 Response error_response(const Refusal& refusal, ErrorShape shape);
 
 // Parses the body as JSON, with limits on depth and number of values, rejecting duplicate keys. Throws Refusal: 400
@@ -58,7 +58,7 @@ std::string percent_decoded(std::string_view text);
 std::string query_value(std::string_view query, std::string_view name);
 
 void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
-                   size_t most);  // [{"score":0.9,"label":"a"},…], highest first
+                   size_t top_k);  // [{"score":0.9,"label":"a"},…], highest first
 void append_floats(std::string& out, const std::vector<float>& values);
 void append_entities(std::string& out, const std::vector<Entity>& entities);
 void append_base64(std::string& out, std::string_view bytes);

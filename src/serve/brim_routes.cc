@@ -114,7 +114,7 @@ void Service::classify(Call& call) {
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto texts =
       texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
-  score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
+  score(call, w, texts, [this, top_k = w.top_k](std::string& out, Call& c) {
     const ServedModel& model = *c.served;
     out += "{\"object\":\"classify\",\"id\":";
     rows::append_json_string(out, c.id);
@@ -124,7 +124,7 @@ void Service::classify(Call& call) {
     std::string compounds;
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
       std::optional<float> compound;
       if (!c.predictions[i].error) compound = compound_of(*model.scorer, c.predictions[i].scores);
       compounds += i > 0 ? "," : "";
@@ -172,24 +172,24 @@ void Service::analyze(Call& call) {
   if (tagger < 0) throw Refusal{424, "Backend", "Backend error: this server has no token classification model"};
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
-  const auto given = texts_of(body, key);
+  const auto inputs = texts_of(body, key);
   const bool merges = w.long_text ? *w.long_text == LongText::window_mean || *w.long_text == LongText::window_max
                                   : options_.merges_windows;
   w.entities =
       !w.keep_end && !merges && !w.served->tagger.empty() && model_at(tagger)->revision == w.served->tagger_revision;
   call.passes = w.entities ? 1 : 2;
   std::vector<Text> texts;
-  for (const std::string_view text : given) texts.push_back({w.model, text});
-  for (const std::string_view text : given)
+  for (const std::string_view text : inputs) texts.push_back({w.model, text});
+  for (const std::string_view text : inputs)
     if (!w.entities) texts.push_back({tagger, text});
   const EntityOptions entities = apply_entity_options(body, w);
-  score(call, w, texts, [this, batch, most = w.top_k, e = entities](std::string& out, Call& c) {
+  score(call, w, texts, [this, batch, top_k = w.top_k, e = entities](std::string& out, Call& c) {
     const auto passes = static_cast<size_t>(c.passes);
     const size_t n = c.predictions.size() / passes;
     if (batch) out += '[';
     for (size_t i = 0; i < n; ++i) {
       out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
       out += ",\"entities\":";
       append_filtered_entities(out, c.predictions[(passes - 1) * n + i], e);
       out += '}';
@@ -239,13 +239,13 @@ void Service::hugging_face(Call& call) {
         out += ']';
       });
     default:
-      return score(call, w, texts, [this, function, most = w.top_k](std::string& out, Call& c) {
+      return score(call, w, texts, [this, function, top_k = w.top_k](std::string& out, Call& c) {
         const bool rules = c.served->scorer->kind() == ModelKind::rules;  // VADER has no raw scores
         out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
           if (!rules) apply(function, c.predictions[i].scores);
-          append_labels(out, c, i, most);
+          append_labels(out, c, i, top_k);
         }
         out += ']';
       });

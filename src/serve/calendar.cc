@@ -17,7 +17,7 @@ using chr::Friday;
 using chr::January, chr::February, chr::May, chr::June, chr::July, chr::September, chr::November, chr::December;
 using chr::Monday, chr::Saturday, chr::Sunday, chr::Thursday;
 
-constexpr int kMinutes = 24 * 60;
+constexpr int kMinutesPerDay = 24 * 60;
 constexpr int64_t kDaySeconds = 86400;
 constexpr int kDaysAhead = 400;
 
@@ -136,14 +136,14 @@ void MarketCalendar::read_exceptions(std::string_view text, const std::string& w
     const std::optional<Date> date = read_date(words[0]);
     if (!date) fail(ErrorCode::usage, "{}:{}: invalid date {} (use YYYY-MM-DD)", where, line, words[0]);
     MarketDay day;
-    const std::string_view what = words.size() > 1 ? words[1] : "";
+    const std::string_view kind = words.size() > 1 ? words[1] : "";
     const int close = words.size() == 3 ? minute_of_day(words[2]).value_or(0) : 0;
-    if (words.size() == 2 && what == "open") {
+    if (words.size() == 2 && kind == "open") {
       day.trades = true;
-    } else if (what == "close" && close > day.open && close <= day.late) {
+    } else if (kind == "close" && close > day.open && close <= day.late) {
       day.trades = true;
       close_early(day, close);
-    } else if (words.size() != 2 || what != "closed") {
+    } else if (words.size() != 2 || kind != "closed") {
       fail(ErrorCode::usage, "{}:{}: expected `closed`, `open` or `close 13:00` after the date", where, line);
     }
     exceptions_[*date] = day;
@@ -238,7 +238,7 @@ std::vector<LocalSeconds> Schedule::boundaries(Date date) const {
       for (const int minute : {day.early, day.open, day.close, day.late}) all.push_back(local_of(date, minute));
   }
   for (const TimedRung& span : times_)
-    for (const int minute : {span.from, span.to}) all.push_back(local_of(date, minute % kMinutes));
+    for (const int minute : {span.from, span.to}) all.push_back(local_of(date, minute % kMinutesPerDay));
   return all;
 }
 

@@ -301,14 +301,14 @@ std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
   return std::make_unique<Upload>(*this, std::move(request));
 }
 
-std::vector<Job> JobsStore::list(size_t most, const std::string& after) const {
+std::vector<Job> JobsStore::list(size_t limit, const std::string& after) const {
   const auto order = [](const Job& job) { return std::pair<int64_t, std::string_view>(job.number, job.id); };
   const std::lock_guard lock(mutex_);
   const auto last = jobs_.find(after);
   std::vector<const Job*> found;
   for (const auto& [id, job] : jobs_)
     if (last == jobs_.end() || order(job) < order(last->second)) found.push_back(&job);
-  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(most, found.size()));
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(limit, found.size()));
   std::partial_sort(found.begin(), end, found.end(), [&](const Job* a, const Job* b) { return order(*a) > order(*b); });
   std::vector<Job> jobs;
   for (auto it = found.begin(); it != end; ++it) jobs.push_back(**it);

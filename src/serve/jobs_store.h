@@ -118,7 +118,7 @@ class JobsStore {
   const JobQuota& quota() const { return quota_; }
 
   // Newest first; with `after`, only jobs older than it, if it exists.
-  std::vector<Job> list(size_t most = SIZE_MAX, const std::string& after = "") const;
+  std::vector<Job> list(size_t limit = SIZE_MAX, const std::string& after = "") const;
   std::optional<Job> find(const std::string& id) const;
   // Path of the output, or of the partial output; empty if there is none yet.
   std::optional<std::filesystem::path> output(const std::string& id) const;

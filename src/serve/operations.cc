@@ -102,7 +102,7 @@ void Service::live(Call& call) { answer(call, R"({"status":"ok"})"); }
 
 void Service::ready(Call& call) {
   if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
-  if (device_lost() || card().lost) throw Refusal{503, "Unhealthy", "the device was lost"};
+  if (device_lost() || gpu_readings().lost) throw Refusal{503, "Unhealthy", "the device was lost"};
   // The model that answers requests without a model name.
   int model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
   if (!options_.ladders.empty()) {
@@ -118,15 +118,15 @@ void Service::ready(Call& call) {
   answer(call, R"({"status":"ok"})");
 }
 
-CardReadings Service::card() const {
-  std::lock_guard lock(card_mutex_);
-  return card_;
+GpuReadings Service::gpu_readings() const {
+  std::lock_guard lock(gpu_mutex_);
+  return gpu_;
 }
 
-Service::HealthView Service::health_view(const CardReadings& card) const {
+Service::HealthView Service::health_view(const GpuReadings& gpu_state) const {
   HealthView view{};
-  view.warnings = card.warnings;
-  const bool lost = device_lost() || card.lost;  // the driver also detects this on an idle device
+  view.warnings = gpu_state.warnings;
+  const bool lost = device_lost() || gpu_state.lost;  // the driver also detects this on an idle device
   view.dead = lost || stuck();
   const auto warn = [&](const std::string& text) { view.warnings.push_back({"", text}); };
   if (lost) warn("the device was lost");
@@ -140,7 +140,7 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
     if (!slots_[m]->fault.empty()) warn(fmt::format("model {}: {}", options_.models[m].name, slots_[m]->fault));
   }
   {
-    std::lock_guard lock(card_mutex_);
+    std::lock_guard lock(gpu_mutex_);
     for (const auto& [ladder, faults] : gate_faults_)
       for (const std::string& fault : faults) warn(fault);
   }
@@ -155,7 +155,7 @@ Service::HealthView Service::health_view(const CardReadings& card) const {
     view.texts += load.texts;
     view.tokens += load.tokens;
   }
-  const bool degraded = !card.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
+  const bool degraded = !gpu_state.healthy || std::ranges::any_of(view.warnings, &Warning::degrades);
   view.status = draining_ ? "draining" : view.dead ? "unhealthy" : degraded ? "degraded" : "ok";
   return view;
 }
@@ -169,8 +169,8 @@ std::vector<std::string> sentences(const std::vector<Warning>& warnings) {
 }
 
 void Service::health(Call& call) {
-  const CardReadings card = this->card();
-  const HealthView view = health_view(card);
+  const GpuReadings gpu_state = this->gpu_readings();
+  const HealthView view = health_view(gpu_state);
   Json ladders = nullptr;
   if (!view.ladders.empty()) ladders = Json::object();
   for (const LadderView& ladder : view.ladders) {
@@ -182,13 +182,13 @@ void Service::health(Call& call) {
                        {"why", rung.fault.empty() ? rung.gate.why : rung.fault}});
     ladders[ladder.name] = {{"active", ladder.active}, {"reason", reason_name(ladder.reason)}, {"rungs", rungs}};
   }
-  Json gpu = Json::parse(card.health_json), busy, mfu;
+  Json gpu = Json::parse(gpu_state.health_json), busy, mfu;
   {
     std::lock_guard lock(snapshot_mutex_);
     if (busy_) busy = *busy_ * 100;
     if (mfu_) mfu = *mfu_ * 100;
   }
-  if (gpu.is_object() && card.computes) {
+  if (gpu.is_object() && gpu_state.computes) {
     if (view.dead) gpu["healthy"] = false;
     gpu["mfu_pct"] = mfu;
     gpu["device_busy_pct"] = busy;
@@ -429,7 +429,7 @@ void Service::metrics(Call& call) {
     std::array<uint64_t, 2> n{};  // failed, successful
     for (const auto& [key, count] : counts.requests)
       if (route_path(std::get<0>(key)) == fmt::format("/{}", route)) n[is_success(std::get<2>(key))] += count;
-    const auto named = [&](const char* what) { return fmt::format("te_{}_{}", route, what); };
+    const auto named = [&](const char* suffix) { return fmt::format("te_{}_{}", route, suffix); };
     single(named("count").c_str(), "counter", "requests", static_cast<double>(n[0] + n[1]));
     single(named("success").c_str(), "counter", "successful requests", static_cast<double>(n[1]));
     single(named("failure").c_str(), "counter", "failed requests", static_cast<double>(n[0]));
@@ -437,8 +437,8 @@ void Service::metrics(Call& call) {
   }
   std::string body = text.take();
   {
-    std::lock_guard lock(card_mutex_);
-    body += card_.metrics_text;
+    std::lock_guard lock(gpu_mutex_);
+    body += gpu_.metrics_text;
   }
   answer(call, std::move(body), "text/plain; version=0.0.4; charset=utf-8");
 }

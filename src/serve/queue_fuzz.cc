@@ -14,17 +14,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim::serve;
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   const auto content = QueueJournal::read(bytes);
-  std::string again;
+  std::string rebuilt;
   auto damage = content.damage.begin();
   for (size_t i = 0; i <= content.records.size(); ++i) {
     bool recovered = false;
     for (; damage != content.damage.end() && damage->before == i; ++damage) {
       recovered = damage->recovered;
-      again += damage->bytes;
+      rebuilt += damage->bytes;
     }
-    if (i < content.records.size() && !recovered) again += QueueJournal::frame(content.records[i]);
+    if (i < content.records.size() && !recovered) rebuilt += QueueJournal::frame(content.records[i]);
   }
-  if (again.size() < content.bytes || again != bytes.substr(0, again.size())) std::abort();
+  if (rebuilt.size() < content.bytes || rebuilt != bytes.substr(0, rebuilt.size())) std::abort();
   const auto snapshot_text = [](const QueueState& state) {
     std::string text;
     for (const auto& record : state.snapshot(0, "q")) text += text_of(record) + "\n";

@@ -33,32 +33,32 @@ Json reading_json(const std::optional<T>& value, double scale = 1) {
 
 bool is_on_gpu(const Served& model) { return !model->scorer->device().starts_with("cpu"); }
 
-CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_card,
-                         const MemoryPlan& planned, std::optional<int64_t> held) {
+GpuReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_gpu,
+                        const MemoryPlan& planned, std::optional<int64_t> held) {
   constexpr double kMiB = 1.0 / (1 << 20);
-  CardReadings readings;
+  GpuReadings readings;
   for (size_t i = 0; i < watch.active().size(); ++i)
     readings.warnings.push_back({watch.active_kinds()[i].name, watch.active()[i], watch.active_kinds()[i].fault});
-  const bool over = on_card && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
+  const bool over = on_gpu && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
   if (over)
     readings.warnings.push_back({"held", fmt::format("{} of GPU memory in use, the limit is {}", format_bytes(*held),
                                                      format_bytes(planned.limit_bytes))});
-  const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
-  readings.computes = on_card;
-  readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
+  const monitor::GpuSample* first = gpus.empty() ? nullptr : &gpus[0];
+  readings.computes = on_gpu;
+  readings.healthy = !on_gpu || first == nullptr || first->state == monitor::GpuState::ok;
   const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
-                      {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
-                      {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
-                      {"driver", card != nullptr ? Json(card->driver) : Json(nullptr)},
-                      {"utilization_pct", card != nullptr ? reading_json(card->utilization, 100) : Json(nullptr)},
-                      {"vram_used_mb", card != nullptr ? reading_json(card->used_bytes, kMiB) : Json(nullptr)},
-                      {"vram_total_mb", card != nullptr ? reading_json(card->total_bytes, kMiB) : Json(nullptr)},
-                      {"vram_free_mb", card != nullptr ? reading_json(card->free_bytes, kMiB) : Json(nullptr)},
-                      {"temperature_c", card != nullptr ? reading_json(card->temperature_c) : Json(nullptr)},
-                      {"power_w", card != nullptr ? reading_json(card->power_w) : Json(nullptr)},
-                      {"sm_clock_mhz", card != nullptr ? reading_json(card->sm_clock_mhz) : Json(nullptr)},
-                      {"planned_mb", on_card ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
-                      {"limit_mb", on_card ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
+                      {"gpu_available", first != nullptr && first->state == monitor::GpuState::ok},
+                      {"name", first != nullptr ? Json(first->name) : Json(nullptr)},
+                      {"driver", first != nullptr ? Json(first->driver) : Json(nullptr)},
+                      {"utilization_pct", first != nullptr ? reading_json(first->utilization, 100) : Json(nullptr)},
+                      {"vram_used_mb", first != nullptr ? reading_json(first->used_bytes, kMiB) : Json(nullptr)},
+                      {"vram_total_mb", first != nullptr ? reading_json(first->total_bytes, kMiB) : Json(nullptr)},
+                      {"vram_free_mb", first != nullptr ? reading_json(first->free_bytes, kMiB) : Json(nullptr)},
+                      {"temperature_c", first != nullptr ? reading_json(first->temperature_c) : Json(nullptr)},
+                      {"power_w", first != nullptr ? reading_json(first->power_w) : Json(nullptr)},
+                      {"sm_clock_mhz", first != nullptr ? reading_json(first->sm_clock_mhz) : Json(nullptr)},
+                      {"planned_mb", on_gpu ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
+                      {"limit_mb", on_gpu ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
                       {"device_busy_pct", nullptr},
                       {"warnings", sentences(readings.warnings)}};
@@ -133,11 +133,11 @@ class Server::Sampler {
       lock.unlock();
       std::vector<Served> models = service_.loaded();
       const auto computing = std::find_if(models.begin(), models.end(), is_on_gpu);
-      const bool on_card = computing != models.end();
+      const bool on_gpu = computing != models.end();
       const bool resident = std::any_of(models.begin(), models.end(), [](const Served& model) {
         return is_on_gpu(model) && model->scorer->residence() == Residence::resident;
       });
-      if (on_card) own_gpu = (*computing)->scorer->pci_bus_id();
+      if (on_gpu) own_gpu = (*computing)->scorer->pci_bus_id();
       models.clear();  // do not keep unloaded or replaced models alive during the wait
       // Sample only the models' GPU once it is known, otherwise all GPUs.
       std::vector<monitor::GpuSample> gpus;
@@ -148,13 +148,13 @@ class Server::Sampler {
       }
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
       std::optional<int64_t> held;
-      if (!on_card) held = monitor::own_resident_bytes();
-      if (on_card && nvml.ready()) held = nvml.own_bytes(*own_gpu);
-      CardReadings readings = readings_of(gpus, watch, on_card, service_.planned(), held);
+      if (!on_gpu) held = monitor::own_resident_bytes();
+      if (on_gpu && nvml.ready()) held = nvml.own_bytes(*own_gpu);
+      GpuReadings readings = readings_of(gpus, watch, on_gpu, service_.planned(), held);
       readings.lost = resident && !gpus.empty() && gpus[0].state == monitor::GpuState::lost;
       lost_samples = readings.lost ? lost_samples + 1 : 0;
       readings.gone = lost_samples >= kLostSamples;
-      service_.set_card(std::move(readings));
+      service_.set_gpu(std::move(readings));
       service_.sample(held);
       service_.maintain_models();
       lock.lock();
@@ -275,7 +275,7 @@ std::string Server::address() const {
 }
 
 bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining) {
-  const auto is_lost = [this] { return service_->device_lost() || service_->card_gone(); };
+  const auto is_lost = [this] { return service_->device_lost() || service_->gpu_gone(); };
   while (!stop && !is_lost() && !service_->drain_wanted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (reload != nullptr && reload->exchange(false)) service_->request_reload();

@@ -111,9 +111,9 @@ void Service::attach(HttpServer& server) {
   events_.resize(static_cast<size_t>(server.threads()));
 }
 
-void Service::set_card(CardReadings readings) {
-  std::lock_guard lock(card_mutex_);
-  card_ = std::move(readings);
+void Service::set_gpu(GpuReadings readings) {
+  std::lock_guard lock(gpu_mutex_);
+  gpu_ = std::move(readings);
 }
 
 std::vector<Served> Service::loaded() const {
@@ -354,9 +354,9 @@ void Service::finish(Call& call) {
       c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0][static_cast<size_t>(reason_of(call.reason))] +=
           call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
-      const auto most = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
+      const auto stage = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
       const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
-      c.slowest[most].add(total);
+      c.slowest[stage].add(total);
       c.models[static_cast<size_t>(call.model)].add(total);
     });
     answer(call, std::move(out));

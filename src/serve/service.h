@@ -91,7 +91,7 @@ struct Warning {
 std::vector<std::string> sentences(const std::vector<Warning>& warnings);
 
 // GPU readings as shown by /health and /metrics.
-struct CardReadings {
+struct GpuReadings {
   std::string health_json = "null";
   std::string metrics_text;
   bool healthy = true, computes = false;  // computes: a model of this server runs on it
@@ -115,12 +115,12 @@ class Service final : public Handler, public QueueScorer {
   void refuse_all();  // ends waiting requests with 503; other connections will be cut
   bool draining() const { return draining_; }
   bool device_lost() const;
-  bool card_gone() const { return card().gone; }       // see CardReadings::gone
-  bool drain_wanted() const { return drain_wanted_; }  // requested by a client
-  void request_reload();                               // keys, and models with changed files
-  void set_card(CardReadings readings);                // thread-safe
-  std::vector<Served> loaded() const;                  // models that can answer now
-  MemoryPlan planned() const;                          // all loaded models together, shared memory counted once
+  bool gpu_gone() const { return gpu_readings().gone; }  // see GpuReadings::gone
+  bool drain_wanted() const { return drain_wanted_; }    // requested by a client
+  void request_reload();                                 // keys, and models with changed files
+  void set_gpu(GpuReadings readings);                    // thread-safe
+  std::vector<Served> loaded() const;                    // models that can answer now
+  MemoryPlan planned() const;                            // all loaded models together, shared memory counted once
   // Updates the dashboard's figures; call every second, from one thread.
   void sample(std::optional<int64_t> held_bytes);
   std::vector<std::string> warnings() const;  // as reported by /health
@@ -309,8 +309,8 @@ class Service final : public Handler, public QueueScorer {
     double wait_seconds = 0;
     int64_t texts = 0, tokens = 0;
   };
-  CardReadings card() const;
-  HealthView health_view(const CardReadings& card) const;
+  GpuReadings gpu_readings() const;
+  HealthView health_view(const GpuReadings& gpu_state) const;
   // snapshot.cc
   void dashboard(Call& call);
   void snapshot(Call& call);
@@ -321,14 +321,14 @@ class Service final : public Handler, public QueueScorer {
   void forget_gates(const std::string& model);   // called once the previous model can no longer be measured
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
-  DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const CardReadings& card);
+  DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const GpuReadings& gpu_state);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
   // As texts_of, but token ids are allowed: a text, a list of ids, or a list of either.
   std::vector<Text> texts_or_ids(const nlohmann::json& body, const char* key, int model) const;
   bool stuck() const;  // no progress for too long, or a batch runs far too long
   double queue_seconds(int model) const;
-  void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // writes null after an error
+  void append_labels(std::string& out, const Call& call, size_t i, size_t top_k) const;  // writes null after an error
 
   const ServiceOptions options_;  // names only: the scorers are in slots_
   struct Slot {
@@ -380,8 +380,8 @@ class Service final : public Handler, public QueueScorer {
   mutable std::mutex keys_mutex_;
   std::shared_ptr<const ApiKeys> keys_;
   std::atomic<bool> drain_wanted_{false};
-  mutable std::mutex card_mutex_;  // guards this and the next two
-  CardReadings card_;
+  mutable std::mutex gpu_mutex_;  // guards this and the next two
+  GpuReadings gpu_;
   std::map<std::string, std::vector<std::string>> gate_faults_;  // by ladder
   std::mutex gates_mutex_;                                       // guards this and the next three
   std::condition_variable_any gates_changed_;

@@ -133,7 +133,7 @@ void Service::post_events(const std::string& event, bool is_snapshot) {
 }
 
 DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const HealthView& health,
-                                   const CardReadings& card) {
+                                   const GpuReadings& gpu_state) {
   DashboardSnapshot s;
   s.t_unix_ms = unix_ms_now();
   s.state = health.status;
@@ -191,11 +191,11 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   if (memory.limit_bytes > 0) s.device.limit = memory.limit_bytes;
   s.device.held = held_bytes;
   s.device.tags = std::move(memory.bytes);
-  s.device.gpu = nlohmann::ordered_json::parse(card.health_json);
+  s.device.gpu = nlohmann::ordered_json::parse(gpu_state.health_json);
 
   if (!recent_.empty()) {
     const Sample& previous = recent_.front();
-    const double seconds = static_cast<double>(now.ns - then.ns) * 1e-9;
+    const double seconds = static_cast<double>(now.ns - previous.ns) * 1e-9;
     const auto per_second = [&](double n) { return n / seconds; };
     uint64_t texts = 0, tokens = 0;
     for (size_t m = 0; m < now.texts.size(); ++m) {
@@ -289,9 +289,9 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
 }
 
 void Service::sample(std::optional<int64_t> held_bytes) {
-  const CardReadings card = this->card();
-  const HealthView health = health_view(card);
-  DashboardSnapshot s = figures(held_bytes, health, card);
+  const GpuReadings gpu_state = this->gpu_readings();
+  const HealthView health = health_view(gpu_state);
+  DashboardSnapshot s = figures(held_bytes, health, gpu_state);
   std::vector<std::string> rungs, choices;
   for (const DashboardLadder& ladder : s.ladders) {
     std::string rung =
@@ -379,7 +379,7 @@ void Service::measure_gates_of(Ladder& ladder, const std::stop_token& stop) {
   for (const RungView& rung : ladder.view(unix_now()).rungs)
     if (rung.gate.figures)
       log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
-  std::lock_guard lock(card_mutex_);
+  std::lock_guard lock(gpu_mutex_);
   gate_faults_[name] = std::move(faults);
 }
 

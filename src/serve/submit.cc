@@ -23,7 +23,7 @@ std::shared_ptr<Service::HeldBody> Service::hold_body(Call& call) {
   return call.held_body;
 }
 
-// The helper owns the body meanwhile, because the client may disconnect and destroy the exchange.
+// The helper owns the body during this time, because the client may disconnect and destroy the exchange.
 void Service::parse_on_helper(Call& call) {
   const auto body = hold_body(call);
   const auto parsed = std::make_shared<nlohmann::json>();

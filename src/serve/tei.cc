@@ -83,7 +83,7 @@ std::vector<Service::Text> Service::texts_or_ids(const Body& body, const char* k
   return texts;
 }
 
-void Service::append_labels(std::string& out, const Call& call, size_t i, size_t most) const {
+void Service::append_labels(std::string& out, const Call& call, size_t i, size_t top_k) const {
   const Prediction& p = call.predictions[i];
   const Scorer& scorer = *call.served->scorer;
   if (p.error) {
@@ -93,9 +93,9 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
     append_scores(
         out, scorer.labels(),
         {static_cast<float>(shares.negative), static_cast<float>(shares.neutral), static_cast<float>(shares.positive)},
-        most);
+        top_k);
   } else {
-    append_scores(out, scorer.score_names(), p.scores, most);
+    append_scores(out, scorer.score_names(), p.scores, top_k);
   }
 }
 
@@ -134,12 +134,12 @@ void Service::predict(Call& call) {
       add(one);
     }
   }
-  score(call, w, texts, [this, batch, most = w.top_k](std::string& out, Call& c) {
-    if (!batch) return append_labels(out, c, 0, most);
+  score(call, w, texts, [this, batch, top_k = w.top_k](std::string& out, Call& c) {
+    if (!batch) return append_labels(out, c, 0, top_k);
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
     }
     out += ']';
   });
