@@ -256,12 +256,12 @@ TEST(Ladder, RulesThatNameNoRungAreRefused) {
     spoil(r);
     return error_of(ErrorCode::usage, [&] { Ladder ladder(r); });
   };
-  EXPECT_HAS(refusal([](LadderRules& r) { r.default_rung = "distill"; }), "default: distill is none of its rungs");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.load->floor = "x"; }), "load: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.gate.against = "x"; }), "gate: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.sources[0].rung = "x"; }), "sources: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.erase(r.rungs.begin() + 3); }), "schedule: vader");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.push_back({"distil", {}}); }), "twice");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.default_rung = "distill"; }), "default: unknown rung distill");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.load->floor = "x"; }), "load: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.gate.against = "x"; }), "gate: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.sources[0].rung = "x"; }), "sources: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.erase(r.rungs.begin() + 3); }), "schedule: unknown rung vader");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.push_back({"distil", {}}); }), "duplicate rung");
   EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.clear(); }), "no rungs");
   EXPECT_HAS(refusal([](LadderRules& r) { r.load->back_under_ms = 300; }), "back_under_ms=300");
 }

@@ -105,7 +105,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/predict", R"({})", 422, "Validation", "inputs");
   bad("/predict", R"([])", 422, "Validation");
   bad("/predict", "{\"inputs\":\n  x}", 400, "Syntax", "2:3");
-  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "twice");
+  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "duplicate key");
   bad("/predict", "{\"inputs\":\"\xFF\"}", 400, "Syntax");
   bad("/predict", R"({"inputs":[["a"],["b"],["c"],["d"]]})", 422, "Validation", "batch size 4 > maximum allowed");
   bad("/predict", R"({"inputs":"a","truncate":"x"})", 422, "Validation", "truncate");
