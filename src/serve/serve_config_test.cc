@@ -113,7 +113,7 @@ TEST(ServeConfig, RefusesWithPlaceAndNearestName) {
       {"models: {a: x}\n", "models: a: must be a mapping"},
       {"models: [a]\n", "must be a mapping of names to settings"},
       {ladder + "schedul: {}}}\n", "serve.yaml:2: ladders: s: unknown key schedul; did you mean schedule?"},
-      {ladder + "default: fin}}\n", "fin is none of its rungs"},
+      {ladder + "default: fin}}\n", "unknown rung fin"},
       {models + "ladders: {s: {rungs: [finbrt]}}\n",
        "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
       {models + "ladders: {vader: {rungs: [vader]}}\n", "the name is already used"},
