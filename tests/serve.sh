@@ -202,7 +202,7 @@ queues: {news: {ladder: sentiment, flush_size: 3}}
 END
 code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/said" || code=$?
-[ $code -eq 4 ] && grep -q 'missing cannot answer' "$work/said" && grep -q 'a server would start, but' "$work/said" && [ ! -e "$work/state" ] || fail "--check ends with $code and says: $(cat "$work/said")"
+[ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/said" && grep -q 'a server would start, but' "$work/said" && [ ! -e "$work/state" ] || fail "--check ends with $code and says: $(cat "$work/said")"
 "$brim" serve --model default --model vader --check 2>"$work/said" && grep -q 'this can be served' "$work/said" || fail "--check says: $(cat "$work/said")"
 start --config "$work/serve.yaml"
 [ "$(curl "$url/info" | json 'a["max_concurrent_requests"], a["max_batch_tokens"]')" = "(48, 256)" ] || fail "limits of serve.yaml: $(curl "$url/info")"

@@ -101,7 +101,7 @@ TEST_F(GateRunTest, SaysWhatCannotBeMeasured) {
   Ladder ladder(r);
   const std::vector<std::string> said = measure(ladder);
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_HAS(said[0], "missing is not measured: missing: no such directory");
+  EXPECT_HAS(said[0], "cannot measure missing: missing: no such directory");
   EXPECT_EQ(ladder.view(0).rungs[1].gate.verdict, Verdict::not_measured);
   EXPECT_EQ(ladder.view(0).rungs[2].gate.verdict, Verdict::refused);
 

@@ -49,7 +49,7 @@ TEST_F(QueueVerb, RepairReportsDamageAndWritesOnRequest) {
 }
 
 TEST_F(QueueVerb, RefusesADirectoryWithoutQueues) {
-  refused(2, {"no queues here", "state directory"}, {"queue", "repair", "nothing"});
+  refused(2, {"no queues found", "state directory"}, {"queue", "repair", "nothing"});
   refused(2, {"repair"}, {"queue"});
 }
 
