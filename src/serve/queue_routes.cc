@@ -112,7 +112,7 @@ void Service::queue_call(Call& call) {
 // to the next.
 std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
   std::vector<QueueScore> scores(items.size());
-  std::vector<RequestOptions> request_options(items.size());
+  std::vector<RequestOptions> options(items.size());
   std::vector<size_t> left(items.size());
   std::iota(left.begin(), left.end(), size_t{0});
   std::map<int, Error> failed;  // by model: none is tried twice
