@@ -85,6 +85,15 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 time.sleep(server.slow)
         self.wfile.flush()
 
+    def do_HEAD(self):  # as huggingface_hub asks for the metadata of a file
+        name = self.path.split(f"/resolve/{COMMIT}/")[-1]
+        data = self.server.files[name]
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest() if name in LARGE else git_sha(data)}"')
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+
     def reply_listing(self):
         server = self.server
         if server.mode in ("401", "403", "404", "500"):
@@ -299,7 +308,7 @@ def keeps_the_token_to_the_endpoint(hub, home):
 
 def two_at_once_share_one_download(hub, home):
     hub.slow = 0.002
-    with_environment = functools.partial(subprocess.Popen, [BRIM, "pull", "org/name", "-q"], env=environment(home, address(hub)))
+    with_environment = functools.partial(subprocess.Popen, [BRIM, "pull", "org/name", "-q"], env=environment(home, address(hub)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     processes = [with_environment() for _ in range(2)]
     require([p.wait(timeout=60) for p in processes] == [0, 0], "both succeed")
     require_complete(home)
@@ -330,6 +339,13 @@ def is_read_by_huggingface_hub_and_the_reverse(hub, home):
     script = "import huggingface_hub as h; print(h.hf_hub_download('org/name', 'model.safetensors')); print(h.snapshot_download('org/name'))"
     got = subprocess.run([PYTHON, "-c", script], env=environment(home, address(hub), HF_HUB_OFFLINE="1"), capture_output=True, text=True)
     require(got.returncode == 0 and got.stdout.split()[1] == str(snapshot(home)), got.stdout + got.stderr)
+    with tempfile.TemporaryDirectory() as other:
+        script = "import huggingface_hub as h; h.snapshot_download('org/name', ignore_patterns=['*.py', '*.md'])"
+        got = subprocess.run([PYTHON, "-c", script], env=environment(other, address(hub)), capture_output=True, text=True)
+        require(got.returncode == 0, got.stderr)
+        got = pull(other, address(hub))
+        require(got.returncode == 0 and "0 B downloaded" in got.stderr, got.stderr)
+        require_complete(other)
 
 
 for case in (downloads_what_brim_reads, continues_after_broken_connections, continues_after_being_killed, stops_on_interrupt,

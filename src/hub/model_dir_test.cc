@@ -78,7 +78,7 @@ TEST_F(ModelDir, AMissingModelSaysHowToGetIt) {
   EXPECT_HAS(message, (dir / "beside/finbert").string());
   EXPECT_HAS(message, (dir / "more/finbert").string());
   EXPECT_HAS(message, (dir / "hub/models--ProsusAI--finbert").string());
-  EXPECT_HAS(refused("distilbert"), "download distilbert/distilbert-base-uncased-finetuned-sst-2-english");
+  EXPECT_HAS(refused("distilbert"), "pull distilbert/distilbert-base-uncased-finetuned-sst-2-english");
   EXPECT_HAS(refused("no/such/dir"), "no such directory");
   EXPECT_HAS(refused("../finbert"), "no such directory");
   EXPECT_HAS(refused("./finbert"), "no such directory");

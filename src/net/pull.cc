@@ -93,7 +93,9 @@ bool has_checksum(const fs::path& path, const std::string& etag) {
 class PartFile {
  public:
   explicit PartFile(const fs::path& path) : path_(path) {
-    fd_ = io::open_own_file(path.string(), O_RDWR | O_CREAT);
+    fd_ = io::open_own_file(path.string(), O_RDWR);
+    if (fd_ < 0 && errno == ENOENT)
+      fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd_ < 0) io::fail_write(path.string(), "cannot create", errno);
     struct stat info {};
     if (::fstat(fd_, &info) == 0) size_ = info.st_size;
