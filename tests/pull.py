@@ -107,11 +107,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
         for name, data in server.files.items():
             entry = {"rfilename": name, "size": len(data), "blobId": git_sha(data)}
             if name in LARGE:
-                entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+                entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
             files.append(entry)
         if server.mode == "traversal":
             files.append({"rfilename": server.bad_name, "size": 1, "blobId": git_sha(b"x")})
-        body = b"<html>" if server.mode == "html" else json.dumps({"sha": COMMIT, "siblings": files}).encode()
+        body = b"<html>" if server.mode == "html" else json.dumps({"id": "org/name", "sha": COMMIT, "siblings": files}).encode()
         self.reply(200, body)
 
 
