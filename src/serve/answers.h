@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "brim/brim.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
-
-const char* reason_phrase(int status);  // "Not Found"
 
 // Bodies that speak of errors: text-embeddings-inference's {"error", "error_type"}, or OpenAI's nested form, which has
 // the flat one's fields beside it.
