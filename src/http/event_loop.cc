@@ -28,7 +28,7 @@ std::string address_text(const Protocol::endpoint& peer) {
   return text[0] == '\0' ? "unix" : text;
 }
 
-// True at most once per kWarnAgainNs, over all threads.
+// Limits a warning to about one per kWarnAgainNs.
 bool warning_due(std::atomic<int64_t>& warned_ns) {
   const int64_t now = now_ns();
   if (now - warned_ns.load() <= kWarnAgainNs) return false;

@@ -8,6 +8,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fuzz_driver.h"
+
+#define LLVMFuzzerTestOneInput fuzz_proxies
+#include "http/proxies_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::http {
 namespace {
@@ -71,6 +76,14 @@ TEST(TrustedProxies, RejectsMalformedLists) {
     EXPECT_EQ(error.code(), ErrorCode::usage);
     EXPECT_NE(error.remedy().find("10.0.0.0/8"), std::string::npos) << error.remedy();
   }
+}
+
+TEST(TrustedProxies, NeverReturnsATrustedProxyAsTheClient) {
+  drive_fuzz(
+      fuzz_proxies,
+      {"10.0.0.7, 192.168.0.0/16,fd00::/8,unix\n10.0.0.7\n203.0.113.9, 192.168.0.1", "unix\nunix\n[2001:db8::1]:443",
+       "10.0.0.0/8\n192.0.2.1\n203.0.113.9", "10.0.0.0/8\n10.0.0.1\n1.1.1.1\n2.2.2.2:80,::ffff:10.0.0.2"},
+      20'000);
 }
 
 }  // namespace
