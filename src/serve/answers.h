@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "brim/brim.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
-
-const char* reason_phrase(int status);  // "Not Found"
 
 // Error bodies: text-embeddings-inference's {"error", "error_type"}, or OpenAI's nested form, which also repeats
 // message, type and code at the top level.

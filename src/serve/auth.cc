@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "http/key_file.h"
 #include "io/sha256.h"
-#include "serve/framing.h"
-#include "serve/key_file.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
 namespace {
@@ -84,7 +84,7 @@ ApiKeys ApiKeys::parse(std::string_view text, const std::string& where) {
 }
 
 ApiKeys ApiKeys::load(const std::filesystem::path& file) {
-  check_key_file("api_key_file", file.string(), KeyFile::hashes);
+  http::check_key_file("api_key_file", file.string(), http::KeyFile::hashes);
   ApiKeys keys = parse(read_file(file, ErrorCode::usage), file.string());
   if (keys.empty()) fail(ErrorCode::usage, "{}: no keys", file.string());
   return keys;

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "jobs/spread.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
 namespace {

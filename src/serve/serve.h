@@ -10,9 +10,8 @@
 
 #include "brim/brim.h"
 #include "monitor/watch.h"
-#include "serve/access_log.h"
 #include "serve/auth.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 #include "serve/service.h"
 
 namespace brim::serve {

@@ -24,7 +24,7 @@
 #include "serve/auth.h"
 #include "serve/blocking_work.h"
 #include "serve/dashboard.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 #include "serve/ladder.h"
 #include "serve/metrics.h"
 #include "serve/progress_watch.h"

@@ -13,13 +13,15 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
+#include "http/raw_client.h"
 #include "model/golden_models.h"
-#include "serve/raw_client.h"
 #include "serve/serve.h"
 
 namespace brim::serve {
 
 using Json = nlohmann::json;
+using http::RawAnswer;
+using http::RawClient;
 
 // Keeps what it is given until the test lets go.
 class HeldScorer : public Scorer {
