@@ -5,7 +5,7 @@
   bench/chart.py NAME…            writes the files
   bench/chart.py --check NAME…    fails if a file differs from its data
 
-The data: {"title", "unit", "note", "bars": [{"name", "value", "highlight"?}]}. The note says machine, date and command.
+Data format: {"title", "unit", "note", "bars": [{"name", "value", "highlight"?}]}. The note gives machine, date and command.
 """
 import html
 import json

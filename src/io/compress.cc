@@ -445,7 +445,7 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
   const Compression found = compression_by_magic(head);
   const Compression named = compression_of(inner->name());
   if (named != Compression::none && found != named && n > 0 && found == Compression::none)
-    fail(ErrorCode::bad_data, "{}: byte 0: not {} data, although its name says so; rename it or fetch it again",
+    fail(ErrorCode::bad_data, "{}: byte 0: not {} data despite the file name; rename the file or download it again",
          inner->name(), named == Compression::gzip ? "gzip" : "zstd");
   auto peeked = std::make_unique<PeekedSource>(std::move(inner), std::move(head));
   switch (found != Compression::none ? found : named) {
