@@ -15,12 +15,12 @@ walk() { # NAME: into $work/printed and $work/said
 walk train_vietnamese
 grep -q 'of 7.45 GiB' "$work/printed" || fail "the plan does not show the limit"
 grep -q 'optimizer    adamw_8bit' "$work/printed" || fail "the YAML's optimizer was not taken"
-grep -q 'dataloader_num_workers is not needed' "$work/said" || fail "a key was passed over in silence"
+grep -q 'dataloader_num_workers is ignored' "$work/said" || fail "a key was passed over in silence"
 [ "$(grep -Ec ',(positive|negative|neutral),[01][.0-9]*$' "$work/printed")" -eq 9 ] || fail "labels are missing"
 [ -s "$work/train_vietnamese/report.html" ] || fail "no report"
 
 walk train_both
-grep -q "the model's classifier is kept: starting a tagger for O, B-LOC" "$work/said" || fail "the new head is not said"
+grep -q "keeping the model's classifier; adding a new tagger for O, B-LOC" "$work/said" || fail "the new head is not said"
 grep -q '^rtx3050-6gb ' "$work/printed" || fail "no table of cards"
 [ "$(grep -Ec ',(positive|negative|neutral),[01][.0-9e-]*,"?\[' "$work/printed")" -eq 18 ] || fail "labels and entities are missing"
 [ -s "$work/train_both/ner/model.safetensors" ] || fail "no tagger"

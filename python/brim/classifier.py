@@ -124,9 +124,9 @@ def note_once(key: str, text: str) -> None:
 
 def _check_call(batch_size: int | None, ignored: dict[str, Any]) -> None:
     if batch_size is not None:
-        note_once("batch_size", "batch_size is not needed: Brim packs batches by the memory plan")
+        note_once("batch_size", "batch_size is ignored: the memory plan sets the batch size")
     for name in ignored:
         if name in ("truncation", "padding", "num_workers"):
-            note_once(name, f"{name} is not needed: texts are packed without padding, long ones follow long_text=")
+            note_once(name, f"{name} is ignored: texts are packed without padding; long texts follow long_text=")
         else:
             raise UsageError(f"{name}= is unknown", "see help(brim.Classifier)")

@@ -54,7 +54,7 @@ class Encoder(Model):
         if device is not None and str(device) != self._options["device"]:
             raise UsageError(f'device="{device}": the model is open on {self.device}', "name it in Encoder(…)")
         if batch_size is not None:
-            note_once("batch_size", "batch_size is not needed: Brim packs batches by the memory plan")
+            note_once("batch_size", "batch_size is ignored: the memory plan sets the batch size")
         one = isinstance(sentences, str)
         texts = [sentences] if one else sentences
         predictions, _, _ = self._score(texts_of(texts, column), progress=bool(show_progress_bar),

@@ -51,7 +51,7 @@ class Plan:
         return f"{self.tokens_per_batch:,} tokens per batch, {self.tokens_per_second:,.0f} tokens/s predicted"
 
     def __repr__(self) -> str:
-        rows = [*self.bytes.items(), ("in all", self.peak_bytes)]
+        rows = [*self.bytes.items(), ("total", self.peak_bytes)]
         lines = [f"  {name:<16}{_size(count):>12}" for name, count in rows]
         return "\n".join([self._head(), *lines, f"  {'of':<16}{_size(self.limit_bytes):>12}", self._foot()])
 
@@ -60,7 +60,7 @@ class Plan:
             share = 100 * count / max(self.limit_bytes, 1)
             return (f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{_size(count)}</td><td>"
                     f"<div style='background:#4878a8;height:0.7em;width:{share * 2:.1f}px'></div></td></tr>")
-        rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("in all", self.peak_bytes)])
+        rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("total", self.peak_bytes)])
         return (f"<table><caption>{html.escape(self._head())}</caption>{rows}"
                 f"<tr><td>limit</td><td style='text-align:right'>{_size(self.limit_bytes)}</td><td></td></tr></table>"
                 f"<p>{html.escape(self._foot())}</p>")

@@ -182,9 +182,9 @@ TEST(MappedFile, RefusesEverythingButRegularFiles) {
   const auto refused = [&](const std::filesystem::path& path) {
     return error_of(ErrorCode::bad_model, [&] { MappedFile file(path); });
   };
-  EXPECT_HAS(refused(dir / "pipe"), "pipe: not a regular file but a named pipe");
-  EXPECT_HAS(refused(dir.path()), "not a regular file but a directory");
-  EXPECT_HAS(refused("/dev/null"), "not a regular file but a device");
+  EXPECT_HAS(refused(dir / "pipe"), "pipe: is a named pipe, not a regular file");
+  EXPECT_HAS(refused(dir.path()), "is a directory, not a regular file");
+  EXPECT_HAS(refused("/dev/null"), "is a device, not a regular file");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_file(dir / "pipe", ErrorCode::bad_data); }), "named pipe");
   std::filesystem::create_symlink(dir / "pipe", dir / "link");
   EXPECT_HAS(refused(dir / "link"), "named pipe");

@@ -21,7 +21,7 @@ namespace brim {
 
 // Thrown while parsing a value; the table adds the name of the setting and its location.
 struct BadValue {
-  std::string what;  // "give a whole number"
+  std::string what;  // "must be an integer"
 };
 
 int64_t read_whole_number(std::string_view text);
@@ -81,7 +81,7 @@ SettingValue<S> number(Number S::*m, Bound bound = nullptr) {
       s.*m = read_number(v);
     } else {
       const int64_t n = read_whole_number(v);
-      if (!std::in_range<Number>(n)) throw BadValue{"give a smaller number"};
+      if (!std::in_range<Number>(n)) throw BadValue{"number is too large"};
       s.*m = static_cast<Number>(n);
     }
   };

@@ -68,11 +68,11 @@ TEST(Settings, AreSetByAnyOfTheirNames) {
 }
 
 TEST(Settings, AValueItDoesNotTakeNamesItsPlace) {
-  EXPECT_EQ(refused("size", "many"), "`size=many`: give a whole number");
+  EXPECT_EQ(refused("size", "many"), "`size=many`: must be an integer");
   EXPECT_EQ(refused("max-size", "0"), "`max_size=0`: must be above zero");
-  EXPECT_EQ(refused("few", "99999999999"), "`few=99999999999`: give a smaller number");
-  EXPECT_EQ(refused("rate", "nan", "a.yaml:3"), "a.yaml:3: rate: nan: must be from 0 to 1");
-  EXPECT_EQ(refused("fast", "perhaps"), "`fast=perhaps`: give true or false");
+  EXPECT_EQ(refused("few", "99999999999"), "`few=99999999999`: number is too large");
+  EXPECT_EQ(refused("rate", "nan", "a.yaml:3"), "a.yaml:3: rate: nan: must be between 0 and 1");
+  EXPECT_EQ(refused("fast", "perhaps"), "`fast=perhaps`: must be true or false");
   EXPECT_EQ(refused("colour", "green"), "`colour=green`: use red, blue or azure");
   EXPECT_EQ(refused("shape", "oval"), "`shape=oval`: use round or square");
   EXPECT_EQ(refused("sise", "1", "a.yaml:3"), "a.yaml:3: unknown key sise; did you mean size?");
@@ -82,8 +82,8 @@ TEST(Settings, AValueItDoesNotTakeNamesItsPlace) {
 
 TEST(Settings, WhatIsIgnoredIsExplained) {
   Made m;
-  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old` is not needed: nobody needs it");
-  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: old is not needed: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old`is ignored: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: oldis ignored: nobody needs it");
 }
 
 TEST(Settings, AreCheckedHoweverTheyWereSet) {

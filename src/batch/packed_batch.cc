@@ -82,7 +82,7 @@ void Packer::pop(PackedBatch& batch) {
   size_t skipped = 0, looked = 0;
   while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && room > 0 && looked < kWindowSequences) {
     const Sequence next = waiting_[skipped];
-    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "a sequence of {} tokens, budget {}", next.length,
+    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "sequence of {} tokens exceeds the budget of {}", next.length,
                limits_.tokens);
     if (next.length <= room) {
       batch.add(next, position_offset_);

@@ -38,10 +38,10 @@ bool built_with_cuda() { return true; }
 #else
 bool built_with_cuda() { return false; }
 std::optional<std::string> cuda_unavailable_reason(int) {
-  return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is, and README.md says how to get one";
+  return "this build has no CUDA backend; build with ./brim on a machine with nvcc (see README.md)";
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
-  fail(ErrorCode::usage, Remedy{"set `device=cpu` to run here"}, "`device=cuda:{}`: {}", index,
+  fail(ErrorCode::usage, Remedy{"set `device=cpu`"}, "`device=cuda:{}`: {}", index,
        *cuda_unavailable_reason(index));
 }
 void load_all_kernels(Device&) {}
@@ -65,7 +65,7 @@ void log_why_no_gpu(const std::string& reason, const std::string& root) {
   const std::lock_guard lock(mutex);
   if (std::exchange(said, root + reason) == root + reason) return;
   if (nvidia_driver_here(root))
-    log_info("an NVIDIA driver is here, but the CPU is used: {}; `device=cpu` leaves this line out", reason);
+    log_info("using the CPU although an NVIDIA driver is present: {}; set `device=cpu` to hide this message", reason);
   else
     log_debug("no CUDA device: {}; using the CPU", reason);
 }

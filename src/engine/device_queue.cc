@@ -90,7 +90,7 @@ void DeviceQueue::fix_algorithms() {
 }
 
 void DeviceQueue::close() {
-  BRIM_CHECK(in_flight_ == 0, "a queue is closed with {} batches in flight", in_flight_);
+  BRIM_CHECK(in_flight_ == 0, "queue closed with {} batches in flight", in_flight_);
   slots_.clear();
   next_ = 0;
   clock_.reset();
@@ -114,7 +114,7 @@ void DeviceQueue::open(int64_t model_bytes) {
     memory::Ledger::of(*device_).hold_context(context_.owner, context_.bytes, 0);
     const int64_t needed = size_.arena.total() + size_.depth * size_.staged_bytes + size_.loading_bytes + model_bytes;
     if (const device::MemoryInfo memory = device_->memory(); memory.free_bytes < needed)
-      fail(ErrorCode::does_not_fit, "{} was closed, and others have its memory now: {} are needed, {} are free",
+      fail(ErrorCode::does_not_fit, "cannot reopen {}: {} needed, {} free",
            device_->name(), format_bytes(needed), format_bytes(memory.free_bytes));
     take_memory();
   } catch (...) {

@@ -19,7 +19,7 @@ constexpr double kServingSeconds = 0.1;
 constexpr int64_t kLeastServingTokens = 1024;
 
 Error too_long(const char* what, int64_t tokens, int64_t longest) {
-  return Error(ErrorCode::bad_data, fmt::format("the {} has {} tokens, the model takes {}", what, tokens, longest),
+  return Error(ErrorCode::bad_data, fmt::format("the {} has {} tokens, the model supports {}", what, tokens, longest),
                {"set `long_text=truncate` or `long_text=window-mean`"});
 }
 
@@ -112,7 +112,7 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
     return too_long("text", static_cast<int64_t>(ids.size()), plan_.max_length);
   for (const int32_t id : ids)
     if (id < 0 || id >= shape().vocab)
-      return Error(ErrorCode::bad_data, fmt::format("{} is no token: the model has {}", id, shape().vocab));
+      return Error(ErrorCode::bad_data, fmt::format("token id {} is out of range: the vocabulary has {} entries", id, shape().vocab));
   TokenizedText t;
   t.first_window = out.windows.size();
   t.tokens = static_cast<int32_t>(ids.size());
@@ -132,10 +132,10 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
 
 std::optional<Error> Engine::why_no_pairs() const {
   if (output() == model::Output::hidden)
-    return Error(ErrorCode::usage, "a vector per token is given for single texts, not pairs");
+    return Error(ErrorCode::usage, "token vectors are not supported for pairs");
   if (is_per_token(output()))
     return Error(ErrorCode::bad_model,
-                 fmt::format("{}: gives tags to words of single texts, not pairs", options_.model_dir.string()));
+                 fmt::format("{}: taggers do not support pairs", options_.model_dir.string()));
   return text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length);
 }
 
@@ -237,7 +237,7 @@ batch::PackLimits Engine::pack_limits() const {
 
 std::unique_ptr<InteractiveQueue> Engine::interactive(InteractiveQueue::Answer answer, double most_seconds,
                                                       int64_t most_bytes, Heads heads) {
-  BRIM_CHECK(heads == Heads::own || !tags_.empty(), "a pass of two heads, where there is one");
+  BRIM_CHECK(heads == Heads::own || !tags_.empty(), "two heads requested, the model has one");
   prepare_small();
   InteractiveQueue::Limits limits;
   limits.pack = {serving_tokens(), plan_.max_sequences};

@@ -534,7 +534,7 @@ TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_the_device(true), ::testing::ExitedWithCode(6), "cuda:0: embedding: .*illegal");
   EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6),
-              "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 names");
+              "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 to identify");
   ::setenv("BRIM_SYNC", "1", 1);
   EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: embedding: ");
   ::unsetenv("BRIM_SYNC");

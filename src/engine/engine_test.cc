@@ -534,7 +534,7 @@ TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
   EXPECT_EQ(choice(320, 1288).precision, ops::Precision::fp8);
   EXPECT_NE(choice(320, 1288).reason.find("feed-forward products run in bf16: its size is 1288"), std::string::npos);
   EXPECT_EQ(choice(312, 1200).precision, ops::Precision::bf16);
-  EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
+  EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 uses bf16"), std::string::npos);
 }
 
 // Words of a raw text by code points.

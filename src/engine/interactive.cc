@@ -57,9 +57,9 @@ void InteractiveQueue::submit(PendingTexts texts) {
         text->error = error_of(scheduler_.failure_);
       else if (i >= most)
         text->error.emplace(ErrorCode::bad_data,
-                            fmt::format("the texts of this call would hold {} while they wait, where at most {} may",
+                            fmt::format("the texts of this call need {} while waiting, the limit is {}",
                                         format_bytes(bytes), format_bytes(limits_.most_bytes)),
-                            Remedy{"send fewer at a time"});
+                            Remedy{"send fewer texts per call"});
       else
         text->error = why_not(*now_asking, *text);
       if (text->error) {
@@ -103,7 +103,7 @@ std::optional<Error> InteractiveQueue::why_not(Caller& caller, const PendingText
   const bool first = std::exchange(caller.first, false);
   if (const int64_t bytes = waiting_bytes_ + text.bytes(); bytes > limits_.most_bytes && waiting_bytes_ > 0)
     return Error(ErrorCode::busy,
-                 fmt::format("texts that wait hold {} already, and with this one {}; at most {} may",
+                 fmt::format("waiting texts hold {}, {} with this one; the limit is {}",
                              format_bytes(waiting_bytes_), format_bytes(bytes), format_bytes(limits_.most_bytes)));
   // Summing all waiting texts is cheap; computing the part ahead of one client is not.
   const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
@@ -112,7 +112,7 @@ std::optional<Error> InteractiveQueue::why_not(Caller& caller, const PendingText
     return std::nullopt;
   caller.refused = true;
   return Error(ErrorCode::busy,
-               fmt::format("{} tokens wait already, {:.3f} s of work before this text; at most {} s may",
+               fmt::format("{} tokens are waiting, {:.3f} s of work before this text; the limit is {} s",
                            waiting_tokens(), seconds_until(text.client, 0, text.bulk, due_ns), caller.most_seconds));
 }
 

@@ -179,7 +179,7 @@ TEST_F(InteractiveTest, ACallThatIsTooMuchByItselfIsNotBusy) {
   ASSERT_GT(codes_.size(), 50u);
   ASSERT_LT(codes_.size(), 100u);
   for (const auto& code : codes_) EXPECT_EQ(code, ErrorCode::bad_data) << "it would be so again";
-  EXPECT_NE(last_error_.find("send fewer at a time"), std::string::npos) << last_error_;
+  EXPECT_NE(last_error_.find("send fewer texts per call"), std::string::npos) << last_error_;
   const size_t refused = codes_.size();
   submit_many(100, 1, 2);
   EXPECT_EQ(codes_.size(), refused + 1);

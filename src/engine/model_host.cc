@@ -110,7 +110,7 @@ void ModelHost::load(const std::function<void()>& between) {
       model->unpark(device, &memory_);
     } else {
       if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels were read from the previous files
-        fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
+        fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened", dir_.string(),
              tagger_.empty() ? "" : " or " + tagger_.string());
       // Kernels and algorithms do not depend on weight values: they are loaded in parallel with the weights.
       const auto meanwhile = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
@@ -158,7 +158,7 @@ void ModelHost::park() {
   try {
     model_->park(queue_.device());
   } catch (const std::exception& error) {
-    log_warning("{}: its weights are not kept in memory: {}", dir_.string(), error.what());
+    log_warning("{}: cannot keep the weights in host memory: {}", dir_.string(), error.what());
     return unload();
   }
   memory_ = {};

@@ -146,8 +146,8 @@ Scheduler::~Scheduler() {
 
 void Scheduler::require_process() const {
   if (process_ != ::getpid())
-    fail(ErrorCode::usage, Remedy{"open it again after the fork"},
-         "the model was opened before this process was forked: its threads stayed with the parent");
+    fail(ErrorCode::usage, Remedy{"open the model after the fork"},
+         "the model was opened before fork(), and its threads exist only in the parent");
 }
 
 void Scheduler::start() {
@@ -551,9 +551,9 @@ void Scheduler::pack(InteractiveQueue& texts, PackedBatch& batch, std::vector<Pi
     PendingText& text = *queue.front();
     std::optional<Error> error;
     if (text.stop.stop_requested())
-      error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+      error.emplace(ErrorCode::cancelled, "cancelled by the caller");
     else if (text.deadline && *text.deadline <= now)
-      error.emplace(ErrorCode::timed_out, "its deadline passed before the device was free");
+      error.emplace(ErrorCode::timed_out, "the deadline passed before the device was free");
     if (error) {
       text.done_ns = ns;
       texts.drop(queue, *error, refused);

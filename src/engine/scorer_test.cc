@@ -109,12 +109,12 @@ TEST_F(ScorerTest, LabelsMayHaveOtherNames) {
   o.labels = {{"none", "x"}};
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; it has " + labels[0]);
   o.labels = {{labels[0], labels[1]}};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would be called " + labels[1]);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would have the name " + labels[1]);
   EXPECT_HAS(error_of(ErrorCode::usage,
                       [] {
                         Scorer::open({.model = "vader", .labels = {{"positive", "up"}}});
                       }),
-             "rules have their own");
+             "not supported for VADER's rules");
 }
 
 TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {

@@ -129,7 +129,7 @@ bool SmallBatches::try_capture(Bucket& bucket) {
     if (error.code() == ErrorCode::device_lost) throw;
     bucket.left_out = true;
     if (!std::exchange(warned_, true))
-      log_warning("batches of {} tokens, and others that no graph can be captured of, are launched op by op: {}",
+      log_warning("batches of {} tokens and others without a graph run op by op: {}",
                   bucket.size.tokens, error.what());
   }
   return !bucket.left_out;

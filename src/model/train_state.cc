@@ -293,7 +293,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   v_ = piece(layout.v);
   moment_scales_ = piece(layout.moment_scales);
   if (place == Moments::host) {
-    BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host are for AdamW in 32 bits");
+    BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host require 32-bit AdamW");
     const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
     for (auto [moment, buffer] : {std::pair(&m_, &m_on_host_), std::pair(&v_, &v_on_host_)}) {
       *buffer = device.allocate_host(moments);
@@ -340,7 +340,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
 TrainState::~TrainState() = default;
 
 void TrainState::set_class_weights(Stream& stream, const std::vector<float>& weights) {
-  BRIM_CHECK(static_cast<int64_t>(weights.size()) == shape_.sequence_classes, "{} class weights, {} classes",
+  BRIM_CHECK(static_cast<int64_t>(weights.size()) == shape_.sequence_classes, "{} class weights for {} classes",
              weights.size(), shape_.sequence_classes);
   class_weights_ = TensorView(class_weights_at_, DType::f32, {shape_.sequence_classes});
   stream.copy(class_weights_.data, weights.data(), weights.size() * 4);
@@ -394,7 +394,7 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
 
 void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
   const size_t wanted = all_moment_bytes();
-  BRIM_CHECK(all.size() == wanted, "{} bytes of moments, {} wanted", all.size(), wanted);
+  BRIM_CHECK(all.size() == wanted, "{} bytes of moments, expected {}", all.size(), wanted);
   if (leave_) leave_->synchronize();
   constexpr size_t kPiece = size_t{1} << 20;  // limits how much of the file is in memory
   size_t at = 0;

@@ -73,7 +73,7 @@ class MatrixBuffer {
  public:
   explicit MatrixBuffer(int64_t bytes) : bytes_(bytes) {}
   void* get(int64_t bytes) {
-    BRIM_CHECK(bytes <= bytes_, "a matrix of {} bytes, at most {} were expected", bytes, bytes_);
+    BRIM_CHECK(bytes <= bytes_, "matrix has {} bytes, expected at most {}", bytes, bytes_);
     if (!data_) data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes_));
     return data_.get();
   }
@@ -160,7 +160,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
   size_t table = 0;
   const auto next_table_type = [&] {
     if (tables.empty()) return target == DeviceKind::cpu ? DType::f16 : activation;
-    BRIM_CHECK(table < tables.size(), "types of {} tables are known, the model has more", tables.size());
+    BRIM_CHECK(table < tables.size(), "types given for {} tables, the model has more", tables.size());
     return tables[table++];
   };
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
@@ -465,7 +465,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       if (failure) std::rethrow_exception(failure);
       check_unchanged();
       stream->synchronize();
-      log_debug("{}: weights are on the card", dir.string());
+      log_debug("{}: weights copied to the device", dir.string());
       // Freeing gigabytes takes milliseconds.
       host.reset();
       buffers.clear();

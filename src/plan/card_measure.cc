@@ -283,13 +283,13 @@ class MeasuringChild {
       char bytes[4096];
       const ssize_t got = n > 0 ? ::read(out_, bytes, sizeof bytes) : 0;
       if (n <= 0) {
-        problem_ = fmt::format("it took longer than {:g} s", timeout_s);
+        problem_ = fmt::format("no result after {:g} s", timeout_s);
       } else if (got <= 0) {
-        problem_ = "it ended without an answer";
+        problem_ = "the process exited without output";
       } else {
         text.append(bytes, static_cast<size_t>(got));
         if (const size_t end = text.find('\n'); end != std::string::npos) return text.substr(0, end);
-        if (text.size() > 65536) problem_ = "its answer is too long";
+        if (text.size() > 65536) problem_ = "the output is too long";
       }
     }
     return std::nullopt;
@@ -326,9 +326,9 @@ std::optional<CardMeasurement> kept_measurement(const CardKey& key) {
     if (m.context_bytes <= 0 || m.tflops < 0 || m.bandwidth < 0 || m.host_bandwidth < 0) return std::nullopt;
     return m;
   } catch (const nlohmann::json::exception& e) {
-    log_debug("{}: {}; it is measured again", path.string(), e.what());
+    log_debug("{}: {}; measuring again", path.string(), e.what());
   } catch (const Error& e) {
-    log_debug("{}; it is measured again", e.what());
+    log_debug("{}; measuring again", e.what());
   }
   return std::nullopt;
 }
@@ -421,7 +421,7 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
   if (const auto line = child.line(timeout_s)) {
     try {
       const auto j = nlohmann::json::parse(*line);
-      if (j.at("version") != kVersion) fail(ErrorCode::bad_data, "its answer is of version {}", j.at("version").dump());
+      if (j.at("version") != kVersion) fail(ErrorCode::bad_data, "unsupported output version {}", j.at("version").dump());
       CardMeasurement m;
       m.tflops = j.at("tflops").get<double>();
       m.bandwidth = j.at("bandwidth").get<double>();
@@ -430,14 +430,14 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
       const int64_t held = m.by_free_memory ? free_before - free_bytes() : j.at("own_bytes").get<int64_t>();
       m.context_bytes = held - j.at("allocated_bytes").get<int64_t>() + kRoundingBytes;
       if (m.context_bytes > kRoundingBytes && m.tflops > 0) return m;
-      child.fail_with(fmt::format("it held {} and attained {:g} TFLOP/s", format_bytes(held), m.tflops));
+      child.fail_with(fmt::format("implausible result: {} held, {:g} TFLOP/s", format_bytes(held), m.tflops));
     } catch (const nlohmann::json::exception&) {
-      child.fail_with(fmt::format("it answered \"{}\"", line->substr(0, 80)));
+      child.fail_with(fmt::format("unexpected output \"{}\"", line->substr(0, 80)));
     } catch (const Error& e) {
       child.fail_with(e.what());
     }
   }
-  log_info("the card could not be measured: {}; the plan uses data-sheet rates and an estimated context",
+  log_info("cannot measure the GPU: {}; planning with data-sheet rates and an estimated context",
            child.problem());
   return std::nullopt;
 }
@@ -499,7 +499,7 @@ bool found_larger_context(Device& device, Precision precision, int64_t planned_b
   const int64_t context = held_bytes - device.allocated_bytes();
   if (shares_process()) return false;
   if (device.kind() != device::DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
-  log_info("{}: driver and libraries hold {}, {} were planned; {}", device.name(), format_bytes(context),
+  log_info("{}: driver and libraries hold {}, {} planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
   CardMeasurement m = kept_measurement(key).value_or(CardMeasurement{});

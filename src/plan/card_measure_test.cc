@@ -139,10 +139,10 @@ TEST_F(CardMeasure, TableProfilesAreNotMarkedAsMeasured) {
 // The case of a larger context is covered by the GPU tests, because the cache key needs the driver.
 TEST_F(CardMeasure, FindsNoLargerContextWithoutAGpuOrNvml) {
   device::StandInCard card;
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "planning again"));
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "planning again"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "replanning"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "replanning"));
   EXPECT_FALSE(
-      found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
+      found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "replanning"));
 }
 
 // PyTorch in the same process may hold twenty times the planned context.
@@ -150,7 +150,7 @@ TEST_F(CardMeasure, IgnoresProcessMemoryInALibrary) {
   device::StandInCard card;
   set_library(folder_ / "lib" / "libbrim.so.0.1");
   EXPECT_TRUE(shares_process());
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "planning again"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "replanning"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "and nothing is kept";
   set_library({});
   EXPECT_FALSE(shares_process());

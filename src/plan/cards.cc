@@ -243,13 +243,13 @@ DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* n
   if (wanted.gigabytes > 0)
     std::erase_if(found, [&](const DeviceProfile* card) { return !has_gigabytes(*card, wanted.gigabytes); });
   if (found.empty() && !sizes.empty())
-    fail(ErrorCode::usage, Remedy{fmt::format("describe any other with `vram={}GB`", wanted.gigabytes)},
-         "`device={}`: no such size; known are {}", asked, fmt::join(sizes, ", "));
+    fail(ErrorCode::usage, Remedy{fmt::format("describe another card with `vram={}GB`", wanted.gigabytes)},
+         "`device={}`: unknown memory size; known sizes: {}", asked, fmt::join(sizes, ", "));
   if (found.empty()) {
     std::vector<std::string> names = {"cpu", "all"};
     for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
     const std::string near = nearest_name(wanted.model + (wanted.laptop ? kLaptop : ""), names);
-    fail(ErrorCode::usage, Remedy{"describe any other with `vram`"}, "`device={}`: no such card{}; known are {}", asked,
+    fail(ErrorCode::usage, Remedy{"describe another card with `vram`"}, "`device={}`: unknown card{}; known cards: {}", asked,
          near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
   }
   const auto exact = std::find_if(found.begin(), found.end(), [&](const DeviceProfile* card) {
@@ -258,10 +258,10 @@ DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* n
   const DeviceProfile& card = exact != found.end() ? **exact : *found.front();
   if (notes != nullptr && found.size() > 1 && exact == found.end())
     notes->push_back(
-        fmt::format("{} comes in several sizes: {}; planned for {}", asked, fmt::join(sizes, ", "), card.name));
+        fmt::format("{} has several memory sizes ({}); planning for {}", asked, fmt::join(sizes, ", "), card.name));
   if (notes != nullptr && card.name.ends_with(kLaptop))
     notes->push_back(
-        fmt::format("{}: speed at the highest clock; laptops that allow it less power are slower", card.name));
+        fmt::format("{}: speed is for the highest clock; laptops with a lower power limit are slower", card.name));
   return card;
 }
 
@@ -278,7 +278,7 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
       *std::min_element(known_cards().begin(), known_cards().end(),
                         [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
   if (notes != nullptr && (tflops == 0 || bandwidth == 0))
-    notes->push_back(fmt::format("{} as of {}, the card nearest in memory; give {} for your own",
+    notes->push_back(fmt::format("{} taken from {}, the card with the nearest memory size; set {} to override",
                                  tflops > 0      ? "memory bandwidth"
                                  : bandwidth > 0 ? "arithmetic"
                                                  : "speed",

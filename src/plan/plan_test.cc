@@ -432,7 +432,7 @@ TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   EXPECT_LT(narrow.bytes[memory::Tag::activations], wide.bytes[memory::Tag::activations]);
   EXPECT_GT(narrow.tokens_per_second, wide.tokens_per_second);
   const auto said = [](const Plan& p) {
-    return std::count(p.why.begin(), p.why.end(), "all 48 products of the encoder in fp8, the rest in bf16");
+    return std::count(p.why.begin(), p.why.end(), "all 48 encoder matmuls in fp8, the rest in bf16");
   };
   EXPECT_EQ(said(narrow), 1);
   EXPECT_EQ(said(wide), 0);

@@ -65,7 +65,7 @@ TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
   const std::string over = message_of([&] { left("32GiB"); }, ErrorCode::usage);
   EXPECT_NE(over.find("`leave_free=32GiB`: rtx3090 has 24.0 GiB"), std::string::npos) << over;
   const std::string all = message_of([&] { left("22GiB"); }, ErrorCode::does_not_fit);
-  EXPECT_NE(all.find("`leave_free=22GiB`: 20.0 GiB of rtx3090 are free now"), std::string::npos) << all;
+  EXPECT_NE(all.find("`leave_free=22GiB`: only 20.0 GiB free on rtx3090"), std::string::npos) << all;
   for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
 }
 
@@ -104,7 +104,7 @@ TEST(Precision, CardWithoutBf16TrainsInFp16) {
   EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
   EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
   EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
-  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
+  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies to GPUs only");
   EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
 }
 
@@ -114,23 +114,23 @@ TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   };
   for (const char* device : {"h200", "l4"}) {
     EXPECT_EQ(chosen(device, roberta_base()).precision, Precision::fp8);
-    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 products of the encoder in fp8, the rest in bf16");
+    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 encoder matmuls in fp8, the rest in bf16");
   }
   for (const char* device : {"a100-80gb", "t4", "cpu"}) {
     const std::string said = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
-    EXPECT_NE(said.find("training in fp8 needs a card of sm_89 or newer"), std::string::npos) << said;
+    EXPECT_NE(said.find("training in fp8 requires sm_89 or newer"), std::string::npos) << said;
   }
   ModelShape odd = minilm();
   odd.ffn = 1000;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::fp8);
   EXPECT_EQ(
       chosen("h200", odd).reason,
-      "12 of 24 products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: 6 of 384 x 1000, 6 of "
+      "12 of 24 encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: 6 of 384 x 1000, 6 of "
       "1000 x 384");
   odd.hidden = 376;
   odd.heads = 8;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);
-  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 runs in bf16"), std::string::npos);
+  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 uses bf16"), std::string::npos);
   EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16) << "never by itself";
 }
 

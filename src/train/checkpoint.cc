@@ -86,17 +86,17 @@ void check_places(const fs::path& dir, const nlohmann::ordered_json& then, const
   const auto now = moment_places(layout);
   for (const auto& [name, offset] : now.items())
     if (!then.contains(name) || then[name] != offset)
-      fail(ErrorCode::bad_model, "{}: has the moments of {} at {}, this model has them at {}",
-           (dir / kMoments).string(), name, then.contains(name) ? then[name].dump() : "no place", offset.dump());
+      fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}",
+           (dir / kMoments).string(), name, then.contains(name) ? then[name].dump() : "missing", offset.dump());
 }
 
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
-    fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: not a Brim checkpoint", (dir / kState).string());
   const auto b = state["brim"];
   if (const int version = b.value("version", 1); version > kCheckpointVersion)
-    fail(ErrorCode::bad_model, "{}: of version {}, this Brim knows {} and before; continue with the one that wrote it",
+    fail(ErrorCode::bad_model, "{}: unsupported version {} (the latest supported is {}); resume with the version of Brim that wrote it",
          (dir / kState).string(), version, kCheckpointVersion);
   state.erase("brim");
   if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
@@ -134,7 +134,7 @@ LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& s
   try {
     return parse_checkpoint(dir, shape);
   } catch (const nlohmann::json::exception&) {
-    fail(ErrorCode::bad_model, "{}: cut short or not a checkpoint's", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: truncated or not a checkpoint", (dir / kState).string());
   }
 }
 
@@ -306,11 +306,11 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
     if (!fs::is_directory(which, ec))
       fail(ErrorCode::usage,
            Remedy{
-               fmt::format("take the newest checkpoint in {} with `resume_from_checkpoint=last`", output_dir.string())},
+               fmt::format("set `resume_from_checkpoint=last` for the newest checkpoint in {}", output_dir.string())},
            "`resume_from_checkpoint={}`: no such directory", which);
     if (!found.empty())
-      fail(ErrorCode::usage, Remedy{fmt::format("name a checkpoint in it, such as {}", found[0].string())},
-           "`resume_from_checkpoint={}`: a run's directory", which);
+      fail(ErrorCode::usage, Remedy{fmt::format("set a checkpoint in it, such as {}", found[0].string())},
+           "`resume_from_checkpoint={}`: is the directory of a run, not a checkpoint", which);
     return read_checkpoint(fs::canonical(which), shape);  // also accepts a trailing slash
   }
   for (const auto& dir : found) {
@@ -318,7 +318,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
       return read_checkpoint(dir, shape);
     } catch (const Error& e) {
       log_warning("{}; {}", e.what(),
-                  &dir == &found.back() ? "no checkpoint is left" : "trying the checkpoint before it");
+                  &dir == &found.back() ? "no other checkpoint found" : "trying the previous checkpoint");
     }
   }
   return std::nullopt;

@@ -62,7 +62,7 @@ TEST(TrainData, UnknownLabelInTheValidationSetIsToldWithItsLine) {
   TinyJob t;
   put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
   const std::string message = error_of(ErrorCode::bad_data, [&] { open(t); });
-  EXPECT_HAS(message, "val.csv:3: label 'angry' is none of: negative, neutral, positive");
+  EXPECT_HAS(message, "val.csv:3: unknown label 'angry'; known: negative, neutral, positive");
 }
 
 TEST(TrainData, SubsetOfTheModelsLabelsKeepsItsHead) {
@@ -404,7 +404,7 @@ TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
   const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warning += text; });
   const TrainSet set = cache.get("k", many_rows(&most, &times));
   set_log_sink(sink);
-  EXPECT_HAS(warning, "tokens are not cached: more than 24");
+  EXPECT_HAS(warning, "cannot cache tokens: exceeds 24");
   EXPECT_EQ(times, 2);
   EXPECT_FALSE(set.mapped);
   EXPECT_EQ(set.ids.back(), kManyRows * kManyTokens - 1);

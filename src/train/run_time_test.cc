@@ -35,7 +35,7 @@ TEST(RunTime, TheTeacherAndOthersAreNamed) {
   t.steps = 5;
   t.busy = 4.9;
   t.teacher = 2.3;
-  EXPECT_EQ(limited_by(t, 2, quiet()), "the teacher: its passes took 2.3 s of the steps' 5.0 s");
+  EXPECT_EQ(limited_by(t, 2, quiet()), "teacher passes (2.3 s of 5.0 s in steps)");
   monitor::OtherProcesses::Load load = quiet();
   load.cores = 1.2;
   load.by_name = {{"cc1plus", 1.1}};
@@ -48,12 +48,12 @@ TEST(RunTime, UnusedCoresGapsAndPacking) {
   t.steps = 5;
   t.busy = 4.9;
   EXPECT_EQ(limited_by(t, 1, quiet()), "compute with 1 of 2 cores (`threads`)");
-  EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores were busy through the steps)");
+  EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores busy during steps)");
   t.busy = 3;
   EXPECT_EQ(limited_by(t, 2, quiet()), "gaps between steps (2.0 s idle)");
   EXPECT_NE(limited_by(t, 0, quiet()).find("launches"), std::string::npos);
   t.waited = 1.5;
-  EXPECT_EQ(limited_by(t, 0, quiet()), "packing: micro-batches came late (1.5 s)");
+  EXPECT_EQ(limited_by(t, 0, quiet()), "packing: micro-batches were late (1.5 s)");
 }
 
 }  // namespace

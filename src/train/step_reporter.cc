@@ -65,9 +65,9 @@ std::string evaluation_text(const TrainJob& job) {
   const std::string metric = best_metric(s, job.task);
   const std::string kept =
       s.load_best_model_at_end
-          ? fmt::format("the model with the {} {} is kept", metric == "loss" || metric == "mse" ? "lowest" : "best",
+          ? fmt::format("keeping the model with the {} {}", metric == "loss" || metric == "mse" ? "lowest" : "best",
                         metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
-          : "the last model is kept, not the best";
+          : "keeping the last model, not the best";
   return fmt::format("{} evaluated every {} · {}", format_count(job.validation_set.rows(), "validation row"),
                      s.eval_strategy == Strategy::epoch ? "epoch" : format_count(s.eval_steps, "step"), kept);
 }
@@ -101,11 +101,11 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
 std::string new_head_line(const TrainJob& job) {
   if (job.task == TrainTask::multi && !job.replaces_head && job.head != hub::HeadKind::encoder) {
     const bool tags = job.head == hub::HeadKind::sequence;
-    return fmt::format("the model's {} is kept: starting a {} for {}", tags ? "classifier" : "tagger",
+    return fmt::format("keeping the model's {}; adding a new {} for {}", tags ? "classifier" : "tagger",
                        tags ? "tagger" : "classifier", some_of(tags ? job.labels.token : job.labels.sequence));
   }
-  if (!job.replaces_head) return "this model has no classifier yet: starting one for " + all_labels(job.labels);
-  return fmt::format("the model's classifier is for {}: starting a new one for {}; what lies below it is kept",
+  if (!job.replaces_head) return "the model has no classifier; adding a new one for " + all_labels(job.labels);
+  return fmt::format("the model's classifier is for {}; replacing it with a new one for {}; other layers are kept",
                      some_of(job.config.id2label), all_labels(job.labels));
 }
 

@@ -166,7 +166,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
     EXPECT_EQ(job.train_set.line.back(), 4);
     EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
     const std::string line =
-        "2 rows learnt from labels (0.5) and 2 teachers (0.5) · 7 rows without a label from 2 teachers alone";
+        "2 rows trained on labels (0.5) and 2 teachers (0.5) · 7 rows without a label trained on 2 teachers only";
     EXPECT_EQ(taught_by(job), line);
     const auto lines = start_lines(job, StepSchedule(job.settings, job.train_set));
     EXPECT_NE(std::find(lines.begin(), lines.end(), line), lines.end());
@@ -174,7 +174,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
   train(s, {});
   const std::string card = get_file(t.dir / "student/README.md");
   EXPECT_HAS(card, "distilled from `first` and `second`");
-  EXPECT_HAS(card, "7 rows without a label from 2 teachers alone.");
+  EXPECT_HAS(card, "7 rows without a label trained on 2 teachers only.");
   // No row has a label: names and order come from the teachers for a new head.
   model::put_golden_model(t.dir / "bare", "bert_sequence");
   auto config = json_of(t.dir / "bare/config.json");

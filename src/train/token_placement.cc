@@ -40,7 +40,7 @@ std::string token_placement_text(const TrainJob& job) {
   const bool cpu = job.device->kind() == device::DeviceKind::cpu;
   if (job.token_placement == TokenPlacement::resident) return fmt::format("tokens resident on the device ({})", ids);
   if (job.token_placement == TokenPlacement::streamed)
-    return fmt::format("tokenized rows are read from their cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
+    return fmt::format("tokens streamed from the cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
   return cpu ? fmt::format("tokens in host memory ({})", bytes)
              : fmt::format("tokens in host memory ({}), staged ahead", bytes);
 }
@@ -52,17 +52,17 @@ void place_token_set(TrainJob& job) {
   const memory::TagBytes more = resident_bytes(job);
   const int64_t room = plan.limit_bytes - plan.peak_bytes;
   if (asked == TokenPlacement::resident && more.total() > room)
-    fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no room on the device"},
-         "`token_set=resident`: the tokens take {}, the plan leaves {} of {}", format_bytes(more.total()),
+    fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no device memory"},
+         "`token_set=resident`: the tokens need {}, the plan leaves {} of {}", format_bytes(more.total()),
          format_bytes(room), format_bytes(plan.limit_bytes));
   if (asked == TokenPlacement::streamed && !job.train_set.mapped)
     fail(ErrorCode::cannot_write,
-         "`token_set=streamed`: the token cache holds no file of this set, see the warning above");
+         "`token_set=streamed`: the tokens could not be cached, see the warning above");
   if (asked == TokenPlacement::resident || (free && !cpu && more.total() <= room)) {
     job.token_placement = TokenPlacement::resident;
     plan.add(more, "training tokens");
     job.memory.change(plan.parts);
-    plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
+    plan.why.push_back(fmt::format("the token set is resident: {} in addition to the plan", format_bytes(more.total())));
   } else if (asked == TokenPlacement::staged || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
     job.token_placement = TokenPlacement::staged;

@@ -161,7 +161,7 @@ TEST(TokenPlacement, EveryWayIsTheSameRun) {
       EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
       EXPECT_HAS(said, std::string(way) == "staged"     ? "tokens in host memory"
                        : std::string(way) == "resident" ? "tokens resident"
-                                                        : "tokenized rows are read from their cache in ");
+                                                        : "tokens streamed from the cache in ");
       EXPECT_HAS(get_file(fs::path(s.output_dir) / "README.md"), "token set " + std::string(way));
       EXPECT_TRUE(t.weights("staged") == t.weights(way)) << way;
     }

@@ -69,7 +69,7 @@ class TextProgram final : public TrainProgram {
     if (callbacks_.begins) callbacks_.begins(job_);
     others_.emplace();
     if (out_of_patience()) {
-      say(fmt::format("no improvement in {}: the run had stopped early",
+      say(fmt::format("no improvement in {}: the run has already stopped early",
                       format_count(progress_.evaluations_since_best, "evaluation")));
     } else {
       run_steps();
@@ -92,8 +92,8 @@ class TextProgram final : public TrainProgram {
     const bool resume = !s_.resume_from_checkpoint.empty();
     if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
       fail(ErrorCode::cannot_write,
-           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start afresh"},
-           "{}: exists and is not empty", out.string());
+           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start over"},
+           "{}: directory is not empty", out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
     if (!resume) start_afresh(out);
@@ -106,7 +106,7 @@ class TextProgram final : public TrainProgram {
     remove_parts(out);
     open_session(resume);
     if (plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                                   "planning again")) {
+                                   "replanning")) {
       session_.reset();
       plan_train_job(job_, 0, std::nullopt);
       session_ = std::make_unique<TrainSession>(job_);
@@ -148,7 +148,7 @@ class TextProgram final : public TrainProgram {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
           std::filesystem::equivalent(dir.parent_path(), out, ec))
-        fail(ErrorCode::usage, Remedy{"choose another `output`"}, "{}: a checkpoint of the run to be overwritten",
+        fail(ErrorCode::usage, Remedy{"set another `output`"}, "{}: is a checkpoint of the run that would be overwritten",
              source);
     }
     remove_checkpoints(out);
@@ -180,9 +180,9 @@ class TextProgram final : public TrainProgram {
     std::string text;
     for (const auto& [key, value] : b.items())
       if (!a.contains(key) || a[key] != value)
-        text += fmt::format("\n  {}: then {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
+        text += fmt::format("\n  {}: was {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
     for (const auto& [key, value] : a.items())
-      if (!b.contains(key)) text += fmt::format("\n  {}: then {}, now none", key, value.dump());
+      if (!b.contains(key)) text += fmt::format("\n  {}: was {}, now none", key, value.dump());
     return text;
   }
 
@@ -190,14 +190,13 @@ class TextProgram final : public TrainProgram {
   bool resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
-      opening_.emplace_back("no checkpoint to continue from; starting at the beginning");
+      opening_.emplace_back("no checkpoint found; starting from the beginning");
       return false;
     }
     if (const std::string differs = difference(checkpoint->progress.settings, progress_.settings); !differs.empty())
       fail(
           ErrorCode::usage,
-          "{0}: made with other settings or data, so it cannot be continued as this run; to train longer or otherwise, "
-          "start a new run from it: `model={0} output=NEW`{1}",
+          "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint with `model={0} output=NEW`{1}",
           checkpoint->dir.string(), differs);
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();
@@ -212,7 +211,7 @@ class TextProgram final : public TrainProgram {
         plan_train_job(job_, budget, level);
       } catch (const Error&) {
         opening_.push_back(fmt::format(
-            "the checkpoint's micro-batch of {} tokens does not fit here: the run continues, but not bit for bit",
+            "the checkpoint's micro-batch of {} tokens does not fit; the resumed run will not match bit for bit",
             format_count(budget)));
       }
     }
@@ -231,7 +230,7 @@ class TextProgram final : public TrainProgram {
     const std::filesystem::path out = s_.output_dir;
     const bool here = std::filesystem::equivalent(run, out, ec);
     if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
-    opening_.push_back(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept",
+    opening_.push_back(fmt::format("the best model so far (step {}) is missing in {}; only later models are considered",
                                    format_count(progress_.best_step), run.string()));
     progress_.best_step = -1;
     progress_.evaluations_since_best = 0;
@@ -368,7 +367,7 @@ class TextProgram final : public TrainProgram {
     outcome_.time.teacher += r.teacher_seconds;
     if (job_.precision == ops::Precision::fp16) {
       if (!adjust_loss_scale(progress_, r.norm))
-        say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
+        say(fmt::format("gradient overflow: update skipped, loss scale now {}", progress_.loss_scale));
     } else if (!std::isfinite(r.loss) || !std::isfinite(r.norm)) {
       diverged(r);
     }
@@ -396,8 +395,7 @@ class TextProgram final : public TrainProgram {
     }
     io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
-         "step {}: the loss is {} and the gradient norm {}; its {}, the first of them {}, are saved in {}; try a "
-         "smaller learning_rate or a warm-up",
+         "step {}: loss is {}, gradient norm is {}; {} of this step (first: {}) saved in {}; try a smaller learning_rate or a warm-up",
          r.step + 1, r.loss, r.norm, format_count(static_cast<int64_t>(r.row_ids.size()), "row"),
          r.row_ids.empty() ? "none" : place(r.row_ids[0]), path.string());
   }
@@ -538,7 +536,7 @@ class TextProgram final : public TrainProgram {
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     // Library kernels are loaded when a step first needs them.
     plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                               "the next plan counts that");
+                               "the next plan will use that");
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;

@@ -441,7 +441,7 @@ TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
     EXPECT_TRUE(t.weights() == t.weights(names[0]));
   }
   rewrite("train.csv", 1, 48, {"1", "2", "3"});
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "are not the model's");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "do not match the model's");
 }
 
 // A large batch under a small limit: thousands of micro-batches per step.
@@ -514,7 +514,7 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
   put_file(t.dir / "many.csv", many);
   const std::string told =
       refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
-  EXPECT_HAS(told, "(300 in all)");
+  EXPECT_HAS(told, "(300 in total)");
   EXPECT_LT(told.size(), 600u);
   for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})
     EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
@@ -523,9 +523,9 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
 TEST(Trainer, Fp8IsForCardsAndInt8ForScoring) {
   TinyJob t;
   t.settings.precision = {ops::Precision::fp8};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 needs a card of sm_89 or newer");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 requires sm_89 or newer");
   t.settings.precision = {ops::Precision::int8};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training runs in fp32, tf32, bf16, fp16 or fp8");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training supports fp32, tf32, bf16, fp16 and fp8");
 }
 
 TEST(Trainer, HalfPrecisionSwitchIsOptionalOnTheCpu) {

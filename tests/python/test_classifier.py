@@ -46,7 +46,7 @@ def test_dict_input_and_generators(clf, tweets):
 
 
 def test_needless_settings_are_taken_and_others_refused(clf):
-    with pytest.warns(UserWarning, match="batch_size is not needed"):
+    with pytest.warns(UserWarning, match="batch_size is ignored"):
         clf(["a"], batch_size=8)
     with pytest.raises(brim.UsageError, match="colour"):
         clf("a", colour="red")

@@ -87,7 +87,7 @@ def test_teachers(run, start, tmp_path):
     done = brim.train(start, rows, output_dir=tmp_path / "out", teacher=[run.output_dir, run.output_dir], max_steps=2,
                       progress=False, **QUICK)
     card = open(f"{done.output_dir}/README.md").read()
-    assert "30 rows learnt from labels (0.5) and 2 teachers (0.5) · 2 rows without a label from 2 teachers alone" in card
+    assert "30 rows trained on labels (0.5) and 2 teachers (0.5) · 2 rows without a label trained on 2 teachers only" in card
     with pytest.raises(brim.BadData, match="row 0: label is None"):
         brim.train(start, rows, output_dir=tmp_path / "alone", progress=False, **QUICK)
 
