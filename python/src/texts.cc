@@ -178,8 +178,8 @@ Texts Texts::from_stream(const nb::capsule& capsule) {
   auto stream = taken_from<ArrowArrayStream>(capsule, "arrow_array_stream");
   const auto check = [&](int code) {
     if (code == 0) return;
-    const char* said = stream->get_last_error(&*stream);
-    throw Error(ErrorCode::bad_data, "the Arrow stream fails: " + std::string(said != nullptr ? said : strerror(code)));
+    const char* error = stream->get_last_error(&*stream);
+    throw Error(ErrorCode::bad_data, "the Arrow stream fails: " + std::string(error != nullptr ? error : strerror(code)));
   };
   ArrowOwned<ArrowSchema> schema;
   check(stream->get_schema(&*stream, &*schema));

@@ -133,7 +133,7 @@ void DeviceQueue::note_run(const model::ModelShape& shape, const plan::Plan& pla
   if (!has_run(shape, plan, batches)) runs_.push_back(run_of(shape, plan, batches));
 }
 
-bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
+bool DeviceQueue::has_capacity(ModelHost& model, Launch launch, size_t pass) const {
   if (slots_.empty()) return true;
   const bool graph = launch == Launch::graph && model.resident() && model.small(pass) != nullptr;
   return in_flight_ < slots_.size() && !(graph && model.small(pass)->running());
@@ -176,7 +176,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
   SmallBatches* const small = launch == Launch::graph ? model.small(pass) : nullptr;
   SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
-  while (!has_room(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
+  while (!has_capacity(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   ++in_flight_;

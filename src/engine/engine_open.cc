@@ -73,7 +73,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std:
 namespace {
 
 bool card_expected(const device::DeviceChoice& choice) {
-  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_here();
+  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_present();
 }
 
 }  // namespace
@@ -173,18 +173,18 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   OpenRequest prepared = read_files(options);
   scheduler->open_device();  // needed for its profile
   resolve(prepared, device, Ledger::of(device).limit_bytes());
-  std::optional<Scheduler::CapacityProfile> room =
+  std::optional<Scheduler::CapacityProfile> profile =
       scheduler->find_capacity(prepared.request, first_output(prepared.request, options.raw_scores));
-  if (!room) {
+  if (!profile) {
     ScopedZone zone(Zone::plan);
-    room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
-    scheduler->add_capacity(*room);
+    profile = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
+    scheduler->add_capacity(*profile);
   }
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
-  engine->plan_ = room->plan;
-  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
-                                              engine->plan_, std::move(room->forwards), scheduler->queue());
+  engine->plan_ = profile->plan;
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, profile->shape,
+                                              engine->plan_, std::move(profile->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
   // Graphs are captured during the load, when requests for other models run between two captures, not with the first
   // text.
@@ -200,31 +200,31 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   const int64_t limit = request.limit_bytes;
   const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::CapacityProfile> {
     request.limit_bytes = bytes;
-    Scheduler::CapacityProfile room{request.shape, solve(request), {}};
-    plan::Plan& p = room.plan;
+    Scheduler::CapacityProfile profile{request.shape, solve(request), {}};
+    plan::Plan& p = profile.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
-    room.forwards = forwards_of(request, p, raw_scores);
+    profile.forwards = forwards_of(request, p, raw_scores);
     QueueSize needed;
-    needed.cover(p, room.forwards, request.shape);
+    needed.cover(p, profile.forwards, request.shape);
     if (!queue.size().holds(needed, device.kind())) return std::nullopt;
     // Loading memory beyond the queue's share counts as the model's own.
     if (needed.loading_bytes > queue.size().loading_bytes)
       p.add(memory::Tag::activations, "loading more", needed.loading_bytes - queue.size().loading_bytes);
     p.limit_bytes = limit;
-    return room;
+    return profile;
   };
   std::optional<Scheduler::CapacityProfile> best = plan_under(limit);
   if (best == std::nullopt) {
     // A smaller limit means smaller batches: find the largest that the queue supports.
-    int64_t fits = least_limit(request), too_much = limit;
+    int64_t fits = least_limit(request), too_large = limit;
     best = plan_under(fits);
-    while (best && too_much - fits > too_much / 16) {
-      const int64_t middle = fits + (too_much - fits) / 2;
-      if (auto room = plan_under(middle)) {
-        best = std::move(room);
+    while (best && too_large - fits > too_large / 16) {
+      const int64_t middle = fits + (too_large - fits) / 2;
+      if (auto profile = plan_under(middle)) {
+        best = std::move(profile);
         fits = middle;
       } else {
-        too_much = middle;
+        too_large = middle;
       }
     }
   }

@@ -43,15 +43,15 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
   io::write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 
-plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
+plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& requested, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir) {
-  if (!asked.precision && device.kind == device::DeviceKind::cpu) {
+  if (!requested.precision && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
     if (agreement >= kEnoughAgreement)
       return {Precision::int8, fmt::format("int8 labels agree with fp32 on {:.2f} % of the rows measured", agreement * 100)};
   }
-  const plan::PrecisionChoice choice = resolve_precision(asked, device, plan::Task::score);
+  const plan::PrecisionChoice choice = resolve_precision(requested, device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 

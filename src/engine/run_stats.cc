@@ -34,7 +34,7 @@ std::string compute(const plan::Plan& plan) {
 }
 
 // A run below 90 % device utilisation waited for another stage; the stage that was busy all the time is the bottleneck.
-std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, double busy) {
+std::string bottleneck_of(const plan::Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
   const bool cpu = plan.device.kind == device::DeviceKind::cpu;
   if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
@@ -95,7 +95,7 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
   const double rate = plan->device.rate(plan->precision);
   if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
   r.mfu_note = plan->device.mfu_note();
-  r.held_back_by = what_held_back(*plan, s, r.device_busy);
+  r.held_back_by = bottleneck_of(*plan, s, r.device_busy);
   return r;
 }
 

@@ -48,7 +48,7 @@ struct PendingRequest : engine::PendingText {
 };
 
 // Delivers the answers of one batch, grouped by completion.
-void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
+void deliver(std::vector<std::pair<Completion*, Answer>>& answers) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const auto& a, const auto& b) { return std::less<Completion*>()(a.first, b.first); });
   std::vector<Answer> of_one;
@@ -324,7 +324,7 @@ class EncoderScorer final : public Scorer {
       auto& request = static_cast<PendingRequest&>(*text);
       answers.emplace_back(request.completion, Answer{request.ticket, answer_of(request)});
     }
-    hand_out(answers);
+    deliver(answers);
   }
 
   // Errors in one text's result belong to that text: thrown here, they would count as a device failure and end
@@ -343,9 +343,9 @@ class EncoderScorer final : public Scorer {
     Prediction p;
     p.error = std::move(request.error);
     if (!p.error) p.error = engine_->check_finite(request.scores);
-    const int64_t begun = request.begun_ns != 0 ? request.begun_ns : request.done_ns;
-    p.timing.waited = static_cast<double>(begun - request.submitted_ns) * 1e-9;
-    p.timing.computed = static_cast<double>(request.done_ns - begun) * 1e-9;
+    const int64_t started = request.started_ns != 0 ? request.started_ns : request.done_ns;
+    p.timing.waited = static_cast<double>(started - request.submitted_ns) * 1e-9;
+    p.timing.computed = static_cast<double>(request.done_ns - started) * 1e-9;
     p.tokens = request.tokens.texts[0].tokens;
     if (p.error) return p;
     p.truncated = request.tokens.texts[0].truncated;

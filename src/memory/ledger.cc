@@ -52,10 +52,10 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
   }
 
   // `asks` names the requester in error messages.
-  Reservation reserve(LedgerEntry entry, const std::string& asks) {
+  Reservation reserve(LedgerEntry entry, const std::string& requester) {
     const std::lock_guard lock(mutex_);
-    BRIM_CHECK(entry.bytes >= 0, "{} reserves {} bytes", asks, entry.bytes);
-    charge(asks, entry.bytes);
+    BRIM_CHECK(entry.bytes >= 0, "{} reserves {} bytes", requester, entry.bytes);
+    charge(requester, entry.bytes);
     return add(std::move(entry));
   }
   void resize(LedgerEntry& entry, int64_t bytes) {
@@ -151,11 +151,11 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     return text.empty() ? "none" : text;
   }
 
-  void charge(const std::string& asks, int64_t more) {
+  void charge(const std::string& requester, int64_t more) {
     if (more > limit_ - sum_) {
       const int64_t mib = (sum_ + more + (1 << 20) - 1) >> 20;
       fail(ErrorCode::does_not_fit, Remedy{fmt::format("set `memory_limit={}MiB`", mib)},
-           "{} needs {}, but only {} of the {} limit is free; reserved: {}", asks, format_bytes(more),
+           "{} needs {}, but only {} of the {} limit is free; reserved: {}", requester, format_bytes(more),
            format_bytes(limit_ - sum_), format_bytes(limit_), holders());
     }
     sum_ += more;
@@ -277,8 +277,8 @@ LedgerEntry Ledger::release_context() { return book_->release_context(); }
 std::vector<LedgerEntry> Ledger::entries() const { return book_->entries(); }
 
 Reservation Ledger::reserve(Tag tag, std::string owner, int64_t bytes) {
-  const std::string asks = name_of({tag, owner, bytes});
-  return book_->reserve({tag, std::move(owner), bytes}, asks);
+  const std::string requester = name_of({tag, owner, bytes});
+  return book_->reserve({tag, std::move(owner), bytes}, requester);
 }
 
 PlannedMemory Ledger::reserve(const std::string& name, const std::vector<LedgerEntry>& entries) {

@@ -310,7 +310,7 @@ std::filesystem::path measurement_path(const CardKey& key) {
                                   precision_name(key.precision)));
 }
 
-std::optional<CardMeasurement> kept_measurement(const CardKey& key) {
+std::optional<CardMeasurement> cached_measurement(const CardKey& key) {
   const auto path = measurement_path(key);
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
@@ -333,7 +333,7 @@ std::optional<CardMeasurement> kept_measurement(const CardKey& key) {
   return std::nullopt;
 }
 
-void keep_measurement(const CardKey& key, const CardMeasurement& m) {
+void store_measurement(const CardKey& key, const CardMeasurement& m) {
   const auto path = measurement_path(key);
   const nlohmann::ordered_json j = {{"version", kVersion},
                                     {"card", key.card},
@@ -459,10 +459,10 @@ void set_library(const std::filesystem::path& file) {
 
 bool shares_process() { return !library_file().empty(); }
 
-DeviceProfile kept_profile(Device& device, Precision precision) {
+DeviceProfile cached_profile(Device& device, Precision precision) {
   DeviceProfile p = local_profile(device);
   if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
-  if (const auto m = kept_measurement(key_of(cuda_info(device), precision))) apply_measurement(*m, precision, p);
+  if (const auto m = cached_measurement(key_of(cuda_info(device), precision))) apply_measurement(*m, precision, p);
   return p;
 }
 
@@ -473,7 +473,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
   static std::vector<CardKey> failed;  // do not retry: a server opening ten models would wait ten times
   const std::lock_guard lock(mutex);
   const CardKey key = key_of(cuda_info(device), precision);
-  auto m = kept_measurement(key);
+  auto m = cached_measurement(key);
   const bool tried = std::any_of(failed.begin(), failed.end(),
                                  [&](const CardKey& k) { return k.card == key.card && k.precision == key.precision; });
   if ((!m || m->tflops == 0) && !measuring_program().empty() && !tried) {
@@ -484,7 +484,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
                         [&] { return device.memory().free_bytes; });
     if (measured) {
       if (m) measured->context_bytes = std::max(measured->context_bytes, m->context_bytes);
-      keep_measurement(key, *measured);
+      store_measurement(key, *measured);
       m = measured;
     } else {
       failed.push_back(key);
@@ -502,10 +502,10 @@ bool found_larger_context(Device& device, Precision precision, int64_t planned_b
   log_info("{}: driver and libraries hold {}, {} planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
-  CardMeasurement m = kept_measurement(key).value_or(CardMeasurement{});
+  CardMeasurement m = cached_measurement(key).value_or(CardMeasurement{});
   m.context_bytes = context + (2 << 20);
   m.by_free_memory = false;
-  keep_measurement(key, m);
+  store_measurement(key, m);
   return true;
 }
 

@@ -46,28 +46,28 @@ class CardMeasure : public ::testing::Test {
 };
 
 TEST_F(CardMeasure, IsCachedByGpuDriverBuildAndPrecision) {
-  EXPECT_FALSE(kept_measurement(key_));
-  keep_measurement(key_, measured_);
-  EXPECT_EQ(kept_measurement(key_), measured_);
+  EXPECT_FALSE(cached_measurement(key_));
+  store_measurement(key_, measured_);
+  EXPECT_EQ(cached_measurement(key_), measured_);
   for (const auto& change : std::vector<std::function<void(CardKey&)>>{
            [](CardKey& k) { k.card = "NVIDIA H100"; }, [](CardKey& k) { k.driver = "570.1"; },
            [](CardKey& k) { k.build = "abc-2"; }, [](CardKey& k) { k.runtime = 12080; },
            [](CardKey& k) { k.precision = Precision::fp8; }}) {
     CardKey other = key_;
     change(other);
-    EXPECT_FALSE(kept_measurement(other)) << measurement_path(other);
+    EXPECT_FALSE(cached_measurement(other)) << measurement_path(other);
   }
 }
 
 TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
-  keep_measurement(key_, measured_);
+  store_measurement(key_, measured_);
   const std::string good = get_file(measurement_path(key_));
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     put_file(measurement_path(key_), text.replace(at, from.size(), to));
-    return kept_measurement(key_);
+    return cached_measurement(key_);
   };
   EXPECT_TRUE(with("580", "580"));
   EXPECT_FALSE(with("\"version\": 1", "\"version\": 0"));
@@ -75,7 +75,7 @@ TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
   EXPECT_FALSE(with("\"context_bytes\": ", "\"context_bytes\": -"));
   EXPECT_FALSE(with("700", "\"many\""));
   put_file(measurement_path(key_), good.substr(0, good.size() / 2));
-  EXPECT_FALSE(kept_measurement(key_));
+  EXPECT_FALSE(cached_measurement(key_));
 }
 
 TEST_F(CardMeasure, ParentParsesTheChildsLine) {

@@ -624,8 +624,8 @@ void MemoryLimit::set_limit(std::string_view given) {
   const auto read = parse_bytes(text);
   if (!read) throw BadValue{"must be a size (6GiB, 512MiB), a percentage (90%) or auto"};
   if (*read <= 0) throw BadValue{"must be above zero"};
-  if (const std::string meant = with_unit(text); !meant.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  if (const std::string suggestion = with_unit(text); !suggestion.empty())
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
   bytes = *read;
 }
 
@@ -633,8 +633,8 @@ void MemoryLimit::set_leave_free(std::string_view given) {
   const std::string size(given);
   const auto read = parse_bytes(size);
   if (!read || *read < 0) throw BadValue{"must be a size such as 8GiB or 500MiB"};
-  if (const std::string meant = *read > 0 ? with_unit(size) : ""; !meant.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  if (const std::string suggestion = *read > 0 ? with_unit(size) : ""; !suggestion.empty())
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
   leave_free_text = size;
   leave_free_bytes = *read;
 }

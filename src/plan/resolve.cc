@@ -36,27 +36,27 @@ PrecisionRequest read_precision(std::string_view text) {
   return {precision};
 }
 
-std::string precision_text(const PrecisionRequest& wish) {
-  return wish.precision ? precision_name(*wish.precision) : "auto";
+std::string precision_text(const PrecisionRequest& request) {
+  return request.precision ? precision_name(*request.precision) : "auto";
 }
 
-PrecisionChoice resolve_precision(const PrecisionRequest& wish, const DeviceProfile& d, Task task) {
-  if (!wish.precision) {
+PrecisionChoice resolve_precision(const PrecisionRequest& request, const DeviceProfile& d, Task task) {
+  if (!request.precision) {
     PrecisionChoice choice = by_default(d, task);
-    if (wish.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies to GPUs only";
+    if (request.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies to GPUs only";
     return choice;
   }
-  const Precision asked = *wish.precision;
-  if (task == Task::train && asked == Precision::int8)
+  const Precision requested = *request.precision;
+  if (task == Task::train && requested == Precision::int8)
     fail(ErrorCode::usage, "`precision=int8`: training supports fp32, tf32, bf16, fp16 and fp8");
-  if (task == Task::train && asked == Precision::fp8 && d.rate(asked) <= 0)
+  if (task == Task::train && requested == Precision::fp8 && d.rate(requested) <= 0)
     fail(ErrorCode::usage, Remedy{"set `precision=auto`"},
          "`precision=fp8`: training in fp8 requires sm_89 or newer; {} supports {}", d.name, d.precisions());
-  if (d.rate(asked) > 0) return {asked, "requested"};
-  if (!wish.by_switch)
-    fail(ErrorCode::usage, "`precision={}`: {} supports {}", precision_name(asked), d.name, d.precisions());
+  if (d.rate(requested) > 0) return {requested, "requested"};
+  if (!request.by_switch)
+    fail(ErrorCode::usage, "`precision={}`: {} supports {}", precision_name(requested), d.name, d.precisions());
   return {by_default(d, task).precision,
-          fmt::format("{} does not support {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
+          fmt::format("{} does not support {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(requested))};
 }
 
 namespace {
@@ -83,8 +83,8 @@ Fp8Products count_fp8_products(const model::ModelShape& shape) {
 
 }  // namespace
 
-PrecisionChoice train_precision(const PrecisionRequest& wish, const DeviceProfile& d, const model::ModelShape& shape) {
-  const PrecisionChoice choice = resolve_precision(wish, d, Task::train);
+PrecisionChoice train_precision(const PrecisionRequest& request, const DeviceProfile& d, const model::ModelShape& shape) {
+  const PrecisionChoice choice = resolve_precision(request, d, Task::train);
   if (choice.precision != Precision::fp8) return choice;
   const Fp8Products p = count_fp8_products(shape);
   if (p.taken > 0) return {Precision::fp8, fp8_products(shape)};

@@ -73,11 +73,11 @@ TEST(MemoryLimit, ErrorNamesTheFileAndItsKey) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
   r.limit_bytes = int64_t{100} << 20;
   r.limit_origin = {"run.yaml:7", "max_memory_gb", "0.1"};
-  const std::string said = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
-  EXPECT_EQ(said.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << said;
-  const size_t remedy = said.find("(max_memory_gb: ");
-  ASSERT_NE(remedy, std::string::npos) << said;
-  r.limit_bytes = static_cast<int64_t>(std::stod(said.substr(remedy + 16)) * 1e9);
+  const std::string message = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+  EXPECT_EQ(message.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << message;
+  const size_t remedy = message.find("(max_memory_gb: ");
+  ASSERT_NE(remedy, std::string::npos) << message;
+  r.limit_bytes = static_cast<int64_t>(std::stod(message.substr(remedy + 16)) * 1e9);
   solve(r);  // as suggested
 }
 
@@ -89,8 +89,8 @@ TEST(Precision, RoundTripsAsText) {
 }
 
 TEST(Precision, CardWithoutBf16TrainsInFp16) {
-  const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
-    return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
+  const auto chosen = [](const char* asked, bool by_switch, const char* device, Task task) {
+    return resolve_precision({read_precision(asked).precision, by_switch}, card_profile(device), task);
   };
   for (const Task task : {Task::score, Task::train}) {
     EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
@@ -117,8 +117,8 @@ TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
     EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 encoder matmuls in fp8, the rest in bf16");
   }
   for (const char* device : {"a100-80gb", "t4", "cpu"}) {
-    const std::string said = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
-    EXPECT_NE(said.find("training in fp8 requires sm_89 or newer"), std::string::npos) << said;
+    const std::string message = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
+    EXPECT_NE(message.find("training in fp8 requires sm_89 or newer"), std::string::npos) << message;
   }
   ModelShape odd = minilm();
   odd.ffn = 1000;

@@ -74,7 +74,7 @@ uint32_t checksum(const std::string& text) {
 }
 
 // Offset of each parameter's moments, in elements; the moments file itself stores no names.
-nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
+nlohmann::ordered_json moment_offsets(const model::SlabLayout& layout) {
   auto places = nlohmann::ordered_json::object();
   for (size_t i = 0; i < layout.params.size(); ++i)
     if (layout.params[i].rows > 0) places[layout.params[i].names[0]] = layout.offset[i];
@@ -82,8 +82,8 @@ nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
 }
 
 // Checkpoints of earlier versions have no offsets; their order is the current one.
-void check_places(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
-  const auto now = moment_places(layout);
+void check_offsets(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
+  const auto now = moment_offsets(layout);
   for (const auto& [name, offset] : now.items())
     if (!then.contains(name) || then[name] != offset)
       fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}",
@@ -122,7 +122,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
-  if (b.contains("places")) check_places(dir, b["places"], slab_layout(shape));
+  if (b.contains("places")) check_offsets(dir, b["places"], slab_layout(shape));
   const auto source = hub::WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
@@ -244,7 +244,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
                      {"evaluations_since_best", p.evaluations_since_best},
                      {"settings", nlohmann::ordered_json::parse(p.settings)},
                      {"plan", nlohmann::ordered_json::parse(p.plan_json)},
-                     {"places", moment_places(layout)},
+                     {"places", moment_offsets(layout)},
                      {"files", listed},
                      {"state_crc32", crc}};
     io::write_file_atomically(part / kState, state.dump(2) + "\n");

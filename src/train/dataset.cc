@@ -60,11 +60,11 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
   const auto take = [&](size_t r) {
     const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
     if (const Error* error = chunk.error(r)) {
-      std::string_view told = error->what();  // may already start with the location
-      if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
-          told.starts_with(place))
-        told.remove_prefix(place.size());
-      throw Error(error->code(), fmt::format("{}: {}", where(), told));
+      std::string_view problem = error->what();  // may already start with the location
+      if (const std::string prefix = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
+          problem.starts_with(prefix))
+        problem.remove_prefix(prefix.size());
+      throw Error(error->code(), fmt::format("{}: {}", where(), problem));
     }
     if (reader.schema().format == rows::RowFormat::txt && is_blank(chunk.texts[r])) return;
     const auto& columns = reader.schema().label_columns;

@@ -93,16 +93,16 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
                                 ? job.settings.token_train_file
                                 : job.settings.train_files[0];
   // Teacher classes are matched by index, so the student uses the teacher's order, including classes without rows.
-  std::vector<std::string> taught;
+  std::vector<std::string> teacher_labels;
   if (!job.settings.teachers.empty() && what == std::string_view("label"))
-    taught = hub::load_hf_config(job.settings.teachers[0]).id2label;
-  if (taught.empty() || !contains_all(taught, data)) {
-    taught.clear();
+    teacher_labels = hub::load_hf_config(job.settings.teachers[0]).id2label;
+  if (teacher_labels.empty() || !contains_all(teacher_labels, data)) {
+    teacher_labels.clear();
     if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
     if (data.size() < 2)
       fail(ErrorCode::bad_data, "{}: only one {} ('{}'); at least two are required", file, what, data[0]);
   }
-  if (!taught.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return taught;
+  if (!teacher_labels.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return teacher_labels;
   if (!model_has_head) return data;
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
@@ -163,7 +163,7 @@ void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<floa
   const model::SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
   auto copy = [&](int64_t source_layer, int64_t target_layer) {
-    const auto sources = places_of_layer(from.params, source_layer), targets = places_of_layer(to.params, target_layer);
+    const auto sources = params_of_layer(from.params, source_layer), targets = params_of_layer(to.params, target_layer);
     for (size_t i = 0; i < sources.size(); ++i)
       std::copy_n(master.begin() + from.offset[sources[i]], from.params[sources[i]].elements(),
                   out.begin() + to.offset[targets[i]]);
@@ -369,9 +369,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
-  const std::vector<std::string>& learnt = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
+  const std::vector<std::string>& head_labels = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
-                      (s.numbers() ? job.config.num_labels != 1 : learnt != job.config.id2label);
+                      (s.numbers() ? job.config.num_labels != 1 : head_labels != job.config.id2label);
   job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master,
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);

@@ -213,7 +213,7 @@ std::string RunRecord::card(const RunFacts& f) const {
   };
   add_set("training", s.train_files, s.token_train_file, job_.train_set);
   add_set("validation", s.validation_files, s.token_validation_file, job_.validation_set);
-  if (!s.teachers.empty()) out += fmt::format("\n{}.\n", taught_by(job_));
+  if (!s.teachers.empty()) out += fmt::format("\n{}.\n", teaching_text(job_));
   if (job_.train_set.skipped > 0)
     out += fmt::format("\n{} skipped (`on_error: skip`).\n", format_count(job_.train_set.skipped, "bad training row"));
   if (job_.train_set.truncated > 0)

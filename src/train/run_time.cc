@@ -10,7 +10,7 @@
 namespace brim::train {
 namespace {
 
-constexpr double kBusyEnough = 0.95, kMuchOfIt = 1.0 / 3;
+constexpr double kBusyEnough = 0.95, kLargeShare = 1.0 / 3;
 
 std::string part(const char* name, double seconds, double whole) {
   return fmt::format("{} {} ({:.0f} %)", name, format_duration(seconds), whole > 0 ? 100 * seconds / whole : 0);
@@ -31,7 +31,7 @@ std::string limited_by(const RunTime& t, int threads, const monitor::OtherProces
     return fmt::format("saving ({} of {}); increase `save_steps`", format_duration(t.saving),
                        format_duration(t.whole()));
   if (threads > 0 && others.disturbs()) return others.text();
-  if (t.teacher > kMuchOfIt * t.steps)
+  if (t.teacher > kLargeShare * t.steps)
     return fmt::format("teacher passes ({} of {} in steps)", format_duration(t.teacher),
                        format_duration(t.steps));
   const double idle = std::max(0.0, t.steps - t.busy);

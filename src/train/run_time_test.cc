@@ -12,7 +12,7 @@ monitor::OtherProcesses::Load quiet() {
   return load;
 }
 
-TEST(RunTime, TellsTheWholeTimeInParts) {
+TEST(RunTime, SplitsTheTotalTime) {
   RunTime t;
   t.steps = 6.5;
   t.evaluation = 4;
@@ -20,7 +20,7 @@ TEST(RunTime, TellsTheWholeTimeInParts) {
   EXPECT_EQ(to_text(t), "12 s: steps 6.5 s (52 %), evaluation 4.0 s (32 %), saving 2.0 s (16 %)");
 }
 
-TEST(RunTime, WhatLimitsIsTheLargestPart) {
+TEST(RunTime, BottleneckIsTheLargestPart) {
   RunTime t;
   t.steps = t.busy = 2;
   t.evaluation = 3.5;
@@ -30,7 +30,7 @@ TEST(RunTime, WhatLimitsIsTheLargestPart) {
   EXPECT_NE(limited_by(t, 2, quiet()).find("saving, 4.0 s of 9.5 s"), std::string::npos);
 }
 
-TEST(RunTime, TheTeacherAndOthersAreNamed) {
+TEST(RunTime, NamesTheTeacherAndOtherProcesses) {
   RunTime t;
   t.steps = 5;
   t.busy = 4.9;
@@ -43,7 +43,7 @@ TEST(RunTime, TheTeacherAndOthersAreNamed) {
   EXPECT_NE(limited_by(t, 0, load).find("the teacher"), std::string::npos) << "on a card the cores matter less";
 }
 
-TEST(RunTime, UnusedCoresGapsAndPacking) {
+TEST(RunTime, ReportsUnusedCoresGapsAndPacking) {
   RunTime t;
   t.steps = 5;
   t.busy = 4.9;

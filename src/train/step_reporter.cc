@@ -86,7 +86,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(tokens ? s.batch_tokens : s.global_batch(), tokens ? "token" : "row"),
                               format_count(param_count(job.shape))));
   lines.push_back("labels: " + all_labels(job.labels));
-  if (!s.teachers.empty()) lines.push_back(taught_by(job));
+  if (!s.teachers.empty()) lines.push_back(teaching_text(job));
   lines.push_back(rate_text(job, schedule));
   if (job.validation_set.rows() > 0 && s.eval_strategy != Strategy::no) lines.push_back(evaluation_text(job));
   lines.push_back(fmt::format("{} in {} ({}) · micro-batch {} · recompute {} · {} · memory planned {} of {}",
@@ -183,8 +183,8 @@ std::optional<GpuSample> StepReporter::sample_card() {
 
 int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
   const bool all_ours = card && !plan::shares_process();
-  const std::optional<int64_t> told = all_ours ? own_bytes(*card) : std::nullopt;
-  return told ? *told : counted_bytes_();
+  const std::optional<int64_t> reported = all_ours ? own_bytes(*card) : std::nullopt;
+  return reported ? *reported : counted_bytes_();
 }
 
 // Publishes at most five times per second.

@@ -92,7 +92,7 @@ void check_teachers(const TrainJob& job) {
   for (const std::string& dir : job.settings.teachers) check_teacher(job, dir);
 }
 
-std::string taught_by(const TrainJob& job) {
+std::string teaching_text(const TrainJob& job) {
   const size_t n = job.settings.teachers.size();
   const std::string teachers = n == 1 ? "the teacher" : fmt::format("{} teachers", n);
   int64_t labelled = 0;  // rows of this task only

@@ -158,7 +158,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
   }
 }
 
-void TokenCache::make_room(int64_t bytes) const {
+void TokenCache::evict_to_fit(int64_t bytes) const {
   struct Old {
     fs::path path;
     fs::file_time_type used;
@@ -195,7 +195,7 @@ TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainR
     rows.spill = [&](std::span<const int32_t> ids) { file.add_ids(ids); };
     make(rows);
     made = true;
-    make_room(file.finish(rows));
+    evict_to_fit(file.finish(rows));
     file.commit();
     if (auto set = load(path, true)) {
       set->first_skipped = rows.first_skipped;

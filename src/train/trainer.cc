@@ -96,7 +96,7 @@ class TextProgram final : public TrainProgram {
            "{}: directory is not empty", out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
-    if (!resume) start_afresh(out);
+    if (!resume) remove_old_run(out);
     files_.config = &job_.config;
     files_.tokenizer_dir = job_.model_dir;
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
@@ -140,7 +140,7 @@ class TextProgram final : public TrainProgram {
   }
 
   // Removes an earlier run's checkpoints, which would be mistaken for this run's.
-  void start_afresh(const std::filesystem::path& out) {
+  void remove_old_run(const std::filesystem::path& out) {
     std::error_code ec;
     std::vector<std::string> sources = s_.teachers;
     sources.push_back(s_.model);
@@ -165,13 +165,13 @@ class TextProgram final : public TrainProgram {
                                 {"tags", job_.labels.token}};
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
-    auto taught = nlohmann::ordered_json::array();
+    auto teachers = nlohmann::ordered_json::array();
     for (const std::string& teacher : s_.teachers) {  // identified by content, not by path
       ContentHash weights;
       for (const auto& file : hub::WeightSource::open(teacher)->files()) weights.add_file(file);
-      taught.push_back(weights.hex());
+      teachers.push_back(weights.hex());
     }
-    if (!taught.empty()) j["teacher_weights"] = taught.size() == 1 ? taught[0] : taught;
+    if (!teachers.empty()) j["teacher_weights"] = teachers.size() == 1 ? teachers[0] : teachers;
     return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
@@ -391,16 +391,16 @@ class TextProgram final : public TrainProgram {
       std::vector<int32_t> ids;
       for (auto at = set.begin[row]; at < set.begin[row + 1]; ++at)
         ids.push_back(id_of(set.ids[static_cast<size_t>(at)]));
-      j["rows"].push_back({{"row", id}, {"from", place(id)}, {"label", set.label[row]}, {"ids", ids}});
+      j["rows"].push_back({{"row", id}, {"from", location(id)}, {"label", set.label[row]}, {"ids", ids}});
     }
     io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
          "step {}: loss is {}, gradient norm is {}; {} of this step (first: {}) saved in {}; try a smaller learning_rate or a warm-up",
          r.step + 1, r.loss, r.norm, format_count(static_cast<int64_t>(r.row_ids.size()), "row"),
-         r.row_ids.empty() ? "none" : place(r.row_ids[0]), path.string());
+         r.row_ids.empty() ? "none" : location(r.row_ids[0]), path.string());
   }
 
-  std::string place(int64_t row) const {
+  std::string location(int64_t row) const {
     const auto file = static_cast<size_t>(job_.train_set.file[static_cast<size_t>(row)]);
     const std::string& name = file < s_.train_files.size() ? s_.train_files[file] : s_.token_train_file;
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
@@ -415,13 +415,13 @@ class TextProgram final : public TrainProgram {
 
   bool evaluate() override {
     const double saved = outcome_.time.saving;
-    bool goes_on = true;
+    bool continues = true;
     {
       Stopwatch watch(outcome_.time.evaluation);
-      goes_on = evaluate_now();
+      continues = evaluate_now();
     }
     outcome_.time.evaluation -= outcome_.time.saving - saved;  // evaluation includes writing the best model
-    return goes_on;
+    return continues;
   }
 
   // Returns false if the metric has not improved for as long as the settings allow.
