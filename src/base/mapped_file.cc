@@ -68,7 +68,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::read(size_t at, size_t bytes, void* out) const {
-  BRIM_CHECK(at <= size_ && bytes <= size_ - at, "{}: reading {} bytes at offset {} of {}", path_.string(), bytes, at, size_);
+  BRIM_CHECK(at <= size_ && bytes <= size_ - at, "{}: reading {} bytes at offset {} of {}", path_.string(), bytes, at,
+             size_);
   for (size_t done = 0; done < bytes;) {
     const ssize_t got = ::pread(fd_, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(at + done));
     if (got < 0 && errno == EINTR) continue;

@@ -150,8 +150,8 @@ struct Setting {
   const char* help;  // for an ignored setting: why it can be ignored
   SettingValue<S> value;
   Keep keep = Keep::nothing;
-  std::vector<const char*> also;                   // aliases
-  const char* kept_as = nullptr;                   // alias to use in a run's files
+  std::vector<const char*> also;                        // aliases
+  const char* kept_as = nullptr;                        // alias to use in a run's files
   std::function<std::string(const S&)> text_to_record;  // text to record instead of the value
   bool ignored() const { return !value.set; }
 };

@@ -80,10 +80,11 @@ void Packer::pop(PackedBatch& batch) {
   batch.clear();
   int64_t space = limits_.tokens;
   size_t skipped = 0, examined = 0;
-  while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && space > 0 && examined < kWindowSequences) {
+  while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && space > 0 &&
+         examined < kWindowSequences) {
     const Sequence next = waiting_[skipped];
-    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "sequence of {} tokens exceeds the budget of {}", next.length,
-               limits_.tokens);
+    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "sequence of {} tokens exceeds the budget of {}",
+               next.length, limits_.tokens);
     if (next.length <= space) {
       batch.add(next, position_offset_);
       space -= next.length;

@@ -46,9 +46,7 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
       {"threads", "CPU threads; 0 takes all cores",
        number(&F::threads,
-              [](double n) {
-                return n >= 0 && n <= 1024 ? nullptr : "must be from 1 to 1024, or 0 for all cores";
-              })},
+              [](double n) { return n >= 0 && n <= 1024 ? nullptr : "use 1 to 1024, or 0 for all cores"; })},
       {"max_length", "longest text in tokens; 0 takes the model's own", number(&F::max_length, not_negative)},
       {"long_text", "texts that are longer: truncate, window-mean, window-max or error",
        choice(&F::long_text, {{"truncate", LongText::truncate},

@@ -41,8 +41,7 @@ std::optional<std::string> cuda_unavailable_reason(int) {
   return "this build has no CUDA backend; build with ./brim on a machine with nvcc (see README.md)";
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
-  fail(ErrorCode::usage, Remedy{"set `device=cpu`"}, "`device=cuda:{}`: {}", index,
-       *cuda_unavailable_reason(index));
+  fail(ErrorCode::usage, Remedy{"set `device=cpu`"}, "`device=cuda:{}`: {}", index, *cuda_unavailable_reason(index));
 }
 void load_all_kernels(Device&) {}
 #endif

@@ -114,8 +114,8 @@ void DeviceQueue::open(int64_t model_bytes) {
     memory::Ledger::of(*device_).hold_context(context_.owner, context_.bytes, 0);
     const int64_t needed = size_.arena.total() + size_.depth * size_.staged_bytes + size_.loading_bytes + model_bytes;
     if (const device::MemoryInfo memory = device_->memory(); memory.free_bytes < needed)
-      fail(ErrorCode::does_not_fit, "cannot reopen {}: {} needed, {} free",
-           device_->name(), format_bytes(needed), format_bytes(memory.free_bytes));
+      fail(ErrorCode::does_not_fit, "cannot reopen {}: {} needed, {} free", device_->name(), format_bytes(needed),
+           format_bytes(memory.free_bytes));
     take_memory();
   } catch (...) {
     close();

@@ -112,7 +112,8 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
     return too_long("text", static_cast<int64_t>(ids.size()), plan_.max_length);
   for (const int32_t id : ids)
     if (id < 0 || id >= shape().vocab)
-      return Error(ErrorCode::bad_data, fmt::format("token id {} is out of range: the vocabulary has {} entries", id, shape().vocab));
+      return Error(ErrorCode::bad_data,
+                   fmt::format("token id {} is out of range: the vocabulary has {} entries", id, shape().vocab));
   TokenizedText t;
   t.first_window = out.windows.size();
   t.tokens = static_cast<int32_t>(ids.size());
@@ -131,11 +132,9 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
 }
 
 std::optional<Error> Engine::why_no_pairs() const {
-  if (output() == model::Output::hidden)
-    return Error(ErrorCode::usage, "token vectors are not supported for pairs");
+  if (output() == model::Output::hidden) return Error(ErrorCode::usage, "token vectors are not supported for pairs");
   if (is_per_token(output()))
-    return Error(ErrorCode::bad_model,
-                 fmt::format("{}: taggers do not support pairs", options_.model_dir.string()));
+    return Error(ErrorCode::bad_model, fmt::format("{}: taggers do not support pairs", options_.model_dir.string()));
   return text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length);
 }
 

@@ -230,13 +230,13 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   }
   if (!best)
     fail(ErrorCode::does_not_fit, Remedy{"restart with this model"},
-         "a text of {} tokens does not fit in the batch memory sized for the models already open",
-         request.max_length);
+         "a text of {} tokens does not fit in the batch memory sized for the models already open", request.max_length);
   const int64_t alone =
       Ledger::of(queue.device()).context_bytes() + queue.bytes() + total_bytes(best->plan.own_parts());
   if (alone > limit)
-    fail(ErrorCode::does_not_fit, "does not fit in {} together with the batch memory of the models already open: {} needed",
-         format_bytes(limit), format_bytes(alone));
+    fail(ErrorCode::does_not_fit,
+         "does not fit in {} together with the batch memory of the models already open: {} needed", format_bytes(limit),
+         format_bytes(alone));
   return *best;
 }
 
@@ -249,7 +249,8 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
   for (const auto& [own, name] : names) {
     const auto found = std::find(labels.begin(), labels.end(), own);
     if (found == labels.end())
-      fail(ErrorCode::usage, "`labels`: {} has no label {}; its labels: {}", dir.string(), own, fmt::join(labels, ", "));
+      fail(ErrorCode::usage, "`labels`: {} has no label {}; its labels: {}", dir.string(), own,
+           fmt::join(labels, ", "));
     renamed[static_cast<size_t>(found - labels.begin())] = name;
   }
   labels = std::move(renamed);
@@ -300,9 +301,10 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
   const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
   if (options.max_length > longest)
-    log_warning("`max_length={}`: {} supports at most {} tokens; using {}{}", options.max_length,
-                options.model_dir.string(), longest, longest,
-                options.long_text == LongText::truncate ? "; set `long_text=window-mean` to read longer texts completely" : "");
+    log_warning(
+        "`max_length={}`: {} supports at most {} tokens; using {}{}", options.max_length, options.model_dir.string(),
+        longest, longest,
+        options.long_text == LongText::truncate ? "; set `long_text=window-mean` to read longer texts completely" : "");
   if (engine->options_.max_length > 0) longest = std::min(longest, engine->options_.max_length);
   if (longest <= special)
     fail(ErrorCode::usage, "`max_length={}`: must be above the model's {} special tokens", longest, special);

@@ -103,8 +103,8 @@ std::optional<Error> InteractiveQueue::reason_to_reject(Caller& caller, const Pe
   const bool first = std::exchange(caller.first, false);
   if (const int64_t bytes = waiting_bytes_ + text.bytes(); bytes > limits_.most_bytes && waiting_bytes_ > 0)
     return Error(ErrorCode::busy,
-                 fmt::format("waiting texts hold {}, {} with this one; the limit is {}",
-                             format_bytes(waiting_bytes_), format_bytes(bytes), format_bytes(limits_.most_bytes)));
+                 fmt::format("waiting texts hold {}, {} with this one; the limit is {}", format_bytes(waiting_bytes_),
+                             format_bytes(bytes), format_bytes(limits_.most_bytes)));
   // Summing all waiting texts is cheap; computing the part ahead of one client is not.
   const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
   if (first || (few && !caller.refused)) return std::nullopt;

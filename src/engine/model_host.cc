@@ -110,8 +110,8 @@ void ModelHost::load(const std::function<void()>& between) {
       model->unpark(device, &memory_);
     } else {
       if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels were read from the previous files
-        fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened", dir_.string(),
-             tagger_.empty() ? "" : " or " + tagger_.string());
+        fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened",
+             dir_.string(), tagger_.empty() ? "" : " or " + tagger_.string());
       // Kernels and algorithms do not depend on weight values: they are loaded in parallel with the weights.
       const auto while_loading = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
         make_runners(coming);

@@ -49,7 +49,8 @@ plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& requested, 
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
     if (agreement >= kEnoughAgreement)
-      return {Precision::int8, fmt::format("int8 labels agree with fp32 on {:.2f} % of the rows measured", agreement * 100)};
+      return {Precision::int8,
+              fmt::format("int8 labels agree with fp32 on {:.2f} % of the rows measured", agreement * 100)};
   }
   const plan::PrecisionChoice choice = resolve_precision(requested, device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;

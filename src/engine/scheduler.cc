@@ -511,7 +511,7 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
     turn_rule_.gave_texts(batch_.tokens(), texts.limits_.pack.tokens);
   }
   const auto collect_pieces = [this, &texts, pieces, started](const batch::PackedBatch& batch, const float* result,
-                                                            double busy_seconds) {
+                                                              double busy_seconds) {
     {
       std::lock_guard guard(mutex_);
       ModelHost::Work& work = texts.model_.work;

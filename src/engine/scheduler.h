@@ -238,7 +238,7 @@ class Scheduler {
   // Null if the model is resident afterwards. `stays` is not evicted for it.
   std::exception_ptr make_resident(Lock& lock, ModelHost& model, const ModelHost* stays = nullptr);
   void park_or_unload(ModelHost& model);  // without the lock
-  void serve_during_load();                // without the lock: serves texts of resident models during a load
+  void serve_during_load();               // without the lock: serves texts of resident models during a load
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
   void pack(InteractiveQueue& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);

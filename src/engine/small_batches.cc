@@ -129,8 +129,7 @@ bool SmallBatches::try_capture(Bucket& bucket) {
     if (error.code() == ErrorCode::device_lost) throw;
     bucket.without_graph = true;
     if (!std::exchange(warned_, true))
-      log_warning("batches of {} tokens and others without a graph run op by op: {}",
-                  bucket.size.tokens, error.what());
+      log_warning("batches of {} tokens and others without a graph run op by op: {}", bucket.size.tokens, error.what());
   }
   return !bucket.without_graph;
 }

@@ -20,7 +20,7 @@ class TurnRule {
     bool texts = false;                       // interactive texts wait and the device has a free slot
     std::optional<int64_t> bulk_tokens = {};  // size of the next bulk batch
     bool bulk_runs = false;                   // a bulk batch is in flight
-    bool expects_texts = false;              // interactive clients exist
+    bool expects_texts = false;               // interactive clients exist
   };
   // On a GPU a bulk batch alternates with all texts that arrived during it, and the next bulk batch follows directly. A
   // text waits for everything in flight, and a batch of few texts costs about as much as one of many. Without

@@ -215,8 +215,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(arena.owner(), "finbert: pass");
   EXPECT_EQ(ledger.reserved_bytes(), 650) << "drawing moves bytes, it takes none";
   const std::string beyond = refusal([&] { (void)memory.draw(Tag::activations, 31, "more"); });
-  EXPECT_TRUE(has(beyond, "finbert: more needs 31 B of activations, but the plan has 250 B with 30 B left"))
-      << beyond;
+  EXPECT_TRUE(has(beyond, "finbert: more needs 31 B of activations, but the plan has 250 B with 30 B left")) << beyond;
   refusal([&] { (void)memory.draw(Tag::graphs, 1, "graphs"); });
   EXPECT_EQ(ledger.left_bytes(), 350) << "though the limit has room";
 }

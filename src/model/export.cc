@@ -84,8 +84,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       torch_dtype = "bfloat16";
       break;
     default:
-      fail(ErrorCode::usage, "`precision={}`: use fp32, fp16, bf16 or int8 for export",
-           precision_name(precision));
+      fail(ErrorCode::usage, "`precision={}`: use fp32, fp16, bf16 or int8 for export", precision_name(precision));
   }
   const hub::HfConfig config = hub::load_hf_config(from);
   const auto source = hub::WeightSource::open(from);

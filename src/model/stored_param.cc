@@ -102,8 +102,8 @@ void StoredParam::check_part(const ParamSpec& spec, const std::string& name, int
   }
   if (names_.empty()) dtype_ = dtype;
   if (dtype != dtype_)
-    fail(ErrorCode::bad_model, "{}: type {} differs from {} of the tensors stacked with it", source_->where(name), dtype_name(dtype),
-         dtype_name(dtype_));
+    fail(ErrorCode::bad_model, "{}: type {} differs from {} of the tensors stacked with it", source_->where(name),
+         dtype_name(dtype), dtype_name(dtype_));
   names_.push_back(stored);
 }
 

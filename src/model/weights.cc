@@ -370,7 +370,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     const ParamSpec& requested = of_tagger ? tagger_params[index] : spec;
     const auto stored = StoredParam::find(from, requested);
     if (!stored)
-      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(), requested.names[0]);
+      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(),
+           requested.names[0]);
     return *stored;
   };
   for (size_t i = 0; i < params.size(); ++i) {
@@ -474,7 +475,8 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     };
     auto filling = std::async(while_loading ? std::launch::async : std::launch::deferred, fill_all);
     if (while_loading)
-      while_loading(*model, [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
+      while_loading(*model,
+                    [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
     filling.get();
     return model;
   }

@@ -19,7 +19,8 @@ DType operand_type(const device::Stream& stream, Precision precision) {
 void check_lanes(const char* op, const char* name, const TensorView& view, DType dtype, int64_t G, int64_t rows,
                  int64_t cols) {
   check_view(op, name, view, dtype, {G, rows, cols});
-  BRIM_CHECK(rows < 2 || view.stride[1] >= cols, "{}: {} has a row stride of {}, less than its {} columns", op, name, view.stride[1], cols);
+  BRIM_CHECK(rows < 2 || view.stride[1] >= cols, "{}: {} has a row stride of {}, less than its {} columns", op, name,
+             view.stride[1], cols);
 }
 
 void check_precision(const char* op, const device::Stream& stream, Precision precision) {
@@ -74,7 +75,8 @@ void lane_linear_grad(device::Stream& stream, const LaneLinearGradArgs& a) {
   check_optional(op, "d_bias", a.d_bias, DType::f32, {G, N});
   check_optional(op, "d_x_sums", a.d_x_sums, DType::f32, {G, K});
   BRIM_CHECK(!a.d_x_sums || (a.d_x && a.x_is_relu), "lane_linear_grad: d_x_sums requires x_is_relu and d_x");
-  BRIM_CHECK(!a.x_is_relu || a.d_x_write == GradWrite::overwrite, "lane_linear_grad: x_is_relu requires overwriting d_x");
+  BRIM_CHECK(!a.x_is_relu || a.d_x_write == GradWrite::overwrite,
+             "lane_linear_grad: x_is_relu requires overwriting d_x");
   if (G == 0) return;
   dispatch(stream, Zone::linear, a, lane_linear_grad_work(a), &KernelTable::lane_linear_grad);
 }

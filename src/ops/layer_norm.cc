@@ -38,7 +38,8 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   const int64_t T = a.d_y.rows(), H = a.d_y.cols();
   const DType type = a.d_y.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
   check_activation(op, "d_y", stream, type);
-  BRIM_CHECK(static_cast<bool>(a.sum) != static_cast<bool>(a.y), "layer_norm_grad: exactly one of sum and y is required");
+  BRIM_CHECK(static_cast<bool>(a.sum) != static_cast<bool>(a.y),
+             "layer_norm_grad: exactly one of sum and y is required");
   check_optional(op, "y", a.y, type, {T, H});
   check_optional(op, "beta", a.beta, gain, {H});
   check_optional(op, "sum", a.sum, type, {T, H});

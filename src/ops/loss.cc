@@ -18,7 +18,8 @@ void cross_entropy(device::Stream& stream, const CrossEntropyArgs& a) {
     check_view(op, "targets", a.targets, DType::i32, {rows});
   check_optional(op, "class_weights", a.class_weights, DType::f32, {K});
   if (const int n = a.teachers(); n > 0) check_view(op, "teacher", a.teacher, DType::f32, {n * rows, K});
-  BRIM_CHECK(a.teachers() <= kMostTeachers, "cross_entropy: {} teachers, at most {} are supported", a.teachers(), kMostTeachers);
+  BRIM_CHECK(a.teachers() <= kMostTeachers, "cross_entropy: {} teachers, at most {} are supported", a.teachers(),
+             kMostTeachers);
   check_view(op, "loss", a.loss, DType::f32, {1});
   check_activation(op, "d_logits", stream, a.d_logits.dtype);
   check_view(op, "d_logits", a.d_logits, a.d_logits.dtype, {rows, K});

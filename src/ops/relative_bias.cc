@@ -23,8 +23,8 @@ Work relative_bias_work(const TensorView& bias) { return {0, 2.0 * static_cast<d
 
 void relative_bias(device::Stream& stream, const RelativeBiasArgs& a) {
   const DType type = a.table.dtype;
-  BRIM_CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "relative_bias: the table is {}, must be f32, f16 or bf16",
-             dtype_name(type));
+  BRIM_CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+             "relative_bias: the table is {}, must be f32, f16 or bf16", dtype_name(type));
   check_sizes("relative_bias", "table", a.table, type, "bias", a.bias);
   dispatch(stream, Zone::attention, a, relative_bias_work(a.bias), &KernelTable::relative_bias);
 }

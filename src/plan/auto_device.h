@@ -9,8 +9,8 @@
 namespace brim::plan {
 
 enum class AutoDevice : uint8_t {
-  usual,    // GPU if present
-  cpu,      // always the CPU: the run to resume used it
+  usual,      // GPU if present
+  cpu,        // always the CPU: the run to resume used it
   if_faster,  // CPU if its plan is faster_on_cpu
 };
 

@@ -421,7 +421,8 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
   if (const auto line = child.line(timeout_s)) {
     try {
       const auto j = nlohmann::json::parse(*line);
-      if (j.at("version") != kVersion) fail(ErrorCode::bad_data, "unsupported output version {}", j.at("version").dump());
+      if (j.at("version") != kVersion)
+        fail(ErrorCode::bad_data, "unsupported output version {}", j.at("version").dump());
       CardMeasurement m;
       m.tflops = j.at("tflops").get<double>();
       m.bandwidth = j.at("bandwidth").get<double>();
@@ -437,8 +438,7 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
       child.fail_with(e.what());
     }
   }
-  log_info("cannot measure the GPU: {}; planning with data-sheet rates and an estimated context",
-           child.problem());
+  log_info("cannot measure the GPU: {}; planning with data-sheet rates and an estimated context", child.problem());
   return std::nullopt;
 }
 

@@ -28,7 +28,8 @@ struct CardKey {
   ops::Precision precision = ops::Precision::fp32;
 };
 std::filesystem::path measurement_path(const CardKey& key);
-std::optional<CardMeasurement> cached_measurement(const CardKey& key);  // nullopt for another version or an invalid file
+std::optional<CardMeasurement> cached_measurement(
+    const CardKey& key);  // nullopt for another version or an invalid file
 void store_measurement(const CardKey& key, const CardMeasurement& measurement);
 void apply_measurement(const CardMeasurement& measurement, ops::Precision precision, DeviceProfile& profile);
 

@@ -141,8 +141,7 @@ TEST_F(CardMeasure, FindsNoLargerContextWithoutAGpuOrNvml) {
   device::StandInCard card;
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "replanning"));
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "replanning"));
-  EXPECT_FALSE(
-      found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "replanning"));
+  EXPECT_FALSE(found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "replanning"));
 }
 
 // PyTorch in the same process may hold twenty times the planned context.

@@ -249,8 +249,8 @@ DeviceProfile card_profile(const std::string& requested, std::vector<std::string
     std::vector<std::string> names = {"cpu", "all"};
     for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
     const std::string near = nearest_name(wanted.model + (wanted.laptop ? kLaptop : ""), names);
-    fail(ErrorCode::usage, Remedy{"describe another card with `vram`"}, "`device={}`: unknown card{}; known cards: {}", requested,
-         near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+    fail(ErrorCode::usage, Remedy{"describe another card with `vram`"}, "`device={}`: unknown card{}; known cards: {}",
+         requested, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
   }
   const auto exact = std::find_if(found.begin(), found.end(), [&](const DeviceProfile* card) {
     return card->name == wanted.model + (wanted.laptop ? kLaptop : "");

@@ -386,17 +386,17 @@ class Solver {
                                        candidate_name(c.candidate), other));
       }
       if (plan.moments_on_host)
-        plan.notes.push_back(
-            fmt::format("AdamW's moments stay in page-locked host memory ({}) and cross the bus each step; results do not change",
-                        format_bytes(8 * elements_)));
+        plan.notes.push_back(fmt::format(
+            "AdamW's moments stay in page-locked host memory ({}) and cross the bus each step; results do not change",
+            format_bytes(8 * elements_)));
     }
     if (r_.task == Task::train && r_.precision == Precision::fp8) plan.why.push_back(fp8_products(r_.shape));
     if (!r_.teachers.empty()) plan.why.push_back(teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable)
-      plan.notes.push_back(fmt::format("this build does not support {} (sm_{}); sm_75 or newer is required", plan.device.name,
-                                       plan.device.compute_capability));
+      plan.notes.push_back(fmt::format("this build does not support {} (sm_{}); sm_75 or newer is required",
+                                       plan.device.name, plan.device.compute_capability));
   }
 
   PlanRequest r_;
@@ -569,9 +569,9 @@ Plan solve(const PlanRequest& request) {
   if (auto plan = solver.best(request.optimizer)) return *plan;
   if (request.task == Task::train && request.optimizer == Optimizer::adamw && !request.keep_optimizer)
     if (auto plan = solver.best(Optimizer::adamw_8bit)) {
-      plan->notes.push_back(
-          fmt::format("using 8-bit AdamW because AdamW does not fit in {}; results differ slightly; set {} to keep AdamW",
-                      format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
+      plan->notes.push_back(fmt::format(
+          "using 8-bit AdamW because AdamW does not fit in {}; results differ slightly; set {} to keep AdamW",
+          format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
       return *plan;
     }
   does_not_fit(solver.request());
@@ -622,7 +622,7 @@ void MemoryLimit::set_limit(std::string_view given) {
   }
   if (text.starts_with('-')) throw BadValue{"must be above zero"};
   const auto read = parse_bytes(text);
-  if (!read) throw BadValue{"must be a size (6GiB, 512MiB), a percentage (90%) or auto"};
+  if (!read) throw BadValue{"use a size (6GiB, 512MiB), a percentage (90%) or auto"};
   if (*read <= 0) throw BadValue{"must be above zero"};
   if (const std::string suggestion = with_unit(text); !suggestion.empty())
     throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
@@ -632,7 +632,7 @@ void MemoryLimit::set_limit(std::string_view given) {
 void MemoryLimit::set_leave_free(std::string_view given) {
   const std::string size(given);
   const auto read = parse_bytes(size);
-  if (!read || *read < 0) throw BadValue{"must be a size such as 8GiB or 500MiB"};
+  if (!read || *read < 0) throw BadValue{"use a size such as 8GiB or 500MiB"};
   if (const std::string suggestion = *read > 0 ? with_unit(size) : ""; !suggestion.empty())
     throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
   leave_free_text = size;
@@ -651,8 +651,8 @@ int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, co
     return std::min(memory.free_bytes - memory.free_bytes / 20, most);
   }
   if (memory.total_bytes > 0 && bytes > memory.total_bytes)
-    fail(ErrorCode::usage, "{}: {} has {}; set {} or less", origin.name(text), device,
-         format_bytes(memory.total_bytes), origin.setting(memory.total_bytes - 10'000'000));
+    fail(ErrorCode::usage, "{}: {} has {}; set {} or less", origin.name(text), device, format_bytes(memory.total_bytes),
+         origin.setting(memory.total_bytes - 10'000'000));
   return bytes;
 }
 

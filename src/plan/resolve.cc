@@ -15,11 +15,11 @@ namespace {
 PrecisionChoice by_default(const DeviceProfile& d, Task task) {
   if (d.kind == device::DeviceKind::cuda) {
     if (d.bf16)
-      return {Precision::bf16, task == Task::train ? "fastest format without a loss scale"
-                                                   : "fastest format with the range of fp32"};
+      return {Precision::bf16,
+              task == Task::train ? "fastest format without a loss scale" : "fastest format with the range of fp32"};
     if (d.rate(Precision::fp16) <= 0) return {Precision::fp32, fmt::format("the only format supported by {}", d.name)};
-    return {Precision::fp16,
-            fmt::format("{} does not support bf16{}", d.name, task == Task::train ? "; small gradients need a loss scale" : "")};
+    return {Precision::fp16, fmt::format("{} does not support bf16{}", d.name,
+                                         task == Task::train ? "; small gradients need a loss scale" : "")};
   }
   if (task == Task::train) return {Precision::fp32, "default on a CPU"};
   if (d.isa == device::Isa::avx512 || d.isa == device::Isa::amx || d.isa == device::Isa::neon_mm)
@@ -56,7 +56,8 @@ PrecisionChoice resolve_precision(const PrecisionRequest& request, const DeviceP
   if (!request.by_switch)
     fail(ErrorCode::usage, "`precision={}`: {} supports {}", precision_name(requested), d.name, d.precisions());
   return {by_default(d, task).precision,
-          fmt::format("{} does not support {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(requested))};
+          fmt::format("{} does not support {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name,
+                      precision_name(requested))};
 }
 
 namespace {
@@ -83,21 +84,21 @@ Fp8Products count_fp8_products(const model::ModelShape& shape) {
 
 }  // namespace
 
-PrecisionChoice train_precision(const PrecisionRequest& request, const DeviceProfile& d, const model::ModelShape& shape) {
+PrecisionChoice train_precision(const PrecisionRequest& request, const DeviceProfile& d,
+                                const model::ModelShape& shape) {
   const PrecisionChoice choice = resolve_precision(request, d, Task::train);
   if (choice.precision != Precision::fp8) return choice;
   const Fp8Products p = count_fp8_products(shape);
   if (p.taken > 0) return {Precision::fp8, fp8_products(shape)};
-  return {
-      Precision::bf16,
-      fmt::format("fp8 requested; hidden size {} uses bf16 because fp8 needs multiples of 16", shape.hidden)};
+  return {Precision::bf16,
+          fmt::format("fp8 requested; hidden size {} uses bf16 because fp8 needs multiples of 16", shape.hidden)};
 }
 
 std::string fp8_products(const model::ModelShape& shape) {
   const Fp8Products p = count_fp8_products(shape);
   if (p.taken == p.all) return fmt::format("all {} encoder matmuls in fp8, the rest in bf16", p.all);
-  return fmt::format("{} of {} encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: {}", p.taken,
-                     p.all, p.others);
+  return fmt::format("{} of {} encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: {}", p.taken, p.all,
+                     p.others);
 }
 
 }  // namespace brim::plan

@@ -37,7 +37,7 @@ struct PrecisionRequest {
   bool by_switch = false;                   // from `fp16: true` or similar in a shared file: ignored if unsupported
   bool operator==(const PrecisionRequest&) const = default;
 };
-PrecisionRequest read_precision(std::string_view text);    // "auto" or a precision name; throws BadValue
+PrecisionRequest read_precision(std::string_view text);       // "auto" or a precision name; throws BadValue
 std::string precision_text(const PrecisionRequest& request);  // inverse of read_precision
 
 // auto is bf16 if the device supports it natively (except CPU training: fp32), otherwise fp16 on a GPU, with loss

@@ -123,10 +123,9 @@ TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   ModelShape odd = minilm();
   odd.ffn = 1000;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::fp8);
-  EXPECT_EQ(
-      chosen("h200", odd).reason,
-      "12 of 24 encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: 6 of 384 x 1000, 6 of "
-      "1000 x 384");
+  EXPECT_EQ(chosen("h200", odd).reason,
+            "12 of 24 encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: 6 of 384 x 1000, 6 of "
+            "1000 x 384");
   odd.hidden = 376;
   odd.heads = 8;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);

@@ -30,7 +30,8 @@ bool TensorView::contiguous() const {
 }
 
 TensorView TensorView::slice_rows(int64_t begin, int64_t end) const {
-  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[0], "rows {}..{} out of range for {}", begin, end, shape_text());
+  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[0], "rows {}..{} out of range for {}", begin, end,
+             shape_text());
   TensorView v = *this;
   v.dim[0] = end - begin;
   if (data != nullptr) v.data = static_cast<char*>(data) + begin * stride[0] * dtype_bytes(dtype);
@@ -38,8 +39,8 @@ TensorView TensorView::slice_rows(int64_t begin, int64_t end) const {
 }
 
 TensorView TensorView::slice_cols(int64_t begin, int64_t end) const {
-  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[rank - 1], "columns {}..{} out of range for {}", begin, end,
-             shape_text());
+  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[rank - 1], "columns {}..{} out of range for {}",
+             begin, end, shape_text());
   TensorView v = *this;
   v.dim[rank - 1] = end - begin;
   if (data != nullptr) v.data = static_cast<char*>(data) + begin * dtype_bytes(dtype);

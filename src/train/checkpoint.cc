@@ -86,8 +86,8 @@ void check_offsets(const fs::path& dir, const nlohmann::ordered_json& then, cons
   const auto now = moment_offsets(layout);
   for (const auto& [name, offset] : now.items())
     if (!then.contains(name) || then[name] != offset)
-      fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}",
-           (dir / kMoments).string(), name, then.contains(name) ? then[name].dump() : "missing", offset.dump());
+      fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}", (dir / kMoments).string(), name,
+           then.contains(name) ? then[name].dump() : "missing", offset.dump());
 }
 
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
@@ -96,7 +96,8 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
     fail(ErrorCode::bad_model, "{}: not a Brim checkpoint", (dir / kState).string());
   const auto b = state["brim"];
   if (const int version = b.value("version", 1); version > kCheckpointVersion)
-    fail(ErrorCode::bad_model, "{}: unsupported version {} (the latest supported is {}); resume with the version of Brim that wrote it",
+    fail(ErrorCode::bad_model,
+         "{}: unsupported version {} (the latest supported is {}); resume with the version of Brim that wrote it",
          (dir / kState).string(), version, kCheckpointVersion);
   state.erase("brim");
   if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
@@ -304,10 +305,10 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
   if (which != "last") {
     std::error_code ec;
     if (!fs::is_directory(which, ec))
-      fail(ErrorCode::usage,
-           Remedy{
-               fmt::format("set `resume_from_checkpoint=last` for the newest checkpoint in {}", output_dir.string())},
-           "`resume_from_checkpoint={}`: no such directory", which);
+      fail(
+          ErrorCode::usage,
+          Remedy{fmt::format("set `resume_from_checkpoint=last` for the newest checkpoint in {}", output_dir.string())},
+          "`resume_from_checkpoint={}`: no such directory", which);
     if (!found.empty())
       fail(ErrorCode::usage, Remedy{fmt::format("set a checkpoint in it, such as {}", found[0].string())},
            "`resume_from_checkpoint={}`: is the directory of a run, not a checkpoint", which);

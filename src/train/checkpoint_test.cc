@@ -412,7 +412,8 @@ TEST(Checkpoint, StoresItsVersion) {
   EXPECT_EQ(train(t.settings, {}).steps, 12);
   state["brim"]["version"] = 2;
   put_file(path, state.dump());
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }), "unsupported version 2 (the latest supported is 1)");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
+             "unsupported version 2 (the latest supported is 1)");
 }
 
 // Earlier versions wrote the settings in another order.

@@ -75,8 +75,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
     if (none && !labels_optional && !s.several_labels())
       fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
     if (none && labels_optional) labels = {};
-    if (is_blank(chunk.texts[r]))
-      fail(ErrorCode::bad_data, "{}: empty text; remove this row", where());
+    if (is_blank(chunk.texts[r])) fail(ErrorCode::bad_data, "{}: empty text; remove this row", where());
     fn(RowRead{chunk.texts[r], chunk.pair(r), labels, static_cast<int32_t>(first_file + chunk.input),
                static_cast<int32_t>(chunk.lines[r])},
        where);
@@ -223,7 +222,8 @@ EncodedSentence encode_sentence(const rows::TaggedWords& sentence, const Classes
   const text::JoinedWords joined = text::join_words(sentence.words);
   text::Encoding e = tokenizer.encode(joined.text);
   if (e.offsets.empty())
-    fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets, which token classification requires", tokenizer.kind());
+    fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets, which token classification requires",
+         tokenizer.kind());
   EncodedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), ops::kIgnoredTarget)};
   const std::vector<size_t> tokens = first_tokens(e, joined.words);
   for (size_t w = 0; w < tags.size(); ++w) {
@@ -355,7 +355,8 @@ std::string note_on_labels(const std::vector<std::string>& labels) {
   }
   if (!fraction) return "";
   return fmt::format(
-      "the labels are fractional numbers ({}), and each of the {} becomes a class; set `task=regression` to predict numbers",
+      "the labels are fractional numbers ({}), and each of the {} becomes a class; set `task=regression` to predict "
+      "numbers",
       some_of(labels), format_count(static_cast<int64_t>(labels.size())));
 }
 

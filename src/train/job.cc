@@ -43,17 +43,15 @@ void check_task(const TrainSettings& s, TrainTask task) {
   const std::string metric = best_metric(s, task);
   const bool of_numbers = metric == "mse" || metric == "pearson" || metric == "spearman";
   if (metric != "loss" && of_numbers != s.numbers())
-    fail(
-        ErrorCode::usage, "`metric_for_best_model={}`: {}", metric,
-        s.numbers() ? "use mse, pearson, spearman or loss for regression" : "only supported for regression");
+    fail(ErrorCode::usage, "`metric_for_best_model={}`: {}", metric,
+         s.numbers() ? "use mse, pearson, spearman or loss for regression" : "only supported for regression");
   if ((metric == "entity_f1" || metric == "mean_f1") && task == TrainTask::sequence)
     fail(ErrorCode::usage,
          "`metric_for_best_model={}`: use accuracy, macro_f1 (f1), macro_recall or loss for classification", metric);
   if (metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
     fail(ErrorCode::usage, "`metric_for_best_model={}`: use entity_f1 (f1) or loss for token classification", metric);
   if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.skip_bad_rows))
-    fail(ErrorCode::usage,
-         "`delimiter`, `no_quotes` and `on_error` are not supported for token classification");
+    fail(ErrorCode::usage, "`delimiter`, `no_quotes` and `on_error` are not supported for token classification");
   if (task == TrainTask::token && s.class_weights != "none")
     fail(ErrorCode::usage, "`class_weights`: not supported for token classification");
   if (task == TrainTask::token && !s.teachers.empty())
@@ -111,7 +109,8 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   fail(ErrorCode::bad_data,
        Remedy{fmt::format("set `ignore_mismatched_head=true` to start a new head{}",
                           data.size() == job.config.id2label.size() ? ", or use the model's names in the file" : "")},
-       "{}: the {}s of the data ({}) do not match the model's ({})", file, what, some_of(data), some_of(job.config.id2label));
+       "{}: the {}s of the data ({}) do not match the model's ({})", file, what, some_of(data),
+       some_of(job.config.id2label));
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -293,8 +292,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     const bool has_one = head == HeadKind::sequence && job.config.num_labels == 1;
     if (head != HeadKind::encoder && !has_one && !s.ignore_mismatched_head)
       fail(ErrorCode::bad_data, Remedy{"set `ignore_mismatched_head=true` to start a new head"},
-           "{}: `task=regression` requires a head with one output; the model has {} labels ({})", job.model_dir.string(),
-           job.config.num_labels, some_of(job.config.id2label));
+           "{}: `task=regression` requires a head with one output; the model has {} labels ({})",
+           job.model_dir.string(), job.config.num_labels, some_of(job.config.id2label));
     job.labels.sequence = has_one ? job.config.id2label : std::vector<std::string>{"LABEL_0"};
     shape.sequence_classes = 1;
     shape.regression = true;
@@ -304,7 +303,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label &&
                          !contains_all(job.labels.sequence, data.sequence);
     if (job.labels.loosely)
-      say(fmt::format("labels mapped to the model's: {}", some_of(loosely_matched(job.labels.sequence, data.sequence))));
+      say(fmt::format("labels mapped to the model's: {}",
+                      some_of(loosely_matched(job.labels.sequence, data.sequence))));
     shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
     shape.multi_label = s.several_labels();
   }
@@ -388,7 +388,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
                       format_count(set->skipped, set == &job.train_set ? "training row" : "validation row"),
                       set->first_skipped.empty() ? "" : ", first: " + set->first_skipped));
   if (job.train_set.truncated > 0)
-    say(fmt::format("{} truncated to {} tokens", format_count(job.train_set.truncated, "training text"), job.max_length));
+    say(fmt::format("{} truncated to {} tokens", format_count(job.train_set.truncated, "training text"),
+                    job.max_length));
   return job;
 }
 

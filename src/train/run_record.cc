@@ -254,7 +254,8 @@ std::string RunRecord::card(const RunFacts& f) const {
       out += fmt::format("| {} | {} |\n", kept.name, one_line(kept.value));
   const plan::Plan& p = job_.plan;
   out += fmt::format(
-      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| part | bytes |\n| --- | --- |\n",
+      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| part | bytes |\n| "
+      "--- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
       token_placement_name(job_.token_placement), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
   for (int t = 0; t < static_cast<int>(memory::Tag::count); ++t)

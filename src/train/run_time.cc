@@ -32,8 +32,7 @@ std::string limited_by(const RunTime& t, int threads, const monitor::OtherProces
                        format_duration(t.whole()));
   if (threads > 0 && others.disturbs()) return others.text();
   if (t.teacher > kLargeShare * t.steps)
-    return fmt::format("teacher passes ({} of {} in steps)", format_duration(t.teacher),
-                       format_duration(t.steps));
+    return fmt::format("teacher passes ({} of {} in steps)", format_duration(t.teacher), format_duration(t.steps));
   const double idle = std::max(0.0, t.steps - t.busy);
   if (t.busy >= kBusyEnough * t.steps) {
     if (threads == 0) return "compute (GPU busy during steps)";

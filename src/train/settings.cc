@@ -55,8 +55,8 @@ void check_values(const TrainSettings& s) {
   };
   train_settings().check(s);
   if (s.max_steps == 0 || s.max_steps < -1)
-    fail(ErrorCode::usage, Remedy{"omit it or set -1 to use `num_train_epochs`"},
-         "`max_steps={}`: must be above zero", s.max_steps);
+    fail(ErrorCode::usage, Remedy{"omit it or set -1 to use `num_train_epochs`"}, "`max_steps={}`: must be above zero",
+         s.max_steps);
   if (s.max_steps < 0) need_above_zero("num_train_epochs");
   if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs)
     fail(ErrorCode::usage, "`num_train_epochs={}`: must be at most {}", s.num_train_epochs, kMostEpochs);
@@ -68,7 +68,8 @@ void check_values(const TrainSettings& s) {
   if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))
     fail(ErrorCode::usage, "`teacher`: {} given, at most {} supported", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
-    fail(ErrorCode::usage, Remedy{"use `task=classification` for multi-label rows"}, "`task=multi` supports one label per row");
+    fail(ErrorCode::usage, Remedy{"use `task=classification` for multi-label rows"},
+         "`task=multi` supports one label per row");
   if (s.several_labels() && s.label_smoothing > 0)
     fail(ErrorCode::usage, "`label_smoothing` is not supported for multi-label rows");
   if (!s.numbers()) return;

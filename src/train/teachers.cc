@@ -64,8 +64,8 @@ std::string difference(const text::Tokenizer& teacher, const text::Tokenizer& st
 void check_teacher(const TrainJob& job, const std::string& dir) {
   const model::ModelShape shape = model::read_shape(dir);
   if (const auto labels = hub::load_hf_config(dir).id2label; labels != job.labels.sequence)
-    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must match",
-         dir, some_of(labels), some_of(job.labels.sequence));
+    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must match", dir,
+         some_of(labels), some_of(job.labels.sequence));
   if (shape.multi_label != job.shape.multi_label)
     fail(ErrorCode::bad_model, "{}: the teacher predicts {}, the student {}", dir,
          shape.multi_label ? "any number of labels per text" : "one label per text",
@@ -77,11 +77,11 @@ void check_teacher(const TrainJob& job, const std::string& dir) {
         dir, shape.vocab, shape.position_offset, job.shape.vocab, job.shape.position_offset);
   if (shape.max_tokens() < job.max_length)
     fail(ErrorCode::bad_model, Remedy{fmt::format("set `max_length={}`", shape.max_tokens())},
-         "{}: the teacher supports {} tokens, the student's texts have up to {}", dir, shape.max_tokens(), job.max_length);
+         "{}: the teacher supports {} tokens, the student's texts have up to {}", dir, shape.max_tokens(),
+         job.max_length);
   const auto tokenizer = text::Tokenizer::load(dir);
   if (const std::string why = difference(*tokenizer, *job.tokenizer); !why.empty())
-    fail(ErrorCode::bad_model, "{}: the teacher's tokenizer differs from the student's: {}",
-         dir, why);
+    fail(ErrorCode::bad_model, "{}: the teacher's tokenizer differs from the student's: {}", dir, why);
   if (!job.settings.pair_column.empty())
     if (auto problem = text::why_no_pairs(*tokenizer, dir, shape.types, job.max_length)) throw *problem;
 }

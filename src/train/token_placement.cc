@@ -56,13 +56,13 @@ void place_token_set(TrainJob& job) {
          "`token_set=resident`: the tokens need {}, the plan leaves {} of {}", format_bytes(more.total()),
          format_bytes(available), format_bytes(plan.limit_bytes));
   if (requested == TokenPlacement::streamed && !job.train_set.mapped)
-    fail(ErrorCode::cannot_write,
-         "`token_set=streamed`: the tokens could not be cached, see the warning above");
+    fail(ErrorCode::cannot_write, "`token_set=streamed`: the tokens could not be cached, see the warning above");
   if (requested == TokenPlacement::resident || (free && !cpu && more.total() <= available)) {
     job.token_placement = TokenPlacement::resident;
     plan.add(more, "training tokens");
     job.memory.change(plan.parts);
-    plan.why.push_back(fmt::format("the token set is resident: {} in addition to the plan", format_bytes(more.total())));
+    plan.why.push_back(
+        fmt::format("the token set is resident: {} in addition to the plan", format_bytes(more.total())));
   } else if (requested == TokenPlacement::staged || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
     job.token_placement = TokenPlacement::staged;

@@ -160,8 +160,8 @@ TEST(TokenPlacement, EveryPlacementGivesTheSameRun) {
       EXPECT_EQ(record["data"]["token_set"], way);
       EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
       EXPECT_HAS(lines, std::string(way) == "staged"     ? "tokens in host memory"
-                       : std::string(way) == "resident" ? "tokens resident"
-                                                        : "tokens streamed from the cache in ");
+                        : std::string(way) == "resident" ? "tokens resident"
+                                                         : "tokens streamed from the cache in ");
       EXPECT_HAS(get_file(fs::path(s.output_dir) / "README.md"), "token set " + std::string(way));
       EXPECT_TRUE(t.weights("staged") == t.weights(way)) << way;
     }

@@ -148,8 +148,8 @@ class TextProgram final : public TrainProgram {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
           std::filesystem::equivalent(dir.parent_path(), out, ec))
-        fail(ErrorCode::usage, Remedy{"set another `output`"}, "{}: is a checkpoint of the run that would be overwritten",
-             source);
+        fail(ErrorCode::usage, Remedy{"set another `output`"},
+             "{}: is a checkpoint of the run that would be overwritten", source);
     }
     remove_checkpoints(out);
   }
@@ -194,10 +194,10 @@ class TextProgram final : public TrainProgram {
       return false;
     }
     if (const std::string differs = difference(checkpoint->progress.settings, progress_.settings); !differs.empty())
-      fail(
-          ErrorCode::usage,
-          "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint with `model={0} output=NEW`{1}",
-          checkpoint->dir.string(), differs);
+      fail(ErrorCode::usage,
+           "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
+           "with `model={0} output=NEW`{1}",
+           checkpoint->dir.string(), differs);
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
@@ -395,7 +395,8 @@ class TextProgram final : public TrainProgram {
     }
     io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
-         "step {}: loss is {}, gradient norm is {}; {} of this step (first: {}) saved in {}; try a smaller learning_rate or a warm-up",
+         "step {}: loss is {}, gradient norm is {}; {} of this step (first: {}) saved in {}; try a smaller "
+         "learning_rate or a warm-up",
          r.step + 1, r.loss, r.norm, format_count(static_cast<int64_t>(r.row_ids.size()), "row"),
          r.row_ids.empty() ? "none" : location(r.row_ids[0]), path.string());
   }

@@ -35,7 +35,8 @@ double ValidationResult::value(const std::string& name) const {
     if (key == name) return number;
   std::vector<std::string> names;
   for (const auto& [key, number] : values) names.push_back(key);
-  fail(ErrorCode::usage, "metric_for_best_model {}: not available for this task, which has {}", name, fmt::join(names, ", "));
+  fail(ErrorCode::usage, "metric_for_best_model {}: not available for this task, which has {}", name,
+       fmt::join(names, ", "));
 }
 
 Validator::Validator(const TrainJob& job, const model::TrainState& state)

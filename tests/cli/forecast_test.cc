@@ -225,8 +225,8 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
       "  dynamic_batch_sizing: true\n  memory_monitoring: true\n  target_utilization: 85\n");
   const Outcome o = brim(roll_command("r", {"--config", "gpu.yaml", "--warm", "anchor", "--keep-models"}));
   EXPECT_EQ(o.code, 0) << o.err;
-  for (const char* part : {"8 folds", "warm start: anchor", "dynamic_batch_sizing is ignored",
-                           "memory_monitoring is ignored", "11.2 GiB"})
+  for (const char* part :
+       {"8 folds", "warm start: anchor", "dynamic_batch_sizing is ignored", "memory_monitoring is ignored", "11.2 GiB"})
     EXPECT_NE(o.err.find(part), std::string::npos) << part << o.err;
   EXPECT_NE(o.out.find("naive"), std::string::npos) << o.out;
   const auto rows = lines_of(get("r/forecasts.csv"));

@@ -90,8 +90,7 @@ void CpuStream::copy(void* dst, const void* src, size_t bytes) { std::memcpy(dst
 void CpuStream::fill_zero(void* dst, size_t bytes) { std::memset(dst, 0, bytes); }
 
 std::unique_ptr<Device> open_cpu_device(int threads) {
-  if (threads < 0 || threads > 1024)
-    fail(ErrorCode::usage, "`threads={}`: must be from 1 to 1024, or 0 for all cores", threads);
+  if (threads < 0 || threads > 1024) fail(ErrorCode::usage, "`threads={}`: use 1 to 1024, or 0 for all cores", threads);
   return std::make_unique<CpuDevice>(threads);
 }
 

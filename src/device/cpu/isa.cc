@@ -101,7 +101,8 @@ Isa best_isa() {
         fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this CPU or build does not support {}", *forced, *forced);
       }
     fail(ErrorCode::usage,
-         "BRIM_FORCE_ISA={}: unknown instruction set; use generic, avx2, avx512_vnni, avx512, amx, neon, neon_dot or neon_mm",
+         "BRIM_FORCE_ISA={}: unknown instruction set; use generic, avx2, avx512_vnni, avx512, amx, neon, neon_dot or "
+         "neon_mm",
          *forced);
   }
   return supported_isas().back();

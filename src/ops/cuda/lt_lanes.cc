@@ -77,8 +77,8 @@ cublasLtMatmulAlgo_t lt_choose_for_lanes(CudaStream& stream, LtChoices& choices,
     choices.keep_for_lanes(p, answer.algo, tried);
     return answer.algo;
   }
-  fail(ErrorCode::device_lost, "{}: cuBLASLt has no batch-invariant algorithm for {}",
-       device::cuda_current_op, lt_key_text(p));
+  fail(ErrorCode::device_lost, "{}: cuBLASLt has no batch-invariant algorithm for {}", device::cuda_current_op,
+       lt_key_text(p));
 }
 
 // The fastest tile size depends on how lanes divide among the multiprocessors: 18 lanes with an algorithm chosen for 16
