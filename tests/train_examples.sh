@@ -15,12 +15,12 @@ run_example() { # NAME: writes $work/printed and $work/log
 run_example train_vietnamese
 grep -q 'of 7.45 GiB' "$work/printed" || fail "the plan does not show the limit"
 grep -q 'optimizer    adamw_8bit' "$work/printed" || fail "the optimizer of the YAML is not used"
-grep -q 'dataloader_num_workers is not needed' "$work/log" || fail "an ignored key was not logged"
+grep -q 'dataloader_num_workers is ignored' "$work/log" || fail "an ignored key was not logged"
 [ "$(grep -Ec ',(positive|negative|neutral),[01][.0-9]*$' "$work/printed")" -eq 9 ] || fail "labels are missing"
 [ -s "$work/train_vietnamese/report.html" ] || fail "no report"
 
 run_example train_both
-grep -q "the model's classifier is kept: starting a tagger for O, B-LOC" "$work/log" || fail "the new head is not logged"
+grep -q "keeping the model's classifier; adding a new tagger for O, B-LOC" "$work/log" || fail "the new head is not logged"
 grep -q '^rtx3050-6gb ' "$work/printed" || fail "no table of GPUs"
 [ "$(grep -Ec ',(positive|negative|neutral),[01][.0-9e-]*,"?\[' "$work/printed")" -eq 18 ] || fail "labels and entities are missing"
 [ -s "$work/train_both/ner/model.safetensors" ] || fail "no tagger"

@@ -46,9 +46,7 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
       {"threads", "CPU threads; 0 takes all cores",
        number(&F::threads,
-              [](double n) {
-                return n >= 0 && n <= 1024 ? nullptr : "give a number from 1 to 1024, or 0 for all cores";
-              })},
+              [](double n) { return n >= 0 && n <= 1024 ? nullptr : "use 1 to 1024, or 0 for all cores"; })},
       {"max_length", "longest text in tokens; 0 takes the model's own", number(&F::max_length, not_negative)},
       {"long_text", "texts that are longer: truncate, window-mean, window-max or error",
        choice(&F::long_text, {{"truncate", LongText::truncate},
@@ -110,7 +108,7 @@ ScorerOptions EngineFlags::scorer_options() const {
 std::string leave_free_of_env(std::string_view device) {
   const double mib = env_number("GPU_MIN_FREE_VRAM_MB", 0);
   const bool chosen = device.empty() || device == "auto";
-  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_here() : device != "cpu";
+  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_present() : device != "cpu";
   return mib > 0 && on_card ? fmt::format("{:.0f}MiB", mib) : "";
 }
 

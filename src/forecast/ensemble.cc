@@ -127,7 +127,7 @@ EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(
   forecast_precision_ = by_default ? ops::Precision::fp32 : precision_;
   limit_is_given_ = s.memory_limit.bytes > 0 || s.memory_limit.percent > 0;
   profile_ = limit_is_given_ ? plan::measured_profile(*device_, precision_, limit_bytes_)
-                             : plan::kept_profile(*device_, precision_);
+                             : plan::cached_profile(*device_, precision_);
   Ledger::of(*device_).set_limit(limit_bytes_);
 }
 

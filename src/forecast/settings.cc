@@ -413,7 +413,7 @@ std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& reco
   fill(s.losses, preset.losses);
   if (s.windows_batch_size > 0 && s.batch_size > 0)
     notes.push_back(
-        "`batch_size` is not needed: beside `windows_batch_size` it counts series, and every step draws from all");
+        "`batch_size` is ignored: with `windows_batch_size` it counts series, and every step draws from all");
   if (s.windows_batch_size == 0 && s.batch_size == 0) s.batch_size = preset.batch;
   if (s.history_size == 0) s.history_size = is_slow(frequency) ? 1.5 : preset.history;
   if (s.max_steps == 0 && s.epochs == 0) s.max_steps = is_slow(frequency) ? preset.slow_steps : preset.fast_steps;

@@ -73,10 +73,10 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
   EXPECT_EQ(s.step, 3);
   EXPECT_EQ(s.scaler, WindowScaler::none);
   ASSERT_EQ(notes.size(), 2u);
-  EXPECT_HAS(notes[0], "num_workers_loader is not needed");
-  EXPECT_HAS(notes[1], "blocks of other programs' left alone: database, web");
+  EXPECT_HAS(notes[0], "num_workers_loader is ignored");
+  EXPECT_HAS(notes[1], "ignored blocks of other programs: database, web");
   const auto preset = apply_preset(s, *rows::parse_frequency("M"));
-  EXPECT_HAS(preset.at(0), "`batch_size` is not needed");
+  EXPECT_HAS(preset.at(0), "`batch_size` is ignored");
   EXPECT_EQ(s.windows_per_step(), 1024);
   EXPECT_EQ(s.max_steps, 700);
   EXPECT_TRUE(s.lookbacks.empty());  // input_size takes precedence

@@ -65,12 +65,12 @@ TEST(WeightSource, RefusesFilesThatAreNotRegular) {
   const auto refused = [&] { return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }); };
   ASSERT_EQ(::mkfifo((dir / "shard.safetensors").c_str(), 0600), 0);
   put_file(dir / "model.safetensors.index.json", R"({"weight_map":{"a":"shard.safetensors"}})");
-  EXPECT_HAS(refused(), "shard.safetensors: not a regular file but a named pipe");
+  EXPECT_HAS(refused(), "shard.safetensors: is a named pipe, not a regular file");
   fs::remove(dir / "model.safetensors.index.json");
   ASSERT_EQ(::mkfifo((dir / "model.safetensors.index.json").c_str(), 0600), 0);
-  EXPECT_HAS(refused(), "model.safetensors.index.json: not a regular file but a named pipe");
+  EXPECT_HAS(refused(), "model.safetensors.index.json: is a named pipe, not a regular file");
   fs::create_directory(dir / "model.safetensors");
-  EXPECT_HAS(refused(), "model.safetensors: not a regular file but a directory");
+  EXPECT_HAS(refused(), "model.safetensors: is a directory, not a regular file");
 }
 
 TEST(WeightSource, ReadsMisalignedTensorsFromSeveralThreads) {

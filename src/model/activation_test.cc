@@ -25,7 +25,7 @@ ops::Activation activation_named(const std::string& name) {
       .activation;
 }
 
-TEST(Activations, EveryNameIsTransformersFunctionAndSlope) {
+TEST(Activations, MatchTransformersFunctionsAndSlopes) {
   std::ifstream file(std::string(BRIM_SOURCE_DIR) + "/tests/data/activations.json");
   const auto golden = nlohmann::json::parse(file);
   const auto x = golden["x"].get<std::vector<double>>();
@@ -53,7 +53,7 @@ TEST(Activations, EveryNameIsTransformersFunctionAndSlope) {
   }
 }
 
-TEST(Activations, AnUnknownNameIsRefusedWithThoseKnown) {
+TEST(Activations, UnknownNameIsRejectedWithTheKnownNames) {
   try {
     (void)activation_named("mish");
     FAIL();

@@ -9,9 +9,9 @@
 namespace brim::plan {
 
 enum class AutoDevice : uint8_t {
-  usual,    // GPU if present
-  cpu,      // always the CPU: the run to resume used it
-  if_soon,  // CPU if its plan is sooner_on_cpu
+  usual,      // GPU if present
+  cpu,        // always the CPU: the run to resume used it
+  if_faster,  // CPU if its plan is faster_on_cpu
 };
 
 struct AutoFacts {
@@ -28,6 +28,6 @@ inline constexpr double kCardStartSeconds = 0.5;
 
 // Predicted time for the whole input from the plans of its models; infinite if a plan has no prediction.
 double predicted_seconds(int64_t bytes, std::span<const double> tokens_per_second);
-inline bool sooner_on_cpu(double seconds) { return seconds < kCardStartSeconds; }
+inline bool faster_on_cpu(double seconds) { return seconds < kCardStartSeconds; }
 
 }  // namespace brim::plan

@@ -431,11 +431,11 @@ TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   EXPECT_GE(scales(narrow) - scales(wide), 2 * 48 * (3 + ops::kFp8History) * 4);
   EXPECT_LT(narrow.bytes[memory::Tag::activations], wide.bytes[memory::Tag::activations]);
   EXPECT_GT(narrow.tokens_per_second, wide.tokens_per_second);
-  const auto said = [](const Plan& p) {
-    return std::count(p.why.begin(), p.why.end(), "all 48 products of the encoder in fp8, the rest in bf16");
+  const auto lines_on_fp8 = [](const Plan& p) {
+    return std::count(p.why.begin(), p.why.end(), "all 48 encoder matmuls in fp8, the rest in bf16");
   };
-  EXPECT_EQ(said(narrow), 1);
-  EXPECT_EQ(said(wide), 0);
+  EXPECT_EQ(lines_on_fp8(narrow), 1);
+  EXPECT_EQ(lines_on_fp8(wide), 0);
   RecordProperty("predicted_over_bf16", std::to_string(narrow.tokens_per_second / wide.tokens_per_second));
 }
 

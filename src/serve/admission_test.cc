@@ -103,11 +103,11 @@ TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
   // The total size of waiting texts is bounded too.
   client_->post("/predict", R"({"inputs":"a"})", with("none"));
   scorer_->wait_held(1);
-  scorer_->answer_all(Error(ErrorCode::busy, "texts that wait hold 256 MiB"));
+  scorer_->answer_all(Error(ErrorCode::busy, "waiting texts hold 256 MiB"));
   RawAnswer answer = client_->read();
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "7");
-  EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: texts that wait hold 256 MiB");
+  EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: waiting texts hold 256 MiB");
 }
 
 TEST_F(AdmissionTest, ReportsUnboundedWait) {

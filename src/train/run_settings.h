@@ -50,7 +50,7 @@ SettingValue<S> delimiter_value() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
     const auto character = rows::parse_delimiter(v);
-    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
+    if (!character) throw BadValue{"must be tab or one character that is not a letter, digit or quote"};
     s.delimiter = *character;
   };
   return value;
@@ -78,7 +78,7 @@ std::vector<Setting<S>> run_rows() {
       n = read_number(v);
     } catch (const BadValue&) {  // rejected below
     }
-    if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
+    if (!(n > 0)) throw BadValue{"must be a number of GB above 0"};
     s.memory_limit.set_limit(std::string(v) + "GB");
   };
   return {

@@ -18,7 +18,7 @@ std::string note(const std::string& key, const std::string& value) {
   return apply_setting(s, key, value);
 }
 
-TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
+TEST(TrainSettings, AcceptsHuggingFaceNamesWithDashOrUnderscore) {
   TrainSettings s;
   EXPECT_EQ(apply_setting(s, "num-train-epochs", "2.5"), "");
   EXPECT_EQ(apply_setting(s, "per_device_train_batch_size", "96", "x"), "");
@@ -34,7 +34,7 @@ TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.recompute, model::Recompute::full);
 }
 
-TEST(TrainSettings, EveryKeyIsListedOnceAndExplained) {
+TEST(TrainSettings, EveryKeyIsListedOnceWithHelp) {
   std::set<std::string> seen;
   for (const SettingInfo& key : train_settings().infos()) {
     EXPECT_TRUE(seen.insert(key.name).second) << key.name;
@@ -45,13 +45,13 @@ TEST(TrainSettings, EveryKeyIsListedOnceAndExplained) {
   }
 }
 
-TEST(TrainSettings, UnknownKeyNamesTheNearest) {
+TEST(TrainSettings, UnknownKeySuggestsTheNearest) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("learning_rat", "1"); }), "did you mean learning_rate?");
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("num_train_epoch", "1"); }), "num_train_epochs");
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("qqqqqqqqqqqqqqqqq", "1"); }), "unknown key");
 }
 
-TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
+TEST(TrainSettings, InvalidValuesReportKeyValueAndExpectation) {
   const std::string message = error_of(ErrorCode::usage, [] { note("learning_rate", "fast"); });
   EXPECT_HAS(message, "learning_rate");
   EXPECT_HAS(message, "fast");
@@ -103,7 +103,7 @@ TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
   }
 }
 
-TEST(TrainSettings, VisobertsFileRunsAsItIs) {
+TEST(TrainSettings, ReadsVisobertsFileUnchanged) {
   TrainSettings s;
   const auto notes = apply_yaml(s, kData / "visobert_rtx3070.yaml");
   EXPECT_EQ(s.train_batch_size, 96);
@@ -118,7 +118,7 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
   check_settings(s);
 }
 
-TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
+TEST(TrainSettings, ReadsTheMemoryManagersFileUnchanged) {
   TrainSettings s;
   const auto notes = apply_yaml(s, kData / "nbeats_12gb.yaml");
   EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
@@ -128,7 +128,7 @@ TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
   EXPECT_HAS(notes[0], "dynamic_batch_sizing");
 }
 
-TEST(TrainSettings, YamlErrorsNameFileAndLine) {
+TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   TempDir dir;
   TrainSettings s;
   const auto bad = [&](const std::string& text) {
@@ -140,7 +140,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
   EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
-             "a.yaml:2: max_memory_gb: -1: give a number of GB above 0");
+             "a.yaml:2: max_memory_gb: -1: must be a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
   put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
   TrainSettings limited;
@@ -159,7 +159,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
 }
 
-TEST(TrainSettings, ResumeTakesAPathOrATruthValue) {
+TEST(TrainSettings, ResumeAcceptsAPathOrABoolean) {
   const auto read = [](const std::string& value) {
     TrainSettings s;
     apply_setting(s, "resume_from_checkpoint", value, "x");
@@ -170,7 +170,7 @@ TEST(TrainSettings, ResumeTakesAPathOrATruthValue) {
   EXPECT_EQ(read("out/checkpoint-4"), "out/checkpoint-4");
 }
 
-TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
+TEST(TrainSettings, AcceptsLabelColumnsAsAListOrRepeated) {
   for (const std::vector<const char*>& given : {std::vector<const char*>{"a,b"}, {"a", "b"}}) {
     TrainSettings s;
     for (const char* value : given) apply_setting(s, "label-column", value);
@@ -187,18 +187,18 @@ TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
   EXPECT_FALSE(one.several_labels());
 }
 
-TEST(TrainSettings, AKeyWithoutUseIsExplainedOnceWhateverItsValue) {
+TEST(TrainSettings, IgnoredKeyIsReportedOnceRegardlessOfItsValue) {
   TempDir dir;
   TrainSettings s;
   put_file(dir / "a.yaml",
            "gradient_checkpointing_kwargs: {use_reentrant: false}\nreport_to: [none, tensorboard]\nrun_name:\n");
   const auto notes = apply_yaml(s, dir / "a.yaml");
   ASSERT_EQ(notes.size(), 3u);
-  EXPECT_HAS(notes[0], "a.yaml:1: gradient_checkpointing_kwargs is not needed");
+  EXPECT_HAS(notes[0], "a.yaml:1: gradient_checkpointing_kwargs is ignored");
   EXPECT_HAS(notes[1], "report_to");
 }
 
-TEST(TrainSettings, YamlListsAndBlocksAreRead) {
+TEST(TrainSettings, ReadsYamlListsAndBlocks) {
   TempDir dir;
   TrainSettings s;
   put_file(dir / "a.yaml",
@@ -212,7 +212,7 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   EXPECT_EQ(s.class_weights, "1,2.5");
 }
 
-TEST(TrainSettings, DefaultsAreListedWithTheKeys) {
+TEST(TrainSettings, ListsDefaults) {
   std::map<std::string, std::string> defaults;
   for (const SettingInfo& key : train_settings().infos()) defaults[key.name] = key.default_value;
   EXPECT_EQ(defaults["learning_rate"], "5e-05");
@@ -224,7 +224,7 @@ TEST(TrainSettings, DefaultsAreListedWithTheKeys) {
   EXPECT_EQ(defaults["output"], "");
 }
 
-TEST(TrainSettings, OtherToolsNamesAreTakenOrNamed) {
+TEST(TrainSettings, AcceptsOrSuggestsNamesFromOtherTools) {
   TrainSettings s;
   apply_setting(s, "grad_accum_steps", "4", "x");
   EXPECT_EQ(s.gradient_accumulation_steps, 4);
@@ -238,7 +238,7 @@ TEST(TrainSettings, OtherToolsNamesAreTakenOrNamed) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("lr", "1"); }), "did you mean learning_rate?");
 }
 
-TEST(TrainSettings, TheDelimiterIsOneCharacter) {
+TEST(TrainSettings, DelimiterIsOneCharacter) {
   TrainSettings s;
   apply_setting(s, "delimiter", ";", "x");
   EXPECT_EQ(s.delimiter, ';');
@@ -269,7 +269,7 @@ TEST(TrainSettings, EveryValueRoundTrips) {
 }
 
 // Existing checkpoints contain these names and texts, so they must not change.
-TEST(TrainSettings, TheFingerprintIsThatOfEarlierVersions) {
+TEST(TrainSettings, FingerprintMatchesEarlierVersions) {
   TrainSettings s;
   std::string same, report;
   for (const KeptSetting& kept : train_settings().kept(s))

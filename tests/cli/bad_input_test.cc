@@ -449,7 +449,7 @@ TEST_F(BadInput, NamesSettingsAsFlagsOfTheSubcommand) {
   refused(2, {"brim: --models 'a.csv': is a file"}, {"compare", "--models", "vader,a.csv", "--data", "a.csv"});
   refused(2, {"brim: --model 'a.csv': is a file"}, {"score", "--model", "a.csv"}, {.input = "w5\n"});
   put("long.txt", "w5 w6 w7 w8\n");
-  refused(3, {"the text has 6 tokens, the model takes 4; set --long-text truncate or --long-text window-mean; "},
+  refused(3, {"the text has 6 tokens, the model supports 4; set --long-text truncate or --long-text window-mean; "},
           tiny({"long.txt", "--max-length", "4", "--long-text", "error"}));
   const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3070", "--fill", "--json"}));
   EXPECT_NE(plan.at("why").dump().find("--fill"), std::string::npos) << plan.at("why");

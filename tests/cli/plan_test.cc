@@ -28,12 +28,12 @@ TEST_F(PlanVerb, MemorySizeSufficesAsDescription) {
 TEST_F(PlanVerb, AcceptsCommonGpuNames) {
   EXPECT_NE(must(plan({"--device", "rtx3060-12gb"})).find("device       rtx3060, 12.0 GiB"), std::string::npos);
   const std::string a100 = must(plan({"--device", "A100"}));
-  EXPECT_NE(a100.find("note: A100 comes in several sizes: a100-40gb (40.0 GiB), a100-80gb (80.0 GiB); planned for "
+  EXPECT_NE(a100.find("note: A100 has several memory sizes (a100-40gb (40.0 GiB), a100-80gb (80.0 GiB)); planning for "
                       "a100-40gb"),
             std::string::npos)
       << a100;
   EXPECT_NE(must(plan({"--device", "rtx4070"})).find("the driver's own 340 MiB are estimated"), std::string::npos);
-  EXPECT_NE(must(plan({"--device", "k80"})).find("note: this build cannot run k80 (sm_37)"), std::string::npos);
+  EXPECT_NE(must(plan({"--device", "k80"})).find("note: this build does not support k80 (sm_37)"), std::string::npos);
 }
 
 TEST_F(PlanVerb, PrintsTableOfAllGpus) {
@@ -63,7 +63,7 @@ TEST_F(PlanVerb, AutoLimitReservesMemoryForOthers) {
             std::string::npos);
   refused(2, {"--leave-free 32GiB: rtx3090 has 24.0 GiB"}, plan({"--device", "rtx3090", "--leave-free", "32GiB"}));
   refused(2, {"--leave-free lots: give a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
-  refused(5, {"--leave-free 24GiB: 24.0 GiB of rtx3090 are free now"},
+  refused(5, {"--leave-free 24GiB: only 24.0 GiB free on rtx3090"},
           plan({"--device", "rtx3090", "--leave-free", "24GiB"}));
   put("run.yaml", "model: tiny\nleave_free: 4GiB\n");
   const auto train = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3090", "--json"}));
@@ -120,7 +120,7 @@ TEST_F(PlanVerb, PlansSeveralModels) {
   EXPECT_EQ(must({"plan", "--model", "tiny", "--model", "tagger", "--device", "rtx3060"}),
             must(run("tiny,tagger", {})));
   EXPECT_EQ(must(run("VADER", {})), "vader needs no device memory (0 bytes): its rules run on the CPU\n");
-  refused(5, {"2 models do not fit together in 280 MiB on rtx3060: they need at least", "--memory-limit"},
+  refused(5, {"2 models do not fit in 280 MiB on rtx3060: they need at least", "--memory-limit"},
           run("tiny,tagger", {"--memory-limit", "280MiB"}));
   // The models of a server need not fit at the same time.
   const auto served = [&](const std::string& limit) {

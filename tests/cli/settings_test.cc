@@ -67,8 +67,8 @@ TEST_F(Settings, OfTrainingWorkAsFlagVariableAndInFile) {
       EXPECT_NE(all[way].find(part), std::string::npos) << setting.name << ": " << all[way];
     };
     if (setting.ignored) {
-      for (const size_t way : {0, 1}) expect(way, fmt::format("--{} is not needed: ", flag));
-      expect(2, fmt::format("a.yaml:1: {} is not needed: ", setting.name));
+      for (const size_t way : {0, 1}) expect(way, fmt::format("--{} is ignored: ", flag));
+      expect(2, fmt::format("a.yaml:1: {} is ignored: ", setting.name));
     } else if (value == "neither") {
       ++refused;
       for (const size_t way : {0, 1}) expect(way, fmt::format("brim: --{} neither: ", flag));

@@ -151,8 +151,9 @@ TEST_F(Training, StaysBelowLimitOnCpu) {
       if (teacher) words.insert(words.end(), {"--teacher", model});
       return words;
     };
-    const Outcome small = refused(
-        5, {teacher ? "Of that the teacher takes " : "Largest part", "context", "--memory-limit"}, with("64MiB"));
+    const Outcome small =
+        refused(5, {teacher ? "This includes: the teacher needs " : "Largest part", "context", "--memory-limit"},
+                with("64MiB"));
     const int64_t least = std::stoll(small.err.substr(small.err.find("--memory-limit ") + 15));
     const Outcome got = brim(with(fmt::format("{}MiB", least)));
     EXPECT_EQ(got.code, 0) << got.err;

@@ -201,7 +201,7 @@ def cache(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_beside_pytorch(case, cache):
+def test_with_pytorch_in_one_process(case, cache):
     if why := why_not():
         assert not os.environ.get("BRIM_REQUIRE_GPU"), why
         pytest.skip(why)

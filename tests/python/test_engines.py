@@ -78,11 +78,11 @@ def test_ray(ray, inputs, tmp_path):  # noqa: F811
     assert while_killing("ray::_Worker", lambda: brim.ray.score(job, tries=4, progress=True)) == []
     assert bulk.finish(job)["rows"] == ROWS and all_rows(job)["id"].to_pylist() == list(range(ROWS))
     assert brim.ray.score(job) == []
-    with pytest.raises(brim.UsageError, match="2 cores and 0 cards"):
+    with pytest.raises(brim.UsageError, match="2 cores and 0 GPUs"):
         brim.ray.score(planned(inputs, tmp_path / "b"), num_gpus=1)
 
 
-def test_ray_returns_what_failed(ray, inputs, tmp_path):  # noqa: F811
+def test_ray_returns_failed_shards(ray, inputs, tmp_path):  # noqa: F811
     import brim.ray
 
     job = planned(inputs, tmp_path)
@@ -120,7 +120,7 @@ def test_spark(spark, inputs, tmp_path):  # noqa: F811
     assert brim.spark.score(job, spark) == []
 
 
-def test_spark_returns_what_failed(spark, inputs, tmp_path):  # noqa: F811
+def test_spark_returns_failed_shards(spark, inputs, tmp_path):  # noqa: F811
     import brim.spark
 
     job = planned(inputs, tmp_path)
@@ -161,7 +161,7 @@ def test_ray_workers_without_the_module():
         def get(ready):
             raise RuntimeError(ready)
 
-    with pytest.raises(brim.UsageError, match="no module brim") as caught:
+    with pytest.raises(brim.UsageError, match="module brim is missing") as caught:
         brim.ray._outcome(Ray, "The actor failed to import: ModuleNotFoundError: No module named 'brim'")
     assert "every node" in caught.value.remedy
     assert "disk" in brim.ray._outcome(Ray, "out of disk").problem
@@ -259,7 +259,7 @@ def test_workers_that_wait_for_a_core_get_no_shards(inputs, tmp_path, monkeypatc
     assert all(actor.dead for actor in fake.actors)
 
 
-def test_no_core_is_free(inputs, tmp_path, monkeypatch):  # noqa: F811
+def test_times_out_without_a_free_core(inputs, tmp_path, monkeypatch):  # noqa: F811
     import brim.ray
 
     fake = FakeRay(free=0, cores=4)
@@ -300,7 +300,7 @@ def test_ray_with_a_core_held_by_another_actor(ray, inputs, tmp_path):  # noqa: 
         ray.kill(holder)
 
 
-def test_without_the_engine_it_says_so(monkeypatch):
+def test_missing_ray_is_reported(monkeypatch):
     import brim.ray
 
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -61,7 +61,7 @@ def test_pyarrow_nulls(clf):
     assert len(clf.predict(pa.array([], pa.int64()))) == 0 and len(clf.predict(pa.array([], pa.string()))) == 0
 
 
-def test_pyarrow_bytes_that_are_no_utf8(clf):
+def test_pyarrow_bytes_that_are_not_utf8(clf):
     pa = pytest.importorskip("pyarrow")
     array = pa.array([b"good", b"bad \xff"]).view(pa.string())
     with pytest.raises(brim.BadData, match="row 1: .*UTF-8"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where shards are read from and parts are published: directories and S3 buckets. A name is published once: the first
-writer wins, all others learn that they did not."""
+"""Storage for inputs and parts: directories and S3 buckets. A name is published once: the first writer wins, and later
+publish() returns False to later ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from .errors import BadData, CannotWrite, UsageError
 
 _log = logging.getLogger("brim")
-_FOOTER = 64 << 10  # Parquet's description of its data lies at the end and changes with it
+_FOOTER = 64 << 10  # Parquet metadata is at the end and changes with the data
 
 
 def is_s3(name: str) -> bool:
@@ -29,8 +29,8 @@ def is_s3(name: str) -> bool:
 
 
 def expand(pattern: str) -> list[str]:
-    """The files that match a pattern, sorted. `*` stays within one folder, `**` is any number of folders; wildcards match
-    no hidden names and none that start with an underscore (_delta_log, _temporary)."""
+    """Files that match a pattern, sorted. `*` matches within one folder, `**` any number of folders. Wildcards do not match
+    hidden names or names that start with an underscore (_delta_log, _temporary)."""
     if is_s3(pattern):
         return _expand_s3(pattern)
     plain = os.path.normpath(pattern)
@@ -40,7 +40,7 @@ def expand(pattern: str) -> list[str]:
         found = [name for name in found if os.path.isfile(name)]
     names = sorted({os.path.abspath(name) for name in found})
     if not names:
-        raise UsageError(f"{pattern}: no such file", "name files, or quote a pattern: 'in/*.parquet'")
+        raise UsageError(f"{pattern}: no such file", "pass files, or a quoted pattern: 'in/*.parquet'")
     return names
 
 
@@ -60,7 +60,7 @@ def _matches_part(name: str, part: str) -> bool:
 
 
 def _is_visible(name: str) -> bool:
-    """As Spark decides it: a column of partitions may start with an underscore."""
+    """Same rule as Spark: names of partition columns may start with an underscore."""
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 
 
@@ -74,11 +74,11 @@ def open_input(name: str) -> BinaryIO:
     try:
         return open(name, "rb")
     except OSError as error:
-        raise BadData(f"{name}: {error.strerror}", "name a file that can be read") from None
+        raise BadData(f"{name}: {error.strerror}", "use a readable file") from None
 
 
 def signature(name: str) -> str:
-    """Changes when the file does."""
+    """A value that changes when the file changes."""
     if is_s3(name):
         head = _S3File(name).head
         return f"{head['ContentLength']}-{head['ETag']}"
@@ -88,29 +88,29 @@ def signature(name: str) -> str:
             file.seek(max(0, size - _FOOTER))
             return f"{size}-{hashlib.sha256(file.read()).hexdigest()[:32]}"
     except OSError as error:
-        raise BadData(f"{name}: {error.strerror}", "plan the job again with the files there are") from None
+        raise BadData(f"{name}: {error.strerror}", "plan the job again with existing files") from None
 
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
-    """A full disk is an error of ours."""
+    """Converts OSError, such as a full disk, to CannotWrite."""
     try:
         yield
     except OSError as error:
         if isinstance(error, CannotWrite):
             raise
-        raise CannotWrite(f"{path}: {error.strerror or error}", "free space, or name another place") from None
+        raise CannotWrite(f"{path}: {error.strerror or error}", "free some space, or use another output") from None
 
 
-class Place:
+class Store:
     """A directory."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
 
     @staticmethod
-    def of(name: str) -> Place:
-        return _S3Place(name) if is_s3(name) else Place(name)
+    def of(name: str) -> Store:
+        return _S3Store(name) if is_s3(name) else Store(name)
 
     def path(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -121,37 +121,37 @@ class Place:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise BadData(f"{self.path(name)}: {error.strerror}", "name a place that can be read") from None
+            raise BadData(f"{self.path(name)}: {error.strerror}", "use a readable location") from None
 
     def has(self, name: str) -> bool:
         return os.path.exists(self.path(name))
 
     def names(self, prefix: str) -> set[str]:
-        """Of what is there and begins so."""
+        """Existing names that start with `prefix`."""
         try:
             return {name for name in os.listdir(self.root) if name.startswith(prefix)}
         except FileNotFoundError:
             return set()
         except OSError as error:
-            raise BadData(f"{self.root}: {error.strerror}", "name a place that can be read") from None
+            raise BadData(f"{self.root}: {error.strerror}", "use a readable location") from None
 
     def open(self, name: str) -> BinaryIO:
         return open_input(self.path(name))
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[str]:
-        """A private file to write; it is gone afterwards."""
+        """A temporary file, deleted afterwards."""
         folder = self.path("_brim")
         try:
             os.makedirs(folder, exist_ok=True)
             handle, path = tempfile.mkstemp(prefix="draft-", dir=folder)
         except OSError as error:
-            raise CannotWrite(f"{folder}: {error.strerror}", "name a place that can be written to") from None
+            raise CannotWrite(f"{folder}: {error.strerror}", "use a writable location") from None
         os.close(handle)
         try:
             yield path
         finally:
-            with contextlib.suppress(FileNotFoundError):  # the job was finished meanwhile
+            with contextlib.suppress(FileNotFoundError):  # finish() may have removed it
                 os.unlink(path)
 
     def remove(self, name: str) -> None:
@@ -165,14 +165,14 @@ class Place:
                 os.unlink(path)
 
     def publish(self, draft: str, name: str) -> bool:
-        """The draft under its name; False where that name is taken."""
+        """Publishes the draft as `name`; False if that name exists."""
         target = self.path(name)
         try:
             with open(draft, "rb") as file:
                 os.fsync(file.fileno())
             os.chmod(draft, 0o644)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.link(draft, target)  # unlike a rename this never replaces
+            os.link(draft, target)  # unlike a rename, never replaces
             folder = os.open(os.path.dirname(target), os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -182,7 +182,7 @@ class Place:
         except OSError as error:
             if os.path.exists(target):
                 return False
-            raise CannotWrite(f"{target}: {error.strerror}", "free space, or name another place") from None
+            raise CannotWrite(f"{target}: {error.strerror}", "free some space, or use another output") from None
 
     def put(self, name: str, data: bytes) -> bool:
         with self.draft() as draft:
@@ -191,8 +191,8 @@ class Place:
             return self.publish(draft, name)
 
 
-class _S3Place(Place):
-    """A prefix of a bucket. Writes are conditional (If-None-Match), which the store must know."""
+class _S3Store(Store):
+    """A prefix of a bucket. Requires support for conditional writes (If-None-Match)."""
 
     def __init__(self, name: str) -> None:
         self.root = name.rstrip("/")
@@ -225,10 +225,10 @@ class _S3Place(Place):
         try:
             _s3().delete_object(Bucket=bucket, Key=key)
         except importlib.import_module("botocore.exceptions").ClientError as error:
-            _log.warning("%s cannot be removed: %s", self.path(name), error)
+            _log.warning("cannot remove %s: %s", self.path(name), error)
 
     def remove_drafts(self) -> None:
-        pass  # they are in each worker's own temporary folder
+        pass  # drafts are in the temporary folders of the workers
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[str]:
@@ -247,14 +247,14 @@ class _S3Place(Place):
             if status in (409, 412):
                 return False
             if status == 501:
-                raise CannotWrite(f"{self.root}: the store has no conditional writes", "use one that has") from None
+                raise CannotWrite(f"{self.root}: the store does not support conditional writes", "use one that does") from None
             raise CannotWrite(f"{self.path(name)}: {error}", "allow s3:PutObject there") from None
         except errors.BotoCoreError as error:
             raise CannotWrite(f"{self.path(name)}: {error}", _reach(error)) from None
 
 
 class _S3File(io.RawIOBase):
-    """An object, read by ranges."""
+    """An object, read in ranges."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -277,9 +277,9 @@ class _S3File(io.RawIOBase):
         count = min(len(buffer), self._size - self._at)
         if count <= 0:
             return 0
-        wanted = f"bytes={self._at}-{self._at + count - 1}"
+        byte_range = f"bytes={self._at}-{self._at + count - 1}"
         with _reading(self._name):
-            data = _s3().get_object(Bucket=self._bucket, Key=self._key, Range=wanted)["Body"].read()
+            data = _s3().get_object(Bucket=self._bucket, Key=self._key, Range=byte_range)["Body"].read()
         buffer[:len(data)] = data
         self._at += len(data)
         return len(data)
@@ -287,14 +287,14 @@ class _S3File(io.RawIOBase):
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """What the store refuses, or that it cannot be reached, as an error that names the object."""
-    _s3()  # says so where boto3 is missing
+    """Converts errors of the store to BadData with the name of the object."""
+    _s3()  # raises UsageError if boto3 is missing
     errors = importlib.import_module("botocore.exceptions")
     try:
         yield
     except errors.ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        remedy = "allow s3:GetObject and s3:ListBucket there" if status in (401, 403) else "name objects that are there"
+        remedy = "allow s3:GetObject and s3:ListBucket there" if status in (401, 403) else "use existing objects"
         raise BadData(f"{name}: {error}", remedy) from None
     except errors.BotoCoreError as error:
         raise BadData(f"{name}: {error}", _reach(error)) from None
@@ -302,7 +302,7 @@ def _reading(name: str) -> Iterator[None]:
 
 def _reach(error: Exception) -> str:
     return ("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile" if "credentials" in str(error).lower()
-            else "see that the store can be reached: AWS_ENDPOINT_URL, AWS_DEFAULT_REGION")
+            else "check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -321,7 +321,7 @@ def _expand_s3(pattern: str) -> list[str]:
         names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
                        if not item["Key"].endswith("/") and _matches(item["Key"].split("/"), parts))
     if not names:
-        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern: s3://bucket/in/*.parquet")
+        raise UsageError(f"{pattern}: no such object", "pass objects, or a pattern: s3://bucket/in/*.parquet")
     return names
 
 
@@ -329,7 +329,7 @@ _clients: dict[int, Any] = {}
 
 
 def _s3() -> Any:
-    """A client per process: one that a fork copied would share its connections."""
+    """One client per process, because forked processes must not share connections."""
     if os.getpid() not in _clients:
         try:
             _clients[os.getpid()] = importlib.import_module("boto3").client("s3")
