@@ -24,7 +24,7 @@ std::string hf_config_error(const std::string& json) {
   return message;
 }
 
-TEST(HfConfig, DefaultsAreThoseOfTransformers) {
+TEST(HfConfig, DefaultsMatchTransformers) {
   const HfConfig bert = parse(R"({"model_type":"bert"})");
   EXPECT_EQ(bert.family, Family::bert);
   EXPECT_EQ(bert.hidden_size, 768);
@@ -65,7 +65,7 @@ TEST(HfConfig, DefaultsAreThoseOfTransformers) {
   }
 }
 
-TEST(HfConfig, ReadsDistilbertsOwnNames) {
+TEST(HfConfig, ReadsDistilbertKeyNames) {
   const HfConfig config = parse(
       R"({"model_type":"distilbert","dim":128,"n_layers":3,"n_heads":4,"hidden_dim":256,"dropout":0.3,
           "attention_dropout":0.25,"seq_classif_dropout":0.5,"activation":"relu","vocab_size":100})");
@@ -80,7 +80,7 @@ TEST(HfConfig, ReadsDistilbertsOwnNames) {
   EXPECT_EQ(parse(R"({"model_type":"distilbert","hidden_size":24})").hidden_size, 24);
 }
 
-TEST(HfConfig, NullsCountAsAbsentAndTheClassGivesTheType) {
+TEST(HfConfig, TreatsNullAsMissingAndInfersTheTypeFromTheClass) {
   const HfConfig config = parse(
       R"({"architectures":["XLMRobertaForSequenceClassification"],"classifier_dropout":null,"hidden_dropout_prob":0.4,
           "problem_type":null,"id2label":null,"num_labels":5})");
@@ -100,7 +100,7 @@ TEST(HfConfig, ReadsLabelsInOrder) {
   EXPECT_EQ(config.id2label[11], "l11");
 }
 
-TEST(HfConfig, RefusesContradictions) {
+TEST(HfConfig, RejectsContradictions) {
   struct Case {
     const char *keys, *says;
   };
@@ -165,7 +165,7 @@ TEST(HfConfig, RefusesContradictions) {
              "\"dim\" 10 is not divisible by \"n_heads\" 12");
 }
 
-TEST(HfConfig, RefusesBombs) {
+TEST(HfConfig, RejectsResourceExhaustion) {
   EXPECT_HAS(hf_config_error("{\"a\":" + std::string(1'000'000, '[')), "nested deeper");
   std::string deep = "{\"model_type\":\"bert\",\"x\":";
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
@@ -207,7 +207,7 @@ TEST(HfConfig, HeadKind) {
   EXPECT_EQ(of("modernbert", "ModernBertForMaskedLM", {"decoder.bias"}), HeadKind::encoder);
 }
 
-TEST(HfConfig, ModernBertHasKeysAndDefaultsOfItsOwn) {
+TEST(HfConfig, ReadsModernBertKeysAndDefaults) {
   const HfConfig plain = parse(R"({"model_type":"modernbert"})");
   EXPECT_EQ(plain.vocab_size, 50368);
   EXPECT_EQ(plain.num_layers, 22);
@@ -228,7 +228,7 @@ TEST(HfConfig, ModernBertHasKeysAndDefaultsOfItsOwn) {
 }
 
 // A student's list of layer types has one entry per layer.
-TEST(HfConfig, FewerLayersHaveFewerKinds) {
+TEST(HfConfig, TruncatesLayerKindsToTheLayers) {
   const HfConfig config = parse(
       R"({"model_type":"modernbert","num_hidden_layers":3,
           "layer_types":["full_attention","sliding_attention","sliding_attention"]})");

@@ -42,7 +42,7 @@ TEST(Safetensors, ReadsTensorsAndMetadata) {
   EXPECT_EQ(contents.tensors.at("a").elements, 4);
 }
 
-TEST(Safetensors, ReadsScalarsEmptyTensorsAndTypesWithoutUse) {
+TEST(Safetensors, ReadsScalarsEmptyTensorsAndUnusedTypes) {
   const std::string file = with_header(
       R"({"s":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"e":{"dtype":"F32","shape":[0,5],"data_offsets":[8,8]},)"
       R"("m":{"dtype":"BOOL","shape":[2],"data_offsets":[8,10]}}   )",
@@ -54,7 +54,7 @@ TEST(Safetensors, ReadsScalarsEmptyTensorsAndTypesWithoutUse) {
   EXPECT_TRUE(parse_safetensors(as_bytes(with_header("{}")), "m").tensors.empty());
 }
 
-TEST(Safetensors, RefusesDamagedHeaders) {
+TEST(Safetensors, RejectsDamagedHeaders) {
   EXPECT_HAS(safetensors_error(""), "0 bytes are too few");
   EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
   EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
@@ -74,7 +74,7 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   EXPECT_HAS(safetensors_error(with_header("{\"a\":")), "not valid JSON");
 }
 
-TEST(Safetensors, SaysWhatAForeignFileIs) {
+TEST(Safetensors, IdentifiesForeignFiles) {
   EXPECT_HAS(safetensors_error("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"), "git lfs pull");
   EXPECT_HAS(safetensors_error("<!DOCTYPE html><html>"), "web page");
   EXPECT_HAS(safetensors_error(std::string("PK\x03\x04\0\0\0\0\0", 9)), "zip archive");
@@ -82,7 +82,7 @@ TEST(Safetensors, SaysWhatAForeignFileIs) {
 
 std::string one_tensor(const std::string& info) { return "{\"t\":" + info + "}"; }
 
-TEST(Safetensors, RefusesLyingTensors) {
+TEST(Safetensors, RejectsInconsistentTensors) {
   struct Case {
     std::string header;
     size_t data;
@@ -135,7 +135,7 @@ TEST(Safetensors, RefusesLyingTensors) {
   }
 }
 
-TEST(Safetensors, RefusesBombs) {
+TEST(Safetensors, RejectsResourceExhaustion) {
   EXPECT_HAS(safetensors_error(with_header("{\"a\":" + std::string(1'000'000, '['))), "an array");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
@@ -147,7 +147,7 @@ TEST(Safetensors, RefusesBombs) {
       "at most 64");
 }
 
-TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
+TEST(SafetensorsWriter, RoundTrips) {
   const TempDir dir;
   float weight[6] = {1, 2, 3, 4, 5, 6};
   int8_t quantized[5] = {-1, 2, -3, 4, -5};

@@ -47,7 +47,7 @@ std::vector<double> ramps(std::initializer_list<int64_t> indices) {
 
 class TorchGolden : public testing::TestWithParam<const char*> {};
 
-TEST_P(TorchGolden, ReadsWhatTorchWrote) {
+TEST_P(TorchGolden, ReadsTorchFiles) {
   const auto source = WeightSource::open_file(golden(GetParam()));
   EXPECT_EQ(source->names().size(), 17u);
   expect_values(*source, "f32", "f32[2,3]", ramps({0, 1, 2, 3, 4, 5}));
@@ -74,7 +74,7 @@ TEST_P(TorchGolden, ReadsWhatTorchWrote) {
 INSTANTIATE_TEST_SUITE_P(Files, TorchGolden,
                          testing::Values("state_dict.bin", "state_dict_protocol4.bin", "state_dict_legacy.bin"));
 
-TEST(TorchBin, ReadsAModulesStateDict) {
+TEST(TorchBin, ReadsAStateDict) {
   const auto source = WeightSource::open_file(golden("module.bin"));
   EXPECT_EQ(source->names(), (std::vector<std::string>{"0.bias", "0.weight", "1.bias", "1.weight"}));
   EXPECT_EQ(source->get("0.weight").shape_text(), "f32[2,3]");
@@ -95,7 +95,7 @@ TEST(TorchBin, OpensADirectoryAndShards) {
   EXPECT_EQ(WeightSource::open(dir.path())->names().size(), 4u);  // a single file takes precedence over shards
 }
 
-TEST(TorchBin, NamesWhatItRefuses) {
+TEST(TorchBin, ErrorsNameTheRejectedItem) {
   EXPECT_HAS(torch_bin_error(get_file(golden("pickled_module.bin"))), "'torch.nn.modules.container.Sequential'");
   EXPECT_HAS(torch_bin_error(get_file(golden("training_checkpoint.bin"))), "tensors are inside 'state_dict'");
   EXPECT_HAS(torch_bin_error(get_file(golden("sparse.bin"))), "'torch._utils._rebuild_sparse_tensor'");
@@ -157,7 +157,7 @@ TEST(TorchBin, ReadsAHandMadeArchive) {
   EXPECT_EQ(parse_torch_bin(as_bytes(one(empty)), "m").at("w").elements, 0);
 }
 
-TEST(TorchBin, RefusesLyingTensors) {
+TEST(TorchBin, RejectsInconsistentTensors) {
   auto with = [](auto&& change) {
     FakeTensor tensor;
     change(tensor);
@@ -211,7 +211,7 @@ TEST(TorchBin, RefusesLyingTensors) {
   EXPECT_HAS(torch_bin_error(archive("\x80\x02].")), "holds a list, not a state dict");
 }
 
-TEST(TorchBin, RefusesOtherArchives) {
+TEST(TorchBin, RejectsOtherArchives) {
   const std::string good = state_dict(text("w") + FakeTensor().pickled());
   const std::string data(16, '\0');
   EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/byteorder", .bytes = "big"}})),
@@ -235,7 +235,7 @@ std::string wrapped(int times) {
   return out;
 }
 
-TEST(TorchBin, ReadsAParameterOfATensorAndNothingDeeper) {
+TEST(TorchBin, ReadsOneLevelOfParameters) {
   EXPECT_EQ(parse_torch_bin(as_bytes(archive(state_dict(text("w") + wrapped(1)))), "m").at("w").elements, 4);
   for (const int times : {2, 20'000})
     EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + wrapped(times)))),
@@ -243,7 +243,7 @@ TEST(TorchBin, ReadsAParameterOfATensorAndNothingDeeper) {
 }
 
 // Following the chain for every entry would take 10^10 steps.
-TEST(TorchBin, RefusesAChainOfParametersThatManyEntriesShare) {
+TEST(TorchBin, RejectsASharedChainOfParameters) {
   std::string items = text("first") + wrapped(100'000) + "q\x01";
   for (int i = 0; i < 100'000; ++i) items += text(std::to_string(i)) + "h\x01";
   EXPECT_HAS(torch_bin_error(archive(state_dict(items))), "a parameter of a parameter");
@@ -258,7 +258,7 @@ TEST(TorchBin, SharesOneTensorBetweenManyEntries) {
   EXPECT_HAS(torch_bin_error(one(keyed)), "storage key has 257 bytes, at most 256");
 }
 
-TEST(TorchBin, RefusesRepeatedKeysOfAnyKind) {
+TEST(TorchBin, RejectsRepeatedKeys) {
   EXPECT_HAS(torch_bin_error(
                  archive(state_dict(text("w") + FakeTensor().pickled() + text("n") + "K\x01" + text("n") + "K\x02"))),
              "'n' appears twice");

@@ -44,7 +44,7 @@ TEST(WeightSource, OpensASafetensorsDirectory) {
 }
 
 // Comparing the missing name with 100,000 others would take seconds.
-TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
+TEST(WeightSource, SkipsSuggestionsForVeryManyTensors) {
   const TempDir dir;
   std::string header = R"({"a.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
   for (int i = 0; i < 5000; ++i)
@@ -60,7 +60,7 @@ TEST(WeightSource, NamesNoNearestTensorAmongVeryMany) {
 }
 
 // Opening a named pipe would block until a writer opens it.
-TEST(WeightSource, RefusesFilesThatAreNotRegular) {
+TEST(WeightSource, RejectsIrregularFiles) {
   const TempDir dir;
   const auto refused = [&] { return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }); };
   ASSERT_EQ(::mkfifo((dir / "shard.safetensors").c_str(), 0600), 0);
@@ -183,7 +183,7 @@ TEST(WeightSource, ReadsShards) {
   EXPECT_HAS(refused("{"), "not valid JSON");
 }
 
-TEST(WeightSource, SaysWhatIsMissing) {
+TEST(WeightSource, ReportsMissingFiles) {
   const TempDir dir;
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir / "none"); }), "not a directory");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }), "looked for model.safetensors");

@@ -42,7 +42,7 @@ TEST(Zip, ReadsMembers) {
   }
 }
 
-TEST(Zip, RefusesLies) {
+TEST(Zip, RejectsInconsistentArchives) {
   const std::string whole = two().make();
   for (size_t n = 0; n < whole.size(); ++n) zip_error(whole.substr(0, n));
   EXPECT_HAS(zip_error(""), "no end of the archive");

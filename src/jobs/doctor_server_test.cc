@@ -47,7 +47,7 @@ struct MadeServer {
   std::string first() const { return diagnosis().findings.front().what; }
 };
 
-TEST(ServerDoctor, CountsWhatGrew) {
+TEST(ServerDoctor, CountsIncreasesBetweenSnapshots) {
   MadeServer server;
   server.loads = 3;
   const ServerDiagnosis d = server.diagnosis();
@@ -107,7 +107,7 @@ TEST(ServerDoctor, NamesWhatRequestsWaitFor) {
   EXPECT_TRUE(has(diagnose_server(server.after(10), server.after(10), 10).findings[0].what, "nobody asked"));
 }
 
-TEST(ServerDoctor, RefusesWhatIsNoBrimServer) {
+TEST(ServerDoctor, RejectsOtherServers) {
   for (const char* text : {"", "<html>", "up 1\n", "brim_connections{state=\"busy\"} many\n", " 1\n"})
     EXPECT_THROW(read_metrics(text), Error) << text;
 }

@@ -247,7 +247,7 @@ std::vector<InjectedFault> injected_faults() {
   };
 }
 
-TEST(Doctor, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+TEST(Doctor, RanksEachInjectedFaultFirstAndPredictsTheGain) {
   for (const InjectedFault& fault : injected_faults()) {
     SCOPED_TRACE(fault.name);
     const Diagnosis d = expect_named_first(fault, 0.1);
@@ -255,7 +255,7 @@ TEST(Doctor, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
   }
 }
 
-TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
+TEST(Doctor, ExcludesWarmUp) {
   const std::vector<InjectedFault> all = injected_faults();
   const auto reader =
       std::find_if(all.begin(), all.end(), [](const InjectedFault& p) { return p.cause == Cause::reader; });
@@ -275,7 +275,7 @@ TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
   EXPECT_EQ(later.findings[0].cause, Cause::reader);
 }
 
-TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
+TEST(Doctor, ReportsWhenNothingCanBeGained) {
   for (const bool on_card : {true, false}) {
     Made m(on_card);
     batches(m, 2, 100, 99);
@@ -305,7 +305,7 @@ void at_power_cap(Made& m, double watts) {
   c.power_limit_w = 700;
 }
 
-TEST(Doctor, APowerCapIsAFactAndNoCause) {
+TEST(Doctor, ReportsAPowerCapAsAFact) {
   Made busy(true);
   batches(busy, 0, 100, 99);
   at_power_cap(busy, 690);
@@ -333,7 +333,7 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   }
 }
 
-TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
+TEST(Doctor, SuggestsResettingLockedClocks) {
   Made m(true);
   batches(m, 0, 100, 100);
   m.trace.record.card.sm_clock_mhz = 1000;
@@ -344,7 +344,7 @@ TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
   EXPECT_NE(d.findings[0].change.find("nvidia-smi -rac"), std::string::npos) << d.findings[0].change;
 }
 
-TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
+TEST(DoctorTrace, ReadsGpuCountersDuringWorkOnly) {
   const auto sample = [](int clock, double watts, std::vector<std::string> reasons) {
     monitor::GpuSample s;
     s.sm_clock_mhz = clock;
@@ -375,7 +375,7 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
 }
 
 // A fault that hides a second one gains only up to the second one's limit.
-TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
+TEST(Doctor, LimitsPredictionsByTheNextStage) {
   Made m(true);
   batches(m, 60, 100, 40);
   for (int i = 0; i < 10; ++i) {
@@ -389,7 +389,7 @@ TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.8, 1e-6);
 }
 
-TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
+TEST(Doctor, PrefersAMeasuredProbeToThePrediction) {
   Made m(true);
   batches(m, 0, 100, 100);
   m.trace.record.free_token_budget = 65536;
@@ -400,7 +400,7 @@ TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
   EXPECT_TRUE(diagnose(m.trace, BudgetProbe{1e6, 1e6}).nothing_to_gain());
 }
 
-TEST(Doctor, SettingsBecomeAnEnvFile) {
+TEST(Doctor, WritesSettingsToAnEnvFile) {
   Made m(true);
   batches(m, 0, 100, 100);
   m.trace.record.free_token_budget = 65536;
@@ -420,7 +420,7 @@ TEST(Doctor, JsonRoundTrip) {
     EXPECT_THROW((void)diagnosis_from_json(broken), Error) << broken;
 }
 
-TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
+TEST(DoctorTrace, WatchesTheGpuOfTheRun) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,throttle=64,power=100|name=B,pci=65,throttle=4,power=690", 1);
   CardRecord record;
@@ -435,7 +435,7 @@ TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
   EXPECT_EQ(record.power_limit_w, 700);
 }
 
-TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
+TEST(DoctorTrace, FileGivesTheSameDiagnosisAsTheRun) {
   for (const InjectedFault& fault : injected_faults()) {
     SCOPED_TRACE(fault.name);
     RunTrace t = fault.make().trace;
@@ -448,7 +448,7 @@ TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
   }
 }
 
-TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
+TEST(DoctorTrace, ReadsTimelineOutput) {
   Timeline::clear();
   Timeline::enable(true);
   Timeline::name_thread("compute");
@@ -466,7 +466,7 @@ TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
   Timeline::clear();
 }
 
-TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
+TEST(DoctorTrace, RejectsOtherTraces) {
   const Made m(true);
   nlohmann::json other_version = nlohmann::json::parse(to_json(m.trace.record));
   other_version["schema_version"] = 99;
@@ -490,7 +490,7 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
   }
 }
 
-TEST(DoctorTrace, SurvivesStrangeEvents) {
+TEST(DoctorTrace, IgnoresUnknownEvents) {
   RunTrace t = injected_faults()[0].make().trace;
   nlohmann::json j = nlohmann::json::parse(file_of(t));
   for (const char* event :
@@ -505,7 +505,7 @@ TEST(DoctorTrace, SurvivesStrangeEvents) {
   EXPECT_TRUE(std::isfinite(d.findings[0].predicted_seconds));
 }
 
-TEST(DoctorMachine, ChecksWithoutACard) {
+TEST(DoctorMachine, RunsChecksWithoutAGpu) {
   const auto checks = check_machine("/tmp", 0.05);
   EXPECT_GE(checks.size(), 4u);
   EXPECT_FALSE(to_text(checks).empty());
@@ -518,7 +518,7 @@ TEST(DoctorMachine, ChecksWithoutACard) {
   EXPECT_TRUE(refused);
 }
 
-TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
+TEST(Doctor, ReportsOneThreadOnTwoCores) {
   Made m(false);
   m.zone("reader", Zone::read, 0, 0.001);
   batches(m, 0, 100, 100);
@@ -538,7 +538,7 @@ TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
   EXPECT_TRUE(diagnose(m.trace).nothing_to_gain()) << to_text(diagnose(m.trace));
 }
 
-TEST(Doctor, SaysWhenAllIdleTimeIsExplained) {
+TEST(Doctor, ReportsWhenAllIdleTimeIsExplained) {
   EXPECT_NE(to_text(diagnose(injected_faults()[0].make().trace)).find("all idle time is explained"), std::string::npos);
 }
 

@@ -166,7 +166,7 @@ std::vector<InjectedFault> train_faults() {
   };
 }
 
-TEST(DoctorTrain, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+TEST(DoctorTrain, RanksEachInjectedFaultFirstAndPredictsTheGain) {
   for (const InjectedFault& fault : train_faults()) {
     SCOPED_TRACE(fault.name);
     const Diagnosis d = expect_named_first(fault, 0.01);
@@ -174,7 +174,7 @@ TEST(DoctorTrain, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
   }
 }
 
-TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
+TEST(DoctorTrain, FileGivesTheSameDiagnosisAsTheRun) {
   for (const InjectedFault& fault : train_faults()) {
     SCOPED_TRACE(fault.name);
     RunTrace t = fault.make().trace;
@@ -191,7 +191,7 @@ TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
   EXPECT_THROW((void)record_from_json(bare.dump()), Error);
 }
 
-TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
+TEST(DoctorTrain, SuggestsMemorySettingsButNoneThatChangeTraining) {
   const auto settings_of = [](const char* name) {
     for (const InjectedFault& fault : train_faults())
       if (fault.name == std::string(name)) return diagnose(fault.make().trace).findings.at(0).settings;
@@ -216,7 +216,7 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   EXPECT_EQ(diagnose(streamed.trace).findings.at(0).settings, (std::vector<SettingChange>{{"token_set", "staged"}}));
 }
 
-TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
+TEST(DoctorTrain, ExcludesStartupAndModelWriting) {
   Made m = training();
   m.zone("main", Zone::load_model, 0, 300)
       .zone("tokenizer 0", Zone::tokenize, 300, 900)
@@ -234,7 +234,7 @@ TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
   EXPECT_FALSE(wants_probe(m.trace)) << "a probe scores; it would not measure training";
 }
 
-TEST(DoctorTrain, AnEvaluationThatKeepsTheDeviceBusyIsAFact) {
+TEST(DoctorTrain, ReportsABusyEvaluationAsAFact) {
   Made m = training();
   m.zone("main", Zone::wait_input, 0, 0.001).zone("device", Zone::device_busy, 0, 500);
   m.zone("main", Zone::evaluate, 500, 1000).zone("device", Zone::device_busy, 500, 1000);
@@ -245,7 +245,7 @@ TEST(DoctorTrain, AnEvaluationThatKeepsTheDeviceBusyIsAFact) {
   EXPECT_NE(d.facts[1].find("1 evaluation kept the device busy for 50 %"), std::string::npos) << d.facts[1];
 }
 
-TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
+TEST(DoctorTrain, ReportsTeacherUnusedCoresAndOtherProcesses) {
   Made m = steps(0, 100, false);
   m.trace.record.training.teacher_seconds = 0.6;
   m.trace.record.threads = 4;
@@ -267,7 +267,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
 }
 
 // Lanes draw their windows on the device: texts and tokens are never blamed.
-TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
+TEST(DoctorTrain, DescribesForecastLanes) {
   struct Case {
     const char* verb;
     Zone zone;
@@ -308,7 +308,7 @@ TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
   }
 }
 
-TEST(DoctorTrain, TracesOfOlderRunsAreRead) {
+TEST(DoctorTrain, ReadsOlderTraces) {
   nlohmann::json j = nlohmann::json::parse(file_of(steps(0, 100).trace));
   j["otherData"]["brim"].erase("others");
   j["otherData"]["brim"]["training"].erase("teacher_seconds");

@@ -8,7 +8,7 @@ namespace {
 
 OverlapPoint point(int64_t tokens, std::vector<double> gains) { return {tokens, spread_of(std::move(gains))}; }
 
-TEST(Overlap, AVerdictOnlyWhereItIsSignificant) {
+TEST(Overlap, JudgesOnlySignificantDifferences) {
   const OverlapPoint noise = point(256, {0.87, 1.40, 1.02, 0.95, 1.31, 1.12, 0.99}),
                      pays = point(2048, {1.32, 1.41, 1.38, 1.40, 1.35, 1.45, 1.37}),
                      does_not = point(32, {0.97, 1.01, 0.99, 1.02, 0.98, 1.00, 0.96});

@@ -61,7 +61,7 @@ std::vector<int32_t> ids(const Tokenizer& tokenizer, std::string_view text) {
 
 using Ids = std::vector<int32_t>;
 
-TEST_F(TokenizerLoad, VocabTxtHasBertsDefaults) {
+TEST_F(TokenizerLoad, VocabTxtUsesBertDefaults) {
   write("vocab.txt", kVocab);
   const auto t = Tokenizer::load(dir_);
   EXPECT_EQ(t->kind(), "wordpiece");
@@ -100,7 +100,7 @@ TEST_F(TokenizerLoad, VocabTxtHonoursItsConfiguration) {
   EXPECT_EQ(ids(*t, "CAFÉ"), (Ids{2, 6, 3}));
 }
 
-TEST_F(TokenizerLoad, VocabTxtMayEndLinesAsWindowsDoes) {
+TEST_F(TokenizerLoad, VocabTxtAcceptsWindowsLineEndings) {
   std::string text = kVocab;
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, 1, '\r');
   write("vocab.txt", text);
@@ -160,13 +160,13 @@ TEST_F(TokenizerLoad, HugeWords) {
   }
 }
 
-TEST_F(TokenizerLoad, RefusesAFolderWithout) {
+TEST_F(TokenizerLoad, RejectsAFolderWithoutATokenizer) {
   refuses({dir_.c_str(), "tokenizer.json", "vocab.txt"});
   dir_ /= "missing";
   refuses({"missing", "not a directory"});
 }
 
-TEST_F(TokenizerLoad, RefusesBadVocabularies) {
+TEST_F(TokenizerLoad, RejectsInvalidVocabularies) {
   write("vocab.txt", std::string("a\nb\n"));
   refuses({"vocab.txt", "2 tokens", "[UNK]"});
   write("vocab.txt", std::string("[UNK]\n[CLS]\n"));
@@ -190,7 +190,7 @@ TEST_F(TokenizerLoad, RefusesBadVocabularies) {
   refuses({"vocab.json", "object"});
 }
 
-TEST_F(TokenizerLoad, RefusesBadConfigurations) {
+TEST_F(TokenizerLoad, RejectsInvalidConfigurations) {
   write("vocab.txt", kVocab);
   write("tokenizer_config.json", Json{{"do_lower_case", "yes"}});
   refuses({"tokenizer_config.json", "do_lower_case", "yes", "true or false"});
@@ -210,7 +210,7 @@ TEST_F(TokenizerLoad, RefusesBadConfigurations) {
   refuses({"tokenizer_config.json", "do_lower_case", "true or false"});
 }
 
-TEST_F(TokenizerLoad, RefusesUnknownClassesWithoutTokenizerJson) {
+TEST_F(TokenizerLoad, RejectsUnknownClassesWithoutTokenizerJson) {
   write("vocab.txt", kVocab);
   for (const char* name : {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizerFast"}) {
     write("tokenizer_config.json", Json{{"tokenizer_class", name}});
@@ -233,7 +233,7 @@ TEST_F(TokenizerLoad, RefusesUnknownClassesWithoutTokenizerJson) {
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "wordpiece");
 }
 
-TEST_F(TokenizerLoad, RefusesUnknownClassesOfByteBpe) {
+TEST_F(TokenizerLoad, RejectsUnknownByteBpeClasses) {
   const Json whole = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
   write("vocab.json", whole["model"]["vocab"]);
   write("merges.txt", std::string("#version: 0.2\n"));
@@ -245,7 +245,7 @@ TEST_F(TokenizerLoad, RefusesUnknownClassesOfByteBpe) {
   }
 }
 
-TEST_F(TokenizerLoad, RefusesNamedPipes) {
+TEST_F(TokenizerLoad, RejectsNamedPipes) {
   const auto refuses_pipe = [&](const char* name) {
     fs::remove(dir_ / name);
     ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0);
@@ -259,7 +259,7 @@ TEST_F(TokenizerLoad, RefusesNamedPipes) {
 }
 
 // 40 rules that double the text would expand one letter to a tebibyte.
-TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
+TEST_F(TokenizerLoad, RejectsNormalizersWithUnboundedGrowth) {
   const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "aa"}};
   const Json bytes = {{"type", "ByteLevel"}};
@@ -287,7 +287,7 @@ TEST_F(TokenizerLoad, RefusesNormalizersThatGrowTextsWithoutBound) {
 }
 
 // The densest compatibility decomposition stays below the limit, so no real normalizer is rejected.
-TEST_F(TokenizerLoad, LongTextsOfLigaturesPassTheBound) {
+TEST_F(TokenizerLoad, AcceptsLongTextsOfLigatures) {
   Json json = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
   json["normalizer"] = {{"type", "NFKD"}};
   write("tokenizer.json", json);
@@ -296,7 +296,7 @@ TEST_F(TokenizerLoad, LongTextsOfLigaturesPassTheBound) {
   EXPECT_GT(ids(*Tokenizer::load(dir_), text).size(), 50'000u);
 }
 
-TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
+TEST_F(TokenizerLoad, RejectsInvalidTokenizerJson) {
   const Json good = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   const auto with = [&](const char* pointer, const Json& value) {
     Json changed = good;
@@ -342,7 +342,7 @@ TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
 }
 
 // vocab_size determines the size of the embedding table, for any form of the template.
-TEST_F(TokenizerLoad, CountsIdsOfTemplatesThatDoNotSurroundTheText) {
+TEST_F(TokenizerLoad, CountsTemplateIdsOnOneSide) {
   Json json = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
   const int64_t far = 5'000'000;
   json["post_processor"]["special_tokens"]["[FAR]"] = {

@@ -43,8 +43,8 @@ TEST_F(BadInput, SkippedBlankLinesAreReported) {
 
 TEST_F(BadInput, BareCrLineEndsAreRefused) {
   put("mac.txt", "good\rbad\rugly\r");
-  refused(3, {"mac.txt: has CR line ends", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
-  refused(3, {"stdin: has CR line ends"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
+  refused(3, {"mac.txt: has CR line endings", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
+  refused(3, {"stdin: has CR line endings"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
 }
 
 TEST_F(BadInput, NulBytesAreText) {
@@ -186,7 +186,7 @@ TEST_F(BadInput, WordsOf300000Characters) {
 
 TEST_F(BadInput, BrokenRowsAreNamed) {
   put("a.csv", "text,id\nw5,1\n\"w6,2\nw7,3\n");
-  refused(3, {"a.csv: line 3: ", "never closed"}, tiny({"a.csv"}));
+  refused(3, {"a.csv: line 3: ", "unterminated quote"}, tiny({"a.csv"}));
   put("b.csv", "text,id\n\"w6\"x,2\n");
   refused(3, {"b.csv: line 2: ", "field 1"}, tiny({"b.csv"}));
   put("c.csv", "text,id\nw6,2,3\n");

@@ -24,7 +24,7 @@ TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out,
             "unique_id,ds,Naive\nAAPL,2015-01-06,30\nAAPL,2015-01-07,30\nMSFT,2015-01-07,7\nMSFT,2015-01-08,7\n");
-  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point absent, masked"),
+  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point missing, masked"),
             std::string::npos)
       << o.err;
   auto named = stocks;
@@ -346,7 +346,7 @@ TEST_F(Forecast, RefusesWithARemedy) {
   };
   refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
   EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
-  refused(3, {"b.csv: line 1: no column price", "--target-column"},
+  refused(3, {"b.csv: line 1: unknown column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
   refused(2, {"--horizon 0"}, predict({"--data", "b.csv", "--horizon", "0"}));
   refused(2, {"b.csv", "input"}, predict({"--data", "b.csv", "-o", "b.csv"}));

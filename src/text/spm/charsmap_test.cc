@@ -57,7 +57,7 @@ TEST(Charsmap, RewritesWholeGraphemesUpToFiveBytes) {
   EXPECT_EQ(rewritten(rules, "no hit \u00e9 \U0001F600"), "no hit \u00e9 \U0001F600");
 }
 
-TEST(Charsmap, KeepsTheOriginOfEachByte) {
+TEST(Charsmap, TracksTheOriginOfEachByte) {
   EXPECT_EQ(spans({{"a", "bc"}}, "xay"), "0-1 1-2 1-2 2-3");  // inserted: shares the origin of the one before
   EXPECT_EQ(spans({{"a\u0301", "b"}}, "xa\u0301y"), "0-1 1-2 3-4");
   EXPECT_EQ(spans({{"a", ""}}, "xay"), "0-1 2-3");
@@ -67,7 +67,7 @@ TEST(Charsmap, KeepsTheOriginOfEachByte) {
   EXPECT_EQ(spans({{"a", "bc"}, {"d", ""}}, "ady"), "0-1 1-2 2-3");
 }
 
-TEST(Charsmap, RefusesWhatWouldLeadOutside) {
+TEST(Charsmap, RejectsOutOfRangeReferences) {
   const std::string good = make_charsmap({{"a", "b"}, {"\u00E9", "e"}});
   const auto complaint = [](const std::string& blob) -> std::string {
     try {
@@ -92,7 +92,7 @@ TEST(Charsmap, RefusesWhatWouldLeadOutside) {
   EXPECT_NE(complaint(value).find("rewriting at 999"), std::string::npos);
 }
 
-TEST(Grapheme, EndsWhereUnicodeSays) {
+TEST(Grapheme, MatchesUnicodeBoundaries) {
   const auto first = [](std::string_view text) { return text.substr(0, grapheme_end(text, 0)); };
   EXPECT_EQ(first("ab"), "a");
   EXPECT_EQ(first("\r\nx"), "\r\n");

@@ -45,7 +45,7 @@ TEST(FastBpe, ANewlineStaysWithItsWord) {
   EXPECT_EQ(cut(bpe, "ab\n\n"), "ab@@ <unk>");
 }
 
-TEST(FastBpe, ReadsFilesAsPythonDoes) {
+TEST(FastBpe, ReadsFilesLikePython) {
   // \r\n and \r end lines, the last code without a line end is ignored, counts are not checked.
   const FastBpe bpe = make("a b 1\r\nab c</w> x\ra d</w> 1", "  ab@@ 1 \r\nabc 2\rx y 3\n");
   EXPECT_EQ(cut(bpe, "abc"), "abc");
@@ -63,7 +63,7 @@ TEST(FastBpe, ReadsFilesAsPythonDoes) {
   EXPECT_EQ(cut(ranks, "abc"), "a@@ bc");
 }
 
-TEST(FastBpe, SaysWhatIsWrong) {
+TEST(FastBpe, ReportsInvalidFiles) {
   const auto complaint = [](std::string_view codes, std::string_view vocab) -> std::string {
     try {
       make(codes, vocab);
@@ -107,7 +107,7 @@ std::vector<std::string> by_definition(const std::vector<std::pair<std::string, 
   }
 }
 
-TEST(FastBpe, EqualsItsDefinitionForShortAndLongWords) {
+TEST(FastBpe, MatchesTheReferenceForShortAndLongWords) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
     // Random pairs in random order, including merges that rank before those of their parts.

@@ -74,7 +74,7 @@ class SpmFolder : public testing::Test {
   const fs::path dir_ = temp_.path();
 };
 
-TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
+TEST_F(SpmFolder, XlmRobertaUsesFairseqIds) {
   copy("spm_xlmr");
   const auto tokenizer = Tokenizer::load(dir_);
   EXPECT_EQ(tokenizer->kind(), "unigram");
@@ -92,7 +92,7 @@ TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
   EXPECT_EQ(std::vector<int32_t>(tokenizer->suffix().begin(), tokenizer->suffix().end()), std::vector<int32_t>{2});
 }
 
-TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
+TEST_F(SpmFolder, DetectsOrReadsTheFamily) {
   copy("spm_albert");
   const std::vector<int32_t> expected = Tokenizer::load(dir_)->encode("talking").ids;
   fs::remove(dir_ / "tokenizer_config.json");  // detected by the pieces [CLS] and [SEP]
@@ -105,7 +105,7 @@ TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
   EXPECT_NE(complaint().find("tokenizer_class is T5Tokenizer"), std::string::npos) << complaint();
 }
 
-TEST_F(SpmFolder, BadFilesAreNamed) {
+TEST_F(SpmFolder, ErrorsNameTheFile) {
   copy("spm_xlmr");
   const std::string model = read_file(dir_ / "sentencepiece.bpe.model");
   write("sentencepiece.bpe.model", model.substr(0, model.size() / 2));
@@ -116,7 +116,7 @@ TEST_F(SpmFolder, BadFilesAreNamed) {
   EXPECT_NE(complaint().find("holds no pieces"), std::string::npos) << complaint();
 }
 
-TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
+TEST_F(SpmFolder, RejectsBertweetNormalization) {
   copy("fastbpe_bertweet");
   write("tokenizer_config.json", R"({"normalization": true})");
   EXPECT_NE(complaint().find("normalization"), std::string::npos) << complaint();
@@ -126,7 +126,7 @@ TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "fastbpe");
 }
 
-TEST_F(SpmFolder, AddedTokensOfImpossibleIdsAreRefused) {
+TEST_F(SpmFolder, RejectsAddedTokensWithInvalidIds) {
   copy("fastbpe_bertweet");
   write("tokenizer_config.json", "{}");  // otherwise its list of added tokens would be used
   for (const char* id : {"2147483647", "16777216", "16777215", "-1"}) {

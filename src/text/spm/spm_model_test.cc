@@ -56,7 +56,7 @@ TEST(SpmModel, ReadsPiecesAndSettings) {
   EXPECT_TRUE(model.escape_whitespaces);
 }
 
-TEST(SpmModel, DefaultsAreSentencePieces) {
+TEST(SpmModel, DefaultsMatchSentencePiece) {
   const SpmModel model = parse_spm_model(kUnknown, "x.model");
   EXPECT_EQ(model.algorithm, SpmAlgorithm::unigram);
   EXPECT_EQ(model.unk_id, 0);
@@ -65,7 +65,7 @@ TEST(SpmModel, DefaultsAreSentencePieces) {
   EXPECT_FALSE(model.byte_fallback);
 }
 
-TEST(SpmModel, EveryCutIsAnErrorOrAShorterModel) {
+TEST(SpmModel, TruncationIsAnErrorOrAShorterModel) {
   const std::string bytes = kUnknown + spm_piece_proto("ab", -1) + proto_bytes(2, proto_number(3, 1));
   for (size_t size = 0; size < bytes.size(); ++size) {
     const std::string cut = bytes.substr(0, size);
@@ -77,7 +77,7 @@ TEST(SpmModel, EveryCutIsAnErrorOrAShorterModel) {
   }
 }
 
-TEST(SpmModel, NamesWhatIsWrong) {
+TEST(SpmModel, ReportsInvalidFields) {
   EXPECT_COMPLAINT("", "holds no pieces");
   EXPECT_COMPLAINT(proto_varint(1 << 3 | 2) + proto_varint(1000) + "abc", "pieces says 1000 bytes, 3 are left");
   EXPECT_COMPLAINT(proto_varint(1 << 3 | 2) + proto_varint(UINT64_MAX), "18446744073709551615 bytes, 0 are left");

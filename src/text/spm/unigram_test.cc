@@ -35,7 +35,7 @@ std::string cut(const TokenModel& model, std::string_view text) {
   return out;
 }
 
-TEST(Unigram, TakesTheBestPath) {
+TEST(Unigram, SelectsTheBestPath) {
   const auto model =
       unigram({{"<unk>", 0}, {"a", 0}, {"b", 0}, {"c", 0}, {"d", 0}, {"cd", 1}, {"ab", 2}, {"abc", 5}, {"abcd", 10}});
   EXPECT_EQ(cut(*model, "abcdacdxx"), "abcd:0-4 a:4-5 cd:5-7 xx:7-9");
@@ -60,13 +60,13 @@ TEST(Unigram, TiesKeepTheEarlierStart) {
   EXPECT_EQ(cut(*model, "abbc"), "ab:0-2 bc:2-4");
 }
 
-TEST(Unigram, OfEqualEntriesTheLastCounts) {
+TEST(Unigram, LastOfEqualEntriesWins) {
   const auto model = unigram({{"<unk>", 0}, {"a", -1}, {"b", -1}, {"ab", 0}, {"ab", -9}});
   EXPECT_EQ(cut(*model, "ab"), "a:0-1 b:1-2");
   EXPECT_EQ(model->id("ab"), 4);
 }
 
-TEST(Unigram, BytesStandInForUnknownRuns) {
+TEST(Unigram, EncodesUnknownRunsAsBytes) {
   Vocab vocab = {{"<unk>", 0}, {"a", -1}};
   for (int byte = 0; byte < 256; ++byte) vocab.emplace_back(fmt::format("<0x{:02X}>", byte), -2);
   const auto all = unigram(vocab, 0, true);
@@ -77,7 +77,7 @@ TEST(Unigram, BytesStandInForUnknownRuns) {
   EXPECT_EQ(cut(*some, "xa"), "<0x78>:0-1 a:1-2");
 }
 
-TEST(Unigram, SaysWhatIsWrong) {
+TEST(Unigram, ReportsInvalidModels) {
   const auto complaint = [](auto make) -> std::string {
     try {
       make();
