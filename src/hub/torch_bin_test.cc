@@ -222,7 +222,7 @@ TEST(TorchBin, RejectsOtherArchives) {
   none.members.push_back({.name = "readme", .bytes = "hello"});
   EXPECT_HAS(torch_bin_error(none.make()), "without data.pkl");
   ZipMaker wrong_sum;
-  wrong_sum.members.push_back({.name = "m/data.pkl", .bytes = good, .lie_crc = 1});
+  wrong_sum.members.push_back({.name = "m/data.pkl", .bytes = good, .wrong_crc = 1});
   EXPECT_HAS(torch_bin_error(wrong_sum.make()), "checksum");
 }
 
@@ -270,8 +270,8 @@ TEST(TorchBinFuzz, NeverCrashes) {
   // Without a checksum, the archive does not detect changes to the pickle.
   ZipMaker unchecked;
   unchecked.members.push_back(
-      {.name = "m/data.pkl", .bytes = state_dict(text("w") + FakeTensor().pickled()), .lie_crc = 0});
-  unchecked.members.push_back({.name = "m/data/0", .bytes = std::string(16, '\0'), .lie_crc = 0});
+      {.name = "m/data.pkl", .bytes = state_dict(text("w") + FakeTensor().pickled()), .wrong_crc = 0});
+  unchecked.members.push_back({.name = "m/data/0", .bytes = std::string(16, '\0'), .wrong_crc = 0});
   drive_fuzz(fuzz_torch_bin,
              {unchecked.make(), get_file(golden("state_dict_legacy.bin")), get_file(golden("module.bin"))}, 10000);
 }

@@ -129,7 +129,7 @@ TEST(AtomicFile, StartPartRejectsAnExistingFile) {
   const TempDir dir;
   put_file(dir / "out.part", "foreign");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::start_part(dir / "out"); }),
-             "out.part: exists already; move it away");
+             "out.part: already exists; move it away");
   EXPECT_EQ(get_file(dir / "out.part"), "foreign");
 }
 

@@ -157,7 +157,7 @@ TEST_F(BadInput, OutputsThatCannotBeMeant) {
   for (const char* verb : {"score", "embed", "tokenize"})
     refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
   EXPECT_EQ(get("a.txt"), "w5\n");
-  refused(7, {"no/dir/o.csv: ", "make the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
+  refused(7, {"no/dir/o.csv: ", "create the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
   refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
   EXPECT_EQ(nlohmann::json::parse(must(tiny({"a.txt", "-o", "o.csv", "--summary-json", "-"}))).at("rows"), 1);
 }

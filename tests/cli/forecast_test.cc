@@ -92,7 +92,7 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
                                              goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
   EXPECT_GT(e.at("owa").get<double>(), 0);
   refused(7, {"m: exists", "--output"}, into("m"));
-  refused(5, {"One lane at a time needs", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
+  refused(5, {"One lane requires", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
   refused(2, {"--horizon 9", "8 points"},
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
 }
@@ -204,7 +204,7 @@ TEST_F(Forecast, IsPlannedBeforeItRuns) {
   EXPECT_GT(j.at("waves"), 1);
   auto small = plan;
   small.back() = "500MiB";
-  refused(5, {"One lane at a time needs", "--memory-limit"}, small);
+  refused(5, {"One lane requires", "--memory-limit"}, small);
   refused(2, {"--folds belongs to --task forecast"}, {"plan", "--folds", "3"});
 }
 
@@ -331,7 +331,7 @@ TEST_F(Forecast, RollRefusesWithARemedy) {
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
-  refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
+  refused(7, {"with --max-steps 60, but this run has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
   EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
   EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
 }
@@ -357,7 +357,7 @@ TEST_F(Forecast, RefusesWithARemedy) {
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
   refused(2, {"train, roll, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
-  refused(3, {"b.csv: the longest series, 'A', has 2 points; a horizon of 4 needs 5", "--horizon 1"},
+  refused(3, {"b.csv: the longest series, 'A', has 2 points, but a horizon of 4 requires 5", "--horizon 1"},
           {"forecast", "train", "--data", "b.csv", "--horizon", "4", "-o", "m", "--device", "cpu"});
   EXPECT_FALSE(exists("m"));
   refused(3, {"'A'", "after 2015-01-02"},
