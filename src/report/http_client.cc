@@ -118,10 +118,9 @@ bool is_loopback(const std::string& url) {
 }  // namespace
 
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
-  if (!curl().ready)
-    return {HttpEnd::unavailable, 0, "libcurl.so.4 was not found or does not start; install libcurl4", ""};
+  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; install libcurl4", ""};
   CURL* handle = curl().easy_init();
-  if (handle == nullptr) return {HttpEnd::unavailable, 0, "libcurl does not start", ""};
+  if (handle == nullptr) return {HttpEnd::unavailable, 0, "cannot initialize libcurl", ""};
   Transfer t{request, on_bytes, handle, {}};
   curl_slist* headers = nullptr;
   if (!request.body.empty()) headers = curl().slist_append(headers, "Content-Type: application/json");
@@ -158,17 +157,17 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
       t.answer.why = fmt::format("no connection within {:g} s", request.connect_s);
       break;
     case HttpEnd::first_timeout:
-      t.answer.why = fmt::format("no answer within {:g} s", request.first_s);
+      t.answer.why = fmt::format("no response within {:g} s", request.first_s);
       break;
     case HttpEnd::total_timeout:
-      t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s);
+      t.answer.why = fmt::format("the response did not end within {:g} s", request.total_s);
       break;
     case HttpEnd::stopped:
       t.answer.why = "interrupted";
       break;
     case HttpEnd::broken:
       if (t.silent) {
-        t.answer.why = fmt::format("nothing came for {:g} s", request.first_s);
+        t.answer.why = fmt::format("no data for {:g} s", request.first_s);
         break;
       }
       [[fallthrough]];

@@ -166,7 +166,7 @@ TEST_F(Advice, ProfilePrintsTablesByBatchAndBySize) {
             "--seconds", "0.01", "--texts", "rows.csv", "--label-column", "label", "--output-dir", "reports", "-q"});
   for (const char* part : {"one at a time/s", "whole file rows/s", "tiny by texts per call", "range", "speed-up",
                            "pair by size of the data set", "\n  20 ", "\n  1,000 ", "limited by",
-                           "1 of 3 rows have a label the model does not know (neutral; it knows"})
+                           "1 of 3 rows have a label unknown to the model (neutral; known:"})
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
 }
 

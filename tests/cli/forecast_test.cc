@@ -177,7 +177,7 @@ TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
   EXPECT_GT(kills, 0);
   EXPECT_EQ(get("killed/model.safetensors"), get("whole/model.safetensors"));
   EXPECT_FALSE(exists("killed/state"));
-  for (const char* part : {"Loss by lane", "against the limit", "Components", "seasonality"})
+  for (const char* part : {"Loss by lane", "Memory per wave and limit", "Components", "seasonality"})
     EXPECT_NE(get("whole/report.html").find(part), std::string::npos) << part;
   const std::string shown = must({"models", "show", "whole"});
   for (const char* part :
@@ -242,7 +242,7 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
   EXPECT_GE(j.at("against_naive").at("p_value").get<double>(), 0);
   const std::string page = get("r/report.html");
   for (const char* part :
-       {"Warm starts", "Error by fold", "Skill against naive by series", "Worst: ", "target_utilization"})
+       {"Warm starts", "Error by fold", "Skill vs. naive by series", "Worst: ", "target_utilization"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
 }
