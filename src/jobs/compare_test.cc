@@ -89,11 +89,11 @@ TEST(Compare, RecommendsByTheStatedRule) {
 }
 
 TEST(Compare, ReportsAConstantAnswerThatIsAsGood) {
-  EXPECT_EQ(by_hand(0.01).rule.find("always saying"), std::string::npos);
+  EXPECT_EQ(by_hand(0.01).rule.find("always predicting"), std::string::npos);
   // Two of four rows are correct, three of four are x.
   const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)},
                                 {"x", "x", "x", "y"}, 0.01);
-  EXPECT_NE(c.rule.find("always saying x (75.00 %)"), std::string::npos) << c.rule;
+  EXPECT_NE(c.rule.find("always predicting x (75.00 %)"), std::string::npos) << c.rule;
 }
 
 TEST(Compare, ReportsOnlyAgreementWithoutLabels) {
@@ -135,8 +135,8 @@ TEST(Compare, AcceptsModelsWithDifferentClasses) {
   EXPECT_EQ(c.models[0].unknown, (std::vector<std::string>{"neu"}));
   EXPECT_DOUBLE_EQ(c.pairs[0].agreement, 0.6);
   const std::string text = to_text(c);
-  EXPECT_NE(text.find("two does not know neu: 2 rows with that label count as wrong"), std::string::npos) << text;
-  EXPECT_NE(text.find("all know POS, NEG: 8 rows of 10"), std::string::npos) << text;
+  EXPECT_NE(text.find("two has no neu: 2 rows with that label count as wrong"), std::string::npos) << text;
+  EXPECT_NE(text.find("shared classes: POS, NEG, 8 of 10 rows"), std::string::npos) << text;
   const auto j = nlohmann::json::parse(to_json(c));
   EXPECT_EQ(j["shared_rows"], 8);
   EXPECT_EQ(j["models"][0]["unknown_labels"][0], "neu");

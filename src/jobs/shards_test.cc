@@ -117,7 +117,7 @@ TEST(ShardsTest, ReadsTheShardFromOptionsAndSchedulers) {
   const Case cases[] = {
       {"3/64", {}, false, "3 of 64"},
       {"0/1", slurm, false, "0 of 1"},
-      {"64/64", {}, false, "counted from 0"},
+      {"64/64", {}, false, "out of range"},
       {"1/0", {}, false, "number of shards"},
       {"1/2000000", {}, false, "number of shards"},
       {"3", {}, false, "no shard"},
@@ -134,22 +134,22 @@ TEST(ShardsTest, ReadsTheShardFromOptionsAndSchedulers) {
       {"auto", kubernetes, false, "Kubernetes"},
       {"auto", kubernetes, true, "5 of -1"},
       {"auto/6", kubernetes, false, "5 of 6"},
-      {"auto/5", kubernetes, false, "counted from 0"},
+      {"auto/5", kubernetes, false, "out of range"},
   };
   for (const Case& c : cases) {
     const auto env = [&](const char* name) -> std::optional<std::string> {
       const auto found = c.env.find(name);
       return found == c.env.end() ? std::nullopt : std::optional(found->second);
     };
-    std::string said;
+    std::string message;
     try {
       const ShardChoice choice = read_shard(c.text, env, c.planned);
-      said = fmt::format("{} of {}", choice.index, choice.count.value_or(-1));
+      message = fmt::format("{} of {}", choice.index, choice.count.value_or(-1));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::usage);
-      said = error.what();
+      message = error.what();
     }
-    EXPECT_HAS(said, c.wanted) << c.text;
+    EXPECT_HAS(message, c.wanted) << c.text;
   }
 }
 
@@ -222,7 +222,7 @@ TEST_F(JobFolder, RejectsAnotherJob) {
     change(other);
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { plan_job(folder_, "vader", other, {}, "csv"); }), why);
   };
-  differs("2 shards, not 3", [](ShardFacts& f) { f.count = 3; });
+  differs("2, not 3", [](ShardFacts& f) { f.count = 3; });
   differs("model", [](ShardFacts& f) { f.model = "other"; });
   differs("has changed", [](ShardFacts& f) { f.inputs[0].second = "other"; });
   differs("inputs", [](ShardFacts& f) { f.inputs.emplace_back("/b", ""); });

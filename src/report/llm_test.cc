@@ -182,7 +182,7 @@ TEST(Llm, ReportsServerErrors) {
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, "what?"); }), "not JSON"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, ""); }), "no token"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.send("this is no HTTP\r\n\r\n"); }),
-                  "broke off"));
+                  "was interrupted"));
 }
 
 TEST(Llm, ReportsBrokenStreams) {

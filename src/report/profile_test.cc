@@ -360,13 +360,13 @@ class ProfileRun : public ::testing::Test {
 
 TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
   options_.models = {{"tiny", dir_ / "tiny"}, {"vader", {}}};
-  std::vector<std::string> said;
+  std::vector<std::string> messages;
   double last_done = -1, total = 0;
   options_.progress = [&](double done, double all, const std::string& what) {
     EXPECT_GT(done, last_done);
     last_done = done;
     total = all;
-    said.push_back(what);
+    messages.push_back(what);
   };
   const Profile p = run_profile(options_, "sentiment", texts_);
   EXPECT_EQ(last_done + 1, total) << "every step was announced";

@@ -144,7 +144,7 @@ TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
     config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
   });
   const std::string differing = must(compare("vader,topics", {"--data", "rows.csv"}));
-  EXPECT_NE(differing.find("topics does not know neutral: 1 row with that label counts as wrong"), std::string::npos)
+  EXPECT_NE(differing.find("topics has no neutral: 1 row with that label counts as wrong"), std::string::npos)
       << differing;
   make_model("bert_encoder", "bare");
   make_model("bert_token", "words");

@@ -454,7 +454,7 @@ TEST_F(BadInput, SettingsAreNamedAsTheVerbsFlags) {
   const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3070", "--fill", "--json"}));
   EXPECT_NE(plan.at("why").dump().find("--fill"), std::string::npos) << plan.at("why");
   put("trace.json", "{}");
-  refused(3, {"write one with `brim score --trace FILE` or `brim train --trace FILE`"},
+  refused(3, {"create one with `brim score --trace FILE` or `brim train --trace FILE`"},
           {"doctor", "--run", "trace.json"});
   put("tags.conll", "London B-LOC\nis O\n\n");
   refused(2, {"`brim train --task ner` learns from it", "(--format txt takes"}, tiny({"tags.conll"}));
