@@ -173,7 +173,7 @@ mkdir "$work/torn"
 start --listen 127.0.0.1:0 --model bad="$work/late" --model torn="$work/torn" --model vader --lame-duck-seconds 0
 asked() { curl "$url/predict" -H 'Content-Type: application/json' -d "{\"inputs\":\"good\",\"model\":\"$1\"}" -o "$work/answer" -w '%{http_code}'; }
 [ "$(asked vader)" = 200 ] || fail "the model that is there does not answer"
-[ "$(asked bad)" = 503 ] && grep -q 'no such directory' "$work/answer" || fail "a model that is not there: $(cat "$work/answer")"
+[ "$(asked bad)" = 503 ] && grep -q 'directory not found' "$work/answer" || fail "a model that is not there: $(cat "$work/answer")"
 [ "$(curl "$url/v1/models" | json '[m["state"] for m in a["data"]]')" = "['failed', 'failed', 'resident']" ] || fail "states: $(curl "$url/v1/models")"
 [ "$(curl "$url/health" | json 'a["status"]')" = degraded ] || fail "health of a server without some of its models"
 cp -rL "$BRIM_HOME/models/default" "$work/late"

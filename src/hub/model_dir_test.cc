@@ -67,7 +67,7 @@ TEST_F(ModelDir, ValidatesRefs) {
   put_hub("models--a--b", "second", false);  // ambiguous
   EXPECT_HAS(refused("a/b"), "hf download a/b");
   put_file(search_path.hub / "models--a--b/refs/main", "../../../../etc");
-  EXPECT_HAS(refused("a/b"), "no model 'a/b'");
+  EXPECT_HAS(refused("a/b"), "model 'a/b' not found");
   put_file(search_path.hub / "models--a--b/refs/main", "second\n");
   EXPECT_EQ(resolve_model("a/b", search_path).filename(), "second");
 }
@@ -79,9 +79,9 @@ TEST_F(ModelDir, MissingModelErrorExplainsHowToGetIt) {
   EXPECT_HAS(message, (dir / "more/finbert").string());
   EXPECT_HAS(message, (dir / "hub/models--ProsusAI--finbert").string());
   EXPECT_HAS(refused("distilbert"), "download distilbert/distilbert-base-uncased-finetuned-sst-2-english");
-  EXPECT_HAS(refused("no/such/dir"), "no such directory");
-  EXPECT_HAS(refused("../finbert"), "no such directory");
-  EXPECT_HAS(refused("./finbert"), "no such directory");
+  EXPECT_HAS(refused("no/such/dir"), "directory not found");
+  EXPECT_HAS(refused("../finbert"), "directory not found");
+  EXPECT_HAS(refused("./finbert"), "directory not found");
   EXPECT_HAS(refused(""), "empty");
   put_file(dir / "file.bin", "x");
   EXPECT_HAS(refused((dir / "file.bin").string()), "is a file");

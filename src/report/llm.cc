@@ -167,7 +167,7 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
                                       {"timeout", options.total_s}})
     if (!(seconds > 0)) fail(ErrorCode::usage, "`llm_{}={:g}`: must be above 0 seconds", name, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
-  if (!known) fail(ErrorCode::usage, "unknown `llm_api={}` (known: auto, ollama, openai)", options.api);
+  if (!known) fail(ErrorCode::usage, "unknown `llm_api={}`; use auto, ollama or openai", options.api);
   HttpRequest probe;
   probe.connect_s = options.connect_s;
   probe.first_s = probe.total_s = std::min(options.total_s, 10.0);

@@ -74,7 +74,7 @@ const char* row_format_name(RowFormat format) {
 RowFormat parse_row_format(std::string_view name) {
   for (RowFormat format : {RowFormat::automatic, RowFormat::txt, RowFormat::csv, RowFormat::tsv, RowFormat::jsonl})
     if (name == row_format_name(format)) return format;
-  fail(ErrorCode::usage, "unknown `format={}` (known: auto, txt, csv, tsv, jsonl)", name);
+  fail(ErrorCode::usage, "unknown `format={}`; use auto, txt, csv, tsv or jsonl", name);
 }
 
 RowFormat row_format_of(std::string_view path) {

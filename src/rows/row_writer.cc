@@ -96,7 +96,7 @@ const char* output_format_name(OutputFormat format) {
 OutputFormat parse_output_format(std::string_view name) {
   for (OutputFormat format : {OutputFormat::csv, OutputFormat::tsv, OutputFormat::jsonl})
     if (name == output_format_name(format)) return format;
-  fail(ErrorCode::usage, "unknown `output_format={}` (known: auto, csv, tsv, jsonl)", name);
+  fail(ErrorCode::usage, "unknown `output_format={}`; use auto, csv, tsv or jsonl", name);
 }
 
 OutputFormat output_format_of(std::string_view path, RowFormat input) {

@@ -64,7 +64,7 @@ TEST(FastBpe, ReadsFilesLikePython) {
 }
 
 TEST(FastBpe, ReportsInvalidFiles) {
-  const auto complaint = [](std::string_view codes, std::string_view vocab) -> std::string {
+  const auto error_message = [](std::string_view codes, std::string_view vocab) -> std::string {
     try {
       make(codes, vocab);
     } catch (const Error& error) {
@@ -73,11 +73,11 @@ TEST(FastBpe, ReportsInvalidFiles) {
     }
     return "";
   };
-  EXPECT_EQ(complaint("", ""), "");
-  EXPECT_EQ(complaint("", "a 1\nb\n"), "vocab.txt: line 2: \"b\" is not a token and its count");
-  EXPECT_EQ(complaint("", "a 1\n\nb 1"), "vocab.txt: line 2: \"\" is not a token and its count");
-  EXPECT_NE(complaint("", "a\xFF 1\n").find("vocab.txt: it is not UTF-8"), std::string::npos);
-  EXPECT_NE(complaint("\xFF b 1\n", "").find("bpe.codes: it is not UTF-8"), std::string::npos);
+  EXPECT_EQ(error_message("", ""), "");
+  EXPECT_EQ(error_message("", "a 1\nb\n"), "vocab.txt: line 2: \"b\" is not a token and a count");
+  EXPECT_EQ(error_message("", "a 1\n\nb 1"), "vocab.txt: line 2: \"\" is not a token and a count");
+  EXPECT_NE(error_message("", "a\xFF 1\n").find("vocab.txt: not UTF-8"), std::string::npos);
+  EXPECT_NE(error_message("\xFF b 1\n", "").find("bpe.codes: not UTF-8"), std::string::npos);
 }
 
 // Reference implementation: merge all occurrences of the known pair of lowest rank, from the left, until none is left.

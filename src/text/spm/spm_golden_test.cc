@@ -61,7 +61,7 @@ class SpmFolder : public testing::Test {
  protected:
   void copy(const char* name) { fs::copy(kData / name, dir_); }
   void write(const char* name, std::string_view text) { std::ofstream(dir_ / name) << text; }
-  std::string complaint() {
+  std::string error_message() {
     try {
       Tokenizer::load(dir_);
     } catch (const Error& error) {
@@ -102,26 +102,26 @@ TEST_F(SpmFolder, DetectsOrReadsTheFamily) {
   write("config.json", R"({"model_type": "albert"})");
   EXPECT_EQ(Tokenizer::load(dir_)->encode("talking").ids, expected);
   write("tokenizer_config.json", R"({"tokenizer_class": "T5Tokenizer"})");
-  EXPECT_NE(complaint().find("tokenizer_class is T5Tokenizer"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("tokenizer_class is T5Tokenizer"), std::string::npos) << error_message();
 }
 
 TEST_F(SpmFolder, ErrorsNameTheFile) {
   copy("spm_xlmr");
   const std::string model = read_file(dir_ / "sentencepiece.bpe.model");
   write("sentencepiece.bpe.model", model.substr(0, model.size() / 2));
-  EXPECT_NE(complaint().find("sentencepiece.bpe.model: byte "), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("sentencepiece.bpe.model: byte "), std::string::npos) << error_message();
   write("sentencepiece.bpe.model", spm_piece_proto("<unk>", 0));
-  EXPECT_NE(complaint().find("1 pieces"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("1 pieces"), std::string::npos) << error_message();
   write("sentencepiece.bpe.model", "");
-  EXPECT_NE(complaint().find("holds no pieces"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("no pieces"), std::string::npos) << error_message();
 }
 
 TEST_F(SpmFolder, RejectsBertweetNormalization) {
   copy("fastbpe_bertweet");
   write("tokenizer_config.json", R"({"normalization": true})");
-  EXPECT_NE(complaint().find("normalization"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("normalization"), std::string::npos) << error_message();
   write("tokenizer_config.json", R"({"normalization": false, "model_max_length": 128})");
-  EXPECT_EQ(complaint(), "");
+  EXPECT_EQ(error_message(), "");
   EXPECT_EQ(Tokenizer::load(dir_)->model_max_length(), 128);
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "fastbpe");
 }
@@ -131,13 +131,13 @@ TEST_F(SpmFolder, RejectsAddedTokensWithInvalidIds) {
   write("tokenizer_config.json", "{}");  // otherwise its list of added tokens would be used
   for (const char* id : {"2147483647", "16777216", "16777215", "-1"}) {
     write("added_tokens.json", fmt::format(R"({{"<far>": {}}})", id));
-    const std::string why = complaint();
+    const std::string why = error_message();
     EXPECT_NE(why.find("added_tokens.json: <far> is " + std::string(id)), std::string::npos) << why;
   }
   write("added_tokens.json", R"({"<far>": 16777214})");
   EXPECT_EQ(Tokenizer::load(dir_)->vocab_size(), 16777215);
   write("tokenizer_config.json", R"({"added_tokens_decoder": {"16777215": {"content": "<far>"}}})");
-  const std::string why = complaint();
+  const std::string why = error_message();
   EXPECT_NE(why.find("tokenizer_config.json: added_tokens_decoder.16777215"), std::string::npos) << why;
   EXPECT_NE(why.find("<far>"), std::string::npos) << why;
 }

@@ -78,7 +78,7 @@ TEST(Unigram, EncodesUnknownRunsAsBytes) {
 }
 
 TEST(Unigram, ReportsInvalidModels) {
-  const auto complaint = [](auto make) -> std::string {
+  const auto error_message = [](auto make) -> std::string {
     try {
       make();
     } catch (const Error& error) {
@@ -87,13 +87,13 @@ TEST(Unigram, ReportsInvalidModels) {
     }
     return "";
   };
-  EXPECT_EQ(complaint([] { unigram({}); }), "tokenizer.json: model: the vocabulary is empty");
-  EXPECT_NE(complaint([] { unigram({{"a", 0}}, 1); }).find("unk_id is 1"), std::string::npos);
-  EXPECT_NE(complaint([] { unigram({{"a", NAN}}); }).find("entry 0 (a)"), std::string::npos);
-  EXPECT_NE(complaint([] {
+  EXPECT_EQ(error_message([] { unigram({}); }), "tokenizer.json: model: the vocabulary is empty");
+  EXPECT_NE(error_message([] { unigram({{"a", 0}}, 1); }).find("unk_id is 1"), std::string::npos);
+  EXPECT_NE(error_message([] { unigram({{"a", NAN}}); }).find("entry 0 (a)"), std::string::npos);
+  EXPECT_NE(error_message([] {
               std::vector<int32_t> ids;
               unigram({{"a", 0}}, -1)->tokenize_ids("ab", ids);
-            }).find("\"b\", which no entry covers"),
+            }).find("no entry for \"b\""),
             std::string::npos);
 }
 
