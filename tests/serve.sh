@@ -173,7 +173,7 @@ mkdir "$work/torn"
 start --listen 127.0.0.1:0 --model bad="$work/late" --model torn="$work/torn" --model vader --lame-duck-seconds 0
 status_of() { curl "$url/predict" -H 'Content-Type: application/json' -d "{\"inputs\":\"good\",\"model\":\"$1\"}" -o "$work/answer" -w '%{http_code}'; }
 [ "$(status_of vader)" = 200 ] || fail "a loaded model does not respond"
-[ "$(status_of bad)" = 503 ] && grep -q 'no such directory' "$work/answer" || fail "missing model: $(cat "$work/answer")"
+[ "$(status_of bad)" = 503 ] && grep -q 'directory not found' "$work/answer" || fail "missing model: $(cat "$work/answer")"
 [ "$(curl "$url/v1/models" | json '[m["state"] for m in a["data"]]')" = "['failed', 'failed', 'resident']" ] || fail "states: $(curl "$url/v1/models")"
 [ "$(curl "$url/health" | json 'a["status"]')" = degraded ] || fail "health with failed models"
 cp -rL "$BRIM_HOME/models/default" "$work/late"

@@ -127,9 +127,9 @@ def _parted(text: str) -> tuple[str, str]:
     """Splits a message into problem and remedy."""
     if smallest := _SMALLEST_LIMIT.search(text):
         return text, f"use {smallest[1]}"
-    if text.startswith("no model "):
-        problem, found, fetch = text.partition("\nto fetch it: ")
-        return (problem, fetch.replace("\n", " ")) if found else (text, "")
+    problem, found, download = text.partition("\nto download it, run: ")
+    if found:
+        return problem, download.replace("\n", " ")
     if match := re.fullmatch(r"(.*); ([^;\n]+)", text, re.S):
         return match[1], match[2]
     if match := re.fullmatch(r"(.*): ((?:use|set|give|name|choose) [^\n]+)", text, re.S):

@@ -122,10 +122,10 @@ TEST(Ensemble, LearnsAPatternIdenticallyInAnyNumberOfWaves) {
   ForecastSettings s = small_settings();
   EnsembleDevice on(s);
   NbeatsModel model = ensemble_of(s, series);
-  int64_t told = 0;
+  int64_t last_step = 0;
   const TrainedEnsemble whole = train_ensemble(
-      on, s, series, model, {}, [&](const EnsembleProgress& p) { told = p.step; }, nullptr);
-  EXPECT_EQ(told, 300);
+      on, s, series, model, {}, [&](const EnsembleProgress& p) { last_step = p.step; }, nullptr);
+  EXPECT_EQ(last_step, 300);
   EXPECT_EQ(whole.plan.waves, 1);
   EXPECT_LE(whole.plan.peak_bytes, whole.plan.limit_bytes);
   ASSERT_EQ(model.lanes.size(), 4u);
@@ -162,7 +162,7 @@ TEST(Ensemble, LearnsAPatternIdenticallyInAnyNumberOfWaves) {
     FAIL() << "it cannot fit";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
-    EXPECT_NE(std::string(e.what()).find("One lane at a time needs"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("One lane requires"), std::string::npos) << e.what();
   }
 }
 
@@ -298,7 +298,7 @@ TEST(Ensemble, ResumesToTheSameWeights) {
   model = ensemble_of(s, series);
   EXPECT_HAS(error_of(ErrorCode::cannot_write,
                       [&] { train_ensemble(tight, s, series, model, dir.path() / "state", {}, nullptr); }),
-             "with `max_steps=150`, this one has `max_steps=151`");
+             "with `max_steps=150`, but this run has `max_steps=151`");
 }
 
 // Some targets in every step are so close to zero that a relative error is infinite, which affects only mape.
@@ -326,8 +326,10 @@ TEST(Ensemble, LeavesOutALaneThatFailsInItsOwnWave) {
   const TempDir dir;
   for (const int64_t resumed : {0, 1}) {  // the last wave is kept with the model, which is saved elsewhere
     NbeatsModel model = ensemble_of(s, series);
-    const auto tell = [](const EnsembleProgress& p) { EXPECT_EQ(p.wave, 1); };  // the first wave has no loss to report
-    const TrainedEnsemble parts = train_ensemble(tight, s, series, model, dir.path() / "state", tell, nullptr);
+    const auto progress = [](const EnsembleProgress& p) {
+      EXPECT_EQ(p.wave, 1);
+    };  // the first wave has no loss to report
+    const TrainedEnsemble parts = train_ensemble(tight, s, series, model, dir.path() / "state", progress, nullptr);
     EXPECT_EQ(parts.plan.waves, 2);
     EXPECT_EQ(parts.resumed_lanes, resumed);
     EXPECT_TRUE(std::isnan(parts.last_losses[0]));
@@ -340,7 +342,7 @@ TEST(Ensemble, LeavesOutALaneThatFailsInItsOwnWave) {
     NbeatsModel model = ensemble_of(s, series);
     EXPECT_HAS(error_of(ErrorCode::diverged,
                         [&] { train_ensemble(tight, s, series, model, none.path() / "state", {}, nullptr); }),
-               "no lane is left");
+               "all lanes diverged");
   }
 }
 

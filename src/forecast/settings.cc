@@ -40,17 +40,17 @@ std::vector<int64_t> read_numbers(std::string_view v, int64_t least, int64_t mos
   std::vector<int64_t> all;
   const auto take = [&](std::string_view word) {
     const int64_t n = read_whole_number(word);
-    if (n < least || n > most) throw BadValue{fmt::format("give whole numbers from {} to {}", least, most)};
+    if (n < least || n > most) throw BadValue{fmt::format("must be integers from {} to {}", least, most)};
     return n;
   };
   for (const std::string& part : rows::split_names(v, ',')) {
     const size_t dots = part.find("..");
     const int64_t from = take(std::string_view(part).substr(0, dots));
     const int64_t to = dots == std::string::npos ? from : take(std::string_view(part).substr(dots + 2));
-    if (to < from) throw BadValue{"a range goes upwards: 2..7"};
+    if (to < from) throw BadValue{"a range must be ascending: 2..7"};
     for (int64_t n = from; n <= to; ++n) all.push_back(n);
   }
-  if (all.empty()) throw BadValue{"give at least one number"};
+  if (all.empty()) throw BadValue{"must contain at least one number"};
   return all;
 }
 
@@ -93,11 +93,11 @@ SettingValue<S> layer_widths() {
   value.set = [](S& s, std::string_view v) {
     std::vector<std::vector<int64_t>> stacks;
     for (const std::string& stack : rows::split_names(v, ';')) stacks.push_back(read_numbers(stack, 1, kWidest));
-    if (stacks.empty()) throw BadValue{"give the width of each layer: 512,512"};
+    if (stacks.empty()) throw BadValue{"must list the width of each layer: 512,512"};
     for (const auto& stack : stacks)
-      if (stack != stacks[0]) throw BadValue{"all stacks have the same layers"};
+      if (stack != stacks[0]) throw BadValue{"all stacks must have the same layers"};
     if (std::adjacent_find(stacks[0].begin(), stacks[0].end(), std::not_equal_to<>()) != stacks[0].end())
-      throw BadValue{"a block's layers have one width"};
+      throw BadValue{"all layers of a block must have the same width"};
     s.widths = stacks[0];
   };
   return value;
@@ -111,7 +111,7 @@ SettingValue<S> frequency() {
       return;
     }
     s.freq = rows::parse_frequency(v);
-    if (!s.freq) throw BadValue{"use auto, index, or a frequency as pandas has it: H, D, B, W, M, Q, Y, 15min"};
+    if (!s.freq) throw BadValue{"must be auto, index or a pandas frequency: H, D, B, W, M, Q, Y, 15min"};
   };
   value.get = [](const S& s) { return s.freq ? rows::frequency_name(*s.freq) : "auto"; };
   return value;
@@ -122,7 +122,7 @@ SettingValue<S> levels() {
   value.set = [](S& s, std::string_view v) {
     for (const std::string& word : rows::split_names(v, ',')) {
       const double level = read_number(word);
-      if (!(level > 0 && level < 100)) throw BadValue{"give percentages between 0 and 100: 80,95"};
+      if (!(level > 0 && level < 100)) throw BadValue{"must be percentages between 0 and 100: 80,95"};
       s.level.push_back(level);
     }
   };
@@ -140,7 +140,7 @@ SettingValue<S> shrink_factor() {
       if (factor >= 0 && factor <= 1) return std::string();
     } catch (const BadValue&) {  // rejected below
     }
-    return std::string("use auto, none or a factor from 0 to 1");
+    return std::string("must be auto, none or a factor from 0 to 1");
   };
   return value;
 }
@@ -169,7 +169,7 @@ SettingValue<S> start_padding() {
   SettingValue<S> value = truth(&S::start_padding);
   value.set = [set = value.set](S& s, std::string_view v) {
     set(s, v);
-    if (!s.start_padding) throw BadValue{"windows may always begin before a series does: give true, or leave it out"};
+    if (!s.start_padding) throw BadValue{"only true is supported: windows may always begin before the series"};
   };
   return value;
 }
@@ -439,26 +439,26 @@ std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision pre
 void check_settings(const ForecastSettings& s) {
   forecast_settings().check(s);
   if (s.input_size > 0 && !s.lookbacks.empty())
-    fail(ErrorCode::usage, Remedy{"give one of them"}, "`input_size` and `lookbacks` both say how far to look back");
+    fail(ErrorCode::usage, Remedy{"set only one of them"}, "`input_size` and `lookbacks` cannot be combined");
   if (s.max_steps > 0 && s.epochs > 0)
-    fail(ErrorCode::usage, Remedy{"give one of them"}, "`max_steps` and `epochs` both say how long to train");
+    fail(ErrorCode::usage, Remedy{"set only one of them"}, "`max_steps` and `epochs` cannot be combined");
   if (!s.stack_types.empty() && s.n_blocks.size() > 1 && s.n_blocks.size() != s.stack_types.size())
-    fail(ErrorCode::usage, Remedy{"give a number of blocks per stack, or one for all"},
-         "`n_blocks` has {} numbers, `stack_types` {} stacks", s.n_blocks.size(), s.stack_types.size());
+    fail(ErrorCode::usage, Remedy{"give one number of blocks per stack, or one for all stacks"},
+         "`n_blocks` has {} numbers, but `stack_types` has {} stacks", s.n_blocks.size(), s.stack_types.size());
   if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32 or bf16", plan::precision_text(s.precision));
+    fail(ErrorCode::usage, "`precision={}` is not supported for training; use fp32, tf32 or bf16",
+         plan::precision_text(s.precision));
   if (s.precision.precision == ops::Precision::fp16)
-    fail(ErrorCode::usage, Remedy{"set `precision=bf16`, or leave it out"},
-         "`precision=fp16`: gradients of a mean over many windows vanish in it without a loss scale, which lanes have "
-         "not, and values of series pass 65,504, its largest number");
+    fail(ErrorCode::usage, Remedy{"set `precision=bf16` or remove `precision`"},
+         "`precision=fp16` is not supported: without loss scaling small gradients underflow, and values above 65,504 "
+         "overflow");
   if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end() && s.losses.size() > 1)
-    fail(ErrorCode::usage, Remedy{"give `losses=quantile` alone"},
-         "`losses`: models of quantiles give several forecasts of a point, those of other losses one");
+    fail(ErrorCode::usage, Remedy{"set `losses=quantile`"}, "`losses`: quantile cannot be combined with other losses");
   if (s.warm == WarmStart::none && (s.warm_steps > 0 || s.anchor_every > 0))
     fail(ErrorCode::usage, Remedy{"set `warm=anchor` or `warm=chain`"},
-         "`warm_steps` and `anchor_every` belong to warm starts");
+         "`warm_steps` and `anchor_every` require a warm start");
   if (s.anchor_every > 0 && s.warm != WarmStart::anchor)
-    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` belongs to anchors");
+    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` requires `warm=anchor`");
 }
 
 }  // namespace brim::forecast

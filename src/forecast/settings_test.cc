@@ -85,18 +85,19 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
 
 TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   TempDir dir;
-  const auto said = [&](const std::string& text) {
+  const auto error_in = [&](const std::string& text) {
     put_file(dir / "a.yaml", text);
     ForecastSettings s;
     return error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
   };
-  EXPECT_HAS(said("forecast:\n  horizn: 3\n"), "a.yaml:2: unknown key horizn; did you mean horizon?");
-  EXPECT_HAS(said("gpu_optimization:\n  max_memory_bg: 3\n"), "did you mean max_memory_gb?");
-  EXPECT_HAS(said("gpu_optimisation:\n  max_memory_gb: 3\n"), "unknown block gpu_optimisation; did you mean gpu_opt");
-  EXPECT_HAS(said("forecast:\n  web:\n    port: 1\n"), "unknown block web");
-  EXPECT_HAS(said("horizn: 3\n"), "unknown key horizn");
-  EXPECT_HAS(said("horizon: 3\nhorizon: 4\n"), "a.yaml:2: horizon is given twice");
-  EXPECT_HAS(said("horizon: [3, 4]\n"), "takes one value");
+  EXPECT_HAS(error_in("forecast:\n  horizn: 3\n"), "a.yaml:2: unknown key horizn; did you mean horizon?");
+  EXPECT_HAS(error_in("gpu_optimization:\n  max_memory_bg: 3\n"), "did you mean max_memory_gb?");
+  EXPECT_HAS(error_in("gpu_optimisation:\n  max_memory_gb: 3\n"),
+             "unknown block gpu_optimisation; did you mean gpu_opt");
+  EXPECT_HAS(error_in("forecast:\n  web:\n    port: 1\n"), "unknown block web");
+  EXPECT_HAS(error_in("horizn: 3\n"), "unknown key horizn");
+  EXPECT_HAS(error_in("horizon: 3\nhorizon: 4\n"), "a.yaml:2: horizon is given twice");
+  EXPECT_HAS(error_in("horizon: [3, 4]\n"), "takes one value");
 }
 
 TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {

@@ -32,7 +32,7 @@ bool is_file(const fs::path& path) {
 class SettingsFile {
  public:
   explicit SettingsFile(const fs::path& path) : path_(path), values_(io::parse_json(read_file(path), path.string())) {
-    if (!values_.is_object()) fail(ErrorCode::bad_model, "{}: is not a JSON object", path_.string());
+    if (!values_.is_object()) fail(ErrorCode::bad_model, "{}: not a JSON object", path_.string());
   }
   const json* find(const std::string& key) const {
     const auto found = values_.find(key);
@@ -52,7 +52,7 @@ class SettingsFile {
     const json* value = find(key);
     if (value == nullptr) return 0;
     if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9)
-      refuse(key, *value, "must be a whole number above 0");
+      refuse(key, *value, "must be a positive integer");
     return value->get<int64_t>();
   }
 
@@ -75,7 +75,7 @@ std::vector<Module> read_modules(const fs::path& dir) {
     return found != module.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   std::vector<Module> modules;
-  if (!list.is_array()) fail(ErrorCode::bad_model, "{}: is not a JSON array", file.string());
+  if (!list.is_array()) fail(ErrorCode::bad_model, "{}: not a JSON array", file.string());
   for (const json& module : list) {
     if (!module.is_object()) fail(ErrorCode::bad_model, "{}: {} is not a module", file.string(), module.dump());
     const std::string type = text(module, "type");
@@ -94,7 +94,7 @@ std::vector<std::string> pooling_modes(const SettingsFile& config) {
   std::vector<std::string> modes;
   if (const json* named = config.find("pooling_mode")) {
     for (const json& name : named->is_array() ? *named : json::array({*named})) {
-      if (!name.is_string()) config.refuse("pooling_mode", *named, "must be a name");
+      if (!name.is_string()) config.refuse("pooling_mode", *named, "must be a string");
       modes.push_back(name.get<std::string>());
     }
     return modes;
@@ -126,9 +126,9 @@ void read_prompts(const fs::path& path, SentenceSettings& settings) {
   const SettingsFile config(path);
   settings.truncate_dim = config.count("truncate_dim");
   if (const json* prompts = config.find("prompts")) {
-    if (!prompts->is_object()) config.refuse("prompts", *prompts, "must be an object of names and texts");
+    if (!prompts->is_object()) config.refuse("prompts", *prompts, "must be an object of strings");
     for (const auto& [name, prompt] : prompts->items()) {
-      if (!prompt.is_string()) config.refuse("prompts", *prompts, "must be an object of names and texts");
+      if (!prompt.is_string()) config.refuse("prompts", *prompts, "must be an object of strings");
       settings.prompts[name] = prompt.get<std::string>();
     }
   }
@@ -157,8 +157,8 @@ const std::string& SentenceSettings::prompt(const std::string& name) const {
   if (const auto known = prompts.find(chosen); known != prompts.end()) return known->second;
   std::vector<std::string> names;
   for (const auto& [known, text] : prompts) names.push_back(known);
-  fail(ErrorCode::usage, "`prompt_name={}` is not among the model's prompts: {}", chosen,
-       names.empty() ? "it has none" : fmt::format("{}", fmt::join(names, ", ")));
+  fail(ErrorCode::usage, "unknown `prompt_name={}` (prompts of the model: {})", chosen,
+       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 SentenceSettings load_sentence_settings(const fs::path& dir, bool any_pooling) {

@@ -58,7 +58,7 @@ TEST_F(SentenceSettingsTest, ReadsEverySpellingOfPooling) {
   }
 }
 
-TEST_F(SentenceSettingsTest, RefusesUnsupportedModulesAndValues) {
+TEST_F(SentenceSettingsTest, RejectsUnsupportedModulesAndValues) {
   put_modules(dir_.path(), kMeanPooling, {"Dense"});
   EXPECT_HAS(problem(), "modules.json: `type` is Dense");
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
@@ -89,7 +89,7 @@ TEST_F(SentenceSettingsTest, RefusesUnsupportedModulesAndValues) {
   }
 }
 
-TEST_F(SentenceSettingsTest, CopiesItsFilesAndCountsThemAsTheModels) {
+TEST_F(SentenceSettingsTest, CopiesItsFilesAndListsThemAsModelFiles) {
   put_modules(dir_ / "in", kClsPooling, {"Normalize"});
   put_file(dir_ / "in/sentence_bert_config.json", R"({"max_seq_length":128})");
   put_file(dir_ / "in/config_sentence_transformers.json", "{}");

@@ -146,10 +146,9 @@ std::string HttpAnswer::header(const std::string& name) const {
 }
 
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
-  if (!curl().ready)
-    return {HttpEnd::unavailable, 0, "libcurl.so.4 was not found or cannot be initialized; install libcurl4", ""};
+  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; install libcurl4", ""};
   CURL* handle = curl().easy_init();
-  if (handle == nullptr) return {HttpEnd::unavailable, 0, "libcurl cannot be initialized", ""};
+  if (handle == nullptr) return {HttpEnd::unavailable, 0, "cannot initialize libcurl", ""};
   Transfer t{request, on_bytes, handle, {}};
   curl_slist* headers = nullptr;
   if (!request.body.empty()) headers = curl().slist_append(headers, "Content-Type: application/json");

@@ -37,7 +37,8 @@ TEST(TrainData, ErrorsHaveFileAndLine) {
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\nw7,\n"), "train.csv:3: no label in column label");
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\n  ,positive\n"), "train.csv:3: empty text");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,negative\n"), "only one label");
-  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"), "train.csv:3: 3 fields, the header has 2");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"),
+             "train.csv:3: 3 fields, but the header has 2");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6\n"), "train.csv:3");
   EXPECT_HAS(data_error(t, "text,label\n"), "train.csv: no rows");
   EXPECT_HAS(data_error(t, "text,stance\nw5,negative\n", ErrorCode::usage), "label");
@@ -149,11 +150,11 @@ TEST(TrainData, InvalidMarksAreReportedWithFileLineColumnAndValue) {
   t.settings.label_columns = {"negative", "positive"};
   t.settings.validation_files.clear();
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"),
-             "train.csv:3: column positive is 'maybe', wanted 0 or 1");
+             "train.csv:3: column positive: expected 0, 1, true or false, found 'maybe'");
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"), "train.csv:2: column negative is ''");
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "no column positive");
   t.settings.label_columns = {"negative", "negative"};
-  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is given twice");
   t.settings.label_columns = {"negative", "positive"};
   t.settings.task = TaskChoice::multi;
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label per row");

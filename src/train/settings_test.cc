@@ -152,7 +152,7 @@ TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
   EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");
-  EXPECT_HAS(bad("seed: 1\ntrain: a: b\n"), "a.yaml:2: not YAML: two ':' on one line?");
+  EXPECT_HAS(bad("seed: 1\ntrain: a: b\n"), "a.yaml:2: invalid YAML: more than one ':' on the line");
   EXPECT_HAS(bad("seed: many\n"), "a.yaml:1");
   EXPECT_HAS(bad("learning_rate: [1e-5, 2e-5]\n"), "a.yaml:1: learning_rate takes one value");
   EXPECT_HAS(bad("seed: 1\nlearning_rate: 1e-5\nlearning-rate: 2e-5\n"), "a.yaml:3: learning-rate is given twice");

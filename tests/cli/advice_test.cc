@@ -144,7 +144,7 @@ TEST_F(Advice, CompareReportsErrorsBeforeItRuns) {
     config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
   });
   const std::string differing = must(compare("vader,topics", {"--data", "rows.csv"}));
-  EXPECT_NE(differing.find("topics does not know neutral: 1 row with that label counts as wrong"), std::string::npos)
+  EXPECT_NE(differing.find("topics has no neutral: 1 row with that label counts as wrong"), std::string::npos)
       << differing;
   make_model("bert_encoder", "bare");
   make_model("bert_token", "words");
@@ -166,7 +166,7 @@ TEST_F(Advice, ProfilePrintsTablesByBatchAndBySize) {
             "--seconds", "0.01", "--texts", "rows.csv", "--label-column", "label", "--output-dir", "reports", "-q"});
   for (const char* part : {"one at a time/s", "whole file rows/s", "tiny by texts per call", "range", "speed-up",
                            "pair by size of the data set", "\n  20 ", "\n  1,000 ", "limited by",
-                           "1 of 3 rows have a label the model does not know (neutral; it knows"})
+                           "1 of 3 rows have a label unknown to the model (neutral; known:"})
     EXPECT_NE(output.find(part), std::string::npos) << part << "\n" << output;
 }
 

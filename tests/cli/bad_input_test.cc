@@ -43,8 +43,8 @@ TEST_F(BadInput, ReportsSkippedBlankLines) {
 
 TEST_F(BadInput, RejectsBareCrLineEnds) {
   put("mac.txt", "good\rbad\rugly\r");
-  refused(3, {"mac.txt: has CR line ends", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
-  refused(3, {"stdin: has CR line ends"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
+  refused(3, {"mac.txt: has CR line endings", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
+  refused(3, {"stdin: has CR line endings"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
 }
 
 TEST_F(BadInput, AcceptsNulBytesInText) {
@@ -157,7 +157,7 @@ TEST_F(BadInput, RejectsImplausibleOutputs) {
   for (const char* verb : {"score", "embed", "tokenize"})
     refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
   EXPECT_EQ(get("a.txt"), "w5\n");
-  refused(7, {"no/dir/o.csv: ", "make the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
+  refused(7, {"no/dir/o.csv: ", "create the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
   refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
   EXPECT_EQ(nlohmann::json::parse(must(tiny({"a.txt", "-o", "o.csv", "--summary-json", "-"}))).at("rows"), 1);
 }
@@ -186,7 +186,7 @@ TEST_F(BadInput, ScoresVeryLongWords) {
 
 TEST_F(BadInput, ReportsLineOfBadRows) {
   put("a.csv", "text,id\nw5,1\n\"w6,2\nw7,3\n");
-  refused(3, {"a.csv: line 3: ", "never closed"}, tiny({"a.csv"}));
+  refused(3, {"a.csv: line 3: ", "unterminated quote"}, tiny({"a.csv"}));
   put("b.csv", "text,id\n\"w6\"x,2\n");
   refused(3, {"b.csv: line 2: ", "field 1"}, tiny({"b.csv"}));
   put("c.csv", "text,id\nw6,2,3\n");
@@ -454,7 +454,7 @@ TEST_F(BadInput, NamesSettingsAsFlagsOfTheSubcommand) {
   const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3070", "--fill", "--json"}));
   EXPECT_NE(plan.at("why").dump().find("--fill"), std::string::npos) << plan.at("why");
   put("trace.json", "{}");
-  refused(3, {"write one with `brim score --trace FILE` or `brim train --trace FILE`"},
+  refused(3, {"create one with `brim score --trace FILE` or `brim train --trace FILE`"},
           {"doctor", "--run", "trace.json"});
   put("tags.conll", "London B-LOC\nis O\n\n");
   refused(2, {"`brim train --task ner` learns from it", "(--format txt takes"}, tiny({"tags.conll"}));

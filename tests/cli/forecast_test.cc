@@ -24,7 +24,7 @@ TEST_F(Forecast, PredictsWithColumnsOfNeuralForecast) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out,
             "unique_id,ds,Naive\nAAPL,2015-01-06,30\nAAPL,2015-01-07,30\nMSFT,2015-01-07,7\nMSFT,2015-01-08,7\n");
-  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point absent, masked"),
+  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point missing, masked"),
             std::string::npos)
       << o.err;
   auto named = stocks;
@@ -91,7 +91,7 @@ TEST_F(Forecast, TrainsEnsembleAndPredicts) {
                                              goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
   EXPECT_GT(e.at("owa").get<double>(), 0);
   refused(7, {"m: exists", "--output"}, into("m"));
-  refused(5, {"One lane at a time needs", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
+  refused(5, {"One lane requires", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
   refused(2, {"--horizon 9", "8 points"},
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
 }
@@ -176,7 +176,7 @@ TEST_F(Forecast, ResumesTrainingAfterKillAndWritesReport) {
   EXPECT_GT(kills, 0);
   EXPECT_EQ(get("killed/model.safetensors"), get("whole/model.safetensors"));
   EXPECT_FALSE(exists("killed/state"));
-  for (const char* part : {"Loss by lane", "against the limit", "Components", "seasonality"})
+  for (const char* part : {"Loss by lane", "Memory per wave and limit", "Components", "seasonality"})
     EXPECT_NE(get("whole/report.html").find(part), std::string::npos) << part;
   const std::string shown = must({"models", "show", "whole"});
   for (const char* part :
@@ -203,7 +203,7 @@ TEST_F(Forecast, PlansTrainingAndRolling) {
   EXPECT_GT(j.at("waves"), 1);
   auto small = plan;
   small.back() = "500MiB";
-  refused(5, {"One lane at a time needs", "--memory-limit"}, small);
+  refused(5, {"One lane requires", "--memory-limit"}, small);
   refused(2, {"--folds belongs to --task forecast"}, {"plan", "--folds", "3"});
 }
 
@@ -241,7 +241,7 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
   EXPECT_GE(j.at("against_naive").at("p_value").get<double>(), 0);
   const std::string page = get("r/report.html");
   for (const char* part :
-       {"Warm starts", "Error by fold", "Skill against naive by series", "Worst: ", "target_utilization"})
+       {"Warm starts", "Error by fold", "Skill vs. naive by series", "Worst: ", "target_utilization"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
 }
@@ -330,7 +330,7 @@ TEST_F(Forecast, RollRejectsInvalidInput) {
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
-  refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
+  refused(7, {"with --max-steps 60, but this run has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
   EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
   EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
 }
@@ -345,7 +345,7 @@ TEST_F(Forecast, RejectsInvalidInput) {
   };
   refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
   EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
-  refused(3, {"b.csv: line 1: no column price", "--target-column"},
+  refused(3, {"b.csv: line 1: unknown column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
   refused(2, {"--horizon 0"}, predict({"--data", "b.csv", "--horizon", "0"}));
   refused(2, {"b.csv", "input"}, predict({"--data", "b.csv", "-o", "b.csv"}));
@@ -356,7 +356,7 @@ TEST_F(Forecast, RejectsInvalidInput) {
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
   refused(2, {"train, roll, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
-  refused(3, {"b.csv: the longest series, 'A', has 2 points; a horizon of 4 needs 5", "--horizon 1"},
+  refused(3, {"b.csv: the longest series, 'A', has 2 points, but a horizon of 4 requires 5", "--horizon 1"},
           {"forecast", "train", "--data", "b.csv", "--horizon", "4", "-o", "m", "--device", "cpu"});
   EXPECT_FALSE(exists("m"));
   refused(3, {"'A'", "after 2015-01-02"},

@@ -30,7 +30,7 @@ TEST_F(Models, MissingModelSuggestsDownload) {
   refused(2, {"'finbert'", "brim pull ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
   refused(2, {"'fibert'", "did you mean finbert?"}, {"score", "--model", "fibert"}, {.input = "a\n"});
   refused(2, {"no weights"}, {"models", "export", "vader", "-o", "out"});
-  refused(2, {"no such directory"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
+  refused(2, {"directory not found"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
   refused(2, {"is a file"}, {"score", "--model", "tiny/config.json"}, {.input = "a\n"});
 }
 
@@ -124,7 +124,7 @@ TEST_F(Models, RejectsContradictoryConfigs) {
       {"bert_sequence", {{"vocab_size", 97}}, {"[96,48]", "[97,48]", "\"vocab_size\" is 97"}},
       {"bert_sequence", {{"num_hidden_layers", 3}}, {"\"num_hidden_layers\"", "asks for 3", "hold 2"}},
       {"albert_groups", {{"num_hidden_groups", 3}}, {"\"num_hidden_groups\"", "asks for 3", "hold 2"}},
-      {"bert_sequence", {{"model_type", "gpt2"}}, {"\"model_type\" is 'gpt2'", "Brim runs bert"}},
+      {"bert_sequence", {{"model_type", "gpt2"}}, {"\"model_type\" is 'gpt2'", "supported are bert"}},
       {"bert_sequence", {{"hidden_act", "mish"}}, {"\"hidden_act\" is 'mish'", "gelu_new"}},
       {"bert_sequence",
        {{"position_embedding_type", "relative_key"}},

@@ -108,7 +108,7 @@ TEST_F(Resume, RejectsDifferentRun) {
     c["id2label"]["0"] = "awful";
     c["label2id"] = {{"awful", 0}, {"neutral", 1}, {"positive", 2}};
   });
-  refused(2, {"tiny/config.json", "another run"}, command("o.csv", {"--resume"}));
+  refused(2, {"tiny/config.json", "different run"}, command("o.csv", {"--resume"}));
   edit_config("tiny", [](nlohmann::json& c) {
     c["id2label"]["0"] = "negative";
     c["label2id"] = {{"negative", 0}, {"neutral", 1}, {"positive", 2}};

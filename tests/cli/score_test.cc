@@ -72,7 +72,7 @@ TEST_F(Score, ScoresPairs) {
   const Outcome missing =
       brim({"score", "a.csv", "--model", "pair", "--device", "cpu", "--text-column", "a", "--pair-column", "c"});
   EXPECT_EQ(missing.code, 2) << missing.err;
-  EXPECT_NE(missing.err.find("no column c; it has: a, b"), std::string::npos) << missing.err;
+  EXPECT_NE(missing.err.find("unknown column c; columns: a, b"), std::string::npos) << missing.err;
   const Outcome rules = brim({"score", "a.csv", "--model", "vader", "--text-column", "a", "--pair-column", "b"});
   EXPECT_EQ(rules.code, 2) << rules.err;
 }

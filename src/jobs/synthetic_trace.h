@@ -13,9 +13,9 @@
 namespace brim::jobs {
 
 // A synthetic timeline, in milliseconds.
-class Made {
+class SyntheticRun {
  public:
-  explicit Made(bool on_card) {
+  explicit SyntheticRun(bool on_card) {
     TracedRun& r = trace.record;
     r.verb = "score";
     r.model = "m";
@@ -38,7 +38,7 @@ class Made {
     r.stats.tokens = 40960;
     r.stats.rows = 1000;
   }
-  Made& zone(const std::string& lane, Zone zone, double begin_ms, double end_ms) {
+  SyntheticRun& zone(const std::string& lane, Zone zone, double begin_ms, double end_ms) {
     size_t at = 0;
     while (at < trace.lanes.size() && trace.lanes[at] != lane) ++at;
     if (at == trace.lanes.size()) trace.lanes.push_back(lane);
@@ -51,7 +51,7 @@ class Made {
 };
 
 // Ten batches of `busy` ms, one every `every` ms, starting at `start`.
-inline void batches(Made& m, double start, double every, double busy) {
+inline void batches(SyntheticRun& m, double start, double every, double busy) {
   for (int i = 0; i < 10; ++i) {
     if (m.trace.record.on_card)
       m.zone("device", Zone::device_busy, start + i * every, start + i * every + busy);
@@ -64,7 +64,7 @@ struct InjectedFault {
   const char* name;
   Cause cause;
   double predicted_ms;  // for a run of 1000 ms
-  std::function<Made()> make;
+  std::function<SyntheticRun()> make;
 };
 
 // Expects that the cause is named first, with evidence and a change, and that the prediction is within `tolerance` (a
