@@ -107,7 +107,7 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
 
 plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& wish, const plan::DeviceProfile& device) {
   // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
-  // (docs/measurements.md).
+  // (docs/archive/measurements.md).
   if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);
   if (wish.precision == ops::Precision::fp8)
     fail(ErrorCode::usage, "`precision=fp8`: forecasts are trained in fp32, tf32 or bf16");
