@@ -285,20 +285,20 @@ class Solver {
   }
 
   std::optional<Plan> chosen(const std::vector<SizeCurve>& curves) const {
-    struct Candidate {
+    struct Choice {
       const SizeCurve* curve;
       int64_t tokens, peak;
       double speed;
     };
-    std::vector<Candidate> all;
+    std::vector<Choice> all;
     for (const SizeCurve& c : curves)
       for (const int64_t t : grid()) all.push_back({&c, t, c.estimate(t), speed(c, t)});
     for (;;) {
       double fastest = 0;
-      for (const Candidate& c : all)
+      for (const Choice& c : all)
         if (c.peak <= r_.limit_bytes) fastest = std::max(fastest, c.speed);
-      Candidate* pick = nullptr;
-      for (Candidate& c : all) {
+      Choice* pick = nullptr;
+      for (Choice& c : all) {
         if (c.peak > r_.limit_bytes || (c.speed < kEnough * fastest && !whole_input())) continue;
         if (pick == nullptr || (whole_input() ? c.tokens > pick->tokens : c.peak < pick->peak)) pick = &c;
       }
