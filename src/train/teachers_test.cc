@@ -101,7 +101,7 @@ double log_sum(const float* x, size_t K, double t) {
   return std::log(sum);
 }
 
-// Compares the first step's loss over all rows with the formula in docs/training.md.
+// Compares the first step's loss over all rows with the formula in docs/distillation.md.
 TEST(Teachers, LossOfRowsWithAndWithoutLabelsIsTheFormulas) {
   Class t;
   put_file(t.dir / "texts.txt", texts_of(TinyJob::csv(20, 5)));
