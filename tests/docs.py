@@ -29,9 +29,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXAMPLES = {"tweets.csv": "examples/tweets.csv", "stocks": "examples/forecast_stocks/prices", "train.csv": "examples/train_vietnamese/train.csv",
             "val.csv": "examples/train_vietnamese/val.csv", "labelled.csv": "examples/train_both/tweets.csv", "train.conll": "examples/train_both/names.conll",
-            "examples": "examples", "models": "models"}
-# Options of other programs that pages mention in running text.
-FOREIGN = {"--check-self-contained"}
+            "examples": "examples", "models": "models", "run-tests": "run-tests"}
 problems: list[str] = []
 
 
@@ -48,8 +46,9 @@ class Block:
 
 
 def pages():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    names = listed.stdout.split()
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True)
+    folders = ("docs", "examples", "models", ".github")
+    names = listed.stdout.split() or [str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(p for f in folders for p in (ROOT / f).rglob("*.md"))]]
     return [n for n in names if (ROOT / n).is_file() and not n.startswith(("tests/", "src/")) and n != "THIRD_PARTY_NOTICES.md"]
 
 
@@ -133,7 +132,7 @@ class Options:
             verb.append(word)
         if not verb:
             return None
-        return self.help(*verb) | (self.help(verb[0]) if len(verb) == 1 else set())
+        return set().union(*(self.help(*verb[:n + 1]) for n in range(len(verb))))
 
 
 def brim_commands(text):
@@ -142,7 +141,7 @@ def brim_commands(text):
         line = re.sub(r"(^|\s)#.*$", "", re.sub(r"'[^']*'", lambda m: m.group(0).replace("#", ""), line))
         for part in re.split(r"\||&&|;|\$\(|\s--\s", line):
             if found := re.match(r"\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sbatch.*--wrap ')?(?:nice -n \S+ )?(?:\./)?brim\s+(.*)", part):
-                yield found.group(1).strip().strip("'")
+                yield found.group(1).split(")")[0].strip().strip("'")
 
 
 def check_options(block_text, report, options):
@@ -208,9 +207,11 @@ def commands(text):
 def masked(text):
     text = re.sub(r"\x1b\[[0-9;]*m|\r[^\n]*\r|[█▉▊▋▌▍▎▏░]", "", text)
     text = re.sub(r"\b(cpu|cuda:\d+) \([^)]*\)", r"\1(#)", text)
+    text = re.sub(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?|\d{8}_\d{6}", "#", text)
     text = re.sub(r"\s+", "", text)
-    text = re.sub(r"@[0-9a-f]{8}|\b(batch_)?[0-9a-f]{8,}(-\d+)?\b", "#", text)
-    return re.sub(r"[−+]?\d[\d.,]*(?:e-?\d+)?(?:GiB|MiB|KiB|ms|µs|k|M|s|B)?", "#", text)
+    text = text.replace(str(ROOT), "/usr/share/brim")
+    text = re.sub(r"@[0-9a-f]{8}|\bbatch_[0-9a-f]+|(?<=\"id\":\")[0-9a-f]+(-\d+)?", "#", text)
+    return re.sub(r"[−+]?\d+(?:[.,]\d+)*(?:e-?\d+)?(?:GiB|MiB|KiB|ms|µs|k|M|s|B)?", "#", text)
 
 
 def differs(expected, actual):
@@ -239,8 +240,9 @@ class Session:
         for path in (ROOT / "tests/data/docs").iterdir():
             target = self.directory / path.name
             shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+        (self.directory / ".curlrc").write_text("silent\nshow-error\n")
         self.environment = {**os.environ, "PATH": f"{self.directory}/bin:{os.environ['PATH']}", "BRIM_HOME": str(ROOT), "NO_COLOR": "1",
-                            "BRIM_CACHE": str(self.directory / ".cache"), "TMPDIR": str(self.directory)}
+                            "BRIM_CACHE": str(self.directory / ".cache"), "TMPDIR": str(self.directory), "CURL_HOME": str(self.directory)}
 
     def close(self):
         self.stop_server()
@@ -303,7 +305,16 @@ def run_page(blocks, brim, everything):
     return ran
 
 
+def self_test():
+    """Shows that the comparisons can fail."""
+    assert not differs("a 1 b\n...\nc 2.5 ms", "a 7 b x\ny c 13 ms") and differs("a 1 b", "a 1 c") and differs("b ... a", "a b")
+    assert anchors("# A `b`-c, d\n## E\n## E\n") == {"a-b-c-d", "e", "e-1"}
+    assert list(brim_commands("$ brim score a | head\nseq 2 | xargs brim score {} -q # brim x")) == ["score a"]
+    assert steps("$ a \\\n  b\nc\n$ d\n") == [["a \\\n  b", "c\n"], ["d", ""]]
+
+
 def main():
+    self_test()
     arguments = [a for a in sys.argv[1:] if a != "--all"]
     if not arguments or arguments[0].startswith("-"):
         sys.exit(__doc__)
