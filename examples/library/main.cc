@@ -1,5 +1,5 @@
-// Scores the lines of stdin with Brim's library: submitted one by one, answered batch by batch.
-//   cmake -B build -DCMAKE_PREFIX_PATH=/where/brim/is/installed && cmake --build build && ./build/label_lines < texts.txt
+// Scores the lines of stdin with the C++ library. Lines are submitted one by one and computed in batches.
+//   cmake -B build -DCMAKE_PREFIX_PATH=/opt/brim && cmake --build build && ./build/label_lines < texts.txt
 #include <brim/brim.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) try {
   brim::ScorerOptions options;
-  if (argc > 1) options.model = argv[1];  // else the model that comes with Brim
+  if (argc > 1) options.model = argv[1];  // default: the included model
   const auto scorer = brim::Scorer::open(options);
   std::fprintf(stderr, "Brim %s on %s\n", brim::version(), scorer->device().c_str());
   std::vector<std::future<brim::Prediction>> answers;

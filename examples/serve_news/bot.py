@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A year of headlines through a queue of `brim serve`, one by one as a news bot meets them; the server scores them ten at a time and
-chooses the model by New York's market hours. Prints the mood of each month.
+"""Sends a year of headlines, one by one, to a queue of `brim serve`. The server scores them ten at a time and selects the model by New
+York's market hours. Prints the mean sentiment of each month.
 
     brim --env-file examples/serve_news/bot.env serve &
     examples/serve_news/bot.py                       # or: bot.py --per-day 40 --url http://127.0.0.1:8080
@@ -41,7 +41,7 @@ def main():
     scored = []
     for item in headlines(given.per_day):
         answer = ask(given.url, "/queues/sentiment/score_or_queue", {"text": item["headline"], "item": item, "source": "wire"})
-        scored += answer.get("items", [])  # of the call that filled the batch
+        scored += answer.get("items", [])  # only if this call filled the batch
     scored += ask(given.url, "/queues/sentiment/flush_and_apply", {})["items"]
     months, models = collections.defaultdict(list), collections.Counter()
     for item in scored:
