@@ -106,7 +106,7 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
 
 plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& request, const plan::DeviceProfile& device) {
   // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
-  // (docs/measurements.md).
+  // (docs/archive/measurements.md).
   if (device.kind == DeviceKind::cpu && !request.precision) return resolve_precision({}, device, plan::Task::score);
   if (request.precision == ops::Precision::fp8)
     fail(ErrorCode::usage, "`precision=fp8` is not supported for training; use fp32, tf32 or bf16");

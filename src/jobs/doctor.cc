@@ -95,7 +95,7 @@ class Predictor {
   // Cores the run can keep busy while computing.
   double able() const { return r_.threads > 0 ? std::min<double>(r_.threads, cores_) : cores_; }
   // Work takes more CPU time on shared cores, because caches are cold after each switch; the plan's figure assumes
-  // exclusive cores. The midpoint matched the one machine it was tried on (docs/doctor.md).
+  // exclusive cores. The midpoint matched the one machine it was tried on (docs/doctor-method.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);

@@ -23,7 +23,7 @@ struct AutoFacts {
 AutoDevice auto_device(const AutoFacts& facts);
 
 // Time of a short run on a GPU from process start to end, including loading weights (0.4 s for ten rows of RoBERTa-base
-// on an H200, 0.7 s for a thousand), minus the startup time on the CPU (docs/measurements.md).
+// on an H200, 0.7 s for a thousand), minus the startup time on the CPU (docs/archive/measurements.md).
 inline constexpr double kCardStartSeconds = 0.5;
 
 // Predicted time for the whole input from the plans of its models; infinite if a plan has no prediction.

@@ -122,7 +122,7 @@ std::vector<DeviceProfile> make_cards() {
   h200.tflops_fp8 = 1403;
   h200.bandwidth = 4.1e12;
   // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond their allocations
-  // (docs/measurements.md).
+  // (docs/archive/measurements.md).
   h200.context_bytes = int64_t{544} << 20;
   std::stable_sort(cards.begin(), cards.end(),
                    [](const DeviceProfile& a, const DeviceProfile& b) { return a.total_bytes < b.total_bytes; });

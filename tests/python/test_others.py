@@ -320,8 +320,8 @@ print([m for m in ("pandas", "pyarrow", "ray", "pyspark", "boto3") if m in sys.m
 
 def test_names_in_the_docs_exist():
     found = set()
-    for page in ("README.md", "docs/python.md", "docs/bulk.md"):
-        for block in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(encoding="utf-8"), re.S):
+    for page in [SOURCE / "README.md", *(SOURCE / "docs").glob("*.md")]:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
             found |= set(re.findall(r"\bbrim((?:\.[A-Za-z_]\w*)+)", block))
     assert {".bulk.plan", ".ray.score", ".spark.score", ".forecast.predict"} <= found
     for name in found - {".sklearn"}:  # imported by name, and not always installed
