@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast from the command line: files in, forecasts out, figures, and what is refused.
+// brim forecast: files in, forecasts out, metrics, and invalid input.
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ class Forecast : public ProgramTest {
   const std::string goldens_ = BRIM_SOURCE_DIR "/tests/data/forecast/";
 };
 
-TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
+TEST_F(Forecast, PredictsWithColumnsOfNeuralForecast) {
   put("s/AAPL.csv", "Date,Open,Adj Close\n2015-01-01,1,10\n2015-01-02,2,20\n2015-01-05,3,30\n");
   put("s/MSFT.csv", "Date,Open,Adj Close\n2015-01-01,1,5\n2015-01-02,2,6\n2015-01-06,3,7\n");
   const std::vector<std::string> stocks = {"forecast", "predict",         "--data",    "s",         "--model",
@@ -40,7 +40,7 @@ TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
   EXPECT_EQ(lines_of(by_variable.out).size(), 7u) << by_variable.err;
 }
 
-TEST_F(Forecast, MeasuresModelsAndFiles) {
+TEST_F(Forecast, EvaluatesModelsAndFiles) {
   const std::vector<std::string> files = {
       "--data", goldens_ + "train.csv", "--actual", goldens_ + "test.csv", "--season", "4", "--json"};
   const auto measured = [&](std::vector<std::string> what) {
@@ -65,8 +65,7 @@ TEST_F(Forecast, MeasuresModelsAndFiles) {
   EXPECT_NE(must(table).find("(seasonal naive)"), std::string::npos);
 }
 
-// A regular series costs its values: times or rows kept beside them would show.
-TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
+TEST_F(Forecast, TrainsEnsembleAndPredicts) {
   const std::vector<std::string> train = {"forecast",      "train", "--data",      goldens_ + "train.csv",
                                           "--horizon",     "8",     "--season",    "4",
                                           "--lookbacks",   "2,3",   "--losses",    "smape,mae",
@@ -83,7 +82,7 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
   EXPECT_NE(o.err.find("4 lanes of 2 blocks · 70 steps of 16 windows"), std::string::npos) << o.err;
   EXPECT_NE(get("m/README.md").find("| 3 | 24 | mae |"), std::string::npos);
   must(into("again", {"-q"}));
-  EXPECT_EQ(get("m/model.safetensors"), get("again/model.safetensors")) << "the same seed, the same bits";
+  EXPECT_EQ(get("m/model.safetensors"), get("again/model.safetensors")) << "equal seeds give equal bits";
   const std::string forecasts =
       must({"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--device", "cpu", "-q"});
   EXPECT_EQ(lines_of(forecasts)[0], "unique_id,ds,NBEATS");
@@ -97,11 +96,11 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
 }
 
-TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
-  if (kInstrumented) GTEST_SKIP() << "a sanitizer's own memory counts too";
+TEST_F(Forecast, ReadsLongSeriesWithLittleOverhead) {
+  if (kInstrumented) GTEST_SKIP() << "sanitizers add memory";
   constexpr int kPoints = 2'000'000;
   const auto peak = [&](int points) {
-    {  // gone before the program starts, whose peak would count it
+    {  // freed before the program starts, because its peak would include it
       std::string text = "ds,y\n";
       for (int i = 0; i < points; ++i) text += std::to_string(i) + "," + std::to_string(i % 97) + "\n";
       put("long.csv", text);
@@ -112,7 +111,7 @@ TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
     return o.peak_kib;
   };
   const long values_kib = 4L * kPoints / 1024;
-  EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a vector that doubles holds up to three times as much
+  EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a growing vector uses up to three times as much
 }
 
 std::string random_walks() {
@@ -128,7 +127,7 @@ std::string random_walks() {
   return text;
 }
 
-TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
+TEST_F(Forecast, ResumesTrainingAfterKillAndWritesReport) {
   put("walks.csv", random_walks());
   const auto train = [](const char* output) {
     return std::vector<std::string>{"forecast",
@@ -189,17 +188,17 @@ TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
   EXPECT_EQ(rows.size(), 1u + 3 * 4);
 }
 
-TEST_F(Forecast, IsPlannedBeforeItRuns) {
+TEST_F(Forecast, PlansTrainingAndRolling) {
   put("walks.csv", random_walks());
   const std::vector<std::string> plan = {"plan",  "--task",   "forecast", "--horizon",      "13",   "--preset",
                                          "paper", "--device", "rtx3060",  "--memory-limit", "11GiB"};
-  const std::string said = must(plan);
+  const std::string output = must(plan);
   for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "in all", "waves", "no data is named"})
-    EXPECT_NE(said.find(part), std::string::npos) << part << said;
+    EXPECT_NE(output.find(part), std::string::npos) << part << output;
   auto as_json = plan;
   as_json.insert(as_json.end(), {"--json", "--folds", "20", "--data", "walks.csv"});
   const auto j = nlohmann::json::parse(must(as_json));
-  EXPECT_EQ(j.at("lanes"), 18 * 21);  // and a training before the first fold
+  EXPECT_EQ(j.at("lanes"), 18 * 21);  // includes the training before the first fold
   EXPECT_LE(j.at("planned_bytes"), j.at("limit_bytes"));
   EXPECT_GT(j.at("waves"), 1);
   auto small = plan;
@@ -247,7 +246,7 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
   must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
 }
 
-TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
+TEST_F(Forecast, DoctorAndMonitorSupportForecastRuns) {
   put("walks.csv", random_walks());
   must(roll_command("r", {"-q", "--trace", "t.json"}));
   const auto d = nlohmann::json::parse(must({"doctor", "--run", "t.json", "--json"})).at("run");
@@ -265,9 +264,9 @@ TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
   };
   auto diagnosed = train("m", "400");
   diagnosed.insert(diagnosed.begin(), {"doctor", "--verify", "--"});
-  const std::string said = must(diagnosed);
-  EXPECT_NE(said.find("device busy"), std::string::npos) << said;
-  EXPECT_NE(said.find("verified"), std::string::npos) << said;
+  const std::string output = must(diagnosed);
+  EXPECT_NE(output.find("device busy"), std::string::npos) << output;
+  EXPECT_NE(output.find("verified"), std::string::npos) << output;
   EXPECT_TRUE(exists("m/config.json"));
   EXPECT_FALSE(exists("m.doctor"));
   refused(2, {"brim forecast train", "brim forecast roll"}, {"doctor", "--", "brim", "forecast", "eval"});
@@ -290,8 +289,8 @@ TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
   EXPECT_GT(number("loss"), 0) << seen.dump(2);
 }
 
-// The same bytes after twenty kills at random moments, some of them while a checkpoint is written.
-TEST_F(Forecast, RollsOnAfterKills) {
+// Twenty kills at random moments, some while a checkpoint is written, do not change the output bytes.
+TEST_F(Forecast, ResumesRollAfterKills) {
   put("walks.csv", random_walks());
   std::mt19937 random(7);
   for (const char* warm : {"none", "chain"}) {
@@ -318,7 +317,7 @@ TEST_F(Forecast, RollsOnAfterKills) {
   }
 }
 
-TEST_F(Forecast, RollRefusesWithARemedy) {
+TEST_F(Forecast, RollRejectsInvalidInput) {
   put("walks.csv", random_walks());
   put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
   put("mine/notes.txt", "mine");
@@ -332,11 +331,11 @@ TEST_F(Forecast, RollRefusesWithARemedy) {
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
   refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
-  EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
+  EXPECT_EQ(get("r/forecasts.csv"), before);  // existing files are kept
   EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
 }
 
-TEST_F(Forecast, RefusesWithARemedy) {
+TEST_F(Forecast, RejectsInvalidInput) {
   put("a.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n");
   put("b.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-02,2\n");
   put("out.csv", "mine");
@@ -345,7 +344,7 @@ TEST_F(Forecast, RefusesWithARemedy) {
     return more;
   };
   refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
-  EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
+  EXPECT_EQ(get("out.csv"), "mine");  // existing files are kept
   refused(3, {"b.csv: line 1: no column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
   refused(2, {"--horizon 0"}, predict({"--data", "b.csv", "--horizon", "0"}));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No telemetry, no network: the verbs that read texts open no internet socket. The one that may, `profile --llm-url`,
-// shows that a socket would have been seen.
+// Commands that read texts open no internet socket. `profile --llm-url`, which does, tests that sockets are detected.
 #include "cli/program.h"
 
 namespace brim {
@@ -21,7 +20,7 @@ class Network : public ProgramTest {
   }
 };
 
-TEST_F(Network, IsNotUsedByVerbsThatReadTexts) {
+TEST_F(Network, IsNotUsedByTextCommands) {
   put("rows.csv", "text,label\nw5 w6,negative\nw7 w8,neutral\nw9 w10,positive\n");
   EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "tiny", "-o", "out.csv"}));
   EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "vader"}));
@@ -32,7 +31,7 @@ TEST_F(Network, IsNotUsedByVerbsThatReadTexts) {
   EXPECT_FALSE(opens_socket({"plan", "--model", "tiny", "--task", "train", "--device", "rtx3070"}));
 }
 
-TEST_F(Network, ASocketWouldBeSeen) {
+TEST_F(Network, DetectsOpenedSocket) {
   EXPECT_TRUE(opens_socket({"profile", "--mode", "llm", "--llm-url", "http://127.0.0.1:9", "--llm-model", "m",
                             "--llm-api", "openai", "--output-dir", "report"},
                            /*must_succeed=*/false));
