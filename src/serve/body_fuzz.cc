@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as the body of a request. What is taken must be what the JSON library reads; what is refused
+// Fuzz target: any bytes as a request body. Accepted bodies must equal the result of the JSON library; rejected ones
 // must have a reason.
 #include <cstdlib>
 #include <nlohmann/json.hpp>

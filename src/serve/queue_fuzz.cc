@@ -7,8 +7,8 @@
 #include "serve/queue_journal.h"
 #include "serve/queue_state.h"
 
-// Any bytes are intact records, damage and a tail. Each record changes the queue or is refused, and the resulting state
-// survives a compaction.
+// Any bytes are a sequence of intact records, damage and a tail. Each record changes the queue or is rejected, and the
+// resulting state survives compaction.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
   using namespace brim::serve;
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   QueueState state;
   if (!content.damage.empty()) state.skip_damaged(content.damage[0].bytes, content.damage[0].records);
-  // Mutations rarely pass the checksums, so lines are tried as records too.
+  // Mutations rarely have valid checksums, so lines are tried as records too.
   std::vector<std::string> payloads(content.records.begin(), content.records.end());
   for (size_t at = 0; at < bytes.size();) {
     const size_t end = std::min(bytes.find('\n', at), bytes.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as the body of any route (the first byte: which), sent to a server of tiny models. Whatever is
-// asked, there is an answer in JSON that blames nobody but the client, and the connection goes on. To /score and /jobs
-// the first line is the query and the rest the rows; of a job's output the bytes are its `Range`.
+// Fuzz target: any bytes as the body of any route (selected by the first byte), sent to a server with tiny models.
+// Every response must be JSON with success or a client error, and the connection must stay usable. For /score and /jobs
+// the first line is the query and the rest the rows; for the output of a job the bytes are the `Range`.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -79,7 +79,7 @@ class FuzzedServer {
     output_ = client_->read().body;
   }
   void ask(std::string_view path, std::string_view body) {
-    static const std::set<int> kAnswers = {200, 202, 400, 404, 413, 422, 424, 504};  // 504: its own timeout_ms
+    static const std::set<int> kAnswers = {200, 202, 400, 404, 413, 422, 424, 504};  // 504: timeout_ms of the request
     if (path == "/score" || path == "/jobs") return ask_rows(path, body);
     if (path == "/jobs/ID/output") return ask_output(body);
     client_->post(path, body);
@@ -94,7 +94,7 @@ class FuzzedServer {
                  answer.body.c_str());
     std::abort();
   }
-  // Rows come back, or part of them and no end (0) where what followed could not be read.
+  // Responds with all rows, or with some rows and an aborted stream (0) after unreadable input.
   void ask_rows(std::string_view path, std::string_view input) {
     static const std::set<int> kAnswers = {0, 200, 201, 400, 403, 404, 413, 422, 424};
     const size_t line = std::min(input.find('\n'), input.size());
@@ -109,7 +109,7 @@ class FuzzedServer {
     require(kAnswers.contains(answer.status) && (!json || nlohmann::json::accept(answer.body)), target, answer);
     if (answer.status != 201) return;
     const std::string job = "/jobs/" + nlohmann::json::parse(answer.body)["id"].get<std::string>();
-    for (int i = 0; i < 2; ++i) {  // cancelled, then removed
+    for (int i = 0; i < 2; ++i) {  // cancel, then delete
       client_->send("DELETE " + job + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
       client_->read();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a serve.yaml. What is taken names what is there; what is refused is the user's to mend.
+// Fuzz target: any bytes as a serve.yaml. Accepted files are consistent; rejected ones give a usage error.
 #include <unistd.h>
 
 #include <cstdlib>
