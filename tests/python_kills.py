@@ -148,12 +148,12 @@ def main() -> int:
     flags.add_argument("--place", choices=("disk", "s3"), default="disk")
     flags.add_argument("--texts", default=str(pathlib.Path(__file__).resolve().parents[1] / "examples" / "tweets.csv"))
     flags.add_argument("--seed", type=int, default=7)
-    args = flags.parse_args()
+    options = flags.parse_args()
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if args.place == "s3":
+        if options.place == "s3":
             import boto3  # noqa: F401
             import moto.server  # noqa: F401
     except ImportError as error:
@@ -162,22 +162,22 @@ def main() -> int:
     import brim
     import brim.bulk
 
-    random.seed(args.seed)
+    random.seed(options.seed)
     began = time.perf_counter()
     work = tempfile.mkdtemp(prefix="brim-kills-")
-    place = Disk(work) if args.place == "disk" else Bucket(work)
+    place = Disk(work) if options.place == "disk" else Bucket(work)
     try:
         os.makedirs(f"{work}/in")
-        texts = texts_of(args.texts, args.rows)
-        step = -(-args.rows // 8 // GROUP) * GROUP
-        for at in range(0, args.rows, step):
-            ids = range(at, min(at + step, args.rows))
+        texts = texts_of(options.texts, options.rows)
+        step = -(-options.rows // 8 // GROUP) * GROUP
+        for at in range(0, options.rows, step):
+            ids = range(at, min(at + step, options.rows))
             pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "text": texts[at:at + len(ids)]}), f"{work}/in/{at:09}.parquet", row_group_size=GROUP)
         place.start()
         job = brim.bulk.plan(place.inputs, place.place, model="vader", keep=["id"], rows_per_shard=GROUP)
         killed, removed, drivers = {"driver": 0, "worker": 0}, 0, []
         quiet = {"stderr": subprocess.DEVNULL}
-        while sum(killed.values()) < args.kills:
+        while sum(killed.values()) < options.kills:
             drivers = [d for d in drivers if d.poll() is None]
             while len(drivers) < 2:
                 drivers.append(subprocess.Popen([sys.executable, "-c", DRIVER, place.place, WORKER], **quiet))
@@ -199,12 +199,12 @@ def main() -> int:
         assert brim.bulk.run(job) == [], "a shard failed"
         rows = brim.bulk.finish(job)["rows"]
         table = pa.concat_tables([pq.read_table(name) for name in place.parts(job, work)])
-        assert rows == args.rows and table["id"].to_pylist() == list(range(args.rows)), "a row is missing or duplicated"
+        assert rows == options.rows and table["id"].to_pylist() == list(range(options.rows)), "a row is missing or duplicated"
         wanted = brim.Classifier("vader").predict(texts)
         assert table["label"].to_pylist() == wanted.labels, "a label differs from an undisturbed run"
-        left = [name for name in os.listdir(f"{work}/out/_brim")] if args.place == "disk" else ["job.json"]
+        left = [name for name in os.listdir(f"{work}/out/_brim")] if options.place == "disk" else ["job.json"]
         assert left == ["job.json"], f"left behind: {left}"
-        print(f"python_kills: {args.place}, {args.rows:,} rows in {len(job.shards)} shards, {killed['driver']} drivers and {killed['worker']} workers killed, "
+        print(f"python_kills: {options.place}, {options.rows:,} rows in {len(job.shards)} shards, {killed['driver']} drivers and {killed['worker']} workers killed, "
               f"{removed} parts removed and scored again: every row once, labels as of one run; {time.perf_counter() - began:.0f} s")
     finally:
         with contextlib.ExitStack() as last:  # run all callbacks in reverse order, even if one fails

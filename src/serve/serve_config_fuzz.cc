@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target: any bytes as a serve.yaml. Accepted files are consistent; rejected ones give a usage error.
+// Fuzz target: serve.yaml. Accepted configurations must be consistent; rejected ones must not be internal errors.
 #include <unistd.h>
 
 #include <cstdlib>

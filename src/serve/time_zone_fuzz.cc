@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "serve/time_zone.h"
 
-// Any bytes are accepted as a zone or rejected; zones give consistent results for any time.
+// Fuzz target: zone files. Any bytes are a zone or an error; a zone answers consistently for any time.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
   try {

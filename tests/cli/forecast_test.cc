@@ -331,7 +331,7 @@ TEST_F(Forecast, RollRejectsInvalidInput) {
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
   refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
-  EXPECT_EQ(get("r/forecasts.csv"), before);  // existing files are kept
+  EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
   EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
 }
 
@@ -344,7 +344,7 @@ TEST_F(Forecast, RejectsInvalidInput) {
     return more;
   };
   refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
-  EXPECT_EQ(get("out.csv"), "mine");  // existing files are kept
+  EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
   refused(3, {"b.csv: line 1: no column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
   refused(2, {"--horizon 0"}, predict({"--data", "b.csv", "--horizon", "0"}));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that read texts open no internet socket. `profile --llm-url`, which does, tests that sockets are detected.
+// No telemetry, no network: commands that read texts open no internet socket. `profile --llm-url` and `pull` show that
+// the test detects sockets.
 #include "cli/program.h"
 
 namespace brim {
