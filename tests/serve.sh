@@ -202,7 +202,7 @@ queues: {news: {ladder: sentiment, flush_size: 3}}
 END
 code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/log" || code=$?
-[ $code -eq 4 ] && grep -q 'missing cannot answer' "$work/log" && grep -q 'a server would start, but' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
+[ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'a server would start, but' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
 "$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'this can be served' "$work/log" || fail "--check: $(cat "$work/log")"
 start --config "$work/serve.yaml"
 [ "$(curl "$url/info" | json 'a["max_concurrent_requests"], a["max_batch_tokens"]')" = "(48, 256)" ] || fail "limits of serve.yaml: $(curl "$url/info")"

@@ -54,6 +54,7 @@ constexpr Verb kVerbs[] = {
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
     {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},
     {"bench", "measure this machine: streams, latency", setup_bench},
+    {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
     {"models", "list, show and export models", setup_models},
     {"monitor", "watch the GPUs, this machine and the Brims running on it", setup_monitor},
 };

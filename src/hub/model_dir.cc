@@ -90,8 +90,7 @@ std::string hub_folder(std::string name) {
   const std::string near = repository == name ? nearest_name(name, known) : "";
   looked += "\n  " + (search_path.hub / hub_folder(repository)).string();
   fail(ErrorCode::usage,
-       "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in "
-       "older versions)\n"
+       "no model {}{}: looked for a directory of that name and in{}\nto download it: brim pull {}\n"
        "or copy the model's directory into one of these directories, or name the directory itself; `brim models list` "
        "shows "
        "those found",

@@ -65,7 +65,7 @@ TEST_F(ModelDir, ReadsRefsWithCare) {
   put_hub("models--a--b", "only", false);  // no ref, one snapshot
   EXPECT_EQ(resolve_model("a/b", search_path).filename(), "only");
   put_hub("models--a--b", "second", false);  // ambiguous
-  EXPECT_HAS(refused("a/b"), "hf download a/b");
+  EXPECT_HAS(refused("a/b"), "brim pull a/b");
   put_file(search_path.hub / "models--a--b/refs/main", "../../../../etc");
   EXPECT_HAS(refused("a/b"), "no model 'a/b'");
   put_file(search_path.hub / "models--a--b/refs/main", "second\n");
@@ -74,11 +74,11 @@ TEST_F(ModelDir, ReadsRefsWithCare) {
 
 TEST_F(ModelDir, AMissingModelSaysHowToGetIt) {
   const std::string message = refused("finbert");
-  EXPECT_HAS(message, "hf download ProsusAI/finbert");
+  EXPECT_HAS(message, "brim pull ProsusAI/finbert");
   EXPECT_HAS(message, (dir / "beside/finbert").string());
   EXPECT_HAS(message, (dir / "more/finbert").string());
   EXPECT_HAS(message, (dir / "hub/models--ProsusAI--finbert").string());
-  EXPECT_HAS(refused("distilbert"), "download distilbert/distilbert-base-uncased-finetuned-sst-2-english");
+  EXPECT_HAS(refused("distilbert"), "pull distilbert/distilbert-base-uncased-finetuned-sst-2-english");
   EXPECT_HAS(refused("no/such/dir"), "no such directory");
   EXPECT_HAS(refused("../finbert"), "no such directory");
   EXPECT_HAS(refused("./finbert"), "no such directory");

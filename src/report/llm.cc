@@ -8,9 +8,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "report/html.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 
 namespace brim::report {
+using net::HttpAnswer;
+using net::HttpEnd;
+using net::HttpRequest;
+using net::http_fetch;
 namespace {
 
 using nlohmann::json;

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 #include "report/llm_stand_in.h"
 
 namespace brim::report {
@@ -222,7 +222,7 @@ TEST(Llm, StreamThatStallsIsBroken) {
         c.wait_until_over();
       },
       [](LlmOptions& o) { o.first_token_s = 0.3; });
-  EXPECT_TRUE(has(error, "broke off after 1 tokens (nothing came for 0.3 s)")) << error;
+  EXPECT_TRUE(has(error, "broke off after 1 tokens (no data for 0.3 s)")) << error;
 }
 
 TEST(Llm, EndlessStreamsAreCut) {

@@ -12,7 +12,7 @@
 #include "base/test_files.h"
 #include "base/timeline.h"
 #include "model/golden_models.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 #include "report/llm_stand_in.h"
 #include "report/markup_check.h"
 #include "report/profile_measure.h"

@@ -155,7 +155,7 @@ TEST_F(AdmissionTest, SendsWarningWhenItStarts) {
   std::string event;
   ASSERT_TRUE(listener.read_chunk(event));
   const auto warned = [&](std::vector<Warning> warnings) {
-    service_->set_card({.warnings = std::move(warnings)});
+    service_->set_gpu({.warnings = std::move(warnings)});
     service_->sample(std::nullopt);
     std::string texts;
     while (listener.read_chunk(event) && !event.starts_with("event: snapshot"))

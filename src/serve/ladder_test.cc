@@ -117,12 +117,12 @@ TEST_F(LadderTest, GateRestrictsAutomaticChoiceOnly) {
   EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused);
   ASSERT_EQ(view.warnings.size(), 1u);
   EXPECT_HAS(view.warnings[0],
-             "tiny is not used under load: it loses 6.0 points of macro recall against finbert, at "
+             "tiny is not used under load: loses 6.0 points of macro recall against finbert, at "
              "most 5.0 allowed (1000 rows)");
   EXPECT_EQ(chosen({.model = "tiny"}), "tiny requested");
   ladder.report_gate("tiny", made_figures(0.86, 0.79));
   EXPECT_EQ(chosen({}), "distil schedule");
-  EXPECT_HAS(ladder.view(kOpen).rungs[2].gate.why, "agrees with finbert on 79.0 % of rows, at least 80.0 % wanted");
+  EXPECT_HAS(ladder.view(kOpen).rungs[2].gate.why, "agrees with finbert on 79.0 % of rows, at least 80.0 % required");
   ladder.report_gate("tiny", made_figures(0.86, 0.80));
   EXPECT_EQ(chosen({}), "tiny load");
   EXPECT_TRUE(ladder.view(kOpen).warnings.empty());
@@ -180,13 +180,13 @@ TEST_F(LadderTest, FailedRungFallsBackToNext) {
   const LadderView view = ladder.view(kOpen);
   EXPECT_EQ(view.active, "tiny");
   ASSERT_EQ(view.warnings.size(), 1u);
-  EXPECT_HAS(view.warnings[0], "distil cannot answer: no such directory");
+  EXPECT_HAS(view.warnings[0], "distil is unavailable: no such directory");
 
   ladder.report_fault("tiny", "broken");
   ladder.report_fault("vader", "broken");
   EXPECT_EQ(choose({}).model, "finbert") << "none below: the nearest above";
   ladder.report_fault("finbert", "lost");
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { choose({}); }), "no rung can answer");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { choose({}); }), "no rung is available");
   EXPECT_EQ(ladder.view(kOpen).active, "");
   ladder.report_fault("distil", "");
   EXPECT_EQ(chosen({}), "distil schedule");
@@ -257,12 +257,12 @@ TEST(Ladder, RejectsRulesWithUnknownRungs) {
     spoil(r);
     return error_of(ErrorCode::usage, [&] { Ladder ladder(r); });
   };
-  EXPECT_HAS(refusal([](LadderRules& r) { r.default_rung = "distill"; }), "default: distill is none of its rungs");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.load->floor = "x"; }), "load: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.gate.against = "x"; }), "gate: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.sources[0].rung = "x"; }), "sources: x");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.erase(r.rungs.begin() + 3); }), "schedule: vader");
-  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.push_back({"distil", {}}); }), "twice");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.default_rung = "distill"; }), "default: unknown rung distill");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.load->floor = "x"; }), "load: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.gate.against = "x"; }), "gate: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.sources[0].rung = "x"; }), "sources: unknown rung x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.erase(r.rungs.begin() + 3); }), "schedule: unknown rung vader");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.push_back({"distil", {}}); }), "duplicate rung");
   EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.clear(); }), "no rungs");
   EXPECT_HAS(refusal([](LadderRules& r) { r.load->back_under_ms = 300; }), "back_under_ms=300");
 }

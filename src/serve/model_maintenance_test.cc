@@ -174,7 +174,7 @@ TEST_F(ModelMaintenanceTest, RejectsUnloadableModelAndFallsBackToNextRung) {
   EXPECT_NE(refused.fields.find("retry-after"), refused.fields.end());
   EXPECT_EQ(answering(), "vader");
   EXPECT_EQ(status(), "degraded");
-  EXPECT_NE(get("/health").body.find("model cannot answer: others have the memory"), std::string::npos);
+  EXPECT_NE(get("/health").body.find("model is unavailable: others have the memory"), std::string::npos);
 }
 
 TEST_F(ModelMaintenanceTest, ResponsesReportReplacedRung) {

@@ -21,7 +21,7 @@ JournalReport check_journal(const fs::path& path, bool apply, int64_t now_ms) {
   JournalReport report;
   report.journal = path;
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::cannot_write, "cannot be read");
+  if (!in) fail(ErrorCode::cannot_write, "cannot read");
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
   QueueJournal::Content content = QueueJournal::read(bytes);
   report.records = content.records.size();
@@ -70,8 +70,8 @@ std::vector<JournalReport> repair_queues(const fs::path& state_dir, bool apply, 
   std::error_code error;
   const fs::path folder = state_dir / "queues";
   if (!fs::is_directory(folder, error))
-    fail(ErrorCode::usage, "{}: no queues here; name the state directory of a server", state_dir.string());
-  // A dry run creates nothing: without a lock file there is no server.
+    fail(ErrorCode::usage, "{}: no queues found; give the state directory of a server", state_dir.string());
+  // A dry run creates nothing; without a lock file no server is running.
   std::optional<StateDir> lock;
   if (apply || fs::exists(state_dir / "lock", error)) lock.emplace(state_dir, "stop that server first");
   std::vector<fs::path> journals;

@@ -274,7 +274,8 @@ TEST(QueueRepair, FailsWhileServerHoldsLock) {
     EXPECT_HAS(refusal, "another server");
     EXPECT_HAS(refusal, "stop that server first");
   }
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { repair_queues(bench.dir / "none", true, bench.now); }), "no queues here");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { repair_queues(bench.dir / "none", true, bench.now); }),
+             "no queues found");
   EXPECT_FALSE(fs::exists(bench.dir / "none"));
 }
 

@@ -132,7 +132,7 @@ TEST(Queue, FlushAndApplyScoresWaitingAndGivenItemsOnce) {
   ASSERT_EQ(answer.body["items"].size(), 6u);
   EXPECT_EQ(answer.body["items"][0]["id"], 1);
   EXPECT_EQ(answer.body["items"][3]["id"], 9);
-  EXPECT_HAS(answer.body["items"][4]["sentiment_error"].get<std::string>(), "no `text`");
+  EXPECT_HAS(answer.body["items"][4]["sentiment_error"].get<std::string>(), "missing `text`");
   EXPECT_FALSE(answer.body["items"][4].contains("sentiment_score"));
   EXPECT_EQ(answer.body["items"][5]["title"], "another");
 
@@ -202,7 +202,7 @@ TEST(Queue, KeepsItemsThatCannotBeScored) {
   EXPECT_EQ(bench.queue->size(), 1u) << "the refused item is its client's";
   bench.now += 200;
   error_of(ErrorCode::device_lost, [&] { bench.queue->flush_by_age(); });
-  EXPECT_HAS(bench.queue->fault(), "could not be flushed");
+  EXPECT_HAS(bench.queue->fault(), "cannot flush queue");
   EXPECT_FALSE(bench.queue->flush_by_age()) << "a little later";
   bench.scorer.broken = false;
   bench.now += 5000;

@@ -186,7 +186,7 @@ TEST_F(ReplaceTest, FailsIfOldModelCannotBeRestored) {
   EXPECT_EQ(state(), "failed");
   EXPECT_EQ(predict().status, 503);
   EXPECT_EQ(predict("vader").status, 200);
-  EXPECT_NE(get("/health").body.find("cannot come back"), std::string::npos);
+  EXPECT_NE(get("/health").body.find("cannot be restored"), std::string::npos);
   during_replacement_ = {};
   EXPECT_EQ(post("/admin/models/cls/load", "").status, 200);
   EXPECT_EQ(predict().fields["x-brim-model"], "cls@2");

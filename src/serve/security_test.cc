@@ -27,7 +27,7 @@ TEST_F(ServiceTest, ChecksKeysAndHosts) {
   EXPECT_EQ(answer.fields["www-authenticate"], "Bearer");
   const RawAnswer unknown = get("/info", "Authorization: Bearer wrong\r\n");
   EXPECT_EQ(unknown.status, 401);
-  EXPECT_NE(unknown.body.find("this key is not known"), std::string::npos);
+  EXPECT_NE(unknown.body.find("unknown API key"), std::string::npos);
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
   const RawAnswer narrow = get("/info", "Authorization: Bearer other\r\n");
   EXPECT_EQ(narrow.status, 403);

@@ -105,7 +105,7 @@ TEST_F(ServiceTest, ReturnsDocumentedErrors) {
   bad("/predict", R"({})", 422, "Validation", "inputs");
   bad("/predict", R"([])", 422, "Validation");
   bad("/predict", "{\"inputs\":\n  x}", 400, "Syntax", "2:3");
-  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "twice");
+  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "duplicate key");
   bad("/predict", "{\"inputs\":\"\xFF\"}", 400, "Syntax");
   bad("/predict", R"({"inputs":[["a"],["b"],["c"],["d"]]})", 422, "Validation", "batch size 4 > maximum allowed");
   bad("/predict", R"({"inputs":"a","truncate":"x"})", 422, "Validation", "truncate");
@@ -127,8 +127,8 @@ TEST_F(ServiceTest, ReturnsDocumentedErrors) {
       "Validation", "truncate");
   bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
   const std::string large = Json{{"inputs", std::string((1 << 20) + 1, 'a')}}.dump();
-  bad("/predict", large, 422, "Validation", "at most 1048576 are taken");
-  bad("/tokenize", large, 422, "Validation", "at most 1048576 are taken");
+  bad("/predict", large, 422, "Validation", "at most 1048576 allowed");
+  bad("/tokenize", large, 422, "Validation", "at most 1048576 allowed");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
   std::string long_text;
   for (int i = 0; i < 600; ++i) long_text += "w6 ";

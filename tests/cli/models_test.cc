@@ -27,7 +27,7 @@ class Models : public ProgramTest {
 };
 
 TEST_F(Models, MissingModelSuggestsDownload) {
-  refused(2, {"'finbert'", "hf download ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
+  refused(2, {"'finbert'", "brim pull ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
   refused(2, {"'fibert'", "did you mean finbert?"}, {"score", "--model", "fibert"}, {.input = "a\n"});
   refused(2, {"no weights"}, {"models", "export", "vader", "-o", "out"});
   refused(2, {"no such directory"}, {"score", "--model", "./nothere"}, {.input = "a\n"});

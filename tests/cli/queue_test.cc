@@ -49,7 +49,7 @@ TEST_F(QueueVerb, RepairReportsDamageAndWritesWithApply) {
 }
 
 TEST_F(QueueVerb, RejectsDirectoryWithoutQueues) {
-  refused(2, {"no queues here", "state directory"}, {"queue", "repair", "nothing"});
+  refused(2, {"no queues found", "state directory"}, {"queue", "repair", "nothing"});
   refused(2, {"repair"}, {"queue"});
 }
 

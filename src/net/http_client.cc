@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/http_client.h"
+#include "net/http_client.h"
 
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "base/clock.h"
+#include <cctype>
 
-namespace brim::report {
+#include "base/clock.h"
+#include "base/env.h"
+
+namespace brim::net {
 namespace {
 
 // libcurl, loaded on first use: linking it and the 27 libraries behind it would double the startup time of every
@@ -52,20 +55,40 @@ struct Transfer {
   HttpAnswer answer;
   int64_t started_ns = now_ns(), last_ns = started_ns;
   size_t received = 0;
-  bool cut = false, first_late = false, silent = false, stopped = false;
+  bool body_begun = false, cut = false, first_late = false, silent = false, stopped = false;
 };
+
+size_t take_header(char* data, size_t size, size_t count, void* user) {
+  Transfer& t = *static_cast<Transfer*>(user);
+  const std::string_view line(data, size * count);
+  const size_t colon = line.find(':');
+  if (line.starts_with("HTTP/")) {
+    t.answer.headers.clear();  // an interim response or a proxy's response came first
+  } else if (colon != std::string_view::npos) {
+    std::string name(line.substr(0, colon));
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const size_t first = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t\r\n");
+    t.answer.headers[name] = first == std::string_view::npos || last < first
+                                 ? std::string()
+                                 : std::string(line.substr(first, last - first + 1));
+  }
+  return size * count;
+}
 
 size_t take_bytes(char* data, size_t size, size_t count, void* user) {
   Transfer& t = *static_cast<Transfer*>(user);
   const size_t bytes = size * count;
   long status = 0;
   curl().easy_getinfo(t.handle, CURLINFO_RESPONSE_CODE, &status);
+  t.answer.status = static_cast<int>(status);
   t.received += bytes;
   t.last_ns = now_ns();
   bool more = t.received <= t.request.most_bytes;
-  if (status == 200 && t.on_bytes)
-    more = t.on_bytes({data, bytes}) && more;
-  else
+  if (!t.body_begun && t.request.on_head) more = t.request.on_head(t.answer) && more;
+  t.body_begun = true;
+  if (more && (status == 200 || status == 206) && t.on_bytes)
+    more = t.on_bytes({data, bytes});
+  else if (more)
     t.answer.text.append(data, bytes);
   if (more) return bytes;
   t.cut = true;
@@ -117,11 +140,16 @@ bool is_loopback(const std::string& url) {
 
 }  // namespace
 
+std::string HttpAnswer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
   if (!curl().ready)
-    return {HttpEnd::unavailable, 0, "libcurl.so.4 was not found or does not start; install libcurl4", ""};
+    return {HttpEnd::unavailable, 0, "libcurl.so.4 was not found or cannot be initialized; install libcurl4", ""};
   CURL* handle = curl().easy_init();
-  if (handle == nullptr) return {HttpEnd::unavailable, 0, "libcurl does not start", ""};
+  if (handle == nullptr) return {HttpEnd::unavailable, 0, "libcurl cannot be initialized", ""};
   Transfer t{request, on_bytes, handle, {}};
   curl_slist* headers = nullptr;
   if (!request.body.empty()) headers = curl().slist_append(headers, "Content-Type: application/json");
@@ -136,10 +164,17 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.total_s * 1e3));
   curl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_bytes);
   curl().easy_setopt(handle, CURLOPT_WRITEDATA, &t);
+  curl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
+  curl().easy_setopt(handle, CURLOPT_HEADERDATA, &t);
   curl().easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, watch);
   curl().easy_setopt(handle, CURLOPT_XFERINFODATA, &t);
   curl().easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
+    if (const auto file = env(name)) {
+      curl().easy_setopt(handle, CURLOPT_CAINFO, file->c_str());
+      break;
+    }
   if (is_loopback(request.url)) curl().easy_setopt(handle, CURLOPT_NOPROXY, "*");
   if (!request.body.empty()) {
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
@@ -158,17 +193,17 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
       t.answer.why = fmt::format("no connection within {:g} s", request.connect_s);
       break;
     case HttpEnd::first_timeout:
-      t.answer.why = fmt::format("no answer within {:g} s", request.first_s);
+      t.answer.why = fmt::format("no response within {:g} s", request.first_s);
       break;
     case HttpEnd::total_timeout:
-      t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s);
+      t.answer.why = fmt::format("the response did not end within {:g} s", request.total_s);
       break;
     case HttpEnd::stopped:
       t.answer.why = "interrupted";
       break;
     case HttpEnd::broken:
       if (t.silent) {
-        t.answer.why = fmt::format("nothing came for {:g} s", request.first_s);
+        t.answer.why = fmt::format("no data for {:g} s", request.first_s);
         break;
       }
       [[fallthrough]];
@@ -180,4 +215,4 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   return t.answer;
 }
 
-}  // namespace brim::report
+}  // namespace brim::net
