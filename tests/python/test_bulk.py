@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files: one by the command, many by shards, every row exactly once whatever is killed."""
+"""Scoring Parquet files with the command and in shards: every row exactly once, even if processes are killed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, 
 
 
 class Listing:
-    """Names as S3 lists them: all with a prefix, in pages."""
+    """Lists names like S3: all with a prefix, in pages."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -180,7 +180,7 @@ def test_what_is_refused(inputs, tmp_path):
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(brim.BadData, match="folder.parquet"):
         planned(str(tmp_path / "folder.parquet"), tmp_path)
-    assert not (tmp_path / "out").exists()  # nothing half-written
+    assert not (tmp_path / "out").exists()  # no partial output
 
 
 def test_rows_that_are_no_texts(tmp_path):
@@ -233,7 +233,7 @@ def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
 
 
 def spoil(path, group, column):
-    """Overwrites a column's pages; the footer, and so the file's signature, stays."""
+    """Overwrites a column's pages, but not the footer, which determines the file's signature."""
     told = pq.ParquetFile(path).metadata.row_group(group).column(column)
     begin = told.dictionary_page_offset or told.data_page_offset
     with open(path, "r+b") as file:
@@ -242,7 +242,7 @@ def spoil(path, group, column):
 
 
 def test_a_row_group_that_cannot_be_read(tmp_path):
-    rows = 20_000  # the footer alone is signed
+    rows = 20_000  # the signature covers only the footer
     pq.write_table(pa.table({"id": range(rows), "text": texts_of(rows)}), tmp_path / "x.parquet", row_group_size=rows // 4)
     job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=rows // 4)
     spoil(tmp_path / "x.parquet", 0, 1)
@@ -281,7 +281,7 @@ def test_damage_anywhere_in_a_part_is_found(inputs, tmp_path):
 
 
 def test_a_part_of_an_earlier_version(inputs, tmp_path):
-    """Its note has a checksum of the scores alone."""
+    """Its note contains only a checksum of the scores."""
     job = planned(inputs, tmp_path)
     bulk.run(job)
     for shard in job.shards:
@@ -318,7 +318,7 @@ def test_kills_of_workers_lose_and_double_nothing(tmp_path):
     assert len(job.shards) == 200
     random.seed(7)
     for seed in range(int(os.environ.get("BRIM_KILLS", "4"))):
-        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two at once race for the same parts
+        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two workers race for the same parts
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
         time.sleep(random.uniform(0, 0.05))
@@ -333,7 +333,7 @@ def test_kills_of_workers_lose_and_double_nothing(tmp_path):
 
 
 def test_workers_forked_after_a_shard_was_scored_here(inputs, tmp_path):
-    """A copied model has its threads in the parent: each process opens its own."""
+    """The threads of a forked model are in the parent, so each process must open its own."""
     job = planned(inputs, tmp_path, model="")
     code = """
 import multiprocessing, sys, brim.bulk
@@ -417,7 +417,7 @@ def test_a_bucket_that_refuses(inputs, tmp_path, monkeypatch):
     with pytest.raises(brim.BadData, match="AccessDenied|Forbidden"):
         bulk.load("s3://bkt/out")
     server.shutdown()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server there
     _places._clients.clear()
     with pytest.raises(brim.BadData) as caught:
         bulk.load("s3://bkt/out")
@@ -489,7 +489,7 @@ def test_the_command_says_which_file_is_at_fault(tmp_path):
 
 
 def test_two_runs_into_one_target(tmp_path, monkeypatch):
-    """Each has a draft of its own: the one that ends last stays, and it is whole."""
+    """Each writes its own temporary file; the last one replaces the target, completely."""
     from brim import parquet
 
     source, target = tmp_path / "x.parquet", tmp_path / "y.parquet"
@@ -510,7 +510,7 @@ def test_two_runs_into_one_target(tmp_path, monkeypatch):
     assert pq.read_table(target).column_names == ["text", "label", "score", "all_scores"]
     assert sorted(os.listdir(tmp_path)) == ["x.parquet", "y.parquet"]
     (tmp_path / "plain").write_text("")
-    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as other files
+    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # permissions of regular files
 
 
 def test_the_command_is_the_program_otherwise():
