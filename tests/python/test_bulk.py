@@ -233,7 +233,7 @@ def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
 
 
 def spoil(path, group, column):
-    """Overwrites a column's pages, but not the footer, which determines the file's signature."""
+    """Overwrites a column's pages; the footer, and so the file's signature, stays."""
     told = pq.ParquetFile(path).metadata.row_group(group).column(column)
     begin = told.dictionary_page_offset or told.data_page_offset
     with open(path, "r+b") as file:
@@ -242,7 +242,7 @@ def spoil(path, group, column):
 
 
 def test_a_row_group_that_cannot_be_read(tmp_path):
-    rows = 20_000  # the signature covers only the footer
+    rows = 20_000  # the footer alone is signed
     pq.write_table(pa.table({"id": range(rows), "text": texts_of(rows)}), tmp_path / "x.parquet", row_group_size=rows // 4)
     job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=rows // 4)
     spoil(tmp_path / "x.parquet", 0, 1)
@@ -281,7 +281,7 @@ def test_damage_anywhere_in_a_part_is_found(inputs, tmp_path):
 
 
 def test_a_part_of_an_earlier_version(inputs, tmp_path):
-    """Its note contains only a checksum of the scores."""
+    """Its note has a checksum of the scores alone."""
     job = planned(inputs, tmp_path)
     bulk.run(job)
     for shard in job.shards:
@@ -333,7 +333,7 @@ def test_kills_of_workers_lose_and_double_nothing(tmp_path):
 
 
 def test_workers_forked_after_a_shard_was_scored_here(inputs, tmp_path):
-    """The threads of a forked model are in the parent, so each process must open its own."""
+    """A copied model has its threads in the parent: each process opens its own."""
     job = planned(inputs, tmp_path, model="")
     code = """
 import multiprocessing, sys, brim.bulk
@@ -489,7 +489,7 @@ def test_the_command_says_which_file_is_at_fault(tmp_path):
 
 
 def test_two_runs_into_one_target(tmp_path, monkeypatch):
-    """Each writes its own temporary file; the last one replaces the target, completely."""
+    """Each has a draft of its own: the one that ends last stays, and it is whole."""
     from brim import parquet
 
     source, target = tmp_path / "x.parquet", tmp_path / "y.parquet"

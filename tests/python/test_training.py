@@ -152,7 +152,7 @@ def test_ctrl_c_tells_of_a_checkpoint_that_is_there(start, tmp_path, monkeypatch
     def interrupted(*_):
         raise KeyboardInterrupt
     monkeypatch.setattr(brim.training._brim, "train", interrupted)
-    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # left over from a full disk
+    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # what a full disk leaves
     for steps, told in (([], "no checkpoint"), ([4, 20], "goes on from step 20, checkpoint-20 in")):
         for step in steps:
             (tmp_path / "out" / f"checkpoint-{step}").mkdir()
