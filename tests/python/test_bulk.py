@@ -417,7 +417,7 @@ def test_a_bucket_that_refuses(inputs, tmp_path, monkeypatch):
     with pytest.raises(brim.BadData, match="AccessDenied|Forbidden"):
         bulk.load("s3://bkt/out")
     server.shutdown()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server there
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is there
     _places._clients.clear()
     with pytest.raises(brim.BadData) as caught:
         bulk.load("s3://bkt/out")
