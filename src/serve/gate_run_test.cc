@@ -99,9 +99,9 @@ TEST_F(GateRunTest, ReportsErrors) {
   LadderRules r = rules();
   r.rungs[1].model = "missing";
   Ladder ladder(r);
-  const std::vector<std::string> said = measure(ladder);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_HAS(said[0], "cannot measure missing: missing: no such directory");
+  const std::vector<std::string> problems = measure(ladder);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_HAS(problems[0], "cannot measure missing: missing: no such directory");
   EXPECT_EQ(ladder.view(0).rungs[1].gate.verdict, Verdict::not_measured);
   EXPECT_EQ(ladder.view(0).rungs[2].gate.verdict, Verdict::refused);
 

@@ -233,10 +233,10 @@ TEST_F(ScoreRouteTest, LogsAndCountsAbortedStreams) {
   o.models = {{"failing", "failing", "1", failing}};
   o.access_log = (temp_.path() / "access.log").string();
   std::mutex mutex;
-  std::string said;
+  std::string log_lines;
   const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
     std::lock_guard lock(mutex);
-    said += line;
+    log_lines += line;
   });
   start(o);
   std::string rows, chunk;
@@ -260,8 +260,9 @@ TEST_F(ScoreRouteTest, LogsAndCountsAbortedStreams) {
         << metrics;
   server_.reset();
   set_log_sink(before);
-  EXPECT_NE(said.find("/score halfway: response aborted: Backend error: the card is gone"), std::string::npos) << said;
-  EXPECT_EQ(said.find("secret"), std::string::npos);
+  EXPECT_NE(log_lines.find("/score halfway: response aborted: Backend error: the card is gone"), std::string::npos)
+      << log_lines;
+  EXPECT_EQ(log_lines.find("secret"), std::string::npos);
   const std::string log = get_file(o.access_log);
   const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["id"], "halfway");

@@ -453,7 +453,7 @@ TEST_F(Score, UsesConstantMemoryOnStreams) {
   };
   for (const char* model : {"vader", "tiny"}) {
     const long small = peak(model, 20), large = peak(model, 200);
-    EXPECT_LT(large, small + 40 * 1024) << model;  // of 100 MB additional input
+    EXPECT_LT(large, small + 40 * 1024) << model;  // for 100 MB of additional input
   }
 }
 

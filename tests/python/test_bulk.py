@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files: one by the command, many by shards, every row exactly once whatever is killed."""
+"""Scoring Parquet files with the command and in shards: every row exactly once, even if processes are killed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, 
 
 
 class Listing:
-    """Names as S3 lists them: all with a prefix, in pages."""
+    """Lists names like S3: all with a prefix, in pages."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -180,7 +180,7 @@ def test_rejects_invalid_arguments(inputs, tmp_path):
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(brim.BadData, match="folder.parquet"):
         planned(str(tmp_path / "folder.parquet"), tmp_path)
-    assert not (tmp_path / "out").exists()  # nothing half-written
+    assert not (tmp_path / "out").exists()  # no partial output
 
 
 def test_rows_without_text(tmp_path):
@@ -318,7 +318,7 @@ def test_killed_workers_lose_and_duplicate_nothing(tmp_path):
     assert len(job.shards) == 200
     random.seed(7)
     for seed in range(int(os.environ.get("BRIM_KILLS", "4"))):
-        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two at once race for the same parts
+        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two workers race for the same parts
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
         time.sleep(random.uniform(0, 0.05))
@@ -510,7 +510,7 @@ def test_two_runs_with_one_target(tmp_path, monkeypatch):
     assert pq.read_table(target).column_names == ["text", "label", "score", "all_scores"]
     assert sorted(os.listdir(tmp_path)) == ["x.parquet", "y.parquet"]
     (tmp_path / "plain").write_text("")
-    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as other files
+    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # permissions of regular files
 
 
 def test_other_commands_run_the_program():

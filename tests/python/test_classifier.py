@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifier: transformers.pipeline's call, results by columns, the same numbers as the program's."""
+"""Classifier: calls like transformers.pipeline, results as columns, the same scores as the program."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def sigmoid(logits):
 @pytest.mark.parametrize("model, own", [("bert_sequence", softmax), ("bert_multilabel", sigmoid)])
 def test_function_to_apply(model, own, tmp_path):
     clf = brim.Classifier(tiny_model(model, tmp_path / model), precision="fp32", long_text="truncate")
-    texts = ["ada lives in london", "paris", "word1 word2 " * 400, "word3 ."] * 800  # several blocks, and one too long
+    texts = ["ada lives in london", "paris", "word1 word2 " * 400, "word3 ."] * 800  # several blocks, with overlong texts
     logits = clf.predict(texts, function_to_apply="none")
     assert logits.scores.min() < 0 and logits.truncated.tolist() == [False, False, True, False] * 800
     for function, wanted in ((None, own), ("softmax", softmax), ("sigmoid", sigmoid), ("NONE", lambda x: x)):
@@ -146,7 +146,7 @@ def test_same_numbers_as_the_program(clf, tweets, tmp_path):
         rows = list(csv.DictReader(file))
     result = clf.predict(tweets)
     assert [row["label"] for row in rows] == result.labels
-    assert np.allclose([float(row["score"]) for row in rows], result.score, atol=2e-4)  # int8 batches differ a little
+    assert np.allclose([float(row["score"]) for row in rows], result.score, atol=2e-4)  # int8 scores depend slightly on the batch
 
 
 def test_same_bytes_again(clf, tweets):
@@ -292,7 +292,7 @@ def test_interrupt_ends_a_long_call(clf, tweets):
     with pytest.raises(KeyboardInterrupt):
         clf._open().score(texts, progress)
     assert 0 < seen[-1] < len(texts) / 2
-    assert clf("I love this")[0]["label"] == "positive"  # and the model is as it was
+    assert clf("I love this")[0]["label"] == "positive"  # the model still works
 
 
 def test_interrupted_call_frees_everything(tweets):
@@ -313,7 +313,7 @@ threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     clf.predict([t * 3 for t in sys.argv[1:]] * 2000)
 except KeyboardInterrupt:
-    pid = os.fork()  # the child has no such thread to wait for
+    pid = os.fork()  # that thread does not exist in the child
     if pid == 0:
         sys.exit(0)
     print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of brim.bulk on Ray and Spark, workers killed meanwhile; and the row by row adapters."""
+"""Jobs of brim.bulk on Ray and Spark with killed workers, and the row by row adapters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spark():
 
 
 def kill_workers(marker, times, stopped):
-    """Now and then a process whose command line has `marker`, among those that this one started."""
+    """Kills descendants of this process whose command line contains `marker`."""
     def children(parent):
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -74,7 +74,7 @@ def test_ray(ray, inputs, tmp_path):  # noqa: F811
     import brim.ray
 
     job = planned(inputs, tmp_path, rows_per_shard=50)
-    # Each of the three kills may cost the same shard a try.
+    # All three kills may hit the same shard.
     assert while_killing("ray::_Worker", lambda: brim.ray.score(job, tries=4, progress=True)) == []
     assert bulk.finish(job)["rows"] == ROWS and all_rows(job)["id"].to_pylist() == list(range(ROWS))
     assert brim.ray.score(job) == []
@@ -151,7 +151,7 @@ def test_spark_rows(spark, tmp_path):
 
 
 def test_ray_workers_without_the_module():
-    """As Ray reports it; a worker on this machine would find the module where its driver does."""
+    """Simulates Ray's error, because workers on this machine find the module."""
     import brim.ray
 
     class Ray:
@@ -168,7 +168,7 @@ def test_ray_workers_without_the_module():
 
 
 class FakeRay:
-    """Ray's actors, in this process. A deadly shard ends its actor; only `free` actors ever start."""
+    """Mock of Ray's actors. A deadly shard kills its actor; only `free` actors start."""
 
     class exceptions:
         class RayError(Exception):
@@ -206,7 +206,7 @@ class FakeRay:
                 if fake.broken:
                     self.dead = True
                     return "the actor cannot start"
-                return None if self.started else ...  # ... is no result yet
+                return None if self.started else ...  # ...: no result yet
 
             def outcome(self, shard):
                 assert self.started and not self.dead
@@ -246,7 +246,7 @@ def test_a_shard_that_kills_its_worker(inputs, tmp_path, monkeypatch):  # noqa: 
     monkeypatch.setitem(sys.modules, "ray", fake)
     ((shard, error),) = brim.ray.score(job)
     assert shard.id == 2 and "the actor died" in error.problem and fake.given.count(2) == 3
-    assert job.missing() == [shard]  # the others have had workers
+    assert job.missing() == [shard]  # the others were scored
     assert all(actor.dead for actor in fake.actors)
 
 

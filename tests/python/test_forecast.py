@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.forecast: the program's forecasts, from tables and back into them."""
+"""brim.forecast: forecasts of the program with tables as input and output."""
 
 from __future__ import annotations
 

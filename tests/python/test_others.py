@@ -36,7 +36,7 @@ def test_encode(encoder_dir):
 
 
 def tables(texts):
-    """The same texts as every library holds them."""
+    """The same texts in the formats of several libraries."""
     pd, pa, pl = (pytest.importorskip(name) for name in ("pandas", "pyarrow", "polars"))
     frame = pd.DataFrame({"text": texts}, index=range(10, 10 + len(texts)))
     columns = [texts, tuple(texts), iter(texts), np.array(texts), np.array(texts, dtype=object), frame["text"],
@@ -163,7 +163,7 @@ def test_batch_scorer_keeps_a_failed_batch(monkeypatch, reported):
     predict = scorer.classifier.predict
 
     def failing(texts, **settings):
-        scorer._waiting.append(("awful", items[3]))  # another thread's, which comes meanwhile
+        scorer._waiting.append(("awful", items[3]))  # added by another thread in the meantime
         if reported == "raised":
             raise brim.DeviceLost("the card is gone", "start again")
         result = predict(texts, **settings)
@@ -199,7 +199,7 @@ def test_batch_scorer_settings(monkeypatch, tagger_dir):
 
 
 def labelled_model(labels, to):
-    """A classifier of a seed with as many labels as its head is cut to."""
+    """A seeded classifier with its head truncated to the given labels."""
     tiny_model("bert_sequence", to)
     config = json.loads((to / "config.json").read_text())
     weights = to / "model.safetensors"
@@ -324,7 +324,7 @@ def test_names_in_the_docs_exist():
         for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
             found |= set(re.findall(r"\bbrim((?:\.[A-Za-z_]\w*)+)", block))
     assert {".bulk.plan", ".ray.score", ".spark.score", ".forecast.predict"} <= found
-    for name in found - {".sklearn"}:  # imported by name, and not always installed
+    for name in found - {".sklearn"}:  # imported explicitly, not always installed
         value = brim
         for part in name.split(".")[1:]:
             value = getattr(value, part)

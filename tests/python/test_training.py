@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.train and brim.sklearn: the program's training from tables, stopped and resumed, as an estimator."""
+"""brim.train and brim.sklearn: training from tables, interruption and resume, scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_teachers(run, start, tmp_path):
         brim.train(start, rows, output_dir=tmp_path / "alone", progress=False, **QUICK)
 
 
-class NAType:  # as pandas has it
+class NAType:  # like in pandas
     def __eq__(self, other):
         raise TypeError("boolean value of NA is ambiguous")
 
@@ -100,7 +100,7 @@ class NAType:  # as pandas has it
 def test_missing_labels_of_tables(tmp_path):
     from brim.training import _written
 
-    rows = {"text": ["a", "b", "c", "d"], "label": [0.0, NAType(), 1.0, float("nan")]}  # what a column of Int64 or floats gives
+    rows = {"text": ["a", "b", "c", "d"], "label": [0.0, NAType(), 1.0, float("nan")]}  # as from a column of Int64 or floats
     lines = open(_written(rows, tmp_path / "rows.jsonl", None, "label", True)).read().splitlines()
     assert [json.loads(line).get("label") for line in lines] == [0, None, 1, None]
     assert '"label": 0}' in lines[0]
@@ -197,7 +197,7 @@ def test_estimator(estimator):
     folder = fitted.training_.output_dir
     again = pickle.loads(pickle.dumps(fitted))
     assert (again.predict_proba(held_out[0]) == proba).all()
-    fitted.fit(texts[:40], labels[:40])  # anew, with other classes
+    fitted.fit(texts[:40], labels[:40])  # again, with different classes
     assert fitted.classes_.tolist() == ["bad", "good"] and fitted.training_.output_dir != folder
     del fitted, again
     assert not os.path.exists(folder) or not os.listdir(folder)
