@@ -602,7 +602,8 @@ const float* make_turns(device::CudaStream& s, const AttentionArgs& a, int S, in
 void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
   cuda_op(stream, "attention", [&](device::CudaStream& s) {
     const int D = static_cast<int>(a.q.cols() / a.heads);
-    BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: row stride is {} for k and {} for v; they must be equal", a.k.ld(), a.v.ld());
+    BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: row stride is {} for k and {} for v; they must be equal", a.k.ld(),
+               a.v.ld());
     AttentionProblem p{};
     p.starts = a.batch.starts.as<int32_t>();
     p.order = a.batch.order.as<int32_t>();

@@ -263,9 +263,9 @@ void cuda_failed(cudaError_t error, const char* call, const char* file, int line
   const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
   const bool unnamed = behind && (op.empty() || op.find(kSmallBatch) != std::string::npos);
   if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
-  const std::string message =
-      fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
-                  cudaGetErrorName(error), call, file, line, unnamed ? "; set BRIM_SYNC=1 to identify the failed op" : "");
+  const std::string message = fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ",
+                                          cudaGetErrorString(error), cudaGetErrorName(error), call, file, line,
+                                          unnamed ? "; set BRIM_SYNC=1 to identify the failed op" : "");
   cuda_current_op = "";
   throw Error(ErrorCode::device_lost, message);
 }
