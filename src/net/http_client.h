@@ -46,7 +46,7 @@ struct HttpAnswer {
   int status = 0;    // 0 if none was received
   std::string why;   // explanation if not `complete` or `cut`
   std::string text;  // the body, if there is no on_bytes or the status is neither 200 nor 206
-  std::map<std::string, std::string> headers = {};    // of the last response; names in lower case
+  std::map<std::string, std::string> headers = {};    // from the last response; names in lower case
   std::string header(const std::string& name) const;  // empty if missing
 };
 

@@ -19,7 +19,7 @@ namespace brim::net {
 namespace {
 
 constexpr int kRedirects = 5, kAttempts = 5;
-constexpr int kLongestWaitSeconds = 60;  // of a Retry-After that is waited for
+constexpr int kLongestWaitSeconds = 60;  // longest Retry-After to wait for
 
 void pause(double seconds, const std::atomic<bool>* stop) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -35,7 +35,7 @@ class HubClient {
 
   struct Download {
     int64_t offset = 0;                                   // bytes that are present already
-    std::function<void(int64_t offset)> begin;            // where the following bytes belong: `offset` or 0
+    std::function<void(int64_t offset)> begin;            // offset of the following bytes: `offset` or 0
     std::function<void(std::string_view bytes)> receive;  // may throw
   };
   // Returns false if the connection broke; call again with the new offset. Throws if there is no point in retrying.

@@ -160,7 +160,7 @@ class Puller {
     report_.files = files.size();
     for (const HubFile& file : files) report_.bytes += std::max<int64_t>(0, file.bytes);
     if (report_.bytes > options_.max_bytes)
-      fail(ErrorCode::usage, Remedy{"raise --max-size, or choose files with --include"},
+      fail(ErrorCode::usage, Remedy{"raise `max_size`, or choose files with `include`"},
            "{}: {} to download, above the limit of {}", name_.id, format_bytes(report_.bytes),
            format_bytes(options_.max_bytes));
     cache_.create_directories();
@@ -273,7 +273,7 @@ std::vector<HubFile> select_files(const HubListing& listing, const PullOptions& 
   };
   if (!options.include.empty()) {
     if (!add(options.include, options.allow_pickle))
-      fail(ErrorCode::usage, "{}: no file matches --include {}", options.repository, fmt::join(options.include, ", "));
+      fail(ErrorCode::usage, "{}: no file matches `include` {}", options.repository, fmt::join(options.include, ", "));
     return selected;
   }
   add(kModelFiles, false);
@@ -287,7 +287,7 @@ std::vector<HubFile> select_files(const HubListing& listing, const PullOptions& 
                                        [](const HubFile& file) { return matches_any(file.name, kPickles); });
   if (!has_pickles) fail(ErrorCode::usage, "{}: no weights that Brim can read (model.safetensors)", options.repository);
   if (!options.allow_pickle)
-    fail(ErrorCode::usage, Remedy{"add --allow-pickle to download them (Brim reads pickles without executing them)"},
+    fail(ErrorCode::usage, Remedy{"add `allow_pickle` to download them (Brim reads pickles without executing them)"},
          "{}: the weights exist only as pickles (pytorch_model.bin)", options.repository);
   add(kPickles, true);
   return selected;

@@ -28,7 +28,7 @@ struct PullReport {
   std::filesystem::path directory;  // the snapshot, for --model
   std::string commit;
   size_t files = 0;
-  int64_t bytes = 0;       // of all files
+  int64_t bytes = 0;       // total size of the files
   int64_t downloaded = 0;  // by this call
 };
 

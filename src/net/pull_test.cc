@@ -38,7 +38,7 @@ TEST_F(SelectFilesTest, PrefersSafetensorsAndSkipsTheRest) {
 
 TEST_F(SelectFilesTest, TakesPicklesOnRequestOnly) {
   const Names files = {"config.json", "pytorch_model.bin"};
-  EXPECT_HAS(refused(files), "--allow-pickle");
+  EXPECT_HAS(refused(files), "`allow_pickle`");
   options_.allow_pickle = true;
   EXPECT_EQ(selected(files), files);
   EXPECT_EQ(selected({"config.json", "model.safetensors", "pytorch_model.bin"}),
@@ -50,7 +50,7 @@ TEST_F(SelectFilesTest, FollowsIncludePatternsButNeverTakesCode) {
   EXPECT_EQ(selected({"README.md", "onnx/model.onnx", "modeling.py", "pytorch_model.bin", "config.json"}),
             (Names{"README.md", "onnx/model.onnx"}));
   options_.include = {"*.gguf"};
-  EXPECT_HAS(refused({"config.json"}), "no file matches --include *.gguf");
+  EXPECT_HAS(refused({"config.json"}), "no file matches `include` *.gguf");
 }
 
 TEST_F(SelectFilesTest, RejectsRepositoriesWithoutAModel) {

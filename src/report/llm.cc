@@ -7,15 +7,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "report/html.h"
 #include "net/http_client.h"
+#include "report/html.h"
 
 namespace brim::report {
+namespace {
+
+using net::http_fetch;
 using net::HttpAnswer;
 using net::HttpEnd;
 using net::HttpRequest;
-using net::http_fetch;
-namespace {
 
 using nlohmann::json;
 
