@@ -443,7 +443,7 @@ TEST(EngineCuda, ModelOfAnotherShapeJoinsTheQueue) {
     for (size_t t = 0; t < texts.size(); ++t)
       for (size_t k = 0; k < want[t].size(); ++k) EXPECT_NEAR(got[t][k], want[t][k], 1e-5f) << model;
     joined->park();
-    EXPECT_EQ(joined->score(texts), got) << "it comes back";
+    EXPECT_EQ(joined->score(texts), got) << "loads again";
     EXPECT_LE(held_bytes(engine->device()), int64_t{2} << 30);
   }
 }

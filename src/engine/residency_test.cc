@@ -310,7 +310,7 @@ TEST_F(ResidencyTest, EvictionCostDecaysOverMinutes) {
   const auto engine = Engine::open(one);
   auto& host = const_cast<ModelHost&>(engine->host());
   constexpr int64_t kMinute = 60'000'000'000, kBegin = 1000 * kMinute;
-  EXPECT_EQ(host.eviction_cost(kBegin), 0) << "nobody asked for it";
+  EXPECT_EQ(host.eviction_cost(kBegin), 0) << "no requests";
   host.note_texts(100, kBegin);
   const double now = host.eviction_cost(kBegin);
   EXPECT_GT(now, 0);

@@ -161,7 +161,7 @@ TEST_F(ScorerTest, OnePassReturnsLabelsAndEntities) {
     request.entities = true;
     EXPECT_TRUE(classifier->submit(request).get().error) << "it has one head";
     scorer->park();
-    EXPECT_FALSE(scorer->submit(request).get().error) << "and it comes back with both";
+    EXPECT_FALSE(scorer->submit(request).get().error) << "loads again with both";
     ScorerOptions otherwise = both;
     otherwise.raw_scores = !raw;
     const auto beside = Scorer::open_beside(*scorer, otherwise);
@@ -416,7 +416,7 @@ TEST_F(ScorerTest, RejectionsStateTheReason) {
   const Predictions none = scorer->score(views(texts), stop.get_token());
   ASSERT_EQ(none.errors.size(), texts.size());
   EXPECT_EQ(none.errors[0].second.code(), ErrorCode::cancelled);
-  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error) << "the scorer goes on";
+  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error) << "the scorer still works";
   scorer->close();
   EXPECT_EQ(code(scorer->submit({.text = "w6"}).get()), ErrorCode::cancelled);
   EXPECT_THROW(scorer->score(views(texts)), Error);

@@ -281,7 +281,7 @@ std::vector<Setting<S>> rows_of_table() {
        positive(&S::save_steps)},
       {"components", "columns of what each stack adds, too", truth(&S::components)},
       {"keep_models", "folds' models are kept", truth(&S::keep_models)},
-      {"extend", "goes on after the last cutoff of an earlier run", truth(&S::extend)},
+      {"extend", "continue after the last cutoff of an earlier run", truth(&S::extend)},
   };
   for (Setting<S>& row : train::run_rows<S>()) all.push_back(std::move(row));
 #define IGNORED(key, why) all.push_back({key, why});

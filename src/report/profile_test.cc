@@ -472,7 +472,7 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   options_.llm->requests = 2;
   const Profile p = run_profile(options_, "full", texts_);
   ASSERT_TRUE(p.llm && p.llm->sharing);
-  EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "not the rules, where there is a model";
+  EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "a model takes precedence over VADER";
   EXPECT_EQ(p.llm->alone.calls, 2);
   EXPECT_EQ(p.llm->sharing->together.calls, 2);
   const json j = json::parse(profile_json(p));

@@ -63,20 +63,20 @@ TEST_F(Settings, OfTrainingWorkAsFlagVariableAndInFile) {
     const std::string flag = dashed(setting.name);
     const std::string value = setting.is_list || !refuses(setting.name, "neither") ? "w" : "neither";
     const auto all = errors_of("train", setting.name, value);
-    const auto expect = [&](size_t way, const std::string& part) {
-      EXPECT_NE(all[way].find(part), std::string::npos) << setting.name << ": " << all[way];
+    const auto expect = [&](size_t source, const std::string& part) {
+      EXPECT_NE(all[source].find(part), std::string::npos) << setting.name << ": " << all[source];
     };
     if (setting.ignored) {
-      for (const size_t way : {0, 1}) expect(way, fmt::format("--{} is ignored: ", flag));
+      for (const size_t source : {0, 1}) expect(source, fmt::format("--{} is ignored: ", flag));
       expect(2, fmt::format("a.yaml:1: {} is ignored: ", setting.name));
     } else if (value == "neither") {
       ++refused;
-      for (const size_t way : {0, 1}) expect(way, fmt::format("brim: --{} neither: ", flag));
+      for (const size_t source : {0, 1}) expect(source, fmt::format("brim: --{} neither: ", flag));
       expect(2, fmt::format("brim: a.yaml:1: {}: neither: ", setting.name));
     } else {  // any text is accepted; the error is about a different setting
-      for (const size_t way : {0, 1, 2}) {
-        EXPECT_EQ(all[way].find("unknown"), std::string::npos) << setting.name << ": " << all[way];
-        EXPECT_EQ(all[way].find("no flag"), std::string::npos) << setting.name << ": " << all[way];
+      for (const size_t source : {0, 1, 2}) {
+        EXPECT_EQ(all[source].find("unknown"), std::string::npos) << setting.name << ": " << all[source];
+        EXPECT_EQ(all[source].find("no flag"), std::string::npos) << setting.name << ": " << all[source];
       }
     }
   }
@@ -93,9 +93,10 @@ TEST_F(Settings, OfEngineWorkAsFlagVariableAndInFile) {
                                                                       {"long_text", "cut", "use truncate, window-mean"},
                                                                       {"fill", "perhaps", "true or false"}}) {
     const auto all = errors_of("score", name, value);
-    for (const size_t way : {0, 1}) {
-      EXPECT_NE(all[way].find(fmt::format("brim: --{} {}: ", dashed(name), value)), std::string::npos) << all[way];
-      EXPECT_NE(all[way].find(wanted), std::string::npos) << all[way];
+    for (const size_t source : {0, 1}) {
+      EXPECT_NE(all[source].find(fmt::format("brim: --{} {}: ", dashed(name), value)), std::string::npos)
+          << all[source];
+      EXPECT_NE(all[source].find(wanted), std::string::npos) << all[source];
     }
     EXPECT_NE(all[2].find(fmt::format("brim: a.yaml:1: {}: {}: ", name, value)), std::string::npos) << all[2];
     EXPECT_NE(all[2].find(wanted), std::string::npos) << all[2];

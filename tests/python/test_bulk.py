@@ -233,7 +233,7 @@ def test_changed_inputs_models_and_parts_are_errors(inputs, tmp_path, encoder_di
 
 
 def spoil(path, group, column):
-    """Overwrites a column's pages; the footer, and so the file's signature, stays."""
+    """Overwrites a column's pages, but not the footer, which determines the file's signature."""
     metadata = pq.ParquetFile(path).metadata.row_group(group).column(column)
     begin = metadata.dictionary_page_offset or metadata.data_page_offset
     with open(path, "r+b") as file:
@@ -242,7 +242,7 @@ def spoil(path, group, column):
 
 
 def test_unreadable_row_group(tmp_path):
-    rows = 20_000  # the footer alone is signed
+    rows = 20_000  # the signature covers only the footer
     pq.write_table(pa.table({"id": range(rows), "text": texts_of(rows)}), tmp_path / "x.parquet", row_group_size=rows // 4)
     job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=rows // 4)
     spoil(tmp_path / "x.parquet", 0, 1)
@@ -281,7 +281,7 @@ def test_damage_anywhere_in_a_part_is_detected(inputs, tmp_path):
 
 
 def test_part_of_an_earlier_version(inputs, tmp_path):
-    """Its note has a checksum of the scores alone."""
+    """Its note contains only a checksum of the scores."""
     job = planned(inputs, tmp_path)
     bulk.run(job)
     for shard in job.shards:
@@ -333,7 +333,7 @@ def test_killed_workers_lose_and_duplicate_nothing(tmp_path):
 
 
 def test_workers_forked_after_scoring_a_shard(inputs, tmp_path):
-    """A copied model has its threads in the parent: each process opens its own."""
+    """The threads of a forked model are in the parent, so each process must open its own."""
     job = planned(inputs, tmp_path, model="")
     code = """
 import multiprocessing, sys, brim.bulk
@@ -417,7 +417,7 @@ def test_bucket_without_permission(inputs, tmp_path, monkeypatch):
     with pytest.raises(brim.BadData, match="AccessDenied|Forbidden"):
         bulk.load("s3://bkt/out")
     server.shutdown()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server there
     _storage._clients.clear()
     with pytest.raises(brim.BadData) as caught:
         bulk.load("s3://bkt/out")
@@ -489,7 +489,7 @@ def test_command_names_the_invalid_file(tmp_path):
 
 
 def test_two_runs_with_one_target(tmp_path, monkeypatch):
-    """Each has a draft of its own: the one that ends last stays, and it is whole."""
+    """Each writes its own temporary file; the last one replaces the target, completely."""
     from brim import parquet
 
     source, target = tmp_path / "x.parquet", tmp_path / "y.parquet"

@@ -152,7 +152,7 @@ def test_ctrl_c_reports_an_existing_checkpoint(start, tmp_path, monkeypatch, cap
     def interrupted(*_):
         raise KeyboardInterrupt
     monkeypatch.setattr(brim.training._brim, "train", interrupted)
-    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # what a full disk leaves
+    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # left over from a full disk
     for steps, message in (([], "no checkpoint"), ([4, 20], "continues from step 20, checkpoint-20 in")):
         for step in steps:
             (tmp_path / "out" / f"checkpoint-{step}").mkdir()
