@@ -12,7 +12,7 @@ their page with the files of tests/data/docs and examples/, and their output is 
   <!-- not run: REASON -->    never run
 
 `brim serve` runs in the background until the next server or the end of the page. A YAML block whose first line is "# NAME.yaml" is saved
-under this name, and so is the output of "$ cat NAME" if NAME does not exist.
+under this name, and so is the output of "$ cat NAME" at the start of a block if NAME does not exist. A command without output must succeed.
 """
 import ast
 import contextlib
@@ -270,17 +270,18 @@ class Session:
             time.sleep(0.05)
         return log.read_text()
 
-    def run(self, command, expected):
+    def run(self, command, expected, first):
         command = command.replace("/var/lib/brim", str(self.directory / "state")).replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
         if re.match(r"brim serve\b", command) and "--check" not in command:
             return self.start_server(command)
-        if found := re.fullmatch(r"cat (\S+)", command):
+        if (found := re.fullmatch(r"cat (\S+)", command)) and first:
             path = self.directory / found.group(1)
             if not path.exists():
                 path.write_text(expected)
         done = subprocess.run(["bash", "-c", command], cwd=self.directory, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               stdin=subprocess.DEVNULL, timeout=300)
-        return done.stdout.decode(errors="replace")
+        output = done.stdout.decode(errors="replace")
+        return f"exit code {done.returncode}: {output}" if done.returncode and not expected.strip() else output
 
 
 def run_page(blocks, brim, everything):
@@ -295,9 +296,9 @@ def run_page(blocks, brim, everything):
                 continue
             session = session or Session(brim)
             ran += 1
-            for command, expected in steps(block.text):
-                actual = session.run(command, expected)
-                if part := differs(expected, actual):
+            for number, (command, expected) in enumerate(steps(block.text)):
+                actual = session.run(command, expected, number == 0)
+                if part := differs(expected, actual) or (not expected.strip() and actual.startswith("exit code ") and "success"):
                     block.fail(f"$ {command}\n  expected: {part}\n  got: {actual.strip()[:1500]}")
     finally:
         if session:

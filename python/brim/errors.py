@@ -127,7 +127,7 @@ def _parted(text: str) -> tuple[str, str]:
     """Splits a message into problem and remedy."""
     if smallest := _SMALLEST_LIMIT.search(text):
         return text, f"use {smallest[1]}"
-    problem, found, download = text.partition("\nto download it, run: ")
+    problem, found, download = text.partition("\nto download it: ")
     if found:
         return problem, download.replace("\n", " ")
     if match := re.fullmatch(r"(.*); ([^;\n]+)", text, re.S):

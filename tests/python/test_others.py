@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import pathlib
 import pickle
@@ -328,6 +329,23 @@ def test_names_in_the_docs_exist():
         value = brim
         for part in name.split(".")[1:]:
             value = getattr(value, part)
+
+
+def test_blocks_of_the_docs_run(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "my-model").symlink_to(SOURCE / "models" / "default")
+    monkeypatch.chdir(tmp_path)
+    ran = 0
+    for page in ("README.md", "docs/python.md"):
+        names: dict[str, object] = {"df": pandas.DataFrame({"text": ["great stuff", "awful"]})}
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        for block in re.findall(r"(?<! -->\n)^```python\n(.*?)^```", text, re.S | re.M):
+            if importlib.util.find_spec("polars") is None:
+                block = block.replace(", r.to_polars()", "")
+            exec(compile(block, page, "exec"), names)
+            ran += 1
+    assert ran >= 2
 
 
 def test_no_network_connections(tmp_path):
