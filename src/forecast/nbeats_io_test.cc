@@ -106,7 +106,7 @@ TEST_F(NbeatsIo, ErrorsNameTheInvalidItem) {
   const Case cases[] = {
       {"/model_type", "\"bert\"", "\"model_type\" is \"bert\": must be one of nbeats"},
       {"/horizon", "0", "\"horizon\" is 0: must be an integer from 1"},
-      {"/quantiles", "[0.5, 0.1]", "must ascend"},
+      {"/quantiles", "[0.5, 0.1]", "must be ascending"},
       {"/lanes", "[]", "at least one"},
       {"/lanes/1/loss", "\"rmse\"", "lane 1: \"loss\" is \"rmse\": must be one of smape, mape"},
       {"/lanes/0/seed", "-1", "\"seed\" is -1"},

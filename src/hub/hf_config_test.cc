@@ -149,7 +149,7 @@ TEST(HfConfig, RejectsContradictions) {
       {R"("num_labels":1000000000)", "num_labels"},
       {R"("architectures":"BertModel")", "must be a list"},
       {R"("architectures":["RobertaForMaskedLM"])", "they must agree"},
-      {R"("quantization_config":{"quant_method":"gptq"})", "the method 'gptq'"},
+      {R"("quantization_config":{"quant_method":"gptq"})", "the unsupported method 'gptq'"},
       {R"("quantization_config":{"quant_method":"brim-int8","bits":4})", "bits"},
       {R"("vocab_size":3,"vocab_size":4)", "duplicate key 'vocab_size'"},
   };
@@ -279,7 +279,7 @@ TEST(HfConfig, UpdateKeepsEveryOtherKey) {
 
 TEST(HfConfig, LoadsAndWritesADirectory) {
   const TempDir dir;
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { load_hf_config(dir.path()); }), "has no config.json");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { load_hf_config(dir.path()); }), "no config.json");
   put_file(dir / "config.json", R"({"model_type":"bert"})");
   const HfConfig config = load_hf_config(dir.path());
   std::filesystem::create_directory(dir / "out");

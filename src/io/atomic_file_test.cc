@@ -179,7 +179,8 @@ TEST(AtomicFile, KeepsPartForResume) {
 TEST(AtomicFile, ResumeRejectsAShorterPartAndKeepsIt) {
   const TempDir dir;
   put_file(dir / "out.part", "short");
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 6); }), "has 5 bytes, 6 were");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 6); }),
+             "has 5 bytes, fewer than the 6");
   EXPECT_EQ(get_file(dir / "out.part"), "short");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "none", 0); }), "No such file");
 }

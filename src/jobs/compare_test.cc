@@ -117,7 +117,7 @@ TEST(Compare, JsonMatchesTheTable) {
   EXPECT_EQ(j["models"][1]["per_class"]["neg"]["false_positives"], 5);
   EXPECT_NEAR(j["pairs"][0]["mcnemar"]["p_value"].get<double>(), 0.375, 1e-12);
   EXPECT_TRUE(j["models"][0]["held_bytes"].is_null());
-  EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "not known is not 0";
+  EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "unknown must not be 0";
 }
 
 // Two classes against three: rows with a label that a model lacks count as its errors, over the same rows for both.
@@ -128,7 +128,7 @@ TEST(Compare, AcceptsModelsWithDifferentClasses) {
   EXPECT_EQ(c.labels, (std::vector<std::string>{"POS", "NEG", "neu"}));
   EXPECT_EQ(c.shared, (std::vector<std::string>{"POS", "NEG"}));
   EXPECT_EQ(c.shared_rows, 8);
-  EXPECT_DOUBLE_EQ(c.models[0].metrics->accuracy, 0.8) << "of all ten rows, as the other's";
+  EXPECT_DOUBLE_EQ(c.models[0].metrics->accuracy, 0.8) << "computed over all ten rows";
   EXPECT_DOUBLE_EQ(c.models[1].metrics->accuracy, 0.8);
   EXPECT_DOUBLE_EQ(*c.models[0].shared_accuracy, 1.0);
   EXPECT_DOUBLE_EQ(*c.models[1].shared_accuracy, 0.75);
@@ -171,7 +171,7 @@ TEST(Compare, RejectsIncomparableModels) {
       4);
   EXPECT_NE(differing.find("a: neg, pos"), std::string::npos);
   EXPECT_NE(differing.find("b: sport, news"), std::string::npos);
-  EXPECT_NE(differing.find("brim profile models=a,b"), std::string::npos) << "what can be compared instead";
+  EXPECT_NE(differing.find("brim profile models=a,b"), std::string::npos) << "suggests an alternative";
   (void)refusal([&] { (void)compare_models({a, a}, {"angry"}, 0); }, 3);
   (void)refusal([&] { (void)compare_models({a}, {}, 0); }, 2);
 }

@@ -233,7 +233,7 @@ TEST(DoctorTrain, ExcludesStartupAndModelWriting) {
   EXPECT_NEAR(d.idle[static_cast<size_t>(Cause::startup)], 0.2, 1e-6);
   EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
   EXPECT_NE(to_text(d).find("no bottleneck found"), std::string::npos);
-  EXPECT_FALSE(wants_probe(m.trace)) << "a probe scores; it would not measure training";
+  EXPECT_FALSE(wants_probe(m.trace)) << "probes measure scoring, not training";
 }
 
 TEST(DoctorTrain, ReportsABusyEvaluationAsAFact) {
@@ -280,7 +280,7 @@ TEST(DoctorTrain, DescribesForecastLanes) {
   for (const Case& c :
        {Case{"forecast train", Zone::checkpoint, Cause::writer, "`save_steps`", nullptr},
         Case{"forecast train", Zone::evaluate, Cause::evaluation, "`val_check_steps`", nullptr},
-        Case{"forecast roll", Zone::evaluate, Cause::evaluation, "forecasts of the folds", nullptr},
+        Case{"forecast roll", Zone::evaluate, Cause::evaluation, "these are the requested forecasts", nullptr},
         Case{"forecast roll", Zone::forward, Cause::launch, "`batch_size`", nullptr},
         Case{"forecast roll", Zone::wait_device, Cause::sync, "BRIM_SYNC", "sync"},
         Case{"forecast roll", Zone::wait_input, Cause::packer, "`memory_limit=auto`", "memory_limit"}}) {

@@ -54,7 +54,7 @@ TEST(LogSummary, ReportsHoursAndTotals) {
   EXPECT_TRUE(contains(text, row("2026-11-17 00", 100, {1, 50, 95, 100, 40, 45, 50, 50}))) << text;
   EXPECT_TRUE(contains(text, row("2026-11-17 01", 100, {10, 505, 950, 1000, 40, 45, 50, 50}))) << text;
   EXPECT_TRUE(contains(text, row("whole", 200, {1, 278, 900, 1000, 40, 45, 50, 50}))) << text;
-  EXPECT_TRUE(contains(text, row("whole", 200, {400, 400, 400, 400}))) << "the machine's own\n" << text;
+  EXPECT_TRUE(contains(text, row("whole", 200, {400, 400, 400, 400}))) << "host memory\n" << text;
   EXPECT_FALSE(contains(text, "warnings"));
 }
 

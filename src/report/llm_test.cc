@@ -60,7 +60,7 @@ TEST(LlmStream, OpenAiSkipsCommentsAndRoles) {
   LlmStream s(LlmApi::openai, 100, [] { return int64_t{1}; });
   EXPECT_TRUE(
       s.feed(": hello\nevent: message\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n"));
-  EXPECT_EQ(s.pieces(), 0) << "a role is no token";
+  EXPECT_EQ(s.pieces(), 0) << "a role is not a token";
   EXPECT_TRUE(s.feed("data:{\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}]}\r\n"));
   EXPECT_TRUE(s.feed("data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}]}\n"));
   EXPECT_FALSE(s.done());
@@ -79,8 +79,8 @@ TEST(LlmStream, InvalidBytesGiveErrorMessages) {
   };
   EXPECT_TRUE(has(problem(LlmApi::ollama, "<html>\n"), "not JSON"));
   EXPECT_TRUE(has(problem(LlmApi::ollama, "[1,2]\n"), "not JSON"));
-  EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"hello\":1}\n"), "not ollama's"));
-  EXPECT_TRUE(has(problem(LlmApi::openai, "data: {\"response\":\"a\"}\n"), "not openai's"));
+  EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"hello\":1}\n"), "not in ollama format"));
+  EXPECT_TRUE(has(problem(LlmApi::openai, "data: {\"response\":\"a\"}\n"), "not in openai format"));
   EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"error\":\"out of memory\"}\n"), "out of memory"));
   EXPECT_TRUE(has(problem(LlmApi::openai, "{\"error\":{\"message\":\"too long\"}}"), "too long"));
   EXPECT_TRUE(has(problem(LlmApi::ollama, std::string(3 << 20, 'x')), "exceeds 1 MiB"));

@@ -29,7 +29,7 @@ TEST(ProfileChange, ReportsDifferencesBeyondNoise) {
   EXPECT_TRUE(contains(faster, "texts/s, 20 a call")) << faster;
   EXPECT_TRUE(contains(faster, "100.0  150.0  +50.0 %  faster\n")) << faster;
   EXPECT_TRUE(contains(faster, "texts/s, 1000 rows")) << faster;
-  EXPECT_TRUE(contains(faster, "100.0  150.0  +50.0 %\n")) << "one round says nothing of noise\n" << faster;
+  EXPECT_TRUE(contains(faster, "100.0  150.0  +50.0 %\n")) << "one round gives no noise estimate\n" << faster;
   EXPECT_FALSE(contains(faster, "note:"));
   EXPECT_TRUE(contains(profile_change(before, made_profile(4, 80, 85, 89), "x"), "-15.0 %  slower\n"));
   std::string few = made_profile(4, 80, 85, 89);

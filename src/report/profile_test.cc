@@ -146,7 +146,7 @@ TEST(Profile, JsonHasTheFieldsReadByNewsBots) {
     EXPECT_TRUE(j.contains(key)) << key;
   for (const char* key : {"used_mb", "total_mb", "utilization_pct"}) {
     ASSERT_TRUE(j["system_info"].contains(key)) << key;
-    EXPECT_TRUE(j["system_info"][key].is_null()) << "no card: nothing is known, which is not 0";
+    EXPECT_TRUE(j["system_info"][key].is_null()) << "unknown without a GPU, not 0";
   }
   ASSERT_EQ(j["results"].size(), 3u);
   for (const json& r : j["results"]) {
@@ -228,7 +228,7 @@ TEST(Spread, FewValuesGiveNoVerdict) {
 
 TEST(Profile, ReportsAnExceededPeakAsWrong) {
   Profile p = made_up();
-  EXPECT_EQ(joined(p.recommendations).find("cannot be"), std::string::npos);
+  EXPECT_EQ(joined(p.recommendations).find("is impossible"), std::string::npos);
   p.models[0].sizes[0].run.mfu = 1.37;
   EXPECT_NE(joined(recommendations(p)).find("137 % of peak compute (MFU) is impossible"), std::string::npos);
   EXPECT_NE(joined(recommendations(p)).find("brim plan measure=true"), std::string::npos);
@@ -369,7 +369,7 @@ TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
     messages.push_back(what);
   };
   const Profile p = run_profile(options_, "sentiment", texts_);
-  EXPECT_EQ(last_done + 1, total) << "every step was announced";
+  EXPECT_EQ(last_done + 1, total) << "every step was reported";
   EXPECT_FALSE(Timeline::enabled());
   ASSERT_EQ(p.models.size(), 2u);
   const ModelProfile& m = p.models[0];

@@ -480,8 +480,8 @@ TEST(ResumeChecks, AllowsAnOptionToChangeFromOneValue) {
   };
   go_on("stop", false);
   go_on("skip", true);
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("null", true); }), "on-error was skip and is null");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("stop", true); }), "on-error was skip and is stop");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("null", true); }), "on-error changed from skip to null");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("stop", true); }), "on-error changed from skip to stop");
 }
 
 TEST(ResumeChecks, RejectsPipes) {

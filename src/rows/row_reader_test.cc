@@ -119,7 +119,7 @@ TEST(RowReader, TextColumnRule) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text,text\n1,2\n", csv); }), "more than once");
   EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // other columns may repeat
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
-             "no column label");
+             "unknown column label");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
 }
 
@@ -171,7 +171,7 @@ TEST(RowReader, RejectsAnUnterminatedQuoteLongerThanARecord) {
   for (int i = 0; i < 200; ++i) csv += "row,2345\n";
   const auto rows = read_all(csv, options);
   ASSERT_EQ(rows.size(), 201u);
-  EXPECT_HAS(rows[0].error, "line 2: the quote");
+  EXPECT_HAS(rows[0].error, "line 2: unterminated quote");
   EXPECT_EQ(rows[200].text, "row");
   EXPECT_EQ(rows[200].line, 202);
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\n" + std::string(5000, 'x') + "\n", options); }),
@@ -204,7 +204,7 @@ TEST(RowReader, BadJsonRows) {
   ASSERT_EQ(rows.size(), 8u);
   EXPECT_EQ(rows[1].error, "in: line 2: byte 13: unterminated object");
   EXPECT_EQ(rows[2].error, "in: line 3: byte 1: not a JSON object");
-  EXPECT_EQ(rows[3].error, "in: line 4: no key \"text\"");
+  EXPECT_EQ(rows[3].error, "in: line 4: missing key \"text\"");
   EXPECT_EQ(rows[4].error, "in: line 5: \"text\" is null, not a string");
   EXPECT_EQ(rows[5].error, "in: line 6: \"text\" is a number, not a string");
   EXPECT_HAS(rows[6].error, "not a JSON object");
@@ -425,7 +425,7 @@ TEST(RowReader, SeveralInputs) {
   RowReader reader({path("a.csv"), path("b.csv")}, {});
   EXPECT_EQ(texts_of(rows_of(reader)), (Texts{"x", "y"}));
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("c.csv")}, {}); }), "n, text");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("d.txt")}, {}); }), "one format");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("d.txt")}, {}); }), "same format");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("none.csv")}, {}); }), "none.csv");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({dir.path().string()}, {}); }), "directory");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({"-", "-"}, {}); }), "stdin");
@@ -538,7 +538,7 @@ TEST(RowReader, ReadsPairsFromTheirColumn) {
   RowReaderOptions options = with_format(RowFormat::jsonl);
   options.pair_column = "b";
   EXPECT_EQ(texts_of(read_all("{\"text\":\"one\"}\n{\"text\":\"two\",\"b\":7}\n", options)),
-            (Texts{"!in: line 1: no key \"b\"", "!in: line 2: \"b\" is a number, not a string"}));
+            (Texts{"!in: line 1: missing key \"b\"", "!in: line 2: \"b\" is a number, not a string"}));
   options.format = RowFormat::txt;
   EXPECT_THROW(read_all("one\n", options), Error);
 }

@@ -198,7 +198,7 @@ void SeriesBuilder::choose_frequency() {
   if (wanted && !wants_index) {
     if (integers)
       fail(ErrorCode::bad_data, Remedy{"set `freq=index`, or write times as dates"},
-           "{}: times are integers, which does not fit an {} grid", files_[0], frequency_words(*wanted));
+           "{}: times are integers, which do not fit the {} grid", files_[0], frequency_words(*wanted));
     frequency_ = *wanted;
     return;
   }

@@ -99,7 +99,7 @@ TEST(Pairs, ReportsWhyPairsAreUnsupported) {
   const auto types = why_no_pairs(*bert, "some/model", 1, 64);
   ASSERT_TRUE(types);
   EXPECT_EQ(types->code(), ErrorCode::bad_model);
-  for (const char* part : {"token type 1", "table has 1", "type_vocab_size"})
+  for (const char* part : {"token type 1", "has only 1", "type_vocab_size"})
     EXPECT_NE(std::string(types->what()).find(part), std::string::npos) << types->what();
   EXPECT_FALSE(why_no_pairs(*bert, "some/model", 2, 64));
 }

@@ -202,7 +202,7 @@ TEST(Checkpoint, DamagedNamedCheckpointIsAnError) {
   put_file(dir / "trainer_state.json", "{\"global_st");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }),
-             "directory not found");
+             "no such directory");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }),
              "such as " + (t.out() / "checkpoint-8").string());
 }

@@ -151,8 +151,9 @@ TEST(TrainData, InvalidMarksAreReportedWithFileLineColumnAndValue) {
   t.settings.validation_files.clear();
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"),
              "train.csv:3: column positive: expected 0, 1, true or false, found 'maybe'");
-  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"), "train.csv:2: column negative is ''");
-  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "no column positive");
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"),
+             "train.csv:2: column negative: expected 0, 1, true or false, found ''");
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "unknown column positive");
   t.settings.label_columns = {"negative", "negative"};
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is given twice");
   t.settings.label_columns = {"negative", "positive"};
@@ -280,7 +281,7 @@ TEST(TrainData, SupportsOtherDelimiters) {
   TinyJob t;
   put_file(t.dir / "train.csv", "text;label\nw5, w6;negative\n\"w7;positive\n");
   put_file(t.dir / "val.csv", "text;label\nw5;negative\n");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "Set `delimiter=';'`");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "set `delimiter=';'`");
   t.settings.delimiter = ';';
   t.settings.no_quotes = true;
   EXPECT_EQ(open(t).train_set.rows(), 2);

@@ -26,7 +26,7 @@ TEST_F(BadInput, ScoresEmptyFilesAndBlankLines) {
   ASSERT_EQ(blank.size(), 4u);
   EXPECT_EQ(blank[1].substr(0, 1), ",");
   put("empty.csv", "");
-  refused(3, {"empty.csv", "column names"}, tiny({"empty.csv"}));
+  refused(3, {"empty.csv", "header line"}, tiny({"empty.csv"}));
   EXPECT_EQ(must({"score", "--model", "vader", "-q"}, {.input = "\n"}), "text,label,score\n,neutral,1\n");
 }
 
@@ -155,7 +155,7 @@ TEST_F(BadInput, RejectsImplausibleOutputs) {
     EXPECT_FALSE(exists(name));
   }
   for (const char* verb : {"score", "embed", "tokenize"})
-    refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
+    refused(2, {"./a.txt", "is also the input a.txt"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
   EXPECT_EQ(get("a.txt"), "w5\n");
   refused(7, {"no/dir/o.csv: ", "create the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
   refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
@@ -196,7 +196,7 @@ TEST_F(BadInput, ReportsLineOfBadRows) {
   put("b.jsonl", "{\"text\":\"w5\"}\n\n{\"text\":7}\n");
   refused(3, {"b.jsonl: line 3: ", "\"text\" is a number"}, tiny({"b.jsonl"}));
   put("c.jsonl", "{\"text\":\"w5\"}\n{\"txt\":\"w5\"}\n[1]\n");
-  refused(3, {"c.jsonl: line 2: no key \"text\""}, tiny({"c.jsonl"}));
+  refused(3, {"c.jsonl: line 2: missing key \"text\""}, tiny({"c.jsonl"}));
   must(tiny({"c.jsonl", "--on-error", "skip", "--summary-json", "s.json"}));
   EXPECT_EQ(json_of("s.json").at("bad_rows"), 2);
 }
@@ -290,7 +290,7 @@ TEST_F(BadInput, RejectsFlagsOfOtherToolsAndValuesOutOfRange) {
     refused(2, {fmt::format("--threads {}", threads), "1024"}, {"tokenize", "--model", "tiny", "--threads", threads},
             {.input = "w5\n"});
   const Outcome no_column =
-      refused(2, {"no column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
+      refused(2, {"unknown column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
   EXPECT_EQ(no_column.err.find("did you mean"), std::string::npos) << no_column.err;
 }
 
@@ -457,7 +457,7 @@ TEST_F(BadInput, NamesSettingsAsFlagsOfTheSubcommand) {
   refused(3, {"create one with `brim score --trace FILE` or `brim train --trace FILE`"},
           {"doctor", "--run", "trace.json"});
   put("tags.conll", "London B-LOC\nis O\n\n");
-  refused(2, {"`brim train --task ner` learns from it", "(--format txt takes"}, tiny({"tags.conll"}));
+  refused(2, {"`brim train --task ner` to train on it", "(--format txt scores"}, tiny({"tags.conll"}));
 }
 
 TEST_F(BadInput, PrintsHelp) {

@@ -322,7 +322,7 @@ TEST_F(Forecast, RollRejectsInvalidInput) {
   put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
   put("mine/notes.txt", "mine");
   refused(7, {"mine: exists and holds no rolling run", "--output"}, roll_command("mine"));
-  refused(3, {"twice.csv: line 3", "there already"}, roll_command("r", {"--data", "twice.csv"}));
+  refused(3, {"twice.csv: line 3", "duplicate time"}, roll_command("r", {"--data", "twice.csv"}));
   refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
   refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
   refused(2, {"--precision fp16", "loss scale", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
@@ -343,7 +343,7 @@ TEST_F(Forecast, RejectsInvalidInput) {
     more.insert(more.begin(), {"forecast", "predict", "--model", "naive", "--horizon", "1"});
     return more;
   };
-  refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
+  refused(3, {"a.csv: line 3", "duplicate time", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
   EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
   refused(3, {"b.csv: line 1: unknown column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
@@ -359,7 +359,7 @@ TEST_F(Forecast, RejectsInvalidInput) {
   refused(3, {"b.csv: the longest series, 'A', has 2 points, but a horizon of 4 requires 5", "--horizon 1"},
           {"forecast", "train", "--data", "b.csv", "--horizon", "4", "-o", "m", "--device", "cpu"});
   EXPECT_FALSE(exists("m"));
-  refused(3, {"'A'", "after 2015-01-02"},
+  refused(3, {"'A'", "at 2015-01-02"},
           {"forecast", "eval", "--data", "b.csv", "--actual", "b.csv", "--model", "naive"});
 }
 

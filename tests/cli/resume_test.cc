@@ -119,7 +119,7 @@ TEST_F(Resume, RejectsDifferentRun) {
   with_other[3] = "other";
   refused(2, {"other"}, with_other);
   put("in.txt", lines + "w5\n");
-  refused(2, {"in.txt had"}, command("o.csv", {"--resume"}));
+  refused(2, {"in.txt changed"}, command("o.csv", {"--resume"}));
   EXPECT_EQ(get("o.csv.part"), part);  // a rejected run changes nothing
 }
 

@@ -303,7 +303,7 @@ TEST_F(Score, DeterminesTextColumn) {
   EXPECT_EQ(lines_of(must(tiny({"--format", "csv"}), {.input = "tweet\nw5\n"})).at(0), "tweet,label,score");
   EXPECT_EQ(lines_of(must(tiny({"--format", "csv", "--text-column", "b"}), {.input = "a,b\n1,w5\n"})).size(), 2u);
   refused(2, {"--text-column", "a, b"}, tiny({"--format", "csv"}), {.input = "a,b\n1,w5\n"});
-  refused(2, {"no column bb", "a, b"}, tiny({"--format", "csv", "--text-column", "bb"}), {.input = "a,b\n1,w5\n"});
+  refused(2, {"unknown column bb", "a, b"}, tiny({"--format", "csv", "--text-column", "bb"}), {.input = "a,b\n1,w5\n"});
   refused(2, {"--text-column", "a, b"}, tiny({"--format", "jsonl"}), {.input = "{\"a\":\"w5\",\"b\":\"w6\"}\n"});
 }
 

@@ -58,7 +58,7 @@ TEST_F(Shards, RejectsInvalidShards) {
   put_inputs(20);
   must(command("auto/3"), {.environment = {{"JOB_COMPLETION_INDEX", "1"}}});
   refused(2, {"another job", "shards is 3, not 4"}, command("0/4"));
-  refused(2, {"all-scores was no and is yes"}, command("0/3", {"--all-scores"}));
+  refused(2, {"all-scores changed from no to yes"}, command("0/3", {"--all-scores"}));
   refused(2, {"out of range"}, command("3/3"));
   refused(2, {"--shard", "3/64"}, command("3"));
   refused(2, {"JOB_COMPLETION_INDEX"}, command("auto"));

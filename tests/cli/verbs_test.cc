@@ -99,7 +99,7 @@ TEST_F(Verbs, EvalReportsMetrics) {
   EXPECT_EQ(rules.at("rows"), 4);
   put("b.csv", "text,label\nw5,angry\n");
   refused(3, {"b.csv", "angry", "negative, neutral, positive"}, {"eval", "b.csv", "--model", "tiny"});
-  refused(2, {"no column kind", "text, label"}, {"eval", "a.csv", "--model", "tiny", "--label-column", "kind"});
+  refused(2, {"unknown column kind", "text, label"}, {"eval", "a.csv", "--model", "tiny", "--label-column", "kind"});
   refused(2, {"labelled rows"}, {"eval", "--model", "tiny"});
   EXPECT_NE(brim({"eval", "a.csv", "--model", "tiny", "--precision", "fp32"}).err.find("in fp32"), std::string::npos);
   put("c.csv", "text,label\nw5,neutral\nw6\n");
@@ -191,9 +191,9 @@ TEST_F(Verbs, EvaluatesMultiLabelRows) {
   EXPECT_EQ(again, names);
   EXPECT_NE(must({"eval", "names.csv", "--model", "multi"}).find("all labels right"), std::string::npos);
   put("bad.csv", "text,positive,neutral,negative\nw5,1,0,0\nw6,0,2,0\n");
-  refused(3, {"bad.csv", "3", "column neutral is '2'"},
+  refused(3, {"bad.csv", "3", "column neutral: expected 0, 1, true or false, found '2'"},
           {"eval", "bad.csv", "--model", "multi", "--label-column", "positive,neutral,negative"});
-  refused(2, {"multi-label models"}, {"eval", "columns.csv", "--model", "tiny", "--label-column", "positive,neutral"});
+  refused(2, {"multi-label model"}, {"eval", "columns.csv", "--model", "tiny", "--label-column", "positive,neutral"});
   put("angry.csv", "text,positive,angry\nw5,1,0\n");
   refused(3, {"angry", "negative, neutral, positive"},
           {"eval", "angry.csv", "--model", "multi", "--label-column", "positive,angry"});

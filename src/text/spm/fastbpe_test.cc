@@ -38,7 +38,7 @@ TEST(FastBpe, MergesByRankAndMarksInnerParts) {
   EXPECT_EQ(cut(bpe, "low\u2003low\u0085low\x1clow"), "low low low low");
 }
 
-TEST(FastBpe, ANewlineStaysWithItsWord) {
+TEST(FastBpe, KeepsANewlineWithItsWord) {
   const FastBpe bpe = make("a b</w> 1\na b 1\n", "ab 1\nab@@ 1\n");
   EXPECT_EQ(cut(bpe, "ab\nab"), "ab@@ <unk> ab");
   EXPECT_EQ(cut(bpe, "ab \nab"), "ab ab");
