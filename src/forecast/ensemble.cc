@@ -490,6 +490,12 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
       if (progress) progress(w * series.size() + static_cast<int64_t>(from + n), plan.waves * series.size());
     }
   }
+  // Checked before the medians, which could hide the NaN of one lane.
+  const auto bad = std::find_if(all.begin(), all.end(), [](float v) { return !std::isfinite(v); });
+  if (bad != all.end())
+    fail(ErrorCode::bad_model, Remedy{"check the model's weights and the values of this series"},
+         "the forecast of series {} is not finite",
+         io::quote_text(series.id((bad - all.begin()) / static_cast<int64_t>(each * L))));
   out.values.resize(S * each);
   for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = median_of(std::span(all).subspan(i * L, L));
   // Sort crossed quantiles.

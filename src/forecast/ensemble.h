@@ -107,7 +107,8 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& setti
                                NbeatsModel& model, const std::filesystem::path& state,
                                const OnEnsembleProgress& progress, const std::atomic<bool>* stop);
 
-// Forecasts for each series after its last point: medians over lanes.
+// Forecasts for each series after its last point: medians over lanes. predict_ensemble() throws bad_model if a lane's
+// output is not finite.
 struct EnsembleForecasts {
   int64_t horizon = 0;
   std::vector<float> quantiles;     // per point, ascending; empty for point forecasts

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/error.h"
@@ -115,6 +116,24 @@ TEST(Ensemble, RejectsInvalidSettings) {
             }).find("a season of 8"),
             std::string::npos);
   EXPECT_NE(message([](auto& s) { s.widths = {12, 12}; }).find("multiples of 8"), std::string::npos);
+}
+
+// The median over four lanes would hide the infinity of one.
+TEST(Ensemble, ForecastsThatAreNotFiniteFail) {
+  const SeriesStore series = repeating(3, 61);
+  ForecastSettings s = small_settings();
+  apply_setting(s, "max_steps", "2");
+  EnsembleDevice on(s);
+  NbeatsModel model = ensemble_of(s, series);
+  train_ensemble(
+      on, s, series, model, {}, [](const EnsembleProgress&) {}, nullptr);
+  predict_ensemble(on, model, series, false, {}, nullptr);
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    NbeatsModel damaged = model;
+    for (float& weight : damaged.lanes[1].slab) weight = value;
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { predict_ensemble(on, damaged, series, false, {}, nullptr); }),
+               "the forecast of series 's0' is not finite");
+  }
 }
 
 TEST(Ensemble, LearnsAPatternIdenticallyInAnyNumberOfWaves) {
@@ -367,7 +386,8 @@ TEST(Ensemble, SortsQuantilesAndComponentsAddUp) {
   EnsembleDevice on(s);
   NbeatsModel model = ensemble_of(s, series);
   ASSERT_EQ(model.quantiles.size(), 3u);
-  train_ensemble(on, s, series, model, {}, {}, nullptr);
+  train_ensemble(
+      on, s, series, model, {}, [](const EnsembleProgress&) {}, nullptr);
   const EnsembleForecasts f = predict_ensemble(on, model, series, true, {}, nullptr);
   EXPECT_EQ(f.stacks, (std::vector<std::string>{"level", "trend", "seasonality"}));
   double width = 0;

@@ -23,6 +23,12 @@ constexpr const char* kLengthFiles[] = {"sentence_bert_config.json",       "sent
                                         "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
                                         "sentence_xlnet_config.json"};
 
+// True also for a broken link or a FIFO, so that reading it reports the problem instead of using defaults.
+bool has_entry(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -68,7 +74,7 @@ struct Module {
 
 std::vector<Module> read_modules(const fs::path& dir) {
   const fs::path file = dir / kModules;
-  if (!is_file(file)) return {};
+  if (!has_entry(file)) return {};
   const json list = io::parse_json(read_file(file), file.string());
   const auto text = [](const json& module, const char* key) {
     const auto found = module.find(key);
@@ -141,7 +147,7 @@ void read_prompts(const fs::path& path, SentenceSettings& settings) {
 
 void read_length(const fs::path& dir, SentenceSettings& settings) {
   const auto* const file = std::find_if(std::begin(kLengthFiles), std::end(kLengthFiles),
-                                        [&](const char* name) { return is_file(dir / name); });
+                                        [&](const char* name) { return has_entry(dir / name); });
   if (file == std::end(kLengthFiles)) return;
   const SettingsFile config(dir / *file);
   settings.max_length = config.count("max_seq_length");
@@ -179,7 +185,7 @@ SentenceSettings load_sentence_settings(const fs::path& dir, bool any_pooling) {
     }
   }
   read_length(dir, settings);
-  if (is_file(dir / kPrompts)) read_prompts(dir / kPrompts, settings);
+  if (has_entry(dir / kPrompts)) read_prompts(dir / kPrompts, settings);
   return settings;
 }
 

@@ -2,6 +2,7 @@
 #include "hub/sentence_settings.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/test_files.h"
 #include "hub/model_dir.h"
@@ -86,6 +87,19 @@ TEST_F(SentenceSettingsTest, RejectsUnsupportedModulesAndValues) {
     put_file(dir_ / file, text);
     EXPECT_HAS(problem(), message);
     put_file(dir_ / file, before);
+  }
+}
+
+TEST_F(SentenceSettingsTest, ReportsFilesThatCannotBeRead) {
+  put_modules(dir_.path(), kClsPooling);
+  for (const char* name : {"config_sentence_transformers.json", "sentence_bert_config.json", "modules.json"}) {
+    std::filesystem::remove(dir_ / name);
+    std::filesystem::create_symlink(dir_ / "missing", dir_ / name);
+    EXPECT_HAS(problem(), std::string(name) + ": cannot open");
+    std::filesystem::remove(dir_ / name);
+    ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0);
+    EXPECT_HAS(problem(), std::string(name) + ": not a regular file but a named pipe");
+    std::filesystem::remove(dir_ / name);
   }
 }
 

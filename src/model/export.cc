@@ -118,6 +118,9 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
     const hub::LoadedTensor t = source->get(name);
     const std::vector<float> wide = read_wide(*source, name, t);
     if (is_scale || spec.dtype == DType::i8) {
+      if (!std::ranges::all_of(wide, [](float v) { return std::isfinite(v); }))
+        fail(ErrorCode::bad_model, Remedy{"fetch the model again"},
+             "{}: contains NaN or infinity, which int8 cannot represent", source->where(name));
       const int64_t rows = t.rows(), cols = t.cols();
       bytes.resize(wide.size());
       scales.resize(static_cast<size_t>(rows));

@@ -2,20 +2,34 @@
 #include "serve/queue_repair.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <optional>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/descriptor.h"
 #include "serve/state_dir.h"
 
 namespace brim::serve {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A repair by root must leave a journal that the server's user can still open.
+void keep_owner(const fs::path& path, const fs::path& original) {
+  struct stat before {};
+  struct stat now {};
+  if (::stat(original.c_str(), &before) != 0 || ::stat(path.c_str(), &now) != 0) return;
+  if (before.st_uid == now.st_uid && before.st_gid == now.st_gid) return;
+  if (::chown(path.c_str(), before.st_uid, before.st_gid) != 0)
+    io::fail_write(path.string(), "cannot restore the owner", errno);
+}
 
 JournalReport check_journal(const fs::path& path, bool apply, int64_t now_ms) {
   JournalReport report;
@@ -38,6 +52,7 @@ JournalReport check_journal(const fs::path& path, bool apply, int64_t now_ms) {
     repaired += QueueJournal::frame(text_of(record));
   report.kept = keep_original(path, "damaged");
   io::write_file_atomically(path, repaired);
+  keep_owner(path, report.kept);
   return report;
 }
 

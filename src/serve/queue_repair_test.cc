@@ -2,6 +2,9 @@
 // Queues with damaged journals: no other record is lost, ids are not reused, and repair keeps the original.
 #include "serve/queue_repair.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <set>
 
 #include "base/test_files.h"
@@ -263,6 +266,24 @@ TEST(QueueRepair, RepairsJournalAndKeepsOriginal) {
   bench.close();
   bench.flip(bench.payload_at(3) + 20);
   EXPECT_EQ(repair_queues(bench.dir / "state", true, bench.now)[0].kept, bench.file.string() + ".damaged.2");
+}
+
+TEST(QueueRepair, RepairByRootKeepsTheOwnerAndTheMode) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  RepairBench bench(2);
+  for (int id = 0; id < 3; ++id) bench.put(id);
+  bench.close();
+  bench.flip(bench.payload_at(1) + 20);
+  ASSERT_EQ(::chmod(bench.file.c_str(), 0640), 0);
+  ASSERT_EQ(::chown(bench.file.c_str(), 12345, 12346), 0);
+  EXPECT_EQ(repair_queues(bench.dir / "state", true, bench.now)[0].problem, "");
+  for (const fs::path& file : {fs::path(bench.file), fs::path(bench.file.string() + ".damaged")}) {
+    struct stat info {};
+    ASSERT_EQ(::stat(file.c_str(), &info), 0) << file;
+    EXPECT_EQ(info.st_uid, 12345u) << file;
+    EXPECT_EQ(info.st_gid, 12346u) << file;
+    EXPECT_EQ(info.st_mode & 07777, 0640u) << file;
+  }
 }
 
 TEST(QueueRepair, FailsWhileServerHoldsLock) {

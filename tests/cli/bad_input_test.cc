@@ -352,6 +352,7 @@ TEST_F(BadInput, RejectsMisspelledVariableInEnvFile) {
 TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
   const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
                                          "BRIM_ALLOWED_HOST",
+                                         "BRIM_ALLOW_PICKLE",
                                          "BRIM_API_KEY",
                                          "BRIM_API_KEY_FILE",
                                          "BRIM_APPLY",
@@ -386,9 +387,27 @@ TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
       into.insert(help.substr(at + 5, help.find(')', at) - at - 5));
   };
   std::set<std::string> all = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_NVML_LIBRARY", "BRIM_DEBUG"};
-  for (const char* verb : {"bench", "compare", "doctor", "embed", "eval", "forecast train", "forecast predict",
-                           "forecast eval", "forecast roll", "models export", "monitor", "plan", "profile", "score",
-                           "serve", "shards", "tokenize", "train", "tune"}) {
+  for (const char* verb : {"bench",
+                           "compare",
+                           "doctor",
+                           "embed",
+                           "eval",
+                           "forecast train",
+                           "forecast predict",
+                           "forecast eval",
+                           "forecast roll",
+                           "models export",
+                           "monitor",
+                           "plan",
+                           "profile",
+                           "pull",
+                           "score",
+                           "queue repair",
+                           "serve",
+                           "shards",
+                           "tokenize",
+                           "train",
+                           "tune"}) {
     std::vector<std::string> words = {"help"};
     const std::string_view name = verb;
     words.emplace_back(name.substr(0, name.find(' ')));

@@ -47,6 +47,15 @@ TEST_F(NotFiniteOutput, OfOneModelIsARowErrorForAll) {
   refused(4, says_, with({"score", "a.csv", "--model", "bert_sequence"}, "tiny"));
 }
 
+// Rounding to int8 would turn NaN into a finite weight.
+TEST_F(NotFiniteOutput, Int8ExportRejectsWeightsThatAreNotFinite) {
+  refused(4, {"bert.embeddings.word_embeddings.weight", "contains NaN or infinity", "int8"},
+          {"models", "export", "bert_sequence", "--precision", "int8", "-o", "small"});
+  EXPECT_FALSE(exists("small/model.safetensors"));
+  must({"models", "export", "bert_sequence", "--precision", "fp16", "-o", "half"});
+  refused(4, says_, with({"score", "a.csv"}, "half"));
+}
+
 TEST_F(NotFiniteOutput, FailsEvalCompareAndEmbed) {
   const Outcome eval = refused(4, says_, with({"eval", "a.csv"}, "bert_sequence"));
   EXPECT_EQ(eval.out.find("accuracy"), std::string::npos) << eval.out;
