@@ -184,7 +184,7 @@ auto read_setting(std::string_view key, std::string_view text, Read read) {
 template <class S>
 class SettingsTable {
  public:
-  // `meant` maps names from other tools to the setting with that meaning; they are suggested, not accepted.
+  // `suggestions` maps names from other tools to the setting with that meaning; they are suggested, not accepted.
   explicit SettingsTable(std::vector<Setting<S>> rows, std::map<std::string, std::string, std::less<>> suggestions = {})
       : rows_(std::move(rows)), suggestions_(std::move(suggestions)) {
     for (const Setting<S>& row : rows_) {

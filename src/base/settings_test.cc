@@ -82,8 +82,8 @@ TEST(Settings, InvalidValueIsReportedWithItsLocation) {
 
 TEST(Settings, IgnoredSettingIsExplained) {
   Made m;
-  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old`is ignored: nobody needs it");
-  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: oldis ignored: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old` is ignored: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: old is ignored: nobody needs it");
 }
 
 TEST(Settings, AreCheckedRegardlessOfSource) {

@@ -155,7 +155,7 @@ TEST_F(InteractiveTest, LimitsWaitingBytes) {
   submit_many(1, 1, 2);
   ASSERT_EQ(codes_.size(), 1u);
   EXPECT_EQ(codes_[0], ErrorCode::busy);
-  EXPECT_NE(last_error_.find("at most 9.77 KiB may"), std::string::npos) << last_error_;
+  EXPECT_NE(last_error_.find("the limit is 9.77 KiB"), std::string::npos) << last_error_;
   release_device();
   wait_answered(2);
   hold();

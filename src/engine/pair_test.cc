@@ -133,7 +133,7 @@ TEST_F(PairTest, ModelsWithoutPairsReportTheReason) {
     return p.error ? std::string(p.error->what()) : "";
   };
   EXPECT_EQ(refused(dir), "");
-  EXPECT_NE(refused("vader").find("single texts"), std::string::npos);
+  EXPECT_NE(refused("vader").find("do not support pairs"), std::string::npos);
   EXPECT_NE(refused(put("bert_token")).find("tags"), std::string::npos);
   // RoBERTa's table has one row; BERT's vocabulary has two token types for pairs.
   const std::string roberta = put("roberta_sequence");

@@ -145,12 +145,12 @@ TEST_F(ResidencyTest, RejectsReplacedModelFiles) {
   const auto scorer = Scorer::open(options(put("model")));
   scorer->park();
   put("model", "bert_token");
-  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload the model");
   EXPECT_EQ(scorer->residence(), Residence::disk);
   put("model");  // same shape, but tokenizer and labels may differ
   const auto weights = temp_.path() / "model/model.safetensors";
   std::filesystem::last_write_time(weights, std::filesystem::last_write_time(weights) + std::chrono::seconds(1));
-  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload the model");
   EXPECT_FALSE(Scorer::open_beside(*scorer, options(put("model")))->submit({.text = "w5"}).get().error);
 }
 

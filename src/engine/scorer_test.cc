@@ -107,7 +107,7 @@ TEST_F(ScorerTest, RenamesLabels) {
     EXPECT_EQ(b.label, renamed->labels()[place]);
   }
   o.labels = {{"none", "x"}};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; it has " + labels[0]);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; its labels: " + labels[0]);
   o.labels = {{labels[0], labels[1]}};
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would have the name " + labels[1]);
   EXPECT_HAS(error_of(ErrorCode::usage,

@@ -151,7 +151,7 @@ class WaveProgram final : public train::TrainProgram {
     }
     read_ += count;
     busy_.pass();
-    if (spans_) spans_->tell();
+    if (spans_) spans_->record_completed();
     double sum = 0;
     size_t lanes = 0;
     for (size_t g = 0; g < G; ++g) {

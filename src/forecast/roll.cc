@@ -357,7 +357,7 @@ class Roller {
       if (spans) {
         spans->end();
         wave.stream().synchronize();
-        spans->tell();
+        spans->record_completed();
       }
     }
   }

@@ -176,7 +176,7 @@ TEST(Ledger, ChargesDriverRounding) {
     EXPECT_EQ(ledger.reserved_bytes(), 650);
     EXPECT_EQ(total_bytes(ledger.entries()), 650);
     const std::string why = refusal([&] { (void)Ledger::allocate(device, nullptr, Tag::weights, "c", 310); });
-    EXPECT_TRUE(has(why, "rounding of blocks asks for 90 B")) << why;
+    EXPECT_TRUE(has(why, "rounding of blocks needs 90 B")) << why;
     EXPECT_EQ(ledger.reserved_bytes(), 650);
     ledger.hold_context("driver", 300, 70);  // the context of another model includes more for it
     EXPECT_EQ(ledger.reserved_bytes(), 630);
@@ -205,7 +205,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(ledger.reserved_bytes(), 650);
   EXPECT_EQ(ledger.entries()[2].owner, "finbert: evaluation");
   const std::string why = refusal([&] { (void)ledger.reserve("roberta", entries); });
-  EXPECT_TRUE(has(why, "roberta asks for 650 B")) << why;
+  EXPECT_TRUE(has(why, "roberta needs 650 B")) << why;
   EXPECT_TRUE(has(why, "finbert: model (weights) 400 B")) << why;
   EXPECT_EQ(ledger.entries().size(), 3u) << "all or nothing";
 

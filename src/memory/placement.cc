@@ -18,7 +18,7 @@ struct Attempt {
   int64_t peak = 0;
 };
 
-Attempt place_in(std::span<const Lifetime> lives, const Order& before) {
+Attempt place_in_order(std::span<const Lifetime> lives, const Order& before) {
   std::vector<size_t> order(lives.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return before(lives[a], lives[b]); });
@@ -81,7 +81,7 @@ Placement place(std::span<const Lifetime> lives) {
   result.lower_bound_bytes = result.at_peak.total();
   Attempt best;
   for (const Order& order : orders) {
-    Attempt attempt = place_in(lives, order);
+    Attempt attempt = place_in_order(lives, order);
     if (best.offsets.empty() || attempt.peak < best.peak) best = std::move(attempt);
     if (best.peak == result.lower_bound_bytes) break;
   }

@@ -205,7 +205,7 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
       } catch (const Error& e) {
         ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
         const std::string why = e.what();
-        EXPECT_NE(why.find(name + " asks for"), std::string::npos) << why;
+        EXPECT_NE(why.find(name + " needs"), std::string::npos) << why;
         EXPECT_NE(why.find("(weights)"), std::string::npos) << why;
         EXPECT_NE(why.find("program (context)"), std::string::npos) << why;
         ++refused;

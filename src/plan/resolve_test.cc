@@ -34,12 +34,12 @@ TEST(MemoryLimit, ParsesUserInput) {
             std::string::npos);
   EXPECT_EQ(resolve_limit("4096B", card), 4096);
   const std::string over = message_of([&] { resolve_limit("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
-  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
+  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; set `memory_limit=6135MiB` or less"),
             std::string::npos)
       << over;
   const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};
   EXPECT_EQ(message_of([&] { MemoryLimit::read("12.0GB").on(card, "rtx3050-6gb", file); }, ErrorCode::usage),
-            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
+            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; set max_memory_gb: 6.44 or less");
 }
 
 TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
@@ -96,11 +96,13 @@ TEST(Precision, CardWithoutBf16TrainsInFp16) {
     EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
     EXPECT_EQ(chosen("auto", false, "t4", task).precision, Precision::fp16);
   }
-  EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
+  EXPECT_NE(chosen("auto", false, "t4", Task::train)
+                .reason.find("t4 does not support bf16; small gradients need a loss scale"),
+            std::string::npos);
   EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
   // A file written for another card: a switch may be ignored, an explicit name may not.
   EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
-  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 does not support bf16");
   EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
   EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
   EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);

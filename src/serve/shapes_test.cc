@@ -95,7 +95,7 @@ TEST_F(ServiceTest, ReturnsDocumentedErrors) {
   ServerOptions o = tiny();
   o.max_client_batch_size = 3;
   start(o);
-  bad("/predict", R"({"inputs":["a","b"],"model":"vader"})", 424, "Backend", "single texts");
+  bad("/predict", R"({"inputs":["a","b"],"model":"vader"})", 424, "Backend", "do not support pairs");
   bad("/predict", R"({"inputs":[["a",""]]})", 400, "Empty");
   bad("/predict", R"({"inputs":[["a","b","c"]]})", 422, "Validation");
   bad("/predict", R"({"inputs":["a","b","c"]})", 422, "Validation", R"([[\"a\"],[\"b\"]])");
@@ -119,7 +119,7 @@ TEST_F(ServiceTest, ReturnsDocumentedErrors) {
   bad("/embed", R"({"inputs":[1,-2],"model":"emb"})", 422, "Validation", "token ids");
   bad("/embed", R"({"inputs":[1,"a"],"model":"emb"})", 422, "Validation", "token ids");
   bad("/embed", R"({"inputs":["a",1],"model":"emb"})", 422, "Validation", "token ids");
-  bad("/embed", R"({"inputs":[1,960],"model":"emb"})", 422, "Validation", "960 is no token");
+  bad("/embed", R"({"inputs":[1,960],"model":"emb"})", 422, "Validation", "token id 960 is out of range");
   bad("/embed", R"({"inputs":[[1],[]],"model":"emb"})", 400, "Empty");
   bad("/predict", R"({"inputs":[1,2]})", 422, "Validation");
   bad("/similarity",

@@ -101,14 +101,14 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
          (dir / kState).string(), version, kCheckpointVersion);
   state.erase("brim");
   if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
-    fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: damaged (checksum mismatch)", (dir / kState).string());
   for (const auto& [name, file] : b.at("files").items()) {
     const fs::path path = dir / name;
     std::error_code ec;
     const auto size = fs::file_size(path, ec);
-    if (ec || size != file.at("bytes").get<uint64_t>()) fail(ErrorCode::bad_model, "{}: cut short", path.string());
+    if (ec || size != file.at("bytes").get<uint64_t>()) fail(ErrorCode::bad_model, "{}: truncated", path.string());
     if (checksum(path) != file.at("crc32").get<uint32_t>())
-      fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", path.string());
+      fail(ErrorCode::bad_model, "{}: damaged (checksum mismatch)", path.string());
   }
   LoadedCheckpoint c;
   c.dir = dir;

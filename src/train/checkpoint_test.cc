@@ -177,7 +177,7 @@ TEST(Checkpoint, FallsBackToThePreviousOneIfDamaged) {
   });
   damage(t.out() / "checkpoint-10/model.safetensors", [](std::string& b) { b.resize(b.size() / 2); });
   resumes_from(8);
-  EXPECT_HAS(warnings.at(0), "cut short");
+  EXPECT_HAS(warnings.at(0), "truncated");
   for (const auto& [file, step] :
        {std::pair{"checkpoint-8/optimizer.bin", 6}, {"checkpoint-6/trainer_state.json", 4}}) {
     const fs::path whole = t.out() / file;
@@ -200,7 +200,7 @@ TEST(Checkpoint, DamagedNamedCheckpointIsAnError) {
   put_file(dir / "trainer_state.json", "{\"global_step\": 4, \"brim\": {}}");
   error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); });
   put_file(dir / "trainer_state.json", "{\"global_st");
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "truncated");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }),
              "no such directory");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }),
@@ -363,12 +363,12 @@ TEST(Checkpoint, RejectsARunWithAnotherTeacher) {
   weights.back() ^= 1;
   put_file(t.dir / "other/model.safetensors", weights);
   const std::string message = error_of(ErrorCode::usage, [&] { train(s, {}); });
-  EXPECT_HAS(message, "teacher_weights: then ");
+  EXPECT_HAS(message, "teacher_weights: was ");
   EXPECT_HAS(message, "`model=");
   s.teachers = {(t.dir / "model").string(), (t.dir / "model").string()};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: was ");
   s.teachers.clear();
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: was ");
 }
 
 TEST(Checkpoint, NonFiniteEvaluationIsNeverTheBest) {

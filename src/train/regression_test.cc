@@ -121,7 +121,7 @@ TEST(Regression, RejectsIncompatibleSettings) {
        "text,label\nw5,1.5\n",
        [](TrainSettings& s) { s.task = TaskChoice::regression; },
        ErrorCode::bad_data,
-       {"one number", "3 labels"}},
+       {"one output", "3 labels"}},
       {"bert_rerank",
        "text,label\nw5,1.5\n",
        [](TrainSettings& s) { s.class_weights = "balanced"; },

@@ -180,7 +180,7 @@ TEST(TrainSettings, AcceptsLabelColumnsAsAListOrRepeated) {
   TrainSettings smoothed;
   apply_setting(smoothed, "label_column", "a,b");
   apply_setting(smoothed, "label_smoothing_factor", "0.1");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_values(smoothed); }), "several labels");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_values(smoothed); }), "multi-label rows");
   TrainSettings one;
   apply_setting(one, "label_column", "stance");
   EXPECT_EQ(one.label_columns, (std::vector<std::string>{"stance"}));

@@ -258,7 +258,7 @@ TEST(Teachers, RejectsIncompatibleTeachers) {
   const std::string texts = (t.dir / "texts.txt").string(), gap = (t.dir / "gap.csv").string();
   EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(other_words); }),
              "its token 17 is 'x17'");
-  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(cased); }), "otherwise");
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(cased); }), "differently");
   EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(other_labels); }), "labels are a, b, c");
   EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.teachers.assign(9, s.model); }), "at most 8");
   EXPECT_HAS(refused(ErrorCode::usage,
@@ -266,7 +266,7 @@ TEST(Teachers, RejectsIncompatibleTeachers) {
                        s.train_files.push_back(texts);
                        s.hard_weight = 1;
                      }),
-             "`hard_weight=1`: of 1 row without a label");
+             "`hard_weight=1`: 1 row without a label");
   EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.validation_files = {texts}; }), "labels need csv");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {gap}; }), "gap.csv:3: no label");
   for (const auto& [code, file] : {std::pair(ErrorCode::usage, texts), std::pair(ErrorCode::bad_data, gap)})

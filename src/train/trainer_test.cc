@@ -577,7 +577,7 @@ TEST(Trainer, ModelCardSeparatesBothTasks) {
   EXPECT_HAS(card, "| training, tags | train.conll | 20 |");
   EXPECT_HAS(card, "| validation | val.csv | 24 |");
   EXPECT_HAS(card, "| validation, tags | val.conll | 10 |");
-  EXPECT_HAS(card, "chosen by mean_f1, the mean of macro_f1 and entity_f1");
+  EXPECT_HAS(card, "selected by mean_f1, the mean of macro_f1 and entity_f1");
   EXPECT_HAS(lines, "keeping the model with the best mean_f1 (of macro_f1 and entity_f1)");
   EXPECT_EQ(record["data"]["train"].size(), 3u);  // the same rows as in the model card
   EXPECT_EQ(record["data"]["rows"], 68);

@@ -18,7 +18,7 @@ class PlanVerb : public ProgramTest {
 TEST_F(PlanVerb, MemorySizeSufficesAsDescription) {
   const std::string output = must(plan({"--vram", "8GiB"}));
   EXPECT_NE(output.find("custom, 8.00 GiB"), std::string::npos) << output;
-  EXPECT_NE(output.find("note: speed as of rtx3050-8gb"), std::string::npos) << output;
+  EXPECT_NE(output.find("note: speed taken from rtx3050-8gb"), std::string::npos) << output;
   const auto own = nlohmann::json::parse(must(plan({"--vram", "8GiB", "--tflops", "20", "--json"})));
   EXPECT_EQ(own.at("device").at("tflops_half"), 20);
   refused(2, {"--vram 8: ", "did you mean 8GiB?"}, plan({"--vram", "8"}));
@@ -62,7 +62,7 @@ TEST_F(PlanVerb, AutoLimitReservesMemoryForOthers) {
                 .find("note: of what is free 8.00 GiB are left to others (--leave-free)"),
             std::string::npos);
   refused(2, {"--leave-free 32GiB: rtx3090 has 24.0 GiB"}, plan({"--device", "rtx3090", "--leave-free", "32GiB"}));
-  refused(2, {"--leave-free lots: give a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
+  refused(2, {"--leave-free lots: use a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
   refused(5, {"--leave-free 24GiB: only 24.0 GiB free on rtx3090"},
           plan({"--device", "rtx3090", "--leave-free", "24GiB"}));
   put("run.yaml", "model: tiny\nleave_free: 4GiB\n");

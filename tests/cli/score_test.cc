@@ -271,7 +271,7 @@ TEST_F(Score, SupportsLongTextModes) {
   EXPECT_NE(cut[0].at("score"), mean[0].at("score"));
   EXPECT_NE(most[0].at("score"), mean[0].at("score"));
   EXPECT_EQ(cut[1].at("score"), mean[1].at("score"));
-  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "takes 44", "window-mean"},
+  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "supports 44", "window-mean"},
                               tiny({"--long-text", "error"}), {.input = text + "\nw5\n"});
   const auto kept = lines_of(must(tiny({"--long-text", "error", "--on-error", "skip"}), {.input = text + "\nw5\n"}));
   ASSERT_EQ(kept.size(), 2u);

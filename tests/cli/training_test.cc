@@ -75,7 +75,7 @@ TEST_F(Training, LogsConfigurationAtStart) {
   EXPECT_EQ(got.code, 0) << got.err;
   for (const char* part :
        {"1 step of 24 rows", "labels: negative, neutral, positive", "1 epoch · learning rate 5e-05, schedule linear",
-        "24 validation rows evaluated every epoch · the model with the best macro_f1 is kept",
+        "24 validation rows evaluated every epoch · keeping the model with the best macro_f1",
         "in fp32 (default on a CPU)", "1 step in "})
     EXPECT_NE(got.err.find(part), std::string::npos) << part << "\n" << got.err;
   for (const char* part : {"samples/s", "card: ", "1 steps"})
@@ -89,11 +89,11 @@ TEST_F(Training, LogsConfigurationAtStart) {
 TEST_F(Training, AcceptsOtherFormatsAndRejectsBadRows) {
   put("semi.csv", "text;label\nw5;negative\nw6;\nw7;positive\n");
   refused(2, {"--delimiter ';'"}, train({"--train", "semi.csv", "--output", "out"}));
-  refused(3, {"semi.csv:3", "set --on-error skip to continue"},
+  refused(3, {"semi.csv:3", "set --on-error skip to skip it"},
           train({"--train", "semi.csv", "--output", "out", "--delimiter", ";"}));
   const Outcome got = brim(train({"--train", "semi.csv", "--output", "out", "--delimiter", ";", "--on-error", "skip"}));
   EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_NE(got.err.find("1 training row skipped, the first: semi.csv:3"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("1 training row skipped, first: semi.csv:3"), std::string::npos) << got.err;
   put("latin.csv", "text,label\nw5,negative\nw6,caf\xe9\n");
   refused(3, {"latin.csv:3", "not UTF-8"},
           train({"--train", "latin.csv", "--output", "new", "--ignore-mismatched-head"}));
