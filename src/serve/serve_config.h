@@ -50,7 +50,7 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
 // Throws usage where a ladder, a rung or a queue names what is not there, or two things share a name.
 void check_names(const ServeConfig& config);
 
-// "30s", "10m", "2h", "-1" (never), "0"; throws BadValue.
+// "30s", "10m", "2h", "0", "never" or "-1" (returns -1); throws BadValue.
 double read_seconds(std::string_view text);
 
 }  // namespace brim::serve
