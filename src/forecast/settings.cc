@@ -40,17 +40,17 @@ std::vector<int64_t> read_numbers(std::string_view v, int64_t least, int64_t mos
   std::vector<int64_t> all;
   const auto take = [&](std::string_view word) {
     const int64_t n = read_whole_number(word);
-    if (n < least || n > most) throw BadValue{fmt::format("give whole numbers from {} to {}", least, most)};
+    if (n < least || n > most) throw BadValue{fmt::format("must be whole numbers from {} to {}", least, most)};
     return n;
   };
   for (const std::string& part : rows::split_names(v, ',')) {
     const size_t dots = part.find("..");
     const int64_t from = take(std::string_view(part).substr(0, dots));
     const int64_t to = dots == std::string::npos ? from : take(std::string_view(part).substr(dots + 2));
-    if (to < from) throw BadValue{"a range goes upwards: 2..7"};
+    if (to < from) throw BadValue{"ranges must be ascending, such as 2..7"};
     for (int64_t n = from; n <= to; ++n) all.push_back(n);
   }
-  if (all.empty()) throw BadValue{"give at least one number"};
+  if (all.empty()) throw BadValue{"must contain at least one number"};
   return all;
 }
 
@@ -93,11 +93,11 @@ SettingValue<S> layer_widths() {
   value.set = [](S& s, std::string_view v) {
     std::vector<std::vector<int64_t>> stacks;
     for (const std::string& stack : rows::split_names(v, ';')) stacks.push_back(read_numbers(stack, 1, kWidest));
-    if (stacks.empty()) throw BadValue{"give the width of each layer: 512,512"};
+    if (stacks.empty()) throw BadValue{"must contain the width of each layer, such as 512,512"};
     for (const auto& stack : stacks)
-      if (stack != stacks[0]) throw BadValue{"all stacks have the same layers"};
+      if (stack != stacks[0]) throw BadValue{"all stacks must have the same layers"};
     if (std::adjacent_find(stacks[0].begin(), stacks[0].end(), std::not_equal_to<>()) != stacks[0].end())
-      throw BadValue{"a block's layers have one width"};
+      throw BadValue{"all layers of a block must have the same width"};
     s.widths = stacks[0];
   };
   return value;
@@ -111,7 +111,7 @@ SettingValue<S> frequency() {
       return;
     }
     s.freq = rows::parse_frequency(v);
-    if (!s.freq) throw BadValue{"use auto, index, or a frequency as pandas has it: H, D, B, W, M, Q, Y, 15min"};
+    if (!s.freq) throw BadValue{"use auto, index or a pandas frequency: H, D, B, W, M, Q, Y, 15min"};
   };
   value.get = [](const S& s) { return s.freq ? rows::frequency_name(*s.freq) : "auto"; };
   return value;
@@ -122,7 +122,7 @@ SettingValue<S> levels() {
   value.set = [](S& s, std::string_view v) {
     for (const std::string& word : rows::split_names(v, ',')) {
       const double level = read_number(word);
-      if (!(level > 0 && level < 100)) throw BadValue{"give percentages between 0 and 100: 80,95"};
+      if (!(level > 0 && level < 100)) throw BadValue{"must be percentages between 0 and 100, such as 80,95"};
       s.level.push_back(level);
     }
   };
@@ -153,6 +153,7 @@ SettingValue<S> given_horizon() {  // 0 means "not given" and cannot be set expl
     s.horizon = read_whole_number(v);
     if (const char* what = horizon_bound(static_cast<double>(s.horizon))) throw BadValue{what};
   };
+  value.get = [](const S& s) { return s.horizon > 0 ? fmt::format("{}", s.horizon) : std::string(); };
   return value;
 }
 
@@ -169,7 +170,7 @@ SettingValue<S> start_padding() {
   SettingValue<S> value = truth(&S::start_padding);
   value.set = [set = value.set](S& s, std::string_view v) {
     set(s, v);
-    if (!s.start_padding) throw BadValue{"windows may always begin before a series does: give true, or leave it out"};
+    if (!s.start_padding) throw BadValue{"must be true; windows may always begin before the series"};
   };
   return value;
 }
@@ -190,13 +191,13 @@ std::vector<Setting<S>> rows_of_table() {
   using rows::GapRule;
   using rows::SeriesLayout;
   std::vector<Setting<S>> all = {
-      {"data", "series: csv, tsv or jsonl files (.gz and .zst too), or a folder of them; may be given several times",
+      {"data", "files of series (csv, tsv, jsonl; also .gz and .zst) or a directory of them; repeatable",
        texts(&S::data)},
-      {"actual", "what came after the data; may be given several times", texts(&S::actual)},
-      {"model", "a directory that was trained, or naive, snaive or naive2", text(&S::model)},
-      {"forecast", "a file of forecasts to measure", text(&S::forecast_file)},
-      {"output", "where to write", text(&S::output)},
-      {"alias", "what the column of forecasts is called", text(&S::alias)},
+      {"actual", "files of the values after the data; repeatable", texts(&S::actual)},
+      {"model", "model directory, or naive, snaive or naive2", text(&S::model)},
+      {"forecast", "file of forecasts to evaluate", text(&S::forecast_file)},
+      {"output", "output file or directory", text(&S::output)},
+      {"alias", "name of the forecast column", text(&S::alias)},
       {"layout",
        "auto, long (a row per point), wide (a row per series), columns (a column per series) or jsonl (an object per "
        "series)",
@@ -205,83 +206,79 @@ std::vector<Setting<S>> rows_of_table() {
                            {"wide", SeriesLayout::wide},
                            {"columns", SeriesLayout::columns},
                            {"jsonl", SeriesLayout::jsonl}})},
-      {"id_column", "column that tells series apart; without it `unique_id` and its like, else the file's name",
-       text(&S::id_column)},
-      {"time_column", "column that holds times; without it `ds` and its like", text(&S::time_column)},
-      {"target_column", "column that holds values; without it `y` and its like", text(&S::target_column)},
-      {"freq", "auto (the commonest gap), index (points are counted), or as pandas has it: H, D, B, W, M, Q, Y, 15min",
+      {"id_column", "column of the series id (default: unique_id or similar, else the file name)", text(&S::id_column)},
+      {"time_column", "column of the times (default: ds or similar)", text(&S::time_column)},
+      {"target_column", "column of the values (default: y or similar)", text(&S::target_column)},
+      {"freq", "auto (most frequent interval), index (row numbers) or a pandas frequency: H, D, B, W, M, Q, Y, 15min",
        frequency(), kSame},
-      {"gaps", "absent points: mask, error or fill (with the value before)",
+      {"gaps", "missing points: mask, error or fill (with the previous value)",
        choice(&S::gaps, {{"mask", GapRule::mask}, {"error", GapRule::error}, {"fill", GapRule::fill}}), kSame},
-      {"delimiter", "what separates columns, where it is not found by itself: ';', '|', …, or tab",
-       train::delimiter_value<S>()},
-      {"horizon", "points to forecast", given_horizon(), kSame, {"h"}},
-      {"season", "points after which the pattern returns; without it the frequency's (24 hourly, 12 monthly, else 1)",
-       positive(&S::season), kSame},
-      {"level", "widths of intervals in percent: 80,95", levels(), Keep::report},
-      {"preset",
-       "paper (30 blocks of width 512, 18 models), fast (6 of 128, 8 models) or interpretable (trend and season)",
+      {"delimiter", "column separator (default: detected): ';', '|', … or tab", train::delimiter_value<S>()},
+      {"horizon", "number of points to forecast", given_horizon(), kSame, {"h"}},
+      {"season", "length of a season in points (default: by frequency: 24 hourly, 12 monthly, …)", positive(&S::season),
+       kSame},
+      {"level", "prediction intervals in percent: 80,95", levels(), Keep::report},
+      {"preset", "paper (18 models, 30 blocks of width 512), fast (8 models, 6 of width 128) or interpretable",
        choice(&S::preset, {{"fast", Preset::fast}, {"paper", Preset::paper}, {"interpretable", Preset::interpretable}}),
        kSame},
-      {"stack_types", "generic, trend or seasonality, for each stack", several(&S::stack_types, kStacks), kSame},
-      {"n_blocks", "blocks of each stack", numbers(&S::n_blocks, 1, kMostBlocks), kSame},
-      {"mlp_units", "width of each layer of a block: 512,512,512,512", layer_widths(), kSame},
+      {"stack_types", "type of each stack: generic, trend or seasonality", several(&S::stack_types, kStacks), kSame},
+      {"n_blocks", "number of blocks of each stack", numbers(&S::n_blocks, 1, kMostBlocks), kSame},
+      {"mlp_units", "widths of the layers of a block: 512,512,512,512", layer_widths(), kSame},
       {"shared_weights",
-       "blocks of a stack use one set of weights",
+       "share weights between the blocks of a stack",
        tri_state(&S::shared_weights),
        kSame,
        {"shared_weights_in_stack"}},
-      {"n_harmonics", "of seasonal stacks", number(&S::n_harmonics, above_zero), kSame},
-      {"n_basis", "highest power of trend stacks", number(&S::n_basis, not_negative), kSame, {"n_polynomials"}},
-      {"lookbacks", "points a model looks back, in horizons: 2..7 or 2,3,5; a model for each",
+      {"n_harmonics", "number of harmonics of seasonality stacks", number(&S::n_harmonics, above_zero), kSame},
+      {"n_basis", "polynomial degree of trend stacks", number(&S::n_basis, not_negative), kSame, {"n_polynomials"}},
+      {"lookbacks", "input lengths in horizons, one model each: 2..7 or 2,3,5",
        numbers(&S::lookbacks, 1, kMostLookback), kSame},
-      {"input_size", "points a model looks back, instead of lookbacks", positive(&S::input_size), kSame},
+      {"input_size", "input length in points, instead of `lookbacks`", positive(&S::input_size), kSame},
       {"losses",
-       "smape, mape, mase, mae, mse, huber or quantile; a model for each",
+       "losses, one model each: smape, mape, mase, mae, mse, huber or quantile",
        several(&S::losses, kLosses),
        kSame,
        {"loss"}},
-      {"repeats", "models for each lookback and loss", number(&S::repeats, above_zero), kSame},
-      {"history_size", "how far back training windows end, in horizons", positive(&S::history_size), kSame},
-      {"max_steps", "updates", positive(&S::max_steps), kSame, {"iterations"}},
-      {"epochs", "updates as passes over all windows", positive(&S::epochs), kSame},
-      {"batch_size", "windows an update is made from", positive(&S::batch_size), kSame},
-      {"windows_batch_size", "the same; batch_size beside it is NeuralForecast's count of series",
+      {"repeats", "models per lookback and loss", number(&S::repeats, above_zero), kSame},
+      {"history_size", "let training windows end within this many horizons of the end of a series",
+       positive(&S::history_size), kSame},
+      {"max_steps", "number of updates", positive(&S::max_steps), kSame, {"iterations"}},
+      {"epochs", "passes over all windows, instead of `max_steps`", positive(&S::epochs), kSame},
+      {"batch_size", "windows per update", positive(&S::batch_size), kSame},
+      {"windows_batch_size", "windows per update (NeuralForecast's name; batch_size is ignored then)",
        positive(&S::windows_batch_size), kSame},
-      {"num_lr_decays", "times the learning rate is halved", number(&S::num_lr_decays, not_negative), kSame},
+      {"num_lr_decays", "number of times the learning rate is halved", number(&S::num_lr_decays, not_negative), kSame},
       {"val_check_steps", "steps between evaluations", number(&S::val_check_steps, above_zero), kSame},
       {"early_stop_patience_steps", "evaluations without improvement before stopping; 0 or -1: never",
        number(&S::early_stop_patience, [](double n) { return n >= -1 ? nullptr : "must be -1 or more"; }), kSame},
-      {"scaler_type", "last (by the window's last value and spread) or none",
+      {"scaler_type", "scale windows by: last (last value and spread) or none",
        choice(&S::scaler,
               {{"last", WindowScaler::last}, {"none", WindowScaler::none}, {"identity", WindowScaler::none}}),
        kSame},
-      {"sampling", "series (each equally likely) or windows",
+      {"sampling", "sample uniformly over: series or windows",
        choice(&S::sampling, {{"series", Sampling::series}, {"windows", Sampling::windows}}), kSame},
-      {"loss_mean", "all cells (absent ones as zero) or valid ones alone",
+      {"loss_mean", "mean over: all points (missing ones count as 0) or valid ones",
        choice(&S::mean_of_valid, {{"all", false}, {"valid", true}}), kSame},
-      {"start_padding_enabled", "windows may begin before a series does", start_padding(), kSame},
-      {"random_seed", "of weights and windows", number(&S::seed, not_negative), kSame, {"seed"}},
-      {"target_utilization", "percent: reported beside the device's busy share",
+      {"start_padding_enabled", "allow windows that begin before the series", start_padding(), kSame},
+      {"random_seed", "random seed of weights and windows", number(&S::seed, not_negative), kSame, {"seed"}},
+      {"target_utilization", "target utilisation in percent, shown in the report",
        number(&S::target_utilization, [](double n) { return n >= 0 && n <= 100 ? nullptr : "must be from 0 to 100"; }),
        Keep::report},
-      {"folds", "cutoffs to forecast from", positive(&S::folds), kSame, {"n_windows"}},
-      {"step", "points from one cutoff to the next", number(&S::step, above_zero), kSame, {"step_size"}},
-      {"refit", "folds from one training to the next", number(&S::refit, above_zero), kSame},
-      {"window", "points before the cutoff that are learned from; without it all", positive(&S::window), kSame},
-      {"gap", "points before the cutoff that are not learned from", number(&S::gap, not_negative), kSame},
-      {"warm", "where a refit starts: none (its own seed), anchor (a base model) or chain (the fold before)",
+      {"folds", "number of cutoffs to forecast from", positive(&S::folds), kSame, {"n_windows"}},
+      {"step", "points between cutoffs", number(&S::step, above_zero), kSame, {"step_size"}},
+      {"refit", "folds between trainings", number(&S::refit, above_zero), kSame},
+      {"window", "train only on this many points before the cutoff (default: all)", positive(&S::window), kSame},
+      {"gap", "points before the cutoff to exclude from training", number(&S::gap, not_negative), kSame},
+      {"warm", "start refits from: none (new weights), anchor (a base model) or chain (the previous fold)",
        choice(&S::warm, {{"none", WarmStart::none}, {"anchor", WarmStart::anchor}, {"chain", WarmStart::chain}}),
        kSame},
-      {"warm_steps", "updates of a fold that starts warm; without it a tenth", positive(&S::warm_steps), kSame},
-      {"anchor_every", "folds from one base model to the next; without it one for all", positive(&S::anchor_every),
-       kSame},
-      {"shrink", "auto, none or a factor: how far forecasts move from the last value", shrink_factor(), kSame},
-      {"save_steps", "steps between checkpoints; without it one in 30 seconds, or fewer where they take long",
-       positive(&S::save_steps)},
-      {"components", "columns of what each stack adds, too", truth(&S::components)},
-      {"keep_models", "folds' models are kept", truth(&S::keep_models)},
-      {"extend", "goes on after the last cutoff of an earlier run", truth(&S::extend)},
+      {"warm_steps", "updates of warm-started folds (default: a tenth)", positive(&S::warm_steps), kSame},
+      {"anchor_every", "folds between base models (default: one for all)", positive(&S::anchor_every), kSame},
+      {"shrink", "shrink forecasts towards the last value: auto, none or a factor", shrink_factor(), kSame},
+      {"save_steps", "steps between checkpoints (default: about every 30 seconds)", positive(&S::save_steps)},
+      {"components", "also write a column per stack", truth(&S::components)},
+      {"keep_models", "keep the models of all folds", truth(&S::keep_models)},
+      {"extend", "continue after the last cutoff of an earlier run", truth(&S::extend)},
   };
   for (Setting<S>& row : train::run_rows<S>()) all.push_back(std::move(row));
 #define IGNORED(key, why) all.push_back({key, why});
@@ -413,7 +410,7 @@ std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& reco
   fill(s.losses, preset.losses);
   if (s.windows_batch_size > 0 && s.batch_size > 0)
     notes.push_back(
-        "`batch_size` is not needed: beside `windows_batch_size` it counts series, and every step draws from all");
+        "`batch_size` is ignored: with `windows_batch_size` it counts series, and every step samples from all");
   if (s.windows_batch_size == 0 && s.batch_size == 0) s.batch_size = preset.batch;
   if (s.history_size == 0) s.history_size = is_slow(frequency) ? 1.5 : preset.history;
   if (s.max_steps == 0 && s.epochs == 0) s.max_steps = is_slow(frequency) ? preset.slow_steps : preset.fast_steps;
@@ -439,26 +436,28 @@ std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision pre
 void check_settings(const ForecastSettings& s) {
   forecast_settings().check(s);
   if (s.input_size > 0 && !s.lookbacks.empty())
-    fail(ErrorCode::usage, Remedy{"give one of them"}, "`input_size` and `lookbacks` both say how far to look back");
+    fail(ErrorCode::usage, Remedy{"use only one of them"}, "`input_size` and `lookbacks` both set the input length");
   if (s.max_steps > 0 && s.epochs > 0)
-    fail(ErrorCode::usage, Remedy{"give one of them"}, "`max_steps` and `epochs` both say how long to train");
+    fail(ErrorCode::usage, Remedy{"use only one of them"}, "`max_steps` and `epochs` both set the training length");
   if (!s.stack_types.empty() && s.n_blocks.size() > 1 && s.n_blocks.size() != s.stack_types.size())
-    fail(ErrorCode::usage, Remedy{"give a number of blocks per stack, or one for all"},
+    fail(ErrorCode::usage, Remedy{"set one number per stack or one for all"},
          "`n_blocks` has {} numbers, `stack_types` {} stacks", s.n_blocks.size(), s.stack_types.size());
   if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32 or bf16", plan::precision_text(s.precision));
+    fail(ErrorCode::usage, "`precision={}`: unsupported for forecasting; use fp32, tf32 or bf16",
+         plan::precision_text(s.precision));
   if (s.precision.precision == ops::Precision::fp16)
-    fail(ErrorCode::usage, Remedy{"set `precision=bf16`, or leave it out"},
-         "`precision=fp16`: gradients of a mean over many windows vanish in it without a loss scale, which lanes have "
-         "not, and values of series pass 65,504, its largest number");
+    fail(ErrorCode::usage, Remedy{"use `precision=bf16` or the default"},
+         "`precision=fp16`: unsupported for forecasting: gradients underflow without a loss scale, and series values "
+         "may "
+         "exceed its maximum of 65,504");
   if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end() && s.losses.size() > 1)
-    fail(ErrorCode::usage, Remedy{"give `losses=quantile` alone"},
-         "`losses`: models of quantiles give several forecasts of a point, those of other losses one");
+    fail(ErrorCode::usage, Remedy{"set `losses=quantile` only"},
+         "`losses`: quantile cannot be combined with other losses");
   if (s.warm == WarmStart::none && (s.warm_steps > 0 || s.anchor_every > 0))
     fail(ErrorCode::usage, Remedy{"set `warm=anchor` or `warm=chain`"},
-         "`warm_steps` and `anchor_every` belong to warm starts");
+         "`warm_steps` and `anchor_every` require warm starts");
   if (s.anchor_every > 0 && s.warm != WarmStart::anchor)
-    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` belongs to anchors");
+    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` requires a base model");
 }
 
 }  // namespace brim::forecast

@@ -74,9 +74,9 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
   EXPECT_EQ(s.scaler, WindowScaler::none);
   ASSERT_EQ(notes.size(), 2u);
   EXPECT_HAS(notes[0], "num_workers_loader is not needed");
-  EXPECT_HAS(notes[1], "blocks of other programs' left alone: database, web");
+  EXPECT_HAS(notes[1], "ignored unknown blocks: database, web");
   const auto preset = apply_preset(s, *rows::parse_frequency("M"));
-  EXPECT_HAS(preset.at(0), "`batch_size` is not needed");
+  EXPECT_HAS(preset.at(0), "`batch_size` is ignored");
   EXPECT_EQ(s.windows_per_step(), 1024);
   EXPECT_EQ(s.max_steps, 700);
   EXPECT_TRUE(s.lookbacks.empty());  // input_size takes precedence
@@ -95,7 +95,7 @@ TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   EXPECT_HAS(said("gpu_optimisation:\n  max_memory_gb: 3\n"), "unknown block gpu_optimisation; did you mean gpu_opt");
   EXPECT_HAS(said("forecast:\n  web:\n    port: 1\n"), "unknown block web");
   EXPECT_HAS(said("horizn: 3\n"), "unknown key horizn");
-  EXPECT_HAS(said("horizon: 3\nhorizon: 4\n"), "a.yaml:2: horizon is given twice");
+  EXPECT_HAS(said("horizon: 3\nhorizon: 4\n"), "a.yaml:2: duplicate key horizon");
   EXPECT_HAS(said("horizon: [3, 4]\n"), "takes one value");
 }
 

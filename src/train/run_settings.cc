@@ -33,15 +33,14 @@ class YamlWalk {
     for (const auto& item : map) {
       const auto key = item.first.as<std::string>();
       where_ = fmt::format("{}:{}", path_, item.first.Mark().line + 1);
-      if (!seen.insert(underscored(key)).second) fail(ErrorCode::usage, "{}: {} is given twice", where_, key);
+      if (!seen.insert(underscored(key)).second) fail(ErrorCode::usage, "{}: duplicate key {}", where_, key);
       value(key, item.second, top);
     }
   }
 
   std::vector<std::string> notes() {
     if (!foreign_.empty())
-      notes_.push_back(fmt::format("{}: {} left alone: {}", path_,
-                                   foreign_.size() == 1 ? "a block of another program's" : "blocks of other programs'",
+      notes_.push_back(fmt::format("{}: ignored unknown {}: {}", path_, foreign_.size() == 1 ? "block" : "blocks",
                                    fmt::join(foreign_, ", ")));
     return std::move(notes_);
   }
@@ -57,7 +56,7 @@ class YamlWalk {
     } else if (value.IsMap()) {
       other_block(key, top);
     } else if (block && row == nullptr && !value.IsNull()) {
-      fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where_, key);
+      fail(ErrorCode::usage, "{}: {} must be a mapping (indent its keys below it)", where_, key);
     } else if (value.IsSequence()) {
       list(key, value, row);
     } else if (!value.IsNull()) {

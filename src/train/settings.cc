@@ -42,7 +42,7 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 
 void find_models(TrainSettings& settings) {
   if (settings.model.empty() && !settings.teachers.empty()) settings.model = settings.teachers[0];
-  if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from is named");
+  if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from");
   const auto places = hub::model_search_path(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
   for (std::string& teacher : settings.teachers) teacher = resolve_model(teacher, places).string();
@@ -55,44 +55,44 @@ void check_values(const TrainSettings& s) {
   };
   train_settings().check(s);
   if (s.max_steps == 0 || s.max_steps < -1)
-    fail(ErrorCode::usage, Remedy{"leave it out, or set -1, where `num_train_epochs` is to decide"},
-         "`max_steps={}`: must be above zero", s.max_steps);
+    fail(ErrorCode::usage, Remedy{"omit it or set -1 to use `num_train_epochs`"}, "`max_steps={}`: must be above zero",
+         s.max_steps);
   if (s.max_steps < 0) need_above_zero("num_train_epochs");
   if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs)
-    fail(ErrorCode::usage, "`num_train_epochs={}`: at most {} are possible", s.num_train_epochs, kMostEpochs);
+    fail(ErrorCode::usage, "`num_train_epochs={}`: must be at most {}", s.num_train_epochs, kMostEpochs);
   if (s.train_batch_size > kMostSamples / s.gradient_accumulation_steps)
-    fail(ErrorCode::usage, "`batch_size={}` times `gradient_accumulation_steps={}`: a step takes at most {} rows",
+    fail(ErrorCode::usage, "`batch_size={}` times `gradient_accumulation_steps={}`: must be at most {} rows",
          s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
   if (s.eval_strategy == Strategy::steps) need_above_zero("eval_steps");
   if (s.save_strategy == Strategy::steps) need_above_zero("save_steps");
   if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))
-    fail(ErrorCode::usage, "`teacher`: {} are given, at most {} are possible", s.teachers.size(), ops::kMostTeachers);
+    fail(ErrorCode::usage, "`teacher`: {} given, at most {} are supported", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
-    fail(ErrorCode::usage, Remedy{"train multi-label rows alone"}, "`task=multi` takes one label per row");
+    fail(ErrorCode::usage, Remedy{"train multi-label models separately"}, "`task=multi` requires one label per row");
   if (s.several_labels() && s.label_smoothing > 0)
-    fail(ErrorCode::usage, "`label_smoothing` is for one label per row: several labels are not smoothed");
+    fail(ErrorCode::usage, "`label_smoothing` requires one label per row");
   if (!s.numbers()) return;
-  if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` takes one number per row");
-  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: classes are distilled, not numbers");
+  if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` requires one number per row");
+  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: distillation does not support regression");
   if (s.class_weights != "none") fail(ErrorCode::usage, "`class_weights`: regression has no classes");
   if (s.label_smoothing > 0) fail(ErrorCode::usage, "`label_smoothing`: regression has no classes");
 }
 
 void check_settings(const TrainSettings& s) {
-  if (s.train_files.empty()) fail(ErrorCode::usage, Remedy{"give `train=FILE`"}, "no training data");
-  if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"give `output=DIR`"}, "no output directory");
+  if (s.train_files.empty()) fail(ErrorCode::usage, Remedy{"set `train=FILE`"}, "no training data");
+  if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"set `output=DIR`"}, "no output directory");
   check_values(s);
   if (s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
+    fail(ErrorCode::usage, "`precision=int8`: unsupported for training; use fp32, tf32, bf16, fp16 or fp8");
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == Strategy::no))
-    fail(ErrorCode::usage, Remedy{"give `val=FILE`, and `eval_strategy=steps` or `eval_strategy=epoch`"},
-         "`early_stopping_patience` needs evaluations");
+    fail(ErrorCode::usage, Remedy{"set `val=FILE` and `eval_strategy=steps` or `eval_strategy=epoch`"},
+         "`early_stopping_patience` requires evaluations");
   if (s.task != TaskChoice::multi && !(s.token_train_file.empty() && s.token_validation_file.empty()))
-    fail(ErrorCode::usage, Remedy{"for tags alone give `train` the CoNLL file"},
-         "`token_train` and `token_val` belong to `task=multi`");
+    fail(ErrorCode::usage, Remedy{"for tags only, pass the CoNLL file as `train`"},
+         "`token_train` and `token_val` require `task=multi`");
   if (s.task == TaskChoice::multi && s.validation_files.empty() != s.token_validation_file.empty())
-    fail(ErrorCode::usage, Remedy{"give `val=FILE` and `token_val=FILE`, or neither"},
-         "`task=multi` is validated on both sides");
+    fail(ErrorCode::usage, Remedy{"set both `val=FILE` and `token_val=FILE`, or neither"},
+         "`task=multi` requires validation data for both heads or none");
 }
 
 }  // namespace brim::train

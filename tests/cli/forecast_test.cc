@@ -34,7 +34,7 @@ TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
   put("a.yaml", "forecast:\n  data: s\n  model: naive\n  horizon: 1\n  target_column: Open\ncache:\n  ttl: 5\n");
   const Outcome from_file = brim({"forecast", "predict", "--config", "a.yaml", "--horizon", "2"});
   EXPECT_EQ(lines_of(from_file.out).size(), 5u) << from_file.err;
-  EXPECT_NE(from_file.err.find("left alone: cache"), std::string::npos) << from_file.err;
+  EXPECT_NE(from_file.err.find("ignored unknown block: cache"), std::string::npos) << from_file.err;
   const Outcome by_variable = brim({"forecast", "predict", "--data", "s", "--target-column", "Open", "-q"},
                                    {.environment = {{"BRIM_HORIZON", "3"}, {"BRIM_MODEL", "naive"}}});
   EXPECT_EQ(lines_of(by_variable.out).size(), 7u) << by_variable.err;
@@ -91,7 +91,7 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
   const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", goldens_ + "train.csv", "--actual",
                                              goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
   EXPECT_GT(e.at("owa").get<double>(), 0);
-  refused(7, {"m: exists", "--output"}, into("m"));
+  refused(7, {"m: not empty", "--output"}, into("m"));
   refused(5, {"One lane at a time needs", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
   refused(2, {"--horizon 9", "8 points"},
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
@@ -194,7 +194,7 @@ TEST_F(Forecast, IsPlannedBeforeItRuns) {
   const std::vector<std::string> plan = {"plan",  "--task",   "forecast", "--horizon",      "13",   "--preset",
                                          "paper", "--device", "rtx3060",  "--memory-limit", "11GiB"};
   const std::string said = must(plan);
-  for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "in all", "waves", "no data is named"})
+  for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "total", "waves", "without --data"})
     EXPECT_NE(said.find(part), std::string::npos) << part << said;
   auto as_json = plan;
   as_json.insert(as_json.end(), {"--json", "--folds", "20", "--data", "walks.csv"});
@@ -205,7 +205,7 @@ TEST_F(Forecast, IsPlannedBeforeItRuns) {
   auto small = plan;
   small.back() = "500MiB";
   refused(5, {"One lane at a time needs", "--memory-limit"}, small);
-  refused(2, {"--folds belongs to --task forecast"}, {"plan", "--folds", "3"});
+  refused(2, {"--folds: requires --task forecast"}, {"plan", "--folds", "3"});
 }
 
 std::vector<std::string> roll_command(const std::string& output, const std::vector<std::string>& more = {}) {
@@ -322,18 +322,18 @@ TEST_F(Forecast, RollRefusesWithARemedy) {
   put("walks.csv", random_walks());
   put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
   put("mine/notes.txt", "mine");
-  refused(7, {"mine: exists and holds no rolling run", "--output"}, roll_command("mine"));
+  refused(7, {"mine: not a rolling run", "--output"}, roll_command("mine"));
   refused(3, {"twice.csv: line 3", "there already"}, roll_command("r", {"--data", "twice.csv"}));
   refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
   refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
   refused(2, {"--precision fp16", "loss scale", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
-  refused(2, {"--extend", "holds no run"}, roll_command("r", {"--extend"}));
+  refused(2, {"--extend", "contains no run"}, roll_command("r", {"--extend"}));
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
   refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
   EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
-  EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
+  EXPECT_NE(brim(roll_command("r")).err.find("(10 resumed)"), std::string::npos);
 }
 
 TEST_F(Forecast, RefusesWithARemedy) {

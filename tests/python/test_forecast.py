@@ -90,9 +90,9 @@ def test_false_is_an_answer(tmp_path):
 
 def test_every_switch_of_the_program_is_known():
     """Flags without a value in its help, but for those that stand bare."""
-    told = "".join(_program.run(["forecast", verb, "--help"])[0] for verb in ("train", "roll", "predict", "eval"))
-    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w,)?--([a-z-]+) \(Env:", told, re.M)}
-    assert switches - {"json", "quiet"} == set(brim.forecast._SWITCHES)
+    told = "".join(_program.run(["forecast", verb, "--help-all"])[0] for verb in ("train", "roll", "predict", "eval"))
+    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)(?:  |$)", told, re.M)}
+    assert switches - {"help", "help_all", "json", "quiet"} == set(brim.forecast._SWITCHES)
 
 
 def test_what_is_refused(tmp_path):
