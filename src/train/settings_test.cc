@@ -140,7 +140,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
   EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization must be a mapping");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
-             "a.yaml:2: max_memory_gb: -1: give a number of GB above 0");
+             "a.yaml:2: max_memory_gb: -1: must be a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
   put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
   TrainSettings limited;
