@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of brim against each other on this machine: the same command, in turns, so that both meet the same noise.
+"""Compares two builds of brim on this machine: alternates runs of the same command, so that noise affects both equally.
 
   bench/before_after.py BEFORE AFTER [--pairs 7] [--rate KEY] -- score texts.txt -o {out} --summary-json {summary} …
 
-Every round runs BEFORE, AFTER, BEFORE, each from a process of its own, rotated from round to round. Printed: the median of
-AFTER ÷ BEFORE and its range, and beside it BEFORE ÷ BEFORE, which is what the machine does by itself. {out} and {summary} are
-places of the run's own (a training run's {out} is its folder); --rate names the summary's figure to compare (rows_per_second, tokens_per_second). Processor seconds
-are compared too: on a machine others use they are the steadier figure. With {out}, the outputs' bytes are compared."""
+Every round runs BEFORE, AFTER, BEFORE in separate processes, in rotating order. Prints median and range of AFTER ÷ BEFORE and,
+as a measure of noise, of BEFORE ÷ BEFORE. {out} and {summary} are replaced by temporary paths (for training, {out} is the output
+folder). --rate selects the value of the summary to compare (rows_per_second, tokens_per_second). CPU time is compared too; it is
+less affected by other processes. If the command uses {out}, the output bytes are compared."""
 import argparse
 import hashlib
 import json
@@ -39,7 +39,7 @@ def run(program):
             sys.exit(f"{program} {' '.join(words)}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         digest = hashlib.sha256(out.read_bytes()).hexdigest()[:12] if out.is_file() else ""
-        if out.is_dir():  # a training run: its log's last figure
+        if out.is_dir():  # training run: the last value of its log
             logged = [json.loads(line) for line in (out / "train_log.jsonl").read_text().splitlines()]
             return [r[args.rate] for r in logged if args.rate in r][-1], cpu, digest
         return json.loads(summary.read_text())[args.rate], cpu, digest
@@ -49,7 +49,7 @@ def spread(values):
     return f"{statistics.median(values):.4f} ({min(values):.4f} to {max(values):.4f})"
 
 
-run(args.before), run(args.after)  # caches, and what a first run keeps
+run(args.before), run(args.after)  # warm up caches
 rates, cpus, same_rates, same_cpus, digests = [], [], [], [], {"before": set(), "after": set()}
 for i in range(args.pairs):
     order = ["before", "after", "again"]
@@ -64,6 +64,6 @@ for i in range(args.pairs):
     same_cpus.append(cpu["before"] / cpu["again"])
     last = rate
 print(f"{args.rate:<22} after/before {spread(rates)}   before/before {spread(same_rates)}   last {last['before']:.0f} {last['after']:.0f}")
-print(f"{'per processor second':<22} after/before {spread(cpus)}   before/before {spread(same_cpus)}")
+print(f"{'per CPU second':<22} after/before {spread(cpus)}   before/before {spread(same_cpus)}")
 if any(digests["before"]):
-    print(f"{'output':<22} {'the same bytes' if digests['before'] == digests['after'] and len(digests['after']) == 1 else digests}")
+    print(f"{'output':<22} {'identical' if digests['before'] == digests['after'] and len(digests['after']) == 1 else digests}")

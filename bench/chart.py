@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/figures/NAME.svg, a horizontal bar chart, from the measured figures in docs/figures/NAME.json.
 
-  bench/chart.py NAME…            writes the files
-  bench/chart.py --check NAME…    fails if a file differs from its data
+  bench/chart.py [NAME…]            writes the files (default: all)
+  bench/chart.py --check [NAME…]    fails if a file differs from its data
 
-The data: {"title", "unit", "note", "bars": [{"name", "value", "highlight"?}]}. The note says machine, date and command.
+Data format: {"title", "unit", "note", "bars": [{"name", "value", "highlight"?}]}. The note gives machine, date and command.
 """
 import html
 import json
@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 FIGURES = pathlib.Path(__file__).resolve().parent.parent / "docs" / "figures"
-WIDTH, BAR, GAP, LEFT, RIGHT, TOP = 760, 26, 12, 250, 90, 46
+WIDTH, BAR, GAP, LEFT, RIGHT, TOP = 760, 26, 12, 260, 90, 46
 STYLE = """text { font: 14px system-ui, sans-serif; fill: #1b2230 } .title { font-weight: 600; font-size: 16px } .note { font-size: 11px; fill: #667085 }
 .bar { fill: #94a3b8 } .best { fill: #2563eb } .value { font-weight: 600 }
 @media (prefers-color-scheme: dark) { text { fill: #e6eaf2 } .note { fill: #94a0b4 } .bar { fill: #64748b } .best { fill: #6ea8fe } }"""
@@ -34,8 +34,8 @@ def draw(data):
 
 
 def main():
-    names = [name for name in sys.argv[1:] if name != "--check"]
-    if not names:
+    names = [name for name in sys.argv[1:] if name != "--check"] or sorted(path.stem for path in FIGURES.glob("*.json"))
+    if any(name.startswith("-") for name in names):
         sys.exit(__doc__)
     for name in names:
         text, path = draw(json.loads((FIGURES / f"{name}.json").read_text())), FIGURES / f"{name}.svg"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Brim's CPU engine beside PyTorch and ONNX Runtime, one table.
+"""Compares Brim's CPU engine with PyTorch and ONNX Runtime; prints one table.
 
   cpu_peers.py --bench encoder_bench --brim PROGRAM --vocab DIR --texts FILE [--model DIR] [--threads N] [--seconds 2] [--parts encoder,tweets,start,long]
                [--precisions fp32,bf16,int8] [--rows N]
 
-encoder: BERT-base, seeded weights, 32x32, 32x128 and 1x32 tokens, every precision. tweets: a trained model (--model) over FILE,
-`brim score` end to end against a careful Python loop (length-sorted batches, ONNX Runtime with its transformer fusions, same labels wanted). start:
-the whole process for ten lines. long: one text in 64 a hundred times longer against uniform lengths, model flop/s.
---vocab is a BERT vocabulary folder. Needs torch, transformers, onnxruntime and onnx; what cannot be measured is said.
+encoder: BERT-base with seeded weights, 32x32, 32x128 and 1x32 tokens, all precisions. tweets: a trained model (--model) on FILE,
+`brim score` end to end against an optimized Python loop (length-sorted batches, ONNX Runtime with transformer fusions); compares
+labels. start: process time for ten lines. long: model flop/s with one text in 64 a hundred times longer, and with uniform lengths.
+--vocab is a BERT vocabulary folder. Requires torch, transformers, onnxruntime and onnx; reports what cannot be measured.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 rows = []
 
 
-def say(**row):
+def emit(**row):
     rows.append(row)
     print(json.dumps(row), flush=True)
 
@@ -60,7 +60,7 @@ def onnx_session(path, threads):
 
 
 def fused(path, out, config):
-    """ONNX Runtime's own fusions for encoders (attention, layer norm, GELU), which its plain loader does not find."""
+    """Applies ONNX Runtime's transformer fusions (attention, layer norm, GELU), which its loader does not apply by default."""
     from onnxruntime.transformers import optimizer
 
     optimizer.optimize_model(path, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=1).save_model_to_file(out)
@@ -70,12 +70,12 @@ def fused(path, out, config):
 def quantise(path, out):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # Fused operators hide their types from the quantizer: all of them are float.
+    # The quantizer cannot infer the types of fused operators; all are float.
     quantize_dynamic(path, out, weight_type=QuantType.QInt8, per_channel=True, extra_options={"DefaultTensorType": 1})
 
 
 def best_classes(session, encoded):
-    """Each text's best class: batches of 4,096 tokens at most, the longest first, padded to their longest."""
+    """Returns the best class of each text; batches of at most 4,096 tokens, longest first, padded to the longest."""
     import numpy as np
 
     order = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
@@ -95,7 +95,7 @@ def best_classes(session, encoded):
 
 
 class Wrapped:
-    """A model that returns one tensor, as exporters like it."""
+    """A model that returns one tensor, as required by the exporter."""
 
     def __new__(cls, hf):
         import torch
@@ -128,18 +128,18 @@ def encoder(a, work):
     for precision in a.precisions:
         out = subprocess.run([a.bench, folder, precision, "cpu", str(a.threads), str(a.seconds), *shapes], capture_output=True, text=True)
         for line in out.stdout.splitlines():
-            say(**json.loads(line))
+            emit(**json.loads(line))
         if out.returncode:
-            say(who="brim", precision=precision, error=out.stderr.strip())
+            emit(who="brim", precision=precision, error=out.stderr.strip())
     made = {s: torch.randint(0, 30522, tuple(map(int, s.split("x")))) for s in shapes}
 
     def report(who, precision, call):
         for s in shapes:
             try:
                 t = median_seconds(lambda: call(s), a.seconds)
-                say(who=who, precision=precision, shape=s, seconds=t, sequences_per_second=int(s.split("x")[0]) / t)
-            except Exception as e:  # a peer that cannot run is said, not hidden
-                say(who=who, precision=precision, shape=s, error=str(e)[:200])
+                emit(who=who, precision=precision, shape=s, seconds=t, sequences_per_second=int(s.split("x")[0]) / t)
+            except Exception as e:  # report baselines that fail
+                emit(who=who, precision=precision, shape=s, error=str(e)[:200])
 
     with torch.inference_mode():
         if "fp32" in a.precisions:
@@ -162,11 +162,11 @@ def encoder(a, work):
             narrow = onnx_session(f"{work}/bert8.onnx", a.threads)
             report("onnxruntime", "int8", lambda s: narrow.run(None, feeds[s]))
     except Exception as e:
-        say(who="onnxruntime", error=str(e)[:300])
+        emit(who="onnxruntime", error=str(e)[:300])
 
 
 def brim_score(a, texts, out, *flags):
-    """Seconds of the whole process, and its own summary."""
+    """Returns the wall time of the process and its summary."""
     summary = out + ".json"
     t = time.perf_counter()
     p = subprocess.run([a.brim, "score", texts, "-o", out, "--model", a.model, "--device", "cpu", "--threads", str(a.threads), "--summary-json", summary, "-q", *flags],
@@ -191,7 +191,7 @@ def tweets(a, work):
         runs = [brim_score(a, texts, f"{work}/o.csv", "--precision", precision, "--format", "txt") for _ in range(3)]
         took = statistics.median(t for t, _ in runs)
         labels[precision] = [r["label"] for r in csv.DictReader(open(f"{work}/o.csv", newline="", encoding="utf-8"))]
-        say(who="brim score", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, mfu=runs[0][1].get("mfu"), held_back_by=runs[0][1].get("held_back_by"))
+        emit(who="brim score", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, mfu=runs[0][1].get("mfu"), held_back_by=runs[0][1].get("held_back_by"))
     try:
         tokenizer = tf.AutoTokenizer.from_pretrained(a.model)
         hf = tf.AutoModelForSequenceClassification.from_pretrained(a.model, dtype=torch.float32).eval()
@@ -221,16 +221,16 @@ def tweets(a, work):
                 times.append(time.perf_counter() - t)
             took = statistics.median(times)
             agree = {p: sum(x == y for x, y in zip(found, own)) / len(lines) for p, own in labels.items()}
-            say(who="python loop, onnxruntime", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, labels_as_brim=agree)
+            emit(who="python loop, onnxruntime", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, labels_as_brim=agree)
     except Exception as e:
-        say(who="python loop, onnxruntime", error=str(e)[:300])
+        emit(who="python loop, onnxruntime", error=str(e)[:300])
 
 
 def start(a, work):
     ten = f"{work}/ten.txt"
     open(ten, "w").write("\n".join(open(a.texts, encoding="utf-8", errors="replace").read().split("\n")[:10]) + "\n")
     times = sorted(brim_score(a, ten, f"{work}/ten.csv")[0] for _ in range(15))
-    say(who="brim, ten lines, whole process", seconds=times[len(times) // 2], least=times[0], most=times[-1])
+    emit(who="brim, ten lines, whole process", seconds=times[len(times) // 2], least=times[0], most=times[-1])
 
 
 def long(a, work):
@@ -240,7 +240,7 @@ def long(a, work):
     open(f"{work}/mixed.txt", "w").write("\n".join(" ".join([s] * 100) if i % 64 == 0 else s for i, s in enumerate(short)) + "\n")
     for kind in ("uniform", "mixed"):
         runs = [brim_score(a, f"{work}/{kind}.txt", f"{work}/l.csv", "--precision", "bf16")[1] for _ in range(3)]
-        say(who=f"brim, lengths {kind}", precision="bf16", mfu=statistics.median(r["mfu"] for r in runs), tokens_per_second=statistics.median(r["tokens_per_second"] for r in runs),
+        emit(who=f"brim, lengths {kind}", precision="bf16", mfu=statistics.median(r["mfu"] for r in runs), tokens_per_second=statistics.median(r["tokens_per_second"] for r in runs),
             device_busy=runs[0].get("device_busy"), held_back_by=runs[0].get("held_back_by"))
 
 
@@ -262,7 +262,7 @@ def main():
     for r in rows:
         if "sequences_per_second" in r:
             best[(r["shape"], r["precision"], r["who"])] = r["sequences_per_second"]
-    print("\nshape    precision  " + "sequences/s; brim's ratio in brackets")
+    print("\nshape    precision  " + "sequences/s; speed-up of brim in brackets")
     for shape in sorted({k[0] for k in best}):
         for precision in ("fp32", "bf16", "int8"):
             own = best.get((shape, precision, "brim"))

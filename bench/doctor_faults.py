@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Injects faults, asks `brim doctor` what is wrong, takes the fault away, and compares prediction with outcome.
+"""Injects faults, runs `brim doctor`, removes the faults and compares the predicted with the measured gain.
 
     bench/doctor_faults.py BRIM TEXTS [--model default] [--device cpu] [--faults reader,writer] [--rows N] [--prefix "chrt -r 1"]
 
-TEXTS is a file with one text per line. Each fault is run once with it and once without (the median of three where the run
-is short); the doctor sees the first only. A row passes if the fault is named first and the predicted time is within 25 %
-of the one obtained. `copy` needs a GPU and a small model (--model default): beside a large model's batches its gaps are
-short, and a doctor that says "nothing to gain" may be right. The machine should be quiet, for another process is a fault of its own.
+TEXTS is a file with one text per line. Each case runs once with the fault and once without (median of three if the run is
+short); the doctor sees only the first. A row passes if the fault is the first finding and the predicted time is within 25 % of
+the measured one. `copy` needs a GPU and a small model (--model default): with long batches its gaps are negligible, and
+"nothing to gain" may be correct. Use an idle machine, because other processes count as a fault.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ while True:
     sys.stdout.buffer.write(b''.join(block)); sys.stdout.buffer.flush(); done += len(block)
     ahead = done / rate - (time.time() - start)
     if ahead > 0: time.sleep(ahead)
-    else: start -= ahead  # what waited is not made up for
+    else: start -= ahead  # do not catch up after a stall
 """
 BUSY = "while True: pass"
 
@@ -45,7 +45,7 @@ class Bench:
             f.write(THROTTLE)
 
     def texts(self, rows, joined=1):
-        """A file of `rows` rows; each is `joined` texts long."""
+        """Writes a file of `rows` rows, each of `joined` concatenated texts."""
         path = os.path.join(self.tmp, f"texts_{rows}_{joined}.txt")
         with open(self.a.texts, encoding="utf-8", errors="replace") as f:
             source = [line.rstrip("\n") for line in f if line.strip()]
@@ -55,7 +55,7 @@ class Bench:
         return path
 
     def score(self, flags, source, env=None, feed=None, drain=None):
-        """One traced run: (seconds of the pipeline, path of its trace). feed and drain are commands around it."""
+        """Runs with tracing; returns (pipeline seconds, path of the trace). feed and drain are commands piped in and out."""
         trace = os.path.join(self.tmp, f"run_{time.monotonic_ns()}.json")
         command = self.prefix + [self.a.brim, "score", "-" if feed else source, "-q", "--format", "txt", "--output-format", "csv", "--trace", trace] + flags
         command += ["-o", "-" if drain else os.path.join(self.tmp, "out.csv")]
@@ -89,12 +89,12 @@ class Bench:
     def base(self, model=True):
         return (["-m", self.a.model] if model else ["-m", "vader"]) + ["--device", self.a.device]
 
-    # ---- the faults: (named cause, run with it, run without it) ----
+    # ---- faults: (expected cause, run with the fault, run without it) ----
     def fault_tokenizer(self):
         flags = self.base()
-        if self.a.device == "cpu":  # beside a model on the CPU text is cheap: long texts of which little is computed make it dear
+        if self.a.device == "cpu":  # with a model on the CPU, tokenization is cheap: use long texts, mostly truncated
             source, flags = self.texts(self.a.rows // 4, 400), flags + ["--max-length", "16"]
-        else:  # a card computes less of a text than one thread can cut
+        else:  # a GPU computes faster than one thread tokenizes
             source, flags = self.texts(self.a.rows * 10, 4), flags + ["--max-length", "32"]
         cores = len(os.sched_getaffinity(0))
         more = cores if self.a.device == "cpu" else max(1, cores - 2)
@@ -109,7 +109,7 @@ class Bench:
         return sum(1 for _ in open(source, "rb")) / seconds
 
     def long_run(self):
-        """As many rows as take about two seconds: a card's start counts for little then."""
+        """Enough rows for about two seconds, so that GPU start-up is negligible."""
         return self.texts(self.a.rows if self.a.device == "cpu" else max(self.a.rows, int(2 * self.rate(self.texts(self.a.rows * 10)))))
 
     def fault_reader(self):
@@ -125,7 +125,7 @@ class Bench:
                 lambda: self.score(self.base(), source, drain=["cat"]))
 
     def fault_small(self):
-        """The smallest limit that still works: one text at a time, or little more."""
+        """The smallest memory limit that works: about one text at a time."""
         on_cpu = self.a.device == "cpu"
         source, flags = self.texts(self.a.rows * (1 if on_cpu else 10)), self.base() + ["--max-length", "32"]
         one = self.texts(1)
@@ -136,19 +136,19 @@ class Bench:
             if run.returncode not in (0, 5):
                 sys.exit(run.stderr)
             return run
-        refused = attempt(1)  # it names the smallest limit, in whole MiB
+        refused = attempt(1)  # the message contains the smallest limit, in whole MiB
         named = re.search(r"--memory-limit (\d+)MiB would do", refused.stderr)
         if not named:
-            sys.exit("no smallest limit was named: " + refused.stderr)
+            sys.exit("no smallest limit in the message: " + refused.stderr)
         high = int(named.group(1)) * 1024
         low = high - 1024
-        while on_cpu and high - low > 8:  # there a MiB holds many tokens; on a card each attempt would start CUDA
+        while on_cpu and high - low > 8:  # on the CPU a MiB holds many tokens; on a GPU each attempt would initialize CUDA
             middle = (low + high) // 2
             low, high = (low, middle) if attempt(middle).returncode == 0 else (middle, high)
         return "small batches", lambda: self.score(flags + ["--memory-limit", f"{high}KiB"], source), lambda: self.score(flags, source)
 
     def fault_copy(self):
-        """One batch in flight. A long run, so that its start counts little; a small model, whose batches are short beside the gaps."""
+        """One batch in flight. A long run makes start-up negligible; a small model makes the gaps long relative to the batches."""
         source = self.texts(max(self.a.rows, int(4 * self.rate(self.texts(self.a.rows * 20)))))
         return "copy", lambda: self.score(self.base(), source, env={"BRIM_STAGING_DEPTH": "1"}), lambda: self.score(self.base(), source)
 
@@ -157,7 +157,7 @@ class Bench:
 
         def beside():
             busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in os.sched_getaffinity(0)]
-            prefix, self.prefix = self.prefix, []  # all alike: a priority would hide the other processes
+            prefix, self.prefix = self.prefix, []  # without the prefix: a higher priority would hide the other processes
             try:
                 return self.score(self.base(), source)
             finally:
@@ -168,7 +168,7 @@ class Bench:
         return "another process", beside, lambda: self.score(self.base(), source)
 
     def run(self):
-        print("| fault | named first | attributed | with the fault | predicted without | obtained without | off by | |")
+        print("| fault | first finding | attributed | with fault | predicted without | measured without | error | |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         passed = 0
         names = self.a.faults.split(",")
@@ -176,12 +176,12 @@ class Bench:
             cause, injected, removed = getattr(self, "fault_" + name)()
             seconds, trace = injected()
             d = self.doctor(trace)
-            obtained = self.median(removed)
+            measured = self.median(removed)
             first = d["findings"][0] if d["findings"] else {"cause": "nothing", "predicted_seconds": d["seconds"]}
-            error = first["predicted_seconds"] / obtained - 1
+            error = first["predicted_seconds"] / measured - 1
             ok = first["cause"] == cause and abs(error) <= 0.25 and d["attributed"] >= 0.98
             passed += ok
-            print(f"| {name} | {first['cause']} | {100 * d['attributed']:.1f} % | {seconds:.2f} s | {first['predicted_seconds']:.2f} s | {obtained:.2f} s "
+            print(f"| {name} | {first['cause']} | {100 * d['attributed']:.1f} % | {seconds:.2f} s | {first['predicted_seconds']:.2f} s | {measured:.2f} s "
                   f"| {100 * error:+.0f} % | {'ok' if ok else 'NO'} |", flush=True)
         print(f"{passed} of {len(names)}")
         return 0 if passed == len(names) else 1
@@ -194,5 +194,5 @@ parser.add_argument("--model", default="default")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--rows", type=int, default=6000)
 parser.add_argument("--faults", default="tokenizer,reader,writer,small,other")
-parser.add_argument("--prefix", default="", help="before each brim, such as chrt -r 1 or taskset -c 0-15")
+parser.add_argument("--prefix", default="", help="command prefix for brim, e.g. chrt -r 1 or taskset -c 0-15")
 sys.exit(Bench(parser.parse_args()).run())

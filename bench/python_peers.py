@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module beside the program, and shards on Ray and Spark beside what people run there today; one table.
+"""Compares the Python module with the program, and shards on Ray and Spark with common alternatives there; prints one table.
 
   PYTHONPATH=DIR python_peers.py --texts FILE [--rows 60000] [--peer-rows 20000] [--cores 2] [--parts LIST] [--json OUT]
 
-DIR holds the module `brim` as `cmake --install BUILD --component python --prefix DIR/brim` lays it out; or install the wheel. Parts:
-score    `brim score` of FILE's first rows, file to CSV, whole process: what the others are divided by
-predict  brim.Classifier() and predict(list), import not counted
-ray      brim.ray.score of 16 shards, an actor per core          spark    brim.spark.score, local[cores]
-raydata  Ray Data's map_batches over transformers.pipeline, fp32, an actor per core, batches of 32
-raydata1 the same with the pipeline's own default, one text at a time, as Ray's examples call it
-sparkort Spark's mapInArrow over ONNX Runtime int8 (fused, dynamic), texts of a batch sorted by length
-Parts that end in 1 M rows' time would take hours: --rows is the longest that fits. Every row must come out once; labels are
-compared with `brim score`'s. Seconds are the clock's and, behind them, processor seconds of all processes a part started.
-Needs ray, pyspark with Java 17, torch, transformers, onnxruntime, onnx; a part whose packages are missing is said.
+DIR is the output of `cmake --install BUILD --component python --prefix DIR/brim`; or install the wheel. Parts:
+score    `brim score` on the first rows of FILE, file to CSV, whole process: the baseline of all ratios
+predict  brim.Classifier() and predict(list), without the import
+ray      brim.ray.score, 16 shards, one actor per core          spark    brim.spark.score, local[cores]
+raydata  Ray Data map_batches with transformers.pipeline, fp32, one actor per core, batches of 32
+raydata1 the same with the pipeline's default of one text at a time, as in Ray's examples
+sparkort Spark mapInArrow with ONNX Runtime int8 (fused, dynamic), texts of a batch sorted by length
+Every row must be output exactly once; labels are compared with those of `brim score`. Reports wall time and the CPU time of all
+processes of a part. Requires ray, pyspark with Java 17, torch, transformers, onnxruntime, onnx; reports parts with missing packages.
 """
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ results: dict[str, dict] = {}
 
 
 class Clock:
-    """Seconds, and processor seconds of this process and all it started, looked at five times a second."""
+    """Measures wall time and the CPU time of this process and its descendants (polled five times a second)."""
 
     def __enter__(self):
         self.seen, self.stop = {}, threading.Event()
@@ -77,7 +76,7 @@ class Clock:
         self.processor = sum(seconds - self.first.get(pid, 0) for pid, seconds in self.seen.items())
 
 
-def say(part, rows, clock, labels, **more):
+def emit(part, rows, clock, labels, **more):
     own = results.get("score", {}).get("labels", [])[:len(labels)]
     agree = sum(a == b for a, b in zip(own, labels)) / len(labels) if own else None
     results[part] = {"rows": rows, "seconds": clock.seconds, "processor_seconds": clock.processor,
@@ -85,7 +84,7 @@ def say(part, rows, clock, labels, **more):
     shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in results[part].items() if k != "labels"}
     print(part, json.dumps(shown), flush=True)
     assert len(labels) == rows, f"{part}: {rows} rows in, {len(labels)} out"
-    assert agree is None or agree > 0.95, f"{part}: {agree} of the labels are as brim score's"
+    assert agree is None or agree > 0.95, f"{part}: {agree} of the labels agree with brim score"
 
 
 def score(a, work):
@@ -97,11 +96,11 @@ def score(a, work):
                         "--threads", str(a.cores)], check=True)
     with open(out, newline="", encoding="utf-8") as file:
         labels = [row["label"] for row in csv.DictReader(file)]
-    say("score", a.rows, clock, labels)
+    emit("score", a.rows, clock, labels)
 
 
 def predict(a, work):
-    """In a process of its own, so that nothing of the others is loaded."""
+    """Runs in a separate process, so that no libraries of other parts are loaded."""
     code = ("import brim, json, sys, time\ntexts = open(sys.argv[1], encoding='utf-8').read().split('\\n')[:-1]\n"
             "brim.Classifier('vader').predict(texts[:10])\nt = time.perf_counter()\n"
             "clf = brim.Classifier(device='cpu', threads=int(sys.argv[2]))\nopened = time.perf_counter() - t\n"
@@ -109,20 +108,20 @@ def predict(a, work):
             "print(json.dumps({'seconds': time.perf_counter() - t, 'opened': opened, 'labels': labels}))\n")
     with Clock() as clock:
         done = subprocess.run([sys.executable, "-c", code, f"{work}/texts.txt", str(a.cores)], check=True, capture_output=True, text=True)
-    told = json.loads(done.stdout)
-    clock.seconds = told["seconds"]
-    say("predict", a.rows, clock, told["labels"], opened=told["opened"])
+    result = json.loads(done.stdout)
+    clock.seconds = result["seconds"]
+    emit("predict", a.rows, clock, result["labels"], opened=result["opened"])
 
 
 def labels_of(folder, column="label"):
-    """By id, each id once."""
+    """Returns the labels ordered by id; each id must occur once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.concat_tables([pq.read_table(f, columns=["id", column]).cast(pa.schema([("id", pa.int64()), (column, pa.string())]))
                               for f in sorted(glob.glob(f"{folder}/*.parquet"))])
     ids = table["id"].to_pylist()
-    assert sorted(ids) == list(range(len(ids))), "a row is missing or there twice"
+    assert sorted(ids) == list(range(len(ids))), "a row is missing or duplicated"
     labels = [None] * len(ids)
     for i, label in zip(ids, table[column].to_pylist()):
         labels[i] = label
@@ -132,7 +131,7 @@ def labels_of(folder, column="label"):
 def start_ray(a):
     import ray
 
-    if not ray.is_initialized():  # one more than cores: Ray Data's own reading and writing ask for one
+    if not ray.is_initialized():  # one more than cores, for Ray Data's reading and writing
         ray.init(num_cpus=a.cores + 1, include_dashboard=False, log_to_driver=False, object_store_memory=500 << 20,
                  runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HF_HUB_OFFLINE": "1"}})
     return ray
@@ -144,7 +143,7 @@ def start_spark(a):
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = SparkSession.builder.master(f"local[{a.cores}]").config("spark.ui.enabled", "false").config(
         "spark.driver.host", "127.0.0.1").config("spark.log.level", "ERROR").getOrCreate()
-    session.range(0, 8, 1, a.cores).count()  # the JVM is warm
+    session.range(0, 8, 1, a.cores).count()  # warm up the JVM
     return session
 
 
@@ -162,7 +161,7 @@ def by_shards(part, a, work, run):
         failed = run(job)
         brim.bulk.finish(job)
     assert not failed, failed
-    say(part, a.rows, clock, labels_of(f"{work}/{part}"), shards=len(job.shards))
+    emit(part, a.rows, clock, labels_of(f"{work}/{part}"), shards=len(job.shards))
 
 
 def ray_shards(a, work):
@@ -181,7 +180,7 @@ def spark_shards(a, work):
 
 
 class Pipeline:
-    """What Ray Data's users write."""
+    """A typical Ray Data user function."""
 
     def __init__(self, model, batch):
         import torch
@@ -197,13 +196,13 @@ class Pipeline:
 
 def ray_data(part, batch, a, work):
     ray = start_ray(a)
-    import transformers  # noqa: F401  (missing here is missing there)
+    import transformers  # noqa: F401  (fail early if it is missing)
 
     with Clock() as clock:
-        # Small files are read as one block, which would leave all actors but one idle.
+        # Small files are read as one block, which would keep only one actor busy.
         ray.data.read_parquet(f"{work}/peer").repartition(8 * a.cores).map_batches(
             Pipeline, fn_constructor_args=(f"{work}/fp32", batch), batch_size=1024, num_cpus=1, concurrency=a.cores).write_parquet(f"{work}/{part}")
-    say(part, a.peer_rows, clock, labels_of(f"{work}/{part}"))
+    emit(part, a.peer_rows, clock, labels_of(f"{work}/{part}"))
 
 
 def onnx_rows(model, file, batches):
@@ -243,12 +242,12 @@ def spark_onnx(a, work):
     with Clock() as clock:
         rows = session.read.parquet(f"{work}/peer").repartition(SHARDS)
         rows.mapInArrow(work_of, "id long, label string").write.mode("overwrite").parquet(f"{work}/sparkort")
-    say("sparkort", a.peer_rows, clock, labels_of(f"{work}/sparkort"))
+    emit("sparkort", a.peer_rows, clock, labels_of(f"{work}/sparkort"))
     session.stop()
 
 
 def plain_model(source, target):
-    """The default model, whose weights are int8, as the peers read it: fp32."""
+    """Converts the default model from int8 to fp32 for the baselines."""
     import numpy as np
     from safetensors.numpy import load_file, save_file
 
@@ -303,7 +302,7 @@ def main():
     parts = a.parts.split(",")
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        p.error(f"--parts {unknown[0]}: there are {', '.join(PARTS)}")
+        p.error(f"unknown part '{unknown[0]}' (available: {', '.join(PARTS)})")
     a.peer_rows = min(a.peer_rows, a.rows)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:a.cores])
     os.environ.pop("OMP_NUM_THREADS", None)
@@ -315,15 +314,15 @@ def main():
                     PARTS[part](a, work)
                 except ImportError as error:
                     print(f"{part}: not measured, {error}", flush=True)
-        finally:  # hours of measuring are not lost with the part that broke
+        finally:  # keep the results of earlier parts if one fails
             if a.json:
                 with open(a.json, "w") as file:
                     json.dump({part: {k: v for k, v in r.items() if k != "labels"} for part, r in results.items()}, file, indent=1)
     score_alone, missed = results.get("score"), []
-    print(f"\n{'part':10}{'rows':>8}{'seconds':>10}{'rows/s':>9}   ratio by the clock, by processor time (at least)")
+    print(f"\n{'part':10}{'rows':>8}{'seconds':>10}{'rows/s':>9}   ratio of wall time, of CPU time (target)")
     for part, r in results.items():
         bar, ours, other = BARS.get(part), r, score_alone
-        if bar and bar[0] != "brim score":  # shards against the peer, on the same engine
+        if bar and bar[0] != "brim score":  # shards against the baseline on the same platform
             ours, other = results.get("ray" if part.startswith("ray") else "spark", score_alone), r
         shown = ""
         if bar and ours and other:
@@ -331,12 +330,12 @@ def main():
             processor = other["processor_seconds"] / other["rows"] / (ours["processor_seconds"] / ours["rows"])
             shown = f"   {ratio:.3f}, {processor:.3f} ({bar[1]})"
             if ratio < bar[1]:
-                missed.append(f"{part} against {bar[0]}: {ratio:.3f} by the clock, {processor:.3f} by processor time, at least {bar[1]} is wanted")
+                missed.append(f"{part} against {bar[0]}: wall time {ratio:.3f}, CPU time {processor:.3f}, target {bar[1]}")
         elif bar:
-            shown = "   nothing to compare it with was measured"
+            shown = "   baseline not measured"
         print(f"{part:10}{r['rows']:8}{r['seconds']:10.2f}{r['rows_per_second']:9.0f}{shown}")
     for line in missed:
-        print(f"missed: {line}")
+        print(f"target missed: {line}")
     return 1 if missed else 0
 
 

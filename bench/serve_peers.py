@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`brim serve` beside servers people build today, same machine, same run, same texts, interleaved, one JSON line each.
+"""Compares `brim serve` with other servers on the same machine and texts, interleaved; prints one JSON line per measurement.
 
   serve_peers.py --brim PROGRAM --model FP32_DIR --texts FILE [--venv PYTHON] [--rounds 2] [--seconds 6] [--over-seconds 60]
                  [--peers brim,fastapi,fastapi-int8,litserve,infinity,triton] [--parts single,half,over,batch,ping]
 
-fastapi: FastAPI, uvicorn and ONNX Runtime (its transformer fusions) behind a batcher of its own that takes what waits, up to 64
-texts, as soon as the model is free. litserve: the int8 session under LitServe's batching. infinity: its engine (PyTorch) behind the same
-route. These answer text-embeddings-inference's /predict, so that `brim bench serve --url` asks and checks each of them alike.
-triton: the int8 session behind Triton's own server and dynamic batcher (nvidia-pytriton), asked by its own route from here, `single` alone.
-FP32_DIR is what `brim models export models/default --precision fp32 -o DIR` gives. Per run: texts/s, latencies, and processor
-seconds of the server per thousand texts, which other processes on the machine change little.
+fastapi: FastAPI, uvicorn and ONNX Runtime (with transformer fusions) behind a dynamic batcher of at most 64 texts. litserve: the
+int8 session with LitServe's batching. infinity: its engine (PyTorch) behind the same route. All implement /predict of
+text-embeddings-inference, so that `brim bench serve --url` can drive them. triton: the int8 session behind Triton with dynamic
+batching (nvidia-pytriton), driven through its own route, `single` only. FP32_DIR is the output of
+`brim models export models/default --precision fp32 -o DIR`. Reports texts/s, latencies and CPU time of the server per text, which
+is less affected by other processes.
 
-single: 64 connections, one text a request. half: Poisson at half of what `single` reached. over: at three times, for --over-seconds, Brim with --max-queue-ms 100. batch: 32 texts a request.
-ping: `wrk -t1 -c64` on /ping, and VADER single and 512 a request (Brim alone).
-PYTHON has fastapi, uvicorn, onnxruntime, transformers, torch, litserve, nvidia-pytriton (infinity-emb wants a place of its own: --infinity PYTHON).
+single: 64 connections, one text per request. half: Poisson arrivals at half the rate of `single`. over: three times that rate for
+--over-seconds, Brim with --max-queue-ms 100. batch: 32 texts per request. ping: `wrk -t1 -c64` on /ping, and VADER with 1 and 512
+texts per request (Brim only).
+PYTHON requires fastapi, uvicorn, onnxruntime, transformers, torch, litserve, nvidia-pytriton (infinity-emb needs a separate
+environment: --infinity PYTHON).
 """
 import argparse
 import asyncio
@@ -34,11 +36,11 @@ import time
 BATCH = 64
 
 
-# --- peers, each in a process of its own ---
+# --- baseline servers, each in a separate process ---
 
 
 class Session:
-    """Texts to probabilities with ONNX Runtime, padded to the longest of a batch."""
+    """Computes class probabilities with ONNX Runtime; pads each batch to its longest text."""
 
     def __init__(self, folder, threads, int8):
         import cpu_peers
@@ -76,7 +78,7 @@ def texts_of(inputs):
 
 
 def fastapi_app(score):
-    """`score` takes a list of texts on one thread; requests that wait for it are scored together."""
+    """Dynamic batcher: calls `score` with a list of texts on one thread; waiting requests form the next batch."""
     import concurrent.futures
 
     import fastapi
@@ -114,7 +116,7 @@ def fastapi_app(score):
     return app
 
 
-try:  # its workers find the class by its name, so it stands outside any function
+try:  # LitServe's workers import the class by name, so it must be at module level
     import litserve
 
     class LitApi(litserve.LitAPI):
@@ -187,11 +189,11 @@ def serve_peer(which, folder, port, threads):
             triton.serve()
 
 
-# --- measuring ---
+# --- measurement ---
 
 
 def tree(pid):
-    """A process and all it started."""
+    """Returns a process and its descendants."""
     found, todo = [], [pid]
     while todo:
         p = todo.pop()
@@ -242,14 +244,14 @@ class Server:
 
         for _ in range(1200):
             if self.process.poll() is not None:
-                raise RuntimeError(f"{which} ended")
+                raise RuntimeError(f"{which} exited")
             try:
                 request = urllib.request.Request(f"http://127.0.0.1:{self.port}{route}", body, {"Content-Type": "application/json"})
                 urllib.request.urlopen(request, timeout=30).read()
                 return
             except OSError:
                 time.sleep(0.1)
-        raise RuntimeError(f"{which} does not answer")
+        raise RuntimeError(f"{which} does not respond")
 
     def close(self):
         for p in reversed(tree(self.process.pid)):
@@ -270,9 +272,9 @@ def load(a, server, *flags):
     cpu = processor_seconds(server.process.pid) - before
     if not out.stdout:
         return {"error": out.stderr.strip()[-300:]}
-    said = json.loads(out.stdout)
-    row = {name: said[name] for name in ("texts_per_second", "answered", "refused", "failed", "other", "answered_ms", "refused_ms", "note") if said.get(name) is not None}
-    row["processor_ms_per_text"] = 1e3 * cpu / max(1, said["answered"] * said["texts_per_request"])
+    result = json.loads(out.stdout)
+    row = {name: result[name] for name in ("texts_per_second", "answered", "refused", "failed", "other", "answered_ms", "refused_ms", "note") if result.get(name) is not None}
+    row["processor_ms_per_text"] = 1e3 * cpu / max(1, result["answered"] * result["texts_per_request"])
     row["resident_mib"] = resident(server.process.pid) / 2**20
     return row
 
@@ -285,8 +287,8 @@ def triton_body(text):
 
 
 def triton_load(a, server, connections):
-    """What `brim bench serve` does at so many connections, by Triton's route; labels are compared with `brim score`'s."""
-    texts = pathlib.Path(a.texts).read_text().removesuffix("\n").split("\n")  # as `brim score` reads them
+    """Load test of Triton's route with this many connections, like `brim bench serve`; compares labels with `brim score`."""
+    texts = pathlib.Path(a.texts).read_text().removesuffix("\n").split("\n")  # same line splitting as `brim score`
     with tempfile.TemporaryDirectory() as work:
         subprocess.run([a.brim, "score", a.texts, "-o", f"{work}/o.csv", "--model", a.model, "--quiet", *a.precision], check=True, capture_output=True)
         with open(f"{work}/o.csv", newline="") as f:
@@ -294,7 +296,7 @@ def triton_load(a, server, connections):
     times, wrong, begun = [], 0, time.time()
     end = begun + a.seconds
 
-    async def ask(number):
+    async def client(number):
         nonlocal wrong
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         while time.time() < end:
@@ -308,56 +310,56 @@ def triton_load(a, server, connections):
         writer.close()
 
     async def all_of_them():
-        await asyncio.gather(*(ask(n) for n in range(connections)))
+        await asyncio.gather(*(client(n) for n in range(connections)))
 
     before = processor_seconds(server.process.pid)
     asyncio.run(all_of_them())
-    seconds = time.time() - begun  # until the last answer, as `brim bench serve` counts
+    seconds = time.time() - begun  # until the last response, as in `brim bench serve`
     cpu, ms = processor_seconds(server.process.pid) - before, sorted(1e3 * t for t in times)
     return {"texts_per_second": len(ms) / seconds, "answered": len(ms), "answered_ms": {"p50": ms[len(ms) // 2], "p99": ms[len(ms) * 99 // 100]}, "other": wrong,
             "processor_ms_per_text": 1e3 * cpu / len(ms), "resident_mib": resident(server.process.pid) / 2**20}
 
 
 def offline(a):
-    """The same texts by `brim score`, whole process."""
+    """Scores the same texts with `brim score`."""
     with tempfile.TemporaryDirectory() as work:
         command = [a.brim, "score", a.texts, "-o", f"{work}/o.csv", "--model", a.model, "--summary-json", f"{work}/s.json", "--quiet", *a.precision]
         subprocess.run(command, check=True, capture_output=True)
         return {"texts_per_second": json.loads(pathlib.Path(f"{work}/s.json").read_text())["rows_per_second"]}
 
 
-def measure(a, say):
+def measure(a, emit):
     reached = {}
     for turn in range(a.rounds):
         for which in a.peers:
             a.precision = ("--precision", "int8") if which.endswith("int8") or which in ("litserve", "triton") else ()
             if which.startswith("brim") and "single" in a.parts:
-                say(who=which, round=turn, part="offline", **offline(a))
+                emit(who=which, round=turn, part="offline", **offline(a))
             try:
                 server = Server(a, which)
-            except Exception as e:  # a peer that cannot run is said, not hidden
-                say(who=which, error=str(e))
+            except Exception as e:  # report baselines that fail
+                emit(who=which, error=str(e))
                 continue
             if which == "triton":
                 try:
-                    triton_load(a, server, 16)  # warm
+                    triton_load(a, server, 16)  # warm-up
                     if "single" in a.parts:
-                        say(who=which, round=turn, part="single", **triton_load(a, server, 64))
+                        emit(who=which, round=turn, part="single", **triton_load(a, server, 64))
                 except Exception as e:
-                    say(who=which, error=str(e))
+                    emit(who=which, error=str(e))
                 finally:
                     server.close()
                 continue
             try:
-                load(a, server, "--connections", "16")  # warm
+                load(a, server, "--connections", "16")  # warm-up
                 if "single" in a.parts:
                     row = load(a, server, "--connections", "64")
                     reached[which] = row.get("texts_per_second", 0)
-                    say(who=which, round=turn, part="single", **row)
+                    emit(who=which, round=turn, part="single", **row)
                 if "half" in a.parts and reached.get(which):
-                    say(who=which, round=turn, part="half", rate=reached[which] / 2, **load(a, server, "--connections", "64", "--rate", str(reached[which] / 2)))
+                    emit(who=which, round=turn, part="half", rate=reached[which] / 2, **load(a, server, "--connections", "64", "--rate", str(reached[which] / 2)))
                 if "batch" in a.parts:
-                    say(who=which, round=turn, part="batch", **load(a, server, "--connections", "16", "--batch", "32"))
+                    emit(who=which, round=turn, part="batch", **load(a, server, "--connections", "16", "--batch", "32"))
             finally:
                 server.close()
             if "over" in a.parts and reached.get(which):
@@ -366,7 +368,7 @@ def measure(a, say):
                     longer = argparse.Namespace(**{**vars(a), "seconds": a.over_seconds})
                     load(a, server, "--connections", "16")
                     before = resident(server.process.pid) / 2**20
-                    say(who=which, round=turn, part="over", rate=3 * reached[which], resident_mib_before=before, **load(longer, server, "--connections", "250", "--rate", str(3 * reached[which])))
+                    emit(who=which, round=turn, part="over", rate=3 * reached[which], resident_mib_before=before, **load(longer, server, "--connections", "250", "--rate", str(3 * reached[which])))
                 finally:
                     server.close()
     if "ping" in a.parts:
@@ -375,18 +377,18 @@ def measure(a, say):
         try:
             if shutil.which("wrk"):
                 before = processor_seconds(server.process.pid)
-                said = subprocess.run(["wrk", "-t1", "-c64", f"-d{int(a.seconds)}s", f"http://127.0.0.1:{server.port}/ping"], capture_output=True, text=True).stdout
-                n = int(re.search(r"(\d+) requests in", said)[1])
-                say(who="brim", part="ping", requests_per_second=float(re.search(r"Requests/sec: +([\d.]+)", said)[1]), processor_us_per_request=1e6 * (processor_seconds(server.process.pid) - before) / n)
+                output = subprocess.run(["wrk", "-t1", "-c64", f"-d{int(a.seconds)}s", f"http://127.0.0.1:{server.port}/ping"], capture_output=True, text=True).stdout
+                n = int(re.search(r"(\d+) requests in", output)[1])
+                emit(who="brim", part="ping", requests_per_second=float(re.search(r"Requests/sec: +([\d.]+)", output)[1]), processor_us_per_request=1e6 * (processor_seconds(server.process.pid) - before) / n)
             else:
-                say(who="brim", part="ping", error="wrk is not installed")
+                emit(who="brim", part="ping", error="wrk is not installed")
         finally:
             server.close()
         vader = argparse.Namespace(**{**vars(a), "model": "vader"})
         server = Server(vader, "brim", ("--io-threads", "1"))
         try:
-            say(who="brim", part="vader", **load(vader, server, "--connections", "64"))
-            say(who="brim", part="vader 512 a request", **load(vader, server, "--connections", "4", "--batch", "512"))
+            emit(who="brim", part="vader", **load(vader, server, "--connections", "64"))
+            emit(who="brim", part="vader 512 per request", **load(vader, server, "--connections", "4", "--batch", "512"))
         finally:
             server.close()
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Brim's tokenizers against Hugging Face's encode_batch_fast (no offsets; encode_batch where it is missing): one thread, ids only, one pass over a file with empty caches.
+"""Compares Brim's tokenizers with Hugging Face's encode_batch_fast (encode_batch in old versions): one thread, ids only, one pass
+over a file with cold caches.
 
   bench/tokenizer_peers.py --bench build/bench/src/text/tokenizer_bench --texts tweets.txt DIR… [--rounds 5]
 
-Runs of both alternate and medians of processor time are compared, so that a busy machine counts against neither; both must
-give the same number of tokens. Needs the tokenizers module; each DIR needs a tokenizer.json.
+Alternates runs and compares medians of CPU time, so that other load affects both equally; token counts must be equal. Requires
+the tokenizers module; each DIR must contain a tokenizer.json.
 """
 import argparse
 import json
@@ -57,7 +58,7 @@ def main():
             seconds, peer_tokens = peer(args.texts, folder)
             theirs.append(seconds)
             if tokens != peer_tokens:
-                sys.exit(f"{folder}: {tokens} tokens, but Hugging Face has {peer_tokens}")
+                sys.exit(f"{folder}: {tokens} tokens, Hugging Face {peer_tokens}")
         a, b = statistics.median(ours), statistics.median(theirs)
         spread = f"{size / max(ours):.1f}-{size / min(ours):.1f}"
         print(f"{os.path.basename(os.path.normpath(folder))}: {size / a:.1f} MB/s ({spread}), Hugging Face {size / b:.2f} MB/s, ratio {b / a:.1f}", flush=True)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the same jobs with Brim and with PyTorch (transformers, a plain loop with dynamic padding) and prints one table:
-accuracy, macro-recall or entity F1 on the validation set and seconds, by data set and seed.
+"""Runs the same training jobs with Brim and with PyTorch (transformers, a plain loop with dynamic padding) and prints one table:
+accuracy, macro recall or entity F1 on the validation set, and seconds, by data set and seed.
 
     python bench/train_peers.py --brim ./brim --data DIR --datasets tweets finance vietnamese wnut17 distill --seeds 3 --device cuda
     python bench/train_peers.py --brim ./brim --data DIR --datasets finance --seeds 1 --epochs 1 --device cpu --threads 2
 
-DIR holds text/, ner/ and weights/minilm-l6-fp16. Both sides take the same rows, batch size, learning rate, schedule,
-warm-up, clipping, decay and epochs, and report the last epoch's model; shuffling and dropout are each one's own.
-`seconds` is training alone (no loading, no evaluation), `wall` the whole process of Brim or the whole job of PyTorch with
-tokenization and evaluation. `processor` is processor time, which a busy machine changes less: of PyTorch's training loop
-alone, of Brim's whole process; compare it with --threads 1, because PyTorch's threads spin while they wait. `distill` is Brim alone: a student of 3 layers beside its 6-layer teacher, macro-recall and
-scoring speed of both. Needs torch and transformers; without them give --only brim.
+DIR contains text/, ner/ and weights/minilm-l6-fp16. Both use the same rows, batch size, learning rate, schedule, warm-up,
+clipping, weight decay and epochs, and report the model of the last epoch; shuffling and dropout differ. `seconds` is training
+time without loading and evaluation; `wall` is Brim's whole process, or PyTorch's whole job with tokenization and evaluation.
+`processor` is CPU time of PyTorch's training loop or of Brim's whole process; it is less affected by other processes, but
+compare it only with --threads 1, because idle PyTorch threads spin. `distill` (Brim only) compares macro recall and scoring
+speed of a 3-layer student with those of its 6-layer teacher. Requires torch and transformers unless --only brim is given.
 """
 import argparse
 import csv
@@ -37,7 +37,7 @@ JOBS = {  # epochs, batch, learning rate
 MAX_LENGTH, WARMUP, DECAY, CLIP = 128, 0.1, 0.01, 1.0
 
 
-# ---- metrics, the same for both sides -------------------------------------------------------------------------------
+# ---- metrics, shared by both -------------------------------------------------------------------------------
 def macro_recall(expected, predicted):
     recalls = []
     for c in sorted(set(expected)):
@@ -225,7 +225,7 @@ def brim_train(args, work, job, seed, output, extra=()):
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, BRIM_CACHE=str(work / "cache")))
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+        sys.exit(f"{' '.join(command)}\nexit {done.returncode}:\n{done.stderr}")
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     last = [row for row in history if "eval_loss" in row][-1]
     result = dict(seconds=[row for row in history if "train_seconds" in row][-1]["train_seconds"], wall=wall,
@@ -237,8 +237,8 @@ def brim_train(args, work, job, seed, output, extra=()):
 
 
 def score_speed(args, work, model, text):
-    """Texts a second, best of three: of the device's own time (a small model on a large card waits for the tokenizer), and
-    from file to file once loaded."""
+    """Texts per second, best of three: by device time (small models on large GPUs wait for the tokenizer), and by the time
+    from file to file after loading."""
     busy = whole = 0
     for _ in range(3):
         summary = work / "summary.json"
@@ -248,7 +248,7 @@ def score_speed(args, work, model, text):
             command += ["--threads", str(args.threads)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+            sys.exit(f"{' '.join(command)}\nexit {done.returncode}:\n{done.stderr}")
         s = json.loads(summary.read_text())
         busy = max(busy, s["rows"] / (s["seconds"] * max(1e-9, s["device_busy"])))
         whole = max(whole, s["rows_per_second"])
@@ -280,13 +280,13 @@ def main():
     parser.add_argument("--datasets", nargs="+", default=["finance"], choices=[*JOBS, "distill"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--precision", choices=["fp32", "bf16"], help="of both sides' products; by default bf16 on a card, fp32 on the CPU")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], help="matrix product precision of both (default: bf16 on a GPU, fp32 on the CPU)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--epochs", type=int, default=0, help="0: each data set's own")
-    parser.add_argument("--rows", type=int, default=0, help="only the first rows of each training file")
-    parser.add_argument("--score-rows", type=int, default=0, help="texts scored for distill's speed; 0: 480,000 on cuda, 5,000 on the CPU")
-    parser.add_argument("--only", choices=["brim", "torch"], help="one side alone")
-    parser.add_argument("--json", type=pathlib.Path, help="write the results here too")
+    parser.add_argument("--epochs", type=int, default=0, help="0: the default of each data set")
+    parser.add_argument("--rows", type=int, default=0, help="use only the first rows of each training file")
+    parser.add_argument("--score-rows", type=int, default=0, help="texts to score for the speed of distill; 0: 480,000 on cuda, 5,000 on the CPU")
+    parser.add_argument("--only", choices=["brim", "torch"], help="run only one of the two")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the results to this file")
     args = parser.parse_args()
     args.brim = args.brim.resolve()
     args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
@@ -307,7 +307,7 @@ def main():
                 row(name, 1, "teacher, 6 layers", big)
                 row(name, 1, "student, 3 layers", small)
                 kept, speed = small["macro_recall"] / big["macro_recall"], faster[0] / fast[0]
-                summary.append(f"distill: the student keeps {100 * kept:.1f} % of the teacher's macro-recall at {speed:.2f}x its speed: {faster[0]:.0f} against {fast[0]:.0f} texts a second "
+                summary.append(f"distill: the student retains {100 * kept:.1f} % of the teacher's macro recall at {speed:.2f}x the speed: {faster[0]:.0f} against {fast[0]:.0f} texts per second "
                                f"of device time, {faster[1]:.0f} against {fast[1]:.0f} from file to file")
                 results.append(dict(dataset=name, who="summary", kept=kept, speed=speed, speed_file_to_file=faster[1] / fast[1]))
                 continue

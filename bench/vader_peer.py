@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""VADER against vaderSentiment from PyPI: same texts, one core each, in turns; the scores are compared too.
+"""Compares Brim's VADER with vaderSentiment from PyPI: same texts, one core each, alternating; also compares the scores.
 
     python bench/vader_peer.py --bench build/release/src/text/vader_bench TEXTS.txt [MORE.csv …]
 
-A .csv gives its `text` column, anything else its lines. Prints a table; exits 1 if any rounded value differs.
-Emoji-heavy cases are made on the spot: there the reference takes time that grows with the square of the words.
+Reads the `text` column of .csv files, and the lines of other files. Prints a table; exits 1 if any rounded value differs.
+Generates texts with many emoji, for which the reference takes quadratic time.
 """
 import argparse
 import csv
@@ -34,7 +34,7 @@ def run_case(name, texts, bench, analyzer, rounds):
         f.writelines(json.dumps(t) + "\n" for t in texts)
         f.flush()
         scores = subprocess.check_output([bench, f.name, "--scores"], text=True).splitlines()
-        for _ in range(rounds):  # taken in turns: both meet the same clock and the same neighbours
+        for _ in range(rounds):  # alternate, so that noise affects both equally
             ours = json.loads(subprocess.check_output([bench, f.name]))
             start = time.process_time()
             wanted = [analyzer.polarity_scores(t) for t in texts]
@@ -52,9 +52,9 @@ def run_case(name, texts, bench, analyzer, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
-    parser.add_argument("--bench", required=True, help="the built vader_bench")
-    parser.add_argument("--rounds", type=int, default=5, help="turns; medians count")
-    parser.add_argument("--limit", type=int, default=5000, help="texts taken from each file")
+    parser.add_argument("--bench", required=True, help="path of vader_bench")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds; reports medians")
+    parser.add_argument("--limit", type=int, default=5000, help="maximum number of texts per file")
     args = parser.parse_args()
     analyzer = SentimentIntensityAnalyzer()
     print(f"{'texts':32} {'rows':>7} {'reference/s':>12} {'brim/s':>12} {'MB/s':>8} {'ratio':>10} {'differ':>8}")

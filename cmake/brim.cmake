@@ -1,13 +1,13 @@
-# Helpers used by every folder's list.
+# Helper functions for the CMakeLists.txt of all folders.
 
 find_program(BRIM_CCACHE ccache)
-if(BRIM_CCACHE)  # paths below the checkout count as relative, so that a second clone finds what the first compiled
+if(BRIM_CCACHE)  # relative paths, so that several checkouts share the cache
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${BRIM_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
-# fmt 9 turns constexpr off under nvcc and then trips over its own consteval, hence the definition.
+# fmt 9 disables constexpr under nvcc, which breaks its own consteval functions; hence FMT_USE_CONSTEXPR.
 add_library(brim_flags INTERFACE)
 target_compile_options(brim_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-psabi> -Wno-missing-field-initializers -Werror -fno-math-errno>
@@ -15,18 +15,18 @@ target_compile_options(brim_flags INTERFACE
     -DFMT_USE_CONSTEXPR=1>)
 target_include_directories(brim_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 if(BRIM_SANITIZE)
-  # GCC 12 warns inside its own <regex> and <functional> under sanitizers (bug 105562). Null pointers end at the address
-  # they reach: UBSan's own test before every access is a quarter of the compiling and finds them no sooner.
+  # GCC 12 has false warnings in <regex> and <functional> under sanitizers (bug 105562). UBSan's null checks take a quarter of
+  # the compile time, and null dereferences crash anyway.
   target_compile_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-sanitize=null,vptr -fno-omit-frame-pointer
     -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
-    # The libraries keep UBSan, the tests have ASan alone: a fifth of a test's compiling, for arithmetic that nobody ships.
-    # A header's function that both instantiate is linked from the test; UBSan then sees it only where it was inlined.
+    # Tests are compiled without UBSan, which saves a fifth of their compile time. Header functions that tests also
+    # instantiate are linked from the tests, so UBSan covers them only where they are inlined.
     $<$<BOOL:$<TARGET_PROPERTY:BRIM_TEST>>:-fno-sanitize=undefined>)
   target_link_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE})
 endif()
 
-# Hardening of everything but kernels (src/ops): they index raw arrays in loops that were checked when a batch was packed.
-# Sanitizers bring checks of their own, and -O0 cannot have _FORTIFY_SOURCE.
+# Hardening flags for everything except kernels (src/ops), whose indices are validated when a batch is packed. Not with
+# sanitizers, which have their own checks; _FORTIFY_SOURCE requires optimization.
 add_library(brim_hardening INTERFACE)
 if(NOT BRIM_SANITIZE AND NOT BRIM_FUZZ)
   target_compile_options(brim_hardening INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong
@@ -39,16 +39,16 @@ if(NOT BRIM_SANITIZE AND NOT BRIM_FUZZ)
   target_link_options(brim_flags INTERFACE -Wl,-z,relro,-z,now)
 endif()
 
-if(BRIM_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)  # the parsers themselves must report coverage, not only their entry points
+if(BRIM_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)  # the libraries must report coverage too, not only the fuzz targets
   target_compile_options(brim_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Four sources a translation unit: the JSON, format and flag headers cost more than the sources themselves (283 s to 195 s
-# for `brim` on two cores; precompiled headers gained a tenth). Helpers in unnamed namespaces share names' space then; the
-# debug preset builds file by file, which shows a missing include.
-option(BRIM_UNITY "compile several sources of a folder together" ON)
-set(BRIM_UNITY_BATCH 4 CACHE STRING "how many of them")
-option(BRIM_UNITY_TESTS "compile several tests of a folder together" ON)
+# Unity build with four sources per translation unit, because the JSON, fmt and CLI headers dominate compile time (283 s to
+# 195 s for `brim` on two cores; precompiled headers gained only 10 %). Names in unnamed namespaces must not collide within a
+# folder. The debug preset compiles files separately, which detects missing includes.
+option(BRIM_UNITY "unity build of the libraries" ON)
+set(BRIM_UNITY_BATCH 4 CACHE STRING "sources per translation unit in unity builds")
+option(BRIM_UNITY_TESTS "unity build of the tests" ON)
 function(brim_unity target)
   if(BRIM_UNITY OR (BRIM_UNITY_TESTS AND target MATCHES "_test$"))
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${BRIM_UNITY_BATCH})
@@ -56,15 +56,15 @@ function(brim_unity target)
   endif()
 endfunction()
 
-# ctest starts the tests with the highest place first, so that none of the long ones runs last and alone.
+# ctest starts tests with the highest cost (index in this list) first, so that no long test runs last and alone.
 set(brim_long_tests forecast text rows engine ops serve plan train)
 
 # brim_unit(name [SOURCES …] [CUDA …] [CUDA_AWARE …] [DEPS …] [TESTS …] [TEST_DEPS …] [SLOW_TESTS …])
-# A folder's library brim_<name>, and, if TESTS are given, its test binary <name>_test.
-# SLOW_TESTS are GoogleTest patterns that run as <name>_slow with the label "slow": minutes under a sanitizer.
-# DEPS are folder names (linked as brim_<dep>) or imported targets (with ::).
-# CUDA sources join the library only where the CUDA backend is built. CUDA_AWARE sources are the only ones that see
-# BRIM_WITH_CUDA, so that all others are the same object files in both trees.
+# Adds the library brim_<name> of a folder and, if TESTS are given, its test binary <name>_test.
+# SLOW_TESTS: GoogleTest patterns that run as <name>_slow with the label "slow" (minutes under a sanitizer).
+# DEPS: folder names (linked as brim_<dep>) or imported targets (with ::).
+# CUDA: sources compiled only with the CUDA backend. CUDA_AWARE: the only sources compiled with BRIM_WITH_CUDA; all others
+# give the same object files with and without CUDA.
 function(brim_unit name)
   cmake_parse_arguments(U "" "" "SOURCES;CUDA;CUDA_AWARE;DEPS;TESTS;TEST_DEPS;SLOW_TESTS" ${ARGN})
   set(sources ${U_SOURCES} ${U_CUDA_AWARE})
@@ -72,7 +72,7 @@ function(brim_unit name)
   if(BRIM_CUDA)
     set_property(SOURCE ${U_CUDA_AWARE} APPEND PROPERTY COMPILE_DEFINITIONS BRIM_WITH_CUDA=1)
     list(APPEND sources ${U_CUDA})
-    set_source_files_properties(${U_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # kernels' tile constants share names
+    set_source_files_properties(${U_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # kernels define tile constants with equal names
   endif()
   set(links brim_flags)
   foreach(dep ${U_DEPS})
@@ -99,24 +99,24 @@ function(brim_unit name)
     target_link_libraries(${name}_test PRIVATE brim_${name} ${U_TEST_DEPS} GTest::gtest GTest::gtest_main)
     brim_unity(${name}_test)
     set_target_properties(${name}_test PROPERTIES BRIM_TEST ON)
-    if(NOT BRIM_SANITIZE AND NOT name STREQUAL "ops")  # whose references are loops over matrices; the others gain nothing from -O3
+    if(NOT BRIM_SANITIZE AND NOT name STREQUAL "ops")  # -O3 helps only the reference loops in tests of ops
       target_compile_options(${name}_test PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     endif()
     target_compile_definitions(${name}_test PRIVATE BRIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    list(FIND brim_long_tests ${name} place)
+    list(FIND brim_long_tests ${name} cost)
     if(U_SLOW_TESTS)
       list(JOIN U_SLOW_TESTS ":" slow)
       add_test(NAME ${name} COMMAND ${name}_test --gtest_filter=-${slow} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
       add_test(NAME ${name}_slow COMMAND ${name}_test --gtest_filter=${slow} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-      set_tests_properties(${name}_slow PROPERTIES LABELS "slow" COST ${place})
+      set_tests_properties(${name}_slow PROPERTIES LABELS "slow" COST ${cost})
     else()
       add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     endif()
-    set_tests_properties(${name} PROPERTIES LABELS "unit" COST ${place})
+    set_tests_properties(${name} PROPERTIES LABELS "unit" COST ${cost})
   endif()
 endfunction()
 
-# brim_gpu_test(name target): registers a test that skips itself without a GPU, or leaves it unbuilt if BRIM_GPU_TESTS is off.
+# brim_gpu_test(name target): registers a test that is skipped without a GPU; excludes it from the build if BRIM_GPU_TESTS is off.
 function(brim_gpu_test name target)
   if(BRIM_GPU_TESTS)
     add_test(NAME ${name} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
@@ -126,8 +126,8 @@ function(brim_gpu_test name target)
   endif()
 endfunction()
 
-# brim_isa(target FILE ISA FLAGS…): compiles FILE into TARGET once more with FLAGS and BRIM_ISA=<ISA>,
-# so one kernel source serves several instruction sets. FILE's symbols live in namespace brim::BRIM_ISA.
+# brim_isa(target FILE ISA FLAGS…): adds FILE to TARGET once more, compiled with FLAGS and BRIM_ISA=<ISA>, so that one kernel
+# source supports several instruction sets. The symbols of FILE are in namespace brim::BRIM_ISA.
 function(brim_isa target file isa)
   get_filename_component(stem ${file} NAME_WE)
   add_library(${target}_${stem}_${isa} OBJECT ${file})
@@ -138,9 +138,8 @@ function(brim_isa target file isa)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${stem}_${isa}>)
 endfunction()
 
-# brim_fuzz(name FILE DEPS…): a fuzz target where BRIM_FUZZ is on, with libFuzzer where the compiler is clang, else with a
-# main() of our own. Otherwise the same entry point is driven over seeds and mutations by the folder's tests
-# (base/fuzz_driver.h), so no parser goes unfuzzed. `tests/fuzz` builds and runs them.
+# brim_fuzz(name FILE DEPS…): adds a fuzz target if BRIM_FUZZ is on, with libFuzzer (clang) or base/fuzz_main.cc. The tests of
+# the folder always run the same entry point over seeds and mutations (base/fuzz_driver.h). `tests/fuzz` builds and runs them.
 function(brim_fuzz name file)
   if(BRIM_FUZZ)
     add_executable(fuzz_${name} ${file})

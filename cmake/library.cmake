@@ -1,8 +1,8 @@
-# libbrim.so: what include/brim/ declares and nothing else. `find_package(brim)` finds it once it is installed.
+# libbrim.so, which exports only the declarations of include/brim/. `find_package(brim)` finds it after installation.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# The linker takes from the static libraries what is asked for: these entries, and all that they need.
+# References to the public functions, so that the linker pulls them and their dependencies from the static libraries.
 file(CONFIGURE OUTPUT libbrim.cc CONTENT [==[
 #include "brim/brim.h"
 namespace {
@@ -17,15 +17,15 @@ add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc ${CMAKE_SOURCE_DIR
 target_link_libraries(brim_shared PRIVATE brim_engine brim_report brim_train brim_base brim_flags brim_hardening)
 target_compile_features(brim_shared INTERFACE cxx_std_20)
 target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-# Before 1.0 a new minor version may break what was compiled against the one before.
+# Before 1.0, minor versions may break the ABI.
 set(soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(file_version ${PROJECT_VERSION})
-if(SKBUILD)  # a wheel has no links: each name would be a copy of the library
+if(SKBUILD)  # wheels cannot contain symlinks; each name would be a copy of the library
   set(file_version ${soversion})
 endif()
 set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim LINKER_LANGUAGE CXX VERSION ${file_version}
   SOVERSION ${soversion})
-# The map leaves only those names visible: nvcc's objects and the libraries linked in have more.
+# The version script hides all other symbols, including those of nvcc objects and linked libraries.
 target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 set_target_properties(brim_shared PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 

@@ -1,5 +1,5 @@
-# A Debian package: `cmake --build BUILD --target brim && (cd BUILD && cpack)` gives brim_VERSION_ARCHITECTURE.deb with
-# the program, the default model, manual pages, completion, the server's unit and the licences.
+# Debian package: `cmake --build BUILD --target brim && (cd BUILD && cpack)` creates brim_VERSION_ARCHITECTURE.deb with the
+# program, the default model, man pages, completion, systemd units and licences.
 install(TARGETS brim RUNTIME DESTINATION bin COMPONENT deb EXCLUDE_FROM_ALL)
 install(DIRECTORY models DESTINATION share/brim COMPONENT deb EXCLUDE_FROM_ALL PATTERN "train_log.jsonl" EXCLUDE)
 install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/packaging/lay_out $<TARGET_FILE:brim>
@@ -7,12 +7,14 @@ install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/packaging/lay_out $<TA
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME brim)
-set(CPACK_PACKAGE_CONTACT "Brim developers <maintainers@brim.invalid>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "text classifiers at the limit of the hardware")
-set(CPACK_PACKAGE_DESCRIPTION "Brim scores, trains and serves fine-tuned text classifiers, taggers and
-encoders (BERT, RoBERTa, XLM-R, DistilBERT and relatives) on CPUs and NVIDIA
-cards, as fast as the hardware allows and never over the memory it was given.
-A sentiment model and VADER's rules are included.")
+file(STRINGS SECURITY.md contact REGEX "Contact: ")  # the only place of the address
+string(REGEX MATCH "[a-z]+@[a-z.]+" contact "${contact}")
+set(CPACK_PACKAGE_CONTACT "Brim developers <${contact}>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "train, run and serve text classifiers within a planned memory limit")
+set(CPACK_PACKAGE_DESCRIPTION "Brim trains, runs and serves text classifiers, taggers and sentence encoders
+(BERT, RoBERTa, DistilBERT and related models) on CPUs and NVIDIA GPUs. It
+plans the memory of a run before it starts and keeps to a given limit.
+A sentiment model and VADER are included.")
 set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};brim;deb;/")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -20,6 +22,6 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS libcurl4)  # opened at run time, by `brim profile --llm-url` alone
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS libcurl4)  # loaded at run time by `brim profile --llm-url` only
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 include(CPack)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds and input limits of the fuzz targets, for tests/fuzz. Files come from tests/data; formats that have no file
-there (requests, pickles, zone files) are written out here. The first byte of some targets selects a mode."""
+"""Seeds and input limits of the fuzz targets, for tests/fuzz. Files are from tests/data; formats without files there
+(requests, pickles, zone files) are defined here. The first byte of some targets selects a mode."""
 import base64
 import gzip
 import json
@@ -32,7 +32,7 @@ def files(*patterns):
 
 
 def small(contents, target):
-    """Seeds beyond max_len would be cut in the middle."""
+    """Omits seeds longer than max_len, which would be truncated."""
     return [content for content in contents if len(content) <= max_len(target)]
 
 
@@ -136,7 +136,7 @@ def safetensors():
 
 
 def pickles():
-    """The data.pkl of each archive, the old format's pickles in a row, and opcodes those do not use."""
+    """The data.pkl of each archive, the concatenated pickles of the old format, and opcodes not used there."""
     found = []
     for path in sorted((data / "io").glob("*.bin")):
         if zipfile.is_zipfile(path):
@@ -196,7 +196,7 @@ def timestamps():
 
 
 def patterns():
-    """Every regular expression of the tokenizers under tests/data, with a text to search."""
+    """Every regular expression of the tokenizers in tests/data, with a text to search."""
     found = set()
 
     def walk(value):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# library.sh BUILD: installs that build, compiles the example against the installation as a stranger would, and compares
-# its labels with the program's. Also: only the public names are exported, and nothing of the checkout is needed.
+# library.sh BUILD: installs the build, compiles the example against the installation without the checkout, and compares its
+# labels with the program's. Also checks that only public symbols are exported.
 set -euo pipefail
 build=$(readlink -f "$1") source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 work=$(mktemp -d)
@@ -19,14 +19,14 @@ foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' 
 
 printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"
 printf 'bad \xff byte\n' >>"$work/texts.txt"
-(cd "$work" && env -i PATH="$PATH" HOME="$work" "$work/example/build/label_lines" <texts.txt >labels.txt 2>said.txt) || { cat "$work/said.txt"; fail "the example fails"; }
-[ "$(wc -l <"$work/labels.txt")" -eq 5 ] || fail "5 texts, $(wc -l <"$work/labels.txt") answers"
-grep -q '^Brim [0-9.]* on ' "$work/said.txt" || fail "no version: $(cat "$work/said.txt")"
-tail -1 "$work/labels.txt" | grep -q '^error: .*UTF-8' || fail "a text that is no UTF-8: $(tail -1 "$work/labels.txt")"
+(cd "$work" && env -i PATH="$PATH" HOME="$work" "$work/example/build/label_lines" <texts.txt >labels.txt 2>err.txt) || { cat "$work/err.txt"; fail "the example fails"; }
+[ "$(wc -l <"$work/labels.txt")" -eq 5 ] || fail "5 texts, $(wc -l <"$work/labels.txt") results"
+grep -q '^Brim [0-9.]* on ' "$work/err.txt" || fail "no version: $(cat "$work/err.txt")"
+tail -1 "$work/labels.txt" | grep -q '^error: .*UTF-8' || fail "invalid UTF-8: $(tail -1 "$work/labels.txt")"
 head -4 "$work/texts.txt" >"$work/good.txt"
 "$work/installed/bin/brim" score "$work/good.txt" -q --output-format tsv -o "$work/program.tsv"
 diff <(head -4 "$work/labels.txt" | cut -d' ' -f1) <(tail -n +2 "$work/program.tsv" | cut -f2) || fail "labels differ from the program's"
 "$work/example/build/label_lines" vader <"$work/good.txt" 2>/dev/null | sed -n 1p | grep "^positive" >/dev/null || fail "VADER"
-! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/said.txt" || fail "a model that is not there"
-grep -q '/no/such/model' "$work/said.txt" || fail "says: $(cat "$work/said.txt")"
-echo "library: installed, found, linked, the same labels"
+! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/err.txt" || fail "a missing model is accepted"
+grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
+echo "library: passed"

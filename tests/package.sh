@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# package.sh BUILD: makes the Debian package of that build and looks at it as a user's machine would: lintian, manual
-# pages, completion, the unit, licences, and ten labels by what is in it. Checks whose tool is missing say Skipped.
+# package.sh BUILD: builds the Debian package and checks it: lintian, manual pages, completion, systemd units, licences, and
+# scoring with the unpacked files. Prints Skipped for checks whose tool is missing.
 set -euo pipefail
 build=$(readlink -f "$1")
 work=$(mktemp -d)
@@ -18,10 +18,10 @@ if with lintian; then
 fi
 for name in bin/brim lib/systemd/system/brim-serve@.service lib/systemd/system/brim-serve@.socket share/doc/brim/copyright share/man/man1/brim.1.gz share/man/man1/brim-score.1.gz \
   share/brim/models/default/LICENSE.minilm share/bash-completion/completions/brim share/zsh/vendor-completions/_brim share/fish/vendor_completions.d/brim.fish; do
-  [ -f "$work/root/usr/$name" ] || fail "there is no $name"
+  [ -f "$work/root/usr/$name" ] || fail "$name is missing"
 done
 for licence in Apache-2.0 'C.J. Hutto' 'Unicode, Inc.' 'Permission is hereby granted'; do
-  grep -qF "$licence" "$work/root/usr/share/doc/brim/copyright" || fail "the copyright file does not say $licence"
+  grep -qF "$licence" "$work/root/usr/share/doc/brim/copyright" || fail "the copyright file does not contain $licence"
 done
 for owner in 'Niels Lohmann' 'University of Cincinnati'; do
   zcat "$work/root/usr/share/doc/brim/THIRD_PARTY_NOTICES.md.gz" | grep "^Copyright .*$owner" >/dev/null
@@ -40,14 +40,14 @@ if with systemd-analyze; then
   cp "$work/root/usr/lib/systemd/system/brim-serve@.service" "$work/brim-serve@x.service"
   sed -i "s|/usr/bin/brim|$work/root/usr/bin/brim|; /^Documentation/d" "$work/brim-serve@x.service"
   cp "$work/root/usr/lib/systemd/system/brim-serve@.socket" "$work/brim-serve@x.socket"
-  systemd-analyze verify --man=no "$work/brim-serve@x.service" "$work/brim-serve@x.socket" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "the unit"; }
-  # Exposure of at most 1.8 of 10; systemd before 250 cannot rate a unit that is not loaded.
+  systemd-analyze verify --man=no "$work/brim-serve@x.service" "$work/brim-serve@x.socket" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "systemd-analyze verify"; }
+  # Exposure of at most 1.8 of 10; systemd before 250 cannot rate units that are not loaded.
   if systemd-analyze --help | grep -- --offline >/dev/null; then
-    systemd-analyze security --offline=true --threshold=18 "$work/brim-serve@x.service" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "the unit's sandbox"; }
+    systemd-analyze security --offline=true --threshold=18 "$work/brim-serve@x.service" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "systemd-analyze security"; }
   fi
 fi
 for i in $(seq 10); do echo "I love this, number $i"; done >"$work/texts.txt"
 began=$(date +%s%N)
 env -i HOME="$work" PATH=/usr/bin:/bin "$work/root/usr/bin/brim" score "$work/texts.txt" -q -o "$work/labels.csv"
 [ "$(grep -c positive "$work/labels.csv")" -eq 10 ] || fail "labels: $(cat "$work/labels.csv")"
-echo "package: $(basename "$package"), $(($(stat -c %s "$package") >> 20)) MiB, ten labels $((($(date +%s%N) - began) / 1000000)) ms after it was unpacked"
+echo "package: $(basename "$package"), $(($(stat -c %s "$package") >> 20)) MiB, scored ten texts in $((($(date +%s%N) - began) / 1000000)) ms"

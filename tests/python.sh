@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh BUILD PYTHON [SCRIPT…]: lays the module out as a wheel does and runs its tests, or that script, with that interpreter. Without one that
-# has nanobind and pytest (tools/setup --tests makes it) it ends with 77, which ctest shows as Skipped.
+# python.sh BUILD PYTHON [SCRIPT…]: installs the module with the layout of a wheel and runs its tests, or SCRIPT, with PYTHON. Exits
+# with 77 (skipped) if PYTHON lacks nanobind, numpy or pytest; tools/setup --tests installs them.
 set -euo pipefail
 build=$1 python=${2:-} source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 if [ -z "$python" ] || ! "$python" -c 'import nanobind, numpy, pytest' 2>/dev/null; then
-  echo "python: Skipped, no interpreter with nanobind, numpy and pytest; tools/setup --tests makes one where PyPI can be reached"
+  echo "python: Skipped, no interpreter with nanobind, numpy and pytest (run tools/setup --tests; requires PyPI)"
   exit 77
 fi
 work=$(mktemp -d)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kills drivers and workers of one job of brim.bulk at random moments, with SIGKILL, until so many are dead; then every
-row must be there once, with the label that one undisturbed run gives.
+"""Kills drivers and workers of a brim.bulk job with SIGKILL at random moments. Then every row must be in the output once, with
+the label of an undisturbed run.
 
   PYTHONPATH=DIR python_kills.py [--rows 1000000] [--kills 50] [--place disk|s3] [--texts FILE]
 
-Two drivers at a time, each with two workers of its own, over the same shards; a dead driver's workers go on without it. Where the
-job is done before all kills are, some parts are removed and scored again. s3 is moto's server (pip install 'moto[server]' boto3),
-in a process of its own, which is not killed. Exit 77 where that or pyarrow is missing.
+Two drivers with two workers each run on the same shards; workers of a killed driver continue. If the job completes before all
+kills, some parts are removed and scored again. s3 uses moto's server (pip install 'moto[server]' boto3) in a separate process,
+which is not killed. Exits with 77 if that or pyarrow is missing.
 """
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def texts_of(file: str, rows: int) -> list[str]:
 
 
 def processes(marker: str) -> list[tuple[int, str]]:
-    """Living drivers and workers of this job."""
+    """Running drivers and workers of this job."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -68,7 +68,7 @@ def processes(marker: str) -> list[tuple[int, str]]:
 
 
 def kill(pid: int) -> bool:
-    """False where it had ended by itself since it was seen."""
+    """Returns False if the process had already ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
         return True
@@ -76,7 +76,7 @@ def kill(pid: int) -> bool:
 
 
 def kill_all(marker: str) -> None:
-    """Again until none is left: a driver may have started a worker after it was looked for."""
+    """Repeats until none is left, because a driver may start a worker meanwhile."""
     for _ in range(100):
         found = processes(marker)
         if not found:
@@ -148,12 +148,12 @@ def main() -> int:
     flags.add_argument("--place", choices=("disk", "s3"), default="disk")
     flags.add_argument("--texts", default=str(pathlib.Path(__file__).resolve().parents[1] / "examples" / "tweets.csv"))
     flags.add_argument("--seed", type=int, default=7)
-    asked = flags.parse_args()
+    options = flags.parse_args()
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if asked.place == "s3":
+        if options.place == "s3":
             import boto3  # noqa: F401
             import moto.server  # noqa: F401
     except ImportError as error:
@@ -162,28 +162,28 @@ def main() -> int:
     import brim
     import brim.bulk
 
-    random.seed(asked.seed)
+    random.seed(options.seed)
     began = time.perf_counter()
     work = tempfile.mkdtemp(prefix="brim-kills-")
-    place = Disk(work) if asked.place == "disk" else Bucket(work)
+    place = Disk(work) if options.place == "disk" else Bucket(work)
     try:
         os.makedirs(f"{work}/in")
-        texts = texts_of(asked.texts, asked.rows)
-        step = -(-asked.rows // 8 // GROUP) * GROUP
-        for at in range(0, asked.rows, step):
-            ids = range(at, min(at + step, asked.rows))
+        texts = texts_of(options.texts, options.rows)
+        step = -(-options.rows // 8 // GROUP) * GROUP
+        for at in range(0, options.rows, step):
+            ids = range(at, min(at + step, options.rows))
             pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "text": texts[at:at + len(ids)]}), f"{work}/in/{at:09}.parquet", row_group_size=GROUP)
         place.start()
         job = brim.bulk.plan(place.inputs, place.place, model="vader", keep=["id"], rows_per_shard=GROUP)
         killed, removed, drivers = {"driver": 0, "worker": 0}, 0, []
         quiet = {"stderr": subprocess.DEVNULL}
-        while sum(killed.values()) < asked.kills:
+        while sum(killed.values()) < options.kills:
             drivers = [d for d in drivers if d.poll() is None]
             while len(drivers) < 2:
                 drivers.append(subprocess.Popen([sys.executable, "-c", DRIVER, place.place, WORKER], **quiet))
             time.sleep(random.uniform(0.1, 2.0))
             alive = processes(place.place)
-            # Drivers are fewer than workers: half of the kills are theirs all the same.
+            # Half of the kills are drivers, although there are fewer of them.
             kind = random.choice(("driver", "worker"))
             chosen = [pid for pid, what in alive if what == kind]
             if chosen and kill(random.choice(chosen)):
@@ -199,15 +199,15 @@ def main() -> int:
         assert brim.bulk.run(job) == [], "a shard failed"
         rows = brim.bulk.finish(job)["rows"]
         table = pa.concat_tables([pq.read_table(name) for name in place.parts(job, work)])
-        assert rows == asked.rows and table["id"].to_pylist() == list(range(asked.rows)), "a row is missing, or there twice"
+        assert rows == options.rows and table["id"].to_pylist() == list(range(options.rows)), "a row is missing or duplicated"
         wanted = brim.Classifier("vader").predict(texts)
-        assert table["label"].to_pylist() == wanted.labels, "a label differs from an undisturbed run's"
-        left = [name for name in os.listdir(f"{work}/out/_brim")] if asked.place == "disk" else ["job.json"]
+        assert table["label"].to_pylist() == wanted.labels, "a label differs from an undisturbed run"
+        left = [name for name in os.listdir(f"{work}/out/_brim")] if options.place == "disk" else ["job.json"]
         assert left == ["job.json"], f"left behind: {left}"
-        print(f"python_kills: {asked.place}, {asked.rows:,} rows in {len(job.shards)} shards, {killed['driver']} drivers and {killed['worker']} workers killed, "
+        print(f"python_kills: {options.place}, {options.rows:,} rows in {len(job.shards)} shards, {killed['driver']} drivers and {killed['worker']} workers killed, "
               f"{removed} parts removed and scored again: every row once, labels as of one run; {time.perf_counter() - began:.0f} s")
     finally:
-        with contextlib.ExitStack() as last:  # from the last to the first, each whatever becomes of the others
+        with contextlib.ExitStack() as last:  # run all callbacks in reverse order, even if one fails
             last.callback(shutil.rmtree, work, ignore_errors=True)
             if hasattr(place, "server"):
                 last.callback(place.stop)

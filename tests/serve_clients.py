@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""serve_clients.py URL KEY: what the clients' own users do. Called by serve_clients.sh."""
+"""serve_clients.py URL KEY: typical use of third-party clients. Called by serve_clients.sh."""
 import sys
 import urllib.request
 
@@ -24,7 +24,7 @@ assert abs(similar[0] - 1) < 1e-4 and similar[1] < 0.999, similar
 client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 assert {"mood", "tags", "vader", "vectors"} <= {m.id for m in client.models.list()}
 assert client.models.retrieve("vectors").id == "vectors"
-single = client.embeddings.create(model="vectors", input="a day")  # asks for base64
+single = client.embeddings.create(model="vectors", input="a day")  # requests base64
 several = client.embeddings.create(model="vectors", input=["a day", "a night"], encoding_format="float", dimensions=8)
 assert len(several.data) == 2 and len(several.data[0].embedding) == 8 and several.usage.prompt_tokens > 4
 assert abs(sum(v * v for v in single.data[0].embedding) - 1) < 1e-4
@@ -38,7 +38,7 @@ for wrong, error in (("none", openai.NotFoundError), ("mood", openai.APIStatusEr
         assert e.body["message"], e
 try:
     openai.OpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0).models.list()
-    raise SystemExit("a wrong key")
+    raise SystemExit("a wrong key was accepted")
 except openai.AuthenticationError:
     pass
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""serve_clients_more.py URL KEY: LangChain's, LlamaIndex's and infinity's clients, unchanged. Called by serve_clients.sh --all."""
+"""serve_clients_more.py URL KEY: the clients of LangChain, LlamaIndex and infinity. Called by serve_clients.sh --all."""
 import sys
 
 from huggingface_hub import InferenceClient
@@ -17,7 +17,7 @@ def check(vectors, count):
     assert vectors[0] != vectors[-1] or count == 1
 
 
-chain = HuggingFaceEndpointEmbeddings(model="vectors", huggingfacehub_api_token=key)  # since 1.2 it takes names alone
+chain = HuggingFaceEndpointEmbeddings(model="vectors", huggingfacehub_api_token=key)  # accepts only names since 1.2
 chain.client = InferenceClient(model=f"{url}/models/vectors", token=key)
 check(chain.embed_documents(["a day", "a night"]), 2)
 check([chain.embed_query("a day")], 1)
@@ -30,6 +30,6 @@ with AuthenticatedClient(base_url=url, token=key, raise_on_unexpected_status=Tru
     given = embeddings.sync(client=client, body=OpenAIEmbeddingInputText(input_=["a day", "a night"], model="vectors"))
     check([d.embedding for d in given.data], 2)
     assert given.usage.prompt_tokens > 4
-    said = classify.sync(client=client, body=ClassifyInput(input_=["I love it", "a waste"], model="mood"))
-    assert [labels[0].label for labels in said.data] == ["positive", "negative"], said
+    result = classify.sync(client=client, body=ClassifyInput(input_=["I love it", "a waste"], model="mood"))
+    assert [labels[0].label for labels in result.data] == ["positive", "negative"], result
 print("clients: langchain-huggingface, llama-index-embeddings-text-embeddings-inference, infinity_client")

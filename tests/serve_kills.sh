@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# serve_kills.sh BRIM [KILLS]: kill -9 at random moments, while clients fill a queue and a job runs. Nothing that was
-# acknowledged is lost, nothing is scored twice under one key, and every row of the job is there once and in order.
+# serve_kills.sh BRIM [KILLS]: kills the server with SIGKILL at random moments while clients fill a queue and a job runs. No
+# acknowledged item may be lost or scored twice, and the job must output every row once and in order.
 set -euo pipefail
 brim=$(readlink -f "$1") kills=${2:-20}
 export BRIM_HOME=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
@@ -28,34 +28,34 @@ def start():
     return subprocess.Popen([brim, "serve", "--config", work / "serve.yaml", "-q"])
 
 
-def ask(method, path, body=None, fields={}, patience=120):
-    """Asks until there is an answer: the same request again, as a client with a key may."""
+def request(method, path, body=None, fields={}, patience=120):
+    """Repeats the request until there is a response, as clients with an idempotency key may."""
     end = time.monotonic() + patience
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} | fields)
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status < 500:
-                return answer.status, text
+            response = connection.getresponse()
+            text = response.read()
+            if response.status < 500:
+                return response.status, text
         except (OSError, http.client.HTTPException):
             pass
         finally:
             connection.close()
-        assert time.monotonic() < end, f"{path}: no answer"
+        assert time.monotonic() < end, f"{path}: no response"
         time.sleep(0.01)
 
 
 flushes, acknowledged, lock, ending = {}, [], threading.Lock(), threading.Event()
 
 
-def keep(text):
-    said = json.loads(text)
-    if said.get("flush_id") is not None:
+def record_flush(text):
+    flush = json.loads(text)
+    if flush.get("flush_id") is not None:
         with lock:
-            before = flushes.setdefault(said["flush_id"], said["items"])
-            assert before == said["items"], "one flush, two answers"
+            before = flushes.setdefault(flush["flush_id"], flush["items"])
+            assert before == flush["items"], "different results for one flush"
 
 
 def client(number):
@@ -64,15 +64,15 @@ def client(number):
             return
         item = f"{number}-{i}"
         body = json.dumps({"text": f"good news {item}", "item": {"id": item}})
-        status, text = ask("POST", "/queues/news/score_or_queue", body, {"Idempotency-Key": item})
+        status, text = request("POST", "/queues/news/score_or_queue", body, {"Idempotency-Key": item})
         assert status in (200, 202), (status, text)
         with lock:
             acknowledged.append(item)
-        keep(text)
+        record_flush(text)
 
 
 server = start()
-status, text = ask("POST", "/jobs?format=txt&output_format=csv", (work / "rows.txt").read_bytes())
+status, text = request("POST", "/jobs?format=txt&output_format=csv", (work / "rows.txt").read_bytes())
 job = json.loads(text)["id"]
 clients = [threading.Thread(target=client, args=(n,)) for n in range(3)]
 for thread in clients:
@@ -87,22 +87,22 @@ time.sleep(0.3)
 ending.set()
 for thread in clients:
     thread.join()
-keep(ask("POST", "/queues/news/flush_and_apply", "{}", {"Idempotency-Key": "last"})[1])
-for flush in json.loads(ask("GET", "/queues/news/flushes")[1])["flushes"]:
-    keep(ask("GET", f"/queues/news/flushes/{flush['flush_id']}")[1])
+record_flush(request("POST", "/queues/news/flush_and_apply", "{}", {"Idempotency-Key": "last"})[1])
+for flush in json.loads(request("GET", "/queues/news/flushes")[1])["flushes"]:
+    record_flush(request("GET", f"/queues/news/flushes/{flush['flush_id']}")[1])
 seen = collections.Counter(item["id"] for items in flushes.values() for item in items)
 lost = [item for item in acknowledged if seen[item] == 0]
 twice = [item for item, n in seen.items() if n > 1]
-assert not lost, f"acknowledged and lost: {lost[:5]}"
+assert not lost, f"acknowledged but lost: {lost[:5]}"
 assert not twice, f"scored twice: {twice[:5]}"
 assert all("sentiment_label" in item for items in flushes.values() for item in items)
-while json.loads(ask("GET", f"/jobs/{job}")[1])["status"] != "completed":
+while json.loads(request("GET", f"/jobs/{job}")[1])["status"] != "completed":
     time.sleep(0.05)
-rows = ask("GET", f"/jobs/{job}/output")[1].decode().splitlines()
+rows = request("GET", f"/jobs/{job}/output")[1].decode().splitlines()
 assert len(rows) == ROWS + 1, f"{len(rows)} rows"
 for i, row in enumerate(rows[1:]):
     assert row.startswith(f"a good day {i},"), f"row {i} is {row}"
 server.terminate()
 assert server.wait() == 0
-print(f"serve_kills: {kills} kills, {len(acknowledged)} items in {len(flushes)} flushes each scored once, {ROWS} rows of a job in order")
+print(f"serve_kills: {kills} kills, {len(acknowledged)} items in {len(flushes)} flushes scored once, {ROWS} rows of a job in order")
 PYTHON

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""serve_restarts.py BRIM [RESTARTS]: servers that follow each other on one socket, handed over as systemd does it
-(LISTEN_FDS), SIGTERM after SIGTERM while clients ask without pause. No request may fail, the first not either, which
-comes before there is a server."""
+"""serve_restarts.py BRIM [RESTARTS]: restarts the server with SIGTERM on one inherited socket (systemd's LISTEN_FDS) while
+clients send requests continuously. No request may fail, including the first one, which is sent before the first server
+runs."""
 import http.client
 import os
 import signal
@@ -28,20 +28,20 @@ def start():
     return pid
 
 
-def ask_on():
+def send_requests():
     global answered
     connection = None
     while not ending.is_set():
         try:
             connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request("POST", "/predict", '{"inputs":[["I love it"],["I hate it"]]}', {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            body = answer.read()
+            response = connection.getresponse()
+            body = response.read()
             with lock:
                 answered += 1
-                if answer.status != 200 or b"positive" not in body:
-                    failed.append(f"{answer.status} {body[:200]}")
-            if answer.getheader("Connection") == "close":
+                if response.status != 200 or b"positive" not in body:
+                    failed.append(f"{response.status} {body[:200]}")
+            if response.getheader("Connection") == "close":
                 connection = None
         except OSError as error:
             failed.append(repr(error))
@@ -51,7 +51,7 @@ def ask_on():
             connection = None
 
 
-clients = [threading.Thread(target=ask_on) for _ in range(4)]
+clients = [threading.Thread(target=send_requests) for _ in range(4)]
 for client in clients:
     client.start()
 server = start()

@@ -1,4 +1,5 @@
-"""Headless Chromium for tools/check_report and tools/check_dashboard. Talks DevTools over a pipe: JSON messages that end with a zero byte."""
+"""Headless Chromium for tools/check_report and tools/check_dashboard, controlled through the DevTools protocol over a pipe (JSON
+messages terminated by a zero byte)."""
 import base64
 import json
 import os
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 
-# Chromium adds recommendations of level "verbose" with every release; those do not fail a check.
+# Recommendations of level "verbose" are ignored; every Chromium release adds some.
 FAILING_LOG_LEVELS = ("warning", "error")
 FAILING_CONSOLE_CALLS = ("warning", "error", "assert")
 
@@ -31,7 +32,7 @@ def is_complaint(event):
 
 
 class Browser:
-    """One tab of a browser process. `complaints` collects what a check fails on."""
+    """One tab of a browser process. `complaints` collects the events that fail a check."""
 
     def __init__(self, program, profile, width, height):
         to_browser, self.pipe_out = os.pipe()
@@ -85,7 +86,7 @@ class Browser:
         return False
 
     def open(self, url, seconds=20):
-        """Navigates and waits for the page's load event; events arrive while other calls wait for their answers."""
+        """Navigates and waits for the load event; events arrive while other calls wait for their results."""
         before, end = self.loads, time.monotonic() + seconds
         self.call("Page.navigate", url=url)
         while self.loads == before and time.monotonic() < end:

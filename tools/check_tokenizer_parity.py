@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares Brim's tokenizers with Hugging Face's: ids, tokens and offsets, text by text. Run by hand.
+"""Compares Brim's tokenizers with Hugging Face's: ids, tokens and offsets of each text. Run manually.
 
   tools/check_tokenizer_parity.py --dump build/release/src/text/tokenize_dump --data DIR [--texts 20000] [--seed 1]
 
-DIR holds vocabs/NAME/ (tokenizers) and golden/tokens_NAME.jsonl (recorded ids and tokens), and text/*.txt. Each tokenizer
-is checked on the goldens, on lines of the text files, on random Unicode, and again without its tokenizer.json,
-where transformers says what the bare vocabulary means. Needs the tokenizers and transformers modules.
+DIR contains vocabs/NAME/ (tokenizers), golden/tokens_NAME.jsonl (recorded ids and tokens) and text/*.txt. Each tokenizer is
+checked on the goldens, on lines of the text files and on random Unicode, and again without its tokenizer.json, with
+transformers' conversion of the vocabulary as the reference. Requires the tokenizers and transformers modules.
 """
 import argparse
 import json
@@ -83,7 +83,7 @@ def code_point_texts():
 
 
 def compare(name, texts, expect, got, show=5):
-    """expect and got turn a list of texts into a list of results; in chunks, because results are large."""
+    """Compares in chunks, because results are large. expect and got map a list of texts to a list of results."""
     bad = 0
     for start in range(0, len(texts), 1000):
         chunk = texts[start : start + 1000]

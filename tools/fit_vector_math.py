@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Makes the polynomial coefficients of src/ops/cpu/vec.h: minimax fits of the relative error by Lawson's reweighted least
-# squares, in long double, then rounded to fp32. Needs numpy and mpmath. Prints the coefficients, highest power first.
+# Computes the polynomial coefficients of src/ops/cpu/vec.h: minimax fits of the relative error by Lawson's reweighted least
+# squares in long double, rounded to fp32. Requires numpy and mpmath. Prints the coefficients, highest power first.
 import mpmath as mp
 import numpy as np
 
@@ -37,7 +37,7 @@ def show(name, result):
 
 # 2^f = 1 + f q(f) on [-1/2, 1/2].
 show("exp2", fit(lambda x: (mp.power(2, x) - 1) / x if x != 0 else mp.log(2), lambda x: x, lambda x: abs(x) / mp.power(2, x), -0.5, 0.5, 5))
-# The same for results that bf16 rounds: 2^f on [0, 1).
+# The same for results rounded to bf16: 2^f on [0, 1).
 show("exp2 short", fit(lambda x: mp.power(2, x), lambda x: x, lambda x: 1 / mp.power(2, x), 0.0, 1.0, 3))
 # e^r = 1 + r + r² q(r) on ±ln2/2.
 show("exp", fit(lambda x: (mp.exp(x) - 1 - x) / x**2 if x != 0 else mp.mpf("0.5"), lambda x: x, lambda x: x**2 / mp.exp(x), -0.34658, 0.34658, 4))

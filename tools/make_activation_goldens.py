@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/activations.json: transformers' activations and their slopes (autograd) in fp64, by config name.
+"""Writes tests/data/activations.json: activations of transformers and their derivatives (autograd) in fp64, by config name.
 
-Needs torch and transformers.
+Requires torch and transformers.
 """
 import json
 import pathlib

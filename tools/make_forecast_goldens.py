@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/forecast/: made-up series in M4's layout, and what naive, snaive and Naive2 forecast for them with
-sMAPE and MASE, by numpy alone: R's decompose as two convolutions, its acf as np.correlate. Also Diebold-Mariano's test
-on made-up differences, its p-value by integrating Student's density.
+"""Writes tests/data/forecast/: synthetic series in M4's format, with forecasts of naive, snaive and Naive2, sMAPE and MASE,
+computed with numpy only: R's decompose as two convolutions, its acf as np.correlate. Also the Diebold-Mariano test on
+synthetic differences, with the p-value by integrating Student's density.
 
     python tools/make_forecast_goldens.py
 """
@@ -50,9 +50,9 @@ def forecasts(x, m, horizon):
     season = np.ones(m)
     if is_seasonal(x, m):
         season = indices(x, m)
-    places = np.arange(len(x), len(x) + horizon) % m
+    steps = np.arange(len(x), len(x) + horizon) % m
     return {"naive": np.full(horizon, x[-1]), "snaive": np.resize(x[-m:], horizon),
-            "naive2": x[-1] / season[(len(x) - 1) % m] * season[places]}
+            "naive2": x[-1] / season[(len(x) - 1) % m] * season[steps]}
 
 
 def smape(f, y):

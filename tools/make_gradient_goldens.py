@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/models/*/gradients.json: the loss of each tiny model on its golden ids and, for every parameter, the
-gradient's norm and sixteen of its values, from PyTorch in fp64 without dropout. Needs torch and transformers."""
+gradient's norm and sixteen of its values, from PyTorch in fp64 without dropout. Requires torch and transformers."""
 import json
 import pathlib
 import sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/text/unicode/grapheme_table.inc: the classes of code points that decide where a grapheme cluster ends.
+"""Writes src/text/unicode/grapheme_table.inc: the classes of code points that determine grapheme cluster boundaries.
 
-The Precompiled normalizer of Hugging Face's tokenizers works on grapheme clusters, by the Unicode version its library
-was built with. So the classes are not read from a Unicode data file but asked from that normalizer: with a charsmap
-that rewrites "a", the text "a" + X loses X exactly if X joins the cluster of "a" (the normalizer rewrites a whole
-cluster when its beginning has a rewriting), and so on for the other rules.
+The Precompiled normalizer of Hugging Face's tokenizers works on grapheme clusters, using the Unicode version it was built
+with. The classes are therefore derived from that normalizer instead of a Unicode data file: with a charsmap that rewrites
+"a", the text "a" + X loses X if and only if X joins the cluster of "a" (the normalizer rewrites a whole cluster if its
+beginning has a rewriting), and likewise for the other rules.
 
-    python3 tools/make_grapheme_table.py > src/text/unicode/grapheme_table.inc      (needs: tokenizers, sentencepiece)
+    python3 tools/make_grapheme_table.py > src/text/unicode/grapheme_table.inc      (requires tokenizers, sentencepiece)
 """
 import os
 import sys
@@ -19,7 +19,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 
 def charsmap(rules):
-    """A precompiled charsmap for [(from, to)], made by SentencePiece's trainer."""
+    """Returns a precompiled charsmap for [(from, to)], built by SentencePiece's trainer."""
     with tempfile.TemporaryDirectory() as folder:
         rule_file, text_file = os.path.join(folder, "rules.tsv"), os.path.join(folder, "text.txt")
         codes = lambda s: " ".join(f"{ord(c):X}" for c in s)
@@ -42,8 +42,8 @@ NUKTA_QA, KA, VIRAMA = "\u0958", "\u0915", "\u094d"
 
 
 def classify(normalize, x):
-    # An accent at the end survives only if its cluster is too long to be rewritten as a whole, or starts with
-    # something that has no rewriting: that is, if what comes before joined.
+    # A final accent survives only if its cluster is too long to be rewritten as a whole or starts with something that has
+    # no rewriting, that is, if the preceding code points joined.
     joined = lambda text: normalize(text + ACCENT).endswith(ACCENT)
     if normalize("a" + x) == "b" and normalize(x) != "":
         if joined(KA + x + NUKTA_QA):

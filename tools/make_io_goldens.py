@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/io: small weight files as safetensors and torch themselves write them.
+"""Writes tests/data/io: small weight files written by safetensors and torch.
 
-Needs torch and safetensors; run from the repository root. Every file is a few kilobytes. Values are fixed; the bytes
-of the legacy file differ from run to run, because torch names its storages by address there.
+Requires torch and safetensors; run from the repository root. Every file is a few kilobytes. Values are fixed; the bytes of
+the legacy file differ between runs, because torch names its storages by address.
 """
 import collections
 import pathlib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/train/losses.json: the first 20 losses of each tiny model under tests/data/models, trained by PyTorch
 in fp64 with AdamW (no decay on biases and norms), clipping and a linear schedule with warm-up, without dropout. Batches
-are three of the golden sequences in turn, targets those of gradients.json. Needs torch and transformers."""
+cycle through the golden sequences, three at a time; targets are those of gradients.json. Requires torch and transformers."""
 import json
 import pathlib
 import sys
@@ -44,7 +44,7 @@ def main():
     for folder in sorted((ROOT / "models").iterdir()):
         if not (folder / "gradients.json").exists():
             continue
-        if sys.argv[1:] and folder.name not in sys.argv[1:]:  # the others stay as they are
+        if sys.argv[1:] and folder.name not in sys.argv[1:]:  # keep the others
             out["losses"][folder.name] = json.loads((ROOT / "train" / "losses.json").read_text())["losses"][folder.name]
             continue
         arch = json.loads((folder / "config.json").read_text())["architectures"][0]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/models/*: tiny seeded models of every family and head, with the logits transformers computes.
+"""Writes tests/data/models/*: tiny seeded models of every family and head, with logits computed by transformers.
 
-Needs torch and transformers. Each directory holds config.json, model.safetensors and golden.json: packed token ids,
-sequence lengths, and logits (or hidden states) from the fp32 model run one sequence at a time. fp8_rms, where given, is the root mean
-square error of the same logits when the encoder's products round their operands to e4m3 as docs/numerics.md says, and
-nothing else is rounded: what a good fp8 kernel cannot do much better than.
+Requires torch and transformers. Each directory contains config.json, model.safetensors and golden.json: packed token ids,
+sequence lengths, and logits (or hidden states) of the fp32 model run one sequence at a time. fp8_rms, if present, is the
+root mean square error of the same logits when only the operands of the encoder's products are rounded to e4m3
+(docs/numerics.md): a lower bound for the error of an fp8 kernel.
 """
 import copy
 import json
@@ -42,19 +42,19 @@ MODELS = {
     "roberta_sequence": (tf.RobertaForSequenceClassification, tf.RobertaConfig(**ROBERTA, **SEQ)),
     "roberta_token": (tf.RobertaForTokenClassification, tf.RobertaConfig(**ROBERTA, **TOK)),
     "xlmroberta_sequence": (tf.XLMRobertaForSequenceClassification, tf.XLMRobertaConfig(**ROBERTA, **SEQ)),
-    # Embeddings narrower than the model, and as wide.
+    # Embeddings narrower than the model, and equally wide.
     "electra_sequence": (tf.ElectraForSequenceClassification, tf.ElectraConfig(**COMMON, **SEQ, embedding_size=32)),
     "electra_token": (tf.ElectraForTokenClassification, tf.ElectraConfig(**COMMON, **TOK, embedding_size=48)),
-    # One layer's parameters for three layers, for one; two layers' for five.
+    # Parameters of one layer shared by three layers, by one; of two layers shared by five.
     "albert_sequence": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=3), **SEQ, embedding_size=32)),
     "albert_token": (tf.AlbertForTokenClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=1), **TOK, embedding_size=48)),
     "albert_groups": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=5), **SEQ, embedding_size=32, num_hidden_groups=2)),
-    # Biases by distance: texts of 128 tokens reach the last bucket.
+    # Relative position biases: texts of 128 tokens reach the last bucket.
     "mpnet_sequence": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**MPNET, **SEQ)),
     "mpnet_head32": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**dict(MPNET, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96), **SEQ)),
     "mpnet_head64": (tf.MPNetForTokenClassification, tf.MPNetConfig(**dict(MPNET, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72), **TOK)),
     "camembert_token": (tf.CamembertForTokenClassification, tf.CamembertConfig(**ROBERTA, **TOK)),
-    # Head sizes of real models, longer texts, other activations; feed-forward and hidden sizes that fp8 products do not take.
+    # Head sizes of real models, longer texts, other activations; feed-forward and hidden sizes not supported by fp8 products.
     "bert_head32": (tf.BertForSequenceClassification, tf.BertConfig(**dict(COMMON, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96, hidden_act="gelu_new"), **SEQ)),
     "roberta_head64": (tf.RobertaForTokenClassification, tf.RobertaConfig(**dict(ROBERTA, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72, hidden_act="silu"), **TOK)),
     "distilbert_odd": (tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**dict(DISTIL, **LONG, dim=40, n_heads=2, hidden_dim=72, activation="quick_gelu"), **SEQ)),
@@ -64,8 +64,8 @@ MODELS = {
     "modernbert_token": (tf.ModernBertForTokenClassification, tf.ModernBertConfig(**dict(MODERN, num_hidden_layers=3), **TOK)),
 }
 PAIRS = {"bert_pair", "bert_rerank"}
-TYPE_SHIFT = 24  # ids of pairs carry their token type above it, as base/token.h has it
-SMALL = {"bert_head32", "roberta_head64", "distilbert_odd", "mpnet_head32", "mpnet_head64", "modernbert_sequence", "modernbert_mean", "modernbert_token"}  # stored in fp16, and run with just those values
+TYPE_SHIFT = 24  # ids of pairs contain their token type in the upper bits (base/token.h)
+SMALL = {"bert_head32", "roberta_head64", "distilbert_odd", "mpnet_head32", "mpnet_head64", "modernbert_sequence", "modernbert_mean", "modernbert_token"}  # stored in fp16 and run with the rounded values
 
 
 def e4m3(x, bound):
@@ -74,7 +74,7 @@ def e4m3(x, bound):
 
 
 def fp8_layers(model):
-    """Makes the encoder's products round their operands; returns what undoes it."""
+    """Patches the encoder's products to round their operands; returns a function that removes the patch."""
     hooks = []
     base = getattr(model, model.base_model_prefix, model)
 
@@ -100,7 +100,7 @@ def fp8_layers(model):
             matrix.weight.data = weight
             hook.remove()
 
-    if model.config.model_type == "modernbert":  # the gate's product stays as it is
+    if model.config.model_type == "modernbert":  # the gate's product is not rounded
         for i, layer in enumerate(base.layers):
             before = base.embeddings.norm if i == 0 else layer.attn_norm
             qkv, out, up = layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi
@@ -135,7 +135,7 @@ def inputs(seq):
 
 
 def pair(first, second):
-    """[CLS] first [SEP] second [SEP] of words without special ones."""
+    """Returns [CLS] first [SEP] second [SEP] with random words that are not special tokens."""
     words = lambda n: torch.randint(5, VOCAB, (n,)).tolist()  # noqa: E731
     return [2, *words(first), 3] + [i | 1 << TYPE_SHIFT for i in (*words(second), 3)]
 
@@ -155,7 +155,7 @@ def main():
         model = cls(config).eval()
         with torch.no_grad():  # larger than the default initialisation, so that every path matters
             for key, p in model.named_parameters():
-                if p.dim() > 1:  # smaller where sums travel through every layer: they would magnify a rounding
+                if p.dim() > 1:  # smaller for residual sums through all layers, which would amplify rounding
                     p.normal_(0, 0.12 if name.startswith("modernbert") else 0.2)
                 elif "norm" in key.lower() and key.endswith("weight"):
                     p.normal_(1, 0.2)
@@ -164,7 +164,7 @@ def main():
         folder = OUT / name
         if name in SMALL:
             copy.deepcopy(model).half().save_pretrained(folder)
-            for p in model.parameters():  # not model.half().float(): rotary frequencies are no weights
+            for p in model.parameters():  # not model.half().float(), which would also round rotary frequencies
                 p.data = p.data.half().float()
         else:
             model.save_pretrained(folder)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/forecast/nbeats.json: N-BEATS in PyTorch, fp64, written from the paper's mathematics: windows, forecasts
-of the first step, every gradient of it, and the first 20 losses with AdamW and clipping, for generic, trend and seasonality
-stacks, shared weights, series shorter than the lookback, no scaler, several quantiles. Weights and windows are drawn by the
-same counters as Brim's. Needs torch."""
+"""Writes tests/data/forecast/nbeats.json: a PyTorch implementation of N-BEATS in fp64, from the paper: windows, forecasts and all
+gradients of the first step, and the first 20 losses with AdamW and clipping, for generic, trend and seasonality stacks, shared
+weights, series shorter than the lookback, no scaler, several quantiles. Weights and windows use the same counter-based random
+numbers as Brim. Requires torch."""
 import json
 import math
 import pathlib
@@ -60,7 +60,7 @@ def window(case, x, cut):
 
 
 def basis(case, kind):
-    """Rows of functions of time: for the backcast, then for each forecast."""
+    """Returns the basis functions of time: for the backcast, then for each forecast."""
     L, H, Q = case["lookback"], case["horizon"], len(case["quantiles"]) or 1
 
     def rows(points, sign):
@@ -75,7 +75,7 @@ def basis(case, kind):
     out = torch.zeros(sum(len(p) for p in parts), L + Q * H, dtype=torch.float64)
     row = col = 0
     for p in parts:
-        out[row : row + len(p), col : col + p.shape[1]] = p.float().double()  # Brim keeps the basis in fp32
+        out[row : row + len(p), col : col + p.shape[1]] = p.float().double()  # Brim stores the basis in fp32
         row, col = row + len(p), col + p.shape[1]
     return out
 

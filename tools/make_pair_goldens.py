@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/tokenizers/pairs.jsonl: what Hugging Face makes of pairs of texts (ids, token types), with and
-without longest_first truncation from either side, for tokenizers under tests/data/tokenizers. Needs transformers."""
+"""Writes tests/data/tokenizers/pairs.jsonl: Hugging Face encodings of text pairs (ids, token types), with and without
+longest_first truncation from either side, for tokenizers under tests/data/tokenizers. Requires transformers."""
 import json
 import random
 
@@ -14,7 +14,7 @@ LENGTHS = [0, 6, 7, 9, 16, 33]  # 0: no limit
 
 def pairs(name):
     rng = random.Random(name)
-    # Long ones beside short ones, so that either side may be the longer.
+    # Long and short texts, so that either side may be the longer one.
     texts = [t for t in TEXTS if "\x00" not in t and len(t) < 90] + ["hello world the quick brown fox " * 3, "a b c d e f g h"]
     return [(rng.choice(texts), rng.choice(texts), LENGTHS[i % len(LENGTHS)], rng.random() < 0.3) for i in range(48)]
 
@@ -29,10 +29,10 @@ def main():
             backend = transformers.AutoTokenizer.from_pretrained(FOLDER / name)
         for first, second, longest, left in pairs(name):
             if name.startswith("fastbpe"):
-                longest = 0  # has no fast twin, and the slow ones break ties otherwise
+                longest = 0  # has no fast version, and slow tokenizers break ties differently
             backend.truncation_side = "left" if left else "right"
             cut = {"truncation": "longest_first", "max_length": longest} if longest else {"truncation": False}
-            # As a list: an empty second text alone would count as none.
+            # As a list, because a plain empty second text counts as missing.
             e = backend([first], [second], return_token_type_ids=True, **cut)
             rows.append({"tokenizer": name, "first": first, "second": second, "longest": longest, "left": left,
                          "ids": e["input_ids"][0], "types": e["token_type_ids"][0]})  # fmt: skip

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/tokenizers/{spm_*,fastbpe_*}: small SentencePiece and fastBPE tokenizers, and what transformers and
-tokenizers make of a list of ugly texts with them (ids, tokens, offsets; fastBPE has no offsets).
+"""Writes tests/data/tokenizers/{spm_*,fastbpe_*}: small SentencePiece and fastBPE tokenizers, and the encodings of a list of
+difficult texts by transformers and tokenizers (ids, tokens, offsets; fastBPE has no offsets).
 
-Models are trained here, on the lines below, with a character map small enough to ship. Folders with a *.model and no
-tokenizer.json are read as transformers reads them; except BPE, which current transformers takes for Unigram: there the
-reference is the tokenizer that its converter made before (and that ViSoBERT's tokenizer.json holds).
+The models are trained on the lines below, with a small character map. Folders with a *.model and no tokenizer.json are
+loaded like transformers does, except BPE, which current transformers mistakes for Unigram: there the reference is the
+result of its former converter (which is also the content of ViSoBERT's tokenizer.json).
 
-    python3 tools/make_spm_goldens.py            (needs: tokenizers, transformers, sentencepiece)
+    python3 tools/make_spm_goldens.py            (requires tokenizers, transformers, sentencepiece)
 """
 import collections
 import json
@@ -43,7 +43,7 @@ first second third one two three four five six seven eight nine ten
 running runner runs ran playing player plays played talking talker talks talked
 unhappy unable undo unlike rewrite redo return remake""".split("\n")
 
-# From SentencePiece's nmt_nfkc and a few of its own making; keys that begin others, that shrink, grow and vanish.
+# From SentencePiece's nmt_nfkc, and some additions: keys that are prefixes of others, and that shrink, grow and vanish.
 RULES = (
     [(chr(c), "") for c in (0x01, 0x02, 0x08, 0x1F, 0x7F)]
     + [(chr(c), " ") for c in (0x09, 0x0A, 0x0C, 0x0D, 0xA0, 0x1680, 0x2003, 0x200B, 0x200E, 0x2028, 0x2581, 0x3000, 0xFEFF)]
@@ -55,7 +55,7 @@ RULES = (
 
 
 def train(rules, **options):
-    """A trained model as a protobuf message."""
+    """Trains a model and returns its protobuf message."""
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         with open(text, "w") as f:
@@ -72,7 +72,7 @@ def train(rules, **options):
         proto = sentencepiece_model_pb2.ModelProto()
         with open(os.path.join(folder, "m.model"), "rb") as f:
             proto.ParseFromString(f.read())
-    proto.trainer_spec.ClearField("input")  # paths of the machine that trained
+    proto.trainer_spec.ClearField("input")  # paths of the training machine
     proto.trainer_spec.ClearField("model_prefix")
     proto.normalizer_spec.ClearField("normalization_rule_tsv")
     return proto
@@ -156,7 +156,7 @@ XLMR_SPECIALS = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<mask"]
 
 
 def xlmr_tokenizer(proto, byte_fallback=False):
-    """What transformers' XLMRobertaConverter makes of a model, less normalizer and pre-tokenizer."""
+    """Converts a model like transformers' XLMRobertaConverter, without normalizer and pre-tokenizer."""
     vocab = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     vocab += [(p.piece, p.score) for p in proto.pieces[3:]] + [("<mask>", 0.0)]
     if proto.trainer_spec.model_type == 1:
@@ -190,7 +190,7 @@ def metaspace(scheme, split=True):
 
 
 def learn_fastbpe(merges):
-    """bpe.codes and vocab.txt, learnt the plain way."""
+    """Learns bpe.codes and vocab.txt with the basic algorithm."""
     counts = collections.Counter(w for line in CORPUS for w in line.split())
     parts = {w: tuple(w[:-1]) + (w[-1] + "</w>",) for w in counts}
     codes = []
@@ -217,7 +217,7 @@ def learn_fastbpe(merges):
     for c in sorted({c for line in CORPUS for c in line if not c.isspace()}):
         vocab[c] += 1
         vocab[c + "@@"] += 1
-    return codes, vocab.most_common()[:-8]  # some characters stay unknown
+    return codes, vocab.most_common()[:-8]  # leaves some characters unknown
 
 
 def fastbpe_folder(name, config, specials):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/tokenizers/NAME/{tokenizer.json,golden.jsonl}: small tokenizers that between them use every part of
-tokenizer.json that Brim knows, and what Hugging Face's tokenizers makes of a list of ugly texts (ids, tokens, offsets); and
-decoders.jsonl, what its decoders make of tokens.
+"""Writes tests/data/tokenizers/NAME/{tokenizer.json,golden.jsonl}: small tokenizers that together use every part of
+tokenizer.json supported by Brim, and the encodings of a list of difficult texts by Hugging Face's tokenizers (ids, tokens,
+offsets); and decoders.jsonl, results of its decoders.
 
-Where a test is about normalizers the model spells the text in bytes; where it is about splitting, every piece is one
-unknown token whose offsets show the cut. Needs the tokenizers module; check_tokenizer_parity.py --parts runs the same
-tokenizers over thousands of random texts.
+Tests of normalizers use a byte-level model; in tests of splitting, every piece is one unknown token whose offsets show the
+split. Requires the tokenizers module; check_tokenizer_parity.py --parts runs the same tokenizers on thousands of random
+texts.
 """
 import json
 import pathlib
@@ -79,7 +79,7 @@ def trained_wordpiece():
 
 
 def trained_bpe(vocab_size, **pre):
-    """Byte-level merges learnt from CORPUS."""
+    """Returns byte-level merges learnt from CORPUS."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     t = Tokenizer(models.BPE())
@@ -93,7 +93,7 @@ def trained_bpe(vocab_size, **pre):
 
 
 def char_merges(words, prefix="", suffix=""):
-    """A vocabulary of characters and merges that build `words` from the left, with BPE's word affixes."""
+    """Returns a vocabulary of characters and merges that build `words` from the left, with BPE's word affixes."""
     vocab, merges = {"<unk>": 0}, []
     for word in words:
         parts = [(prefix if i else "") + c + (suffix if i + 1 == len(word) else "") for i, c in enumerate(word)]
@@ -109,12 +109,12 @@ def char_merges(words, prefix="", suffix=""):
 
 
 def spelled_bytes():
-    """Every byte is a token: the ids show exactly what a normalizer made of a text."""
+    """Every byte is a token, so that the ids show the exact output of a normalizer."""
     return bpe({f"<0x{b:02X}>": b for b in range(256)}, [], byte_fallback=True)
 
 
 def template(cls="[CLS]", sep="[SEP]", ids=(2, 3), pairs=True):
-    """BERT's, or one that puts nothing between two texts."""
+    """BERT's post-processor, or one without a separator between two texts."""
     special = {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in ((cls, ids[0]), (sep, ids[1]))}
     item = lambda n, t=0: {"SpecialToken": {"id": n, "type_id": t}}  # noqa: E731
     text = {"Sequence": {"id": "A", "type_id": 0}}
@@ -157,7 +157,7 @@ def configs():
             bpe(vocab, [" ".join(m) for m in merges]), None, {**BYTE_LEVEL, "add_prefix_space": True},
             {**roberta, "add_prefix_space": True}, ROBERTA_SPECIALS),
         "byte_bpe_untrimmed": tokenizer(bpe(vocab, merges), {"type": "NFC"}, BYTE_LEVEL, {**roberta, "trim_offsets": False}, ROBERTA_SPECIALS),
-        # ModernBERT's: bytes between BERT's special tokens, which come after the vocabulary, and runs of blanks as tokens.
+        # ModernBERT: byte-level, with BERT's special tokens after the vocabulary, and runs of spaces as tokens.
         "byte_bpe_modern": tokenizer(
             bpe(vocab, merges), {"type": "NFC"}, BYTE_LEVEL, template("[CLS]", "[SEP]", (len(vocab) + 4, len(vocab) + 5)),
             [added("|||IP_ADDRESS|||", normalized=True, special=False), added("    ", normalized=True, special=False), added("  ", normalized=True, special=False),
@@ -224,7 +224,7 @@ def load(config):
 
 
 def decoders():
-    """Decoders over lists of tokens that meet every one of their rules."""
+    """Decoders applied to lists of tokens that cover all of their rules."""
     mark = "\u2581"
     tokens = [
         [], ["hello", "##ing", "world"], ["##a", "##b", "b", "##", "x##y"], ["do", "not", ".", "he", "'s", "is", "n't", "!", "?", ",", "'", "##'ve", "'re"],
@@ -245,7 +245,7 @@ def decoders():
     for kind in kinds:
         decoder = load(dict(tokenizer(words), decoder=kind)).decoder
         yield {"decoder": kind, "cases": [{"tokens": list(t), "text": decoder.decode(list(t))} for t in tokens]}
-    # Whole tokenizers, special tokens with and without.
+    # Complete tokenizers, with and without special tokens.
     for name, kind in (("bert_uncased", kinds[0]), ("byte_bpe", kinds[2]), ("added_tokens", kinds[0]), ("bert_cased", None)):
         config = dict(json.loads((FOLDER / name / "tokenizer.json").read_text(encoding="utf-8")), decoder=kind)
         backend, cases = load(config), []

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes src/text/unicode/unicode_tables.inc from Debian's unicode-data package (15.0).
 
-Hugging Face's tokenizers draws on several Unicode versions at once: its normalizer is at 9, its punctuation and accents
-at 8, its regular expressions at 16, lower-casing at 17. tools/unicode_overrides.json holds where each of them differs
-from unicode-data; those win. It is recorded by running this script with --probe where the `tokenizers` module is
-installed; without --probe only unicode-data and that file are read.
+Hugging Face's tokenizers uses several Unicode versions: 9 in its normalizer, 8 for punctuation and accents, 16 in regular
+expressions, 17 for lower-casing. tools/unicode_overrides.json contains the differences from unicode-data and takes
+precedence. Running this script with --probe (requires the `tokenizers` module) records that file; without --probe the script
+reads only unicode-data and that file.
 """
 import argparse
 import json
@@ -19,13 +19,13 @@ SURROGATES = range(0xD800, 0xE000)
 CODE_POINTS = [c for c in range(LAST) if c not in SURROGATES]
 
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
-# Bits above the five of the category. Each is one question a part of the tokenizer asks.
+# Bits above the five of the category; each is a property used by some part of the tokenizer.
 FLAGS = ["white_space", "numeric", "punctuation", "control", "nonspacing", "combining", "word_onig", "word_regex"]
 ASCII_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 class Ucd:
-    """What unicode-data says."""
+    """Properties from unicode-data."""
 
     def __init__(self, folder):
         self.category = ["Cn"] * LAST
@@ -90,7 +90,7 @@ def ranges(codes):
 
 
 def probe(ucd):
-    """Asks the library about every code point; returns what differs from unicode-data."""
+    """Determines the library's properties of every code point; returns the differences from unicode-data."""
     from tokenizers import Regex, normalizers as norm, pre_tokenizers as pre
 
     def splits(part):
@@ -143,7 +143,7 @@ def probe(ucd):
             out["lower"][str(c)] = lower
 
     nfd, nfkd, nfc = norm.NFD(), norm.NFKD(), norm.NFC()
-    # The combining class of c: where it moves among marks of every known class.
+    # The combining class of c, from its position after sorting among marks of every known class.
     marks = {}
     for c, k in sorted(ucd.ccc.items(), key=lambda item: item[0]):
         known = k == 1 or nfd.normalize_str("a" + chr(c) + "\u0334") == "a\u0334" + chr(c)
@@ -157,7 +157,7 @@ def probe(ucd):
         above = [k for k in classes if nfd.normalize_str("a" + marks[k] + ch) == "a" + ch + marks[k]]
         if not below and not above:
             return 0
-        same = [k for k in classes if (k in below) == (k in above)]  # both: c is that mark itself
+        same = [k for k in classes if (k in below) == (k in above)]  # in both: c is that mark itself
         assert len(same) == 1, (hex(c), below, above, same)
         return same[0]
 
@@ -185,7 +185,7 @@ def full_decomposition(ucd, c, compatible):
 
 
 def two_stage(values, block=256):
-    """Blocks that repeat are kept once: value of c is stage2[stage1[c / block] * block + c % block]."""
+    """Stores repeated blocks once: the value of c is stage2[stage1[c / block] * block + c % block]."""
     seen, stage1, stage2 = {}, [], []
     for start in range(0, LAST, block):
         piece = tuple(values[start : start + block])
@@ -211,7 +211,7 @@ def c_array(kind, name, values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ucd", type=pathlib.Path, default=pathlib.Path("/usr/share/unicode"))
-    parser.add_argument("--probe", action="store_true", help="ask the tokenizers module and rewrite the overrides")
+    parser.add_argument("--probe", action="store_true", help="derive the overrides from the tokenizers module and rewrite them")
     args = parser.parse_args()
     ucd = Ucd(args.ucd)
     if args.probe:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/vader_golden.jsonl: texts with the scores vaderSentiment 3.3.2 gives them under Python 3.11.
+"""Writes tests/data/vader_golden.jsonl: texts with the scores of vaderSentiment 3.3.2 under Python 3.11.
 
     python tools/make_vader_golden.py                       rewrites the file
     python tools/make_vader_golden.py --compare BENCH -n N  compares vader_bench with the reference on N random texts
@@ -19,7 +19,7 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 KEYS = ("neg", "neu", "pos", "compound")
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "vader_golden.jsonl"
 
-# One or more texts for every rule and every accident of the reference.
+# At least one text for every rule and every quirk of the reference.
 QUIRKS = [
     "", " ", "\t\n", ".", "a", "!", "??", "!!!", "0", "\x00", "\x7f", "good", "GOOD", "bad", "ok", "The book was good.",
     # capitals
@@ -65,14 +65,14 @@ QUIRKS = [
     "good\u00a0bad", "good\u3000bad", "good\u2028bad", "good\x85bad", "good\x1cbad", "good\x1fbad", "good\x0bbad", "good\x0cbad",
     "good\tbad", "good\nbad", "good\r\nbad", "good\u200bbad", "good\ufeffbad", "good\u180ebad", "good\u205fbad", "good\u1680bad",
     "\u00a0good\u00a0", "good  bad", "good\x00bad", "good\x01bad", "\x02good bad", "good\u2003", "\u2003",
-    # letters outside ASCII, of which the Kelvin sign alone lowers into it
+    # non-ASCII letters; only the Kelvin sign lower-cases to ASCII
     "ta\u212Aen", "li\u212Ae it", "LI\u212AE it", "\u212Aind", "\u212Aind of good", "\u212Aill", "\u212Aİnd", "lİke", "naïve", "café",
     "\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A\u212A",
     # emoji
     "😀", "😀😀", "good😀", "😀good", "😀 good", "good 😀 bad", "\n😀", "good\t😀bad", "❤", "❤️", "I ❤️ it", "👍🏽", "👨‍👩‍👧", "🇺🇸", "💔",
     "😡!", "!😡", "💀💀💀 dead", "🔛", "🆙", "🆗 button", "🙅", "©", "®", "™ good", "😀\u00a0😀", "GOOD 😀", "😀 GOOD", "🆘", "☺️", "☹️ sad",
     "not 😀", "very 😍", "but 😀 but", "😀 but 😭", "no 😀", "no😀", "kind 😀 of", "💋" * 40, "😭" * 30 + " but " + "😀" * 30, "a" + "😀" * 3 + "b",
-    # lengths around a vector's sixteen bytes
+    # lengths around the vector size of sixteen bytes
     *("x" * n + " good" for n in (13, 14, 15, 16, 17, 31, 32, 33)), *("good" + "!" * n for n in (10, 11, 12, 13, 28)),
     *("." * n + "good" for n in (11, 12, 13, 15, 16, 17)), "attractivenesses", "confrontationists", "sentimentalizations",
     "SENTIMENTALIZATIONS now", "intellectualization", "intellectualizatioN", "intellectualizations", "(enthusiastically)",
@@ -94,7 +94,7 @@ class Mixer:
         self.lexicon = list(analyzer.lexicon)
         self.modifiers = list(vaderSentiment.BOOSTER_DICT) + vaderSentiment.NEGATE
         self.emoji = list(analyzer.emojis)
-        self.liked = self.rng.sample(self.lexicon, 40)  # repeated, so that equal valences meet
+        self.liked = self.rng.sample(self.lexicon, 40)  # repeated, so that texts contain equal valences
 
     def word(self):
         r = self.rng

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/text/vader/tables.inc and named_words.inc from the two lexicons beside them.
+"""Writes src/text/vader/tables.inc and named_words.inc from the two lexicons in that folder.
 
     tools/make_vader_tables.py                     from the lexicons in the tree
     tools/make_vader_tables.py --take PACKAGE_DIR  first trims the lexicons of an installed vaderSentiment
-    tools/make_vader_tables.py --check             exits 1 if what it wrote is not current
+    tools/make_vader_tables.py --check             exits 1 if the written files are out of date
 
-The words of the lexicon and those the rules name share one perfect-hash table, so a token costs one look-up.
-Case classes and white space come from the running Python, because the reference's str.isupper() and str.split() do:
-use the Python the reference is compared under (3.11, Unicode 14).
+The words of the lexicon and of the rules share one perfect-hash table, so that a token costs one lookup. Case classes and
+white space are those of the running Python, like str.isupper() and str.split() in the reference: use the Python version of
+the comparisons (3.11, Unicode 14).
 """
 import argparse
 import pathlib
@@ -35,10 +35,10 @@ tremendous tremendously uber unbelievably unusually utter utterly very""".split(
 DAMPENERS = """almost barely hardly kinda kindof kind-of less little marginal marginally occasional occasionally partly
 scarce scarcely slight slightly somewhat sorta sortof sort-of""".split()
 
-# Words that a rule names one by one; each gets a constant kWord… in named_words.inc.
+# Words used individually by a rule; each gets a constant kWord… in named_words.inc.
 NAMED = """no or nor least at very never so this without doubt kind of the shit bomb bad ass bus stop yeah right
 kiss death to die for beating heart just enough sort""".split()
-# The rarest word of each idiom and two-word dampener: a lexicon word with none of these near skips the idiom check.
+# The rarest word of each idiom and two-word dampener; a lexicon word without one of these nearby skips the idiom check.
 IDIOM_KEYS = "shit bomb ass bus yeah kiss die beating enough kind sort".split()
 
 LEXICON, BOOSTER, DAMPENER, NEGATION, IDIOM_KEY, BUT = 1, 2, 4, 8, 16, 32  # also in vader_tokens.h
@@ -67,13 +67,13 @@ def word_key(word):
 
 
 def word_hash(word, seed):
-    head, rest, _ = word_key(word)  # the length tells apart the few words that differ later
+    head, rest, _ = word_key(word)  # the length distinguishes the few words that differ later
     h = ((head + seed) * MULTIPLIER) & MASK
     return ((h ^ (h >> 29) ^ (rest + len(word) & MASK)) * MULTIPLIER) & MASK
 
 
-def place(words, seed):
-    """A perfect hash: the top bits pick a bucket, the next bits XOR the bucket's displacement pick the slot."""
+def assign_slots(words, seed):
+    """Perfect hash: the top bits select a bucket, the next bits XOR the bucket's displacement select the slot."""
     buckets = [[] for _ in range(1 << BUCKET_BITS)]
     for word in words:
         h = word_hash(word, seed)
@@ -81,17 +81,17 @@ def place(words, seed):
         buckets[h >> (64 - BUCKET_BITS)].append((slot, word))
     slots, displace = [None] * (1 << SLOT_BITS), [0] * len(buckets)
     for b in sorted(range(len(buckets)), key=lambda b: -len(buckets[b])):
-        homes = [slot for slot, _ in buckets[b]]
-        if len(set(homes)) < len(homes):
+        wanted = [slot for slot, _ in buckets[b]]
+        if len(set(wanted)) < len(wanted):
             return None
         for d in range(len(slots)):
-            if all(slots[home ^ d] is None for home in homes):
+            if all(slots[slot ^ d] is None for slot in wanted):
                 break
         else:
             return None
         displace[b] = d
-        for home, word in buckets[b]:
-            slots[home ^ d] = word
+        for slot, word in buckets[b]:
+            slots[slot ^ d] = word
     return slots, displace
 
 
@@ -113,8 +113,8 @@ def literal(data):
 
 def word_tables():
     lexicon = read_lexicon(HERE / "vader_lexicon.txt")
-    # A key is reached only in lower case and without white space; no letter outside ASCII but the Kelvin sign lowers
-    # to ASCII, so other keys can never match.
+    # Keys are looked up in lower case and without white space, and only the Kelvin sign lower-cases to ASCII from outside,
+    # so other keys can never match.
     flags = {}
     for word in lexicon:
         if word == word.lower() and word.isascii() and not any(c.isspace() for c in word):
@@ -132,7 +132,7 @@ def word_tables():
     seed, placed = 0, None
     while not placed:
         seed += 1
-        placed = place(words, seed)
+        placed = assign_slots(words, seed)
     slots, displace = placed
 
     entries = []
@@ -154,7 +154,7 @@ def word_tables():
 
 
 def two_level(values, name, bits, pack):
-    """Pages of 64 code points, the unit of a UTF-8 trailing byte; equal pages are stored once."""
+    """Builds pages of 64 code points (one UTF-8 trailing byte); equal pages are stored once."""
     pages, index = {}, []
     for start in range(0, 0x20000, 64):
         page = tuple(values.get(c, 0) for c in range(start, start + 64))

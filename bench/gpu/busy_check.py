@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Device busy, three ways, from the first to the last batch of one run: Brim's timeline (events around each batch), the summary,
-and the union of all kernels' intervals as the driver's tracing sees them (tracing.py).
+"""Compares three measurements of device utilisation between the first and the last batch of a run: Brim's timeline (events
+around each batch), the summary, and the union of kernel intervals from CUPTI tracing (tracing.py).
 
     bench/gpu/busy_check.py BRIM MODEL TEXTS [flags of brim score]
 
-The traced program waits a little longer between kernels, so the timeline of the same run is what is compared.
+Tracing adds small gaps between kernels, so the comparison uses the timeline of the traced run.
 """
 import json
 import os
@@ -45,9 +45,9 @@ plain, summary = run()
 print(f"untraced: timeline {100 * share(plain):.2f} %, summary {100 * summary['device_busy']:.2f} %, MFU {100 * summary['mfu']:.2f} %, {len(plain)} batches, {summary['rows_per_second']:.0f} rows/s")
 lane, summary = run(CUDA_INJECTION64_PATH=str(library), KERNEL_TIMES=str(work / "times.txt"))
 kernels = sorted((begin, end) for begin, end, _ in tracing.read(work / "times.txt"))
-# The clocks differ: the run's kernels are those that end within the lane's length of the last one; warm-up lies before.
+# The clocks differ: use the kernels within one lane length of the last kernel; earlier ones are warm-up.
 length, last = max(e for _, e in lane) - min(b for b, _ in lane), max(e for _, e in kernels)
 kernels = [k for k in kernels if k[0] >= last - length - 1e6]
 flops_share = union(lane) / union(kernels)
-print(f"traced: timeline {100 * share(lane):.2f} %, kernels {100 * share(kernels):.2f} %: {100 * (share(lane) - share(kernels)):+.2f} points; MFU of the kernels' own time "
-      f"{100 * summary['mfu'] / summary['device_busy'] * flops_share:.2f} %, of the timeline's {100 * summary['mfu'] / summary['device_busy']:.2f} %; {len(kernels)} kernels")
+print(f"traced: timeline {100 * share(lane):.2f} %, kernels {100 * share(kernels):.2f} %: {100 * (share(lane) - share(kernels)):+.2f} points; MFU of kernel time "
+      f"{100 * summary['mfu'] / summary['device_busy'] * flops_share:.2f} %, of timeline {100 * summary['mfu'] / summary['device_busy']:.2f} %; {len(kernels)} kernels")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Forecasting on the card of this machine and on its cores, beside PyTorch, in one table.
+"""Benchmarks forecasting on the GPU and the CPU of this machine against PyTorch; prints one table.
 
   forecast.py --brim PROGRAM --data DIR --logs DIR [--work DIR] [--seconds 350] [--tiny] [PART…]
 
-DIR holds m4_weekly_train.csv, m4_hourly_{train,test}.csv, tourism/, m3/, exchange_rate.txt.gz and stocks/. nbeats_bench is looked for
-beside PROGRAM's folder. Each part has a time limit and a log of its own; parts that would begin after --seconds are left out and named.
---tiny runs every part with a few steps, on the CPU where there is no card. What is chosen is chosen on the last horizon of train.
+DIR contains m4_weekly_train.csv, m4_hourly_{train,test}.csv, tourism/, m3/, exchange_rate.txt.gz and stocks/. nbeats_bench must be
+in PROGRAM's build folder. Each part has its own time limit and log; parts that would start after --seconds are skipped and listed.
+--tiny runs every part with a few steps, on the CPU if there is no GPU. Settings are selected on the last horizon of train.
 """
 import argparse
 import concurrent.futures
@@ -33,10 +33,10 @@ flags.add_argument("--tiny", action="store_true")
 flags.add_argument("parts", nargs="*")
 a = flags.parse_args()
 BENCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(a.brim))), "forecast", "nbeats_bench")
-CARD = shutil.which("nvidia-smi") is not None
-ON = "cuda" if CARD else "cpu"
+HAS_GPU = shutil.which("nvidia-smi") is not None
+ON = "cuda" if HAS_GPU else "cpu"
 CORES = sorted(os.sched_getaffinity(0))
-OTHERS = CORES[2:] or CORES  # the first two belong to the parts that measure cores
+OTHER_CORES = CORES[2:] or CORES  # the first two are reserved for the CPU parts
 BEGAN = time.time()
 shutil.rmtree(a.work, ignore_errors=True)
 for folder in (a.logs, a.work):
@@ -54,8 +54,8 @@ def row(name, text):
 
 
 def run(name, command, timeout, cores=None, env=None):
-    """Exit code, seconds and output of a command, which also goes to the log called name."""
-    cores = cores or OTHERS
+    """Returns exit code, seconds and output of a command; appends the output to the log `name`."""
+    cores = cores or OTHER_CORES
     begin = time.time()
     with open(f"{a.logs}/{name}.log", "a") as log:
         log.write("$ " + " ".join(map(str, command)) + "\n")
@@ -93,9 +93,9 @@ def series(name):
 
 
 def hold_back(name, horizon, before=0):
-    """Files of a wide file's rows without their last points, and of those points; the last `before` are in neither."""
+    """Splits the rows of a wide file into training points and the last `horizon` points, after dropping the last `before` points."""
     train, last = f"{a.work}/{os.path.basename(name)}.train{before}.csv", f"{a.work}/{os.path.basename(name)}.last{before}.csv"
-    with splitting:  # others may be reading what is there
+    with splitting:  # other parts may be reading the files
         if not os.path.exists(last):
             split(series(name), train, last, horizon, before)
     return train, last
@@ -134,11 +134,11 @@ def steps(n):
     return ["--max-steps", str(max(2, n // 500) if a.tiny else n)]
 
 
-# ---- the card
+# ---- GPU
 
 
 def warm():
-    """The first run on a machine measures the card and keeps what it found."""
+    """Warm-up: the first run on a machine profiles the GPU and caches the result."""
     for i in (1, 2):
         out = fresh("warm")
         code, seconds, _ = brim("warm", "train", "--data", series("tourism/tourism_yearly_train.csv"), "--horizon", "4", "--max-steps", "5", "-o", out, timeout=90)
@@ -153,19 +153,19 @@ def lanes():
     for name, args in (("30x4x512, 1,024 windows, bf16, 16 lanes", ["--lanes", "16"]), ("the same, 18 lanes", ["--lanes", "18"]), ("the same, 1 lane", ["--lanes", "1"]),
                        ("3x4x64, 256 windows, bf16, 250 lanes", "--lanes 250 --blocks 3 --width 64 --windows 256 --lookback 20 --horizon 5".split())):
         code, _, out = run("lanes", [BENCH, "--device", ON, "--precision", "bf16", *args, *small], 60)
-        row("a step, " + name, " · ".join(out.splitlines()[1:3]) if code == 0 else f"FAILED ({code}): {last_line('lanes')}")
+        row("one step, " + name, " · ".join(out.splitlines()[1:3]) if code == 0 else f"FAILED ({code}): {last_line('lanes')}")
 
 
 def weekly():
     train, last = hold_back("m4_weekly_train.csv", 13)
     out, forecasts = fresh("weekly"), f"{a.work}/weekly.csv"
     code, seconds, _ = brim("weekly", "train", "--data", train, "--horizon", "13", "--freq", "W", "--preset", "paper", "-o", out, *steps(5000), *TINY, timeout=150)
-    said = last_line("weekly")
+    line = last_line("weekly")
     if code != 0:
-        row("weekly paper ensemble, 18 lanes", f"FAILED ({code}): {said}")
+        row("weekly paper ensemble, 18 lanes", f"FAILED ({code}): {line}")
         return
     code, more, _ = brim("weekly", "predict", "--data", train, "--model", out, "-o", forecasts, timeout=60)
-    row("weekly paper ensemble, 18 lanes x 5,000 steps, file to forecasts", f"{seconds + more:.1f} s (train {seconds:.1f}, predict {more:.1f}, exit {code}) · {said}")
+    row("weekly paper ensemble, 18 lanes x 5,000 steps, file to forecasts", f"{seconds + more:.1f} s (train {seconds:.1f}, predict {more:.1f}, exit {code}) · {line}")
     row("weekly paper ensemble on the last 13 points of train", figures(scores("weekly", train, last, out, 1)))
 
 
@@ -198,17 +198,17 @@ def folds():
 def loop():
     n = "2" if a.tiny else "6"
     code, _, out = run("loop", [sys.executable, f"{HERE}/rolling_peer.py", "--data", DATA8, "--folds", n, "--steps", "10" if a.tiny else "100", "--device", ON], 90)
-    row("the same by a loop of fresh PyTorch models, autocast fp16", out.strip() if code == 0 else f"FAILED ({code}): {last_line('loop')}")
+    row("the same with a loop of new PyTorch models, autocast fp16", out.strip() if code == 0 else f"FAILED ({code}): {last_line('loop')}")
     if code == 0 and "seconds" in rolled:
         each = float(out.split(" s a fold")[0].split()[-1])
-        row("that loop's 250 folds over Brim's", f"{250 * each:.0f} s over {rolled['seconds']:.2f} s: {250 * each / rolled['seconds']:.0f}x")
+        row("250 folds of that loop against Brim", f"{250 * each:.0f} s over {rolled['seconds']:.2f} s: {250 * each / rolled['seconds']:.0f}x")
 
 
 def large_loop():
-    """That loop with a net of the paper's size, and Brim's roll of the same."""
+    """The same loop, and Brim's roll, with a network of the paper's size."""
     size = ["--blocks", "2", "--width", "64", "--windows", "64"] if a.tiny else ["--blocks", "30", "--width", "512", "--windows", "1024"]
     code, _, out = run("large_loop", [sys.executable, f"{HERE}/rolling_peer.py", "--data", DATA8, "--folds", "2", "--steps", "50", "--device", ON, *size], 60)
-    row("loop of fresh PyTorch models of 30x4x512, 50 steps a fold", out.strip() if code == 0 else f"FAILED ({code}): {last_line('large_loop')}")
+    row("loop of new PyTorch models of 30x4x512, 50 steps per fold", out.strip() if code == 0 else f"FAILED ({code}): {last_line('large_loop')}")
     n, out_dir = "4" if a.tiny else "64", fresh("large")
     small = TINY or ["--n-blocks", "30", "--mlp-units", "512,512,512,512", "--batch-size", "1024"]
     code2, seconds, _ = brim("large_loop", "roll", "--data", DATA8, "--folds", n, "--horizon", "5", "--input-size", "20", "--losses", "mae", "--target-column", "Close",
@@ -216,18 +216,18 @@ def large_loop():
     text = f"{seconds:.2f} s for {n} folds, exit {code2} · {last_line('large_loop')}"
     if code == 0 and code2 == 0:
         text += f" · {float(out.split(' s a fold')[0].split()[-1]) * int(n) / seconds:.0f}x"
-    row("the same by `forecast roll`, whole process", text)
+    row("the same with `forecast roll`, whole process", text)
 
 
 def hourly():
     out = fresh("hourly")
     code, seconds, _ = brim("hourly", "train", "--data", series("m4_hourly_train.csv"), "--horizon", "48", "--freq", "H", "--preset", "paper", "-o", out, *steps(5000), *TINY, timeout=200)
-    row("hourly paper ensemble, 18 lanes, test (beside other parts)", f"{seconds:.0f} s · " + (figures(scores("hourly", series("m4_hourly_train.csv"), series("m4_hourly_test.csv"), out, 24))
+    row("hourly paper ensemble, 18 lanes, test (concurrent with other parts)", f"{seconds:.0f} s · " + (figures(scores("hourly", series("m4_hourly_train.csv"), series("m4_hourly_test.csv"), out, 24))
                                                                                               if code == 0 else f"FAILED ({code}): {last_line('hourly')}"))
 
 
 def chosen(name, horizon, freq, season, measure, losses, layers, histories, counts):
-    """Settings chosen on the last horizon of train, then trained on all of it and measured on the test."""
+    """Selects settings on the last horizon of train, trains on all of train and evaluates on test."""
     title, begin = os.path.basename(name), time.time()
     train, last = hold_back(name + "_train.csv", horizon)
     base = ["--horizon", horizon, "--freq", freq, "--season", season, "--preset", "paper"]
@@ -270,17 +270,17 @@ def m3():
 def prices():
     for name, data, extra in (("48 stocks", series("stocks"), ["--target-column", "Close"]), ("8 exchange rates", series("exchange_rate.txt.gz"), [])):
         out = fresh("prices")
-        code, seconds, said = brim("prices", "roll", "--data", data, *extra, "--horizon", "5", "--folds", "6" if a.tiny else "100", "--step", "5", "--refit", "5", "--lookbacks", "4,6",
+        code, seconds, output = brim("prices", "roll", "--data", data, *extra, "--horizon", "5", "--folds", "6" if a.tiny else "100", "--step", "5", "--refit", "5", "--lookbacks", "4,6",
                                    "--losses", "mae", "--repeats", "2", "--max-steps", "5" if a.tiny else "500", "-o", out, timeout=90)
         if code != 0:
             row(f"{name}, 100 folds, shrinkage", f"FAILED ({code}): {last_line('prices')}")
             continue
         j = json.load(open(out + "/roll.json"))
-        row(f"{name}, 100 folds, shrinkage: MAE over naive's", f"{j['mae_over_naive']:.4f}, p {j['against_naive']['p_value']:.2g}, {seconds:.1f} s · {said.strip()}")
+        row(f"{name}, 100 folds, shrinkage: MAE over naive's", f"{j['mae_over_naive']:.4f}, p {j['against_naive']['p_value']:.2g}, {seconds:.1f} s · {output.strip()}")
 
 
 def kills():
-    """Killed at random, the same bytes; once under another limit."""
+    """Kills runs at random and checks that the resumed output is identical; once with another memory limit."""
     n = "4" if a.tiny else "80"
     roll = ["--data", DATA8, "--folds", n, *FOLDS, "--max-steps", "20" if a.tiny else "400", "--save-steps", "5" if a.tiny else "50"]
     train = ["--data", DATA8, "--horizon", "5", "--target-column", "Close", "--max-steps", "20" if a.tiny else "1500", "--save-steps", "5" if a.tiny else "100", *TINY]
@@ -301,45 +301,45 @@ def kills():
                 killed += 1
         code2, _, _ = brim("kills", verb, *args, "-o", cut, timeout=60) if not os.path.exists(f"{cut}/{file}") else (0, 0, "")
         same = code == 0 and code2 == 0 and filecmp.cmp(f"{whole}/{file}", f"{cut}/{file}", shallow=False)
-        row(f"forecast {verb} killed {killed} times: the same bytes", f"{'yes' if same else 'NO'} (exits {code}, {code2}; {os.path.getsize(f'{whole}/{file}') if code == 0 else 0:,} bytes; {seconds:.1f} s whole)")
+        row(f"forecast {verb} killed {killed} times: identical output", f"{'yes' if same else 'NO'} (exits {code}, {code2}; {os.path.getsize(f'{whole}/{file}') if code == 0 else 0:,} bytes; {seconds:.1f} s whole)")
 
 
 def plans():
-    """Planned against what the driver counts for the process, random shapes and limits."""
+    """Compares planned memory with NVML's figure for the process, for random shapes and limits."""
     sys.path.insert(0, HERE)
-    from plan_check import Card, watch
-    card, peaks, stop = Card(), {}, threading.Event()
-    threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
+    from plan_check import Gpu, watch
+    gpu, peaks, stop = Gpu(), {}, threading.Event()
+    threading.Thread(target=watch, args=(gpu, peaks, stop), daemon=True).start()
     r, cases, results = random.Random(11), [], []
     for i in range(a.plan_runs):
         limit, blocks, width, windows = r.choice([1, 2, 4, 6, 8, 12, 24]), r.choice([3, 6, 12, 30]), r.choice([64, 128, 256, 512]), r.choice([64, 256, 1024, 4096])
         lookback, nfolds, precision, members = r.choice([20, 40, 120]), r.choice([1, 3, 9, 40]), r.choice(["bf16", "bf16", "tf32", "fp32"]), r.choice([1, 2, 4])
-        # A host draws 200 million first weights in a second: more than some seconds of that say nothing more about memory.
+        # Weight initialization runs at 200 million per second on the host; keep it to a few seconds.
         while nfolds > 1 and (nfolds + 1) * members * blocks * 4 * width * width > 6e8:
             nfolds = {40: 9, 9: 3, 3: 1}[nfolds]
         cases.append((i, limit, blocks, width, windows, lookback, nfolds, precision, members))
-    cases.sort(key=lambda c: c[1])  # the largest limits first, which the small ones fill up beside
-    room = 120  # GiB that runs may have together
-    free = threading.Condition()
+    cases.sort(key=lambda c: c[1])  # largest limits first; small ones fill the remaining memory
+    free_gib = 120  # GiB available to concurrent runs
+    changed = threading.Condition()
 
     def worker():
-        nonlocal room
+        nonlocal free_gib
         while time.time() - BEGAN < a.seconds:
-            with free:
+            with changed:
                 if not cases:
                     return
-                fits = [n for n, c in enumerate(cases) if c[1] <= room]
+                fits = [n for n, c in enumerate(cases) if c[1] <= free_gib]
                 if not fits:
-                    free.wait(1)
+                    changed.wait(1)
                     continue
                 case = cases.pop(fits[-1])
-                room -= case[1]
+                free_gib -= case[1]
             try:
                 one_plan(*case)
             finally:
-                with free:
-                    room += case[1]
-                    free.notify_all()
+                with changed:
+                    free_gib += case[1]
+                    changed.notify_all()
 
     def one_plan(i, limit, blocks, width, windows, lookback, nfolds, precision, members):
         out = fresh(f"plan{i}")
@@ -354,10 +354,10 @@ def plans():
             _, err = p.communicate()
         planned = json.load(open(out + "/roll.json"))["memory"]["planned_bytes"] if p.returncode == 0 else 0
         with lock:
-            results.append(dict(code=p.returncode, limit=limit << 30, planned=planned, held=peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:], command=command[3:]))
+            results.append(dict(code=p.returncode, limit=limit << 30, planned=planned, held=peaks.get(p.pid, 0), error=err.strip().splitlines()[-1:], command=command[3:]))
         shutil.rmtree(out, ignore_errors=True)
 
-    for precision in ("bf16", "tf32", "fp32"):  # measures what the card's context takes, once
+    for precision in ("bf16", "tf32", "fp32"):  # measures the size of the CUDA context once
         one_plan(-1, 4, 3, 64, 64, 20, 1, precision, 1)
     threads = [threading.Thread(target=worker) for _ in range(max(2, len(CORES) - 2))]
     [t.start() for t in threads]
@@ -367,19 +367,19 @@ def plans():
     ran = [x for x in results if x["code"] == 0]
     MIB = 1 << 20
     gaps = sorted((x["held"] - x["planned"]) / MIB for x in ran if x["held"])
-    row("planned against held, rolling runs", f"{len(results)} runs, {len(ran)} ran, {sum(x['code'] == 5 for x in results)} do not fit, {sum(x['code'] not in (0, 5) for x in results)} broke, "
+    row("planned against used, rolling runs", f"{len(results)} runs, {len(ran)} ran, {sum(x['code'] == 5 for x in results)} do not fit, {sum(x['code'] not in (0, 5) for x in results)} failed, "
         f"{sum(x['held'] > x['limit'] for x in ran)} over the limit, {sum(x['held'] > x['planned'] for x in ran)} over the plan, "
-        f"{sum(x['planned'] - x['held'] > max(32 * MIB, 0.02 * x['planned']) for x in ran)} loose, {sum(x['held'] == 0 for x in ran)} unseen; held less planned, MiB: "
+        f"{sum(x['planned'] - x['held'] > max(32 * MIB, 0.02 * x['planned']) for x in ran)} loose, {sum(x['held'] == 0 for x in ran)} unseen; used minus planned, MiB: "
         + (f"{gaps[0]:.1f}, {gaps[len(gaps) // 2]:.1f}, {gaps[-1]:.1f}" if gaps else "none"))
     for x in results:
         if x["code"] not in (0, 5) or x["held"] > x["planned"] > 0:
-            row("planned against held, a case", f"exit {x['code']} held {x['held'] / MIB:.0f} planned {x['planned'] / MIB:.0f} MiB {x['said']} {' '.join(x['command'])}")
+            row("planned against used, case", f"exit {x['code']} held {x['held'] / MIB:.0f} planned {x['planned'] / MIB:.0f} MiB {x['error']} {' '.join(x['command'])}")
 
 
 def peer():
     size = ["--blocks", "2", "--width", "64", "--windows", "64", "--steps", "2"] if a.tiny else []
     code, seconds, out = run("peer", [sys.executable, f"{HERE}/nbeats_peer.py", "--lanes", "16", "--device", ON, *size], 120)
-    row("PyTorch, 16 lanes by bmm, compiled, captured", f"{out.strip()} ({seconds:.0f} s with compiling)" if code == 0 else f"FAILED ({code}): {last_line('peer')}")
+    row("PyTorch, 16 lanes by bmm, compiled, captured", f"{out.strip()} ({seconds:.0f} s with compilation)" if code == 0 else f"FAILED ({code}): {last_line('peer')}")
 
 
 # ---- one and two cores
@@ -410,7 +410,7 @@ def two_cores():
 
 
 def presets():
-    """Other values of the `fast` preset on weekly series: mean OWA of the last 13 points of train and of the 13 before them."""
+    """Variants of the `fast` preset on weekly series: mean OWA of the last 13 points of train and the 13 before them."""
     sets = [hold_back("m4_weekly_train.csv", 13, before) for before in (0, 13)]
     eighteen = "--lookbacks 4,5,5,6,6,7,7,8,8"
     tries = ["", eighteen, f"{eighteen} --num-lr-decays 6", "--losses smape,mape,mase --lookbacks 4,5,6,6,7,8", "--history-size 10", "--history-size 40", "--random-seed 2"]
@@ -420,16 +420,16 @@ def presets():
         out = fresh(f"presets{i}")
         code, took, _ = brim(f"presets{i}", "train", "--data", train, "--horizon", "13", "--freq", "W", "-o", out, *steps(1500), *flags.split(), timeout=60)
         e = scores(f"presets{i}", train, last, out, 1) if code == 0 else None
-        return (e["owa"] if e else float("inf")), took  # what failed is never the best
+        return (e["owa"] if e else float("inf")), took  # failed variants rank last
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         got = list(pool.map(measured, enumerate(itertools.product(tries, sets))))
     ranked = sorted(((got[2 * i][0] + got[2 * i + 1][0]) / 2, f"{flags or 'as it is'}: {got[2 * i][0]:.4f} {got[2 * i + 1][0]:.4f} ({got[2 * i][1]:.1f} s)") for i, flags in enumerate(tries))
-    row("`fast` weekly with other values, OWA of two holdouts, best first", "; ".join(f"{mean:.4f} {text}" for mean, text in ranked))
+    row("`fast` weekly variants, OWA of two holdouts, best first", "; ".join(f"{mean:.4f} {text}" for mean, text in ranked))
 
 
 def precision():
-    """What rounding the products' operands costs: the same runs in bf16 and fp32, two seeds, on the cores."""
+    """Accuracy cost of bf16 operands: the same runs in bf16 and fp32, two seeds, on the CPU."""
     sets = [("weekly, last 13 of train", *hold_back("m4_weekly_train.csv", 13), 13, "W", 1), ("hourly, test", series("m4_hourly_train.csv"), series("m4_hourly_test.csv"), 48, "H", 24)]
     for name, train, last, horizon, freq, season in sets:
         got = {}
@@ -448,12 +448,12 @@ def part(f):
     if a.parts and name not in a.parts:
         return
     if time.time() - BEGAN > a.seconds:
-        row(name, f"left out: {a.seconds:.0f} s are over")
+        row(name, f"skipped: time limit of {a.seconds:.0f} s reached")
         return
     try:
         f()
-    except Exception as e:  # one part's slip costs no other
-        row(name, f"BROKE: {type(e).__name__}: {e}")
+    except Exception as e:  # a failing part does not stop the others
+        row(name, f"FAILED: {type(e).__name__}: {e}")
 
 
 def after(*functions):
@@ -467,12 +467,12 @@ def after(*functions):
 
 
 open(f"{a.logs}/table.txt", "w").close()
-if CARD:
-    row("card", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
+if HAS_GPU:
+    row("GPU", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
 model_name = [x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")]
 row("cores", f"{len(CORES)} of {model_name[0] if model_name else os.uname().machine}" + (", AMX" if "amx_bf16" in open("/proc/cpuinfo").read() else ""))
-after(core, two_cores, precision, core_fp32)  # their cores are theirs alone
-for timed in (warm, lanes, folds, weekly, loop, large_loop, fast):  # the card is theirs alone
+after(core, two_cores, precision, core_fp32)  # on dedicated cores
+for timed in (warm, lanes, folds, weekly, loop, large_loop, fast):  # exclusive use of the GPU
     part(timed)
 gpu_parts = len(started)
 after(hourly)
@@ -481,14 +481,14 @@ after(m3)
 after(kills, prices, presets)
 for t in started[gpu_parts:]:
     t.join()
-if CARD:
+if HAS_GPU:
     part(plans)
-if CARD and a.seconds - (time.time() - BEGAN) < 60:
-    row("peer", "left out: compiling it takes longer than what is left")
+if HAS_GPU and a.seconds - (time.time() - BEGAN) < 60:
+    row("peer", "skipped: not enough time left for compilation")
 else:
     part(peer)
 for t in started:
     t.join()
-row("in all", f"{time.time() - BEGAN:.0f} s")
+row("total", f"{time.time() - BEGAN:.0f} s")
 shutil.rmtree(a.work, ignore_errors=True)
 print("\n== table\n" + "\n".join(table))

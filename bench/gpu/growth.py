@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How cost grows: tokens per second of whole `brim score` runs by rows (whole process) and by tokens per text, as a table and a plot.
+"""Measures how throughput scales: tokens per second of `brim score` by number of rows (whole process) and by tokens per text; writes
+a table and a plot.
 
   growth.py --brim PROGRAM --model DIR --texts FILE --work DIR --json OUT.json --svg OUT.svg [--rows 1000,100000,10000000]
             [--lengths 16,32,64,128,256,512] [--tokens 6000000] [--device cuda] [--precision bf16]
 
-By rows: FILE's lines again and again; seconds from start to end of the process. By length: texts that make exactly so many tokens
-(words of one token), --tokens in all. A run that lost or cut a row fails.
+By rows: repeats the lines of FILE; measures the wall time of the process. By length: generates texts of exactly this many tokens
+(from single-token words), --tokens in total. Fails if a row is lost or truncated.
 """
 import argparse
 import json
@@ -42,7 +43,7 @@ def score(a, file, rows):
         sys.exit(f"growth.py: {file}: {run.stderr.strip()}")
     s = json.load(open(summary))
     if s["rows"] != rows or s.get("truncated_rows"):
-        sys.exit(f"growth.py: {file}: {s['rows']} of {rows} rows, {s.get('truncated_rows')} cut")
+        sys.exit(f"growth.py: {file}: {s['rows']} of {rows} rows, {s.get('truncated_rows')} truncated")
     tokens = s["tokens_per_second"] * s["rows"] / s["rows_per_second"]
     return {"rows": rows, "seconds": seconds, "tokens": round(tokens), "whole_process_tokens_per_second": tokens / seconds, "tokens_per_second": s["tokens_per_second"], "mfu": s["mfu"]}
 
@@ -93,7 +94,7 @@ def plot(title, label, points):
 def main():
     a = flags()
     os.makedirs(a.work, exist_ok=True)
-    score_once = by_rows(a, 1000)  # the first process of a machine loads the driver and tunes nothing
+    score_once = by_rows(a, 1000)  # warm-up: the first process loads the driver
     rows = [by_rows(a, int(float(n))) for n in a.rows.split(",")]
     lengths = [by_length(a, int(n)) for n in a.lengths.split(",")]
     for r in rows:

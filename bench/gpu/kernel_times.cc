@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second opinion on "device busy": loaded into a program through CUDA_INJECTION64_PATH, it collects every kernel's
-// begin and end as the driver's tracing (CUPTI) sees them and writes them, one "begin end name" in nanoseconds a line,
-// to $KERNEL_TIMES when the program ends. Built by bench/gpu/tracing.py.
+// Injected library (CUDA_INJECTION64_PATH) that records the begin and end of every kernel with CUPTI and writes them to
+// $KERNEL_TIMES at exit, one "begin end name" line per kernel, in nanoseconds. Built by bench/gpu/tracing.py.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -20,7 +19,7 @@ struct Interval {
   const std::string* name;
 };
 std::vector<Interval> intervals;
-std::map<std::string, std::string> names;  // mangled, readable
+std::map<std::string, std::string> names;  // mangled to demangled
 
 const std::string* name_of(const char* mangled) {
   const auto [at, fresh] = names.try_emplace(mangled, mangled);
@@ -33,13 +32,13 @@ const std::string* name_of(const char* mangled) {
   return &at->second;
 }
 
-void CUPTIAPI give(uint8_t** buffer, size_t* size, size_t* most) {
+void CUPTIAPI request_buffer(uint8_t** buffer, size_t* size, size_t* most) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
   *size = kBufferBytes;
   *most = 0;
 }
 
-void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+void CUPTIAPI complete_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   const std::lock_guard lock(mutex);
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
@@ -65,7 +64,7 @@ void write() {
 }  // namespace
 
 extern "C" int InitializeInjection() {
-  if (cuptiActivityRegisterCallbacks(give, take) != CUPTI_SUCCESS ||
+  if (cuptiActivityRegisterCallbacks(request_buffer, complete_buffer) != CUPTI_SUCCESS ||
       cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS)
     return 0;
   std::atexit(write);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base].
+"""Writes classifiers with seeded random weights and realistic shapes for benchmarks:
+make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base].
 
-A family's own: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm; all of them into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
+Other families: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm. All of them, into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
 import json
 import pathlib
 import shutil
@@ -17,10 +18,10 @@ SHAPES = {
     "distil": dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, intermediate_size=3072),
     "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
-    "modernbert-base": {},  # its defaults; the ids of the tokenizer given are fewer than its vocabulary
+    "modernbert-base": {},  # library defaults; the vocabulary is larger than the tokenizer's
     "roberta-base-4k": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=4098),
 }
-# What a family's configuration has of its own; all read RoBERTa's tokens.
+# Configuration class prefix and extra keys of each family; all use RoBERTa's tokenizer.
 FAMILIES = {
     "bert": ("Bert", dict(type_vocab_size=2)),
     "distilbert": ("DistilBert", {}),
@@ -45,14 +46,14 @@ def write(tokenizer_dir, out, name):
                                             label2id={l: i for i, l in enumerate(LABELS)}, **own, **shape)
     torch.manual_seed(0)
     model = getattr(tf, prefix + "ForSequenceClassification")(config)
-    with torch.no_grad():  # spread the classes: a default head says the same for every text
+    with torch.no_grad():  # spread the classes: a default head predicts the same for every text
         last = model.classifier.out_proj if hasattr(model.classifier, "out_proj") else model.classifier
         last.weight.normal_(0, 0.5)
     model.save_pretrained(out)
     for file in ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json"]:
         if (tokenizer_dir / file).exists():
             shutil.copy(tokenizer_dir / file, out / file)
-    if family == "modernbert":  # texts as long as the model takes them, not RoBERTa's 512
+    if family == "modernbert":  # the model's maximum length instead of RoBERTa's 512
         settings = out / "tokenizer_config.json"
         text = settings.read_text() if settings.exists() else "{}"
         settings.write_text(json.dumps({**json.loads(text), "model_max_length": config.max_position_embeddings}) + "\n")

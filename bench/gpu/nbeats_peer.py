@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training step of N-BEATS lanes in PyTorch: lanes as batched products, bf16 autocast, windows drawn on the device, clipping by
-lane, Adam, the whole step compiled and captured as a CUDA graph. On a CPU: op by op, as it is usually run, and in processor time where
-it has one thread. Prints milliseconds per lane and step, the peer of nbeats_bench.
+"""Baseline of nbeats_bench: a training step of N-BEATS lanes in PyTorch. Lanes are batched products; bf16 autocast, windows sampled
+on the device, clipping per lane, Adam; the whole step is compiled and captured as a CUDA graph. On a CPU it runs eagerly, measured
+in CPU time if single-threaded. Prints milliseconds per lane and step.
   nbeats_peer.py [--lanes 16] [--blocks 30] [--width 512] [--windows 1024] [--lookback 65] [--horizon 13] [--steps 20] [--device cuda]
                  [--precision bf16|fp32]"""
 import argparse
@@ -87,4 +87,4 @@ for _ in range(5):
     times.append((clock() - begin) / a.steps * 1e3)
 times.sort()
 held = torch.cuda.max_memory_allocated() / 1e9 if cuda else 0
-print(f"PyTorch {torch.__version__}, {a.precision}, {G} lanes: {times[2]:.3f} ms a step ({times[0]:.3f} to {times[-1]:.3f}), {times[2] / G:.4f} ms a lane and step, peak {held:.2f} GB")
+print(f"PyTorch {torch.__version__}, {a.precision}, {G} lanes: {times[2]:.3f} ms per step ({times[0]:.3f} to {times[-1]:.3f}), {times[2] / G:.4f} ms per lane and step, peak {held:.2f} GB")

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]] [modern:LENGTH].
+"""PyTorch baselines with the same model and texts, for the table of bench/gpu/run:
+peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]] [modern:LENGTH].
 
-pipeline: transformers' pipeline, fp16, batch 1024. sorted: own loop, sorted by length, token budget, SDPA, fp16, from text.
-packed: varlen attention and torch.compile, bf16, tokens already on hand. train: packed varlen, compile, AdamW, bf16.
-hf:TOKENS: transformers' own model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to their longest, TOKENS per batch; with
-:checkpoint, gradient checkpointing, the like of recomputation.
-modern:LENGTH: a ModernBERT, varlen flash attention with its windows, torch.compile, bf16, tokens already on hand, 65,536 of them at a time: the texts
-themselves (0), or LENGTH tokens each.
-Prints one JSON line a peer.
+pipeline: transformers' pipeline, fp16, batch 1024. sorted: custom loop, sorted by length, token budget, SDPA, fp16, from text.
+packed: varlen attention and torch.compile, bf16, pretokenized. train: packed varlen, compile, AdamW, bf16.
+hf:TOKENS: the transformers model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to the longest, TOKENS per
+batch; with :checkpoint, gradient checkpointing, the counterpart of recomputation.
+modern:LENGTH: ModernBERT with windowed varlen flash attention, torch.compile, bf16, pretokenized, 65,536 tokens per batch: the
+texts as they are (0), or LENGTH tokens each.
+Prints one JSON line per baseline.
 """
 import json
 import sys
@@ -24,7 +25,7 @@ tokenizer = tf.AutoTokenizer.from_pretrained(model_dir)
 dev = "cuda"
 
 
-def say(name, n, seconds, **more):
+def emit(name, n, seconds, **more):
     print(json.dumps({"peer": name, "rows": n, "seconds": round(seconds, 3), "rows_per_second": round(n / seconds, 1), **more}), flush=True)
 
 
@@ -44,7 +45,7 @@ if "pipeline" in which:
     pipe(some[:1024])
     t = time.time()
     pipe(some)
-    say("pipeline fp16 batch 1024", len(some), time.time() - t)
+    emit("pipeline fp16 batch 1024", len(some), time.time() - t)
 
 if "sorted" in which:
     model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float16, attn_implementation="sdpa").to(dev).eval()
@@ -72,7 +73,7 @@ if "sorted" in which:
     run(texts[:20000])
     t = time.time()
     run(texts)
-    say("sorted by length, SDPA, fp16, from text", len(texts), time.time() - t)
+    emit("sorted by length, SDPA, fp16, from text", len(texts), time.time() - t)
 
 if "packed" in which or "train" in which:
     from torch.nn.attention.varlen import varlen_attn
@@ -96,7 +97,7 @@ if "packed" in which or "train" in which:
         return (torch.tensor(ids, device=dev), torch.tensor(pos, device=dev), torch.tensor(cu, dtype=torch.int32, device=dev), i, i - first)
 
     class Packed(torch.nn.Module):
-        """RobertaForSequenceClassification's weights on a flat row of tokens."""
+        """RobertaForSequenceClassification on a flat row of tokens."""
 
         def __init__(self, hf):
             super().__init__()
@@ -138,7 +139,7 @@ if "packed" in which or "train" in which:
                 model(*b[:3], 128)
                 rows += b[3]
             torch.cuda.synchronize()
-        say("packed varlen + torch.compile, bf16, tokens on hand", rows, time.time() - t)
+        emit("packed varlen + torch.compile, bf16, pretokenized", rows, time.time() - t)
     if "train" in which:
         hf = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32).to(dev).train()
         model = torch.compile(Packed(hf), dynamic=True)
@@ -153,7 +154,7 @@ if "packed" in which or "train" in which:
             train_step(opt, hf, lambda: model(ids, pos, cu, 128), labels)
             rows += n
         torch.cuda.synchronize()
-        say("train: packed varlen + torch.compile, bf16, 65,536 tokens", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2))
+        emit("train: packed varlen + torch.compile, bf16, 65,536 tokens", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2))
 
 for part in which:
     if not part.startswith("hf:"):
@@ -186,7 +187,7 @@ for part in which:
         rows += count
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    say(f"train: transformers, SDPA, bf16, {tokens} tokens per batch{', checkpointing' if checkpoint else ''}", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
+    emit(f"train: transformers, SDPA, bf16, {tokens} tokens per batch{', checkpointing' if checkpoint else ''}", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
         reserved_gb=round(torch.cuda.max_memory_reserved() / 1e9, 2), held_gb=round((total - free) / 1e9, 2))
     del model, opt
     torch.cuda.empty_cache()
@@ -200,7 +201,7 @@ if lengths:
         return torch.cat((-b, a), -1)
 
     class PackedModern(torch.nn.Module):
-        """ModernBertForSequenceClassification's weights on a flat row of tokens."""
+        """ModernBertForSequenceClassification on a flat row of tokens."""
 
         def __init__(self, hf):
             super().__init__()
@@ -250,4 +251,4 @@ if lengths:
                 rows += len(b[2]) - 1
                 tokens += len(b[0])
             torch.cuda.synchronize()
-        say(f"ModernBERT, {length or 'texts as they are'}, packed varlen + torch.compile, bf16, tokens on hand", rows, time.time() - t, tokens_per_second=round(tokens / (time.time() - t)))
+        emit(f"ModernBERT, {length or 'texts as they are'}, packed varlen + torch.compile, bf16, pretokenized", rows, time.time() - t, tokens_per_second=round(tokens / (time.time() - t)))

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plans against what the driver counts: random models, tasks, lengths, precisions and limits, each a short run.
+"""Compares planned with measured memory in short runs with random models, tasks, lengths, precisions and limits.
 
   plan_check.py --brim PROGRAM --models DIR --texts FILE --train CSV [--runs 200] [--parallel 4] [--seed 1] [--json OUT]
                 [--families bert,mpnet,…] [--device cpu]
 
-DIR holds tiny, minilm, distil, roberta-base and roberta-large as bench/gpu/make_model.py writes them; CSV has columns text and
-label. Training runs are plain, with validation, with a teacher, of tags, or multi-label. A run's bytes are NVML's for its
-process, polled every 10 ms. Fails (exit 1) when a run ends with an error other than "does not fit", holds more than its limit
-or more than its plan, or when a kind of training never ran. Then the same beside another process that takes half of the free
-memory, before a run and during one; that fails too if the other process did not hold its memory in time.
+DIR contains tiny, minilm, distil, roberta-base and roberta-large from bench/gpu/make_model.py; CSV has columns text and label.
+Training runs are plain, with validation, with a teacher, of taggers, or multi-label. Memory is NVML's figure for the process,
+polled every 10 ms. Fails (exit 1) if a run fails with an error other than "does not fit", uses more memory than its limit or
+plan, or if a kind of training never ran. Then repeats a run with another process allocating half of the free memory before or
+during it; this fails also if the other process was too late.
 
-With --families so many runs of each family (models FAMILY-tiny and FAMILY-minilm, as make_model.py writes them), pairs among
-them, and no other process. With --device cpu the bytes are the largest resident set of the process.
+With --families, --runs is per family (models FAMILY-tiny and FAMILY-minilm from make_model.py); includes pairs, without the other
+process. With --device cpu, memory is the maximum resident set size.
 """
 import argparse
 import csv
@@ -32,7 +32,7 @@ class Process(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
 
 
-class Card:
+class Gpu:
     def __init__(self):
         self.lib = ctypes.CDLL("libnvidia-ml.so.1")
         assert self.lib.nvmlInit_v2() == 0
@@ -47,9 +47,9 @@ class Card:
         return {r.pid: r.bytes for r in rows[: n.value]}
 
 
-def watch(card, peaks, stop):
+def watch(gpu, peaks, stop):
     while not stop.is_set():
-        for pid, used in card.by_process().items():
+        for pid, used in gpu.by_process().items():
             if used < 1 << 60:
                 peaks[pid] = max(peaks.get(pid, 0), used)
         time.sleep(0.01)
@@ -84,7 +84,7 @@ def command(args, case, out):
 
 
 def write_data(args):
-    """Validation rows, tags and several labels a row, made of the training rows."""
+    """Derives validation, tagging, multi-label and pair data from the training rows."""
     rows = list(csv.DictReader(open(args.train, newline="", encoding="utf-8")))[:6000]
     texts, labels = [" ".join(r["text"].split()) or "empty" for r in rows], [r["label"] for r in rows]
     known, r = sorted(set(labels)), random.Random(args.seed)
@@ -121,8 +121,8 @@ def planned(case, out):
     return None
 
 
-def run(args, card, peaks, index, case, under_way=None):
-    """One run; under_way(process) is called once it has been started."""
+def run(args, gpu, peaks, index, case, under_way=None):
+    """Executes one run; calls under_way(process) after starting it."""
     out = f"{args.work}/run{index}"
     subprocess.run(["rm", "-rf", out, f"{out}.csv", f"{out}.json"])
     p = subprocess.Popen(command(args, case, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -131,7 +131,7 @@ def run(args, card, peaks, index, case, under_way=None):
     err = p.stderr.read()
     _, status, usage = os.wait4(p.pid, 0)
     p.returncode = os.waitstatus_to_exitcode(status)
-    result = dict(case, index=index, code=p.returncode, held=usage.ru_maxrss * 1024 if args.device == "cpu" else peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:] if p.returncode else [])
+    result = dict(case, index=index, code=p.returncode, held=usage.ru_maxrss * 1024 if args.device == "cpu" else peaks.get(p.pid, 0), error=err.strip().splitlines()[-1:] if p.returncode else [])
     if p.returncode == 0:
         result["planned"] = planned(case, out)
     subprocess.run(["rm", "-rf", out, f"{out}.csv"])
@@ -182,11 +182,11 @@ for line in sys.stdin:
 
 
 class Other:
-    """Another process on the card, ready to take half of what is free at a word."""
+    """Another process on the GPU that allocates half of the free memory on request."""
 
     def __init__(self):
         self.process = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline().strip() == "ready", "the other process could not use the card"
+        assert self.process.stdout.readline().strip() == "ready", "the other process could not use the GPU"
 
     def take(self):
         self.process.stdin.write("take\n")
@@ -198,9 +198,9 @@ class Other:
         self.process.wait()
 
 
-def beside_another(args, card, peaks):
-    """Half of what is free is taken by another process before the start; then again while a run is under way."""
-    long_texts = f"{args.work}/long.txt"  # some seconds of scoring on any card
+def beside_another(args, gpu, peaks):
+    """Another process allocates half of the free memory, once before a run and once during one."""
+    long_texts = f"{args.work}/long.txt"  # some seconds of scoring on any GPU
     lines = open(args.texts, "rb").read()
     with open(long_texts, "wb") as f:
         for _ in range(max(1, 1_500_000 // max(1, lines.count(b"\n")))):
@@ -208,20 +208,20 @@ def beside_another(args, card, peaks):
     case = dict(task="score", model="roberta-base", limit=0, length=128, fill=True, batch=0, precision="bf16", other="before")
     other = Other()
     held = other.take()
-    before = run(args, card, peaks, 9000, case)
+    before = run(args, gpu, peaks, 9000, case)
     before.update(other_held=held, in_time=held > 0 and other.process.poll() is None)
     other.end()
     other = Other()
     case, took = dict(case, limit=6, fill=False, other="during", texts=long_texts), {}
 
-    def meanwhile(p):  # once the run holds its own
+    def meanwhile(p):  # once the run has allocated its memory
         while p.poll() is None and peaks.get(p.pid, 0) < GIB // 2:
             time.sleep(0.01)
         time.sleep(0.3)
         took["held"] = other.take()
         took["in_time"] = took["held"] > 0 and p.poll() is None
 
-    during = run(args, card, peaks, 9001, case, meanwhile)
+    during = run(args, gpu, peaks, 9001, case, meanwhile)
     during.update(other_held=took.get("held", 0), in_time=took.get("in_time", False))
     other.end()
     os.remove(long_texts)
@@ -242,9 +242,9 @@ def main():
     args = a.parse_args()
     os.makedirs(args.work, exist_ok=True)
     write_data(args)
-    card, peaks, stop = None if args.device == "cpu" else Card(), {}, threading.Event()
-    if card:
-        threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
+    gpu, peaks, stop = None if args.device == "cpu" else Gpu(), {}, threading.Event()
+    if gpu:
+        threading.Thread(target=watch, args=(gpu, peaks, stop), daemon=True).start()
     queue, results, lock = list(enumerate(cases(args))), [], threading.Lock()
 
     def worker():
@@ -253,7 +253,7 @@ def main():
                 if not queue:
                     return
                 index, case = queue.pop(0)
-            result = run(args, card, peaks, index, case)
+            result = run(args, gpu, peaks, index, case)
             with lock:
                 results.append(result)
 
@@ -261,7 +261,7 @@ def main():
     begin = time.time()
     [t.start() for t in threads]
     [t.join() for t in threads]
-    beside = [] if args.families else beside_another(args, card, peaks)
+    beside = [] if args.families else beside_another(args, gpu, peaks)
     stop.set()
     ran = [r for r in results if r["code"] == 0]
     unfit = [r for r in results if r["code"] == 5]
@@ -271,29 +271,29 @@ def main():
     over_plan = [r for r in held if not r["planned"] or r["held"] > r["planned"]]
     late = [r for r in beside if not r["in_time"]]
     unseen = [r for r in held if r["held"] == 0]
-    asked = FAMILY_KINDS if args.families else KINDS
-    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in asked}
-    missing = [k for k in asked if args.runs >= 50 and not kinds[k]]
+    kinds_wanted = FAMILY_KINDS if args.families else KINDS
+    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in kinds_wanted}
+    missing = [k for k in kinds_wanted if args.runs >= 50 and not kinds[k]]
     loose = [r for r in ran if r["planned"] and r["planned"] - r["held"] > max(0.02 * r["planned"], 32 * MIB)]
-    print(f"{len(results)} runs in {time.time() - begin:.0f} s: {len(ran)} ran, {len(unfit)} were told they do not fit, {len(broken)} broke, "
-          f"{len(over_limit)} over their limit, {len(over_plan)} over their plan, {len(loose)} hold over 2 % and 32 MiB less than planned; "
+    print(f"{len(results)} runs in {time.time() - begin:.0f} s: {len(ran)} ran, {len(unfit)} do not fit, {len(broken)} failed, "
+          f"{len(over_limit)} over their limit, {len(over_plan)} over their plan, {len(loose)} use over 2 % and 32 MiB less than planned; "
           f"{len(unseen)} not seen by NVML; trained: {', '.join(f'{k} {n}' for k, n in kinds.items())}")
     seen = [r for r in ran if r["held"] and r["planned"]]
     if seen:
         gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen)
-        print(f"held less planned, MiB: least {gaps[0]:.1f}, median {gaps[len(gaps) // 2]:.1f}, most {gaps[-1]:.1f}")
+        print(f"used minus planned, MiB: min {gaps[0]:.1f}, median {gaps[len(gaps) // 2]:.1f}, max {gaps[-1]:.1f}")
     for family in args.families:
         gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen if r["family"] == family)
         if gaps:
-            print(f"  {family}: {len(gaps)} runs, least {gaps[0]:.1f}, most {gaps[-1]:.1f}")
-    for name, rows in (("broke", broken), ("over limit", over_limit), ("over plan", over_plan), ("not seen", unseen), ("loose", loose),
-                       ("the other process was late", late), ("beside another process", beside)):
+            print(f"  {family}: {len(gaps)} runs, min {gaps[0]:.1f}, max {gaps[-1]:.1f}")
+    for name, rows in (("failed", broken), ("over limit", over_limit), ("over plan", over_plan), ("not seen", unseen), ("loose", loose),
+                       ("other process was late", late), ("with another process", beside)):
         for r in rows[:12]:
-            print(f"{name}: {({k: v for k, v in r.items() if k not in ('said',)})} {r['said']}")
+            print(f"{name}: {({k: v for k, v in r.items() if k not in ('error',)})} {r['error']}")
     if args.json:
         json.dump(results + beside, open(args.json, "w"))
     for kind in missing:
-        print(f"no run trained with {kind}: more --runs, or another --seed")
+        print(f"no training run of kind {kind}: increase --runs or change --seed")
     sys.exit(1 if broken or over_limit or over_plan or unseen or late or missing else 0)
 
 

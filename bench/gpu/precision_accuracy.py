@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a model trained in one precision is as good as one trained in another: the same runs but for it, seed by seed.
+"""Compares the accuracy of models trained in two precisions with otherwise identical runs, seed by seed.
 
   precision_accuracy.py --brim BUILD/brim --model DIR --classes TRAIN.csv VAL.csv --tags TRAIN.conll VAL.conll
                         [--precisions bf16,fp8] [--seeds 10] [--steps 400] [--batch 32] [--learning-rate 5e-5] [--work DIR]
 
-Each seed is one pair on each data set: the seed draws the head, the order of the rows and dropout, so that a pair differs in its precision alone. Which of
-a pair runs first alternates. The last model counts, not the best. Prints each pair's accuracy (of classes; of tags the entities' F1), then per data set the
-mean difference (second precision less first, in points) with its 95 % interval by pairs (Student's t). Exit 1: a mean is under -0.5 points, or a run
-failed. `--device cpu --precisions fp32,bf16` tries the script where there is no card.
+Each seed is one pair of runs per data set; the seed determines head initialization, row order and dropout, so that a pair differs
+only in precision. The order within pairs alternates. Uses the last model, not the best. Prints the accuracy of each pair (entity F1
+for taggers), then per data set the mean difference (second minus first precision, in points) with its paired 95 % interval
+(Student's t). Exits 1 if a mean is below -0.5 points or a run failed. `--device cpu --precisions fp32,bf16` works without a GPU.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.
 
 
 def interval(differences):
-    """Mean and half the width of its 95 % interval."""
+    """Returns the mean and half the width of its 95 % interval."""
     mean = statistics.fmean(differences)
     if len(differences) < 2:
         return mean, math.inf
@@ -72,10 +72,10 @@ def main():
     parser.add_argument("--work")
     a = parser.parse_args()
     if not a.classes and not a.tags:
-        parser.error("give --classes, --tags or both")
+        parser.error("--classes or --tags is required")
     names = a.precisions.split(",")
     if len(names) != 2 or a.seeds < 1:
-        parser.error("--precisions are two names, --seeds at least 1")
+        parser.error("--precisions takes two names; --seeds must be at least 1")
     made = None if a.work else tempfile.TemporaryDirectory(prefix="brim-precision-")
     a.work = a.work or made.name
     pathlib.Path(a.work).mkdir(parents=True, exist_ok=True)
@@ -94,8 +94,8 @@ def main():
         mean, half = interval(differences)
         under = mean < WORST_MEAN
         worse = worse or under
-        print(f"{metric}: {names[1]} less {names[0]}: {mean:+.3f} points, 95 % from {mean - half:+.3f} to {mean + half:+.3f}, {len(differences)} pairs"
-              f"{f': under {WORST_MEAN}' if under else ''}", flush=True)
+        print(f"{metric}: {names[1]} minus {names[0]}: {mean:+.3f} points, 95 % from {mean - half:+.3f} to {mean + half:+.3f}, {len(differences)} pairs"
+              f"{f': below {WORST_MEAN}' if under else ''}", flush=True)
     sys.exit(1 if worse else 0)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rolling training as it is usually written in PyTorch: at each cutoff a fresh N-BEATS, autocast to fp16 with a gradient scaler, series on
-the device, folds one after another; then forecasts of the next points. Prints seconds per fold, the peer of `brim forecast roll`.
+"""Baseline of `brim forecast roll`: typical rolling training in PyTorch. Trains a new N-BEATS at each cutoff (autocast to fp16 with
+a gradient scaler, series on the device, folds in sequence) and forecasts the next points. Prints seconds per fold.
   rolling_peer.py --data DIR [--folds 6] [--steps 100] [--blocks 3] [--width 64] [--windows 256] [--lookback 20] [--horizon 5] [--device cuda]"""
 import argparse
 import csv
@@ -70,9 +70,9 @@ def fold(cutoff):
         return model(values[:, cutoff - L : cutoff])[0].cpu(), loss.item()
 
 
-fold(length - H - a.folds)  # the first pays for loading kernels
+fold(length - H - a.folds)  # warm-up: loads kernels
 begin = time.perf_counter()
 for k in range(a.folds):
     forecast, loss = fold(length - H - a.folds + k)
 seconds = (time.perf_counter() - begin) / a.folds
-print(f"PyTorch {torch.__version__}: {seconds:.4f} s a fold of {a.steps} steps, {a.blocks}x4x{a.width}, {a.windows} windows, last loss {loss:.3f}")
+print(f"PyTorch {torch.__version__}: {seconds:.4f} s per fold of {a.steps} steps, {a.blocks}x4x{a.width}, {a.windows} windows, last loss {loss:.3f}")

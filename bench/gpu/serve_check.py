@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The server's figures on a card that single requests do not show, each with its bar, in one table:
+"""Measures the server on a GPU under load and checks each figure against a target; prints one table:
 
   serve_check.py --brim PROGRAM --model DIR [--other DIR]… --texts FILE [--device cuda] [--parts g5,g4,m1,q1,soak]
                  [--steps 500] [--soak-seconds 480] [--logs DIR] [--trace] [--tiny]
 
-g5    a parked model comes back; one is opened from files in the page cache; a model is exchanged for its new files under load
-g4    2,000 interactive requests a second beside rows on /score
-m1    random loads, parks, reloads and texts under limits of 2 to 24 GiB, the process's bytes read every 10 ms: NVML's, on a CPU
-      the resident set, which is held against the limit alone
-q1    scores over HTTP against `brim score`: each text alone, in full requests, beside long ones; in bf16 and fp32
-soak  tests/serve_soak.py, by default not among the parts
+g5    loading a parked model, loading from the page cache, reloading a model under load
+g4    2,000 interactive requests per second during a bulk /score request
+m1    random loads, parks, reloads and texts under limits of 2 to 24 GiB; process memory polled every 10 ms (NVML; on a CPU the
+      resident set, compared with the limit only)
+q1    scores over HTTP against `brim score`: single texts, full requests, with long texts; in bf16 and fp32
+soak  tests/serve_soak.py; not run by default
 
-DIR: as make_model.py writes them; --model is RoBERTa-base, the others take turns with it in m1. Exit 0: every bar was met.
-Without --tiny about 4 minutes apart from the soak."""
+DIR: models written by make_model.py; --model is RoBERTa-base, --other models are used in m1. Exits 0 if all targets are met.
+Takes about 4 minutes without --tiny and without soak."""
 import argparse
 import atexit
 import collections
@@ -34,7 +34,7 @@ import time
 
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 GIB, MIB = 1 << 30, 1 << 20
-SHARED = {"forward pass", "batches in flight", "loading"}  # owners of what models that take turns hold once
+SHARED = {"forward pass", "batches in flight", "loading"}  # ledger owners that are shared by models
 
 
 def percentile(values, share):
@@ -42,11 +42,11 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-# --- load: requests at random times from one process, latency from the time each should have been sent ---
+# --- load generator: open loop in a separate process; latency counts from the scheduled send time ---
 
 
 def run_load(port, rate, seconds, connections, texts):
-    """[when it should have been sent, seconds until its answer, status]; status 0: none came."""
+    """Returns [scheduled send time, seconds until the response, status] per request; status 0: no response."""
     rng = random.Random(1)
     bodies = [json.dumps({"inputs": text}).encode() for text in texts]
     requests = [b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(b), b) for b in bodies]
@@ -100,7 +100,7 @@ def run_load(port, rate, seconds, connections, texts):
     return results + [(c[1], now - c[1], 0) for c in busy.values()] + [(d, now - d, 0) for d in due]
 
 
-if sys.argv[1:2] == ["load"]:  # by this script itself, so that nothing else has this interpreter
+if sys.argv[1:2] == ["load"]:  # started by this script in a separate interpreter
     port, rate, seconds, connections, texts_file, out = sys.argv[2:]
     lines = pathlib.Path(texts_file).read_text().splitlines()
     pathlib.Path(out).write_text(json.dumps(run_load(int(port), float(rate), float(seconds), int(connections), lines)))
@@ -146,44 +146,44 @@ class Server:
         self.config = work / f"{name}.yaml"
         lines = [f"  {key}: {{path: {path}}}" for key, path in models.items()]
         self.config.write_text("listen: 127.0.0.1:0\nlame_duck_seconds: 0\nmodels:\n" + "\n".join(lines) + "\n")
-        self.said = logs / f"serve_{name}.log"
+        self.log = logs / f"serve_{name}.log"
         self.began = time.time()
         self.process = subprocess.Popen([brim, "serve", "--config", str(self.config), "--device", flags.device, "--state-dir", str(work / f"state_{name}"), "--connections-per-address", "1024", *more],
-                                        stderr=open(self.said, "w"))
-        atexit.register(self.process.kill)  # where a part ends early
+                                        stderr=open(self.log, "w"))
+        atexit.register(self.process.kill)  # if a part fails
         while True:
-            listening = re.search(r"listening on http://127.0.0.1:(\d+)", self.said.read_text())
+            listening = re.search(r"listening on http://127.0.0.1:(\d+)", self.log.read_text())
             if listening:
                 break
             if self.process.poll() is not None:
-                raise RuntimeError(f"{name}: {self.said.read_text()[-800:]}")
+                raise RuntimeError(f"{name}: {self.log.read_text()[-800:]}")
             time.sleep(0.02)
         self.port = int(listening[1])
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
 
-    def ask(self, method, path, body=None, kind="application/json", good=(200,)):
+    def request(self, method, path, body=None, kind="application/json", good=(200,)):
         data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
         self.connection.request(method, path, data, {"Content-Type": kind})
-        answer = self.connection.getresponse()
-        said = answer.read()
-        if answer.status not in good:
-            raise RuntimeError(f"{method} {path}: {answer.status} {said[:300]!r}")
-        return answer.status, said
+        response = self.connection.getresponse()
+        content = response.read()
+        if response.status not in good:
+            raise RuntimeError(f"{method} {path}: {response.status} {content[:300]!r}")
+        return response.status, content
 
     def admin(self, model, verb, good=(200,)):
         began = time.perf_counter()
-        status, _ = self.ask("POST", f"/admin/models/{model}/{verb}", b"", good=good)
+        status, _ = self.request("POST", f"/admin/models/{model}/{verb}", b"", good=good)
         return time.perf_counter() - began, status
 
     def states(self):
-        return {m["id"]: m["state"] for m in json.loads(self.ask("GET", "/v1/models")[1])["data"]}
+        return {m["id"]: m["state"] for m in json.loads(self.request("GET", "/v1/models")[1])["data"]}
 
     def load(self, rate, seconds, connections=128):
         self.out = work / "load.json"
         return subprocess.Popen([sys.executable, __file__, "load", str(self.port), str(rate), str(seconds), str(connections), str(few), str(self.out)])
 
     def trace(self, seconds, file):
-        """What all threads do from now on, written when it is over."""
+        """Records a trace of all threads in the background."""
 
         def take():
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
@@ -195,7 +195,7 @@ class Server:
 
     def loaded(self, process):
         if process.wait() != 0:
-            raise RuntimeError("the load generator ended with an error")
+            raise RuntimeError("the load generator failed")
         return json.loads(self.out.read_text())
 
     def stop(self):
@@ -205,15 +205,15 @@ class Server:
 
 
 def held_reader(pid):
-    """Bytes that a process holds on the card (NVML), on a CPU its resident set."""
+    """Returns a function that reads the GPU memory of a process (NVML), on a CPU its resident set."""
     if not on_card:
         pages = f"/proc/{pid}/statm"
         return lambda: int(pathlib.Path(pages).read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     sys.path.insert(0, str(root / "bench/gpu"))
-    from plan_check import Card
+    from plan_check import Gpu
 
-    card = Card()
-    return lambda: card.by_process().get(pid, 0)
+    gpu = Gpu()
+    return lambda: gpu.by_process().get(pid, 0)
 
 
 def g5():
@@ -223,12 +223,12 @@ def g5():
         server.admin("a", "park")
         state = server.states()["a"]
         times.append(server.admin("a", "load")[0])
-    row("G5 a parked model comes back, median and longest", f"{percentile(times, 0.5) * 1e3:.1f} ms, {max(times) * 1e3:.1f} ms; it was {state}", "<= 40 ms", None if not on_card else percentile(times, 0.5) <= 0.040 and state == "parked")
+    row("G5 load of a parked model, median and maximum", f"{percentile(times, 0.5) * 1e3:.1f} ms, {max(times) * 1e3:.1f} ms; state {state}", "<= 40 ms", None if not on_card else percentile(times, 0.5) <= 0.040 and state == "parked")
     times = []
     for _ in range(2 if tiny else 5):
         server.admin("a", "unload")
         times.append(server.admin("a", "load")[0])
-    row("G5 opened from files in the page cache, median and longest", f"{percentile(times, 0.5):.3f} s, {max(times):.3f} s", "<= 1.2 s", percentile(times, 0.5) <= 1.2)
+    row("G5 load from the page cache, median and maximum", f"{percentile(times, 0.5):.3f} s, {max(times):.3f} s", "<= 1.2 s", percentile(times, 0.5) <= 1.2)
     rate, seconds = (20, 6) if tiny else (1000, 12)
     load = server.load(rate, seconds)
     time.sleep(seconds / 2)
@@ -242,10 +242,10 @@ def g5():
     others = [ms for at, ms, _ in results if at < since - 0.1 and at > results[0][0] + 1]
     bad = sum(status != 200 for _, _, status in results)
     ratio = percentile(during, 0.99) / percentile(others, 0.99)
-    row(f"G5 reload under {rate} requests/s, p99 of that time and before",
+    row(f"G5 reload under {rate} requests/s, p99 during and before",
         f"{len(results)} requests, {bad} failed; {percentile(during, 0.99) * 1e3:.2f} ms ({until - since:.2f} s, {len(during)} requests) and {percentile(others, 0.99) * 1e3:.2f} ms: {ratio:.2f}x", "0, <= 3x",
         bad == 0 and (tiny or ratio <= 3))
-    row("   the server's end", f"exit code {server.stop()}", "0", server.process.returncode == 0)
+    row("   server shutdown", f"exit code {server.stop()}", "0", server.process.returncode == 0)
 
 
 def g4():
@@ -261,10 +261,10 @@ def g4():
         began = time.time()
         subprocess.run(["curl", "-sS", "-f", "-T", str(sent), "-X", "POST", "-H", "Content-Type: text/plain", "-H", "Expect:", url, "-o", str(out)], check=True)
         if len(out.read_bytes().splitlines()) < len(rows):
-            raise RuntimeError("rows are missing in the answer of /score")
+            raise RuntimeError("rows are missing in the response of /score")
         return time.time() - began
 
-    bulk()  # the first is slower
+    bulk()  # warm-up
     alone = [bulk()]
     rate = 20 if tiny else 2000
     quiet = server.loaded(server.load(rate, 2 if tiny else 4))
@@ -279,8 +279,8 @@ def g4():
     p99 = percentile([ms for ms, _ in during], 0.99) * 1e3
     bad = sum(status != 200 for _, status in during)
     row(f"G4 {rate} requests/s alone", f"p50 {percentile([ms for _, ms, _ in quiet], 0.5) * 1e3:.2f} ms, p99 {percentile([ms for _, ms, _ in quiet], 0.99) * 1e3:.2f} ms")
-    row(f"G4 beside {len(rows):,} rows on /score", f"{len(during)} requests, {bad} failed; p50 {percentile([ms for ms, _ in during], 0.5) * 1e3:.2f} ms, p99 {p99:.2f} ms", "p99 <= 6 ms", None if not on_card else bad == 0 and p99 <= 6)
-    row("G4 the rows beside them and alone", f"{beside:.2f} s; {alone[0]:.2f} and {alone[1]:.2f} s: {share:.2f} of alone", ">= 0.85", None if not on_card else share >= 0.85)
+    row(f"G4 during a /score request of {len(rows):,} rows", f"{len(during)} requests, {bad} failed; p50 {percentile([ms for ms, _ in during], 0.5) * 1e3:.2f} ms, p99 {p99:.2f} ms", "p99 <= 6 ms", None if not on_card else bad == 0 and p99 <= 6)
+    row("G4 /score with and without interactive load", f"{beside:.2f} s; {alone[0]:.2f} and {alone[1]:.2f} s: {share:.2f} of alone", ">= 0.85", None if not on_card else share >= 0.85)
     server.stop()
 
 
@@ -311,7 +311,7 @@ def m1():
                 steps += 1
                 name, kind = rng.choice(list(models)), rng.randrange(20)
                 if kind < 9:
-                    status, _ = server.ask("POST", "/predict", {"inputs": [[t] for t in rng.sample(texts, min(32, len(texts)))], "model": name}, good=(200, 429))
+                    status, _ = server.request("POST", "/predict", {"inputs": [[t] for t in rng.sample(texts, min(32, len(texts)))], "model": name}, good=(200, 429))
                     served += status == 200
                     refused += status == 429
                 elif kind < 14:
@@ -336,12 +336,12 @@ def m1():
         unserved += served == 0
         server.stop()
         at_end = max(at_end, read() if on_card else 0)
-    row(f"M1 {steps} random steps of {len(models)} models, most held and limit, MiB", ", ".join(largest), "never over", over == 0)
-    # Nothing is over a limit that refuses everything.
-    row("M1 requests served and refused, loads done and refused", "; ".join(answered), "some served at each", unserved == 0)
+    row(f"M1 {steps} random steps of {len(models)} models, peak memory and limit, MiB", ", ".join(largest), "never over", over == 0)
+    # The memory check would be vacuous if every request were rejected.
+    row("M1 requests served and rejected, loads completed and rejected", "; ".join(answered), "some served at each", unserved == 0)
     if on_card:
-        row("M1 held against planned after each step, farthest", f"{100 * worst:.2f} %; {far} steps farther than 1 %", "within 1 %", far == 0)
-        row("M1 held after the end", f"{at_end} bytes", "0", at_end == 0)
+        row("M1 memory against plan after each step, largest deviation", f"{100 * worst:.2f} %; {far} steps over 1 %", "within 1 %", far == 0)
+        row("M1 memory after shutdown", f"{at_end} bytes", "0", at_end == 0)
 
 
 def q1():
@@ -356,53 +356,53 @@ def q1():
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         server = Server({"a": flags.model}, "--precision", precision, name=f"q1_{precision}")
 
-        def ask(group):
-            said = json.loads(server.ask("POST", "/predict", {"inputs": [[t] for t in group]})[1])
-            return [{e["label"]: e["score"] for e in entry} for entry in said]
+        def request(group):
+            response = json.loads(server.request("POST", "/predict", {"inputs": [[t] for t in group]})[1])
+            return [{e["label"]: e["score"] for e in entry} for entry in response]
 
-        ways = {
-            "alone": [json.loads(server.ask("POST", "/predict", {"inputs": t})[1]) for t in chosen],
-            "in requests of 500": [e for i in range(0, count, 500) for e in ask(chosen[i : i + 500])],
-            "beside long ones": [ask([long_text, t, long_text])[1] for t in chosen[: count // 4]],
+        variants = {
+            "alone": [json.loads(server.request("POST", "/predict", {"inputs": t})[1]) for t in chosen],
+            "in requests of 500": [e for i in range(0, count, 500) for e in request(chosen[i : i + 500])],
+            "with long texts": [request([long_text, t, long_text])[1] for t in chosen[: count // 4]],
         }
-        ways["alone"] = [{e["label"]: e["score"] for e in entry} for entry in ways["alone"]]
-        for way, scores in ways.items():
+        variants["alone"] = [{e["label"]: e["score"] for e in entry} for entry in variants["alone"]]
+        for variant, scores in variants.items():
             worst, others = 0.0, 0
             for given, line in zip(scores, rows):
                 expected = line["scores"]
                 worst = max(worst, max(abs(given[label] - expected[label]) for label in given))
                 best = sorted(expected.values())[-2:]
                 others += max(given, key=given.get) != max(expected, key=expected.get) and best[1] - best[0] > 2 * bound
-            row(f"Q1 {precision}, {way}: {len(scores)} texts against `brim score`", f"{others} other labels, |dp| at most {worst:.1e}", f"0, <= {bound:g}", others == 0 and worst <= bound)
+            row(f"Q1 {precision}, {variant}: {len(scores)} texts against `brim score`", f"{others} different labels, |dp| at most {worst:.1e}", f"0, <= {bound:g}", others == 0 and worst <= bound)
         server.stop()
 
 
 def soak():
     log, late = logs / "serve_soak.log", ""
     with open(log, "w") as file:
-        # A group of its own, so that its server is ended with it; its clients wait up to 300 s, several times at its end.
+        # In its own process group, so that its server can be killed with it. Its clients wait up to 300 s each at the end.
         ran = subprocess.Popen([sys.executable, str(root / "tests/serve_soak.py"), brim, str(flags.soak_seconds), "--device", flags.device], stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             ran.wait(timeout=flags.soak_seconds + 1200)
         except subprocess.TimeoutExpired:
-            late = f"no end after {flags.soak_seconds + 1200} s; "
+            late = f"timeout after {flags.soak_seconds + 1200} s; "
         finally:
             if ran.poll() is None:
                 os.killpg(ran.pid, signal.SIGKILL)
                 ran.wait()
-    said = log.read_text()
-    row("soak", late + next((line for line in said.splitlines() if "resident" in line), said[-300:]), "no growth, no error", ran.returncode == 0)
-    for line in [x for x in said.splitlines() if "PROBLEM" in x or "MiB at" in x][:40]:
+    output = log.read_text()
+    row("soak", late + next((line for line in output.splitlines() if "resident" in line), output[-300:]), "no growth, no error", ran.returncode == 0)
+    for line in [x for x in output.splitlines() if "PROBLEM" in x or "MiB at" in x][:40]:
         row("", line)
 
 
 if on_card:
-    row("card", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
+    row("GPU", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
 for part in flags.parts.split(","):
     began = time.time()
     try:
         {"g5": g5, "g4": g4, "m1": m1, "q1": q1, "soak": soak}[part]()
-    except Exception as error:  # noqa: BLE001: the other parts still have their figures
+    except Exception as error:  # noqa: BLE001: continue with the other parts
         row(f"{part}", f"{type(error).__name__}: {error}"[:400], "", False)
     row(f"   {part}", f"{time.time() - began:.0f} s")
 sys.exit(1 if failed else 0)

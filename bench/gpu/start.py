@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a whole process takes, and when each stage of it was done.
+"""Measures the wall time of a process and when each of its stages completes.
 
   start.py --brim BUILD_A/brim [--brim BUILD_B/brim] [--runs 9] -- score ten.txt -o out.csv --model DIR --device cuda
 
-Builds take turns. The wall time of runs that say nothing comes first; then, from runs under BRIM_DEBUG=1, the milliseconds from the start of the
-process to each line it prints on stderr, medians over the runs, and to its end.
+Alternates between builds. Prints the wall time of quiet runs, then, for runs with BRIM_DEBUG=1, the median time from process start
+to each line on stderr and to the exit.
 """
 import argparse
 import os
@@ -36,7 +36,7 @@ def run(brim, debug):
 
 
 for brim in a.brim:
-    run(brim, False)  # measures the card and fills caches
+    run(brim, False)  # warm-up: profiles the GPU and fills caches
 walls = {brim: [] for brim in a.brim}
 stages = {brim: {} for brim in a.brim}
 for _ in range(a.runs):
@@ -45,7 +45,7 @@ for _ in range(a.runs):
 for _ in range(a.runs):
     for brim in a.brim:
         marks, ended = run(brim, True)
-        for name, ms in [*marks, ("the process has ended", ended)]:
+        for name, ms in [*marks, ("process exit", ended)]:
             stages[brim].setdefault(name, []).append(ms)
 for brim in a.brim:
     w = sorted(walls[brim])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program's time on the card goes, by kernel, as the driver's tracing sees it (kernel_times.cc).
+"""GPU time of a program by kernel, from CUPTI tracing (kernel_times.cc).
 
     bench/gpu/tracing.py [--last SECONDS] COMMAND ...
 
-Runs COMMAND and prints, for the last SECONDS of its kernels (all of them by default), each kernel's share, calls, mean time and total, and
-how much of that span some kernel ran. The traced program waits a little longer between kernels than an untraced one.
+Runs COMMAND and prints, for the last SECONDS of its kernels (default: all), each kernel's share, calls, mean and total time, and
+the share of that span with at least one kernel running. Tracing adds small gaps between kernels.
 """
 import argparse
 import collections
@@ -17,7 +17,7 @@ import tempfile
 
 
 def build(work):
-    """The library that is loaded into the traced program, built in the folder `work`."""
+    """Builds the library that is injected into the traced program, in the folder `work`."""
     cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     include = next(p for p in (cuda / "include", cuda / "extras/CUPTI/include") if (p / "cupti.h").exists())
     lib = next(p for p in (cuda / "lib64", cuda / "lib", cuda / "extras/CUPTI/lib64") if list(p.glob("libcupti.so*")))
@@ -27,14 +27,14 @@ def build(work):
 
 
 def read(path):
-    """(begin, end, name) of every kernel, in nanoseconds."""
+    """Yields (begin, end, name) of every kernel, in nanoseconds."""
     for line in open(path):
         begin, end, name = line.rstrip("\n").split(" ", 2)
         yield int(begin), int(end), name
 
 
 def short(name):
-    """Without arguments, namespaces and the words of every kernel."""
+    """Strips arguments, namespaces and common prefixes from a kernel name."""
     name = re.sub(r"\([\w:]+\)(?=\d)|\(anonymous namespace\)::|^void ", "", name)
     return re.sub(r"\b(brim::ops|cutlass)::", "", name.split("(")[0])[:100]
 
@@ -59,7 +59,7 @@ def main():
         busy += max(0, end - max(begin, reached))
         reached = max(reached, end)
     span = last - kernels[0][0]
-    print(f"{len(kernels)} kernels in {span / 1e6:.1f} ms, some kernel ran in {100 * busy / span:.1f} % of it")
+    print(f"{len(kernels)} kernels in {span / 1e6:.1f} ms, busy {100 * busy / span:.1f} % of the time")
     print(f"{'share':>7} {'calls':>7} {'mean us':>9} {'total ms':>9}  kernel")
     for name, spent in sorted(by_name.items(), key=lambda item: -sum(item[1])):
         print(f"{100 * sum(spent) / span:6.2f}% {len(spent):7} {sum(spent) / len(spent) / 1e3:9.1f} {sum(spent) / 1e6:9.2f}  {name}")

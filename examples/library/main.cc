@@ -1,4 +1,4 @@
-// Scores the lines of stdin with Brim's library: submitted one by one, answered batch by batch.
+// Scores the lines of stdin with Brim's library. Requests are submitted one by one and processed in batches.
 //   cmake -B build -DCMAKE_PREFIX_PATH=/where/brim/is/installed && cmake --build build && ./build/label_lines < texts.txt
 #include <brim/brim.h>
 
@@ -10,13 +10,13 @@
 
 int main(int argc, char** argv) try {
   brim::ScorerOptions options;
-  if (argc > 1) options.model = argv[1];  // else the model that comes with Brim
+  if (argc > 1) options.model = argv[1];  // default: the model included with Brim
   const auto scorer = brim::Scorer::open(options);
   std::fprintf(stderr, "Brim %s on %s\n", brim::version(), scorer->device().c_str());
-  std::vector<std::future<brim::Prediction>> answers;
-  for (std::string line; std::getline(std::cin, line);) answers.push_back(scorer->submit({.text = line}));
-  for (auto& answer : answers) {
-    const brim::Prediction p = answer.get();
+  std::vector<std::future<brim::Prediction>> predictions;
+  for (std::string line; std::getline(std::cin, line);) predictions.push_back(scorer->submit({.text = line}));
+  for (auto& prediction : predictions) {
+    const brim::Prediction p = prediction.get();
     if (p.error)
       std::printf("error: %s\n", p.error->what());
     else

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A year of headlines through a queue of `brim serve`, one by one as a news bot meets them; the server scores them ten at a time and
-chooses the model by New York's market hours. Prints the mood of each month.
+"""Sends a year of headlines one by one to a queue of `brim serve`, like a news bot. The server scores them in batches of ten and
+selects the model by New York market hours. Prints the sentiment of each month.
 
     brim --env-file examples/serve_news/bot.env serve &
     examples/serve_news/bot.py                       # or: bot.py --per-day 40 --url http://127.0.0.1:8080
@@ -28,7 +28,7 @@ def headlines(per_day):
         day += datetime.timedelta(days=1)
 
 
-def ask(url, path, body):
+def post(url, path, body):
     request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     return json.load(urllib.request.urlopen(request))
 
@@ -40,9 +40,9 @@ def main():
     given = arguments.parse_args()
     scored = []
     for item in headlines(given.per_day):
-        answer = ask(given.url, "/queues/sentiment/score_or_queue", {"text": item["headline"], "item": item, "source": "wire"})
-        scored += answer.get("items", [])  # of the call that filled the batch
-    scored += ask(given.url, "/queues/sentiment/flush_and_apply", {})["items"]
+        response = post(given.url, "/queues/sentiment/score_or_queue", {"text": item["headline"], "item": item, "source": "wire"})
+        scored += response.get("items", [])  # present if this call completed a batch
+    scored += post(given.url, "/queues/sentiment/flush_and_apply", {})["items"]
     months, models = collections.defaultdict(list), collections.Counter()
     for item in scored:
         months[item["date"][:7]].append(item.get("sentiment_score", 0.0))

@@ -16,7 +16,7 @@
 namespace brim {
 
 struct TrainSpec {
-  // Names and values as listed in docs/training.md; settings with several values (`train`) are repeated.
+  // Names and values as listed in docs/training-settings.md; settings with several values (`train`) are repeated.
   std::vector<std::pair<std::string, std::string>> settings;
 };
 

@@ -28,7 +28,7 @@ __all__ = [
     "UsageError", "__version__", "bulk", "forecast", "plan", "ray", "spark", "train",
 ]
 
-if not TYPE_CHECKING:  # a type checker knows the modules by name, and reports names that do not exist
+if not TYPE_CHECKING:  # type checkers import the modules above and report unknown names
     def __getattr__(name):
         if name in ("bulk", "ray", "spark"):
             return importlib.import_module(f"brim.{name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `brim` that pip installs: the program itself, which does not read Parquet, and here what does."""
+"""The `brim` command installed by pip: runs the program; Parquet files, which it cannot read, are scored here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _score(arguments: list[str]) -> int:
     from .errors import Error
     from .parquet import score_file
 
-    flags = argparse.ArgumentParser("brim score", description="labels for a Parquet file; its columns are kept")
+    flags = argparse.ArgumentParser("brim score", description="label a Parquet file; its columns are kept")
     flags.add_argument("input")
     flags.add_argument("-o", "--output", required=True)
     flags.add_argument("-m", "--model", default="")
@@ -34,20 +34,20 @@ def _score(arguments: list[str]) -> int:
     flags.add_argument("--on-error", default="stop", choices=("stop", "null"))
     flags.add_argument("--all-scores", action="store_true")
     flags.add_argument("-q", "--quiet", action="store_true")
-    asked = flags.parse_args(arguments)
+    options = flags.parse_args(arguments)
     try:
         rows, seconds = score_file(
-            asked.input, asked.output, column=asked.text_column, all_scores=asked.all_scores,
-            on_error="raise" if asked.on_error == "stop" else "null", progress=not asked.quiet and sys.stderr.isatty(),
-            model=asked.model, device=asked.device, precision=asked.precision, memory_limit=asked.memory_limit,
-            threads=asked.threads, max_length=asked.max_length, long_text=asked.long_text)
+            options.input, options.output, column=options.text_column, all_scores=options.all_scores,
+            on_error="raise" if options.on_error == "stop" else "null", progress=not options.quiet and sys.stderr.isatty(),
+            model=options.model, device=options.device, precision=options.precision, memory_limit=options.memory_limit,
+            threads=options.threads, max_length=options.max_length, long_text=options.long_text)
     except Error as error:
         print(f"brim: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("brim: interrupted; nothing was written", file=sys.stderr)
         return 130
-    if not asked.quiet:
+    if not options.quiet:
         print(f"{rows:,} rows in {seconds:.2f} s: {rows / max(seconds, 1e-9):,.0f} rows/s", file=sys.stderr)
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Classifier, Encoder and Tagger share: opening, closing, pickling, scoring many texts."""
+"""Base class of Classifier, Encoder and Tagger: opening, closing, pickling and bulk scoring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="Model")
 
 
 class Model:
-    """An open model. Any number of threads may use one; each keyword is as `brim score` knows it."""
+    """An open model. Thread-safe. The keywords have the same names and meaning as the options of `brim score`."""
 
     _kinds: tuple[str, ...] = ()
     _wanted = ""
@@ -44,17 +44,17 @@ class Model:
             model=model, device=_device(device), precision=precision, memory_limit=memory_limit,
             leave_free=leave_free, threads=_threads(threads), max_length=max_length or 0,
             long_text=long_text.replace("_", "-"), pooling=pooling, aggregation=aggregation)
-        pass_log_on()
+        forward_log()
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind
             self.close()
-            raise UsageError(f'model="{model}" is a {kind}, {type(self).__name__} wants {self._wanted}',
+            raise UsageError(f'model="{model}" is a {kind}, {type(self).__name__} requires {self._wanted}',
                              {"tagger": "open it as brim.Tagger", "classifier": "open it as brim.Classifier"}.get(
-                                 kind, "name another model"))
+                                 kind, "use another model"))
 
     @property
     def device(self) -> str:
-        """Where it computes, as in "NVIDIA H200"."""
+        """Name of the device, such as "NVIDIA H200"."""
         return self._open().device
 
     @property
@@ -63,16 +63,16 @@ class Model:
 
     @property
     def plan(self) -> Plan:
-        """What it holds, by purpose."""
+        """The memory plan: bytes by purpose."""
         scorer = self._open()
-        told = scorer.plan()
+        values = scorer.plan()
         return Plan({"task": "score", "model": self._options["model"] or "default", "fits": True,
                      "device": {"name": scorer.device}, "precision": scorer.precision,
-                     "limit_bytes": told["limit_bytes"], "peak_bytes": told["peak_bytes"], "bytes": told["bytes"],
-                     "token_budget": told["tokens_per_batch"], "tokens_per_second": told["tokens_per_second"]})
+                     "limit_bytes": values["limit_bytes"], "peak_bytes": values["peak_bytes"], "bytes": values["bytes"],
+                     "token_budget": values["tokens_per_batch"], "tokens_per_second": values["tokens_per_second"]})
 
     def close(self) -> None:
-        """Frees the device. Calls that run are finished; later ones raise brim.Cancelled."""
+        """Frees the device after running calls have finished. Later calls raise brim.Cancelled."""
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
@@ -103,7 +103,7 @@ class Model:
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
                progress: bool = False, pairs: Any = None,
                function: str = "", prompt: str | None = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
-        """Returns the predictions, an error per row without one, and the seconds."""
+        """Returns the predictions, the errors by row, and the elapsed seconds."""
         if on_error not in ("raise", "null"):
             raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
         scorer = self._open()
@@ -113,19 +113,19 @@ class Model:
         bad = views.bad
         if seconds is not None:
             if len(seconds) != len(views):
-                raise UsageError(f"{len(views)} texts and {len(seconds)} second texts", "every pair has two")
+                raise UsageError(f"{len(views)} texts but {len(seconds)} second texts", "pass one second text per text")
             bad = sorted({row: (row, what) for row, what in [*seconds.bad, *bad]}.values())
-        if bad and on_error == "raise":  # before anything is computed
+        if bad and on_error == "raise":  # before computing anything
             raise bad_text(*bad[0])
         if progress:
             with bar(len(views)) as update:
                 predictions = scorer.score(views, update, seconds, function, prompt)
         else:
             predictions = scorer.score(views, None, seconds, function, prompt)
-        pass_log_on()
+        forward_log()
         failed = predictions.errors
         if failed and on_error == "raise":
-            raise _placed(*failed[0])
+            raise _with_row(*failed[0])
         errors: list[tuple[int, Error]] = [(row, bad_text(row, what)) for row, what in bad]
         known = {row for row, _ in bad}
         errors += [(row, error) for row, error in failed if row not in known]
@@ -133,23 +133,23 @@ class Model:
         return predictions, errors, time.perf_counter() - began
 
 
-def pass_log_on() -> None:
-    """What the library had to say, to the logger "brim"."""
+def forward_log() -> None:
+    """Passes the library's log lines to the logger "brim"."""
     for is_warning, line in _brim.take_log():
         _log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
 
 
-def _placed(row: int, error: Error) -> Error:
-    """The same error, which names its row."""
+def _with_row(row: int, error: Error) -> Error:
+    """The same error with its row."""
     if not isinstance(error, BadData):
         return error
-    placed = BadData(f"row {row}: {error.problem}", error.remedy or 'set on_error="null" to get an empty result for it')
-    placed.row = row
-    return placed
+    located = BadData(f"row {row}: {error.problem}", error.remedy or 'set on_error="null" to get an empty result for it')
+    located.row = row
+    return located
 
 
 def _device(device: Any) -> str:
-    if isinstance(device, int):  # as transformers counts: -1 is the CPU
+    if isinstance(device, int):  # like transformers: -1 is the CPU
         return "cpu" if device < 0 else f"cuda:{device}"
     return str(device)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that comes with the module."""
+"""Runs the program that is installed with the module."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def path() -> str:
 
 
 def run(arguments: list[str]) -> tuple[str, Error | None]:
-    """What it prints, and the error its exit code stands for."""
+    """Returns its output, and the error for its exit code."""
     with subprocess.Popen([path(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, encoding="utf-8", errors="replace") as process:
         try:
-            out, said = process.communicate()
+            out, messages = process.communicate()
         except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)  # a notebook's interrupt does not reach it; it saves what it has
+            process.send_signal(signal.SIGINT)  # interrupts of a notebook do not reach it; it saves its state
             process.wait()
             raise
     if process.returncode == 0:
         return out, None
-    said = re.sub(r"^brim: warning: .*\n", "", said, flags=re.M).strip()
-    text = re.sub(r"\Abrim[a-z ]*: (error: )?", "", said) or f"exit code {process.returncode}"
+    messages = re.sub(r"^brim: warning: .*\n", "", messages, flags=re.M).strip()
+    text = re.sub(r"\Abrim[a-z ]*: (error: )?", "", messages) or f"exit code {process.returncode}"
     return out, from_exit_code(process.returncode, text, f"see `brim help {arguments[0]}`")

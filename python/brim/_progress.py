@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar by tqdm, where it is installed."""
+"""A progress bar, if tqdm is installed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def bar(rows: int, unit: str = " texts", wanted: bool = True) -> Iterator[Callable[[int], None] | None]:
-    """A function to call with what is done so far; None without tqdm, or where none is wanted."""
+def bar(rows: int, unit: str = " texts", enabled: bool = True) -> Iterator[Callable[[int], None] | None]:
+    """Yields a function to call with the number done; None without tqdm or if `enabled` is false."""
     try:
-        tqdm = importlib.import_module("tqdm.auto").tqdm if wanted else None
+        tqdm = importlib.import_module("tqdm.auto").tqdm if enabled else None
     except ImportError:
         tqdm = None
     if tqdm is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what callers hold (lists, numpy, pyarrow, pandas, polars, datasets) to texts the library can view."""
+"""Converts lists, numpy, pyarrow, pandas, polars and datasets to texts that the library can read without copies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
 
 
 def values_of(source: Any, column: str | None = None) -> list[Any]:
-    """The texts of `source` as Python objects; rows without one are None or whatever they hold."""
+    """The values of `source` as Python objects; rows without a text keep their value, such as None."""
     found = column_of(source, column)
     if getattr(found, "ndim", 1) != 1:
-        raise BadData(f"an array of shape {found.shape} was given", "pass one of one dimension")
+        raise BadData(f"an array of shape {found.shape} was given", "pass a one-dimensional array")
     for method in ("to_pylist", "tolist", "to_list"):  # pyarrow, numpy and pandas, polars
         if hasattr(found, method):
             return list(getattr(found, method)())
@@ -35,35 +35,35 @@ def index_of(source: Any) -> Any:
 
 
 def column_of(source: Any, column: str | None) -> Any:
-    """The column of texts if `source` is a table, else `source`. Raises for what cannot hold texts."""
+    """The column of texts if `source` is a table, else `source`. Raises for other types."""
     if isinstance(source, (list, tuple)) and column is None:
         return source
     if isinstance(source, str):
-        raise UsageError("many texts are wanted, one str was given", "put it into a list: [text]")
+        raise UsageError("expected many texts, got one str", "put it into a list: [text]")
     if isinstance(source, (bytes, bytearray, memoryview)):
-        raise BadData(f"texts are wanted, {type(source).__name__} was given", 'decode it: data.decode("utf-8")')
+        raise BadData(f"expected texts, got {type(source).__name__}", 'decode it: data.decode("utf-8")')
     if source is None:
-        raise BadData("texts are wanted, None was given", "pass a list of str, an array or a column")
+        raise BadData("expected texts, got None", "pass a list of str, an array or a column")
     names = _column_names(source)
     if names is not None:
         return column_of(_column(source, names, column), None)
     if column is not None:
-        raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or leave it out")
+        raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or omit column=")
     if type(source).__module__.partition(".")[0] == "datasets" and hasattr(source, "column_name"):
         return column_of(source.source, source.column_name)  # a lazy column
     if not isinstance(source, Iterable) and not any(hasattr(source, f"__arrow_c_{kind}__") for kind in ("stream", "array")):
-        raise BadData(f"texts are wanted, {type(source).__name__} was given", "pass a list of str, an array or a column")
+        raise BadData(f"expected texts, got {type(source).__name__}", "pass a list of str, an array or a column")
     return source
 
 
 def _column_names(source: Any) -> list[str] | None:
-    """The columns' names of a table of any library; None for what is no table."""
+    """Column names of a table of any library; None if `source` is not a table."""
     keys = _column_keys(source)
     return None if keys is None else [str(key) for key in keys]
 
 
 def _column_keys(source: Any) -> list[Any] | None:
-    """What the table itself calls its columns: numbers, say, which it does not find by their names."""
+    """The table's own column keys, which may be numbers instead of strings."""
     if isinstance(source, dict):
         return list(source)
     names = getattr(source, "column_names", None)  # pyarrow, datasets
@@ -78,20 +78,20 @@ def _column(table: Any, names: list[str], column: str | None) -> Any:
     if names.count(column) > 1:
         raise UsageError(f'column="{column}": the table has {names.count(column)} columns of this name', "rename them")
     if type(table).__module__.startswith("datasets."):
-        return table.with_format("arrow")[:][column]  # its files stay mapped; table[column] would make a str per row
-    return table[(_column_keys(table) or names)[names.index(column)]]  # pandas may use numbers as names
+        return table.with_format("arrow")[:][column]  # keeps the files mapped; table[column] would create a str per row
+    return table[(_column_keys(table) or names)[names.index(column)]]  # pandas allows numbers as names
 
 
 def named_column(names: list[str], column: str | None) -> str:
-    """The column of texts among a table's: the one asked for, the only one, or "text"."""
+    """Name of a table's text column: the requested one, the only one, or "text"."""
     if column is None:
         if len(names) == 1:
             return names[0]
         if "text" in names:
             return "text"
-        raise UsageError(f"a table of {len(names)} columns was given", f"name the texts' column: {_choice(names)}")
+        raise UsageError(f"the table has {len(names)} columns", f"select the column of texts: {_choice(names)}")
     if column not in names:
-        raise UsageError(f'column="{column}": there is no such column', f"choose one: {_choice(names)}")
+        raise UsageError(f'column="{column}": no such column', f"use one of: {_choice(names)}")
     return column
 
 
@@ -105,7 +105,7 @@ def _texts_of_column(source: Any) -> _brim.Texts:
     if kind == "numpy":
         return _texts_of_numpy(source)
     if kind == "pandas" and not _is_arrow_backed(source):
-        return _texts_of_numpy(source.to_numpy(dtype=object))  # the strs themselves
+        return _texts_of_numpy(source.to_numpy(dtype=object))  # without copying the strings
     if hasattr(source, "__arrow_c_stream__"):
         return _brim.Texts.from_stream(source.__arrow_c_stream__())
     if hasattr(source, "__arrow_c_array__"):
@@ -120,19 +120,19 @@ def _is_arrow_backed(series: Any) -> bool:
 
 def _texts_of_numpy(array: Any) -> _brim.Texts:
     if getattr(array, "ndim", 1) != 1:
-        raise BadData(f"an array of shape {array.shape} was given", "pass one of one dimension")
+        raise BadData(f"an array of shape {array.shape} was given", "pass a one-dimensional array")
     return _brim.Texts.from_sequence(array.tolist())
 
 
 def bad_text(row: int, what: str) -> BadData:
-    """The exception for a row that holds no text."""
+    """The exception for a row without a valid text."""
     missing = what in ("None", "NaN", "null")
     if what == "a lone surrogate":
-        said, remedy = "holds a lone surrogate, which no UTF-8 has", 'text.encode("utf-8", "replace").decode() mends it'
+        problem, remedy = "has a lone surrogate, which is not valid UTF-8", 'replace it: text.encode("utf-8", "replace").decode()'
     elif what == "bytes":
-        said, remedy = "is bytes, not str", 'decode it: data.decode("utf-8")'
+        problem, remedy = "is bytes, not str", 'decode it: data.decode("utf-8")'
     else:
-        said, remedy = f"is {what}, not str", "drop such rows" if missing else "convert it: str(value)"
-    error = BadData(f"row {row} {said}", f'{remedy}, or set on_error="null" to get an empty result for it')
+        problem, remedy = f"is {what}, not str", "drop such rows" if missing else "convert it: str(value)"
+    error = BadData(f"row {row} {problem}", f'{remedy}, or set on_error="null" to get an empty result for it')
     error.row = row
     return error

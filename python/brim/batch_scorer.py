@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue texts one by one with the items they belong to, score them in batches, leave the scores in the items."""
+"""Queues texts with the items they belong to, scores them in batches and stores the scores in the items."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .errors import BadData, UsageError
 _log = logging.getLogger("brim")
 _SIGNS = {"negative": -1.0, "neg": -1.0, "bearish": -1.0, "neutral": 0.0, "neu": 0.0, "positive": 1.0, "pos": 1.0,
           "bullish": 1.0}
-_NUMBERED = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}  # LABEL_0, LABEL_1, … of two or three labels
+_NUMBERED = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}  # LABEL_0, LABEL_1, … for two or three labels
 
 
 class BatchScorer:
-    """Stores `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute. A text
-    that cannot be read gets None. If a call fails, its batch stays queued for the next one.
+    """Stores `sentiment_score`, from -1 (negative) to 1 (positive), in each item: as a dict key or an attribute. An
+    invalid text gets None. If a call fails, its batch stays queued for the next one.
 
     `labels` maps each label of the model to "negative", "neutral", "positive" or a number from -1 to 1. It is needed
     unless the labels are named negative, positive and perhaps neutral, or LABEL_0 to LABEL_1 or LABEL_2."""
@@ -37,17 +37,17 @@ class BatchScorer:
 
     @classmethod
     def from_env(cls, model: Classifier | str | None = None, env: Mapping[str, str] | None = None) -> BatchScorer:
-        """SENTIMENT_MODEL_NAME where no model is given, SENTIMENT_BATCH_SIZE (10)."""
-        told = os.environ if env is None else env
-        size = told.get("SENTIMENT_BATCH_SIZE", "") or "10"
+        """Reads SENTIMENT_MODEL_NAME (unless `model` is given) and SENTIMENT_BATCH_SIZE (default 10)."""
+        variables = os.environ if env is None else env
+        size = variables.get("SENTIMENT_BATCH_SIZE", "") or "10"
         if not (size.isascii() and size.isdigit() and int(size) > 0):
-            raise UsageError(f"SENTIMENT_BATCH_SIZE={size}", "use a number above zero")
-        return cls(told.get("SENTIMENT_MODEL_NAME", "") if model is None else model, int(size))
+            raise UsageError(f"SENTIMENT_BATCH_SIZE={size} is invalid", "use an integer above zero")
+        return cls(variables.get("SENTIMENT_MODEL_NAME", "") if model is None else model, int(size))
 
     def score_or_queue(self, text: str, item: Any) -> float | None:
-        """Queues the text. The one that fills a batch has it scored, and returns its own score, if it has one."""
+        """Queues the text. If it completes a batch, the batch is scored and the score of this text is returned."""
         if not isinstance(text, str):
-            raise UsageError(f"a text is wanted, {type(text).__name__} was given", "pass a str")
+            raise UsageError(f"expected a text, got {type(text).__name__}", "pass a str")
         with self._lock:
             self._waiting.append((text, item))
             if len(self._waiting) < self.batch_size:
@@ -56,7 +56,7 @@ class BatchScorer:
         return self._apply(batch)[-1]
 
     def flush_and_apply(self, items: Iterable[Any] | None = None) -> list[Any]:
-        """Scores what waits and returns the items; those given are returned in their order."""
+        """Scores all queued texts. Returns `items` in their order, or the items of the batch."""
         with self._lock:
             batch, self._waiting = self._waiting, []
         self._apply(batch)
@@ -74,23 +74,23 @@ class BatchScorer:
             with self._lock:
                 self._waiting = batch + self._waiting
             raise
-        refused: Exception | None = None
+        failure: Exception | None = None
         for (_, item), score in zip(batch, scores, strict=True):
             try:
                 if isinstance(item, MutableMapping):
                     item[self.key] = score
                 else:
                     setattr(item, self.key, score)
-            except Exception as error:  # the others get theirs; queued again, it would fail every later batch
-                refused = refused or error
-        if refused is not None:
-            raise refused
+            except Exception as error:  # keep the other items' scores; queued again, it would fail every later batch
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return scores
 
     def _scores(self, texts: list[str]) -> list[float | None]:
         result = self.classifier.predict(texts, on_error="null")
         for _, error in result.errors:
-            if not isinstance(error, BadData):  # the device's, say: no fault of that text
+            if not isinstance(error, BadData):  # for example a device failure, not an invalid text
                 raise error
             _log.warning("a text has no score: %s", error.problem)
         unread = {row for row, _ in result.errors}
@@ -102,7 +102,7 @@ def _signed_by(names: list[str], labels: Mapping[str, str | float] | None) -> Ca
     if labels is None and "compound" in names:
         compound = names.index("compound")
         return lambda row: row[compound]
-    signs = _known_signs(names) if labels is None else _given_signs(names, labels)
+    signs = _known_signs(names) if labels is None else _mapped_signs(names, labels)
     return lambda row: sum(sign * value for sign, value in zip(signs, row, strict=True))
 
 
@@ -115,12 +115,12 @@ def _known_signs(names: list[str]) -> list[float]:
     known = [sign for sign in signs if sign is not None]
     if len(known) != len(names) or sorted(known) not in ([-1.0, 1.0], [-1.0, 0.0, 1.0]):
         example = ", ".join(f'"{name}": …' for name in names[:2])
-        raise UsageError(f"the labels {', '.join(names)} are not known as negative, neutral and positive",
+        raise UsageError(f"cannot map the labels {', '.join(names)} to negative, neutral and positive",
                          f'map each to a number from -1 to 1: BatchScorer(…, labels={{{example}}})')
     return known
 
 
-def _given_signs(names: list[str], labels: Mapping[str, str | float]) -> list[float]:
+def _mapped_signs(names: list[str], labels: Mapping[str, str | float]) -> list[float]:
     if set(labels) != set(names):
         raise UsageError(f"labels maps {', '.join(map(str, labels)) or 'nothing'}; the model has {', '.join(names)}",
                          "map each label of the model once")
@@ -129,6 +129,6 @@ def _given_signs(names: list[str], labels: Mapping[str, str | float]) -> list[fl
         value = labels[name]
         sign = _SIGNS.get(value.lower()) if isinstance(value, str) else value
         if not isinstance(sign, (int, float)) or not -1 <= sign <= 1:
-            raise UsageError(f"labels[{name!r}]={value!r}", 'use "negative", "neutral", "positive" or -1 to 1')
+            raise UsageError(f"labels[{name!r}]={value!r} is invalid", 'use "negative", "neutral", "positive" or -1 to 1')
         signs.append(float(sign))
     return signs

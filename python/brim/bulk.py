@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many Parquet files by shards, each row exactly once, on whatever runs functions: multiprocessing, Ray, Spark, Dask,
-Airflow. A shard is some row groups of one file; its part has a name of its own and is published once, so that retries,
-speculation and two drivers are harmless. Files of texts (csv, tsv, jsonl, txt) are divided by the program, `brim score
---shard`; the folder is the same, and its shards run from here too.
+"""Scores many Parquet files in shards, each row exactly once, with multiprocessing, Ray, Spark, Dask or Airflow. A shard is
+a range of row groups of one file. Its part has a unique name and is published once, so retries, speculation and several
+drivers are safe. Text files (csv, tsv, jsonl, txt) are split by `brim score --shard`, and their shards can run here too.
 
     job = brim.bulk.plan("in/*.parquet", "out", text="text", keep=["id"])
     for shard in job.missing(): brim.bulk.run_shard(shard)        # anywhere, in any order, more than once
@@ -24,14 +23,14 @@ from typing import Any, BinaryIO, TypeAlias
 
 from . import _brim, _program
 from ._options import check_model_options, path, whole
-from ._places import Place, expand, is_s3, open_input, signature, writing
+from ._storage import Store, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
 
 _JOB = "_brim/job.json"
 _MANIFEST, _OLD_MANIFEST = "_manifest.json", "manifest.json"
 _FORMAT = 1
-_NOTE = 2  # of a part's note; 1 had no checksum of the file
+_NOTE = 2  # format of the metadata of a part; format 1 has no file checksum
 _ROWS = 60_000
 _OURS = ("label", "score", "all_scores")
 _SEAL, _UNSEALED = "file_crc", "00000000"
@@ -42,7 +41,7 @@ _Name: TypeAlias = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Row groups [begin, end) of one file, or what the program cut. It is small, and all a worker needs."""
+    """Row groups [begin, end) of one file, or a shard planned by the program. Small: all a worker needs."""
 
     place: str
     job: str
@@ -51,25 +50,25 @@ class Shard:
     signature: str
     begin: int
     end: int
-    rows: int  # -1: known when they are read
+    rows: int  # -1: unknown until read
     part: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be scored, with which model, and where the parts go."""
+    """Inputs, model and output of a job."""
 
     place: str
     id: str
     model: str
     options: dict[str, Any]
     shards: tuple[Shard, ...]
-    inputs: tuple[str, ...] = ()  # of a job that the program planned
+    inputs: tuple[str, ...] = ()  # only for jobs planned by the program
 
     def missing(self) -> list[Shard]:
         """Shards that have no part yet."""
-        there = Place.of(self.place).names("part-")  # a store answers a thousand names at once
-        return [shard for shard in self.shards if shard.part not in there]
+        published = Store.of(self.place).names("part-")  # S3 lists a thousand names per request
+        return [shard for shard in self.shards if shard.part not in published]
 
     def __repr__(self) -> str:
         rows = "" if self.inputs else f", {sum(shard.rows for shard in self.shards):,} rows"
@@ -78,8 +77,8 @@ class Job:
 
 def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text: str = "text", keep: list[str] | None = None,
          all_scores: bool = False, on_error: str = "null", rows_per_shard: int = _ROWS, **settings: Any) -> Job:
-    """Divides the inputs' row groups into shards and writes the job to `output`. The same again gives the same job; an
-    output that holds another one is refused. `settings` are Classifier's."""
+    """Divides the row groups of the inputs into shards and writes the job to `output`. Repeating the call returns the same
+    job; an output with a different job is rejected. `settings` are those of Classifier."""
     rows_per_shard = whole("rows_per_shard", rows_per_shard)
     if on_error not in ("null", "raise"):
         raise UsageError(f'on_error="{on_error}" is unknown', 'use "null" or "raise"')
@@ -89,12 +88,12 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
     model, output, kept = path("model", model), path("output", output), list(keep or [])
     patterns = [path("inputs", one) for one in inputs] if isinstance(inputs, (list, tuple)) else [path("inputs", inputs)]
     if not patterns:
-        raise UsageError("inputs=[]: there is nothing to score", "name files or a pattern")
+        raise UsageError("inputs=[]: no inputs", "pass files or a pattern")
     names = [name for pattern in patterns for name in expand(pattern)]
     files = [(name, signature(name), _row_groups(name, [text, *kept])) for name in names]
     taken = [name for name in kept if name in _OURS]
     if taken:
-        raise UsageError(f'keep=["{taken[0]}"]: a result is called that', "rename the column")
+        raise UsageError(f'keep=["{taken[0]}"]: the output has a column of this name', "rename the column")
     options = {"text": text, "keep": kept, "all_scores": all_scores, "on_error": on_error,
                "rows_per_shard": rows_per_shard, "settings": settings}
     digest = _model_hash(model)
@@ -108,44 +107,44 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
             shards.append(Shard(where, job_id, len(shards), name, sign, begin, end, rows, _part(len(shards))))
     data = {"format": _FORMAT, "unit": "row_groups", "job": job_id, "model_name": model, "model": digest, "options": options,
             "shards": [dataclasses.asdict(shard) for shard in shards]}
-    place = Place.of(where)
-    if not place.put(_JOB, json.dumps(data, indent=1).encode()):
-        there = _read_job(place)
-        if there.id != job_id:
+    store = Store.of(where)
+    if not store.put(_JOB, json.dumps(data, indent=1).encode()):
+        existing = _read_job(store)
+        if existing.id != job_id:
             raise UsageError(f"{where} holds another job: its inputs, model or options differ",
-                             "name an empty place, or plan with what that job has")
+                             "use an empty output, or plan with the inputs, model and options of that job")
     return Job(where, job_id, model, options, tuple(shards))
 
 
 def load(output: _Name) -> Job:
-    """The job that was planned there."""
+    """The job planned in `output`."""
     output = path("output", output)
-    return _read_job(Place.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
+    return _read_job(Store.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
 
 
 def run_shard(shard: Shard, *, threads: int | None = None) -> str:
-    """Scores a shard and publishes its part, unless that is done. Returns the part's name. `threads` are those of this
-    process, whatever the job was planned with."""
-    place = Place.of(shard.place)
+    """Scores a shard and publishes its part, unless it exists. Returns the part's name. `threads` overrides the job's
+    setting for this process."""
+    store = Store.of(shard.place)
     if not shard.part.endswith(".parquet"):
         return _run_program(shard, threads)
-    if place.has(shard.part):
-        _described_part(place, shard)
+    if store.has(shard.part):
+        _described_part(store, shard)
         return shard.part
     job = _job_of(shard.place, shard.job)
     if signature(shard.input) != shard.signature:
-        raise BadData(f"{shard.input} has changed since the job was planned", "plan it again into an empty place")
+        raise BadData(f"{shard.input} has changed since the job was planned", "plan the job again with an empty output")
     settings = job.options["settings"] if threads is None else {**job.options["settings"], "threads": threads}
     classifier = _classifier(job.model, shard.job, json.dumps(settings, sort_keys=True))
-    with place.draft() as draft:
+    with store.draft() as draft:
         _write_part(job, shard, classifier, draft)
-        if not place.publish(draft, shard.part):
-            _described_part(place, shard)  # another worker was first; a stranger's part is an error
+        if not store.publish(draft, shard.part):
+            _described_part(store, shard)  # another worker was faster; raises for a part of another job
     return shard.part
 
 
 def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
-    """Every missing shard in this process; those that failed `tries` times are returned with their error."""
+    """Runs all missing shards in this process; returns those that failed `tries` times with their errors."""
     whole("tries", tries)
     failed: list[tuple[Shard, Error]] = []
     for shard in job.missing():
@@ -162,42 +161,42 @@ def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
 
 def finish(job: Job) -> dict[str, Any]:
     """Verifies that every part exists, is intact and belongs to this job; writes _manifest.json and _SUCCESS."""
-    place = Place.of(job.place)
+    store = Store.of(job.place)
     if job.inputs:
         _, error = _program.run(["shards", job.place, "--check"])
         if error:
             raise error
-        return _read_manifest(place)
+        return _read_manifest(store)
     missing = job.missing()
     if missing:
         raise BadData(f"{len(missing)} of {len(job.shards)} shards have no part: {_ranges([s.id for s in missing])}",
                       "run them: brim.bulk.run(job)")
     parts = []
     for shard in job.shards:
-        told = _described_part(place, shard)
-        if not _is_whole(place, shard, told):
-            raise BadData(f"{place.path(shard.part)} is damaged", "remove it and run its shard again")
-        parts.append({"part": shard.part, "input": shard.input, "rows": shard.rows, "crc": told["crc"]})
+        note = _described_part(store, shard)
+        if not _is_whole(store, shard, note):
+            raise BadData(f"{store.path(shard.part)} is damaged", "remove it and run its shard again")
+        parts.append({"part": shard.part, "input": shard.input, "rows": shard.rows, "crc": note["crc"]})
     manifest = {"format": _FORMAT, "job": job.id, "rows": sum(s.rows for s in job.shards), "parts": parts}
-    place.put(_MANIFEST, json.dumps(manifest, indent=1).encode())
-    place.put("_SUCCESS", b"")
-    _remove_old_manifest(place, job)
-    place.remove_drafts()
+    store.put(_MANIFEST, json.dumps(manifest, indent=1).encode())
+    store.put("_SUCCESS", b"")
+    _remove_old_manifest(store, job)
+    store.remove_drafts()
     return manifest
 
 
-def _read_manifest(place: Place) -> dict[str, Any]:
-    return dict(json.loads(place.read(_MANIFEST) or place.read(_OLD_MANIFEST) or b"{}"))
+def _read_manifest(store: Store) -> dict[str, Any]:
+    return dict(json.loads(store.read(_MANIFEST) or store.read(_OLD_MANIFEST) or b"{}"))
 
 
-def _remove_old_manifest(place: Place, job: Job) -> None:
-    """Earlier versions wrote manifest.json, which readers of the whole folder take for data. Another program's is kept."""
+def _remove_old_manifest(store: Store, job: Job) -> None:
+    """Removes manifest.json written by earlier versions, which readers of the folder take for data. Keeps other programs' files."""
     try:
-        old = json.loads(place.read(_OLD_MANIFEST) or b"{}")
+        old = json.loads(store.read(_OLD_MANIFEST) or b"{}")
     except ValueError:
         return
     if isinstance(old, dict) and old.get("job") == job.id:
-        place.remove(_OLD_MANIFEST)
+        store.remove(_OLD_MANIFEST)
 
 
 def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = False) -> Any:
@@ -210,8 +209,8 @@ def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = Fal
 
 
 def _run_program(shard: Shard, threads: int | None) -> str:
-    """One shard of files of texts, by the program that planned it."""
-    job = _read_job(Place.of(shard.place))
+    """Runs a shard of text files with the program, which planned it."""
+    job = _read_job(Store.of(shard.place))
     options = {name: value for name, value in job.options.items() if value not in ("", "no")}
     flags = [word for name, value in sorted(options.items())
              for word in ([f"--{name}"] if value == "yes" else [f"--{name}", value])]
@@ -232,22 +231,22 @@ def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> N
             groups = pq.ParquetFile(file)
             tables = [groups.read_row_group(group, columns=wanted) for group in range(shard.begin, shard.end)]
         except Error:
-            raise  # the store's
-        except (ValueError, OSError, NotImplementedError) as error:  # none of ours: run would not count it
+            raise  # from the store
+        except (ValueError, OSError, NotImplementedError) as error:  # convert, because run() only counts brim.Error
             raise BadData(f"{shard.input}: row groups {shard.begin} to {shard.end - 1}: {error}",
-                          "write the file anew and plan it again") from None
+                          "rewrite the file and plan the job again") from None
     table = pa.concat_tables(tables)
     result = classifier.predict(table[text], on_error=job.options["on_error"])
     scored = result.to_arrow(all_scores=job.options["all_scores"])
     out = pa.table({**{name: table[name] for name in keep}, **{name: scored[name] for name in scored.column_names}})
     if out.num_rows != shard.rows:
-        raise BadData(f"{shard.input}: {out.num_rows} rows, {shard.rows} were planned", "plan it again")
-    told = {"format": _NOTE, "job": shard.job, "shard": shard.id, "rows": shard.rows,
+        raise BadData(f"{shard.input}: {out.num_rows} rows, expected {shard.rows}", "plan the job again")
+    note = {"format": _NOTE, "job": shard.job, "shard": shard.id, "rows": shard.rows,
             "crc": _checksum(out["score"]), _SEAL: _UNSEALED}
-    out = out.replace_schema_metadata({**(out.schema.metadata or {}), b"brim": json.dumps(told).encode()})
+    out = out.replace_schema_metadata({**(out.schema.metadata or {}), b"brim": json.dumps(note).encode()})
     with writing(draft), pq.ParquetWriter(draft, out.schema) as writer:
         at = 0
-        for group in tables:  # as the input has them
+        for group in tables:  # same row groups as the input
             writer.write_table(out.slice(at, group.num_rows), row_group_size=max(1, group.num_rows))
             at += group.num_rows
     with writing(draft), open(draft, "r+b") as file:
@@ -257,37 +256,37 @@ def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> N
         file.write(digits)
 
 
-def _is_whole(place: Place, shard: Shard, told: dict[str, Any]) -> bool:
-    """Every byte against the file's checksum; in notes of format 1 the scores alone have one."""
-    with place.open(shard.part) as file:
+def _is_whole(store: Store, shard: Shard, note: dict[str, Any]) -> bool:
+    """Compares the file's checksum; in format 1 only that of the scores."""
+    with store.open(shard.part) as file:
         try:
-            if told.get("format") != 1:
+            if note.get("format") != 1:
                 hole, digits = _seal(file)
                 if _file_checksum(file, hole) != digits:
                     return False
                 file.seek(0)
             scores = _parquet().read_table(file, columns=["score"])["score"]
         except Error:
-            raise  # the store's
+            raise  # from the store
         except (ValueError, OSError, NotImplementedError):
             return False
-    return _checksum(scores) == told.get("crc") and len(scores) == shard.rows
+    return _checksum(scores) == note.get("crc") and len(scores) == shard.rows
 
 
 def _seal(file: BinaryIO) -> tuple[int, bytes]:
-    """Where in a part the digits of its checksum stand, and the digits: in the note, which the footer holds as text."""
+    """Offset and digits of the checksum in a part: in its metadata, which the footer stores as text."""
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 8))  # the footer's length and PAR1 are the last
+    file.seek(max(0, size - 8))  # a file ends with the length of the footer and PAR1
     begin = max(0, size - 8 - int.from_bytes(file.read(4), "little"))
     file.seek(begin)
     footer = file.read()
     key = f'"{_SEAL}": "'.encode()
-    at = footer.rindex(key) + len(key)  # the last one: before the note stand values of columns
+    at = footer.rindex(key) + len(key)  # the last occurrence: column statistics come before the metadata
     return begin + at, footer[at:at + len(_UNSEALED)]
 
 
 def _file_checksum(file: BinaryIO, hole: int) -> bytes:
-    """Of all bytes; the checksum's own digits count as they were before it was known."""
+    """Checksum of all bytes, with zeros in place of its own digits."""
     crc = at = 0
     file.seek(0)
     while piece := file.read(min(hole - at, _PIECE) if at < hole else _PIECE):
@@ -298,19 +297,19 @@ def _file_checksum(file: BinaryIO, hole: int) -> bytes:
     return f"{crc:08x}".encode()
 
 
-def _described_part(place: Place, shard: Shard) -> dict[str, Any]:
-    """What a part says of itself; one of another job is refused."""
-    with place.open(shard.part) as file:
+def _described_part(store: Store, shard: Shard) -> dict[str, Any]:
+    """Reads the metadata of a part; raises for a part of another job."""
+    with store.open(shard.part) as file:
         try:
             found = _parquet().read_schema(file).metadata or {}
-            told: Any = json.loads(found.get(b"brim", b"{}"))
+            note: Any = json.loads(found.get(b"brim", b"{}"))
         except Error:
-            raise  # the store's
+            raise  # from the store
         except (ValueError, OSError, NotImplementedError):
-            told = {}
-    if told.get("job") != shard.job or told.get("shard") != shard.id:
-        raise BadData(f"{place.path(shard.part)} was left by another job", "remove it, or plan into an empty place")
-    return dict(told)
+            note = {}
+    if note.get("job") != shard.job or note.get("shard") != shard.id:
+        raise BadData(f"{store.path(shard.part)} belongs to another job", "remove it, or plan with an empty output")
+    return dict(note)
 
 
 def _checksum(column: Any) -> int:
@@ -328,16 +327,16 @@ def _row_groups(name: str, columns: list[str]) -> list[int]:
         except Error:
             raise
         except (ValueError, OSError) as error:
-            raise BadData(f"{name}: {error}", "Parquet files are wanted; csv, jsonl and txt: brim score --shard") from None
+            raise BadData(f"{name}: {error}", "use Parquet files; for csv, jsonl and txt use brim score --shard") from None
         names = opened.schema_arrow.names
         for column in columns:
             if column not in names:
-                raise UsageError(f"{name}: there is no column {column!r}", f"choose among {', '.join(names)}")
+                raise UsageError(f"{name}: no column {column!r}", f"use one of {', '.join(names)}")
         return [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
 
 
 def _cut(groups: list[int], rows_per_shard: int) -> list[tuple[int, int, int]]:
-    """Row groups, joined until they hold enough rows."""
+    """Ranges of row groups with at least `rows_per_shard` rows."""
     cuts, begin, rows = [], 0, 0
     for group, count in enumerate(groups):
         rows += count
@@ -347,34 +346,34 @@ def _cut(groups: list[int], rows_per_shard: int) -> list[tuple[int, int, int]]:
     return [cut for cut in cuts if cut[2] > 0]
 
 
-def _read_job(place: Place) -> Job:
-    data = place.read(_JOB)
+def _read_job(store: Store) -> Job:
+    data = store.read(_JOB)
     if data is None:
-        raise UsageError(f"{place.root} holds no job", "plan one: brim.bulk.plan(inputs, output)")
+        raise UsageError(f"{store.root} has no job", "plan one: brim.bulk.plan(inputs, output)")
     try:
-        told = json.loads(data)
-        if told["format"] != _FORMAT:
-            raise BadData(f"{place.path(_JOB)} is of format {told['format']}, this Brim reads {_FORMAT}",
-                          "use the version that planned it")
-        if told.get("unit") == "bytes":
-            shards = [Shard(place.root, told["job"], shard["id"], "", "", 0, 0, -1, shard["part"])
-                      for shard in told["shards"]]
-            return Job(place.root, told["job"], told["model_name"], told["options"], tuple(shards),
-                       tuple(given["input"] for given in told["inputs"]))
-        return Job(place.root, told["job"], told["model_name"], told["options"],
-                   tuple(Shard(**{"part": _part(shard["id"]), **shard}) for shard in told["shards"]))
+        job = json.loads(data)
+        if job["format"] != _FORMAT:
+            raise BadData(f"{store.path(_JOB)} has format {job['format']}, this Brim supports {_FORMAT}",
+                          "use the version that planned the job")
+        if job.get("unit") == "bytes":
+            shards = [Shard(store.root, job["job"], shard["id"], "", "", 0, 0, -1, shard["part"])
+                      for shard in job["shards"]]
+            return Job(store.root, job["job"], job["model_name"], job["options"], tuple(shards),
+                       tuple(given["input"] for given in job["inputs"]))
+        return Job(store.root, job["job"], job["model_name"], job["options"],
+                   tuple(Shard(**{"part": _part(shard["id"]), **shard}) for shard in job["shards"]))
     except (ValueError, KeyError, TypeError):
-        raise BadData(f"{place.path(_JOB)} is no job", "plan into an empty place") from None
+        raise BadData(f"{store.path(_JOB)} is not a job file", "plan with an empty output") from None
 
 
 @functools.lru_cache(maxsize=8)
-def _job_of(place: str, job_id: str) -> Job:
-    job = _read_job(Place.of(place))
+def _job_of(output: str, job_id: str) -> Job:
+    job = _read_job(Store.of(output))
     if job.id != job_id:
-        raise UsageError(f"{place} holds another job than the shard's", "plan again")
-    data = json.loads(Place.of(place).read(_JOB) or b"{}")
+        raise UsageError(f"{output} has another job than the shard", "plan the job again")
+    data = json.loads(Store.of(output).read(_JOB) or b"{}")
     if _model_hash(job.model) != data["model"]:
-        raise UsageError(f'model="{job.model}" is not the one the job was planned with', "plan it again into an empty place")
+        raise UsageError(f'model="{job.model}" has changed since the job was planned', "plan the job again with an empty output")
     return job
 
 
@@ -382,13 +381,13 @@ _open: dict[int, tuple[tuple[str, str, str], Classifier]] = {}
 
 
 def _classifier(model: str, job_id: str, settings: str) -> Classifier:
-    """One open model per process. A fork copies one without its threads: that is neither used nor freed."""
-    wanted, process = (model, job_id, settings), os.getpid()
-    there = _open.get(process)
-    if there is not None and there[0] == wanted:
-        return there[1]
+    """One open model per process. The copy in a forked process has no threads, so it is neither used nor freed."""
+    key, process = (model, job_id, settings), os.getpid()
+    existing = _open.get(process)
+    if existing is not None and existing[0] == key:
+        return existing[1]
     opened = Classifier(model, **json.loads(settings))
-    _open[process] = (wanted, opened)
+    _open[process] = (key, opened)
     return opened
 
 
@@ -410,7 +409,7 @@ def _part(number: int) -> str:
 
 
 def _ranges(ids: list[int]) -> str:
-    """3,17-20"""
+    """Formats numbers as 3,17-20."""
     out: list[str] = []
     for begin in ids:
         if begin - 1 not in ids:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels for texts, called as transformers.pipeline("text-classification") is."""
+"""Text classification with the interface of transformers.pipeline("text-classification")."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .errors import UsageError
 from .results import Result
 
 _UNSET: Any = object()
-_CHUNK = 8192  # texts of a stream that are scored at once
+_CHUNK = 8192  # texts per call when reading a stream
 
 
 class Classifier(Model):
-    """A text classifier, or VADER's rules (model="vader"). Without a name the default model.
+    """A text classifier, or VADER's rules (model="vader"). Default: the default model.
 
     >>> clf = brim.Classifier()
     >>> clf("great stuff")
@@ -37,8 +37,8 @@ class Classifier(Model):
     def __call__(self, inputs: Any, *, top_k: int | None = _UNSET, function_to_apply: str | None = None,
                  batch_size: int | None = None, **ignored: Any) -> Any:
         """Returns a list of one dict for one str, else a list of dicts; with `top_k` (None: all) a list of dicts per
-        text, best first. An iterator gives a generator. A pair is {"text": …, "text_pair": …}; many are a list of such
-        dicts. `function_to_apply`: "sigmoid", "softmax" or "none" (logits); None is the model's own."""
+        text, best first. For an iterator returns a generator. A pair is {"text": …, "text_pair": …}; many are a list of such
+        dicts. `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own."""
         _check_call(batch_size, ignored)
         if top_k is not _UNSET and top_k is not None:
             whole("top_k", top_k)
@@ -55,9 +55,9 @@ class Classifier(Model):
 
     def predict(self, texts: Any, *, pairs: Any = None, column: str | None = None, on_error: OnError = "raise",
                 progress: bool = False, function_to_apply: str | None = None) -> Result:
-        """Scores many texts by columns, as fast as files: a list, a numpy array, a column or a table of pyarrow, pandas,
-        polars or datasets (`column` selects it there). Texts are not copied. `pairs` are as many second texts.
-        `function_to_apply`: "sigmoid", "softmax" or "none" (logits); None is the model's own."""
+        """Scores many texts with the throughput of a file: a list, a numpy array, a column or a table of pyarrow, pandas,
+        polars or datasets (`column` selects its column). Texts are not copied. `pairs`: one second text per text.
+        `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own."""
         scorer = self._open()
         function = self._function(function_to_apply)
         predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs, function)
@@ -65,20 +65,20 @@ class Classifier(Model):
 
     def stream(self, texts: Iterable[str], *, on_error: OnError = "raise",
                function_to_apply: str | None = None) -> Iterator[Result]:
-        """Results of a stream of texts in order, part by part, in bounded memory."""
+        """Yields the results of a stream of texts in order, in parts, with bounded memory."""
         rest = iter(texts)
         while part := list(itertools.islice(rest, _CHUNK)):
             yield self.predict(part, on_error=on_error, function_to_apply=function_to_apply)
 
     def _function(self, name: str | None) -> str:
-        """The engine's name of a function; empty for the model's own."""
+        """The engine's name of a function; empty: the model's own."""
         if name is None:
             return ""
         known = name.lower() if isinstance(name, str) else ""  # transformers accepts any case
         if known not in ("sigmoid", "softmax", "none"):
             raise UsageError(f"function_to_apply={name!r} is unknown", 'use "sigmoid", "softmax", "none" or None')
         if self._open().kind == "rules":
-            raise UsageError(f'function_to_apply="{name}": VADER\'s rules have no logits', "leave it out")
+            raise UsageError(f'function_to_apply="{name}": VADER\'s rules have no logits', "omit it")
         return known
 
     def _each(self, texts: Iterator[str], top_k: int | None, function: str) -> Iterator[Any]:
@@ -100,14 +100,14 @@ class Classifier(Model):
 
 
 def _split(inputs: Any) -> tuple[Any, list[Any] | None]:
-    """Texts, and second texts where `inputs` is a list of {"text": …, "text_pair": …}."""
+    """Texts, and second texts if `inputs` is a list of {"text": …, "text_pair": …}."""
     if not isinstance(inputs, list) or not inputs or not isinstance(inputs[0], dict):
         return inputs, None
     if not all(isinstance(one, dict) and "text" in one for one in inputs):
-        raise UsageError('a list of dicts needs "text" in each', 'write {"text": …, "text_pair": …}')
+        raise UsageError('a dict has no "text"', 'use {"text": …, "text_pair": …}')
     paired = [one.get("text_pair") is not None for one in inputs]
     if any(paired) and not all(paired):
-        raise UsageError("some rows have a text_pair, some have none", "score them apart")
+        raise UsageError("only some rows have a text_pair", "score rows with and without a text_pair apart")
     texts = [one["text"] for one in inputs]
     return texts, [one["text_pair"] for one in inputs] if paired[0] else None
 
@@ -116,7 +116,7 @@ _noted: set[str] = set()
 
 
 def note_once(key: str, text: str) -> None:
-    """A warning that is worth hearing once per process."""
+    """Issues a warning once per process."""
     if key not in _noted:
         _noted.add(key)
         warnings.warn(text, stacklevel=4)
@@ -124,9 +124,9 @@ def note_once(key: str, text: str) -> None:
 
 def _check_call(batch_size: int | None, ignored: dict[str, Any]) -> None:
     if batch_size is not None:
-        note_once("batch_size", "batch_size is not needed: Brim packs batches by the memory plan")
+        note_once("batch_size", "batch_size is ignored: the memory plan sets the batch size")
     for name in ignored:
         if name in ("truncation", "padding", "num_workers"):
-            note_once(name, f"{name} is not needed: texts are packed without padding, long ones follow long_text=")
+            note_once(name, f"{name} is ignored: texts are packed without padding; long texts follow long_text=")
         else:
             raise UsageError(f"{name}= is unknown", "see help(brim.Classifier)")

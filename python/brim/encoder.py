@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors for texts, called as sentence_transformers.SentenceTransformer is."""
+"""Embeddings with the interface of sentence_transformers.SentenceTransformer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .errors import UsageError
 
 
 class Encoder(Model):
-    """A model's vectors. Pooling, length, case, prompts, normalization and dimensions are read from the directory's
-    sentence-transformers files; `pooling` ("mean", "cls"), `max_length` and `prompts` replace theirs."""
+    """An embedding model. Pooling, length, case, prompts, normalization and dimensions are read from the directory's
+    sentence-transformers files; `pooling` ("mean", "cls"), `max_length` and `prompts` override them."""
 
     _kinds = ("embedder",)
-    _wanted = "a model with vectors"
+    _wanted = "a model that computes vectors"
 
     def __init__(self, model: str | os.PathLike[str] = "", *, pooling: str | None = None, max_length: int | None = None,
                  prompts: dict[str, str] | None = None, default_prompt_name: str | None = None,
@@ -36,7 +36,7 @@ class Encoder(Model):
         self.default_prompt_name = default_prompt_name or default or None
         if self.default_prompt_name is not None and self.default_prompt_name not in self.prompts:
             raise UsageError(f'default_prompt_name="{self.default_prompt_name}" is not among prompts',
-                             f"choose one of {sorted(self.prompts)}")
+                             f"use one of {sorted(self.prompts)}")
 
     def get_sentence_embedding_dimension(self) -> int:
         return int(self._score(["a"])[0].scores.shape[1])
@@ -46,15 +46,15 @@ class Encoder(Model):
                output_value: str = "sentence_embedding", precision: str = "float32", convert_to_numpy: bool = True,
                convert_to_tensor: bool = False, device: str | None = None, normalize_embeddings: bool = False,
                column: str | None = None) -> Any:
-        """float32[texts, width], or one vector for one str; torch tensors with `convert_to_tensor`."""
+        """float32[texts, width], or one vector for a single str; torch tensors with `convert_to_tensor`."""
         if output_value != "sentence_embedding":
-            raise UsageError(f'output_value="{output_value}" is not computed', "leave it out")
+            raise UsageError(f'output_value="{output_value}" is not supported', "omit it")
         if precision != "float32":
-            raise UsageError(f'precision="{precision}": vectors are float32', "leave it out")
+            raise UsageError(f'precision="{precision}": vectors are float32', "omit it")
         if device is not None and str(device) != self._options["device"]:
-            raise UsageError(f'device="{device}": the model is open on {self.device}', "name it in Encoder(…)")
+            raise UsageError(f'device="{device}": the model is open on {self.device}', "set it in Encoder(…)")
         if batch_size is not None:
-            note_once("batch_size", "batch_size is not needed: Brim packs batches by the memory plan")
+            note_once("batch_size", "batch_size is ignored: the memory plan sets the batch size")
         one = isinstance(sentences, str)
         texts = [sentences] if one else sentences
         predictions, _, _ = self._score(texts_of(texts, column), progress=bool(show_progress_bar),
@@ -74,5 +74,5 @@ class Encoder(Model):
         if name is None:
             return ""
         if name not in self.prompts:
-            raise UsageError(f'prompt_name="{name}" is not among the prompts', f"choose one of {sorted(self.prompts)}")
+            raise UsageError(f'prompt_name="{name}" is not among the prompts', f"use one of {sorted(self.prompts)}")
         return self.prompts[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Brim raises: a class per kind of trouble, each with its code, the problem and the remedy."""
+"""Exceptions: one class per kind of error, each with a code, the problem and a remedy."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 
 class Error(Exception):
-    """Any error of Brim. `str(e)` is the problem and, behind a semicolon, the remedy."""
+    """Base class. `str(e)` is the problem, followed by a semicolon and the remedy, if any."""
 
     code = "internal"
-    exit_code = 1  # what the command line ends with
+    exit_code = 1  # exit code of the command line
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
 
-    def __str__(self) -> str:  # an OSError's own would show its arguments
+    def __str__(self) -> str:  # OSError.__str__ would show the arguments
         return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
     def __reduce__(self) -> tuple[type[Error], tuple[str, str], dict[str, Any]]:
-        return type(self), (self.problem, self.remedy), dict(self.__dict__)  # the row of BadData, notes
+        return type(self), (self.problem, self.remedy), dict(self.__dict__)  # includes the row of BadData, and notes
 
 
 class UsageError(Error, ValueError):
-    """A setting or an argument."""
+    """An invalid setting or argument."""
 
     code = "usage"
     exit_code = 2
 
 
 class BadData(Error, ValueError):
-    """A text that cannot be read. `row` is its place among those given, where one is to blame."""
+    """Invalid input. `row`: index of the text, if the error concerns a single one."""
 
     code = "bad_data"
     exit_code = 3
@@ -41,7 +41,7 @@ class BadData(Error, ValueError):
 
 
 class BadModel(Error):
-    """A model directory, its weights, tokenizer or config."""
+    """An invalid model directory, weights, tokenizer or config."""
 
     code = "bad_model"
     exit_code = 4
@@ -55,25 +55,25 @@ class DoesNotFit(Error, MemoryError):
 
 
 class DeviceLost(Error):
-    """A kernel or the driver failed; this process can use the device no more."""
+    """A kernel or the driver failed; this process can no longer use the device."""
 
     code = "device_lost"
     exit_code = 6
 
 
 class CannotWrite(Error, OSError):
-    """A place that cannot be written to, or a full disk."""
+    """An unwritable path, or a full disk."""
 
     code = "cannot_write"
     exit_code = 7
 
-    def __init__(self, problem: str, remedy: str = "") -> None:  # OSError's own would take two strings for errno
+    def __init__(self, problem: str, remedy: str = "") -> None:  # OSError would interpret two strings as errno and message
         super().__init__(problem, remedy)
         self.args = (str(self),)
 
 
 class Diverged(Error, ArithmeticError):
-    """The loss is not a number."""
+    """The training loss is not finite."""
 
     code = "diverged"
     exit_code = 8
@@ -87,19 +87,19 @@ class Interrupted(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """A deadline passed before the work began."""
+    """The deadline passed before the work started."""
 
     code = "timed_out"
 
 
 class Cancelled(Error):
-    """Withdrawn, or the model was closed."""
+    """Cancelled by the caller, or the model was closed."""
 
     code = "cancelled"
 
 
 class Busy(Error):
-    """Refused now: too much is waiting."""
+    """Rejected: too much is waiting."""
 
     code = "busy"
 
@@ -124,17 +124,17 @@ _SMALLEST_LIMIT = re.compile(r"Smallest limit that works: [^(]*\((.*)\)\Z")
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Problem and remedy of a message that holds both."""
+    """Splits a message into problem and remedy."""
     if smallest := _SMALLEST_LIMIT.search(text):
         return text, f"use {smallest[1]}"
-    if text.startswith("no model "):
-        problem, found, fetch = text.partition("\nto fetch it: ")
-        return (problem, fetch.replace("\n", " ")) if found else (text, "")
+    problem, found, download = text.partition("\nto download it: ")
+    if found:
+        return problem, download.replace("\n", " ")
     if match := re.fullmatch(r"(.*); ([^;\n]+)", text, re.S):
         return match[1], match[2]
-    if match := re.fullmatch(r"(.*): ((?:use|give|name|choose) [^\n]+)", text, re.S):
+    if match := re.fullmatch(r"(.*): ((?:use|set|give|name|choose) [^\n]+)", text, re.S):
         return match[1], match[2]
-    return text, "name a file that can be read" if ": cannot open: " in text else ""
+    return text, "use a readable file" if ": cannot open: " in text else ""
 
 
 def from_library(code: str, problem: str, remedy: str) -> Error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forecasts of series, by the program: brim.forecast.predict, train, roll and evaluate, with tables as well as files. Settings
-are those of `brim forecast …`, with underscores."""
+"""Time series forecasting: predict, train, roll and evaluate, with tables or files. Runs the program; settings are the
+options of `brim forecast`, with underscores."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .errors import UsageError
 from .training import _is_missing, _list, _paths
 
 
-_SWITCHES = ("components", "extend", "keep_models", "shared_weights")  # False is an answer: a preset may say true
+_SWITCHES = ("components", "extend", "keep_models", "shared_weights")  # pass False on: a preset may set true
 
 
 class Forecasts:
-    """Columns as the program writes them: `unique_id`, `ds` (as the data has its times) and one or more per model."""
+    """Forecasts by column: `unique_id`, `ds` (times as in the data) and one or more columns per model."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self.columns = columns
@@ -39,12 +39,12 @@ class Forecasts:
         return len(next(iter(self.columns.values()), []))
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame; `ds` as times where it holds some."""
+        """A pandas.DataFrame; `ds` is converted to times if possible."""
         pd = importlib.import_module("pandas")
         frame = pd.DataFrame(self.columns)
         for name in ("ds", "cutoff"):
             if name in frame and len(frame) and not str(frame[name].iloc[0]).isdigit():
-                with contextlib.suppress(ValueError, TypeError):  # quarters, say, stay what they are
+                with contextlib.suppress(ValueError, TypeError):  # for example quarters stay strings
                     frame[name] = pd.to_datetime(frame[name])
         return frame
 
@@ -57,22 +57,22 @@ class Forecasts:
 
 
 def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, **settings: Any) -> Forecasts:
-    """What comes next: of a directory that `train` wrote, whose horizon it is, or of naive, snaive and naive2."""
-    _refuse_output(settings, "leave it out: the forecasts are what predict gives, and to_pandas().to_csv(...) writes them")
+    """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive or naive2."""
+    _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
     given = {"model": os.fspath(model), "horizon": horizon or None, **settings}
     return _table(_run("predict", {"data": data}, given))
 
 
 def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **settings: Any) -> str:
-    """Trains an ensemble of N-BEATS models; the directory, for `predict` and `evaluate`. The same call goes on after a kill."""
-    _refuse_output(settings, "name the directory with output_dir=")
+    """Trains an ensemble of N-BEATS models and returns its directory. The same call resumes an interrupted run."""
+    _refuse_output(settings, "set the directory with output_dir=")
     _run("train", {"data": data}, {"horizon": horizon, "output": os.fspath(output_dir), **settings})
     return os.fspath(output_dir)
 
 
 def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[str], **settings: Any) -> Forecasts:
-    """Trains again and again along the series and forecasts from every cutoff; `output_dir` has its report too."""
-    _refuse_output(settings, "name the directory with output_dir=")
+    """Rolling backtest: trains and forecasts at every cutoff. `output_dir` also gets the report."""
+    _refuse_output(settings, "set the directory with output_dir=")
     folder = pathlib.Path(output_dir)
     _run("roll", {"data": data}, {"horizon": horizon, "folds": folds, "output": os.fspath(output_dir), **settings})
     return _table((folder / "forecasts.csv").read_text(encoding="utf-8"))
@@ -80,9 +80,9 @@ def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[s
 
 def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = None, forecasts: Any = None,
              **settings: Any) -> dict[str, Any]:
-    """How good a model's forecasts, or those given, are: sMAPE, MASE, OWA and the skill against naive, as `--json` has them."""
+    """Evaluates a model's forecasts, or `forecasts`: sMAPE, MASE, OWA and skill against naive, as in `--json`."""
     if (model is None) == (forecasts is None):
-        raise UsageError("either a model or forecasts are measured", "give one of model= and forecasts=")
+        raise UsageError("exactly one of model and forecasts is required", "pass model= or forecasts=")
     tables = {"data": data, "actual": actual}
     if isinstance(forecasts, Forecasts):
         forecasts = forecasts.columns
@@ -93,9 +93,9 @@ def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = N
 
 
 def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
-    """The program's flag would take the results away from where they are looked for here."""
+    """Rejects the program's --output, because the results are read from another location."""
     if "output" in settings:
-        raise UsageError(f"output={settings['output']!r}: no setting of this function", remedy)
+        raise UsageError(f"output={settings['output']!r}: not a setting of this function", remedy)
 
 
 def _run(verb: str, tables: dict[str, Any], settings: dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _files(name: str, rows: Any) -> Iterator[list[str]]:
-    """Names of files as they are; a table as a file that is gone afterwards."""
+    """Yields file names unchanged, or the name of a temporary file with a table."""
     paths = _paths(rows)
     if paths is not None:
         yield paths
@@ -133,13 +133,13 @@ def _files(name: str, rows: Any) -> Iterator[list[str]]:
     rows = _with_index(rows)
     keys = _column_keys(rows)
     if keys is None:
-        raise UsageError(f"{name}: series are wanted, {type(rows).__name__} was given", "pass files, or a table of unique_id, ds and y")
+        raise UsageError(f"{name}: expected series, got {type(rows).__name__}", "pass files, or a table of unique_id, ds and y")
     columns = [[_cell(value) for value in _values(rows[key])] for key in keys]
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{key} {len(column):,}" for key, column in zip(keys, columns, strict=True))
-        raise UsageError(f"{name}: columns of unequal length: {counts}", "give each the same number of rows")
+        raise UsageError(f"{name}: columns of unequal length: {counts}", "use the same number of rows in each")
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
-        path = pathlib.Path(folder) / f"{name}.csv"  # without a column of ids the file's name is the series'
+        path = pathlib.Path(folder) / f"{name}.csv"  # the id of the series, if there is no id column
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([str(key) for key in keys])
@@ -148,12 +148,12 @@ def _files(name: str, rows: Any) -> Iterator[list[str]]:
 
 
 def _with_index(rows: Any) -> Any:
-    """pandas keeps times and ids in the index as often as in columns: what has a name there, or is times, becomes a column."""
+    """Converts named and time levels of a pandas index to columns."""
     if not hasattr(rows, "reset_index") or not hasattr(rows, "columns"):
         return rows
-    levels = [rows.index.get_level_values(place) for place in range(rows.index.nlevels)]
+    levels = [rows.index.get_level_values(number) for number in range(rows.index.nlevels)]
     names = ["ds" if level.name is None and type(level).__name__ in ("DatetimeIndex", "PeriodIndex") else level.name for level in levels]
-    added = [place for place, name in enumerate(names) if name is not None and name not in rows.columns]  # set_index(drop=False) has it twice
+    added = [i for i, name in enumerate(names) if name is not None and name not in rows.columns]  # set_index(drop=False) keeps the column
     return rows.rename_axis(index=names).reset_index(level=added) if added else rows
 
 
@@ -170,7 +170,7 @@ def _cell(value: Any) -> str:
 def _table(text: str) -> Forecasts:
     names, *rows = csv.reader(io.StringIO(text))
     columns: dict[str, Any] = {}
-    for place, name in enumerate(names):
-        cells = [row[place] for row in rows]
+    for i, name in enumerate(names):
+        cells = [row[i] for row in rows]
         columns[name] = cells if name in ("unique_id", "ds", "cutoff") else np.array([float(c) if c else np.nan for c in cells])
     return Forecasts(columns)

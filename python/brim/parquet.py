@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Parquet file in, one out: its columns, then `label`, `score` and, if asked for, `all_scores`."""
+"""Scores a Parquet file into another one: its columns plus `label`, `score` and optionally `all_scores`."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._model import OnError
-from ._places import writing
+from ._storage import writing
 from ._texts import named_column
 from .classifier import Classifier
 from .errors import BadData, UsageError
 
-_ROWS = 60_000  # scored at once
-_PARQUET = "is it a Parquet file?"
+_ROWS = 60_000  # rows per call
+_PARQUET = "check that it is a Parquet file"
 
 
 def score_file(source: str, target: str, *, column: str | None = None, all_scores: bool = False,
                on_error: OnError = "raise", progress: bool = False, **settings: Any) -> tuple[int, float]:
-    """Rows and seconds. The target appears when it is whole; `settings` are Classifier's."""
+    """Returns rows and seconds. The target is created when it is complete; `settings` are those of Classifier."""
     try:
         pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise UsageError("Parquet files are read with pyarrow, which is not installed", "pip install pyarrow") from None
+        raise UsageError("reading Parquet files requires pyarrow, which is not installed", "pip install pyarrow") from None
     for name in (source, target):
         if not name.lower().endswith(".parquet"):
-            raise UsageError(f"{name}: from Parquet to Parquet", "name both files so")
+            raise UsageError(f"{name}: not a .parquet file", "use .parquet for input and output")
     if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
-        raise UsageError(f"{target}: the output would replace the input", "name another file")
+        raise UsageError(f"{target}: the output would overwrite the input", "use another file")
     began, done = time.perf_counter(), 0
     try:
         with _opened(pq, source) as file:
@@ -40,7 +40,7 @@ def score_file(source: str, target: str, *, column: str | None = None, all_score
             text = named_column(names, column)
             for name in ("label", "score", *(["all_scores"] if all_scores else [])):
                 if name in names:
-                    raise UsageError(f"{source}: it has a column {name!r} already", "rename it")
+                    raise UsageError(f"{source}: column {name!r} already exists", "rename it")
             with _draft(target) as draft, Classifier(**settings) as classifier:
                 writer: Any = None
                 for batch in _tables(pa, file, source):
@@ -63,17 +63,17 @@ def _opened(pq: Any, source: str) -> Any:
     try:
         return pq.ParquetFile(source)
     except FileNotFoundError:
-        raise UsageError(f"{source}: no such file", "name a file that is there") from None
+        raise UsageError(f"{source}: no such file", "use an existing file") from None
     except OSError as error:
         raise BadData(f"{source}: {error}", _PARQUET) from None
 
 
 @contextlib.contextmanager
 def _draft(target: str) -> Iterator[str]:
-    """A file of this run's own beside the target, whose place it takes once it is whole."""
+    """A temporary file next to the target, renamed to it when complete."""
     path = f"{target}.{secrets.token_hex(4)}.part"
     with writing(target):
-        open(path, "xb").close()  # tempfile would make one that nobody else may read
+        open(path, "xb").close()  # tempfile would create one without read permission for others
     try:
         yield path
         with writing(target):
@@ -86,12 +86,12 @@ def _draft(target: str) -> Iterator[str]:
 
 
 def _tables(pa: Any, file: Any, source: str) -> Any:
-    """Some row groups at a time; a file without rows gives one empty table, so that its columns are kept."""
+    """Yields several row groups at a time; for a file without rows one empty table, to keep its columns."""
     waiting: list[Any] = []
     for group in range(file.num_row_groups):
         try:
             waiting.append(file.read_row_group(group))
-        except OSError as error:  # pyarrow's word for a corrupt page
+        except OSError as error:  # raised by pyarrow for a corrupt page
             raise BadData(f"{source}: {error}", _PARQUET) from None
         if sum(table.num_rows for table in waiting) >= _ROWS:
             yield pa.concat_tables(waiting)

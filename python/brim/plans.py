@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model needs on a device, present or not."""
+"""Memory and speed of a model on a device, which need not be present."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import DoesNotFit
 
 
 class Plan:
-    """A plan: `print` shows a table, a notebook a table with bars. `data` holds all of it, as `brim plan --json`."""
+    """A plan, shown as a table, in notebooks with bars. `data` is the output of `brim plan --json`."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -24,7 +24,7 @@ class Plan:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """By purpose; they sum to `peak_bytes`."""
+        """Bytes by purpose; they sum to `peak_bytes`."""
         return {purpose: int(count) for purpose, count in self.data.get("bytes", {}).items() if count}
 
     @property
@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def tokens_per_second(self) -> float:
-        """Predicted."""
+        """Predicted throughput."""
         return float(self.data["tokens_per_second"])
 
     def _head(self) -> str:
@@ -51,7 +51,7 @@ class Plan:
         return f"{self.tokens_per_batch:,} tokens per batch, {self.tokens_per_second:,.0f} tokens/s predicted"
 
     def __repr__(self) -> str:
-        rows = [*self.bytes.items(), ("in all", self.peak_bytes)]
+        rows = [*self.bytes.items(), ("total", self.peak_bytes)]
         lines = [f"  {name:<16}{_size(count):>12}" for name, count in rows]
         return "\n".join([self._head(), *lines, f"  {'of':<16}{_size(self.limit_bytes):>12}", self._foot()])
 
@@ -60,7 +60,7 @@ class Plan:
             share = 100 * count / max(self.limit_bytes, 1)
             return (f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{_size(count)}</td><td>"
                     f"<div style='background:#4878a8;height:0.7em;width:{share * 2:.1f}px'></div></td></tr>")
-        rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("in all", self.peak_bytes)])
+        rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("total", self.peak_bytes)])
         return (f"<table><caption>{html.escape(self._head())}</caption>{rows}"
                 f"<tr><td>limit</td><td style='text-align:right'>{_size(self.limit_bytes)}</td><td></td></tr></table>"
                 f"<p>{html.escape(self._foot())}</p>")
@@ -68,8 +68,8 @@ class Plan:
 
 def plan(model: str | os.PathLike[str] = "", *, task: str = "score", device: str = "auto", limit: str = "auto", precision: str = "auto",
          max_length: int = 0, typical_length: int = 0) -> Plan:
-    """What `model` would take on `device`: a card by name ("rtx3070", "h200"), "cpu", "cuda" or "auto". Opens nothing;
-    raises brim.DoesNotFit with the smallest limit that would do."""
+    """Plans `model` on `device`: a card by name ("rtx3070", "h200"), "cpu", "cuda" or "auto". Does not open the model.
+    Raises brim.DoesNotFit with the smallest sufficient limit."""
     given = path("model", model)
     arguments = ["plan", "--json", "--task", task, "--device", device, "--memory-limit", limit, "--precision", precision]
     if given:
@@ -79,7 +79,7 @@ def plan(model: str | os.PathLike[str] = "", *, task: str = "score", device: str
             arguments += [f"--{flag.replace('_', '-')}", str(length)]
     out, error = _program.run(arguments)
     if isinstance(error, DoesNotFit) and out:
-        error.remedy = f'limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB" would do'
+        error.remedy = f'set limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB"'
     if error is not None:
         raise error
     return Plan(json.loads(out))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of brim.bulk on a Ray cluster: an actor per share of the machine, each with its model open. A lost actor is
-replaced, and its shard has had a try; a shard that is run twice is published once."""
+"""Runs a job of brim.bulk on a Ray cluster with one open model per actor. Lost actors are replaced, which counts as a try
+of their shard. A shard that runs twice is published once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _NEEDED = "install it on every node, or pass runtime_env to ray.init"
 
 def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: int | None = None, tries: int = 3,
           start_timeout: float = 300, progress: bool = False) -> list[tuple[bulk.Shard, Error]]:
-    """Scores every missing shard; those that failed `tries` times are returned with their error. An actor takes
-    `num_cpus` cores, and as many threads, and `num_gpus` cards; there are as many as the cluster holds, or `workers`.
-    Shards go to actors that have started. If none starts within `start_timeout` seconds, for want of free cores or
-    cards, brim.TimedOut is raised."""
+    """Scores every missing shard; returns those that failed `tries` times with their errors. An actor uses `num_cpus`
+    cores (and threads) and `num_gpus` GPUs. Starts `workers` actors; default: as many as fit the cluster. Raises
+    brim.TimedOut if no actor starts within `start_timeout` seconds, because cores or GPUs are in use."""
     ray = _ray()
     whole("tries", tries)
     if workers is not None:
@@ -43,14 +42,14 @@ def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: i
 
 
 class _Pool:
-    """Actors and their work. An actor that waits for resources gets no shard, so that it holds up nothing."""
+    """Actors and their work. Shards are only assigned to actors that have started."""
 
     def __init__(self, ray: Any, num_cpus: float, num_gpus: float, start_timeout: float) -> None:
         self._ray, self._cpus, self._gpus, self._start_timeout = ray, num_cpus, num_gpus, start_timeout
-        # Without Ray's own retries: it would run a shard that kills its worker for ever.
+        # Disable Ray's retries, which would repeat a shard that kills its worker forever.
         self._made = ray.remote(_Worker).options(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0,
                                                  max_task_retries=0)
-        self._starting: dict[Any, Any] = {}  # by the result of their first call
+        self._starting: dict[Any, Any] = {}  # keyed by the result of the first call
         self._running: dict[Any, tuple[Any, bulk.Shard, int]] = {}
         self._idle: list[Any] = []
         self._replacements = 0
@@ -82,9 +81,9 @@ class _Pool:
             if not isinstance(error, _Lost):
                 self._idle.append(actor)
             elif attempt < tries or waiting:
-                self._replace(actor, counted=False)  # its shard's attempts bound these
+                self._replace(actor, counted=False)  # limited by the attempts of its shard
             if error is not None and attempt < tries:
-                waiting.insert(0, (shard, attempt + 1))  # behind the others
+                waiting.insert(0, (shard, attempt + 1))  # after the others
             elif error is not None:
                 failed.append((shard, error))
             if update:
@@ -96,7 +95,7 @@ class _Pool:
             self._ray.kill(actor)
 
     def _next(self) -> Any:
-        """The next result. Bounded while nothing but actors that have not started is waited for."""
+        """Waits for the next result; with a timeout if no actor has started."""
         refs = [*self._running, *self._starting]
         timeout = None if self._running else self._start_timeout
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
@@ -104,12 +103,12 @@ class _Pool:
             return ready[0]
         free, total = self._ray.available_resources(), self._ray.cluster_resources()
         raise TimedOut(f"no Ray worker started within {self._start_timeout:g} s: it needs {self._cpus:g} cores and "
-                       f"{self._gpus:g} cards, {free.get('CPU', 0):g} of {total.get('CPU', 0):g} cores and "
-                       f"{free.get('GPU', 0):g} of {total.get('GPU', 0):g} cards are free",
-                       "end the other actors and jobs, lower num_cpus or num_gpus, or raise start_timeout")
+                       f"{self._gpus:g} GPUs, {free.get('CPU', 0):g} of {total.get('CPU', 0):g} cores and "
+                       f"{free.get('GPU', 0):g} of {total.get('GPU', 0):g} GPUs are free",
+                       "stop other actors and jobs, lower num_cpus or num_gpus, or raise start_timeout")
 
     def _replace(self, actor: Any, counted: bool = True) -> bool:
-        """Another actor for one that died. Those that die at the start are replaced a bounded number of times."""
+        """Replaces an actor that died. The number of replacements for actors that die at startup is limited."""
         self._ray.kill(actor)
         if counted:
             self._replacements -= 1
@@ -122,7 +121,7 @@ class _Pool:
 
 class Scorer:
     """For `ds.map_batches(brim.ray.Scorer, batch_format="pyarrow", fn_constructor_args=("my-model",), concurrency=2)`:
-    the batch with `label` and `score`. Slower than `score`: rows pass through Ray's store."""
+    adds `label` and `score` to the batch. Slower than `score`, because rows pass through Ray's object store."""
 
     def __init__(self, model: str = "", text: str = "text", **settings: Any) -> None:
         self._classifier, self._text = Classifier(model, **settings), text
@@ -132,7 +131,7 @@ class Scorer:
 
 
 class _Lost(Error):
-    """Ray reports an error in place of a result, usually that the worker died."""
+    """Ray returned an error instead of a result, usually because the worker died."""
 
 
 class _Worker:
@@ -156,16 +155,16 @@ def _outcome(ray: Any, ready: Any) -> Error | None:
         return result
     except ray.exceptions.RayError as error:
         if "No module named 'brim" in str(error):
-            raise UsageError("a Ray worker has no module brim", _NEEDED) from None
+            raise UsageError("the module brim is missing on a Ray worker", _NEEDED) from None
         return _Lost(f"Ray: {error}")
 
 
 def _capacity(resources: dict[str, float], cpus: float, gpus: float) -> int:
-    """Number of actors that the whole cluster holds at once."""
-    counts = [int(resources.get(name, 0) / wanted) for name, wanted in (("CPU", cpus), ("GPU", gpus)) if wanted > 0]
+    """Number of actors that fit the whole cluster."""
+    counts = [int(resources.get(name, 0) / needed) for name, needed in (("CPU", cpus), ("GPU", gpus)) if needed > 0]
     if counts and min(counts) < 1:
         raise UsageError(f"num_cpus={cpus}, num_gpus={gpus}: the cluster has {resources.get('CPU', 0):.0f} cores and "
-                         f"{resources.get('GPU', 0):.0f} cards", "lower num_cpus or num_gpus")
+                         f"{resources.get('GPU', 0):.0f} GPUs", "lower num_cpus or num_gpus")
     return min(counts, default=1)
 
 

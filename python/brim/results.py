@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of many texts, by columns."""
+"""Results of many texts as columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import Error, UsageError
 
 
 class _Columns:
-    """The columns of predictions in memory of their own, for results that were pickled."""
+    """Copies of the prediction columns, for unpickled results."""
 
     def __init__(self, label_ids: npt.NDArray[np.int32], label_scores: npt.NDArray[np.float32],
                  scores: npt.NDArray[np.float32], truncated: npt.NDArray[np.uint8]) -> None:
@@ -34,7 +34,7 @@ class Result:
         self.score_names = score_names
         self.errors = errors
         self.seconds = seconds
-        self._index = index  # of a pandas input, for to_pandas()
+        self._index = index  # index of a pandas input, for to_pandas()
 
     def __len__(self) -> int:
         return len(self._predictions)
@@ -45,28 +45,28 @@ class Result:
 
     @property
     def label_ids(self) -> npt.NDArray[np.int32]:
-        """Places in `label_names`; -1 where there is no result."""
+        """Indices into `label_names`; -1 for rows without a result."""
         return self._predictions.label_ids
 
     @property
     def labels(self) -> list[str | None]:
-        """None where there is no result."""
-        names = [*self.label_names, None]  # -1 is the last
+        """Label names; None for rows without a result."""
+        names = [*self.label_names, None]  # -1 selects the last one
         return [names[i] for i in self.label_ids.tolist()]
 
     @property
     def score(self) -> npt.NDArray[np.float32]:
-        """The label's own; NaN where there is no result."""
+        """Score of the label; NaN for rows without a result."""
         return self._predictions.label_scores
 
     @property
     def scores(self) -> npt.NDArray[np.float32]:
-        """[texts, score_names]."""
+        """All scores, [texts, score_names]."""
         return self._predictions.scores
 
     @property
     def truncated(self) -> npt.NDArray[np.bool_]:
-        """Where a text's end was not read."""
+        """True for texts that were truncated."""
         return self._predictions.truncated.view(np.bool_)
 
     @property
@@ -75,7 +75,7 @@ class Result:
                 "errors": len(self.errors), "truncated": int(self.truncated.sum())}
 
     def to_arrow(self, all_scores: bool = False) -> Any:
-        """A pyarrow.Table: `label` as a dictionary, `score`, and with `all_scores` a list of them per text."""
+        """A pyarrow.Table: `label` (dictionary), `score` and, with `all_scores`, a list of all scores per text."""
         pa = _imported("pyarrow")
         missing = self.label_ids < 0
         mask = missing if missing.any() else None
@@ -91,7 +91,7 @@ class Result:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame: `label` as a category, `score`. Its index is that of a pandas input."""
+        """A pandas.DataFrame: `label` (category) and `score`, with the index of a pandas input."""
         pd = _imported("pandas")
         return pd.DataFrame({"label": pd.Categorical.from_codes(self.label_ids, categories=self.label_names),
                              "score": self.score}, index=self._index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fine-tuned classifier as scikit-learn knows them: Pipeline, GridSearchCV, cross_val_score, clone, pickle."""
+"""A scikit-learn estimator: works with Pipeline, GridSearchCV, cross_val_score, clone and pickle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .classifier import Classifier
 from .errors import UsageError
 from .training import Training, _list, train
 
-if TYPE_CHECKING:  # it has no stubs
+if TYPE_CHECKING:  # scikit-learn has no type stubs
     class _Base:
         def __getstate__(self) -> dict[str, Any]: ...
         def __setstate__(self, state: dict[str, Any]) -> None: ...
@@ -36,9 +36,9 @@ else:
 
 
 class BrimClassifier(_Base):
-    """Trains `model` in `fit` and labels texts in `predict`. X is one text per row: a list, array, Series or column;
-    a table or array of one column is taken too. Without `output_dir` the model lives as long as the estimator does, and
-    travels inside its pickle. `settings` are those of `brim train`."""
+    """Fine-tunes `model` in `fit` and labels texts in `predict`. X has one text per row: a list, array, Series or column,
+    or a table or array with one column. Without `output_dir` the model is deleted with the estimator and included in its
+    pickle. `settings` are those of `brim train`."""
 
     def __init__(self, model: str | os.PathLike[str] = "default", *, num_train_epochs: float = 3,
                  learning_rate: float = 5e-5, train_batch_size: int = 32, max_length: int | None = None, seed: int = 42,
@@ -60,20 +60,20 @@ class BrimClassifier(_Base):
     def fit(self, X: Any, y: Any) -> BrimClassifier:
         texts, given = _texts(X), np.asarray(_list(y))
         if given.ndim != 1 or len(given) != len(texts):
-            raise UsageError(f"X has {len(texts):,} texts, y has the shape {given.shape}", "one label per text is wanted")
+            raise UsageError(f"X has {len(texts):,} texts, y has shape {given.shape}", "pass one label per text")
         if len(texts) == 0:
-            raise UsageError("X has no texts", "pass some")
+            raise UsageError("X has no texts", "pass at least one")
         classes: npt.NDArray[Any] = np.unique(given)
         if len(classes) < 2:
-            raise UsageError(f"y has one class, {classes[0]!r}", "a classifier learns to tell two or more apart")
+            raise UsageError(f"y has only one class, {classes[0]!r}", "pass at least two classes")
         names = [str(one) for one in classes.tolist()]
         if len(set(names)) != len(names):
-            raise UsageError(f"y's classes look alike as texts: {', '.join(names)}", "use one type for all")
+            raise UsageError(f"classes of y are equal as strings: {', '.join(names)}", "use one type for all")
         folder = self.output_dir
         if folder is None:
             folder = tempfile.mkdtemp(prefix="brim-")
             self._finalizer = weakref.finalize(self, shutil.rmtree, folder, True)
-        wanted: dict[str, Any] = {
+        options: dict[str, Any] = {
             "num_train_epochs": self.num_train_epochs, "learning_rate": self.learning_rate,
             "train_batch_size": self.train_batch_size, "max_length": self.max_length, "seed": self.seed,
             "device": self.device, "threads": self.threads, "memory_limit": self.memory_limit,
@@ -81,19 +81,19 @@ class BrimClassifier(_Base):
             "load_best_model_at_end": False, "overwrite_output_dir": True, **(self.settings or {})}
         ids = np.searchsorted(classes, given)
         self.training_: Training = train(self.model, (texts, [names[i] for i in ids]), output_dir=folder,
-                                         progress=self.verbose, **wanted)
+                                         progress=self.verbose, **options)
         self.classes_ = classes
         self._opened: Classifier | None = None
         self._order(names)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The label of each text, as y had them."""
+        """The label of each text, as in y."""
         proba = self.predict_proba(X)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """[texts, classes_], rows that sum to 1."""
+        """Probabilities, [texts, classes_]; rows sum to 1."""
         if not hasattr(self, "classes_"):
             raise _NotFitted("this BrimClassifier is not fitted; call fit first")
         texts = _texts(X)
@@ -110,7 +110,7 @@ class BrimClassifier(_Base):
         return self._opened
 
     def _order(self, names: list[str]) -> None:
-        """The model counts its labels in an order of its own."""
+        """Maps classes_ to the model's order of labels."""
         labels = self._classifier().labels
         self._columns = [labels.index(name) for name in names]
 
@@ -153,5 +153,5 @@ def _texts(X: Any) -> list[str]:
     texts = _list(X)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"X[{row}] is {text!r}, not a text", "pass str")
+            raise UsageError(f"X[{row}] is {text!r}, not a str", "pass str")
     return texts

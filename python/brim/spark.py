@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of brim.bulk on Spark: a task per shard, of which Spark sees a number and an error. Lost executors, retries and
-speculation are Spark's; a shard that is run twice is published once."""
+"""Runs a job of brim.bulk on Spark with one task per shard. Spark handles lost executors, retries and speculation; a shard
+that runs twice is published once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .errors import Error, UsageError, from_library
 
 def score(job: bulk.Job, spark: Any, *, threads: int | None = None,
           tries: int = 3) -> list[tuple[bulk.Shard, Error]]:
-    """Every missing shard; those that failed `tries` times are returned with their error. Executors need the module
-    and, for models on disk, the model. `threads`: of a task, as many as spark.task.cpus unless given."""
+    """Scores every missing shard; returns those that failed `tries` times with their errors. Executors need the module
+    and the model's directory. `threads`: per task; default: spark.task.cpus."""
     whole("tries", tries)
     cores = threads or int(spark.conf.get("spark.task.cpus", "1"))
     shards = {shard.id: shard for shard in job.missing()}
@@ -36,13 +36,13 @@ def score(job: bulk.Job, spark: Any, *, threads: int | None = None,
 
 
 def scorer(model: str = "", text: str = "text", **settings: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """For `df.mapInArrow(brim.spark.scorer("my-model"), brim.spark.schema(df))`: the rows with `label` and `score`.
-    Slower than `score`: rows pass through Spark's workers."""
+    """For `df.mapInArrow(brim.spark.scorer("my-model"), brim.spark.schema(df))`: adds `label` and `score` to the
+    rows. Slower than `score`, because rows pass through Spark's workers."""
     return functools.partial(_label, model, text, settings)
 
 
 def schema(df: Any) -> Any:
-    """That of `df` with what a scorer adds."""
+    """The schema of `df` plus the columns added by a scorer."""
     types = importlib.import_module("pyspark.sql.types")
     return types.StructType([*df.schema.fields, types.StructField("label", types.StringType()),
                              types.StructField("score", types.FloatType())])
@@ -51,26 +51,26 @@ def schema(df: Any) -> Any:
 def _collected(rows: Any) -> Any:
     try:
         return rows.collect()
-    except Exception as error:  # of a class that depends on how the session is connected
+    except Exception as error:  # the class depends on the kind of session
         if "No module named 'brim" in str(error) or "No module named 'numpy" in str(error):
-            raise UsageError("a Spark executor has no module brim",
+            raise UsageError("the module brim is missing on a Spark executor",
                              "install it there, and set PYSPARK_PYTHON to the interpreter that has it") from None
         raise
 
 
-def _run(place: str, ids: list[int], threads: int, batches: Iterator[Any]) -> Iterator[Any]:
+def _run(output: str, ids: list[int], threads: int, batches: Iterator[Any]) -> Iterator[Any]:
     pa = importlib.import_module("pyarrow")
-    shards = bulk.load(place).shards
+    shards = bulk.load(output).shards
     for batch in batches:
         for row in batch.column(0).to_pylist():
-            told: list[Any] = [None, None, None]
+            outcome: list[Any] = [None, None, None]
             try:
                 bulk.run_shard(shards[ids[row]], threads=threads)
             except Error as error:
-                told = [error.code, error.problem, error.remedy]
-            values = [[ids[row]], *([value] for value in told)]
-            kinds = [pa.int64(), pa.string(), pa.string(), pa.string()]
-            yield pa.RecordBatch.from_arrays([pa.array(v, k) for v, k in zip(values, kinds, strict=True)],
+                outcome = [error.code, error.problem, error.remedy]
+            values = [[ids[row]], *([value] for value in outcome)]
+            types = [pa.int64(), pa.string(), pa.string(), pa.string()]
+            yield pa.RecordBatch.from_arrays([pa.array(v, k) for v, k in zip(values, types, strict=True)],
                                              ["id", "code", "problem", "remedy"])
 
 
@@ -83,7 +83,7 @@ def _label(model: str, text: str, settings: dict[str, Any], batches: Iterator[An
 
 @functools.lru_cache(maxsize=1)
 def _opened(model: str, settings: tuple[tuple[str, Any], ...]) -> Classifier:
-    """One open model per process of Spark's."""
+    """One open model per Spark process."""
     if not isinstance(model, str):
-        raise UsageError("a model's name or directory is wanted", "executors open it themselves")
+        raise UsageError("the model must be a name or a directory", "pass a str; executors open it themselves")
     return Classifier(model, **dict(settings))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities in texts, called as transformers.pipeline("token-classification") is."""
+"""Token classification with the interface of transformers.pipeline("token-classification")."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Tagger(Model):
 
     def __init__(self, model: str | os.PathLike[str] = "", *, aggregation_strategy: str = "first",
                  **settings: Any) -> None:
-        """`aggregation_strategy`: which of a word's tokens decide its tag, as transformers names them: "first", "max",
-        "average" (their mean), or "simple" (each token by itself)."""
+        """`aggregation_strategy`: selects the tokens that determine a word's tag, as in transformers: "first", "max",
+        "average" (their mean), or "simple" (each token on its own)."""
         super().__init__(model, aggregation=aggregation_strategy, **settings)
         self._options["aggregation_strategy"] = aggregation_strategy
 
     def __call__(self, inputs: Any, *, aggregation_strategy: str | None = None, column: str | None = None,
                  on_error: OnError = "raise", progress: bool = False) -> Any:
-        """One str gives a list of entities, many texts a list of such lists."""
+        """Returns a list of entities for one str, else a list of such lists."""
         opened = self._options["aggregation_strategy"]
         if aggregation_strategy not in (None, opened):
             raise UsageError(f'aggregation_strategy="{aggregation_strategy}": the model was opened with "{opened}"',
-                             f'open it so: brim.Tagger(model, aggregation_strategy="{aggregation_strategy}")')
+                             f'reopen it: brim.Tagger(model, aggregation_strategy="{aggregation_strategy}")')
         one = isinstance(inputs, str)
         predictions, _, _ = self._score(texts_of([inputs] if one else inputs, column), None, on_error, progress)
         if one:

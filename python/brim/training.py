@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.train: what `brim train` does, with tables as well as files, and a result that a notebook draws."""
+"""brim.train: like `brim train`, with tables or files as input and a result with plots for notebooks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from . import _brim
-from ._model import pass_log_on
+from ._model import forward_log
 from ._texts import _column_names, named_column
 from .classifier import Classifier
 from .errors import BadData, UsageError
 
 _log = logging.getLogger("brim")
-_Heard = Callable[[float, float, str, list[str]], None]
+_OnProgress = Callable[[float, float, str, list[str]], None]
 
 
 class Training:
-    """A run that has ended: the model in `output_dir`, what was logged on the way, its figures."""
+    """A finished run: the model in `output_dir`, its log and its figures."""
 
     def __init__(self, output_dir: str, figures: dict[str, Any]) -> None:
         self.output_dir = output_dir
@@ -36,45 +36,45 @@ class Training:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """A dict per logged step and evaluation, as trainer_state.json has them."""
+        """One dict per logged step and evaluation, as in trainer_state.json."""
         state = json.loads((pathlib.Path(self.output_dir) / "trainer_state.json").read_text(encoding="utf-8"))
         return list(state["log_history"])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of the best evaluation, or the last where none is called best; empty where there was none."""
+        """Metrics of the best evaluation, or of the last one if none was selected; empty without evaluations."""
         rows = [row for row in self.history if "eval_loss" in row]
         best = [row for row in rows if row["step"] == self.figures["best_step"]]
         return {name: value for name, value in (best or rows or [{}])[-1].items() if name.startswith("eval_")}
 
     def plots(self) -> list[str]:
-        """The report's curves and plan, each as SVG."""
+        """Curves and plan of the report as SVG."""
         page = (pathlib.Path(self.output_dir) / "report.html").read_text(encoding="utf-8")
         return re.findall(r"<svg .*?</svg>", page, re.S)
 
     def classifier(self, **settings: Any) -> Classifier:
-        """The model, opened; `settings` are Classifier's."""
+        """Opens the trained model; `settings` are those of Classifier."""
         return Classifier(self.output_dir, **settings)
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         best = self.figures["best_metric"]
         shown = "" if best is None else f", best {self.figures['best_metric_name']} {best:.4f}"
         return f"{self.figures['steps']:,} steps in {self.figures['seconds']:.1f} s{shown}"
 
     def __repr__(self) -> str:
-        return f"brim.Training({self.output_dir!r}: {self._said()})"
+        return f"brim.Training({self.output_dir!r}: {self._summary()})"
 
     def _repr_html_(self) -> str:
         drawn = "".join(f"<div style='flex:1 1 22em;max-width:36em'>{plot}</div>" for plot in self.plots()[:4])
-        return (f"<p><b>{html.escape(self.output_dir)}</b>: {html.escape(self._said())}</p>"
+        return (f"<p><b>{html.escape(self.output_dir)}</b>: {html.escape(self._summary())}</p>"
                 f"<div style='display:flex;flex-wrap:wrap'>{drawn}</div>")
 
 
 def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, output_dir: str | os.PathLike[str],
           text: str | None = None, label: str | list[str] = "label", progress: bool = True, **settings: Any) -> Training:
-    """Fine-tunes `model` on rows of texts and labels: a file or several, a table of any library, or (texts, labels).
-    `settings` are those of `brim train`, Hugging Face's names; `teacher` may be a list. Ctrl-C writes a checkpoint first;
-    resume_from_checkpoint="last" goes on."""
+    """Fine-tunes `model` on rows of texts and labels: one or several files, a table of any library, or (texts, labels).
+    `settings` are those of `brim train`, with Hugging Face's names; `teacher` may be a list. Ctrl-C writes a checkpoint
+    first; resume_from_checkpoint="last" continues from it."""
     folder = os.fspath(output_dir)
     given: list[tuple[str, str]] = [("model", os.fspath(model)), ("output_dir", folder)]
     if _paths(train) is not None and text is not None:
@@ -83,37 +83,37 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
         given += [("label_column", one) for one in ([label] if isinstance(label, str) else label)]
     given += [(name, one) for name, value in settings.items() if value is not None for one in _words(name, value)]
     try:
-        with tempfile.TemporaryDirectory(prefix="brim-") as written, _heard(progress) as heard:
+        with tempfile.TemporaryDirectory(prefix="brim-") as written, _progress_callback(progress) as on_progress:
             for name, rows in (("train", train), ("val", validation)):
                 if rows is not None:
                     file = pathlib.Path(written) / f"{name}.jsonl"
                     taught = name == "train" and bool(settings.get("teacher"))
                     paths = _paths(rows) or [_written(rows, file, text, label, taught)]
                     given += [(name, path) for path in paths]
-            figures = _brim.train(given, heard)
+            figures = _brim.train(given, on_progress)
     except UsageError as error:
         error.remedy = error.remedy or "see `brim help train` for the settings"
         raise
     except KeyboardInterrupt:
         step = _last_checkpoint(folder)
         if step is None:
-            _log.warning("interrupted; %s has no checkpoint: the run starts from the beginning", folder)
+            _log.warning("interrupted; %s has no checkpoint, so the next run starts from the beginning", folder)
         else:
-            _log.warning('interrupted; resume_from_checkpoint="last" goes on from step %d, checkpoint-%d in %s', step, step, folder)
+            _log.warning('interrupted; resume_from_checkpoint="last" continues from step %d, checkpoint-%d in %s', step, step, folder)
         raise
     finally:
-        pass_log_on()
+        forward_log()
     return Training(folder, figures)
 
 
 def _last_checkpoint(folder: str) -> int | None:
-    """Its step. The one that an interrupt asks for may be missing: it came before the first step, or the disk is full."""
+    """Step of the last checkpoint. None if the run was interrupted before its first step or the disk is full."""
     found = [re.fullmatch(r"checkpoint-([0-9]+)", path.name) for path in pathlib.Path(folder).glob("checkpoint-*") if path.is_dir()]
     return max((int(match[1]) for match in found if match), default=None)
 
 
 def _paths(rows: Any) -> list[str] | None:
-    """Names of files; None for what is no name."""
+    """File names; None if `rows` has no file names."""
     if isinstance(rows, (str, os.PathLike)):
         return [os.fspath(rows)]
     if isinstance(rows, list) and rows and all(isinstance(row, (str, os.PathLike)) for row in rows):
@@ -122,25 +122,25 @@ def _paths(rows: Any) -> list[str] | None:
 
 
 def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[str], taught: bool) -> str:
-    """A table or (texts, labels) as a file. A run that is resumed knows its rows by their content, not their name.
-    With `taught`, a label may be None: teachers judge that row."""
+    """Writes a table or (texts, labels) to a file. Resumed runs identify rows by content, not by file name.
+    With `taught`, a label may be None: the row is trained on the teachers only."""
     labels = [label] if isinstance(label, str) else list(label)
     if isinstance(rows, tuple) and len(rows) == 2:
         columns = {"text": _list(rows[0]), labels[0]: _list(rows[1])}
     else:
         names = _column_names(rows)
         if names is None:
-            raise UsageError(f"rows of texts and labels are wanted, {type(rows).__name__} was given",
+            raise UsageError(f"expected rows of texts and labels, got {type(rows).__name__}",
                              "pass files, a table, or (texts, labels)")
         missing = [name for name in labels if name not in names]
         if missing:
-            raise UsageError(f"there is no column {missing[0]!r}", f'label="…" names one of {", ".join(names)}')
+            raise UsageError(f"no column {missing[0]!r}", f'set label="…" to one of {", ".join(names)}')
         others = [name for name in names if name not in labels]
         columns = {"text": _list(rows[named_column(others, text)]), **{name: _list(rows[name]) for name in labels}}
     if len({len(column) for column in columns.values()}) != 1:
-        raise UsageError(f"{', '.join(f'{len(c):,} of {n}' for n, c in columns.items())}", "one label per text is wanted")
+        raise UsageError(f"{', '.join(f'{len(c):,} of {n}' for n, c in columns.items())}", "pass one label per text")
     known = {name: [None if _is_missing(value) else value for value in column] for name, column in columns.items()}
-    for name in labels:  # pandas makes whole numbers beside missing ones floats
+    for name in labels:  # pandas converts integers to floats if values are missing
         if None in known[name] and all(value is None or (isinstance(value, float) and value.is_integer()) for value in known[name]):
             known[name] = [None if value is None else int(value) for value in known[name]]
     lines = []
@@ -148,7 +148,7 @@ def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[
         for name, value in zip(columns, values, strict=True):
             good = isinstance(value, str if name == "text" else (str, int, float, bool))
             if not good and not (taught and name != "text" and value is None):
-                error = BadData(f"row {row}: {name} is {columns[name][row]!r}", "leave such rows out")
+                error = BadData(f"row {row}: {name} is {columns[name][row]!r}", "remove such rows")
                 error.row = row
                 raise error
         lines.append(json.dumps({n: v for n, v in zip(columns, values, strict=True) if v is not None}))
@@ -157,12 +157,12 @@ def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, or pandas' NA, which compares to nothing."""
+    """None, NaN, or pandas' NA, which equals nothing."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
 def _list(column: Any) -> list[Any]:
-    """Plain values, whatever library the column is of."""
+    """Plain Python values of a column of any library."""
     for method in ("to_pylist", "tolist", "to_list"):
         if hasattr(column, method):
             return list(getattr(column, method)())
@@ -176,18 +176,18 @@ def _words(name: str, value: Any) -> list[str]:
         return ["true" if value else "false"]
     if isinstance(value, (str, int, float, os.PathLike, np.number)):
         return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
-    raise UsageError(f"{name}={value!r}: a {type(value).__name__} is no value of a setting", "use a number or a str")
+    raise UsageError(f"{name}={value!r}: a {type(value).__name__} is not a valid value", "use a number or a str")
 
 
 @contextlib.contextmanager
-def _heard(progress: bool) -> Iterator[_Heard]:
-    """What to call with the news of a run: tqdm's bar where it is installed; lines go to the logger "brim"."""
+def _progress_callback(progress: bool) -> Iterator[_OnProgress]:
+    """Yields the progress callback of a run: a tqdm bar, if installed, and log lines to the logger "brim"."""
     bar: Any = None
     if progress:
         with contextlib.suppress(ImportError):
             bar = importlib.import_module("tqdm.auto").tqdm(unit=" steps")
 
-    def heard(done: float, total: float, text: str, lines: list[str]) -> None:
+    def on_progress(done: float, total: float, text: str, lines: list[str]) -> None:
         for line in lines:
             _log.info("%s", line)
         if bar is not None and total > 0:
@@ -196,7 +196,7 @@ def _heard(progress: bool) -> Iterator[_Heard]:
             bar.update(round(done) - bar.n)
 
     try:
-        yield heard
+        yield on_progress
     finally:
         if bar is not None:
             bar.close()

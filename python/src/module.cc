@@ -251,10 +251,10 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
     return call->result.wait_for(time) == std::future_status::ready;
   };
   try {
-    for (size_t told = 0; !ended_within(kSlice);) {
+    for (size_t reported = 0; !ended_within(kSlice);) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (const size_t now = call->done; !progress.is_none() && now != told) {
-        told = now;
+      if (const size_t now = call->done; !progress.is_none() && now != reported) {
+        reported = now;
         progress(now);
       }
     }

@@ -89,17 +89,16 @@ std::optional<int64_t> index_at(char format, const ArrowArray& array, int64_t ro
 
 [[noreturn]] void not_texts(const ArrowSchema& schema) {
   if (std::string_view(schema.format) == "+s")
-    throw Error(ErrorCode::usage, "a table was given where a column of texts is wanted", {"name it: `column=text`"});
-  throw Error(ErrorCode::bad_data,
-              "the column holds no texts: its Arrow type is \"" + std::string(schema.format) + "\"",
-              {"cast it to strings, or name another column"});
+    throw Error(ErrorCode::usage, "expected a column of texts, got a table", {"select it with `column=text`"});
+  throw Error(ErrorCode::bad_data, "the column has no texts: its Arrow type is \"" + std::string(schema.format) + "\"",
+              {"cast it to strings, or use another column"});
 }
 
 template <class Struct>
 ArrowOwned<Struct> taken_from(const nb::capsule& capsule, const char* name) {
   auto* inside = static_cast<Struct*>(PyCapsule_GetPointer(capsule.ptr(), name));
   if (inside == nullptr) throw nb::python_error();
-  if (inside->release == nullptr) throw Error(ErrorCode::usage, "the Arrow capsule was used before");
+  if (inside->release == nullptr) throw Error(ErrorCode::usage, "the Arrow capsule has already been consumed");
   return ArrowOwned<Struct>(inside);
 }
 
@@ -178,8 +177,9 @@ Texts Texts::from_stream(const nb::capsule& capsule) {
   auto stream = taken_from<ArrowArrayStream>(capsule, "arrow_array_stream");
   const auto check = [&](int code) {
     if (code == 0) return;
-    const char* said = stream->get_last_error(&*stream);
-    throw Error(ErrorCode::bad_data, "the Arrow stream fails: " + std::string(said != nullptr ? said : strerror(code)));
+    const char* error = stream->get_last_error(&*stream);
+    throw Error(ErrorCode::bad_data,
+                "the Arrow stream failed: " + std::string(error != nullptr ? error : strerror(code)));
   };
   ArrowOwned<ArrowSchema> schema;
   check(stream->get_schema(&*stream, &*schema));

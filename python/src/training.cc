@@ -23,7 +23,7 @@ using namespace nb::literals;
 namespace brim::python {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 
 struct TrainNews {
   double done = 0, total = 0;
@@ -76,7 +76,7 @@ nb::dict dict_of(const TrainReport& r) {
 }
 
 // `heard(done, total, text, lines)` is called a few times per second.
-nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& heard) {
+nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& on_progress) {
   NewsBox box;
   std::stop_source stop;
   auto run = std::async(std::launch::async, [&] { return run_training({settings}, box, stop.get_token()); });
@@ -84,16 +84,16 @@ nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings,
     const nb::gil_scoped_release released;
     return run.wait_for(time) == std::future_status::ready;
   };
-  const auto hand_on = [&] {
+  const auto report_news = [&] {
     const TrainNews news = box.take();
-    heard(news.done, news.total, news.text, news.lines);
+    on_progress(news.done, news.total, news.text, news.lines);
   };
   try {
-    while (!ended(kLook)) {
+    while (!ended(kPollInterval)) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      hand_on();
+      report_news();
     }
-    hand_on();
+    report_news();
   } catch (...) {
     stop.request_stop();
     {

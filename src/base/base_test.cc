@@ -39,15 +39,15 @@ thread_local int64_t allocations_here = 0;
 namespace brim {
 namespace {
 
-TEST(Log, ASinkMayLog) {
-  std::vector<std::string> said;
+TEST(Log, SinkMayLog) {
+  std::vector<std::string> logged;
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {
-    said.emplace_back(text);
+    logged.emplace_back(text);
     if (level == LogLevel::warning) log_info("after {}", text);
   });
   log_warning("first");
   set_log_sink(before);
-  EXPECT_EQ(said, (std::vector<std::string>{"first", "after first"}));
+  EXPECT_EQ(logged, (std::vector<std::string>{"first", "after first"}));
 }
 
 TEST(Error, KeepsProblemAndRemedyApart) {
@@ -63,14 +63,14 @@ TEST(Error, KeepsProblemAndRemedyApart) {
   }
 }
 
-TEST(Error, CopiesShareNothing) {
+TEST(Error, CopiesShareNoState) {
   const Error first(ErrorCode::busy, "too much is waiting");
   const Error second = first;
   EXPECT_STREQ(second.what(), first.what());
   EXPECT_NE(static_cast<const void*>(second.what()), static_cast<const void*>(first.what()));
 }
 
-TEST(Error, ExitCodesAreTheDocumentedOnes) {
+TEST(Error, ExitCodesMatchTheDocumentation) {
   EXPECT_EQ(exit_code(ErrorCode::internal), 1);
   EXPECT_EQ(exit_code(ErrorCode::usage), 2);
   EXPECT_EQ(exit_code(ErrorCode::bad_data), 3);
@@ -82,7 +82,7 @@ TEST(Error, ExitCodesAreTheDocumentedOnes) {
   EXPECT_EQ(exit_code(ErrorCode::interrupted), 130);
 }
 
-TEST(Error, CheckNamesTheConditionAndTheValues) {
+TEST(Error, CheckReportsConditionAndValues) {
   try {
     BRIM_CHECK(1 == 2, "{} against {}", 1, 2);
     FAIL();
@@ -93,7 +93,7 @@ TEST(Error, CheckNamesTheConditionAndTheValues) {
   }
 }
 
-TEST(Utf8, ControlCharactersAreEscapedForATerminal) {
+TEST(Utf8, EscapesControlCharactersForATerminal) {
   EXPECT_EQ(escape_controls("plain text\n\tcaf\xC3\xA9 \xE2\x96\x88"), "plain text\n\tcaf\xC3\xA9 \xE2\x96\x88");
   EXPECT_EQ(escape_controls("a\x1b[2Jb\rc\x7f" + std::string(1, '\0')), "a\\x1b[2Jb\\x0dc\\x7f\\x00");
   EXPECT_EQ(escape_controls("\xC2\x9B"
@@ -128,7 +128,7 @@ TEST(Utf8, InvalidBytesBecomeReplacementCharactersAsInPython) {
   EXPECT_TRUE(is_valid_utf8("\xF0\x9F\x98\x80"));
 }
 
-TEST(Utf8, EncodesWhatItDecodes) {
+TEST(Utf8, EncodingInvertsDecoding) {
   for (char32_t c : {U'\x1', U'\x7F', U'\x80', U'\x7FF', U'\x800', U'\xFFFD', U'\x10000', U'\x10FFFF'}) {
     std::string s;
     append_utf8(s, c);
@@ -138,7 +138,7 @@ TEST(Utf8, EncodesWhatItDecodes) {
   }
 }
 
-TEST(Units, BytesAsPeopleWriteThem) {
+TEST(Units, ParsesCommonByteNotations) {
   EXPECT_EQ(parse_bytes("6GiB"), int64_t{6} << 30);
   EXPECT_EQ(parse_bytes("6 GB"), 6'000'000'000);
   EXPECT_EQ(parse_bytes("512m"), int64_t{512} << 20);
@@ -176,15 +176,15 @@ TEST(Units, NearestNameGivesUpOnTooManyOrTooLongNames) {
   EXPECT_EQ(nearest_name(longest + "a", {longest}), "");
 }
 
-TEST(MappedFile, RefusesEverythingButRegularFiles) {
+TEST(MappedFile, RejectsEverythingButRegularFiles) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
   const auto refused = [&](const std::filesystem::path& path) {
     return error_of(ErrorCode::bad_model, [&] { MappedFile file(path); });
   };
-  EXPECT_HAS(refused(dir / "pipe"), "pipe: not a regular file but a named pipe");
-  EXPECT_HAS(refused(dir.path()), "not a regular file but a directory");
-  EXPECT_HAS(refused("/dev/null"), "not a regular file but a device");
+  EXPECT_HAS(refused(dir / "pipe"), "pipe: is a named pipe, not a regular file");
+  EXPECT_HAS(refused(dir.path()), "is a directory, not a regular file");
+  EXPECT_HAS(refused("/dev/null"), "is a device, not a regular file");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_file(dir / "pipe", ErrorCode::bad_data); }), "named pipe");
   std::filesystem::create_symlink(dir / "pipe", dir / "link");
   EXPECT_HAS(refused(dir / "link"), "named pipe");
@@ -192,7 +192,7 @@ TEST(MappedFile, RefusesEverythingButRegularFiles) {
   EXPECT_EQ(read_file(dir / "plain"), "text");
 }
 
-TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {
+TEST(CacheFile, IsReplacedAtomicallyByConcurrentWriters) {
   const TempDir dir;
   const auto path = dir / "a" / "b.json";
   const std::string one(300'000, '1'), two(500'000, '2');
@@ -209,7 +209,7 @@ TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {
   EXPECT_NE(write_cache_file("/proc/nowhere/x", "text"), "");
 }
 
-TEST(YieldCore, IsTheCallingThreadsAlone) {
+TEST(YieldCore, AffectsOnlyTheCallingThread) {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   std::thread([&] {
     yield_core();
@@ -218,7 +218,7 @@ TEST(YieldCore, IsTheCallingThreadsAlone) {
   EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
 }
 
-TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {
+TEST(ThreadPool, RunsEveryIndexOnceAndPropagatesErrors) {
   ThreadPool pool(4);
   for (int round = 0; round < 200; ++round) {
     std::vector<std::atomic<int>> hits(97);
@@ -283,7 +283,7 @@ TEST(Timeline, RecordsOnlyWhileOn) {
   Timeline::clear();
 }
 
-TEST(Timeline, AZoneAllocatesOnlyForANewBlock) {
+TEST(Timeline, ZoneAllocatesOnlyForANewBlock) {
   Timeline::clear();
   Timeline::enable(true);
   { ScopedZone zone(Zone::pack); }  // this thread's lane and first block exist now
@@ -307,7 +307,7 @@ TEST(Timeline, AZoneAllocatesOnlyForANewBlock) {
 }
 
 // Readers see complete events in order during concurrent recording and clearing.
-TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
+TEST(Timeline, ReadersAndWritersDoNotBlockEachOther) {
   Timeline::clear();
   Timeline::enable(true);
   std::atomic<bool> stop{false};
@@ -336,7 +336,7 @@ TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
   Timeline::clear();
 }
 
-TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
+TEST(Timeline, ProfilerRangesFollowZones) {
   static std::vector<std::string> calls;
   calls.clear();
   const size_t events = Timeline::events().size();
@@ -354,7 +354,7 @@ TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
   EXPECT_EQ(Timeline::events().size(), events);  // ranges alone record nothing
 }
 
-TEST(Progress, TheTimeLeftIsShownOnNarrowTerminals) {
+TEST(Progress, ShowsTheTimeLeftOnNarrowTerminals) {
   const std::string text =
       "4m 10s left · step 12,345 · loss 0.1234 · lr 5.00e-05 · 1,234 rows/s · 34.5 k tokens/s · MFU 29.0 % · memory "
       "1.25 GiB of 1.30 GiB";

@@ -19,7 +19,7 @@ class BoundedQueue {
   // Returns false once the queue is closed or cancelled; the item is then dropped.
   bool push(T item) {
     std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
+    not_full_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
     if (closed_) return false;
     items_.push_back(std::move(item));
     lock.unlock();
@@ -67,17 +67,17 @@ class BoundedQueue {
     std::optional<T> item(std::move(items_.front()));
     items_.pop_front();
     lock.unlock();
-    room_.notify_one();
+    not_full_.notify_one();
     return item;
   }
   void wake_all() {
-    room_.notify_all();
+    not_full_.notify_all();
     filled_.notify_all();
   }
 
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::condition_variable room_, filled_;
+  std::condition_variable not_full_, filled_;
   std::deque<T> items_;
   bool closed_ = false;
 };

@@ -86,15 +86,15 @@ std::vector<EnvEntry> parse_env_text(std::string_view text, const std::string& w
     if (line.empty() || line[0] == '#') continue;
     const auto bad = [&](const char* why) { fail(ErrorCode::usage, "{}:{}: {}: {}", where, number, line, why); };
     if (line.find('\0') != std::string_view::npos)
-      fail(ErrorCode::usage, "{}:{}: a zero byte; is this a text file?", where, number);
+      fail(ErrorCode::usage, "{}:{}: contains a zero byte; not a text file", where, number);
     std::string_view rest = line;
     if (rest.starts_with("export ") || rest.starts_with("export\t")) rest = trim(rest.substr(7));
     const size_t equals = rest.find('=');
-    if (equals == std::string_view::npos) bad("no =; write KEY=value");
+    if (equals == std::string_view::npos) bad("missing '='; write KEY=value");
     const std::string_view name = trim(rest.substr(0, equals));
-    if (!is_name(name)) bad("a key is letters, digits and _, and does not begin with a digit");
+    if (!is_name(name)) bad("invalid key; use letters, digits and _, and do not start with a digit");
     auto value = env_value(trim(rest.substr(equals + 1)));
-    if (!value) bad("the quote does not end, or text follows it");
+    if (!value) bad("unterminated quote, or text after the closing quote");
     entries.push_back({std::string(name), std::move(*value), number});
   }
   return entries;

@@ -68,7 +68,7 @@ const char* error_name(ErrorCode code) {
 }
 
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(ErrorCode::internal, fmt::format("{}:{}: {} does not hold: {}", file, line, condition, message));
+  throw Error(ErrorCode::internal, fmt::format("{}:{}: check failed: {}: {}", file, line, condition, message));
 }
 
 }  // namespace brim

@@ -33,7 +33,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, ErrorCode code) : path
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    fail(code, "{}: not a regular file but {}; put the file itself there", path.string(), file_kind(info.st_mode));
+    fail(code, "{}: is {}, not a regular file", path.string(), file_kind(info.st_mode));
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {
@@ -68,7 +68,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::read(size_t at, size_t bytes, void* out) const {
-  BRIM_CHECK(at <= size_ && bytes <= size_ - at, "{}: {} bytes from {} on of {}", path_.string(), bytes, at, size_);
+  BRIM_CHECK(at <= size_ && bytes <= size_ - at, "{}: reading {} bytes at offset {} of {}", path_.string(), bytes, at,
+             size_);
   for (size_t done = 0; done < bytes;) {
     const ssize_t got = ::pread(fd_, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(at + done));
     if (got < 0 && errno == EINTR) continue;

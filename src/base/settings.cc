@@ -22,9 +22,9 @@ std::string subject(std::string_view key, std::string_view value, std::string_vi
 
 }  // namespace
 
-int64_t read_whole_number(std::string_view text) { return read<int64_t>(text, "give a whole number"); }
+int64_t read_whole_number(std::string_view text) { return read<int64_t>(text, "must be an integer"); }
 
-double read_number(std::string_view text) { return read<double>(text, "give a number"); }
+double read_number(std::string_view text) { return read<double>(text, "must be a number"); }
 
 std::optional<bool> truth_of(std::string_view text) {
   for (const char* yes : {"true", "True", "TRUE", "1", "yes", "on"})
@@ -36,7 +36,7 @@ std::optional<bool> truth_of(std::string_view text) {
 
 bool read_truth(std::string_view text) {
   if (const auto truth = truth_of(text)) return *truth;
-  throw BadValue{"give true or false"};
+  throw BadValue{"must be true or false"};
 }
 
 std::string use_one_of(const std::vector<std::string>& choices) {
@@ -50,8 +50,8 @@ namespace setting {
 
 const char* above_zero(double v) { return v > 0 && !std::isinf(v) ? nullptr : "must be above zero"; }
 const char* not_negative(double v) { return v >= 0 && !std::isinf(v) ? nullptr : "must not be negative"; }
-const char* share(double v) { return v >= 0 && v <= 1 ? nullptr : "must be from 0 to 1"; }
-const char* share_below_one(double v) { return v >= 0 && v < 1 ? nullptr : "must be from 0 to below 1"; }
+const char* share(double v) { return v >= 0 && v <= 1 ? nullptr : "must be between 0 and 1"; }
+const char* share_below_one(double v) { return v >= 0 && v < 1 ? nullptr : "must be at least 0 and below 1"; }
 
 }  // namespace setting
 
@@ -77,8 +77,8 @@ void refuse_key(std::string_view key, std::string_view where, std::string_view n
 }
 
 std::string ignored_note(std::string_view key, std::string_view where, std::string_view why) {
-  return where.empty() ? fmt::format("`{}` is not needed: {}", key, why)
-                       : fmt::format("{}: {} is not needed: {}", where, key, why);
+  return where.empty() ? fmt::format("`{}` is ignored: {}", key, why)
+                       : fmt::format("{}: {} is ignored: {}", where, key, why);
 }
 
 }  // namespace brim

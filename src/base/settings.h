@@ -21,7 +21,7 @@ namespace brim {
 
 // Thrown while parsing a value; the table adds the name of the setting and its location.
 struct BadValue {
-  std::string what;  // "give a whole number"
+  std::string what;  // "must be an integer"
 };
 
 int64_t read_whole_number(std::string_view text);
@@ -81,7 +81,7 @@ SettingValue<S> number(Number S::*m, Bound bound = nullptr) {
       s.*m = read_number(v);
     } else {
       const int64_t n = read_whole_number(v);
-      if (!std::in_range<Number>(n)) throw BadValue{"give a smaller number"};
+      if (!std::in_range<Number>(n)) throw BadValue{"number is too large"};
       s.*m = static_cast<Number>(n);
     }
   };
@@ -150,9 +150,9 @@ struct Setting {
   const char* help;  // for an ignored setting: why it can be ignored
   SettingValue<S> value;
   Keep keep = Keep::nothing;
-  std::vector<const char*> also;                   // aliases
-  const char* kept_as = nullptr;                   // alias to use in a run's files
-  std::function<std::string(const S&)> kept_text;  // text to record instead of the value
+  std::vector<const char*> also;                        // aliases
+  const char* kept_as = nullptr;                        // alias to use in a run's files
+  std::function<std::string(const S&)> text_to_record;  // text to record instead of the value
   bool ignored() const { return !value.set; }
 };
 
@@ -184,9 +184,9 @@ auto read_setting(std::string_view key, std::string_view text, Read read) {
 template <class S>
 class SettingsTable {
  public:
-  // `meant` maps names from other tools to the setting with that meaning; they are suggested, not accepted.
-  explicit SettingsTable(std::vector<Setting<S>> rows, std::map<std::string, std::string, std::less<>> meant = {})
-      : rows_(std::move(rows)), meant_(std::move(meant)) {
+  // `suggestions` maps names from other tools to the setting with that meaning; they are suggested, not accepted.
+  explicit SettingsTable(std::vector<Setting<S>> rows, std::map<std::string, std::string, std::less<>> suggestions = {})
+      : rows_(std::move(rows)), suggestions_(std::move(suggestions)) {
     for (const Setting<S>& row : rows_) {
       by_name_.emplace(row.name, &row);
       for (const char* name : row.also) by_name_.emplace(name, &row);
@@ -219,7 +219,7 @@ class SettingsTable {
   // The most likely intended name; empty if none is close.
   std::string nearest(std::string_view typed) const {
     const std::string key = underscored(typed);
-    if (const auto it = meant_.find(key); it != meant_.end()) return it->second;
+    if (const auto it = suggestions_.find(key); it != suggestions_.end()) return it->second;
     std::vector<std::string> names;
     for (const auto& [name, row] : by_name_) names.push_back(name);
     return nearest_name(key, names);
@@ -255,14 +255,14 @@ class SettingsTable {
     for (const Setting<S>& row : rows_)
       if (row.keep != Keep::nothing)
         all.push_back({row.kept_as != nullptr ? row.kept_as : row.name,
-                       row.kept_text ? row.kept_text(settings) : row.value.get(settings), row.keep});
+                       row.text_to_record ? row.text_to_record(settings) : row.value.get(settings), row.keep});
     return all;
   }
 
  private:
   std::vector<Setting<S>> rows_;
   std::map<std::string, const Setting<S>*, std::less<>> by_name_;
-  std::map<std::string, std::string, std::less<>> meant_;
+  std::map<std::string, std::string, std::less<>> suggestions_;
 };
 
 }  // namespace brim

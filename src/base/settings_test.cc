@@ -55,7 +55,7 @@ std::string refused(const std::string& key, const std::string& value, const std:
   return error_of(ErrorCode::usage, [&] { table().apply(m, key, value, where); });
 }
 
-TEST(Settings, AreSetByAnyOfTheirNames) {
+TEST(Settings, AcceptAnyOfTheirNames) {
   EXPECT_EQ(with("name", "a b").name, "a b");
   for (const char* key : {"size", "max_size", "max-size", "biggest"}) EXPECT_EQ(with(key, "9").size, 9) << key;
   EXPECT_EQ(with("rate", "1e-1").rate, 0.1);
@@ -67,12 +67,12 @@ TEST(Settings, AreSetByAnyOfTheirNames) {
   EXPECT_EQ(m.files, (std::vector<std::string>{"a", "b"}));
 }
 
-TEST(Settings, AValueItDoesNotTakeNamesItsPlace) {
-  EXPECT_EQ(refused("size", "many"), "`size=many`: give a whole number");
+TEST(Settings, InvalidValueIsReportedWithItsLocation) {
+  EXPECT_EQ(refused("size", "many"), "`size=many`: must be an integer");
   EXPECT_EQ(refused("max-size", "0"), "`max_size=0`: must be above zero");
-  EXPECT_EQ(refused("few", "99999999999"), "`few=99999999999`: give a smaller number");
-  EXPECT_EQ(refused("rate", "nan", "a.yaml:3"), "a.yaml:3: rate: nan: must be from 0 to 1");
-  EXPECT_EQ(refused("fast", "perhaps"), "`fast=perhaps`: give true or false");
+  EXPECT_EQ(refused("few", "99999999999"), "`few=99999999999`: number is too large");
+  EXPECT_EQ(refused("rate", "nan", "a.yaml:3"), "a.yaml:3: rate: nan: must be between 0 and 1");
+  EXPECT_EQ(refused("fast", "perhaps"), "`fast=perhaps`: must be true or false");
   EXPECT_EQ(refused("colour", "green"), "`colour=green`: use red, blue or azure");
   EXPECT_EQ(refused("shape", "oval"), "`shape=oval`: use round or square");
   EXPECT_EQ(refused("sise", "1", "a.yaml:3"), "a.yaml:3: unknown key sise; did you mean size?");
@@ -80,13 +80,13 @@ TEST(Settings, AValueItDoesNotTakeNamesItsPlace) {
   EXPECT_EQ(refused("qqqqqqqqqq", "1"), "unknown key qqqqqqqqqq");
 }
 
-TEST(Settings, WhatIsIgnoredIsExplained) {
+TEST(Settings, IgnoredSettingIsExplained) {
   Made m;
-  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old` is not needed: nobody needs it");
-  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: old is not needed: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", ""), "`old` is ignored: nobody needs it");
+  EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: old is ignored: nobody needs it");
 }
 
-TEST(Settings, AreCheckedHoweverTheyWereSet) {
+TEST(Settings, AreCheckedRegardlessOfSource) {
   Made m;
   table().check(m);
   m.size = 0;
@@ -96,7 +96,7 @@ TEST(Settings, AreCheckedHoweverTheyWereSet) {
   EXPECT_EQ(error_of(ErrorCode::usage, [&] { table().check(m); }), "`shape=oval`: use round or square");
 }
 
-TEST(Settings, DoorsSeeARowPerName) {
+TEST(Settings, InfosHaveOneRowPerName) {
   std::vector<std::string> names;
   for (const SettingInfo& info : table().infos()) names.push_back(info.name + "=" + info.default_value);
   EXPECT_EQ(names, (std::vector<std::string>{"name=", "size=4", "max_size=4", "biggest=4", "few=1", "rate=0.5",
@@ -110,7 +110,7 @@ TEST(Settings, DoorsSeeARowPerName) {
   EXPECT_TRUE(infos[10].ignored);
 }
 
-TEST(Settings, ARunKeepsWhatTheTableSays) {
+TEST(Settings, RecordsAccordingToTheTable) {
   Made m;
   m.fast = true;
   std::string all;

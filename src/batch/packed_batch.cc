@@ -78,15 +78,16 @@ ops::BatchView PackedBatch::view() const {
 
 void Packer::pop(PackedBatch& batch) {
   batch.clear();
-  int64_t room = limits_.tokens;
-  size_t skipped = 0, looked = 0;
-  while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && room > 0 && looked < kWindowSequences) {
+  int64_t space = limits_.tokens;
+  size_t skipped = 0, examined = 0;
+  while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && space > 0 &&
+         examined < kWindowSequences) {
     const Sequence next = waiting_[skipped];
-    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "a sequence of {} tokens, budget {}", next.length,
-               limits_.tokens);
-    if (next.length <= room) {
+    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "sequence of {} tokens exceeds the budget of {}",
+               next.length, limits_.tokens);
+    if (next.length <= space) {
       batch.add(next, position_offset_);
-      room -= next.length;
+      space -= next.length;
       waiting_tokens_ -= next.length;
       if (skipped == 0)
         waiting_.pop_front();
@@ -95,7 +96,7 @@ void Packer::pop(PackedBatch& batch) {
     } else {
       ++skipped;
     }
-    if (skipped > 0) ++looked;
+    if (skipped > 0) ++examined;
   }
   batch.finish();
 }

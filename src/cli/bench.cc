@@ -171,7 +171,7 @@ int run_streams(const BenchFlags& f) {
     points.push_back(measure_overlap(engines, texts, tokens, f.seconds));
   }
   const bool card = engines[0]->device().kind() == device::DeviceKind::cuda;
-  fmt::print("\n{}\n", rendered(overlap_verdict(points, card ? "this card" : "this CPU")));
+  fmt::print("\n{}\n", rendered(overlap_verdict(points, card ? "this GPU" : "this CPU")));
   if (const auto load = others.load(); load.disturbs()) fmt::print("note: during the measurement {}\n", load.text());
   return 0;
 }

@@ -30,7 +30,7 @@
 #include "io/compress.h"
 #include "jobs/doctor_machine.h"
 #include "jobs/doctor_server.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 
 extern char** environ;
 
@@ -228,12 +228,12 @@ nlohmann::ordered_json machine_json(const std::vector<jobs::MachineCheck>& check
 }
 
 jobs::MetricValues fetch_metrics(const DoctorFlags& f) {
-  report::HttpRequest request;
+  net::HttpRequest request;
   request.url = f.url + (f.url.ends_with('/') ? "metrics" : "/metrics");
   if (!f.api_key.empty()) request.headers.push_back("Authorization: Bearer " + f.api_key);
   request.first_s = 10;
-  const report::HttpAnswer answer = report::http_fetch(request);
-  if (answer.end != report::HttpEnd::complete) fail(ErrorCode::bad_data, "{}: {}", request.url, answer.why);
+  const net::HttpAnswer answer = net::http_fetch(request);
+  if (answer.end != net::HttpEnd::complete) fail(ErrorCode::bad_data, "{}: {}", request.url, answer.why);
   if (answer.status == 401 || answer.status == 403)
     fail(ErrorCode::bad_data, "{}: status {}; set --api-key to a key with scope metrics", request.url, answer.status);
   if (answer.status != 200) fail(ErrorCode::bad_data, "{}: status {}", request.url, answer.status);

@@ -110,7 +110,7 @@ ScorerOptions EngineFlags::scorer_options() const {
 std::string leave_free_of_env(std::string_view device) {
   const double mib = env_number("GPU_MIN_FREE_VRAM_MB", 0);
   const bool chosen = device.empty() || device == "auto";
-  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_here() : device != "cpu";
+  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_present() : device != "cpu";
   return mib > 0 && on_card ? fmt::format("{:.0f}MiB", mib) : "";
 }
 

@@ -55,7 +55,7 @@ TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {
 }
 
 TEST_F(EnvFile, AnErrorNamesLineAndValue) {
-  EXPECT_NE(failure("A=1\nnonsense\n").find(":2: nonsense: no ="), std::string::npos);
+  EXPECT_NE(failure("A=1\nnonsense\n").find(":2: nonsense: missing '='"), std::string::npos);
   EXPECT_NE(failure("1A=1\n").find(":1: 1A=1"), std::string::npos);
   EXPECT_NE(failure("=1\n").find(":1: =1"), std::string::npos);
   EXPECT_NE(failure("A='x\n").find("quote"), std::string::npos);

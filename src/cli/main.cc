@@ -54,6 +54,7 @@ constexpr Verb kVerbs[] = {
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
     {"tune", "find the fastest GEMM algorithms for a model on this GPU and save them", setup_tune},
     {"bench", "benchmark this machine: latency, throughput, concurrency", setup_bench},
+    {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
     {"models", "list, show and export models", setup_models},
     {"monitor", "watch the GPUs, this machine and its running Brim processes", setup_monitor},
 };

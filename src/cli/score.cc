@@ -126,7 +126,7 @@ plan::AutoFacts auto_facts(const ScoreFlags& f, const rows::RowReader& reader) {
   plan::AutoFacts facts;
   facts.free = f.engine.device == device::DeviceChoice() && f.engine.precision == plan::PrecisionRequest() &&
                f.engine.memory_limit.text == plan::MemoryLimit().text && f.shard.empty();
-  facts.card_expected = device::built_with_cuda() && device::nvidia_driver_here();
+  facts.card_expected = device::built_with_cuda() && device::nvidia_driver_present();
   const bool packed = std::any_of(f.inputs.begin(), f.inputs.end(), [](const std::string& input) {
     return io::compression_of(input) != io::Compression::none;
   });
@@ -158,7 +158,7 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   for (engine::TextModel* model : models.all)
     if (const Engine* engine = model->engine()) rates.push_back(engine->plan().tokens_per_second);
   const double seconds = plan::predicted_seconds(facts.bytes, rates);
-  if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) {
+  if (wanted == plan::AutoDevice::if_faster && !plan::faster_on_cpu(seconds)) {
     models = {};  // release them before the GPU's are opened
     return open_models(f, f.engine.device, facts.bytes);
   }

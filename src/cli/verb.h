@@ -25,6 +25,7 @@ std::function<int()> setup_eval(CLI::App& app);
 std::function<int()> setup_embed(CLI::App& app);
 std::function<int()> setup_tokenize(CLI::App& app);
 std::function<int()> setup_models(CLI::App& app);
+std::function<int()> setup_pull(CLI::App& app);
 std::function<int()> setup_monitor(CLI::App& app);
 std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_plan(CLI::App& app);

@@ -38,16 +38,15 @@ bool built_with_cuda() { return true; }
 #else
 bool built_with_cuda() { return false; }
 std::optional<std::string> cuda_unavailable_reason(int) {
-  return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is, and README.md says how to get one";
+  return "this build has no CUDA backend; build with ./brim on a machine with nvcc (see README.md)";
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
-  fail(ErrorCode::usage, Remedy{"set `device=cpu` to run here"}, "`device=cuda:{}`: {}", index,
-       *cuda_unavailable_reason(index));
+  fail(ErrorCode::usage, Remedy{"set `device=cpu`"}, "`device=cuda:{}`: {}", index, *cuda_unavailable_reason(index));
 }
 void load_all_kernels(Device&) {}
 #endif
 
-bool nvidia_driver_here(const std::string& root) {
+bool nvidia_driver_present(const std::string& root) {
   const auto there = [&](const char* path) {
     std::error_code ec;
     return std::filesystem::exists(root + path, ec);
@@ -59,13 +58,13 @@ bool nvidia_driver_here(const std::string& root) {
 namespace {
 
 // Logs one line, once, and only if a GPU could be expected.
-void log_why_no_gpu(const std::string& reason, const std::string& root) {
+void log_cpu_fallback(const std::string& reason, const std::string& root) {
   static std::mutex mutex;
-  static std::string said;
+  static std::string last_reason;
   const std::lock_guard lock(mutex);
-  if (std::exchange(said, root + reason) == root + reason) return;
-  if (nvidia_driver_here(root))
-    log_info("an NVIDIA driver is here, but the CPU is used: {}; `device=cpu` leaves this line out", reason);
+  if (std::exchange(last_reason, root + reason) == root + reason) return;
+  if (nvidia_driver_present(root))
+    log_info("using the CPU although an NVIDIA driver is present: {}; set `device=cpu` to hide this message", reason);
   else
     log_debug("no CUDA device: {}; using the CPU", reason);
 }
@@ -94,7 +93,7 @@ std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, con
   if (choice.kind == DeviceChoice::Kind::automatic) {
     const auto reason = cuda_unavailable_reason(0);
     if (!reason) return open_cuda_device(0);
-    log_why_no_gpu(*reason, root);
+    log_cpu_fallback(*reason, root);
   }
   return open_cpu_device(threads);
 }

@@ -89,7 +89,7 @@ std::optional<std::string> cuda_unavailable_reason(int index);
 // Throws device_lost with that reason, or usage if this build has no CUDA backend.
 std::unique_ptr<Device> open_cuda_device(int index);
 // Whether an NVIDIA driver or its device files exist below `root`, so that a GPU may be expected.
-bool nvidia_driver_here(const std::string& root = "");
+bool nvidia_driver_present(const std::string& root = "");
 
 // Selected device. auto is CUDA if a device is usable, else the CPU.
 struct DeviceChoice {

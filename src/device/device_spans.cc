@@ -33,7 +33,7 @@ void DeviceSpans::end(int64_t detail) {
   open_.back().end->record(stream_);
 }
 
-void DeviceSpans::tell() {
+void DeviceSpans::record_completed() {
   for (; !open_.empty() && open_.front().ended && open_.front().end->done(); open_.pop_front()) {
     Span& s = open_.front();
     Timeline::record(lane_, zone_, clock_->host_ns(*s.begin), clock_->host_ns(*s.end), s.detail);
@@ -42,7 +42,7 @@ void DeviceSpans::tell() {
 }
 
 void DeviceSpans::set_clock() {
-  tell();
+  record_completed();
   clock_ = std::make_unique<DeviceClock>(device_, stream_);
 }
 

@@ -18,8 +18,8 @@ class DeviceSpans {
   static std::unique_ptr<DeviceSpans> make(Device& device, Stream& stream, const std::string& lane, Zone zone);
   void begin();
   void end(int64_t detail = 0);
-  void tell();       // records completed spans
-  void set_clock();  // resynchronises an idle stream: device times are floats and lose precision within an hour
+  void record_completed();  // records completed spans
+  void set_clock();         // resynchronises an idle stream: device times are floats and lose precision within an hour
 
  private:
   struct Span {

@@ -42,13 +42,13 @@ TEST(Device, ChoiceRoundTripsAsText) {
 
 TEST(Device, DetectsADriverByItsFiles) {
   const TempDir wsl, linux;
-  EXPECT_FALSE(nvidia_driver_here(wsl.path()));
+  EXPECT_FALSE(nvidia_driver_present(wsl.path()));
   put_file(wsl / "dev/dxg", "");
-  EXPECT_FALSE(nvidia_driver_here(wsl.path())) << "WSL2 has it for cards of every maker";
+  EXPECT_FALSE(nvidia_driver_present(wsl.path())) << "WSL2 has it for cards of every maker";
   put_file(wsl / "usr/lib/wsl/lib/libcuda.so.1", "");
-  EXPECT_TRUE(nvidia_driver_here(wsl.path()));
+  EXPECT_TRUE(nvidia_driver_present(wsl.path()));
   put_file(linux / "dev/nvidiactl", "");
-  EXPECT_TRUE(nvidia_driver_here(linux.path()));
+  EXPECT_TRUE(nvidia_driver_present(linux.path()));
 }
 
 TEST(Device, AutoLogsOnceWhyAGpuIsNotUsed) {

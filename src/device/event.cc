@@ -33,7 +33,8 @@ std::unique_ptr<Event> make_event(Device& device, [[maybe_unused]] bool timing) 
 #if defined(BRIM_WITH_CUDA)
   if (device.kind() == DeviceKind::cuda) return make_cuda_event(device, timing);
 #endif
-  BRIM_CHECK(device.kind() == DeviceKind::cpu, "no events on a {} device", device_kind_name(device.kind()));
+  BRIM_CHECK(device.kind() == DeviceKind::cpu, "events are not supported on a {} device",
+             device_kind_name(device.kind()));
   return std::make_unique<ClockEvent>();
 }
 

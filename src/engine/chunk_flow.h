@@ -21,20 +21,20 @@ template <class Chunk>
 class ChunkFlow {
  public:
   using Ptr = std::unique_ptr<Chunk>;
-  // Allows at most `room` chunks between reader and writer. `stop` may be null.
-  ChunkFlow(int room, const std::atomic<bool>* stop) : room_(room), stop_(stop) {}
+  // Allows at most `slots` chunks between reader and writer. `stop` may be null.
+  ChunkFlow(int slots, const std::atomic<bool>* stop) : free_slots_(slots), stop_(stop) {}
 
   // --- reader ---
 
   // Waits until a chunk may be read; false if reading must end.
-  bool take_room() {
+  bool acquire_slot() {
     std::unique_lock lock(mutex_);
-    reader_ = Reader::awaits_room;
+    reader_ = Reader::awaits_slot;
     compute_.notify_one();
-    reader_wakes_.wait(lock, [&] { return cancelled_ || closed_ || room_ > 0; });
+    reader_wakes_.wait(lock, [&] { return cancelled_ || closed_ || free_slots_ > 0; });
     reader_ = Reader::works;
     if (cancelled_ || closed_) return false;
-    --room_;
+    --free_slots_;
     return true;
   }
   // The reader is waiting for input from a pipe.
@@ -111,7 +111,7 @@ class ChunkFlow {
   }
   void was_written() {
     std::lock_guard lock(mutex_);
-    ++room_;
+    ++free_slots_;
     reader_wakes_.notify_one();
   }
 
@@ -124,7 +124,7 @@ class ChunkFlow {
   }
 
  private:
-  enum class Reader { works, awaits_room, awaits_input };
+  enum class Reader { works, awaits_slot, awaits_input };
   bool has_next() const { return tokenized_.count(to_compute_) > 0; }
   bool can_write() const { return to_write_ < end_ && computed_.count(to_write_) > 0; }
   // The device holds every chunk that was read, and the reader waits for a pipe or for capacity that only the device
@@ -132,7 +132,7 @@ class ChunkFlow {
   bool stalled() const {
     if (to_compute_ != read_) return false;
     if (reader_ == Reader::awaits_input) return true;
-    return reader_ == Reader::awaits_room && room_ == 0 && writer_waits_ && !can_write();
+    return reader_ == Reader::awaits_slot && free_slots_ == 0 && writer_waits_ && !can_write();
   }
   void wake_all() {
     reader_wakes_.notify_all();
@@ -142,7 +142,7 @@ class ChunkFlow {
 
   std::mutex mutex_;
   std::condition_variable reader_wakes_, compute_, writer_wakes_;
-  int room_;
+  int free_slots_;
   const std::atomic<bool>* stop_;
   std::map<uint64_t, Ptr> tokenized_, computed_;
   uint64_t read_ = 0, to_compute_ = 0, to_write_ = 0, end_ = UINT64_MAX;

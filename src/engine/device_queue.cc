@@ -90,7 +90,7 @@ void DeviceQueue::fix_algorithms() {
 }
 
 void DeviceQueue::close() {
-  BRIM_CHECK(in_flight_ == 0, "a queue is closed with {} batches in flight", in_flight_);
+  BRIM_CHECK(in_flight_ == 0, "queue closed with {} batches in flight", in_flight_);
   slots_.clear();
   next_ = 0;
   clock_.reset();
@@ -114,8 +114,8 @@ void DeviceQueue::open(int64_t model_bytes) {
     memory::Ledger::of(*device_).hold_context(context_.owner, context_.bytes, 0);
     const int64_t needed = size_.arena.total() + size_.depth * size_.staged_bytes + size_.loading_bytes + model_bytes;
     if (const device::MemoryInfo memory = device_->memory(); memory.free_bytes < needed)
-      fail(ErrorCode::does_not_fit, "{} was closed, and others have its memory now: {} are needed, {} are free",
-           device_->name(), format_bytes(needed), format_bytes(memory.free_bytes));
+      fail(ErrorCode::does_not_fit, "cannot reopen {}: {} needed, {} free", device_->name(), format_bytes(needed),
+           format_bytes(memory.free_bytes));
     take_memory();
   } catch (...) {
     close();
@@ -133,7 +133,7 @@ void DeviceQueue::note_run(const model::ModelShape& shape, const plan::Plan& pla
   if (!has_run(shape, plan, batches)) runs_.push_back(run_of(shape, plan, batches));
 }
 
-bool DeviceQueue::has_room(ModelHost& model, Launch launch, size_t pass) const {
+bool DeviceQueue::has_capacity(ModelHost& model, Launch launch, size_t pass) const {
   if (slots_.empty()) return true;
   const bool graph = launch == Launch::graph && model.resident() && model.small(pass) != nullptr;
   return in_flight_ < slots_.size() && !(graph && model.small(pass)->running());
@@ -176,7 +176,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
   SmallBatches* const small = launch == Launch::graph ? model.small(pass) : nullptr;
   SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
-  while (!has_room(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
+  while (!has_capacity(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   ++in_flight_;

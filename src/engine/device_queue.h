@@ -70,7 +70,7 @@ class DeviceQueue {
   void submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops,
               size_t pass = 0);
   // Whether submit() would not have to collect a batch first. Each pass of a model runs one graph at a time.
-  bool has_room(ModelHost& model, Launch launch = Launch::ops, size_t pass = 0) const;
+  bool has_capacity(ModelHost& model, Launch launch = Launch::ops, size_t pass = 0) const;
   size_t in_flight() const { return in_flight_; }
   // Elapsed and predicted time of the batch that the device is computing. Callable from any thread without a lock.
   struct OldestBatch {

@@ -19,7 +19,7 @@ constexpr double kServingSeconds = 0.1;
 constexpr int64_t kLeastServingTokens = 1024;
 
 Error too_long(const char* what, int64_t tokens, int64_t longest) {
-  return Error(ErrorCode::bad_data, fmt::format("the {} has {} tokens, the model takes {}", what, tokens, longest),
+  return Error(ErrorCode::bad_data, fmt::format("the {} has {} tokens, the model supports {}", what, tokens, longest),
                {"set `long_text=truncate` or `long_text=window-mean`"});
 }
 
@@ -43,10 +43,10 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
 
 // A tag needs context on both sides, so a tagger's windows overlap by default. Outputs with one vector per token must
 // not overlap.
-int64_t Engine::window_step(int64_t room, const TextOptions& options) const {
+int64_t Engine::window_step(int64_t capacity, const TextOptions& options) const {
   const bool tags = options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
-  const int64_t asked = options.overlap >= 0 ? options.overlap : tags ? room / 4 : 0;
-  return output() == model::Output::hidden ? room : room - std::min(asked, room / 2);
+  const int64_t requested = options.overlap >= 0 ? options.overlap : tags ? capacity / 4 : 0;
+  return output() == model::Output::hidden ? capacity : capacity - std::min(requested, capacity / 2);
 }
 
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
@@ -71,27 +71,27 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
     out.ids.resize(begin);
     return too_long("text", length, longest);
   } else {
-    const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
+    const int64_t content = length - prefix - suffix, capacity = longest - prefix - suffix;
     const bool windows = options.long_text != LongText::truncate;
     t.truncated = !windows;
     if (!windows) {
-      const int64_t first = options.keep_end ? content - room : 0;
+      const int64_t first = options.keep_end ? content - capacity : 0;
       const auto ids = out.ids.begin() + static_cast<std::ptrdiff_t>(begin);
-      if (first > 0) std::copy(ids + prefix + first, ids + prefix + first + room, ids + prefix);
-      std::copy(ids + prefix + content, ids + length, ids + prefix + room);
+      if (first > 0) std::copy(ids + prefix + first, ids + prefix + first + capacity, ids + prefix);
+      std::copy(ids + prefix + content, ids + length, ids + prefix + capacity);
       out.ids.resize(begin + static_cast<size_t>(longest));
       out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
       t.windows = 1;
     } else {
       // The last window is moved back so that it is full.
-      const int64_t step = window_step(room, options);
+      const int64_t step = window_step(capacity, options);
       const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
       out.ids.resize(begin);
-      for (int64_t at = 0, first = -1; first < content - room; at += step) {
-        first = std::min(at, content - room);
+      for (int64_t at = 0, first = -1; first < content - capacity; at += step) {
+        first = std::min(at, content - capacity);
         out.windows.push_back({out.ids.size(), static_cast<int32_t>(longest), static_cast<int32_t>(first)});
         out.ids.insert(out.ids.end(), all.begin(), all.begin() + prefix);
-        out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + room);
+        out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + capacity);
         out.ids.insert(out.ids.end(), all.end() - suffix, all.end());
         ++t.windows;
       }
@@ -112,7 +112,8 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
     return too_long("text", static_cast<int64_t>(ids.size()), plan_.max_length);
   for (const int32_t id : ids)
     if (id < 0 || id >= shape().vocab)
-      return Error(ErrorCode::bad_data, fmt::format("{} is no token: the model has {}", id, shape().vocab));
+      return Error(ErrorCode::bad_data,
+                   fmt::format("token id {} is out of range: the vocabulary has {} entries", id, shape().vocab));
   TokenizedText t;
   t.first_window = out.windows.size();
   t.tokens = static_cast<int32_t>(ids.size());
@@ -131,11 +132,9 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
 }
 
 std::optional<Error> Engine::why_no_pairs() const {
-  if (output() == model::Output::hidden)
-    return Error(ErrorCode::usage, "a vector per token is given for single texts, not pairs");
+  if (output() == model::Output::hidden) return Error(ErrorCode::usage, "token vectors are not supported for pairs");
   if (is_per_token(output()))
-    return Error(ErrorCode::bad_model,
-                 fmt::format("{}: gives tags to words of single texts, not pairs", options_.model_dir.string()));
+    return Error(ErrorCode::bad_model, fmt::format("{}: taggers do not support pairs", options_.model_dir.string()));
   return text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length);
 }
 
@@ -164,11 +163,11 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
     std::vector<int32_t> first, second;
     tokenizer_->content_ids(text, first);
     tokenizer_->content_ids(*pair, second);
-    const size_t special = tokenizer_->pair()->special(), room = static_cast<size_t>(longest) - special;
+    const size_t special = tokenizer_->pair()->special(), capacity = static_cast<size_t>(longest) - special;
     // The first text is repeated for every part of the second; it is truncated if it takes more than half of the
     // window.
-    const size_t kept = std::min(first.size(), std::max(room / 2, room - std::min(room, second.size())));
-    const size_t part = room - kept;
+    const size_t kept = std::min(first.size(), std::max(capacity / 2, capacity - std::min(capacity, second.size())));
+    const size_t part = capacity - kept;
     t.tokens = static_cast<int32_t>(special + first.size() + second.size());
     t.truncated = kept < first.size();
     const auto step = static_cast<size_t>(window_step(static_cast<int64_t>(part), options));
@@ -237,7 +236,7 @@ batch::PackLimits Engine::pack_limits() const {
 
 std::unique_ptr<InteractiveQueue> Engine::interactive(InteractiveQueue::Answer answer, double most_seconds,
                                                       int64_t most_bytes, Heads heads) {
-  BRIM_CHECK(heads == Heads::own || !tags_.empty(), "a pass of two heads, where there is one");
+  BRIM_CHECK(heads == Heads::own || !tags_.empty(), "two heads requested, the model has one");
   prepare_small();
   InteractiveQueue::Limits limits;
   limits.pack = {serving_tokens(), plan_.max_sequences};

@@ -151,7 +151,8 @@ class Engine final : public TextModel {
   // One row per window, or one row per token at the index of its id
   std::vector<float> run_windows(const TokenizedTexts& texts);
   struct OpenRequest;
-  int64_t window_step(int64_t room, const TextOptions& options) const;  // distance between windows of `room` tokens
+  int64_t window_step(int64_t capacity,
+                      const TextOptions& options) const;  // distance between windows of `capacity` tokens
   // Tokens of a batch of this predicted duration, at least the throughput minimum
   int64_t tokens_in(double seconds) const;
   static Scheduler::CapacityProfile plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);

@@ -93,7 +93,7 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
 
 // Each of the two layers rounds a value about eight times; logits are sums of such values, so their error stays below 2
 // × 8 roundings of their size. The fp32 tolerance is the usual one of transformers.
-TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
+TEST(EngineCuda, MatchesTransformersForEveryFamilyAndHead) {
   BRIM_NEEDS_GPU();
   for (const Setting& setting : golden_settings()) {
     std::vector<float> want;
@@ -123,7 +123,7 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
 // Rounding operands to three mantissa bits causes most of the fp8 error, so a correct kernel comes close to the
 // error of PyTorch with the same rounding (fp8_rms), from both sides. The surrounding bf16 adds its own error, and is
 // the only one if a width is not supported in fp8.
-TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
+TEST(EngineCuda, Fp8ErrorMatchesItsFormat) {
   BRIM_NEEDS_GPU();
   if (!card().fp8) GTEST_SKIP() << "the card has no fp8";
   for (const Setting& setting : golden_settings()) {
@@ -176,7 +176,7 @@ std::vector<std::vector<float>> scores(Engine& engine, const std::vector<std::st
 }
 
 // bf16 has 8 bits of precision; over six layers a probability changes by less than 0.01 (docs/numerics.md).
-TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
+TEST(EngineCuda, ScoresDoNotDependOnTheBatch) {
   BRIM_NEEDS_GPU();
   for (const auto& [precision, tolerance] : {std::pair{"fp32", 1e-4f}, {"bf16", 0.02f}, {"fp16", 0.004f}}) {
     if (std::string(precision) == "bf16" && !card().bf16) continue;
@@ -206,7 +206,7 @@ TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
 
 // Alone, a text runs in a small graph; in a batch it is one row among thousands. The bits must be equal, also under
 // another limit.
-TEST(EngineCuda, DeterministicScoresDoNotDependOnCompany) {
+TEST(EngineCuda, DeterministicScoresAreBitwiseBatchInvariant) {
   BRIM_NEEDS_GPU();
   std::vector<std::string> precisions = {"fp32", "fp16"};
   if (card().bf16) precisions.insert(precisions.end(), {"tf32", "bf16"});
@@ -228,7 +228,7 @@ TEST(EngineCuda, DeterministicScoresDoNotDependOnCompany) {
   }
 }
 
-TEST(EngineCuda, TheSamePlanTwiceIsTheSameBits) {
+TEST(EngineCuda, SamePlanGivesTheSameBits) {
   BRIM_NEEDS_GPU();
   const auto texts = made_up_texts(3000, 60);
   for (const char* precision : {"fp32", half()}) {
@@ -237,7 +237,7 @@ TEST(EngineCuda, TheSamePlanTwiceIsTheSameBits) {
   }
 }
 
-TEST(EngineCuda, ManyTextsGiveTheSameBytesWhileOthersComeAndGo) {
+TEST(EngineCuda, BulkScoresGiveTheSameBytesUnderConcurrentLoad) {
   BRIM_NEEDS_GPU();
   ScorerOptions options;
   options.model = (fs::path(BRIM_SOURCE_DIR) / "models" / "default").string();
@@ -264,7 +264,7 @@ TEST(EngineCuda, ManyTextsGiveTheSameBytesWhileOthersComeAndGo) {
   }
 }
 
-TEST(EngineCuda, MemoryStandsStillOnceOpen) {
+TEST(EngineCuda, MemoryStaysConstantAfterOpening) {
   BRIM_NEEDS_GPU();
   const auto engine = open_default(half());
   (void)scores(*engine, {"warm"});  // captures the graphs
@@ -277,7 +277,7 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
 
 // Sized for exactly the given input, the engine takes less GPU memory. It multiplies without the library, whose
 // summation order differs.
-TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameScores) {
+TEST(EngineCuda, FewTextsRunAsOneBatchWithTheSameScores) {
   BRIM_NEEDS_GPU();
   for (const size_t count : {3, 60, 100}) {  // launched as a graph of few texts, of many texts, and op by op
     const auto texts = made_up_texts(count, 30);
@@ -302,7 +302,7 @@ TEST(EngineCuda, AFewTextsAreOneBatchOfTheSameScores) {
 }
 
 // An idle GPU is released completely and reopened for the next text.
-TEST(EngineCuda, AClosedCardHoldsNothingAndGivesTheSameBitsAfterwards) {
+TEST(EngineCuda, ClosedDeviceHoldsNoMemoryAndReopensWithTheSameBits) {
   BRIM_NEEDS_GPU();
   const auto texts = made_up_texts(300, 30);
   EngineOptions options;
@@ -349,7 +349,7 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
 
 // Three models that do not fit together are loaded on demand, the longest idle one is unloaded, and GPU memory never
 // exceeds the limit.
-TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
+TEST(EngineCuda, AlternatingModelsStayUnderTheLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
   option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
@@ -384,7 +384,7 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
 }
 
 // Weights are parked in host memory and restored byte for byte, while GPU memory never exceeds the limit.
-TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
+TEST(EngineCuda, ParkingLoadingAndSwitchingStayUnderTheLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
   option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
@@ -422,7 +422,7 @@ TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
   EXPECT_LE(memory::Ledger::of(device).most_reserved_bytes(), int64_t{2} << 30);
 }
 
-TEST(EngineCuda, AModelOfAnotherShapeJoinsTheLimitToo) {
+TEST(EngineCuda, ModelOfAnotherShapeJoinsTheQueue) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
   option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
@@ -443,12 +443,12 @@ TEST(EngineCuda, AModelOfAnotherShapeJoinsTheLimitToo) {
     for (size_t t = 0; t < texts.size(); ++t)
       for (size_t k = 0; k < want[t].size(); ++k) EXPECT_NEAR(got[t][k], want[t][k], 1e-5f) << model;
     joined->park();
-    EXPECT_EQ(joined->score(texts), got) << "it comes back";
+    EXPECT_EQ(joined->score(texts), got) << "loads again";
     EXPECT_LE(held_bytes(engine->device()), int64_t{2} << 30);
   }
 }
 
-TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
+TEST(EngineCuda, ReplansForALargerContext) {
   BRIM_NEEDS_GPU();
   const TempDir cache;
   const auto before = env("BRIM_CACHE");
@@ -463,7 +463,7 @@ TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
   before ? ::setenv("BRIM_CACHE", before->c_str(), 1) : ::unsetenv("BRIM_CACHE");
 }
 
-TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
+TEST(EngineCuda, PlanThatFillsItsLimitIsNotRejectedForRounding) {
   BRIM_NEEDS_GPU();
   EngineOptions options;
   options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
@@ -478,7 +478,7 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
 }
 
 // Labels and entities from one pass, as a graph and op by op, equal those of separate passes on the CPU.
-TEST(EngineCuda, BothHeadsOfOneEncoderTakeOnePass) {
+TEST(EngineCuda, BothHeadsShareOnePass) {
   BRIM_NEEDS_GPU();
   const TempDir temp;
   ScorerOptions options;
@@ -529,12 +529,12 @@ TEST(EngineCuda, BothHeadsOfOneEncoderTakeOnePass) {
     bulk->finish();
   });
 }
-TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
+TEST(EngineCudaDeathTest, ReportsALostDeviceAndExits) {
   BRIM_NEEDS_GPU();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_the_device(true), ::testing::ExitedWithCode(6), "cuda:0: embedding: .*illegal");
   EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6),
-              "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 names");
+              "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 to identify");
   ::setenv("BRIM_SYNC", "1", 1);
   EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: embedding: ");
   ::unsetenv("BRIM_SYNC");

@@ -73,7 +73,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std:
 namespace {
 
 bool card_expected(const device::DeviceChoice& choice) {
-  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_here();
+  return choice.kind != device::DeviceChoice::Kind::cpu && device::built_with_cuda() && device::nvidia_driver_present();
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   // The memory use of driver and libraries is known now. If it exceeds the plan, plan again before a batch runs.
   const plan::Plan& plan = engines[0]->plan();
   if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
-                                  "planning again"))
+                                  "replanning"))
     return engines;
   engines.clear();
   return open_on(device, read_all(options), limit, residency);
@@ -112,7 +112,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
 std::vector<Engine::OpenRequest> Engine::read_all(const std::vector<EngineOptions>& options) {
   std::vector<OpenRequest> all;
   for (const EngineOptions& o : options) all.push_back(read_files(o));
-  log_debug("files of {} are read", format_count(static_cast<int64_t>(all.size()), "model"));
+  log_debug("read the files of {}", format_count(static_cast<int64_t>(all.size()), "model"));
   return all;
 }
 
@@ -151,7 +151,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size, spares_library));
   if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(first.parked_bytes);
   if (first.deterministic) scheduler->queue().fix_algorithms();
-  log_debug("planned, and memory for batches is there");
+  log_debug("planned, batch memory allocated");
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
@@ -173,18 +173,18 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   OpenRequest prepared = read_files(options);
   scheduler->open_device();  // needed for its profile
   resolve(prepared, device, Ledger::of(device).limit_bytes());
-  std::optional<Scheduler::CapacityProfile> room =
+  std::optional<Scheduler::CapacityProfile> profile =
       scheduler->find_capacity(prepared.request, first_output(prepared.request, options.raw_scores));
-  if (!room) {
+  if (!profile) {
     ScopedZone zone(Zone::plan);
-    room = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
-    scheduler->add_capacity(*room);
+    profile = plan_within(scheduler->queue(), prepared.request, options.raw_scores);
+    scheduler->add_capacity(*profile);
   }
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
-  engine->plan_ = room->plan;
-  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, room->shape,
-                                              engine->plan_, std::move(room->forwards), scheduler->queue());
+  engine->plan_ = profile->plan;
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, profile->shape,
+                                              engine->plan_, std::move(profile->forwards), scheduler->queue());
   scheduler->add(*engine->host_);
   // Graphs are captured during the load, when requests for other models run between two captures, not with the first
   // text.
@@ -200,43 +200,43 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   const int64_t limit = request.limit_bytes;
   const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::CapacityProfile> {
     request.limit_bytes = bytes;
-    Scheduler::CapacityProfile room{request.shape, solve(request), {}};
-    plan::Plan& p = room.plan;
+    Scheduler::CapacityProfile profile{request.shape, solve(request), {}};
+    plan::Plan& p = profile.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
-    room.forwards = forwards_of(request, p, raw_scores);
+    profile.forwards = forwards_of(request, p, raw_scores);
     QueueSize needed;
-    needed.cover(p, room.forwards, request.shape);
+    needed.cover(p, profile.forwards, request.shape);
     if (!queue.size().holds(needed, device.kind())) return std::nullopt;
     // Loading memory beyond the queue's share counts as the model's own.
     if (needed.loading_bytes > queue.size().loading_bytes)
       p.add(memory::Tag::activations, "loading more", needed.loading_bytes - queue.size().loading_bytes);
     p.limit_bytes = limit;
-    return room;
+    return profile;
   };
   std::optional<Scheduler::CapacityProfile> best = plan_under(limit);
   if (best == std::nullopt) {
     // A smaller limit means smaller batches: find the largest that the queue supports.
-    int64_t fits = least_limit(request), too_much = limit;
+    int64_t fits = least_limit(request), too_large = limit;
     best = plan_under(fits);
-    while (best && too_much - fits > too_much / 16) {
-      const int64_t middle = fits + (too_much - fits) / 2;
-      if (auto room = plan_under(middle)) {
-        best = std::move(room);
+    while (best && too_large - fits > too_large / 16) {
+      const int64_t middle = fits + (too_large - fits) / 2;
+      if (auto profile = plan_under(middle)) {
+        best = std::move(profile);
         fits = middle;
       } else {
-        too_much = middle;
+        too_large = middle;
       }
     }
   }
   if (!best)
-    fail(ErrorCode::does_not_fit, Remedy{"start again with it"},
-         "the batches of the models that are there leave no room for one text of {} tokens of this one",
-         request.max_length);
+    fail(ErrorCode::does_not_fit, Remedy{"restart with this model"},
+         "a text of {} tokens does not fit in the batch memory sized for the models already open", request.max_length);
   const int64_t alone =
       Ledger::of(queue.device()).context_bytes() + queue.bytes() + total_bytes(best->plan.own_parts());
   if (alone > limit)
-    fail(ErrorCode::does_not_fit, "does not fit in {} beside the batches of the models that are there: {} are needed",
-         format_bytes(limit), format_bytes(alone));
+    fail(ErrorCode::does_not_fit,
+         "does not fit in {} together with the batch memory of the models already open: {} needed", format_bytes(limit),
+         format_bytes(alone));
   return *best;
 }
 
@@ -249,13 +249,14 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
   for (const auto& [own, name] : names) {
     const auto found = std::find(labels.begin(), labels.end(), own);
     if (found == labels.end())
-      fail(ErrorCode::usage, "`labels`: {} has no label {}; it has {}", dir.string(), own, fmt::join(labels, ", "));
+      fail(ErrorCode::usage, "`labels`: {} has no label {}; its labels: {}", dir.string(), own,
+           fmt::join(labels, ", "));
     renamed[static_cast<size_t>(found - labels.begin())] = name;
   }
   labels = std::move(renamed);
   for (auto label = labels.begin(); label != labels.end(); ++label)
     if (std::find(labels.begin(), label, *label) != label)
-      fail(ErrorCode::usage, "`labels`: two labels of {} would be called {}", dir.string(), *label);
+      fail(ErrorCode::usage, "`labels`: two labels of {} would have the name {}", dir.string(), *label);
 }
 
 }  // namespace
@@ -300,12 +301,13 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
   const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
   if (options.max_length > longest)
-    log_warning("`max_length={}`: {} takes {} tokens at most, so {} it is{}", options.max_length,
-                options.model_dir.string(), longest, longest,
-                options.long_text == LongText::truncate ? "; `long_text=window-mean` reads longer texts whole" : "");
+    log_warning(
+        "`max_length={}`: {} supports at most {} tokens; using {}{}", options.max_length, options.model_dir.string(),
+        longest, longest,
+        options.long_text == LongText::truncate ? "; set `long_text=window-mean` to read longer texts completely" : "");
   if (engine->options_.max_length > 0) longest = std::min(longest, engine->options_.max_length);
   if (longest <= special)
-    fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
+    fail(ErrorCode::usage, "`max_length={}`: must be above the model's {} special tokens", longest, special);
   request.max_length = longest;
   request.fill = options.fill;
   if (engine->sentence_.truncate_dim > 0)

@@ -65,7 +65,7 @@ class EngineTest : public ::testing::Test {
   const fs::path dir_ = temp_.path();
 };
 
-TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
+TEST_F(EngineTest, ScoresDoNotDependOnTheBatch) {
   auto engine = open();
   std::mt19937 random(1);
   std::vector<std::string> texts;
@@ -79,7 +79,7 @@ TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
 }
 
 // Guarantee on a CPU: bitwise equal scores in every precision, for any number of GEMM rows.
-TEST_F(EngineTest, OnACpuATextsScoresNeverDependOnItsCompany) {
+TEST_F(EngineTest, CpuScoresAreBitwiseBatchInvariant) {
   std::mt19937 random(1);
   std::vector<std::string> texts;
   for (int i = 0; i < 300; ++i) texts.push_back(text(random, i % 64 == 5 ? 40 : 1 + random() % 12));
@@ -100,7 +100,7 @@ TEST_F(EngineTest, OnACpuATextsScoresNeverDependOnItsCompany) {
   }
 }
 
-TEST_F(EngineTest, BulkBatchesTakeNoLongerThanAskedFor) {
+TEST_F(EngineTest, BulkBatchesRespectTheTimeLimit) {
   EngineOptions options;
   options.model_dir = dir_;
   options.device = device::read_device("cpu");
@@ -120,7 +120,7 @@ TEST_F(EngineTest, BulkBatchesTakeNoLongerThanAskedFor) {
   EXPECT_EQ(brief->score(views), whole->score(views));
 }
 
-TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
+TEST_F(EngineTest, BulkWorkGetsATenthDespiteLargerBatches) {
   EngineOptions options;
   options.model_dir = dir_;
   options.device = device::read_device("cpu");
@@ -174,7 +174,7 @@ TEST_F(EngineTest, BulkWorkKeepsATenthBesideLargerBatches) {
   bulk->finish();
 }
 
-TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
+TEST_F(EngineTest, PipelineKeepsOrderAndEveryRow) {
   auto engine = open();
   std::mt19937 random(2);
   std::string bytes;
@@ -203,7 +203,7 @@ TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
   }
 }
 
-TEST_F(EngineTest, LongTextsAreCutWindowedOrRefused) {
+TEST_F(EngineTest, LongTextsAreTruncatedWindowedOrRejected) {
   std::mt19937 random(3);
   const std::string words = text(random, 100);  // 102 tokens; the model's limit is 44
   const std::string_view view = words;
@@ -228,13 +228,13 @@ TEST_F(EngineTest, LongTextsAreCutWindowedOrRefused) {
   EXPECT_TRUE(tokens.ids.empty());
 }
 
-TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
+TEST_F(EngineTest, ClassifierWindowsHaveTheRequestedOverlap) {
   auto engine = open(LongText::window_mean);
   std::mt19937 random(4);
   const std::string words = text(random, 100);
   const std::vector<int32_t> ids(100, 7);
-  const auto windows = [](int64_t room, int64_t step) {
-    return static_cast<size_t>((100 - room + step - 1) / step + 1);
+  const auto windows = [](int64_t capacity, int64_t step) {
+    return static_cast<size_t>((100 - capacity + step - 1) / step + 1);
   };
   for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // clamped to half a window
     const TextOptions how{LongText::window_mean, false, overlap};
@@ -251,7 +251,7 @@ TEST_F(EngineTest, AClassifiersWindowsShareWhatIsAskedFor) {
   }
 }
 
-TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
+TEST_F(EngineTest, ScoresEmptyTextsAndInvalidBytes) {
   auto engine = open();
   const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3), "ab", "w5"};
   const auto scores = engine->score(texts);
@@ -274,7 +274,7 @@ TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
 
 // Logits of a numpy forward pass with positions = cumsum(id != pad) * (id != pad) + pad, which matches golden.json to
 // 1e-6. [UNK] has id 1 and [CLS] id 2 in this vocabulary.
-TEST_F(EngineTest, PaddingTokensWithinTextsTakeNoPosition) {
+TEST_F(EngineTest, PaddingTokensWithinTextsHaveNoPosition) {
   struct Case {
     const char* model;
     int padding;
@@ -303,7 +303,7 @@ TEST_F(EngineTest, PaddingTokensWithinTextsTakeNoPosition) {
   }
 }
 
-TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
+TEST_F(EngineTest, SinkErrorStopsEveryStage) {
   auto engine = open();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
@@ -329,7 +329,7 @@ int64_t rows_when_stopped(Engine& engine, RowReader& reader) {
   return rows;
 }
 
-TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
+TEST_F(EngineTest, StopFinishesRowsAlreadyRead) {
   auto engine = open();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
@@ -340,7 +340,7 @@ TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
 }
 
 // Up to fourteen chunks are in flight; those not started by the device when the signal arrives are dropped.
-TEST_F(EngineTest, StopDropsWhatWasReadAndNotBegun) {
+TEST_F(EngineTest, StopDropsRowsNotStarted) {
   auto engine = open();
   std::mt19937 random(7);
   std::string bytes;
@@ -352,7 +352,7 @@ TEST_F(EngineTest, StopDropsWhatWasReadAndNotBegun) {
   EXPECT_LT(rows, 8 * kChunk);
 }
 
-TEST_F(EngineTest, ProgressIsToldByTheRowsHandedOut) {
+TEST_F(EngineTest, ProgressCountsDeliveredRows) {
   auto engine = open();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
@@ -364,7 +364,7 @@ TEST_F(EngineTest, ProgressIsToldByTheRowsHandedOut) {
   EXPECT_EQ(stats.file_bytes, whole);
 }
 
-TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
+TEST_F(EngineTest, VaderUsesTheSamePipeline) {
   RowReader reader = lines("I love this\nI hate this\nthe table\n");
   std::vector<float> compound;
   RulesModel rules;
@@ -379,7 +379,7 @@ TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
   EXPECT_EQ(compound[2], 0);
 }
 
-TEST_F(EngineTest, AVocabularyLargerThanTheTableIsRefused) {
+TEST_F(EngineTest, RejectsAVocabularyLargerThanTheTable) {
   std::ofstream(dir_ / "vocab.txt", std::ios::app) << "extra\n";
   try {
     open();
@@ -390,7 +390,7 @@ TEST_F(EngineTest, AVocabularyLargerThanTheTableIsRefused) {
   }
 }
 
-TEST_F(EngineTest, ALimitThatHoldsNothingIsExitFive) {
+TEST_F(EngineTest, TooSmallLimitIsExitCodeFive) {
   try {
     open(LongText::truncate, "1KiB");
     FAIL();
@@ -399,7 +399,7 @@ TEST_F(EngineTest, ALimitThatHoldsNothingIsExitFive) {
   }
 }
 
-TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
+TEST_F(EngineTest, EncoderWithoutHeadSuggestsAFix) {
   model::put_golden_model(dir_, "bert_encoder");
   try {
     open();
@@ -410,7 +410,7 @@ TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
   }
 }
 
-TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
+TEST_F(EngineTest, TokenModelsReturnEntitiesWithOffsets) {
   model::put_golden_model(dir_, "bert_token");
   auto engine = open();
   RowReader reader = lines("w5 w6 w7 w8\n\n");
@@ -444,7 +444,7 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   }
 }
 
-TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEdge) {
+TEST_F(EngineTest, SharedTokensComeFromTheWindowWhereTheyAreFartherFromAnEdge) {
   model::put_golden_model(dir_, "bert_token");
   auto engine = open(LongText::window_mean);
   std::mt19937 random(4);
@@ -473,7 +473,7 @@ TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEd
   }
 }
 
-TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
+TEST(HeldBytes, CountsOnlyTheRunsOwnGpu) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process only uses B
   EXPECT_EQ(held_bytes(device::StandInCard("0000:65:00.0")), int64_t{300} << 20);
@@ -483,7 +483,7 @@ TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   EXPECT_GT(monitor::peak_resident_bytes(), 0);
 }
 
-TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
+TEST(Entities, JoinsSubwordsToWordsAndWordsToEntities) {
   text::Encoding e;
   e.tokens = {"[CLS]", "new", "##ton", "went", "home", "[SEP]"};
   e.offsets = {{0, 0}, {0, 3}, {3, 6}, {7, 11}, {12, 16}, {0, 0}};
@@ -522,7 +522,7 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   EXPECT_EQ(words(Aggregation::average), "newton went 0.800, ");
 }
 
-TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
+TEST(PrecisionChoice, Fp8ReportsMatmulsThatUseBf16) {
   const auto choice = [](int64_t hidden, int64_t ffn) {
     hub::HfConfig config;
     config.hidden_size = hidden;
@@ -530,11 +530,11 @@ TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
     return choose_precision({ops::Precision::fp8}, plan::card_profile("h200"), config, {});
   };
   EXPECT_EQ(choice(320, 1280).precision, ops::Precision::fp8);
-  EXPECT_EQ(choice(320, 1280).reason, "asked for");
+  EXPECT_EQ(choice(320, 1280).reason, "requested");
   EXPECT_EQ(choice(320, 1288).precision, ops::Precision::fp8);
-  EXPECT_NE(choice(320, 1288).reason.find("feed-forward products run in bf16: its size is 1288"), std::string::npos);
+  EXPECT_NE(choice(320, 1288).reason.find("feed-forward size 1288 uses bf16"), std::string::npos);
   EXPECT_EQ(choice(312, 1200).precision, ops::Precision::bf16);
-  EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
+  EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 uses bf16"), std::string::npos);
 }
 
 // Words of a raw text by code points.
@@ -562,7 +562,7 @@ std::vector<std::string> named_words(const std::string& tokenizer, const std::st
 }
 
 // Words depend neither on the rest of the text nor on whether they are split into pieces.
-TEST(Entities, WordsDependOnTheTokenizerAndNotOnTheText) {
+TEST(Entities, WordBoundariesDependOnTheTokenizerOnly) {
   using Words = std::vector<std::string>;
   for (const char* tokenizer :
        {"bert_uncased", "bert_cased", "byte_bpe", "byte_bpe_untrimmed", "spm_xlmr", "spm_albert"})
@@ -585,7 +585,7 @@ TEST(Entities, WordsDependOnTheTokenizerAndNotOnTheText) {
   EXPECT_EQ(words_of("byte_bpe", "caf\u00e9 \U0001F600 x"), (Words{"caf\u00e9", "\U0001F600", "x"}));  // byte pieces
 }
 
-TEST(Entities, TagSchemes) {
+TEST(Entities, SupportsAllTagSchemes) {
   EXPECT_TRUE(split_tag("O").outside);
   for (const char* tag : {"B-LOC", "S-LOC", "U-LOC"}) EXPECT_TRUE(split_tag(tag).begin) << tag;
   for (const char* tag : {"I-LOC", "E-LOC", "L-LOC"}) EXPECT_EQ(split_tag(tag).type, "LOC") << tag;
@@ -594,7 +594,7 @@ TEST(Entities, TagSchemes) {
 
 // Three models share a limit that fits one or two: models are loaded on demand and the longest idle one is unloaded. A
 // model with missing files fails alone.
-TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
+TEST_F(EngineTest, ModelsAlternateUnderALimitTooSmallForAll) {
   std::vector<EngineOptions> options(3);
   for (size_t i = 0; i < options.size(); ++i) {
     options[i].model_dir = temp_.path() / fmt::format("model{}", i);

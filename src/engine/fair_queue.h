@@ -29,9 +29,9 @@ class FairQueue {
   static constexpr int64_t kNeverDue = std::numeric_limits<int64_t>::max();
 
   void push(uint64_t client, int64_t cost, Item item, int64_t due = kNeverDue) {
-    const auto [found, is_new] = places_.try_emplace(client);
+    const auto [found, is_new] = index_.try_emplace(client);
     if (is_new) found->second = clients_.insert(clients_.end(), Client{client, turn_, 0, 0, {}});
-    found->second->waiting.insert(found->second->place_of(due), Waiting{cost, due, std::move(item)});
+    found->second->waiting.insert(found->second->position_of(due), Waiting{cost, due, std::move(item)});
     found->second->cost += cost;
     cost_ += cost;
     ++size_;
@@ -73,7 +73,7 @@ class FairQueue {
     const bool passes = taken.cost > 0 && ++client.dropped >= kDropsOfATurn;
     if (size_ == 0) {
       clients_.clear();
-      places_.clear();
+      index_.clear();
     } else if (client.waiting.empty() && client.left >= 0) {
       remove_first();
     } else if (passes) {
@@ -84,14 +84,14 @@ class FairQueue {
   }
 
   int64_t cost_of(uint64_t client) const {
-    const auto found = places_.find(client);
-    return found == places_.end() ? 0 : found->second->cost;
+    const auto found = index_.find(client);
+    return found == index_.end() ? 0 : found->second->cost;
   }
   // Cost spent until this client gets `more` beyond its waiting items that are due no later: its own cost, and the
   // part of each other client's cost that its turns allow before that.
   int64_t cost_until(uint64_t client, int64_t more, int64_t due = kNeverDue) const {
-    const auto found = places_.find(client);
-    const Client* own = found == places_.end() ? nullptr : &*found->second;
+    const auto found = index_.find(client);
+    const Client* own = found == index_.end() ? nullptr : &*found->second;
     const int64_t wanted = more + (own != nullptr ? own->cost_until(due) : 0);
     const int64_t later = std::max<int64_t>(0, wanted - (own != nullptr ? own->left : turn_));
     const int64_t turns = 1 + (later + turn_ - 1) / turn_;
@@ -110,19 +110,19 @@ class FairQueue {
   };
   struct Client {
     // Position behind all items due no later; the end if there are no due times or they arrive in order.
-    auto place_of(int64_t due) const {
+    auto position_of(int64_t due) const {
       if (waiting.empty() || waiting.back().due <= due) return waiting.end();
       return std::upper_bound(waiting.begin(), waiting.end(), due,
                               [](int64_t at, const Waiting& other) { return at < other.due; });
     }
     int64_t cost_until(int64_t due) const {
-      const auto place = place_of(due);
+      const auto position = position_of(due);
       int64_t sum = 0;
-      if (place - waiting.begin() < waiting.end() - place) {
-        for (auto at = waiting.begin(); at != place; ++at) sum += at->cost;
+      if (position - waiting.begin() < waiting.end() - position) {
+        for (auto at = waiting.begin(); at != position; ++at) sum += at->cost;
         return sum;
       }
-      for (auto at = place; at != waiting.end(); ++at) sum += at->cost;
+      for (auto at = position; at != waiting.end(); ++at) sum += at->cost;
       return cost - sum;
     }
     uint64_t name;
@@ -133,7 +133,7 @@ class FairQueue {
   };
   void pass() { clients_.splice(clients_.end(), clients_, clients_.begin()); }
   void remove_first() {
-    places_.erase(clients_.front().name);
+    index_.erase(clients_.front().name);
     clients_.pop_front();
   }
 
@@ -141,7 +141,7 @@ class FairQueue {
   size_t size_ = 0;
   int64_t cost_ = 0;
   std::list<Client> clients_;  // the client whose turn it is comes first
-  std::unordered_map<uint64_t, typename std::list<Client>::iterator> places_;
+  std::unordered_map<uint64_t, typename std::list<Client>::iterator> index_;
 };
 
 }  // namespace brim::engine

@@ -25,7 +25,7 @@ void push(Errands& queue, uint64_t client, int64_t cost, int number = 0, int64_t
   queue.push(client, cost, {client, number, cost}, due);
 }
 
-TEST(FairQueue, OneClientsItemsKeepTheirOrder) {
+TEST(FairQueue, KeepsTheOrderOfOneClient) {
   Errands queue(10);
   for (int i = 0; i < 100; ++i) push(queue, 7, 1 + i % 30, i);
   EXPECT_EQ(queue.size(), 100u);
@@ -34,7 +34,7 @@ TEST(FairQueue, OneClientsItemsKeepTheirOrder) {
   EXPECT_EQ(queue.cost(), 0);
 }
 
-TEST(FairQueue, OneClientsItemsGoByWhenTheyAreDue) {
+TEST(FairQueue, OrdersItemsOfOneClientByDueTime) {
   std::mt19937 random(11);
   Errands queue(10);
   std::vector<std::pair<int64_t, int>> order;
@@ -55,7 +55,7 @@ TEST(FairQueue, OneClientsItemsGoByWhenTheyAreDue) {
 }
 
 // Due times only order items of the same client: deadlines gain no turns.
-TEST(FairQueue, TurnsDoNotDependOnWhatIsDue) {
+TEST(FairQueue, TurnsDoNotDependOnDueTimes) {
   Errands queue(100);
   for (int i = 0; i < 1000; ++i) {
     push(queue, 1, 10, i, 1000 - i);
@@ -71,7 +71,7 @@ TEST(FairQueue, TurnsDoNotDependOnWhatIsDue) {
 }
 
 // A due item that arrives while another is charged in pieces is served between the pieces.
-TEST(FairQueue, WhatIsDueGoesBetweenThePiecesOfALargeItem) {
+TEST(FairQueue, DueItemIsServedBetweenPiecesOfALargeItem) {
   Errands queue(1000);
   push(queue, 1, 300, 1);
   EXPECT_EQ(queue.front().number, 1);
@@ -85,7 +85,7 @@ TEST(FairQueue, WhatIsDueGoesBetweenThePiecesOfALargeItem) {
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(FairQueue, WhoBringsMuchDelaysOthersByATurn) {
+TEST(FairQueue, HeavyClientDelaysOthersByOneTurn) {
   Errands queue(100);
   for (int i = 0; i < 10'000; ++i) push(queue, 1, 10);
   for (int i = 0; i < 50; ++i) take(queue);
@@ -99,7 +99,7 @@ TEST(FairQueue, WhoBringsMuchDelaysOthersByATurn) {
 }
 
 // An item that costs many turns is charged in pieces, with other clients' turns in between.
-TEST(FairQueue, OneLargeItemTakesTurnsToo) {
+TEST(FairQueue, LargeItemTakesTurns) {
   Errands queue(100);
   push(queue, 1, 1000);
   push(queue, 2, 100);
@@ -114,7 +114,7 @@ TEST(FairQueue, OneLargeItemTakesTurnsToo) {
   EXPECT_EQ(order, "121211111111");
 }
 
-TEST(FairQueue, WhatIsDroppedCostsNothing) {
+TEST(FairQueue, DroppedItemsAreFree) {
   Errands queue(100);
   for (int i = 0; i < 1000; ++i) push(queue, 1, 50, i);
   push(queue, 2, 50);
@@ -134,7 +134,7 @@ TEST(FairQueue, WhatIsDroppedCostsNothing) {
 }
 
 // A client with always a single item of maximum cost gets no more than one with many waiting items.
-TEST(FairQueue, ADebtIsNotForgottenBetweenTwoItems) {
+TEST(FairQueue, KeepsADebtBetweenTwoItems) {
   Errands queue(100);
   std::map<uint64_t, int64_t> spent;
   for (int i = 0; i < 10'000; ++i) push(queue, 1, 20);
@@ -154,7 +154,7 @@ TEST(FairQueue, ADebtIsNotForgottenBetweenTwoItems) {
 
 // For random arrivals nothing is lost, the order per client is kept, and two clients that always have waiting items get
 // equal shares within a turn and the largest item.
-TEST(FairQueue, SharesAreEqualAndNothingIsLost) {
+TEST(FairQueue, GivesEqualSharesAndLosesNothing) {
   std::mt19937 random(3);
   Errands queue(64);
   std::map<uint64_t, int> pushed, popped;

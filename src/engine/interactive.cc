@@ -46,22 +46,22 @@ void InteractiveQueue::submit(PendingTexts texts) {
   bool any = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
-    std::optional<Caller> now_asking;
+    std::optional<Caller> caller_state;
     for (size_t i = 0; i < texts.size(); ++i) {
       auto& text = texts[i];
-      if (!now_asking || now_asking->client != text->client || now_asking->bulk != text->bulk)
-        now_asking = caller(*text);
+      if (!caller_state || caller_state->client != text->client || caller_state->bulk != text->bulk)
+        caller_state = caller(*text);
       if (closed_)
         text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
       else if (scheduler_.failure_)
         text->error = error_of(scheduler_.failure_);
       else if (i >= most)
         text->error.emplace(ErrorCode::bad_data,
-                            fmt::format("the texts of this call would hold {} while they wait, where at most {} may",
+                            fmt::format("the texts of this call need {} while waiting, the limit is {}",
                                         format_bytes(bytes), format_bytes(limits_.most_bytes)),
-                            Remedy{"send fewer at a time"});
+                            Remedy{"send fewer texts per call"});
       else
-        text->error = why_not(*now_asking, *text);
+        text->error = reason_to_reject(*caller_state, *text);
       if (text->error) {
         refused.push_back(std::move(text));
         continue;
@@ -97,14 +97,14 @@ InteractiveQueue::Caller InteractiveQueue::caller(const PendingText& text) const
   return caller;
 }
 
-std::optional<Error> InteractiveQueue::why_not(Caller& caller, const PendingText& text) const {
+std::optional<Error> InteractiveQueue::reason_to_reject(Caller& caller, const PendingText& text) const {
   const auto tokens = static_cast<int64_t>(text.tokens.ids.size());
   const int64_t due_ns = due(text.bulk, text.deadline);
   const bool first = std::exchange(caller.first, false);
   if (const int64_t bytes = waiting_bytes_ + text.bytes(); bytes > limits_.most_bytes && waiting_bytes_ > 0)
     return Error(ErrorCode::busy,
-                 fmt::format("texts that wait hold {} already, and with this one {}; at most {} may",
-                             format_bytes(waiting_bytes_), format_bytes(bytes), format_bytes(limits_.most_bytes)));
+                 fmt::format("waiting texts hold {}, {} with this one; the limit is {}", format_bytes(waiting_bytes_),
+                             format_bytes(bytes), format_bytes(limits_.most_bytes)));
   // Summing all waiting texts is cheap; computing the part ahead of one client is not.
   const bool few = wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ <= caller.most_seconds;
   if (first || (few && !caller.refused)) return std::nullopt;
@@ -112,7 +112,7 @@ std::optional<Error> InteractiveQueue::why_not(Caller& caller, const PendingText
     return std::nullopt;
   caller.refused = true;
   return Error(ErrorCode::busy,
-               fmt::format("{} tokens wait already, {:.3f} s of work before this text; at most {} s may",
+               fmt::format("{} tokens are waiting, {:.3f} s of work before this text; the limit is {} s",
                            waiting_tokens(), seconds_until(text.client, 0, text.bulk, due_ns), caller.most_seconds));
 }
 
@@ -124,7 +124,7 @@ void InteractiveQueue::drop(Queue& queue, const Error& error, PendingTexts& out)
   if (text.windows_left == 0)
     out.push_back(queue.pop());
   else
-    begun_texts_.emplace(&text, queue.pop());
+    started_texts_.emplace(&text, queue.pop());
 }
 
 void InteractiveQueue::take_all(PendingTexts& out, const Error& error) {
@@ -152,7 +152,7 @@ int64_t InteractiveQueue::due(bool bulk, const Deadline& deadline) {
   return bulk || !deadline ? Queue::kNeverDue : static_cast<int64_t>(deadline->time_since_epoch().count());
 }
 
-// Time until `tokens` more tokens of this client with this due time are computed. BulkQueue texts get one batch in ten.
+// Time until `tokens` more tokens of this client with this due time are computed. Bulk texts get one batch in ten.
 double InteractiveQueue::seconds_until(uint64_t client, int64_t tokens, bool bulk, int64_t due_ns) const {
   int64_t sum = running_tokens_;
   if (bulk) {
@@ -182,9 +182,9 @@ ClientWait InteractiveQueue::wait_of(uint64_t client, int64_t tokens, bool bulk,
 }
 
 // Only full batches are measured: small ones are bound by more than their tokens, and nothing waits behind them.
-void InteractiveQueue::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
+void InteractiveQueue::measure(int64_t tokens, int64_t started_ns, int64_t done_ns) {
   constexpr double kWeight = 0.1;
-  const int64_t since = std::max(begun_ns, last_done_ns_);
+  const int64_t since = std::max(started_ns, last_done_ns_);
   last_done_ns_ = done_ns;
   if (tokens * 2 < limits_.pack.tokens || done_ns <= since) return;
   const double rate = static_cast<double>(tokens) * 1e9 / static_cast<double>(done_ns - since);
@@ -195,7 +195,7 @@ void InteractiveQueue::close() {
   PendingTexts cancelled;
   Scheduler::Lock lock(scheduler_.mutex_);
   if (std::exchange(closed_, true)) {
-    scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && answering_ == 0; });
+    scheduler_.progress_.wait(lock, [&] { return started_ == 0 && answering_ == 0; });
     return;
   }
   ++answering_;
@@ -205,7 +205,7 @@ void InteractiveQueue::close() {
   lock.lock();
   --answering_;
   scheduler_.progress_.notify_all();
-  scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && answering_ == 0; });
+  scheduler_.progress_.wait(lock, [&] { return started_ == 0 && answering_ == 0; });
   std::erase(scheduler_.interactive_queues_, this);
 }
 

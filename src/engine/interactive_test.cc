@@ -36,7 +36,7 @@ class InteractiveTest : public ::testing::Test {
     limits_.most_seconds = 1e9;
     limits_.most_bytes = int64_t{1} << 40;
   }
-  void TearDown() override { let_go(); }
+  void TearDown() override { release_device(); }
 
   void open() {
     interactive_ =
@@ -53,7 +53,7 @@ class InteractiveTest : public ::testing::Test {
           }
         });
   }
-  // The device thread starts nothing until let_go().
+  // The device thread starts nothing until release_device().
   void hold() {
     held_ = go_ = false;
     holding_ = std::thread([this] {
@@ -64,7 +64,7 @@ class InteractiveTest : public ::testing::Test {
     });
     wait_until([this] { return held_.load(); });
   }
-  void let_go() {
+  void release_device() {
     go_ = true;
     if (holding_.joinable()) holding_.join();
   }
@@ -97,7 +97,7 @@ class InteractiveTest : public ::testing::Test {
       return order_.size() >= n;
     });
   }
-  size_t place_of(int number) {
+  size_t position_of(int number) {
     return static_cast<size_t>(std::find(order_.begin(), order_.end(), number) - order_.begin());
   }
 
@@ -117,7 +117,7 @@ class InteractiveTest : public ::testing::Test {
   std::unique_ptr<InteractiveQueue> interactive_;  // last member: closed first
 };
 
-TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
+TEST_F(InteractiveTest, WaitCountsOwnTextsAndOneTurnOfOthers) {
   limits_.most_seconds = 2000;
   open();
   hold();
@@ -141,12 +141,12 @@ TEST_F(InteractiveTest, AClientWaitsForItsOwnAndATurnOfOthers) {
   for (uint64_t client = 100; client < 200; ++client) submit_many(5000, 40, client);
   EXPECT_EQ(codes_.back(), ErrorCode::busy);
   EXPECT_GT(interactive_->wait_of(99, 0, false).begin_seconds, limits_.most_seconds);
-  let_go();
+  release_device();
   interactive_->close();
   EXPECT_EQ(interactive_->load().tokens, 0);
 }
 
-TEST_F(InteractiveTest, WhatWaitsIsBoundedInBytes) {
+TEST_F(InteractiveTest, LimitsWaitingBytes) {
   limits_.most_bytes = 10'000;
   open();
   hold();
@@ -155,23 +155,23 @@ TEST_F(InteractiveTest, WhatWaitsIsBoundedInBytes) {
   submit_many(1, 1, 2);
   ASSERT_EQ(codes_.size(), 1u);
   EXPECT_EQ(codes_[0], ErrorCode::busy);
-  EXPECT_NE(last_error_.find("at most 9.77 KiB may"), std::string::npos) << last_error_;
-  let_go();
+  EXPECT_NE(last_error_.find("the limit is 9.77 KiB"), std::string::npos) << last_error_;
+  release_device();
   wait_answered(2);
   hold();
   for (int i = 0; i < 100; ++i) submit_many(10 + i, 1, static_cast<uint64_t>(i));
   const size_t refused = codes_.size() - 2;
   EXPECT_GT(refused, 50u);
   EXPECT_LT(refused, 99u);
-  let_go();
+  release_device();
   wait_answered(102);
   hold();
   submit_many(200, 1, 1);
   EXPECT_EQ(order_.size(), 102u) << "they hold nothing any more";
-  let_go();
+  release_device();
 }
 
-TEST_F(InteractiveTest, ACallThatIsTooMuchByItselfIsNotBusy) {
+TEST_F(InteractiveTest, OversizedCallIsAnErrorButNotBusy) {
   limits_.most_bytes = 10'000;
   open();
   hold();
@@ -179,16 +179,16 @@ TEST_F(InteractiveTest, ACallThatIsTooMuchByItselfIsNotBusy) {
   ASSERT_GT(codes_.size(), 50u);
   ASSERT_LT(codes_.size(), 100u);
   for (const auto& code : codes_) EXPECT_EQ(code, ErrorCode::bad_data) << "it would be so again";
-  EXPECT_NE(last_error_.find("send fewer at a time"), std::string::npos) << last_error_;
+  EXPECT_NE(last_error_.find("send fewer texts per call"), std::string::npos) << last_error_;
   const size_t refused = codes_.size();
   submit_many(100, 1, 2);
   EXPECT_EQ(codes_.size(), refused + 1);
   EXPECT_EQ(codes_.back(), ErrorCode::busy) << "others' texts are in its way";
-  let_go();
+  release_device();
   wait_answered(101);
 }
 
-TEST_F(InteractiveTest, OneTextsVectorsMayBeTooMuch) {
+TEST_F(InteractiveTest, RejectsTokenVectorsOverTheLimit) {
   limits_.most_bytes = 10'000;
   limits_.per_token = true;
   open();
@@ -197,7 +197,7 @@ TEST_F(InteractiveTest, OneTextsVectorsMayBeTooMuch) {
   EXPECT_EQ(codes_[0], ErrorCode::bad_data);
 }
 
-TEST_F(InteractiveTest, AnotherModelsTextsTakeTurns) {
+TEST_F(InteractiveTest, ModelsTakeTurns) {
   open();
   EngineOptions options;
   options.model_dir = dir_ / "model";
@@ -213,16 +213,16 @@ TEST_F(InteractiveTest, AnotherModelsTextsTakeTurns) {
   EXPECT_EQ(interactive_->load().wait_seconds, 101 * kWindow);
   EXPECT_EQ(other.load().wait_seconds, 2 * kWindow) << "a turn of those";
   EXPECT_EQ(other.wait_of(2, kWindow, false).end_seconds, 4 * kWindow);
-  let_go();
+  release_device();
   wait_answered(100);
 }
 
-TEST_F(InteractiveTest, WhatFailsOnACpuFailsAlone) {
+TEST_F(InteractiveTest, CpuFailureAffectsOnlyItsBatch) {
   open();
   hold();
   throws_at_ = 3;
   submit_many(0, 200, 1);
-  let_go();
+  release_device();
   wait_until([&] {
     std::lock_guard lock(mutex_);
     return std::count(codes_.begin(), codes_.end(), ErrorCode::internal) >= 100;
@@ -236,7 +236,7 @@ TEST_F(InteractiveTest, WhatFailsOnACpuFailsAlone) {
   EXPECT_EQ(interactive_->load().wait_seconds, 0);
 }
 
-TEST_F(InteractiveTest, WithdrawnTextsCostTheirClientNothing) {
+TEST_F(InteractiveTest, CancelledTextsAreFreeForTheirClient) {
   open();
   hold();
   std::stop_source stop;
@@ -244,26 +244,26 @@ TEST_F(InteractiveTest, WithdrawnTextsCostTheirClientNothing) {
   submit_many(1000, 1, 1);
   submit_many(2000, 500, 2);
   stop.request_stop();
-  let_go();
+  release_device();
   wait_answered(1501);
   std::erase_if(order_, [](int number) { return number < 1000; });
   // After every 256 dropped texts another client gets a turn of 32 texts.
-  EXPECT_LE(place_of(1000), 4u * 32) << "they would have been 32 turns";
+  EXPECT_LE(position_of(1000), 4u * 32) << "they would have been 32 turns";
   EXPECT_EQ(std::count(codes_.begin(), codes_.end(), ErrorCode::cancelled), 1000);
 }
 
-TEST_F(InteractiveTest, ALongTextTakesTurnsWindowByWindow) {
+TEST_F(InteractiveTest, LongTextTakesTurnsByWindow) {
   open();
   hold();
   submit(text(0, 1, 1000));
   submit_many(1, 40, 2);
-  let_go();
+  release_device();
   wait_answered(41);
   EXPECT_EQ(order_.back(), 0);
   EXPECT_EQ(batches_.front(), 32u) << "half of the first batch is the other client's";
 }
 
-TEST_F(InteractiveTest, ALongTextIsWithdrawnBetweenItsWindows) {
+TEST_F(InteractiveTest, LongTextIsCancelledBetweenWindows) {
   open();
   hold();
   stops_at_ = 1;  // in the first batch
@@ -272,19 +272,19 @@ TEST_F(InteractiveTest, ALongTextIsWithdrawnBetweenItsWindows) {
   submit(std::move(text_of_many));
   submit_many(1, 1, 2);
   const int64_t before = engine_->scheduler().work_of(engine_->host()).tokens;
-  let_go();
+  release_device();
   wait_answered(2);
   EXPECT_EQ(codes_[1], ErrorCode::cancelled);
   EXPECT_EQ(engine_->scheduler().work_of(engine_->host()).tokens - before, kBatchTokens);
   EXPECT_EQ(interactive_->load().tokens, 0);
 }
 
-TEST_F(InteractiveTest, ClosingAnswersWhatIsHalfDone) {
+TEST_F(InteractiveTest, ClosingCompletesStartedTexts) {
   open();
   hold();
   submit(text(0, 1, 5000));
   submit_many(1, 1, 2);
-  let_go();
+  release_device();
   wait_answered(1);
   interactive_->close();
   ASSERT_EQ(order_.size(), 2u);
@@ -292,7 +292,7 @@ TEST_F(InteractiveTest, ClosingAnswersWhatIsHalfDone) {
   EXPECT_EQ(interactive_->load().texts, 0);
 }
 
-TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
+TEST_F(InteractiveTest, BatchRespectsItsEarliestDeadline) {
   const auto first_batch = [&](std::optional<std::chrono::seconds> deadline, uint64_t client = 1) {
     batches_.clear();
     order_.clear();
@@ -303,7 +303,7 @@ TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
     if (deadline) texts[10]->deadline = std::chrono::steady_clock::now() + *deadline;
     texts[10]->client = client;
     interactive_->submit(std::move(texts));
-    let_go();
+    release_device();
     wait_answered(100);
     interactive_.reset();
     return batches_[0];
@@ -320,7 +320,7 @@ TEST_F(InteractiveTest, ABatchLeavesTimeToItsTightestDeadline) {
   EXPECT_EQ(first_batch(std::chrono::seconds(600), 2), 33u);
 }
 
-TEST_F(InteractiveTest, OfOneClientsTextsTheEarliestDeadlineGoesFirst) {
+TEST_F(InteractiveTest, OrdersTextsOfOneClientByDeadline) {
   open();
   hold();
   const auto now = std::chrono::steady_clock::now();
@@ -341,7 +341,7 @@ TEST_F(InteractiveTest, OfOneClientsTextsTheEarliestDeadlineGoesFirst) {
   EXPECT_EQ(begins_after(in(200)), 14);
   EXPECT_EQ(begins_after({}), 514);
   EXPECT_EQ(begins_after(in(1), true), 514) << "what may wait goes after all of them";
-  let_go();
+  release_device();
   wait_answered(514);
   std::erase_if(order_, [](int number) { return number >= 500 && number < 510; });
   EXPECT_EQ(std::vector<int>(order_.begin(), order_.begin() + 5), (std::vector<int>{1003, 1001, 1000, 1002, 0}));
@@ -349,7 +349,7 @@ TEST_F(InteractiveTest, OfOneClientsTextsTheEarliestDeadlineGoesFirst) {
 
 // For random work every text is completed once with the expected result, no batch exceeds its budget, texts of one
 // client keep their order, and bulk work gets its tenth without long runs.
-TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
+TEST_F(InteractiveTest, RandomWorkKeepsAllInvariants) {
   ASSERT_GE(engine_->plan().token_budget, 2 * kBatchTokens);
   const auto tokens_done = [&] { return engine_->scheduler().work_of(engine_->host()).tokens; };
   struct Wanted {
@@ -416,7 +416,7 @@ TEST_F(InteractiveTest, RandomWorkIsDoneByTheRules) {
       interactive_->submit(std::move(texts));
     }
     stops_at_ = by_client.begin()->second.front();
-    let_go();
+    release_device();
     bulk.finish();
     wait_answered(wanted.size());
     interactive_->close();

@@ -88,7 +88,7 @@ double faded(double texts, int64_t since_ns, int64_t now_ns) {
 
 }  // namespace
 
-double ModelHost::worth(int64_t now_ns) const {
+double ModelHost::eviction_cost(int64_t now_ns) const {
   const double texts_per_second = faded(recent_texts_, recent_ns_, now_ns) / kRecentSeconds;
   return load_seconds() / static_cast<double>(std::max<int64_t>(1, loads())) * texts_per_second /
          static_cast<double>(std::max<int64_t>(1, own_bytes()));
@@ -110,15 +110,15 @@ void ModelHost::load(const std::function<void()>& between) {
       model->unpark(device, &memory_);
     } else {
       if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels were read from the previous files
-        fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}{}: files have changed since it was opened", dir_.string(),
-             tagger_.empty() ? "" : " or " + tagger_.string());
+        fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened",
+             dir_.string(), tagger_.empty() ? "" : " or " + tagger_.string());
       // Kernels and algorithms do not depend on weight values: they are loaded in parallel with the weights.
-      const auto meanwhile = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
+      const auto while_loading = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
         make_runners(coming);
         warm_up(between);
         while (between && !is_filled()) between();
       };
-      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, meanwhile);
+      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, while_loading);
     }
     model_ = std::move(model);
     if (runners_.empty()) make_runners(*model_);
@@ -158,7 +158,7 @@ void ModelHost::park() {
   try {
     model_->park(queue_.device());
   } catch (const std::exception& error) {
-    log_warning("{}: its weights are not kept in memory: {}", dir_.string(), error.what());
+    log_warning("{}: cannot keep the weights in host memory: {}", dir_.string(), error.what());
     return unload();
   }
   memory_ = {};

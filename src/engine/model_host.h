@@ -54,7 +54,7 @@ class ModelHost {
   int64_t weight_bytes() const { return weight_bytes_; }  // size of parked weights; known after the first load
   // Eviction priority: expected reload cost per byte, from load time and recent requests (decaying over ten minutes).
   // The model with the lowest value is evicted first.
-  double worth(int64_t now_ns) const;
+  double eviction_cost(int64_t now_ns) const;
   void note_texts(int64_t texts, int64_t now_ns);
   std::atomic<bool> kept{false};  // never evicted to free memory
   // Captures graphs of small batches with each load from now on. No effect without CUDA.

@@ -44,7 +44,7 @@ class PairTest : public ::testing::Test {
   const TempDir temp_;
 };
 
-TEST_F(PairTest, LogitsAreTransformers) {
+TEST_F(PairTest, LogitsMatchTransformers) {
   for (const char* name : {"bert_pair", "bert_rerank"}) {
     const auto scorer = Scorer::open(options(put(name)));
     const auto golden = model::golden_json(name, "golden.json");
@@ -76,7 +76,7 @@ TEST_F(PairTest, LogitsAreTransformers) {
 }
 
 // Without raw_scores the device applies the head's activation.
-TEST_F(PairTest, OneLogitIsASigmoidUnlessTheConfigSaysOtherwise) {
+TEST_F(PairTest, SingleLogitUsesASigmoidUnlessConfigured) {
   const std::string dir = put("bert_rerank");
   const auto score = [&] {
     ScorerOptions o = options(dir);
@@ -95,7 +95,7 @@ TEST_F(PairTest, OneLogitIsASigmoidUnlessTheConfigSaysOtherwise) {
   EXPECT_NEAR(score(), logit, 1e-6);
 }
 
-TEST_F(PairTest, LongPairsLoseTheLongerTextOrAreReadInWindows) {
+TEST_F(PairTest, LongPairsAreTruncatedOrWindowed) {
   const auto scorer = Scorer::open(options(put("bert_pair")));
   std::string words;
   for (int i = 0; i < 60; ++i) words += " w" + std::to_string(5 + i);
@@ -123,7 +123,7 @@ TEST_F(PairTest, LongPairsLoseTheLongerTextOrAreReadInWindows) {
   EXPECT_TRUE(scores(words, words, LongText::window_max).truncated);
 }
 
-TEST_F(PairTest, WhoTakesNoneSaysWhy) {
+TEST_F(PairTest, ModelsWithoutPairsReportTheReason) {
   const std::string dir = put("bert_pair");
   const auto refused = [&](const std::string& model) {
     const Prediction p = Scorer::open(options(model))->submit({.text = "w5", .pair = "w6"}).get();
@@ -133,7 +133,7 @@ TEST_F(PairTest, WhoTakesNoneSaysWhy) {
     return p.error ? std::string(p.error->what()) : "";
   };
   EXPECT_EQ(refused(dir), "");
-  EXPECT_NE(refused("vader").find("single texts"), std::string::npos);
+  EXPECT_NE(refused("vader").find("do not support pairs"), std::string::npos);
   EXPECT_NE(refused(put("bert_token")).find("tags"), std::string::npos);
   // RoBERTa's table has one row; BERT's vocabulary has two token types for pairs.
   const std::string roberta = put("roberta_sequence");

@@ -207,14 +207,14 @@ class PipelineRun {
   void read() {
     uint64_t number = 0;
     reader_.wait_by({[&] { return stopped() || failed_; }, [&] { flow_.await_input(); }});
-    const auto room = [&] {
+    const auto wait_for_slot = [&] {
       ScopedZone zone(Zone::wait_room);
       const int64_t since = now_ns();
-      const bool taken = flow_.take_room();
+      const bool taken = flow_.acquire_slot();
       stats_.room_seconds += seconds_since(since);
       return taken;
     };
-    while (!stopped() && room()) {
+    while (!stopped() && wait_for_slot()) {
       auto job = std::make_unique<Job>();
       {
         ScopedZone zone(Zone::read);
@@ -469,9 +469,9 @@ class PipelineRun {
 
   // Publishes the progress of each stage from time to time; stats_ itself is complete only at the end.
   template <class Fn>
-  void progress_stats(const Fn& say) {
-    std::lock_guard lock(so_far_mutex_);
-    say(so_far_);
+  void progress_stats(const Fn& copy) {
+    std::lock_guard lock(published_mutex_);
+    copy(published_);
   }
 
   // Returns the results of one batch to the jobs of its windows. Runs on the device thread.
@@ -519,7 +519,7 @@ class PipelineRun {
       file_bytes_ = job->out.rows.file_bytes();
       if (progress_) {
         PipelineStats now;
-        progress_stats([&](const PipelineStats& said) { now = said; });
+        progress_stats([&](const PipelineStats& published) { now = published; });
         now.rows = rows_;
         now.bad_rows = bad_;
         now.file_bytes = file_bytes_;
@@ -619,8 +619,8 @@ class PipelineRun {
   double sink_seconds_ = 0;
   std::mutex counters_mutex_;
   double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, pack_cpu_ = 0;
-  std::mutex so_far_mutex_;
-  PipelineStats so_far_;
+  std::mutex published_mutex_;
+  PipelineStats published_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};  // a stage failed; the others must end too

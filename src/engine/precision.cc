@@ -20,11 +20,11 @@ constexpr double kEnoughAgreement = 0.98;
 // fp8 for the GEMMs that support the model's widths.
 plan::PrecisionChoice fp8_choice(const hub::HfConfig& config) {
   const int64_t H = config.hidden_size, F = config.intermediate_size;
-  if (model::fp8_takes(F, H)) return {Precision::fp8, "asked for"};
-  constexpr const char* kRule = "fp8 products need multiples of 16";
+  if (model::fp8_takes(F, H)) return {Precision::fp8, "requested"};
+  constexpr const char* kRule = "fp8 needs multiples of 16";
   if (!model::fp8_takes(H, H))
-    return {Precision::bf16, fmt::format("fp8 was asked for; hidden size {} runs in bf16: {}", H, kRule)};
-  return {Precision::fp8, fmt::format("asked for; feed-forward products run in bf16: its size is {}, {}", F, kRule)};
+    return {Precision::bf16, fmt::format("fp8 requested; hidden size {} uses bf16 because {}", H, kRule)};
+  return {Precision::fp8, fmt::format("requested; feed-forward size {} uses bf16 because {}", F, kRule)};
 }
 
 }  // namespace
@@ -43,15 +43,16 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
   io::write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 
-plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
+plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& requested, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir) {
-  if (!asked.precision && device.kind == device::DeviceKind::cpu) {
+  if (!requested.precision && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
     if (agreement >= kEnoughAgreement)
-      return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
+      return {Precision::int8,
+              fmt::format("int8 labels agree with fp32 on {:.2f} % of the rows measured", agreement * 100)};
   }
-  const plan::PrecisionChoice choice = resolve_precision(asked, device, plan::Task::score);
+  const plan::PrecisionChoice choice = resolve_precision(requested, device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 

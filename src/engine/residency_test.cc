@@ -38,7 +38,7 @@ class ResidencyTest : public ::testing::Test {
 };
 
 // Loaded kernels are reused only by a model of the same shape, batch sizes and output.
-TEST_F(ResidencyTest, AnotherResultOrLimitIsWarmedUpByItself) {
+TEST_F(ResidencyTest, WarmsUpSeparatelyForAnotherOutputOrLimit) {
   EngineOptions options;
   options.model_dir = put("model");
   options.device = device::read_device("cpu");
@@ -57,7 +57,7 @@ TEST_F(ResidencyTest, AnotherResultOrLimitIsWarmedUpByItself) {
   }
 }
 
-TEST_F(ResidencyTest, FiveHundredLoadsParksAndSwitchesUnderLimits) {
+TEST_F(ResidencyTest, LoadingParkingAndSwitchingStayUnderTheLimit) {
   std::vector<EngineOptions> options(3);
   for (size_t i = 0; i < options.size(); ++i) {
     options[i].model_dir = put(fmt::format("model{}", i), i == 1 ? "roberta_sequence" : "bert_sequence");
@@ -127,7 +127,7 @@ TEST_F(ResidencyTest, FiveHundredLoadsParksAndSwitchesUnderLimits) {
   EXPECT_GT(crowded, 0);
 }
 
-TEST_F(ResidencyTest, AModelComesBackWithItsNextText) {
+TEST_F(ResidencyTest, ReloadsAModelWithItsNextText) {
   const auto scorer = Scorer::open(options(put("model")));
   const Prediction before = scorer->submit({.text = "w5 w6"}).get();
   EXPECT_EQ(scorer->residence(), Residence::resident);
@@ -141,20 +141,20 @@ TEST_F(ResidencyTest, AModelComesBackWithItsNextText) {
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->code(), ErrorCode::bad_model);
 }
 
-TEST_F(ResidencyTest, AnotherModelInItsPlaceIsNotTaken) {
+TEST_F(ResidencyTest, RejectsReplacedModelFiles) {
   const auto scorer = Scorer::open(options(put("model")));
   scorer->park();
   put("model", "bert_token");
-  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload the model");
   EXPECT_EQ(scorer->residence(), Residence::disk);
   put("model");  // same shape, but tokenizer and labels may differ
   const auto weights = temp_.path() / "model/model.safetensors";
   std::filesystem::last_write_time(weights, std::filesystem::last_write_time(weights) + std::chrono::seconds(1));
-  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload the model");
   EXPECT_FALSE(Scorer::open_beside(*scorer, options(put("model")))->submit({.text = "w5"}).get().error);
 }
 
-TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
+TEST_F(ResidencyTest, ReopenedModelJoinsTheQueue) {
   const std::vector<ScorerOptions> all{options(put("a")), options(put("b"))};
   auto scorers = Scorer::open_together(all);
   const auto again = Scorer::open_beside(*scorers[0], all[1]);
@@ -170,7 +170,7 @@ TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
   EXPECT_EQ(Scorer::open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
 }
 
-TEST_F(ResidencyTest, WhatModelsShareIsPlannedOnce) {
+TEST_F(ResidencyTest, PlansSharedMemoryOnce) {
   const auto scorers = Scorer::open_together(std::vector<ScorerOptions>{options(put("a")), options(put("b"))});
   const MemoryPlan one = scorers[0]->plan(), both = Scorer::plan_together(scorers);
   const int64_t own = one.peak_bytes - one.shared_bytes;
@@ -187,7 +187,7 @@ TEST_F(ResidencyTest, WhatModelsShareIsPlannedOnce) {
   EXPECT_EQ(Scorer::plan_together(rules).peak_bytes, 0);
 }
 
-TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
+TEST_F(ResidencyTest, ModelOfAnotherShapeJoinsTheQueue) {
   EngineOptions first;
   first.model_dir = put("first");
   first.device = device::read_device("cpu");
@@ -226,7 +226,7 @@ TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
 }
 
 // Three models with capacity for two.
-class RoomForTwo : public ResidencyTest {
+class CapacityForTwo : public ResidencyTest {
  protected:
   void SetUp() override {
     std::vector<EngineOptions> options(3);
@@ -262,46 +262,46 @@ class RoomForTwo : public ResidencyTest {
     return n;
   }
   bool resident(size_t m) const { return engines_[m]->host().resident(); }
-  void ask(size_t m, size_t texts) {
+  void score_texts(size_t m, size_t texts) {
     engines_[m]->score(std::vector<std::string_view>(texts, "w5 w6"));
     EXPECT_TRUE(resident(m));
   }
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 
-TEST_F(RoomForTwo, WhoIsAskedForLeastLeavesFirst) {
-  ask(0, 2000);
-  ask(1, 1);  // more recent, but rarely used
-  ask(2, 1);
+TEST_F(CapacityForTwo, EvictsTheLeastRequestedModelFirst) {
+  score_texts(0, 2000);
+  score_texts(1, 1);  // more recent, but rarely used
+  score_texts(2, 1);
   EXPECT_TRUE(resident(0)) << "though it was idle longest";
   EXPECT_FALSE(resident(1));
-  ask(1, 2000);
+  score_texts(1, 2000);
   EXPECT_FALSE(resident(2));
   EXPECT_TRUE(resident(0));
 }
 
-TEST_F(RoomForTwo, OneThatIsKeptNeverLeavesForWantOfRoom) {
-  ask(0, 1);
-  ask(1, 2000);
+TEST_F(CapacityForTwo, NeverEvictsAKeptModel) {
+  score_texts(0, 1);
+  score_texts(1, 2000);
   engines_[0]->keep(true);
-  ask(2, 1);
+  score_texts(2, 1);
   EXPECT_TRUE(resident(0)) << "though it is worth least";
   EXPECT_FALSE(resident(1));
   engines_[2]->keep(true);
   try {
-    ask(1, 1);
+    score_texts(1, 1);
     ADD_FAILURE() << "both places are kept";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
   }
   EXPECT_TRUE(resident(0) && resident(2));
   engines_[2]->keep(false);
-  ask(1, 1);
+  score_texts(1, 1);
   EXPECT_TRUE(resident(0));
   EXPECT_FALSE(resident(2));
 }
 
-TEST_F(ResidencyTest, WorthIsOfTheLastMinutes) {
+TEST_F(ResidencyTest, EvictionCostDecaysOverMinutes) {
   EngineOptions one;
   one.model_dir = put("model");
   one.device = device::read_device("cpu");
@@ -310,25 +310,25 @@ TEST_F(ResidencyTest, WorthIsOfTheLastMinutes) {
   const auto engine = Engine::open(one);
   auto& host = const_cast<ModelHost&>(engine->host());
   constexpr int64_t kMinute = 60'000'000'000, kBegin = 1000 * kMinute;
-  EXPECT_EQ(host.worth(kBegin), 0) << "nobody asked for it";
+  EXPECT_EQ(host.eviction_cost(kBegin), 0) << "no requests";
   host.note_texts(100, kBegin);
-  const double now = host.worth(kBegin);
+  const double now = host.eviction_cost(kBegin);
   EXPECT_GT(now, 0);
-  EXPECT_LT(host.worth(kBegin + 10 * kMinute), now / 2);
-  EXPECT_LT(host.worth(kBegin + 60 * kMinute), now / 300);
+  EXPECT_LT(host.eviction_cost(kBegin + 10 * kMinute), now / 2);
+  EXPECT_LT(host.eviction_cost(kBegin + 60 * kMinute), now / 300);
   host.note_texts(100, kBegin + 60 * kMinute);
-  EXPECT_NEAR(host.worth(kBegin + 60 * kMinute), now, now / 100);
+  EXPECT_NEAR(host.eviction_cost(kBegin + 60 * kMinute), now, now / 100);
   host.note_texts(100, kBegin + 60 * kMinute);
-  EXPECT_NEAR(host.worth(kBegin + 60 * kMinute), 2 * now, now / 100);
+  EXPECT_NEAR(host.eviction_cost(kBegin + 60 * kMinute), 2 * now, now / 100);
 }
 
-int threads_here() {
+int thread_count() {
   int n = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) n += !task.path().empty();
   return n;
 }
 
-TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
+TEST_F(ResidencyTest, ClosesAnIdleDeviceAndReopensItWithTheNextText) {
   std::vector<ScorerOptions> all{options(put("a")), options(put("b", "bert_token"))};
   for (ScorerOptions& o : all) o.threads = 4;
   const auto scorers = Scorer::open_together(all);
@@ -338,19 +338,19 @@ TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
   const std::string device = scorers[0]->device();
   scorers[0]->park();
   EXPECT_FALSE(scorers[0]->close_device()) << "the other is there";
-  const int threads = threads_here();
+  const int threads = thread_count();
   scorers[1]->park();
   EXPECT_TRUE(scorers[0]->close_device());
   EXPECT_TRUE(scorers[1]->close_device()) << "it is";
   EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, 0) << "not even what the program holds is counted";
   EXPECT_EQ(Scorer::plan_together(scorers).limit_bytes, before.limit_bytes);
-  wait_until([&] { return threads_here() == threads - 3; });  // its threads ended
+  wait_until([&] { return thread_count() == threads - 3; });  // its threads ended
   EXPECT_EQ(scorers[0]->device(), device);
   EXPECT_EQ(scorers[0]->residence(), Residence::disk);
   EXPECT_EQ(scorers[0]->load().texts, 0);
 
   EXPECT_EQ(scorers[0]->submit({.text = "w5 w6"}).get().scores, labels);
-  wait_until([&] { return threads_here() == threads; });
+  wait_until([&] { return thread_count() == threads; });
   EXPECT_FALSE(scorers[1]->close_device());
   EXPECT_EQ(scorers[1]->submit({.text = "w5 w6"}).get().entities.size(), entities.size());
   EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, before.peak_bytes) << "the same plan";
@@ -365,7 +365,7 @@ TEST_F(ResidencyTest, ADeviceThatNobodyUsesIsClosedAndOpenedWithTheNextText) {
   EXPECT_FALSE(Scorer::open({.model = "vader"})->close_device()) << "rules have none";
 }
 
-TEST_F(ResidencyTest, ADeviceWhoseMemoryOthersTookStaysClosedUntilTheyGiveItBack) {
+TEST_F(ResidencyTest, StaysClosedWhileOtherProcessesHoldTheMemory) {
   EngineOptions one;
   one.model_dir = put("model");
   one.device = device::read_device("cpu");
@@ -395,7 +395,7 @@ TEST_F(ResidencyTest, ADeviceWhoseMemoryOthersTookStaysClosedUntilTheyGiveItBack
   EXPECT_EQ(engine->score(texts), want);
 }
 
-TEST_F(ResidencyTest, TextsThatComeWhileADeviceIsClosedAreAnswered) {
+TEST_F(ResidencyTest, AnswersTextsSubmittedWhileTheDeviceIsClosed) {
   const auto scorer = Scorer::open(options(put("model")));
   const auto want = scorer->submit({.text = "w5 w6"}).get().scores;
   std::atomic<bool> ended{false};
@@ -414,7 +414,7 @@ TEST_F(ResidencyTest, TextsThatComeWhileADeviceIsClosedAreAnswered) {
   closing.join();
 }
 
-TEST_F(ResidencyTest, VectorsOfEveryToken) {
+TEST_F(ResidencyTest, ReturnsTokenVectors) {
   const std::string model = put("model");
   const auto every = Scorer::open(options(model, Pooling::none)), mean = Scorer::open(options(model, Pooling::mean));
   std::vector<std::string> texts(300, "w5");  // enough to fill batches

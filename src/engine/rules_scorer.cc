@@ -62,13 +62,13 @@ class RulesScorer final : public Scorer {
     if (closed_)
       p.error.emplace(ErrorCode::cancelled, "the scorer was closed");
     else if (request.stop.stop_requested())
-      p.error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+      p.error.emplace(ErrorCode::cancelled, "cancelled by the caller");
     else if (request.deadline && *request.deadline <= std::chrono::steady_clock::now())
-      p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
+      p.error.emplace(ErrorCode::timed_out, "the deadline has passed");
     else if (!is_valid_utf8(request.text))
       p.error = not_utf8();
     else if (!request.ids.empty())
-      p.error.emplace(ErrorCode::usage, "rules read texts, not tokens");
+      p.error.emplace(ErrorCode::usage, "VADER's rules do not support token ids");
     else if (request.pair)
       p.error = RulesModel().why_no_pairs();
     if (!p.error) {
@@ -96,7 +96,7 @@ class RulesScorer final : public Scorer {
 }  // namespace
 
 std::shared_ptr<Scorer> make_rules_scorer(const ScorerOptions& options) {
-  if (!options.labels.empty()) fail(ErrorCode::usage, "`labels`: rules have their own");
+  if (!options.labels.empty()) fail(ErrorCode::usage, "`labels`: not supported for VADER's rules");
   return std::make_shared<RulesScorer>(options);
 }
 

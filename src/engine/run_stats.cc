@@ -27,14 +27,14 @@ double clock_seconds(clockid_t clock) {
 }
 
 std::string compute(const plan::Plan& plan) {
-  if (plan.device.kind != device::DeviceKind::cpu) return "compute (the card was busy)";
+  if (plan.device.kind != device::DeviceKind::cpu) return "compute (GPU busy)";
   const int threads = plan.device.threads, cores = hardware_threads();
   if (threads < cores) return fmt::format("compute with {} of {} cores (`threads`)", threads, cores);
-  return cores == 1 ? "compute (the core was busy)" : "compute (all cores were busy)";
+  return cores == 1 ? "compute (core busy)" : "compute (all cores busy)";
 }
 
 // A run below 90 % device utilisation waited for another stage; the stage that was busy all the time is the bottleneck.
-std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, double busy) {
+std::string bottleneck_of(const plan::Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
   const bool cpu = plan.device.kind == device::DeviceKind::cpu;
   if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
@@ -42,7 +42,7 @@ std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, doubl
   if (busy >= 0.9) {
     if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) &&
         filled > 0.5 * static_cast<double>(plan.token_budget))
-      return "small batches: the memory limit allows no larger ones";
+      return "small batches (memory limit)";
     return compute(plan);
   }
   struct Stage {
@@ -56,7 +56,7 @@ std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, doubl
   const Stage* most = std::max_element(std::begin(stages), std::end(stages),
                                        [](const Stage& a, const Stage& b) { return a.share < b.share; });
   if (most->share > std::max(0.5, busy)) return most->name;
-  if (s.batches <= 8) return "start-up: the run is short";
+  if (s.batches <= 8) return "startup (short run)";
   return busy > most->share ? compute(plan) : most->name;
 }
 
@@ -85,7 +85,7 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
     r.device_busy = s.tokenizers > 0 ? std::min(1.0, s.tokenize_seconds / s.tokenizers / seconds) : 0;
     r.held_back_by = s.sink_seconds > 0.8 * seconds                          ? "writing the output"
                      : s.read_seconds > 0.8 * seconds && r.device_busy < 0.8 ? "reading the input"
-                                                                             : "VADER's own computing";
+                                                                             : "VADER's rules";
     return r;
   }
   r.planned_bytes = plan->peak_bytes;
@@ -95,7 +95,7 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
   const double rate = plan->device.rate(plan->precision);
   if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
   r.mfu_note = plan->device.mfu_note();
-  r.held_back_by = what_held_back(*plan, s, r.device_busy);
+  r.held_back_by = bottleneck_of(*plan, s, r.device_busy);
   return r;
 }
 

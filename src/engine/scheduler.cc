@@ -59,7 +59,7 @@ BulkQueue::BulkQueue(Scheduler& scheduler, ModelHost& model, int64_t most_tokens
 BulkQueue::~BulkQueue() {
   std::unique_lock lock(scheduler_.mutex_);
   waiting_.clear();
-  scheduler_.progress_.wait(lock, [&] { return begun_ == 0; });
+  scheduler_.progress_.wait(lock, [&] { return started_ == 0; });
   std::erase(scheduler_.bulk_queues_, this);
 }
 
@@ -100,7 +100,7 @@ void BulkQueue::submit(PackedBatch& batch, Launch launch) {
 bool BulkQueue::wait_one() {
   std::unique_lock lock(scheduler_.mutex_);
   throw_failure();
-  if (begun_ == 0 && waiting_.empty()) return false;
+  if (started_ == 0 && waiting_.empty()) return false;
   const uint64_t seen = collected_;
   scheduler_.progress_.wait(lock, [&] { return collected_ != seen || failure_; });
   throw_failure();
@@ -109,7 +109,7 @@ bool BulkQueue::wait_one() {
 
 void BulkQueue::finish() {
   std::unique_lock lock(scheduler_.mutex_);
-  scheduler_.progress_.wait(lock, [&] { return (begun_ == 0 && waiting_.empty()) || failure_; });
+  scheduler_.progress_.wait(lock, [&] { return (started_ == 0 && waiting_.empty()) || failure_; });
   throw_failure();
 }
 
@@ -146,8 +146,8 @@ Scheduler::~Scheduler() {
 
 void Scheduler::require_process() const {
   if (process_ != ::getpid())
-    fail(ErrorCode::usage, Remedy{"open it again after the fork"},
-         "the model was opened before this process was forked: its threads stayed with the parent");
+    fail(ErrorCode::usage, Remedy{"open the model after the fork"},
+         "the model was opened before fork(), and its threads exist only in the parent");
 }
 
 void Scheduler::start() {
@@ -223,19 +223,19 @@ bool Scheduler::has_work_for(const ModelHost& model) const {
          std::any_of(interactive_queues_.begin(), interactive_queues_.end(), waits);
 }
 
-void Scheduler::add_capacity(CapacityProfile room) {
+void Scheduler::add_capacity(CapacityProfile profile) {
   std::lock_guard lock(mutex_);
-  capacities_.push_back(std::move(room));
+  capacities_.push_back(std::move(profile));
 }
 
 std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::PlanRequest& request,
                                                                    model::Output first) const {
   std::lock_guard lock(mutex_);
-  for (const CapacityProfile& room : capacities_)
-    if (room.shape == request.shape && room.plan.precision == request.precision &&
-        room.forwards.front().output == first && room.forwards.back().output == request.output &&
-        room.plan.max_length == request.max_length)
-      return room;
+  for (const CapacityProfile& profile : capacities_)
+    if (profile.shape == request.shape && profile.plan.precision == request.precision &&
+        profile.forwards.front().output == first && profile.forwards.back().output == request.output &&
+        profile.plan.max_length == request.max_length)
+      return profile;
   return std::nullopt;
 }
 
@@ -325,16 +325,16 @@ bool Scheduler::step(Lock& lock) {
   BulkQueue* const bulk = first_with_work(bulk_queues_);
   if (bulk_queues_.empty()) turn_rule_.no_bulk();
   TurnRule::Waiting waiting;
-  waiting.texts = texts != nullptr && queue_->has_room(texts->model_, Launch::graph, texts->limits_.pass);
+  waiting.texts = texts != nullptr && queue_->has_capacity(texts->model_, Launch::graph, texts->limits_.pass);
   if (bulk != nullptr) waiting.bulk_tokens = bulk->waiting_.front().batch.tokens();
   waiting.bulk_runs =
-      std::any_of(bulk_queues_.begin(), bulk_queues_.end(), [](const BulkQueue* b) { return b->begun_ > 0; });
-  waiting.texts_may_come = !interactive_queues_.empty();
+      std::any_of(bulk_queues_.begin(), bulk_queues_.end(), [](const BulkQueue* b) { return b->started_ > 0; });
+  waiting.expects_texts = !interactive_queues_.empty();
   const TurnRule::Next next = turn_rule_.next(waiting);
   if (next == TurnRule::Next::texts) {
     move_to_back(interactive_queues_, texts);
     run(lock, *texts);
-  } else if (next == TurnRule::Next::bulk && queue_->has_room(bulk->model_, bulk->waiting_.front().launch)) {
+  } else if (next == TurnRule::Next::bulk && queue_->has_capacity(bulk->model_, bulk->waiting_.front().launch)) {
     move_to_back(bulk_queues_, bulk);
     run(lock, *bulk);
   } else {
@@ -404,16 +404,16 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   if (failure_) return failure_;
   struct Leaving {
     bool wanted;
-    double worth;
+    double eviction_cost;
     ModelHost* model;
   };
   std::vector<Leaving> others;
   const int64_t since = now_ns();
   for (ModelHost* other : models_)
     if (other != &model && other != stays && other->resident() && !other->kept)
-      others.push_back({has_work_for(*other), other->worth(since), other});
+      others.push_back({has_work_for(*other), other->eviction_cost(since), other});
   std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
-    return std::tuple(a.wanted, a.worth, a.model->used) < std::tuple(b.wanted, b.worth, b.model->used);
+    return std::tuple(a.wanted, a.eviction_cost, a.model->used) < std::tuple(b.wanted, b.eviction_cost, b.model->used);
   });
   moving_ = true;
   lock.unlock();
@@ -421,14 +421,14 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   try {
     queue_->open(model.own_bytes());
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
-    int64_t room = ledger.left_bytes();
-    for (const Leaving& other : others) room += other.model->own_bytes();
+    int64_t available = ledger.left_bytes();
+    for (const Leaving& other : others) available += other.model->own_bytes();
     for (const Leaving& other : others) {
       // Evict only as needed, and only if the model will fit.
-      if (ledger.left_bytes() >= model.own_bytes() || room < model.own_bytes()) break;
+      if (ledger.left_bytes() >= model.own_bytes() || available < model.own_bytes()) break;
       park_or_unload(*other.model);
     }
-    model.load([this] { answer_meanwhile(); });
+    model.load([this] { serve_during_load(); });
   } catch (...) {
     error = std::current_exception();
   }
@@ -440,7 +440,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   return error;
 }
 
-void Scheduler::answer_meanwhile() {
+void Scheduler::serve_during_load() {
   Lock lock(mutex_);
   for (size_t turns = interactive_queues_.size(); turns > 0 && !failure_; --turns) {
     const auto ready = [](const InteractiveQueue* texts) { return texts->has_work() && texts->model_.resident(); };
@@ -458,7 +458,7 @@ void Scheduler::answer_meanwhile() {
 void Scheduler::run(Lock& lock, BulkQueue& bulk) {
   BulkQueue::Item item = std::move(bulk.waiting_.front());
   bulk.waiting_.pop_front();
-  ++bulk.begun_;
+  ++bulk.started_;
   turn_rule_.gave_bulk(item.batch.tokens());
   progress_.notify_all();  // capacity is available
   const auto collect = [this, &bulk](const PackedBatch& batch, const float* result, double busy_seconds) {
@@ -471,7 +471,7 @@ void Scheduler::run(Lock& lock, BulkQueue& bulk) {
     }
     std::lock_guard guard(mutex_);
     if (queue_->in_flight() == 0) idle_.collect += seconds_since(since);
-    --bulk.begun_;
+    --bulk.started_;
     ++bulk.collected_;
     bulk.busy_seconds_ += busy_seconds;
     bulk.model_.work.count_batch(batch, bulk.most_tokens_, busy_seconds);
@@ -481,7 +481,7 @@ void Scheduler::run(Lock& lock, BulkQueue& bulk) {
   };
   if (const std::exception_ptr error = make_resident(lock, bulk.model_)) {
     if (failure_) return;
-    --bulk.begun_;
+    --bulk.started_;
     bulk.waiting_.clear();
     if (!bulk.failure_) bulk.failure_ = error;
     progress_.notify_all();
@@ -496,8 +496,8 @@ void Scheduler::run(Lock& lock, BulkQueue& bulk) {
 void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
   auto pieces = std::make_shared<std::vector<Piece>>();
   PendingTexts refused;
-  ++texts.begun_;
-  const int64_t begun = now_ns();
+  ++texts.started_;
+  const int64_t started = now_ns();
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
     texts.take_all(refused, error_of(error));  // batches already started have been collected
@@ -510,8 +510,8 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
     texts.running_tokens_ += batch_.tokens();
     turn_rule_.gave_texts(batch_.tokens(), texts.limits_.pack.tokens);
   }
-  const auto collect_pieces = [this, &texts, pieces, begun](const batch::PackedBatch& batch, const float* result,
-                                                            double busy_seconds) {
+  const auto collect_pieces = [this, &texts, pieces, started](const batch::PackedBatch& batch, const float* result,
+                                                              double busy_seconds) {
     {
       std::lock_guard guard(mutex_);
       ModelHost::Work& work = texts.model_.work;
@@ -522,7 +522,7 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
     collect(texts, *pieces,
             WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token,
                           texts.limits_.average_tokens),
-            begun);
+            started);
   };
   const bool any = !pieces->empty();
   const bool went = guarded(lock, [&] {
@@ -530,7 +530,7 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
     if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph, texts.limits_.pass);
   });
   if (!any && went) {
-    --texts.begun_;
+    --texts.started_;
     progress_.notify_all();
   }
 }
@@ -551,9 +551,9 @@ void Scheduler::pack(InteractiveQueue& texts, PackedBatch& batch, std::vector<Pi
     PendingText& text = *queue.front();
     std::optional<Error> error;
     if (text.stop.stop_requested())
-      error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+      error.emplace(ErrorCode::cancelled, "cancelled by the caller");
     else if (text.deadline && *text.deadline <= now)
-      error.emplace(ErrorCode::timed_out, "its deadline passed before the device was free");
+      error.emplace(ErrorCode::timed_out, "the deadline passed before the device was free");
     if (error) {
       text.done_ns = ns;
       texts.drop(queue, *error, refused);
@@ -571,19 +571,19 @@ void Scheduler::pack(InteractiveQueue& texts, PackedBatch& batch, std::vector<Pi
                    static_cast<double>(most));
       if (in_time >= window.length) most = std::max(tokens, static_cast<int64_t>(in_time));
     }
-    if (text.next_window == 0) text.begun_ns = ns;
+    if (text.next_window == 0) text.started_ns = ns;
     batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, texts.limits_.position_offset);
     pieces.push_back({&text, text.next_window++});
     queue.charge(window.length);
     if (text.next_window < text.tokens.windows.size()) continue;
     texts.waiting_bytes_ -= text.bytes();
-    texts.begun_texts_.emplace(&text, queue.pop());
+    texts.started_texts_.emplace(&text, queue.pop());
   }
   batch.finish();
 }
 
 void Scheduler::collect(InteractiveQueue& texts, const std::vector<Piece>& pieces, const WindowResults& results,
-                        int64_t begun_ns) {
+                        int64_t started_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
   const int64_t since = now_ns();
   for (size_t i = 0; i < pieces.size(); ++i)
@@ -593,16 +593,16 @@ void Scheduler::collect(InteractiveQueue& texts, const std::vector<Piece>& piece
   {
     std::lock_guard guard(mutex_);
     texts.running_tokens_ -= results.tokens();
-    texts.measure(results.tokens(), begun_ns, done);
+    texts.measure(results.tokens(), started_ns, done);
     for (const Piece& piece : pieces)
       if (--piece.text->windows_left == 0)
-        answers.push_back(std::move(texts.begun_texts_.extract(piece.text).mapped()));
+        answers.push_back(std::move(texts.started_texts_.extract(piece.text).mapped()));
   }
   for (const auto& text : answers) text->done_ns = done;
   if (!answers.empty()) texts.answer_(answers);
   std::lock_guard guard(mutex_);
   if (queue_->in_flight() == 0) idle_.collect += seconds_since(since);
-  --texts.begun_;
+  --texts.started_;
   progress_.notify_all();
 }
 
@@ -616,7 +616,7 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
     failure_ = std::make_exception_ptr(Error(ErrorCode::device_lost, fmt::format("a batch failed: {}", error.what())));
   for (BulkQueue* bulk : bulk_queues_) {
     bulk->waiting_.clear();
-    bulk->begun_ = 0;
+    bulk->started_ = 0;
     if (!bulk->failure_) bulk->failure_ = failure;
   }
   const auto all = interactive_queues_;
@@ -624,10 +624,10 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   for (InteractiveQueue* texts : all) {
     PendingTexts answers;
     texts->take_all(answers, error);
-    for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));
-    texts->begun_texts_.clear();
+    for (auto& [key, text] : texts->started_texts_) answers.push_back(std::move(text));
+    texts->started_texts_.clear();
     texts->running_tokens_ = 0;
-    texts->begun_ = 0;
+    texts->started_ = 0;
     for (const auto& text : answers) text->error = error;
     lock.unlock();
     if (!answers.empty()) texts->answer_(answers);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules batches on a device. One thread per device owns the batches of all models and serves two classes of work.
-// BulkQueue work arrives packed (files, lists of texts) and is computed as packed, so that the same texts give the same
-// bytes under any other load. InteractiveQueue texts arrive singly from any thread and are packed late, when the device
+// Bulk work arrives packed (files, lists of texts) and is computed as packed, so that the same texts give the same
+// bytes under any other load. Interactive texts arrive singly from any thread and are packed late, when the device
 // has a free slot, up to a separate token budget; they usually go first (turn_rule.h). Does not tokenize and does not
 // decide on plans.
 #pragma once
@@ -71,7 +71,7 @@ class BulkQueue {
   const Collect collect_;
   std::deque<Item> waiting_;  // this and the following are protected by the scheduler's lock
   std::vector<batch::PackedBatch> spare_;
-  size_t begun_ = 0;  // started, not yet collected
+  size_t started_ = 0;  // started, not yet collected
   uint64_t collected_ = 0;
   double busy_seconds_ = 0;
   std::exception_ptr failure_;
@@ -89,7 +89,7 @@ struct PendingText {
   bool bulk = false;       // low priority
   uint64_t client = 0;     // clients take turns
   int64_t more_bytes = 0;  // additional bytes held by the creator for this text
-  int64_t submitted_ns = 0, begun_ns = 0, done_ns = 0;
+  int64_t submitted_ns = 0, started_ns = 0, done_ns = 0;
   size_t next_window = 0, windows_left = 0;  // used by the scheduler
   virtual ~PendingText() = default;
   int64_t bytes() const;  // approximate size
@@ -138,7 +138,7 @@ class InteractiveQueue {
     bool first = true, refused = false;
   };
   Caller caller(const PendingText& text) const;
-  std::optional<Error> why_not(Caller& caller, const PendingText& text) const;
+  std::optional<Error> reason_to_reject(Caller& caller, const PendingText& text) const;
   bool has_work() const { return !waiting_.empty() || !bulk_.empty(); }
   // Removes all texts that are not started, and the remaining windows of started ones, with this error; started texts
   // are completed with their running windows.
@@ -149,7 +149,7 @@ class InteractiveQueue {
   double own_seconds() const;   // time for all texts waiting here
   double wait_seconds() const;  // same, including other models' turns
   double with_others(double seconds) const;
-  void measure(int64_t tokens, int64_t begun_ns, int64_t done_ns);
+  void measure(int64_t tokens, int64_t started_ns, int64_t done_ns);
 
   Scheduler& scheduler_;
   ModelHost& model_;
@@ -160,8 +160,8 @@ class InteractiveQueue {
   int batches_before_bulk_ = 0;
   double tokens_per_second_;
   int64_t last_done_ns_ = 0;
-  std::unordered_map<PendingText*, std::unique_ptr<PendingText>> begun_texts_;  // texts without waiting windows
-  size_t begun_ = 0;                                                            // batches not yet collected
+  std::unordered_map<PendingText*, std::unique_ptr<PendingText>> started_texts_;  // texts without waiting windows
+  size_t started_ = 0;                                                            // batches not yet collected
   size_t answering_ = 0;  // calls of answer_ that close() must wait for
   bool closed_ = false;
 };
@@ -196,7 +196,7 @@ class Scheduler {
     plan::Plan plan;
     std::vector<model::ForwardPlan> forwards;  // one per pass
   };
-  void add_capacity(CapacityProfile room);
+  void add_capacity(CapacityProfile profile);
   // Finds one with `first` as output of the first pass and the requested output of the last.
   std::optional<CapacityProfile> find_capacity(const plan::PlanRequest& request, model::Output first) const;
 
@@ -238,12 +238,12 @@ class Scheduler {
   // Null if the model is resident afterwards. `stays` is not evicted for it.
   std::exception_ptr make_resident(Lock& lock, ModelHost& model, const ModelHost* stays = nullptr);
   void park_or_unload(ModelHost& model);  // without the lock
-  void answer_meanwhile();                // without the lock: serves texts of resident models during a load
+  void serve_during_load();               // without the lock: serves texts of resident models during a load
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
   void pack(InteractiveQueue& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(InteractiveQueue& texts, const std::vector<Piece>& pieces, const WindowResults& results,
-               int64_t begun_ns);
+               int64_t started_ns);
   bool has_work() const;  // work that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);

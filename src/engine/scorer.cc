@@ -48,7 +48,7 @@ struct PendingRequest : engine::PendingText {
 };
 
 // Delivers the answers of one batch, grouped by completion.
-void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
+void deliver(std::vector<std::pair<Completion*, Answer>>& answers) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const auto& a, const auto& b) { return std::less<Completion*>()(a.first, b.first); });
   std::vector<Answer> of_one;
@@ -200,13 +200,13 @@ class EncoderScorer final : public Scorer {
       if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or("")))
         error = engine::not_utf8();
       else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
-        error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
+        error.emplace(ErrorCode::usage, "raw scores require a scorer opened with `raw_scores`");
       else if (!request.ids.empty() && (kind_ == ModelKind::tagger || request.entities))
-        error.emplace(ErrorCode::usage, "tokens without a text: words cannot be told");
+        error.emplace(ErrorCode::usage, "token ids are not supported for entities");
       else if (request.entities && engine_->tags().empty())
-        error.emplace(ErrorCode::usage, "entities of a scorer that was opened without a tagger");
+        error.emplace(ErrorCode::usage, "entities require a scorer opened with a tagger");
       else if (request.entities && request.pair)
-        error.emplace(ErrorCode::usage, "entities are found in single texts, not in pairs");
+        error.emplace(ErrorCode::usage, "entities are not supported for pairs");
       pending->both = request.entities;
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
@@ -263,7 +263,7 @@ class EncoderScorer final : public Scorer {
   Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                           std::stop_token stop, const std::function<void(size_t)>& progress) override {
     if (texts.size() != pairs.size())
-      fail(ErrorCode::usage, "{} texts and {} second texts: every pair has two", texts.size(), pairs.size());
+      fail(ErrorCode::usage, "{} texts but {} second texts", texts.size(), pairs.size());
     return score_all(texts, pairs, stop, progress);
   }
 
@@ -280,7 +280,7 @@ class EncoderScorer final : public Scorer {
                         std::optional<std::string_view> prompt = {}) {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     if (options_.pooling == Pooling::none)
-      fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
+      fail(ErrorCode::usage, "`pooling=none` is only supported for submitted texts");
     engine::Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
                             kind_ == ModelKind::tagger);
     if (engine::are_few(texts) && engine::are_few(pairs))
@@ -324,7 +324,7 @@ class EncoderScorer final : public Scorer {
       auto& request = static_cast<PendingRequest&>(*text);
       answers.emplace_back(request.completion, Answer{request.ticket, answer_of(request)});
     }
-    hand_out(answers);
+    deliver(answers);
   }
 
   // Errors in one text's result belong to that text: thrown here, they would count as a device failure and end
@@ -343,9 +343,9 @@ class EncoderScorer final : public Scorer {
     Prediction p;
     p.error = std::move(request.error);
     if (!p.error) p.error = engine_->check_finite(request.scores);
-    const int64_t begun = request.begun_ns != 0 ? request.begun_ns : request.done_ns;
-    p.timing.waited = static_cast<double>(begun - request.submitted_ns) * 1e-9;
-    p.timing.computed = static_cast<double>(request.done_ns - begun) * 1e-9;
+    const int64_t started = request.started_ns != 0 ? request.started_ns : request.done_ns;
+    p.timing.waited = static_cast<double>(started - request.submitted_ns) * 1e-9;
+    p.timing.computed = static_cast<double>(request.done_ns - started) * 1e-9;
     p.tokens = request.tokens.texts[0].tokens;
     if (p.error) return p;
     p.truncated = request.tokens.texts[0].truncated;
@@ -496,11 +496,11 @@ ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool, engine::Deadline) con
 }
 Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<const std::string_view>, std::stop_token,
                                 const std::function<void(size_t)>&) {
-  fail(ErrorCode::usage, "this model scores single texts, not pairs");
+  fail(ErrorCode::usage, "this model does not support pairs");
 }
 Predictions Scorer::embed(std::span<const std::string_view>, std::string_view, std::stop_token,
                           const std::function<void(size_t)>&) {
-  fail(ErrorCode::usage, "this scorer was opened without `pooling`: it computes no vectors");
+  fail(ErrorCode::usage, "embeddings require a scorer opened with `pooling`");
 }
 std::optional<Pooling> Scorer::pooling() const { return std::nullopt; }
 Residence Scorer::residence() const { return Residence::resident; }
@@ -510,7 +510,7 @@ void Scorer::keep_loaded(bool) {}
 bool Scorer::close_device() { return false; }
 
 std::string Scorer::decode(std::span<const int32_t>, bool) const {
-  fail(ErrorCode::usage, "this model has no tokens, so that ids mean nothing to it");
+  fail(ErrorCode::usage, "this model has no tokenizer");
 }
 
 namespace {
@@ -581,7 +581,7 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     const ScorerOptions& o = options[i];
     const std::string name = o.model.empty() ? hub::default_model() : o.model;
     if (hub::names_vader(name)) {
-      if (o.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
+      if (o.pooling) fail(ErrorCode::usage, "`model=vader`: embeddings are not supported; use a model directory");
       scorers[i] = engine::make_rules_scorer(o);
       continue;
     }

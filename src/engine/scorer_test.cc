@@ -90,7 +90,7 @@ class ScorerTest : public ::testing::Test {
   const TempDir temp_;
 };
 
-TEST_F(ScorerTest, LabelsMayHaveOtherNames) {
+TEST_F(ScorerTest, RenamesLabels) {
   ScorerOptions o = options();
   const auto own = Scorer::open(o);
   const std::vector<std::string> labels = own->labels();
@@ -107,17 +107,17 @@ TEST_F(ScorerTest, LabelsMayHaveOtherNames) {
     EXPECT_EQ(b.label, renamed->labels()[place]);
   }
   o.labels = {{"none", "x"}};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; it has " + labels[0]);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "has no label none; its labels: " + labels[0]);
   o.labels = {{labels[0], labels[1]}};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would be called " + labels[1]);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { Scorer::open(o); }), "would have the name " + labels[1]);
   EXPECT_HAS(error_of(ErrorCode::usage,
                       [] {
                         Scorer::open({.model = "vader", .labels = {{"positive", "up"}}});
                       }),
-             "rules have their own");
+             "not supported for VADER's rules");
 }
 
-TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
+TEST_F(ScorerTest, OnePassReturnsLabelsAndEntities) {
   ScorerOptions both = options();
   both.tagger = (temp_.path() / "tagger").string();
   model::put_tagger_twin(both.tagger, "bert_sequence");
@@ -161,7 +161,7 @@ TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
     request.entities = true;
     EXPECT_TRUE(classifier->submit(request).get().error) << "it has one head";
     scorer->park();
-    EXPECT_FALSE(scorer->submit(request).get().error) << "and it comes back with both";
+    EXPECT_FALSE(scorer->submit(request).get().error) << "loads again with both";
     ScorerOptions otherwise = both;
     otherwise.raw_scores = !raw;
     const auto beside = Scorer::open_beside(*scorer, otherwise);
@@ -171,7 +171,7 @@ TEST_F(ScorerTest, OnePassGivesLabelsAndEntities) {
   }
 }
 
-TEST_F(ScorerTest, ModelsAreFoundAndTheLogIsHeard) {
+TEST_F(ScorerTest, FindsModelsAndForwardsTheLog) {
   const ScorerOptions o = options();
   EXPECT_EQ(find_model(o.model), o.model);
   EXPECT_EQ(find_model("VADER"), "");
@@ -229,7 +229,7 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
   EXPECT_GT(work.flops, static_cast<double>(work.tokens));
 }
 
-TEST_F(ScorerTest, WorkTellsWhatBatchesWereAndWhatTheDeviceWaitedFor) {
+TEST_F(ScorerTest, WorkReportsBatchesAndIdleTime) {
   const int64_t opened = now_ns();
   const auto scorer = Scorer::open(options());
   const auto total = [](const ValueCounts& values) {
@@ -277,7 +277,7 @@ TEST_F(ScorerTest, WorkTellsWhatBatchesWereAndWhatTheDeviceWaitedFor) {
   EXPECT_LE(again.busy_seconds + idle.no_work + idle.pack + idle.collect + idle.switching, seconds_since(opened));
 }
 
-TEST_F(ScorerTest, LoadTellsForHowLongTheDeviceComputesABatch) {
+TEST_F(ScorerTest, LoadReportsTheElapsedTimeOfABatch) {
   const auto scorer = Scorer::open(options());
   EXPECT_EQ(scorer->load().batch_seconds, 0);
   const auto texts = make_texts(5000, 7);
@@ -347,7 +347,7 @@ TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
   }
 }
 
-TEST_F(ScorerTest, LongTextsAreCutWindowedOrRefused) {
+TEST_F(ScorerTest, LongTextsAreTruncatedWindowedOrRejected) {
   const std::string text = make_texts(1, 3, 1)[0] + [] {
     std::string rest;
     for (int i = 0; i < 500; ++i) rest += " w7";
@@ -376,7 +376,7 @@ TEST_F(ScorerTest, LongTextsAreCutWindowedOrRefused) {
   EXPECT_GE(some.labels[1], 0);
 }
 
-TEST_F(ScorerTest, TokensAreTakenAsTheyAre) {
+TEST_F(ScorerTest, UsesTokenIdsUnchanged) {
   ScorerOptions o = options();
   o.pooling = Pooling::mean;
   const auto embedder = Scorer::open(o);
@@ -402,7 +402,7 @@ TEST_F(ScorerTest, TokensAreTakenAsTheyAre) {
   EXPECT_TRUE(Scorer::open({.model = "vader"})->submit({.ids = ids}).get().error);
 }
 
-TEST_F(ScorerTest, RefusalsSayWhy) {
+TEST_F(ScorerTest, RejectionsStateTheReason) {
   const auto scorer = Scorer::open(options());
   const auto code = [](const Prediction& p) { return p.error ? p.error->code() : ErrorCode::internal; };
   EXPECT_EQ(code(scorer->submit({.text = "\xC3("}).get()), ErrorCode::bad_data);
@@ -416,7 +416,7 @@ TEST_F(ScorerTest, RefusalsSayWhy) {
   const Predictions none = scorer->score(views(texts), stop.get_token());
   ASSERT_EQ(none.errors.size(), texts.size());
   EXPECT_EQ(none.errors[0].second.code(), ErrorCode::cancelled);
-  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error) << "the scorer goes on";
+  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error) << "the scorer still works";
   scorer->close();
   EXPECT_EQ(code(scorer->submit({.text = "w6"}).get()), ErrorCode::cancelled);
   EXPECT_THROW(scorer->score(views(texts)), Error);
@@ -446,7 +446,7 @@ TEST_F(ScorerTest, RefusalsSayWhy) {
   EXPECT_THROW(Scorer::open({.model = "vader", .pooling = Pooling::cls}), Error);
 }
 
-TEST_F(ScorerTest, ManyTextsGiveTheSameBytesBesideOtherWork) {
+TEST_F(ScorerTest, BulkScoresDoNotDependOnOtherWork) {
   ScorerOptions o = options();
   o.memory_limit = "200MiB";
   const auto scorer = Scorer::open(o);
@@ -469,7 +469,7 @@ TEST_F(ScorerTest, ManyTextsGiveTheSameBytesBesideOtherWork) {
   }
 }
 
-TEST_F(ScorerTest, TextsOfOneCallAgreeWithSingleOnes) {
+TEST_F(ScorerTest, TextsOfOneCallMatchSingleTexts) {
   const auto scorer = Scorer::open(options());
   const auto texts = make_texts(50, 21);
   std::vector<Request> requests;
@@ -492,7 +492,7 @@ TEST_F(ScorerTest, TextsOfOneCallAgreeWithSingleOnes) {
   EXPECT_GT(load.tokens_per_second, 0);
 }
 
-TEST_F(ScorerTest, ARequestSaysWhatHappensToALongText) {
+TEST_F(ScorerTest, RequestSelectsTheLongTextMode) {
   const auto scorer = Scorer::open(options());
   const auto longest = static_cast<size_t>(scorer->max_length());
   std::string head, tail;
@@ -523,7 +523,7 @@ TEST_F(ScorerTest, ARequestSaysWhatHappensToALongText) {
   EXPECT_NE(mean(static_cast<int32_t>(longest) / 2), mean(-1)) << "more windows have both words";
 }
 
-TEST_F(ScorerTest, RawScoresAreThoseBeforeSoftmax) {
+TEST_F(ScorerTest, RawScoresAreLogits) {
   ScorerOptions o = options();
   const auto plain = Scorer::open(o);
   EXPECT_TRUE(plain->submit({.text = "w6", .raw_scores = true}).get().error);
@@ -544,7 +544,7 @@ TEST_F(ScorerTest, RawScoresAreThoseBeforeSoftmax) {
   for (size_t i = 0; i < many.scores.size(); ++i) EXPECT_NEAR(many.scores[i], expected.scores[i], 1e-5);
 }
 
-TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
+TEST_F(ScorerTest, BulkTextsFollowOthers) {
   // Blocks the device thread in its completion while others submit.
   class Gate final : public Completion {
    public:
@@ -594,13 +594,13 @@ TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
 }
 
 // Load like a server's: threads submit, withdraw and time out while others score and one closes.
-TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
+TEST_F(ScorerTest, AnswersEveryRequestOnceFromManyThreads) {
   for (uint32_t seed = 0; seed < 3; ++seed) {
     const auto scorer = Scorer::open(options());
     constexpr size_t kThreads = 64, kEach = 40;
     const auto texts = make_texts(kThreads * kEach, seed + 10, 60);
     Box box(texts.size());
-    std::atomic<size_t> scored{0}, begun{0};
+    std::atomic<size_t> scored{0}, started{0};
     std::vector<std::thread> threads;
     for (size_t t = 0; t < kThreads; ++t)
       threads.emplace_back([&, t] {
@@ -612,7 +612,7 @@ TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
           if (random() % 4 == 0) request.deadline = Clock::now() + std::chrono::microseconds(random() % 3000);
           scorer->submit(request, box);
           if (random() % 2 == 0) stop.request_stop();
-          ++begun;
+          ++started;
         }
       });
     std::thread bulk([&] {
@@ -623,7 +623,7 @@ TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
       }
     });
     std::thread closer([&] {
-      wait_until([&] { return begun >= texts.size() * (seed + 1) / 4; });
+      wait_until([&] { return started >= texts.size() * (seed + 1) / 4; });
       scorer->close();
     });
     for (auto& t : threads) t.join();
@@ -634,7 +634,7 @@ TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
   }
 }
 
-TEST_F(ScorerTest, SeveralScorersAndTheirEndDoNotDisturbEachOther) {
+TEST_F(ScorerTest, ClosingAScorerDoesNotAffectOthers) {
   const auto texts = make_texts(500, 7);
   auto first = Scorer::open(options()), second = Scorer::open(options("bert_token"));
   const Predictions before = first->score(views(texts));
@@ -648,7 +648,7 @@ TEST_F(ScorerTest, SeveralScorersAndTheirEndDoNotDisturbEachOther) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-TEST_F(ScorerTest, AChildOfForkIsToldAndMayEnd) {
+TEST_F(ScorerTest, ForkedChildGetsAnErrorAndExits) {
   auto scorer = Scorer::open(options());
   EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error);
   const pid_t child = ::fork();

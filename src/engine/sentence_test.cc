@@ -66,7 +66,7 @@ class SentenceTest : public ::testing::Test {
   const std::filesystem::path plain_ = temp_ / "plain", dir_ = temp_ / "st";
 };
 
-TEST_F(SentenceTest, PoolsAsTheFilesSay) {
+TEST_F(SentenceTest, PoolsAccordingToTheFiles) {
   EXPECT_EQ(open(dir_, Pooling::automatic)->pooling(), Pooling::mean);
   expect_vector("w5 w6 w7", plain("w5 w6 w7"));
   hub::put_modules(dir_, hub::kClsPooling);
@@ -75,7 +75,7 @@ TEST_F(SentenceTest, PoolsAsTheFilesSay) {
   expect_near(open(dir_, Pooling::mean)->submit({.text = "w5 w6 w7"}).get().embedding, plain("w5 w6 w7"));
 }
 
-TEST_F(SentenceTest, PutsTheDefaultPromptBeforeEachText) {
+TEST_F(SentenceTest, PrependsTheDefaultPrompt) {
   hub::put_modules(dir_, hub::kMeanPooling);
   put_file(dir_ / "config_sentence_transformers.json",
            R"({"prompts":{"query":"w9 w10 ","passage":"w11 "},"default_prompt_name":"query"})");
@@ -89,7 +89,7 @@ TEST_F(SentenceTest, PutsTheDefaultPromptBeforeEachText) {
   EXPECT_EQ(prompts.texts.at("passage"), "w11 ");
 }
 
-TEST_F(SentenceTest, LeavesThePromptOutOfTheMean) {
+TEST_F(SentenceTest, ExcludesThePromptFromTheMean) {
   hub::put_modules(dir_, R"({"pooling_mode_mean_tokens":true,"include_prompt":false})");
   expect_vector("w5 w6", plain("w5 w6"));
   put_file(dir_ / "config_sentence_transformers.json",
@@ -101,7 +101,7 @@ TEST_F(SentenceTest, LeavesThePromptOutOfTheMean) {
   expect_vector("w5 w6", Vector(48, 0.0f));  // no tokens besides the prompt
 }
 
-TEST_F(SentenceTest, LowersCaseAndCutsLength) {
+TEST_F(SentenceTest, LowersCaseAndTruncates) {
   hub::put_modules(dir_, hub::kMeanPooling);
   expect_vector("W5 w6 w7 w8", plain("W5 w6 w7 w8"));
   put_file(dir_ / "sentence_bert_config.json", R"({"max_seq_length":5,"do_lower_case":true})");
@@ -124,7 +124,7 @@ TEST_F(SentenceTest, NormalizesThenTruncates) {
   EXPECT_EQ(open(dir_, Pooling::automatic)->submit({.text = "w5"}).get().embedding.size(), 48u);
 }
 
-TEST_F(SentenceTest, RefusesUnsupportedModules) {
+TEST_F(SentenceTest, RejectsUnsupportedModules) {
   hub::put_modules(dir_, hub::kMeanPooling, {"Dense"});
   for (const Pooling pooling : {Pooling::automatic, Pooling::mean})
     EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { open(dir_, pooling); }), "`type` is Dense");

@@ -50,7 +50,7 @@ struct SmallBatches::Bucket {
   std::array<int64_t, 4> at{};  // offsets of ids, positions, starts and order in the staged bytes
   int64_t bytes = 0;
   std::unique_ptr<device::Graph> graph;
-  bool left_out = false;  // its graph could not be captured
+  bool without_graph = false;  // its graph could not be captured
 };
 
 SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
@@ -127,17 +127,16 @@ bool SmallBatches::try_capture(Bucket& bucket) {
     capture(bucket);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::device_lost) throw;
-    bucket.left_out = true;
+    bucket.without_graph = true;
     if (!std::exchange(warned_, true))
-      log_warning("batches of {} tokens, and others that no graph can be captured of, are launched op by op: {}",
-                  bucket.size.tokens, error.what());
+      log_warning("batches of {} tokens and others without a graph run op by op: {}", bucket.size.tokens, error.what());
   }
-  return !bucket.left_out;
+  return !bucket.without_graph;
 }
 
 bool SmallBatches::takes(const batch::PackedBatch& batch) {
   Bucket* const bucket = find(batch);
-  if (bucket == nullptr || bucket->left_out) return false;
+  if (bucket == nullptr || bucket->without_graph) return false;
   return bucket->graph != nullptr || try_capture(*bucket);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // A CPU stream cannot capture, like a GPU without free memory. Uses a tagger, because pooling on a CPU finds no first
 // token in the empty sequences used for loading kernels.
-TEST(SmallBatches, WithoutAGraphASizeGoesOpByOp) {
+TEST(SmallBatches, RunsOpByOpWithoutAGraph) {
   TempDir dir;
   model::put_golden_model(dir / "model", "bert_token");
   EngineOptions options;

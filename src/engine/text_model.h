@@ -65,7 +65,7 @@ class RulesModel final : public TextModel {
   std::string device_name() const override { return "cpu"; }
   std::string precision_text() const override { return "exact"; }
   std::optional<Error> why_no_pairs() const override {
-    return Error(ErrorCode::usage, "VADER's rules score single texts, not pairs", {"name a model directory"});
+    return Error(ErrorCode::usage, "VADER's rules do not support pairs", {"use a model directory"});
   }
   RunStats stats() const override {
     RunStats s = run_stats(nullptr, nullptr, counted());

@@ -20,7 +20,7 @@ class TurnRule {
     bool texts = false;                       // interactive texts wait and the device has a free slot
     std::optional<int64_t> bulk_tokens = {};  // size of the next bulk batch
     bool bulk_runs = false;                   // a bulk batch is in flight
-    bool texts_may_come = false;              // interactive clients exist
+    bool expects_texts = false;               // interactive clients exist
   };
   // On a GPU a bulk batch alternates with all texts that arrived during it, and the next bulk batch follows directly. A
   // text waits for everything in flight, and a batch of few texts costs about as much as one of many. Without
@@ -29,7 +29,7 @@ class TurnRule {
     const bool bulk_is_due = waiting.bulk_tokens && (streak_ >= kInteractiveStreak ||
                                                      passed_over_tokens_ >= kTokensPerBulkToken * *waiting.bulk_tokens);
     if (waiting.texts && !waiting.bulk_runs && !bulk_is_due) return Next::texts;
-    if (!waiting.bulk_tokens || (waiting.bulk_runs && waiting.texts_may_come)) return Next::collect;
+    if (!waiting.bulk_tokens || (waiting.bulk_runs && waiting.expects_texts)) return Next::collect;
     return Next::bulk;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs windows of texts, submits the batches to the device's scheduler and returns their scores. All bulk work is
-// packed and collected here; batches depend only on the windows and their order. InteractiveQueue texts are packed by
+// packed and collected here; batches depend only on the windows and their order. Interactive texts are packed by
 // the scheduler.
 #pragma once
 #include <functional>

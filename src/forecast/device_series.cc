@@ -79,8 +79,8 @@ void DeviceSeries::set_lanes(device::Stream& stream, std::span<const LaneCutoffs
     const std::vector<int64_t> row = ops::window_weights(c.first.empty() ? nullptr : c.first.data(), c.end.data(),
                                                          series_, lanes[g].history, sampling);
     if (row.back() == 0)
-      fail(ErrorCode::bad_data, "lane {} has nothing to learn from: none of {} series has two points before its cutoff",
-           g, series_);
+      fail(ErrorCode::bad_data, "lane {} has no training data: none of {} series has two points before its cutoff", g,
+           series_);
     weights.insert(weights.end(), row.begin(), row.end());
   }
   stream.copy(end_, end.data(), end.size() * sizeof(int32_t));

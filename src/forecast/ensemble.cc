@@ -71,9 +71,8 @@ NbeatsModel ensemble_of(const ForecastSettings& s, const SeriesStore& series) {
     for (const ops::ForecastLoss loss : s.losses)
       for (const int64_t lookback : lookbacks) {
         if (loss == ops::ForecastLoss::mase && model.season >= lookback)
-          fail(ErrorCode::usage, Remedy{"choose longer `lookbacks` or other `losses`"},
-               "`losses=mase`: a window of {} points holds no two that are a season of {} apart", lookback,
-               model.season);
+          fail(ErrorCode::usage, Remedy{"set longer `lookbacks` or other `losses`"},
+               "`losses=mase`: a window of {} points is not longer than a season of {}", lookback, model.season);
         NbeatsLane lane;
         lane.spec.seed =
             ops::mixed_bits(static_cast<uint64_t>(s.seed) * 0x9E3779B97F4A7C15ULL + model.lanes.size() + 1);
@@ -105,15 +104,16 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
   return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
 }
 
-plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& wish, const plan::DeviceProfile& device) {
+plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& request, const plan::DeviceProfile& device) {
   // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
-  // (docs/measurements.md).
-  if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);
-  if (wish.precision == ops::Precision::fp8)
-    fail(ErrorCode::usage, "`precision=fp8`: forecasts are trained in fp32, tf32 or bf16");
-  const plan::PrecisionChoice choice = resolve_precision(wish, device, plan::Task::train);
+  // (docs/archive/measurements.md).
+  if (device.kind == DeviceKind::cpu && !request.precision) return resolve_precision({}, device, plan::Task::score);
+  if (request.precision == ops::Precision::fp8)
+    fail(ErrorCode::usage, "`precision=fp8` is not supported for training; use fp32, tf32 or bf16");
+  const plan::PrecisionChoice choice = resolve_precision(request, device, plan::Task::train);
   if (choice.precision != ops::Precision::fp16) return choice;
-  return {ops::Precision::fp32, fmt::format("no bf16 on {}, and fp16 would need a loss scale", device.name)};
+  return {ops::Precision::fp32,
+          fmt::format("{} does not support bf16, and fp16 would require loss scaling", device.name)};
 }
 
 EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(s.device, s.threads)) {
@@ -127,7 +127,7 @@ EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(
   forecast_precision_ = by_default ? ops::Precision::fp32 : precision_;
   limit_is_given_ = s.memory_limit.bytes > 0 || s.memory_limit.percent > 0;
   profile_ = limit_is_given_ ? plan::measured_profile(*device_, precision_, limit_bytes_)
-                             : plan::kept_profile(*device_, precision_);
+                             : plan::cached_profile(*device_, precision_);
   Ledger::of(*device_).set_limit(limit_bytes_);
 }
 
@@ -158,10 +158,10 @@ EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t po
   for (const memory::LedgerEntry& part : plan.parts)
     table += fmt::format("\n  {:<12} {:<22} {:>12}", tag_name(part.tag), part.owner, format_bytes(part.bytes));
   fail(ErrorCode::does_not_fit,
-       Remedy{fmt::format("set `memory_limit={}MiB`, or a smaller `batch_size`", (plan.peak_bytes >> 20) + 1)},
-       "does not fit in {} on {}. One lane at a time needs{}\n  {:<12} {:<22} {:>12}\n  {:<35} {:>12}",
+       Remedy{fmt::format("set `memory_limit={}MiB` or a smaller `batch_size`", (plan.peak_bytes >> 20) + 1)},
+       "does not fit in {} on {}. One lane requires{}\n  {:<12} {:<22} {:>12}\n  {:<35} {:>12}",
        format_bytes(target.limit_bytes), target.name, table, "context", "driver and program",
-       format_bytes(target.context_bytes), "in all", format_bytes(plan.peak_bytes));
+       format_bytes(target.context_bytes), "total", format_bytes(plan.peak_bytes));
 }
 
 bool needs_measured_context(bool limit_is_given, int64_t lanes_bytes, int64_t limit_bytes) {
@@ -274,8 +274,8 @@ std::string open_training(const std::filesystem::path& state, const std::vector<
     for (const std::string& line : lines)
       if (const std::string other = was->text(); other != line)
         fail(ErrorCode::cannot_write,
-             Remedy{fmt::format("set `{}` to go on with it, or name another directory with `output`", other)},
-             "{}: holds a training with `{}`, this one has `{}`", state.parent_path().string(), other, line);
+             Remedy{fmt::format("set `{}` to continue it, or set `output` to another directory", other)},
+             "{}: contains a training run with `{}`, but this run has `{}`", state.parent_path().string(), other, line);
   StateWriter file(path, kTrainingOwner);
   for (const std::string& line : lines) file.text(line);
   file.commit();
@@ -319,8 +319,8 @@ std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64
     if (const auto known = static_cast<int64_t>(series.series(i).size()) - horizon; known >= 2)
       windows.push_back({static_cast<int32_t>(i), static_cast<int32_t>(known)});
   if (windows.empty())
-    fail(ErrorCode::bad_data, Remedy{"set `early_stop_patience_steps=0`, or a shorter `horizon`"},
-         "no series has two points before its last {}, which early stopping keeps back", horizon);
+    fail(ErrorCode::bad_data, Remedy{"set `early_stop_patience_steps=0` or a shorter `horizon`"},
+         "no series has two points before its last {}, which early stopping holds out", horizon);
   const auto n = static_cast<int64_t>(windows.size());
   std::vector<ops::WindowPick> some;
   for (int64_t i = 0; i < std::min(n, kMostValidated); ++i)
@@ -336,17 +336,17 @@ void check_lengths(const ForecastSettings& s, const SeriesStore& series) {
   const auto points = static_cast<int64_t>(series.series(longest).size());
   if (points <= s.horizon)
     fail(ErrorCode::bad_data,
-         Remedy{points > 1 ? fmt::format("set `horizon={}` or less, or give longer series", points - 1)
-                           : "give longer series"},
-         "{}: the longest series, {}, has {}; a horizon of {} needs {}", s.data.empty() ? "data" : s.data[0],
+         Remedy{points > 1 ? fmt::format("set `horizon={}` or less, or provide longer series", points - 1)
+                           : "provide longer series"},
+         "{}: the longest series, {}, has {}, but a horizon of {} requires {}", s.data.empty() ? "data" : s.data[0],
          io::quote_text(series.id(longest)), format_count(points, "point"), s.horizon, s.horizon + 1);
 }
 
 }  // namespace
 
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series,
-                               NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
-                               const std::atomic<bool>* stop) {
+                               NbeatsModel& model, const std::filesystem::path& state,
+                               const OnEnsembleProgress& progress, const std::atomic<bool>* stop) {
   check_lengths(s, series);
   TrainedEnsemble trained;
   WaveTraining job;
@@ -392,9 +392,9 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     TrainedWave wave = train_wave(
         on.device(), s, series, job, &memory,
         [&](int64_t step, double loss) {
-          if (tell)
-            tell({waves_before + static_cast<int64_t>(w), waves_before + static_cast<int64_t>(waves.size()), step,
-                  job.steps, loss});
+          if (progress)
+            progress({waves_before + static_cast<int64_t>(w), waves_before + static_cast<int64_t>(waves.size()), step,
+                      job.steps, loss});
         },
         stop);
     trained.seconds += wave.seconds;
@@ -425,7 +425,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   });
   if (good.empty())
     fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
-         "no lane is left, their gradients were no numbers for twenty steps in a row");
+         "all lanes diverged: their gradients were not finite for 20 steps in a row");
   model.lanes = std::move(good);
   return trained;
 }
@@ -437,7 +437,7 @@ std::vector<double> EnsembleForecasts::of(int64_t series, size_t quantile) const
 }
 
 EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
-                                   bool components, const std::function<void(int64_t done, int64_t total)>& tell,
+                                   bool components, const std::function<void(int64_t done, int64_t total)>& progress,
                                    const std::atomic<bool>* stop) {
   WaveSpec spec = forecasting_spec(on, model, series.size());
   spec.options.components = components;
@@ -487,9 +487,15 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
                          : static_cast<double>(after[c][at]) - (c == 1 ? level : static_cast<double>(after[c - 1][at]));
               out.components[((from + i) * out.stacks.size() + c) * H + h] += added / static_cast<double>(L);
             }
-      if (tell) tell(w * series.size() + static_cast<int64_t>(from + n), plan.waves * series.size());
+      if (progress) progress(w * series.size() + static_cast<int64_t>(from + n), plan.waves * series.size());
     }
   }
+  // Checked before the medians, which could hide the NaN of one lane.
+  const auto bad = std::find_if(all.begin(), all.end(), [](float v) { return !std::isfinite(v); });
+  if (bad != all.end())
+    fail(ErrorCode::bad_model, Remedy{"check the model's weights and the values of this series"},
+         "the forecast of series {} is not finite",
+         io::quote_text(series.id((bad - all.begin()) / static_cast<int64_t>(each * L))));
   out.values.resize(S * each);
   for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = median_of(std::span(all).subspan(i * L, L));
   // Sort crossed quantiles.

@@ -38,7 +38,7 @@ struct LaneTarget {
 EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target);
 
 // Matmul precision: as requested, or the device's best without loss scaling, which lanes do not support.
-plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& wish, const plan::DeviceProfile& device);
+plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& request, const plan::DeviceProfile& device);
 
 // Device for training or forecasting, under the memory limit from the settings.
 class EnsembleDevice {
@@ -96,7 +96,7 @@ struct TrainedEnsemble {
   double seconds = 0, busy_seconds = 0;    // training time; device compute time
   bool interrupted = false;                // if set, the lanes have no weights
 };
-using TellProgress = std::function<void(const EnsembleProgress&)>;
+using OnEnsembleProgress = std::function<void(const EnsembleProgress&)>;
 
 // Trains all lanes of `model`. A lane whose gradients are not finite for twenty steps in a row has failed and is left
 // out; throws diverged if all fail. With early_stop_patience the last horizon of every series is held out, and each
@@ -104,10 +104,11 @@ using TellProgress = std::function<void(const EnsembleProgress&)>;
 // it, also under another memory limit, and is rejected if the settings or data differ. The caller removes it after
 // saving the model.
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
-                               NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
-                               const std::atomic<bool>* stop);
+                               NbeatsModel& model, const std::filesystem::path& state,
+                               const OnEnsembleProgress& progress, const std::atomic<bool>* stop);
 
-// Forecasts for each series after its last point: medians over lanes.
+// Forecasts for each series after its last point: medians over lanes. predict_ensemble() throws bad_model if a lane's
+// output is not finite.
 struct EnsembleForecasts {
   int64_t horizon = 0;
   std::vector<float> quantiles;     // per point, ascending; empty for point forecasts
@@ -119,7 +120,7 @@ struct EnsembleForecasts {
   std::vector<double> point(int64_t series) const { return of(series, quantiles.size() / 2); }
 };
 EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
-                                   bool components, const std::function<void(int64_t done, int64_t total)>& tell,
+                                   bool components, const std::function<void(int64_t done, int64_t total)>& progress,
                                    const std::atomic<bool>* stop);
 
 }  // namespace brim::forecast

@@ -21,7 +21,8 @@ std::vector<float> actual_steps(const SeriesStore& data, int64_t own, const Seri
   constexpr int64_t kFarthest = 1'000'000;
   if (last > kFarthest)
     fail(ErrorCode::bad_data, Remedy{"give actual values that follow the data"},
-         "series {}: actual values end {} steps after the data", io::quote_text(data.id(own)), last);
+         "series {}: actual values end {} steps after the data (at most {})", io::quote_text(data.id(own)), last,
+         kFarthest);
   std::vector<float> steps(static_cast<size_t>(std::max<int64_t>(last, 0)), std::numeric_limits<float>::quiet_NaN());
   for (int64_t h = std::max<int64_t>(first, 1); h <= last; ++h)  // the file may contain the history too
     steps[static_cast<size_t>(h - 1)] = values[static_cast<size_t>(h - first)];
@@ -56,7 +57,7 @@ int64_t steps_after(const SeriesStore& data, int64_t own, const SeriesStore& lat
 ForecastEvaluation evaluate(const SeriesStore& data, const SeriesStore& actual, const Forecaster& forecaster,
                             const EvaluateOptions& options) {
   if (!actual.numbered() && !data.numbered() && actual.frequency() != data.frequency())
-    fail(ErrorCode::bad_data, Remedy{"set `freq`"}, "the data's frequency is {}, that of the actual values {}",
+    fail(ErrorCode::bad_data, Remedy{"set `freq`"}, "the frequency of the data is {}, but {} in the actual values",
          frequency_name(data.frequency()), frequency_name(actual.frequency()));
   ForecastEvaluation result;
   result.season = options.season;
@@ -71,36 +72,38 @@ ForecastEvaluation evaluate(const SeriesStore& data, const SeriesStore& actual, 
       ++result.not_in_data;
       continue;
     }
-    const std::vector<float> came = actual_steps(data, *own, actual, a);
-    const auto present = std::count_if(came.begin(), came.end(), [](float v) { return !std::isnan(v); });
+    const std::vector<float> actual_values = actual_steps(data, *own, actual, a);
+    const auto present =
+        std::count_if(actual_values.begin(), actual_values.end(), [](float v) { return !std::isnan(v); });
     if (present == 0)
       fail(ErrorCode::bad_data, Remedy{"give `actual` values that follow the data"},
-           "series {}: no actual value after {}, where the data ends", io::quote_text(data.id(*own)),
+           "series {}: no actual values after the end of the data at {}", io::quote_text(data.id(*own)),
            data.time_text(*own, static_cast<int64_t>(data.series(*own).size()) - 1));
-    const auto horizon = static_cast<int64_t>(came.size());
+    const auto horizon = static_cast<int64_t>(actual_values.size());
     const double scale = seasonal_scale(data.series(*own), options.season);
     result.without_scale += !(scale > 0);
     ++result.series;
     result.points += present;
     result.horizon = std::max(result.horizon, horizon);
     const std::vector<double> values = forecaster.values(*own, horizon);
-    model.add(values, came, scale);
+    model.add(values, actual_values, scale);
     for (const auto& [sum, baseline] : {std::pair(&naive, Baseline::naive), std::pair(&snaive, Baseline::snaive),
                                         std::pair(&naive2, Baseline::naive2)})
-      sum->add(forecast_baseline(baseline, data.series(*own), horizon, options.season), came, scale);
-    if (by_step.size() < came.size()) by_step.resize(came.size());
-    for (size_t h = 0; h < came.size(); ++h) by_step[h].add(std::abs(values[h] - static_cast<double>(came[h])) / scale);
+      sum->add(forecast_baseline(baseline, data.series(*own), horizon, options.season), actual_values, scale);
+    if (by_step.size() < actual_values.size()) by_step.resize(actual_values.size());
+    for (size_t h = 0; h < actual_values.size(); ++h)
+      by_step[h].add(std::abs(values[h] - static_cast<double>(actual_values[h])) / scale);
     for (size_t i = 0; i < levels.size(); ++i) {
       const auto& interval = forecaster.intervals[i];
       const auto low = interval.low(*own, horizon), high = interval.high(*own, horizon);
-      levels[i].coverage.add(low, high, came);
+      levels[i].coverage.add(low, high, actual_values);
       const double tail = (1 - interval.level / 100) / 2;
-      levels[i].pinball.add((pinball(low, came, tail) + pinball(high, came, 1 - tail)) / 2);
+      levels[i].pinball.add((pinball(low, actual_values, tail) + pinball(high, actual_values, 1 - tail)) / 2);
     }
   }
   if (result.series == 0)
-    fail(ErrorCode::bad_data, Remedy{"give `actual` the ids of the data"},
-         "none of the actual series is in the data: they have {}, it has {}", io::quote_text(actual.id(0)),
+    fail(ErrorCode::bad_data, Remedy{"use the same series ids in `actual` and the data"},
+         "the actual values and the data have no series in common (first ids: {} and {})", io::quote_text(actual.id(0)),
          io::quote_text(data.id(0)));
   result.model = model.scores();
   result.naive = naive.scores();

@@ -46,25 +46,25 @@ TEST(Evaluate, TimesDetermineTheStepOfAValue) {
   const SeriesStore data = store_of(past);
   // A file that contains the history too, with one day missing after it.
   const SeriesStore actual = store_of(past + "A,2015-01-05,7\n");
-  std::vector<int64_t> asked;
+  std::vector<int64_t> horizons;
   const Forecaster counting = {[&](int64_t, int64_t horizon) {
-                                 asked.push_back(horizon);
+                                 horizons.push_back(horizon);
                                  return std::vector<double>{100, 7};
                                },
                                {}};
   const ForecastEvaluation e = evaluate(data, actual, counting, {});
-  EXPECT_EQ(asked, std::vector<int64_t>{2});
+  EXPECT_EQ(horizons, std::vector<int64_t>{2});
   EXPECT_EQ(e.points, 1);
   EXPECT_EQ(e.model.mae, 0);
   EXPECT_EQ(e.naive.mae, 4);
   EXPECT_DOUBLE_EQ(e.skill_naive, 1);
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(data, data, counting, {}); }),
-             "no actual value after 2015-01-03, where the data ends");
+             "no actual values after the end of the data at 2015-01-03");
   const SeriesStore other = store_of("unique_id,ds,y\nX,2015-01-04,1\n");
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(data, other, counting, {}); }), "they have 'X', it has 'A'");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(data, other, counting, {}); }), "(first ids: 'X' and 'A')");
   const SeriesStore weekly = store_of("unique_id,ds,y\nA,2015-01-04,1\nA,2015-01-11,1\n");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(data, weekly, counting, {}); }),
-             "the data's frequency is D, that of the actual values W");
+             "the frequency of the data is D, but W in the actual values");
   std::atomic<bool> stop{true};
   EvaluateOptions options;
   options.stop = &stop;
@@ -101,7 +101,7 @@ TEST(ForecastFile, RoundTripsWithIntervals) {
   put_file(dir / "bare.csv", "unique_id,ds,y\nA,1,1\n");
   std::string column;
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_forecasts((dir / "bare.csv").string(), "", data, {}, &column); }),
-             "no column of forecasts");
+             "no forecast column");
 }
 
 TEST(ForecastFile, WideForecastsFollowTheData) {

@@ -21,9 +21,9 @@ std::vector<Fold> fold_grid(const FoldGridOptions& o, int64_t first_step, int64_
     const int64_t possible = last < earliest ? 0 : (last - earliest) / o.step + 1;
     fail(ErrorCode::bad_data,
          Remedy{possible > 0 ? fmt::format("set `folds={}` or less", possible)
-                             : "set a shorter `horizon`, or give more data"},
-         "{} of step {} and horizon {} need {}; the series span {}", format_count(o.folds, "fold"), o.step, o.horizon,
-         format_count(earliest - first + points, "point"), format_count(points));
+                             : "set a shorter `horizon` or provide more data"},
+         "{} with step {} and horizon {} require {}, but the series span {}", format_count(o.folds, "fold"), o.step,
+         o.horizon, format_count(earliest - first + points, "point"), format_count(points));
   }
   std::vector<Fold> folds;
   for (int64_t k = 0; k < o.folds; ++k) {

@@ -129,7 +129,7 @@ TEST_F(CudaNbeats, LargeLaneResultDoesNotDependOnTheWave) {
 
 TEST_F(CudaNbeats, CapturedStepMatchesEagerStep) {
   TestWave captured = wave(*gpu_, lanes(), Precision::bf16);
-  if (emulated_ || !can_capture(*captured.stream)) GTEST_SKIP() << "nothing is captured here";
+  if (emulated_ || !can_capture(*captured.stream)) GTEST_SKIP() << "graph capture is not available";
   TestWave plain = wave(*gpu_, lanes(), Precision::bf16);
   const int64_t steps = 6;
   captured.step();  // an eager step selects the matmul algorithms

@@ -53,8 +53,8 @@ Values values_of(const std::string& path, const std::string& column, const Serie
   return [store, &data, path, column](int64_t series, int64_t horizon) {
     const auto own = store->find(data.id(series));
     const auto refuse = [&](int64_t step) {
-      fail(ErrorCode::bad_data, Remedy{"forecast every step that is measured"}, "{}: no {} for series {}{}", path,
-           column.empty() ? "forecast" : column, io::quote_text(data.id(series)),
+      fail(ErrorCode::bad_data, Remedy{"provide a forecast for every step of the actual values"},
+           "{}: no {} for series {}{}", path, column.empty() ? "forecast" : column, io::quote_text(data.id(series)),
            step == 0 ? "" : fmt::format(", step {} of {}", step, horizon));
     };
     if (!own) refuse(0);
@@ -152,8 +152,8 @@ Forecaster read_forecasts(const std::string& path, const std::string& column, co
   if (own.empty() && has_ids) {
     const auto found = std::find_if(columns.begin(), columns.end(), [](const auto& c) { return !is_other_column(c); });
     if (found == columns.end())
-      fail(ErrorCode::bad_data, Remedy{"name the column of forecasts with `alias`"},
-           "{}: line 1: no column of forecasts; it has: {}", path, fmt::join(columns, ", "));
+      fail(ErrorCode::bad_data, Remedy{"set `alias` to the forecast column"},
+           "{}: line 1: no forecast column; columns: {}", path, fmt::join(columns, ", "));
     own = *found;
   }
   options.id_column.clear();  // these belong to the training data

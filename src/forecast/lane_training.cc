@@ -66,12 +66,12 @@ class BusyClock {
 class WaveProgram final : public train::TrainProgram {
  public:
   WaveProgram(device::Device& device, Wave& wave, const ForecastSettings& settings, const SeriesStore& series,
-              const WaveTraining& job, std::function<void(int64_t, double)> tell)
+              const WaveTraining& job, std::function<void(int64_t, double)> progress)
       : wave_(wave),
         s_(settings),
         series_(series),
         job_(job),
-        report_(std::move(tell)),
+        report_(std::move(progress)),
         bad_(static_cast<size_t>(wave.lanes())),
         last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()),
         sums_(bad_.size()),
@@ -151,7 +151,7 @@ class WaveProgram final : public train::TrainProgram {
     }
     read_ += count;
     busy_.pass();
-    if (spans_) spans_->tell();
+    if (spans_) spans_->record_completed();
     double sum = 0;
     size_t lanes = 0;
     for (size_t g = 0; g < G; ++g) {
@@ -332,10 +332,10 @@ double rate_of(const ForecastSettings& s, int64_t step, int64_t steps) {
 
 TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const SeriesStore& series,
                        const WaveTraining& job, memory::PlannedMemory* planned,
-                       const std::function<void(int64_t, double)>& tell, const std::atomic<bool>* stop) {
+                       const std::function<void(int64_t, double)>& progress, const std::atomic<bool>* stop) {
   auto ready = std::make_unique<ScopedZone>(Zone::wait_input);  // the timeline of a run starts here
   Wave wave(device, job.spec, series, job.cutoffs, s.sampling, planned);
-  WaveProgram program(device, wave, s, series, job, tell);
+  WaveProgram program(device, wave, s, series, job, progress);
   program.stop_by(stop);
   train::Cadence cadence;
   if (!job.checkpoint.empty()) cadence.save = train::Strategy::steps;

@@ -54,10 +54,11 @@ struct TrainedWave {
   bool interrupted = false;  // progress is in the checkpoint
 };
 
-// `tell` receives the completed steps and the mean loss of the lanes that have not failed. The wave ends if all fail.
+// `progress` receives the completed steps and the mean loss of the lanes that have not failed. The wave ends if all
+// fail.
 TrainedWave train_wave(device::Device& device, const ForecastSettings& settings, const SeriesStore& series,
                        const WaveTraining& job, memory::PlannedMemory* planned,
-                       const std::function<void(int64_t step, double loss)>& tell, const std::atomic<bool>* stop);
+                       const std::function<void(int64_t step, double loss)>& progress, const std::atomic<bool>* stop);
 
 // Lanes in a checkpoint left by a killed run; empty if there is none for this owner.
 std::vector<int64_t> checkpointed_lanes(const std::filesystem::path& checkpoint, const std::string& owner);

@@ -44,12 +44,12 @@ class ConfigReader {
     const Json& v = at(key);
     if (!v.is_number_integer() || v.get<double>() < static_cast<double>(least) ||
         v.get<double>() > static_cast<double>(most))
-      refuse(key, fmt::format("must be a whole number from {} to {}", least, most));
+      refuse(key, fmt::format("must be an integer from {} to {}", least, most));
     return v.get<int64_t>();
   }
   uint64_t seed(const char* key) const {
     const Json& v = at(key);
-    if (!v.is_number_unsigned()) refuse(key, "must be a whole number of 0 or more");
+    if (!v.is_number_unsigned()) refuse(key, "must be an integer of at least 0");
     return v.get<uint64_t>();
   }
   float number(const char* key) const {
@@ -114,7 +114,7 @@ NbeatsLane read_lane(const Json& json, const std::string& where) {
   lane.spec.scaler = static_cast<ops::WindowScaler>(r.one_of("scaler", kScalerNames));
   lane.spec.huber_delta = r.number("huber_delta");
   const Json& stacks = r.list("stacks");
-  if (stacks.empty()) r.refuse("stacks", "must name at least one");
+  if (stacks.empty()) r.refuse("stacks", "must contain at least one");
   for (size_t i = 0; i < stacks.size(); ++i)
     lane.stacks.push_back(read_stack(stacks[i], fmt::format("{}, stack {}", where, i)));
   return lane;
@@ -128,7 +128,7 @@ NbeatsModel read_config(const std::filesystem::path& file) {
   NbeatsModel model;
   model.horizon = r.whole("horizon", 1);
   model.season = r.whole("season", 1);
-  if (!r.at("freq").is_string()) r.refuse("freq", "must be a word");
+  if (!r.at("freq").is_string()) r.refuse("freq", "must be a string");
   model.freq = r.at("freq").get<std::string>();
   model.layers = r.whole("layers", 1, 64);
   model.degree = r.whole("degree", 0, 16);
@@ -140,11 +140,11 @@ NbeatsModel read_config(const std::filesystem::path& file) {
     if (!(level > 0 && level < 1) ||
         (!model.quantiles.empty() && level <= static_cast<double>(model.quantiles.back())) ||
         model.quantiles.size() >= 1024)
-      r.refuse("quantiles", "must ascend between 0 and 1");
+      r.refuse("quantiles", "must be ascending between 0 and 1");
     model.quantiles.push_back(static_cast<float>(level));
   }
   const Json& lanes = r.list("lanes");
-  if (lanes.empty()) r.refuse("lanes", "must name at least one");
+  if (lanes.empty()) r.refuse("lanes", "must contain at least one");
   for (size_t i = 0; i < lanes.size(); ++i)
     model.lanes.push_back(read_lane(lanes[i], fmt::format("{}: lane {}", file.string(), i)));
   return model;
@@ -290,14 +290,15 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
       const std::vector<int64_t> wanted = stored_shape(shape, p, lane.spec.lookback);
       if (stored == nullptr) weights->require(name);  // throws with the nearest name
       if (stored->dtype != tensor::DType::f32 || stored->shape != wanted)
-        fail(ErrorCode::bad_model, "{}: is {}[{}], config.json asks for F32[{}]", weights->where(name),
+        fail(ErrorCode::bad_model, "{}: is {}[{}], but config.json requires F32[{}]", weights->where(name),
              stored->dtype_text, fmt::join(stored->shape, ","), fmt::join(wanted, ","));
       ++known;
     }
   }
   if (known != weights->names().size())
-    fail(ErrorCode::bad_model, "{}: holds {} tensors, config.json names {}: they are of different models",
-         weights->where(), weights->names().size(), known);
+    fail(ErrorCode::bad_model,
+         "{}: contains {} tensors, but config.json requires {}: the files belong to different models", weights->where(),
+         weights->names().size(), known);
   ThreadPool pool(std::min({hardware_threads(), kMostReaders, static_cast<int>(model.lanes.size())}));
   pool.parallel_for(model.lanes.size(), [&](size_t g, int) {
     NbeatsLane& lane = model.lanes[g];

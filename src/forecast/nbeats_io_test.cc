@@ -41,7 +41,7 @@ class NbeatsIo : public ::testing::Test {
   }
   void write_config(const nlohmann::json& json) const { std::ofstream(dir_ / "config.json") << json.dump(); }
   // Error message of loading, or empty; any error must be bad_model.
-  std::string complaint() const {
+  std::string error_message() const {
     try {
       load_nbeats(dir_);
       return "";
@@ -101,35 +101,35 @@ TEST_F(NbeatsIo, ErrorsNameTheInvalidItem) {
   save_nbeats(dir_, model_);
   const nlohmann::json good = config();
   struct Case {
-    const char *pointer, *value, *said;
+    const char *pointer, *value, *problem;
   };
   const Case cases[] = {
       {"/model_type", "\"bert\"", "\"model_type\" is \"bert\": must be one of nbeats"},
-      {"/horizon", "0", "\"horizon\" is 0: must be a whole number from 1"},
-      {"/quantiles", "[0.5, 0.1]", "must ascend"},
+      {"/horizon", "0", "\"horizon\" is 0: must be an integer from 1"},
+      {"/quantiles", "[0.5, 0.1]", "must be ascending"},
       {"/lanes", "[]", "at least one"},
       {"/lanes/1/loss", "\"rmse\"", "lane 1: \"loss\" is \"rmse\": must be one of smape, mape"},
       {"/lanes/0/seed", "-1", "\"seed\" is -1"},
       {"/lanes/0/stacks/0/width", "12", "stack 0: \"width\" is 12: must be a multiple of 8"},
-      {"/lanes/0/lookback", "13", "config.json asks for F32"},
+      {"/lanes/0/lookback", "13", "config.json requires F32"},
       {"/lanes/0/stacks/2/blocks", "3", "blocks.5"},
   };
   for (const Case& c : cases) {
     nlohmann::json bad = good;
     bad[nlohmann::json::json_pointer(c.pointer)] = nlohmann::json::parse(c.value);
     write_config(bad);
-    const std::string said = complaint();
-    EXPECT_NE(said.find(c.said), std::string::npos) << c.pointer << ": " << said;
-    EXPECT_NE(said.find(dir_.string()), std::string::npos) << said;
+    const std::string message = error_message();
+    EXPECT_NE(message.find(c.problem), std::string::npos) << c.pointer << ": " << message;
+    EXPECT_NE(message.find(dir_.string()), std::string::npos) << message;
   }
   nlohmann::json fewer = good;
   fewer["lanes"].erase(1);
   write_config(fewer);
-  EXPECT_NE(complaint().find("they are of different models"), std::string::npos);
+  EXPECT_NE(error_message().find("the files belong to different models"), std::string::npos);
   std::filesystem::remove(dir_ / "model.safetensors");
-  EXPECT_NE(complaint(), "");
+  EXPECT_NE(error_message(), "");
   std::filesystem::remove(dir_ / "config.json");
-  EXPECT_NE(complaint().find("config.json"), std::string::npos);
+  EXPECT_NE(error_message().find("config.json"), std::string::npos);
 }
 
 // Replaces every config value by each of a few others, and removes it: the model must load or be rejected.
@@ -154,7 +154,7 @@ TEST_F(NbeatsIo, RejectsOrLoadsAnyConfig) {
       nlohmann::json bad = good;
       bad[nlohmann::json::json_pointer(pointer)] = other;
       write_config(bad);
-      refused += complaint().empty() ? 0 : 1;
+      refused += error_message().empty() ? 0 : 1;
     }
   }
   EXPECT_GT(refused, 200);

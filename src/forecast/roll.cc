@@ -76,43 +76,42 @@ void write_header(const fs::path& state, const std::vector<std::string>& lines, 
 }
 
 [[noreturn]] void refuse_other_run(const fs::path& state, const std::string& what) {
-  fail(ErrorCode::cannot_write, Remedy{"name another directory with `output`, or give what that run was given"},
-       "{}: holds a run {}", state.parent_path().string(), what);
+  fail(ErrorCode::cannot_write, Remedy{"set `output` to another directory, or use the data and settings of that run"},
+       "{}: contains another run: {}", state.parent_path().string(), what);
 }
 
 // Points known to the earlier run must be unchanged.
 void check_same_past(const fs::path& state, const RunHeader& was, const SeriesStore& series, bool extend) {
   if (static_cast<int64_t>(was.ids.size()) != series.size())
-    refuse_other_run(state, fmt::format("on {} series, the data has {}", was.ids.size(), series.size()));
+    refuse_other_run(state, fmt::format("it has {} series, the data has {}", was.ids.size(), series.size()));
   bool longer = false;
   for (size_t i = 0; i < was.ids.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     const std::string name = io::quote_text(series.id(at));
     if (was.ids[i] != series.id(at))
-      refuse_other_run(state,
-                       fmt::format("whose series {} was {}, now it is {}", i + 1, io::quote_text(was.ids[i]), name));
+      refuse_other_run(state, fmt::format("its series {} is {}, now {}", i + 1, io::quote_text(was.ids[i]), name));
     const std::span<const float> then(was.values.data() + was.begin[i],
                                       static_cast<size_t>(was.begin[i + 1] - was.begin[i]));
     const auto now = series.series(at);
     if (was.first_steps[i] != series.first_step(at) || now.size() < then.size())
-      refuse_other_run(state, fmt::format("in which series {} had other times", name));
+      refuse_other_run(state, fmt::format("the times of series {} differ", name));
     for (size_t k = 0; k < then.size(); ++k)
       if (then[k] != now[k] && !(std::isnan(then[k]) && std::isnan(now[k])))
-        refuse_other_run(state, fmt::format("in which series {} at {} was {}, now it is {}", name,
+        refuse_other_run(state, fmt::format("the value of series {} at {} is {}, now {}", name,
                                             series.time_text(at, static_cast<int64_t>(k)), then[k], now[k]));
     longer = longer || now.size() > then.size();
   }
   if (longer && !extend)
-    fail(ErrorCode::cannot_write, Remedy{"set `extend=true` to go on after its last cutoff"},
-         "{}: holds a run whose data ended earlier", state.parent_path().string());
+    fail(ErrorCode::cannot_write, Remedy{"set `extend=true` to continue after its last cutoff"},
+         "{}: contains a run on shorter series", state.parent_path().string());
 }
 
 class Roller {
  public:
   Roller(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
-         const RollPlan& plan, const fs::path& state, const std::function<void(const RollProgress&)>& tell,
+         const RollPlan& plan, const fs::path& state, const std::function<void(const RollProgress&)>& progress,
          const std::atomic<bool>* stop)
-      : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), report_(tell), stop_(stop) {
+      : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), report_(progress), stop_(stop) {
     run_.lanes.resize(plan.trainings.size() * members.lanes.size());
     spec_ = training_spec(on.precision(), on.threads(), s, members);
     spec_.own_cutoffs = true;
@@ -159,12 +158,13 @@ class Roller {
       for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
         if (lines[i] != was->lines[i])
           fail(ErrorCode::cannot_write,
-               Remedy{fmt::format("set `{}` to go on with it, or name another directory with `output`", was->lines[i])},
-               "{}: holds a run with `{}`, this one has `{}`", state_.parent_path().string(), was->lines[i], lines[i]);
+               Remedy{fmt::format("set `{}` to continue it, or set `output` to another directory", was->lines[i])},
+               "{}: contains a run with `{}`, but this run has `{}`", state_.parent_path().string(), was->lines[i],
+               lines[i]);
       check_same_past(state_, *was, series_, s_.extend);
       if (was->first_cutoff != plan_.folds.front().cutoff)
-        refuse_other_run(state_,
-                         fmt::format("of {}, this one has {}", format_count(was->folds, "fold"), plan_.folds.size()));
+        refuse_other_run(
+            state_, fmt::format("it has {}, this run has {}", format_count(was->folds, "fold"), plan_.folds.size()));
     }
     write_header(state_, lines, plan_, series_);
     owner_ += fmt::format("\nfirst cutoff {}", plan_.folds.front().cutoff);
@@ -301,8 +301,8 @@ class Roller {
     if (base < 0) return {};
     auto file = StateReader::open(base_path(state_, lane_of(base, id)), owner_);
     if (!file)
-      fail(ErrorCode::bad_data, Remedy{"remove the directory and start again"},
-           "{}: is missing or damaged, and later folds start from it", base_path(state_, lane_of(base, id)).string());
+      fail(ErrorCode::bad_data, Remedy{"remove the directory and start over"},
+           "{}: is missing or damaged but required by later folds", base_path(state_, lane_of(base, id)).string());
     LaneState from;
     from.slab = file->list<float>();
     if (training_of(id).keeps_moments) {
@@ -357,7 +357,7 @@ class Roller {
       if (spans) {
         spans->end();
         wave.stream().synchronize();
-        spans->tell();
+        spans->record_completed();
       }
     }
   }
@@ -398,7 +398,7 @@ class Roller {
       if (std::all_of(first, first + static_cast<std::ptrdiff_t>(members()),
                       [](const RolledLane& lane) { return lane.failed; }))
         fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
-             "training {} of {}: no lane is left, their gradients were no numbers", t + 1, plan_.trainings.size());
+             "training {} of {}: all lanes diverged (non-finite gradients)", t + 1, plan_.trainings.size());
     }
   }
 
@@ -445,8 +445,8 @@ bool RollPlan::is_base(size_t training) const {
 RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff) {
   if (s.early_stop_patience > 0)
-    fail(ErrorCode::usage, Remedy{"set `early_stop_patience_steps=0`, or leave it out"},
-         "`early_stop_patience_steps={}`: a rolling run trains every fold for all its steps", s.early_stop_patience);
+    fail(ErrorCode::usage, Remedy{"remove `early_stop_patience_steps`"},
+         "`early_stop_patience_steps={}`: early stopping is not supported in rolling runs", s.early_stop_patience);
   RollPlan plan;
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   for (int64_t i = 0; i < series.size(); ++i) {
@@ -540,8 +540,8 @@ std::vector<ops::WindowPick> windows_at(const SeriesStore& series, const NbeatsM
 
 RollRun run_roll(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                  const RollPlan& plan, const std::filesystem::path& state,
-                 const std::function<void(const RollProgress&)>& tell, const std::atomic<bool>* stop) {
-  return Roller(on, s, series, members, plan, state, tell, stop).run();
+                 const std::function<void(const RollProgress&)>& progress, const std::atomic<bool>* stop) {
+  return Roller(on, s, series, members, plan, state, progress, stop).run();
 }
 
 std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state) {

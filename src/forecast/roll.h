@@ -83,7 +83,7 @@ struct RollProgress {
 // are saved next to it in models/CUTOFF.
 RollRun run_roll(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
                  const NbeatsModel& members, const RollPlan& plan, const std::filesystem::path& state,
-                 const std::function<void(const RollProgress&)>& tell, const std::atomic<bool>* stop);
+                 const std::function<void(const RollProgress&)>& progress, const std::atomic<bool>* stop);
 
 // First cutoff of the run in `state`; nullopt if there is none.
 std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state);

@@ -53,10 +53,10 @@ struct PairScores {
 };
 
 // Shrinkage factors of a fold: fitted, none, or fixed.
-std::vector<double> factors_at(const std::string& wish, const Shrinkage& fitted, int64_t cutoff, int64_t horizon) {
-  if (wish == "auto") return fitted.factors(cutoff);
+std::vector<double> factors_at(const std::string& shrink, const Shrinkage& fitted, int64_t cutoff, int64_t horizon) {
+  if (shrink == "auto") return fitted.factors(cutoff);
   double factor = 1;
-  if (wish != "none") std::from_chars(wish.data(), wish.data() + wish.size(), factor);
+  if (shrink != "none") std::from_chars(shrink.data(), shrink.data() + shrink.size(), factor);
   return std::vector<double>(static_cast<size_t>(horizon), factor);
 }
 

@@ -70,13 +70,13 @@ struct Rolled {
 };
 
 Rolled roll(const ForecastSettings& s, const SeriesStore& series, const std::filesystem::path& output,
-            const std::atomic<bool>* stop = nullptr, const std::function<void(const RollProgress&)>& tell = {}) {
+            const std::atomic<bool>* stop = nullptr, const std::function<void(const RollProgress&)>& progress = {}) {
   const NbeatsModel members = ensemble_of(s, series);
   EnsembleDevice on(s);
   Rolled r;
   const auto first = s.extend ? rolled_first_cutoff(output / "state") : std::nullopt;
   r.plan = plan_roll(s, series, members, first);
-  r.run = run_roll(on, s, series, members, r.plan, output / "state", tell, stop);
+  r.run = run_roll(on, s, series, members, r.plan, output / "state", progress, stop);
   if (r.run.interrupted) return r;
   r.folds.resize(r.plan.folds.size());
   r.score = score_roll(s, series, members, r.plan, r.run, [&](const Fold& fold, const RolledForecast& f) {
@@ -181,8 +181,8 @@ TEST(Roll, ResumesFromAnyStepToTheSameBytes) {
     std::atomic<bool> stop{true};  // at the first step
     for (int stops = 0; stops < 3; ++stops) EXPECT_TRUE(roll(s, series, dir.path(), &stop).run.interrupted);
     stop = false;
-    int told = 0;
-    Rolled stopped = roll(s, series, dir.path(), &stop, [&](const RollProgress&) { stop = ++told == 2; });
+    int reports = 0;
+    Rolled stopped = roll(s, series, dir.path(), &stop, [&](const RollProgress&) { stop = ++reports == 2; });
     EXPECT_TRUE(stopped.run.interrupted);
     expect_same(roll(s, series, dir.path()), whole);
     const Rolled again = roll(s, series, dir.path());
@@ -243,7 +243,7 @@ TEST(Roll, RejectsOtherSettingsByName) {
                       [&] {
                         roll(roll_settings({{"max_steps", "31"}}), series, dir.path());
                       }),
-             "with `max_steps=30`, this one has `max_steps=31`");
+             "with `max_steps=30`, but this run has `max_steps=31`");
   // Settings applied after forecasting may change without retraining.
   const Rolled shrunk = roll(roll_settings({{"shrink", "0"}}), series, dir.path());
   EXPECT_EQ(shrunk.run.waves, 0);
@@ -257,7 +257,7 @@ TEST(Roll, RejectsOtherSettingsByName) {
                       [&] {
                         roll(roll_settings({{"losses", "quantile"}, {"level", "90"}}), series, learnt.path());
                       }),
-             "with `level=50`, this one has `level=50,90`");
+             "with `level=50`, but this run has `level=50,90`");
 }
 
 }  // namespace

@@ -74,8 +74,9 @@ TEST(FoldGrid, RejectsTooManyFoldsWithThePossibleNumber) {
   FoldGridOptions o;
   o.horizon = 5;
   o.folds = 250;
-  const std::string said = error_of(ErrorCode::bad_data, [&] { fold_grid(o, 1, 100); });
-  EXPECT_HAS(said, "250 folds of step 1 and horizon 5 need 256 points; the series span 100; set `folds=94` or less");
+  const std::string message = error_of(ErrorCode::bad_data, [&] { fold_grid(o, 1, 100); });
+  EXPECT_HAS(message,
+             "250 folds with step 1 and horizon 5 require 256 points, but the series span 100; set `folds=94` or less");
   o.folds = 94;
   EXPECT_EQ(fold_grid(o, 1, 100).front().cutoff, 2);
   o.horizon = 100;

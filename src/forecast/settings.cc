@@ -40,14 +40,14 @@ std::vector<int64_t> read_numbers(std::string_view v, int64_t least, int64_t mos
   std::vector<int64_t> all;
   const auto take = [&](std::string_view word) {
     const int64_t n = read_whole_number(word);
-    if (n < least || n > most) throw BadValue{fmt::format("must be whole numbers from {} to {}", least, most)};
+    if (n < least || n > most) throw BadValue{fmt::format("must be integers from {} to {}", least, most)};
     return n;
   };
   for (const std::string& part : rows::split_names(v, ',')) {
     const size_t dots = part.find("..");
     const int64_t from = take(std::string_view(part).substr(0, dots));
     const int64_t to = dots == std::string::npos ? from : take(std::string_view(part).substr(dots + 2));
-    if (to < from) throw BadValue{"ranges must be ascending, such as 2..7"};
+    if (to < from) throw BadValue{"a range must be ascending: 2..7"};
     for (int64_t n = from; n <= to; ++n) all.push_back(n);
   }
   if (all.empty()) throw BadValue{"must contain at least one number"};
@@ -93,7 +93,7 @@ SettingValue<S> layer_widths() {
   value.set = [](S& s, std::string_view v) {
     std::vector<std::vector<int64_t>> stacks;
     for (const std::string& stack : rows::split_names(v, ';')) stacks.push_back(read_numbers(stack, 1, kWidest));
-    if (stacks.empty()) throw BadValue{"must contain the width of each layer, such as 512,512"};
+    if (stacks.empty()) throw BadValue{"must list the width of each layer: 512,512"};
     for (const auto& stack : stacks)
       if (stack != stacks[0]) throw BadValue{"all stacks must have the same layers"};
     if (std::adjacent_find(stacks[0].begin(), stacks[0].end(), std::not_equal_to<>()) != stacks[0].end())
@@ -111,7 +111,7 @@ SettingValue<S> frequency() {
       return;
     }
     s.freq = rows::parse_frequency(v);
-    if (!s.freq) throw BadValue{"use auto, index or a pandas frequency: H, D, B, W, M, Q, Y, 15min"};
+    if (!s.freq) throw BadValue{"must be auto, index or a pandas frequency: H, D, B, W, M, Q, Y, 15min"};
   };
   value.get = [](const S& s) { return s.freq ? rows::frequency_name(*s.freq) : "auto"; };
   return value;
@@ -122,7 +122,7 @@ SettingValue<S> levels() {
   value.set = [](S& s, std::string_view v) {
     for (const std::string& word : rows::split_names(v, ',')) {
       const double level = read_number(word);
-      if (!(level > 0 && level < 100)) throw BadValue{"must be percentages between 0 and 100, such as 80,95"};
+      if (!(level > 0 && level < 100)) throw BadValue{"must be percentages between 0 and 100: 80,95"};
       s.level.push_back(level);
     }
   };
@@ -140,7 +140,7 @@ SettingValue<S> shrink_factor() {
       if (factor >= 0 && factor <= 1) return std::string();
     } catch (const BadValue&) {  // rejected below
     }
-    return std::string("use auto, none or a factor from 0 to 1");
+    return std::string("must be auto, none or a factor from 0 to 1");
   };
   return value;
 }
@@ -170,7 +170,7 @@ SettingValue<S> start_padding() {
   SettingValue<S> value = truth(&S::start_padding);
   value.set = [set = value.set](S& s, std::string_view v) {
     set(s, v);
-    if (!s.start_padding) throw BadValue{"must be true; windows may always begin before the series"};
+    if (!s.start_padding) throw BadValue{"only true is supported: windows may always begin before the series"};
   };
   return value;
 }
@@ -410,7 +410,7 @@ std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& reco
   fill(s.losses, preset.losses);
   if (s.windows_batch_size > 0 && s.batch_size > 0)
     notes.push_back(
-        "`batch_size` is ignored: with `windows_batch_size` it counts series, and every step samples from all");
+        "`batch_size` is ignored: with `windows_batch_size` it counts series, and every step draws from all");
   if (s.windows_batch_size == 0 && s.batch_size == 0) s.batch_size = preset.batch;
   if (s.history_size == 0) s.history_size = is_slow(frequency) ? 1.5 : preset.history;
   if (s.max_steps == 0 && s.epochs == 0) s.max_steps = is_slow(frequency) ? preset.slow_steps : preset.fast_steps;
@@ -436,28 +436,26 @@ std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision pre
 void check_settings(const ForecastSettings& s) {
   forecast_settings().check(s);
   if (s.input_size > 0 && !s.lookbacks.empty())
-    fail(ErrorCode::usage, Remedy{"use only one of them"}, "`input_size` and `lookbacks` both set the input length");
+    fail(ErrorCode::usage, Remedy{"set only one of them"}, "`input_size` and `lookbacks` cannot be combined");
   if (s.max_steps > 0 && s.epochs > 0)
-    fail(ErrorCode::usage, Remedy{"use only one of them"}, "`max_steps` and `epochs` both set the training length");
+    fail(ErrorCode::usage, Remedy{"set only one of them"}, "`max_steps` and `epochs` cannot be combined");
   if (!s.stack_types.empty() && s.n_blocks.size() > 1 && s.n_blocks.size() != s.stack_types.size())
-    fail(ErrorCode::usage, Remedy{"set one number per stack or one for all"},
-         "`n_blocks` has {} numbers, `stack_types` {} stacks", s.n_blocks.size(), s.stack_types.size());
+    fail(ErrorCode::usage, Remedy{"give one number of blocks per stack, or one for all stacks"},
+         "`n_blocks` has {} numbers, but `stack_types` has {} stacks", s.n_blocks.size(), s.stack_types.size());
   if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision={}`: unsupported for forecasting; use fp32, tf32 or bf16",
+    fail(ErrorCode::usage, "`precision={}` is not supported for training; use fp32, tf32 or bf16",
          plan::precision_text(s.precision));
   if (s.precision.precision == ops::Precision::fp16)
-    fail(ErrorCode::usage, Remedy{"use `precision=bf16` or the default"},
-         "`precision=fp16`: unsupported for forecasting: gradients underflow without a loss scale, and series values "
-         "may "
-         "exceed its maximum of 65,504");
+    fail(ErrorCode::usage, Remedy{"set `precision=bf16` or remove `precision`"},
+         "`precision=fp16` is not supported: without loss scaling small gradients underflow, and values above 65,504 "
+         "overflow");
   if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end() && s.losses.size() > 1)
-    fail(ErrorCode::usage, Remedy{"set `losses=quantile` only"},
-         "`losses`: quantile cannot be combined with other losses");
+    fail(ErrorCode::usage, Remedy{"set `losses=quantile`"}, "`losses`: quantile cannot be combined with other losses");
   if (s.warm == WarmStart::none && (s.warm_steps > 0 || s.anchor_every > 0))
     fail(ErrorCode::usage, Remedy{"set `warm=anchor` or `warm=chain`"},
-         "`warm_steps` and `anchor_every` require warm starts");
+         "`warm_steps` and `anchor_every` require a warm start");
   if (s.anchor_every > 0 && s.warm != WarmStart::anchor)
-    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` requires a base model");
+    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` requires `warm=anchor`");
 }
 
 }  // namespace brim::forecast

@@ -73,8 +73,8 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
   EXPECT_EQ(s.step, 3);
   EXPECT_EQ(s.scaler, WindowScaler::none);
   ASSERT_EQ(notes.size(), 2u);
-  EXPECT_HAS(notes[0], "num_workers_loader is not needed");
-  EXPECT_HAS(notes[1], "ignored unknown blocks: database, web");
+  EXPECT_HAS(notes[0], "num_workers_loader is ignored");
+  EXPECT_HAS(notes[1], "ignored blocks of other programs: database, web");
   const auto preset = apply_preset(s, *rows::parse_frequency("M"));
   EXPECT_HAS(preset.at(0), "`batch_size` is ignored");
   EXPECT_EQ(s.windows_per_step(), 1024);
@@ -85,18 +85,19 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
 
 TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   TempDir dir;
-  const auto said = [&](const std::string& text) {
+  const auto error_in = [&](const std::string& text) {
     put_file(dir / "a.yaml", text);
     ForecastSettings s;
     return error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
   };
-  EXPECT_HAS(said("forecast:\n  horizn: 3\n"), "a.yaml:2: unknown key horizn; did you mean horizon?");
-  EXPECT_HAS(said("gpu_optimization:\n  max_memory_bg: 3\n"), "did you mean max_memory_gb?");
-  EXPECT_HAS(said("gpu_optimisation:\n  max_memory_gb: 3\n"), "unknown block gpu_optimisation; did you mean gpu_opt");
-  EXPECT_HAS(said("forecast:\n  web:\n    port: 1\n"), "unknown block web");
-  EXPECT_HAS(said("horizn: 3\n"), "unknown key horizn");
-  EXPECT_HAS(said("horizon: 3\nhorizon: 4\n"), "a.yaml:2: duplicate key horizon");
-  EXPECT_HAS(said("horizon: [3, 4]\n"), "takes one value");
+  EXPECT_HAS(error_in("forecast:\n  horizn: 3\n"), "a.yaml:2: unknown key horizn; did you mean horizon?");
+  EXPECT_HAS(error_in("gpu_optimization:\n  max_memory_bg: 3\n"), "did you mean max_memory_gb?");
+  EXPECT_HAS(error_in("gpu_optimisation:\n  max_memory_gb: 3\n"),
+             "unknown block gpu_optimisation; did you mean gpu_opt");
+  EXPECT_HAS(error_in("forecast:\n  web:\n    port: 1\n"), "unknown block web");
+  EXPECT_HAS(error_in("horizn: 3\n"), "unknown key horizn");
+  EXPECT_HAS(error_in("horizon: 3\nhorizon: 4\n"), "a.yaml:2: duplicate key horizon");
+  EXPECT_HAS(error_in("horizon: [3, 4]\n"), "takes one value");
 }
 
 TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {

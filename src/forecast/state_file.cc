@@ -64,7 +64,7 @@ std::optional<StateReader> StateReader::open(const std::filesystem::path& path, 
 
 const char* StateReader::take(size_t bytes) {
   if (bytes > content_.size())
-    fail(ErrorCode::bad_data, "{}: ends {} bytes early", file_.path().string(), bytes - content_.size());
+    fail(ErrorCode::bad_data, "{}: truncated: {} bytes are missing", file_.path().string(), bytes - content_.size());
   const char* data = content_.data();
   content_.remove_prefix(bytes);
   return data;
@@ -73,7 +73,7 @@ const char* StateReader::take(size_t bytes) {
 size_t StateReader::count(size_t each) {
   const auto n = get<uint64_t>();
   if (n > content_.size() / each)
-    fail(ErrorCode::bad_data, "{}: names {} values and ends before", file_.path().string(), n);
+    fail(ErrorCode::bad_data, "{}: truncated in a list of {} values", file_.path().string(), n);
   return static_cast<size_t>(n);
 }
 

@@ -35,7 +35,7 @@ constexpr FamilyTraits kFamilies[] = {
 };
 
 std::string supported() {
-  std::string text = "Brim runs ";
+  std::string text = "supported are ";
   for (size_t i = 0; i < std::size(kFamilies); ++i)
     text += std::string(i == 0 ? "" : i + 1 < std::size(kFamilies) ? ", " : " and ") + kFamilies[i].model_type;
   return text;
@@ -79,7 +79,7 @@ bool ConfigKeys::has(const char* key) const { return object_.contains(key); }
 int ConfigKeys::integer(const char* key, int fallback, int least, int most) const {
   const json* value = get(key);
   if (value == nullptr) return fallback;
-  if (!value->is_number_integer()) refuse(key, *value, "must be a whole number");
+  if (!value->is_number_integer()) refuse(key, *value, "must be an integer");
   if (value->is_number_unsigned() ? value->get<uint64_t>() > static_cast<uint64_t>(most) : value->get<int64_t>() > most)
     refuse(key, *value, fmt::format("must be at most {}", most));
   if (value->get<int64_t>() < least) refuse(key, *value, fmt::format("must be at least {}", least));
@@ -104,7 +104,7 @@ float ConfigKeys::positive(const char* key, float fallback, double below) const 
 std::string ConfigKeys::text(const char* key, const char* fallback) const {
   const json* value = get(key);
   if (value == nullptr) return fallback;
-  if (!value->is_string()) refuse(key, *value, "must be text");
+  if (!value->is_string()) refuse(key, *value, "must be a string");
   return value->get<std::string>();
 }
 
@@ -120,7 +120,7 @@ HiddenAct ConfigKeys::activation(const char* key, const char* fallback) const {
   for (const auto& [known, activation] : kActivations)
     if (name == known) return activation;
   contradiction(
-      "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh", key,
+      "\"{}\" is {}: supported are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh", key,
       io::quote_text(name));
 }
 
@@ -174,8 +174,7 @@ int label_id(const ConfigKeys& keys, const std::string& text, size_t count) {
   if (error != std::errc() || end != text.data() + text.size() || id < 0)
     keys.contradiction("\"id2label\" has the key {}: keys must be label numbers 0, 1, 2 …", io::quote_text(text));
   if (static_cast<size_t>(id) >= count)
-    keys.contradiction("\"id2label\" has {} labels but one numbered {}: numbers must run from 0 without gaps", count,
-                       id);
+    keys.contradiction("\"id2label\" has {} labels but one numbered {}: numbers must be contiguous from 0", count, id);
   return id;
 }
 
@@ -197,7 +196,7 @@ void read_labels(const ConfigKeys& keys, HfConfig& config) {
       const auto id = static_cast<size_t>(label_id(keys, key, given->size()));
       if (seen[id]) keys.contradiction("\"id2label\" numbers {} twice", id);
       seen[id] = true;
-      if (!value.is_string()) keys.refuse("id2label", value, fmt::format("label {} must be text", id));
+      if (!value.is_string()) keys.refuse("id2label", value, fmt::format("label {} must be a string", id));
       config.id2label[id] = value.get<std::string>();
     }
   }
@@ -205,7 +204,7 @@ void read_labels(const ConfigKeys& keys, HfConfig& config) {
   for (int i = 0; i < config.num_labels; ++i) {
     const auto [at, fresh] = config.label2id.emplace(config.id2label[static_cast<size_t>(i)], i);
     if (!fresh)
-      keys.contradiction("\"id2label\" gives {} to both {} and {}: labels must differ", io::quote_text(at->first),
+      keys.contradiction("\"id2label\" maps both {1} and {2} to {0}: labels must differ", io::quote_text(at->first),
                          at->second, i);
   }
 }
@@ -219,14 +218,14 @@ void check_label2id(const ConfigKeys& keys, const HfConfig& config) {
   for (const auto& [label, value] : given->items()) {
     const auto known = config.label2id.find(label);
     if (known == config.label2id.end()) {
-      log_warning("{}: \"label2id\" has {}, which \"id2label\" does not know; id2label is used", config.where,
+      log_warning("{}: \"label2id\" has {}, which is missing from \"id2label\"; using id2label", config.where,
                   io::quote_text(label));
       return;
     }
     // Some files store numbers as strings.
     const std::string number = value.is_string() ? value.get<std::string>() : value.dump();
     if (number != std::to_string(known->second))
-      keys.contradiction("\"label2id\" gives {} to {} but \"id2label\" gives {}: they must agree", shown(value),
+      keys.contradiction("\"label2id\" maps {1} to {0} but \"id2label\" maps it to {2}: they must agree", shown(value),
                          io::quote_text(label), known->second);
   }
 }
@@ -238,8 +237,9 @@ void read_quantization(const ConfigKeys& keys, HfConfig& config) {
   const ConfigKeys inner(*given, config.where);
   const std::string method = inner.text("quant_method", "");
   if (method != QuantizationConfig::kMethod)
-    keys.contradiction("\"quantization_config\" has the method {}: Brim reads its own, {}; use the unquantized model",
-                       io::quote_text(method), io::quote_text(QuantizationConfig::kMethod));
+    keys.contradiction(
+        "\"quantization_config\" has the unsupported method {} (supported: {}); use the unquantized model",
+        io::quote_text(method), io::quote_text(QuantizationConfig::kMethod));
   QuantizationConfig quantization;
   quantization.bits = inner.integer("bits", 8, 8, 8);
   config.quantization = quantization;
@@ -267,7 +267,7 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
     keys.contradiction("\"pad_token_id\" {} is not in the vocabulary of {} (\"vocab_size\")", config.pad_token_id,
                        config.vocab_size);
   if (config.max_tokens() < 1)
-    keys.contradiction("\"max_position_embeddings\" {} leaves no position after \"pad_token_id\" {}",
+    keys.contradiction("\"max_position_embeddings\" {} must be greater than \"pad_token_id\" {} + 1",
                        config.max_position_embeddings, config.pad_token_id);
 }
 
@@ -298,18 +298,17 @@ void read_numerics(const ConfigKeys& keys, HfConfig& config) {
 void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
   config.position_embedding_type = keys.text("position_embedding_type", "absolute");
   if (config.position_embedding_type != "absolute")
-    keys.contradiction("\"position_embedding_type\" is {}: Brim runs absolute positions",
+    keys.contradiction("\"position_embedding_type\" is {}: only absolute positions are supported",
                        io::quote_text(config.position_embedding_type));
   for (const char* key : {"is_decoder", "add_cross_attention"})
-    if (keys.flag(key)) keys.contradiction("\"{}\" is true: Brim runs encoders", key);
+    if (keys.flag(key)) keys.contradiction("\"{}\" is true: only encoders are supported", key);
   const json* pruned = keys.get("pruned_heads");
-  if (pruned != nullptr && !pruned->empty())
-    keys.refuse("pruned_heads", *pruned, "Brim runs models whose layers all have every head");
+  if (pruned != nullptr && !pruned->empty()) keys.refuse("pruned_heads", *pruned, "pruned heads are not supported");
   config.problem_type = keys.text("problem_type", "");
   constexpr const char* known[] = {"", "regression", "single_label_classification", "multi_label_classification"};
   if (std::find(std::begin(known), std::end(known), config.problem_type) == std::end(known))
     keys.contradiction(
-        "\"problem_type\" is {}: it must be regression, single_label_classification or multi_label_classification",
+        "\"problem_type\" is {}: must be regression, single_label_classification or multi_label_classification",
         io::quote_text(config.problem_type));
 }
 
@@ -324,7 +323,8 @@ bool gives_raw_scores(const ConfigKeys& keys, const HfConfig& config) {
   }
   if (named.empty() || named.ends_with(".Sigmoid")) return false;
   if (named.ends_with(".Identity")) return true;
-  keys.contradiction("the cross-encoder's activation is {}: Brim knows Sigmoid and Identity", io::quote_text(named));
+  keys.contradiction("unsupported activation {} of the cross-encoder (supported: Sigmoid, Identity)",
+                     io::quote_text(named));
 }
 
 }  // namespace
@@ -344,9 +344,10 @@ const char* head_name(HeadKind head) {
 
 HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   if (text.size() > kMaxConfigBytes)
-    fail(ErrorCode::bad_model, "{}: {} bytes are too many for a config.json", where, text.size());
+    fail(ErrorCode::bad_model, "{}: {} bytes are too large for a config.json", where, text.size());
   const json object = io::parse_json(text, where);
-  if (!object.is_object()) fail(ErrorCode::bad_model, "{}: must hold a JSON object, not {}", where, object.type_name());
+  if (!object.is_object())
+    fail(ErrorCode::bad_model, "{}: must contain a JSON object, not {}", where, object.type_name());
   HfConfig config;
   config.where = where;
   config.raw = text;
@@ -370,7 +371,7 @@ HfConfig load_hf_config(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored))
-    fail(ErrorCode::bad_model, "{}: has no config.json: name a Hugging Face model directory", dir.string());
+    fail(ErrorCode::bad_model, "{}: no config.json; give a Hugging Face model directory", dir.string());
   return parse_hf_config(MappedFile(path).text(), path.string());
 }
 

@@ -90,11 +90,9 @@ std::string hub_folder(std::string name) {
   const std::string near = repository == name ? nearest_name(name, known) : "";
   looked += "\n  " + (search_path.hub / hub_folder(repository)).string();
   fail(ErrorCode::usage,
-       "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in "
-       "older versions)\n"
-       "or copy the model's directory into one of these directories, or name the directory itself; `brim models list` "
-       "shows "
-       "those found",
+       "model {} not found{}; searched the current directory and{}\nto download it: brim pull {}\n"
+       "or copy the model into one of these directories, or give the path of its "
+       "directory; `brim models list` lists the models found",
        io::quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
 }
 
@@ -174,12 +172,12 @@ std::string default_model() {
 bool names_vader(std::string_view name) { return same_word(name, "vader"); }
 
 fs::path resolve_model(const std::string& name, const ModelSearchPath& search_path) {
-  if (name.empty()) fail(ErrorCode::usage, "`model` is empty: give a name or a directory");
+  if (name.empty()) fail(ErrorCode::usage, "`model` is empty; give a name or a directory");
   if (is_dir(name)) return name;
   std::error_code ignored;
   if (fs::is_regular_file(name, ignored))
-    fail(ErrorCode::usage, "`model={}`: is a file: name the directory that holds it", io::quote_text(name));
-  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: no such directory", io::quote_text(name));
+    fail(ErrorCode::usage, "`model={}`: is a file; give its directory", io::quote_text(name));
+  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: directory not found", io::quote_text(name));
   const std::vector<std::string> names = candidates(name);
   for (const fs::path& root : search_path.roots)
     for (const std::string& candidate : names)

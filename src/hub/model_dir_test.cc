@@ -28,12 +28,12 @@ class ModelDir : public testing::Test {
   ModelSearchPath search_path;
 };
 
-TEST_F(ModelDir, ADirectoryIsItself) {
+TEST_F(ModelDir, AcceptsADirectory) {
   fs::create_directory(dir / "here");
   EXPECT_EQ(resolve_model((dir / "here").string(), search_path), dir / "here");
 }
 
-TEST_F(ModelDir, RootsComeInOrderThenTheHub) {
+TEST_F(ModelDir, SearchesRootsInOrderThenTheHub) {
   put_hub("models--ProsusAI--finbert", "abc123");
   EXPECT_EQ(resolve_model("finbert", search_path), search_path.hub / "models--ProsusAI--finbert/snapshots/abc123");
   EXPECT_EQ(resolve_model("ProsusAI/finbert", search_path),
@@ -44,14 +44,14 @@ TEST_F(ModelDir, RootsComeInOrderThenTheHub) {
   EXPECT_EQ(resolve_model("finbert", search_path), dir / "beside/ProsusAI/finbert");
 }
 
-TEST_F(ModelDir, ShortNamesAreFoundInCapitals) {
+TEST_F(ModelDir, FindsShortNamesCaseInsensitively) {
   put_hub("models--ProsusAI--finbert", "abc123");
   EXPECT_EQ(resolve_model("FinBERT", search_path).filename(), "abc123");
   EXPECT_TRUE(names_vader("VADER"));
   EXPECT_FALSE(names_vader("vader2"));
 }
 
-TEST_F(ModelDir, KnowsBothPlacesOfDistilbert) {
+TEST_F(ModelDir, FindsBothDistilbertNames) {
   put_hub("models--distilbert-base-uncased-finetuned-sst-2-english", "1");
   EXPECT_TRUE(resolve_model("distilbert", search_path).string().find("models--distilbert-base") != std::string::npos);
   put_hub("models--distilbert--distilbert-base-uncased-finetuned-sst-2-english", "2");
@@ -61,33 +61,33 @@ TEST_F(ModelDir, KnowsBothPlacesOfDistilbert) {
   EXPECT_EQ(resolve_model("roberta", search_path).filename(), "3");
 }
 
-TEST_F(ModelDir, ReadsRefsWithCare) {
+TEST_F(ModelDir, ValidatesRefs) {
   put_hub("models--a--b", "only", false);  // no ref, one snapshot
   EXPECT_EQ(resolve_model("a/b", search_path).filename(), "only");
   put_hub("models--a--b", "second", false);  // ambiguous
-  EXPECT_HAS(refused("a/b"), "hf download a/b");
+  EXPECT_HAS(refused("a/b"), "brim pull a/b");
   put_file(search_path.hub / "models--a--b/refs/main", "../../../../etc");
-  EXPECT_HAS(refused("a/b"), "no model 'a/b'");
+  EXPECT_HAS(refused("a/b"), "model 'a/b' not found");
   put_file(search_path.hub / "models--a--b/refs/main", "second\n");
   EXPECT_EQ(resolve_model("a/b", search_path).filename(), "second");
 }
 
-TEST_F(ModelDir, AMissingModelSaysHowToGetIt) {
+TEST_F(ModelDir, MissingModelErrorExplainsHowToGetIt) {
   const std::string message = refused("finbert");
-  EXPECT_HAS(message, "hf download ProsusAI/finbert");
+  EXPECT_HAS(message, "brim pull ProsusAI/finbert");
   EXPECT_HAS(message, (dir / "beside/finbert").string());
   EXPECT_HAS(message, (dir / "more/finbert").string());
   EXPECT_HAS(message, (dir / "hub/models--ProsusAI--finbert").string());
-  EXPECT_HAS(refused("distilbert"), "download distilbert/distilbert-base-uncased-finetuned-sst-2-english");
-  EXPECT_HAS(refused("no/such/dir"), "no such directory");
-  EXPECT_HAS(refused("../finbert"), "no such directory");
-  EXPECT_HAS(refused("./finbert"), "no such directory");
+  EXPECT_HAS(refused("distilbert"), "pull distilbert/distilbert-base-uncased-finetuned-sst-2-english");
+  EXPECT_HAS(refused("no/such/dir"), "directory not found");
+  EXPECT_HAS(refused("../finbert"), "directory not found");
+  EXPECT_HAS(refused("./finbert"), "directory not found");
   EXPECT_HAS(refused(""), "empty");
   put_file(dir / "file.bin", "x");
   EXPECT_HAS(refused((dir / "file.bin").string()), "is a file");
 }
 
-TEST_F(ModelDir, ListsWhatIsThere) {
+TEST_F(ModelDir, ListsModels) {
   put_file(dir / "beside/tweets/config.json", "{}");
   put_file(dir / "beside/not-a-model/readme", "");
   put_file(dir / "more/org/name/config.json", "{}");
@@ -101,7 +101,7 @@ TEST_F(ModelDir, ListsWhatIsThere) {
   EXPECT_TRUE(list_models({{dir / "none"}, dir / "none"}).empty());
 }
 
-TEST_F(ModelDir, PlacesComeFromTheEnvironment) {
+TEST_F(ModelDir, ReadsPathsFromTheEnvironment) {
   ::setenv("BRIM_MODELS", "/a::/b:", 1);
   ::setenv("HF_HUB_CACHE", "/hub", 1);
   ModelSearchPath from = model_search_path({"/beside"});

@@ -90,14 +90,14 @@ class Machine {
  private:
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::bad_model, "{}: pickle, byte {}: {}: not a file of tensors, or damaged", where_, op_at_,
+    fail(ErrorCode::bad_model, "{}: pickle, byte {}: {}: not a file of tensors or damaged", where_, op_at_,
          fmt::format(format, std::forward<Args>(args)...));
   }
 
   // ---- input ----
 
   std::string_view take(uint64_t count) {
-    if (count > bytes_.size() - at_) refuse("wants {} bytes where {} are left", count, bytes_.size() - at_);
+    if (count > bytes_.size() - at_) refuse("needs {} bytes but {} are left", count, bytes_.size() - at_);
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + at_, count);
     at_ += count;
     return text;
@@ -113,7 +113,7 @@ class Machine {
   std::string_view line() {
     const std::string_view rest(reinterpret_cast<const char*>(bytes_.data()) + at_, bytes_.size() - at_);
     const size_t end = rest.substr(0, 1000).find('\n');
-    if (end == std::string_view::npos) refuse("a name without an end");
+    if (end == std::string_view::npos) refuse("unterminated name");
     at_ += end + 1;
     return rest.substr(0, end);
   }
@@ -137,7 +137,7 @@ class Machine {
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   int32_t pop() {
-    if (stack_.size() <= floor()) refuse("takes a value from an empty stack");
+    if (stack_.size() <= floor()) refuse("pops an empty stack");
     const int32_t id = stack_.back();
     stack_.pop_back();
     return id;
@@ -151,7 +151,7 @@ class Machine {
   }
 
   std::vector<int32_t> pop_to_mark() {
-    if (marks_.empty()) refuse("takes values up to a mark that is not there");
+    if (marks_.empty()) refuse("pops to a missing mark");
     const auto from = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
     std::vector<int32_t> items(from, stack_.end());
     stack_.erase(from, stack_.end());
@@ -189,8 +189,8 @@ class Machine {
     const auto known = std::find(allowed_.begin(), allowed_.end(), full);
     if (known == allowed_.end())
       fail(ErrorCode::bad_model,
-           "{}: pickle, byte {}: asks for {}, which Brim does not run: it reads tensors only; convert the model to "
-           "safetensors, or save its state_dict()",
+           "{}: pickle, byte {}: {} is not allowed: only tensors are read; convert the model to safetensors or save "
+           "its state_dict()",
            where_, op_at_, io::quote_text(fmt::format("{}.{}", module, name)));
     make(Kind::global).text = *known;
   }
@@ -232,14 +232,14 @@ class Machine {
       const PickleValue& pair = out_.values[static_cast<size_t>(id)];
       count_pairs(1);
       if ((pair.kind != Kind::list && pair.kind != Kind::tuple) || pair.items.size() != 2)
-        refuse("OrderedDict called with what is not a list of pairs");
+        refuse("OrderedDict called without a list of pairs");
       auto& items = out_.values[static_cast<size_t>(stack_.back())].items;
       items.insert(items.end(), pair.items.begin(), pair.items.end());
     }
   }
 
   void set_items(const std::vector<int32_t>& items) {
-    if (items.size() % 2 != 0) refuse("a dict filled with {} values, which are no pairs", items.size());
+    if (items.size() % 2 != 0) refuse("a dict with {} values, which are not pairs", items.size());
     count_pairs(items.size() / 2);
     auto& into = top(Kind::dict, "SETITEMS").items;
     into.insert(into.end(), items.begin(), items.end());
@@ -251,14 +251,14 @@ class Machine {
   }
 
   void put(uint64_t slot) {
-    if (stack_.size() <= floor()) refuse("remembers a value from an empty stack");
-    if (memo_.size() >= kMaxValues) refuse("remembers more than {} values", kMaxValues);
+    if (stack_.size() <= floor()) refuse("stores a value from an empty stack");
+    if (memo_.size() >= kMaxValues) refuse("stores more than {} values", kMaxValues);
     memo_[slot] = stack_.back();
   }
 
   void get(uint64_t slot) {
     const auto found = memo_.find(slot);
-    if (found == memo_.end()) refuse("recalls value {}, which was not remembered", slot);
+    if (found == memo_.end()) refuse("reads memo {}, which is not set", slot);
     push(found->second);
   }
 
@@ -266,7 +266,7 @@ class Machine {
     switch (op) {
       case kProto: {
         const uint64_t protocol = number(1);
-        if (protocol < 2 || protocol > 4) refuse("protocol {}, of which Brim reads 2 to 4", protocol);
+        if (protocol < 2 || protocol > 4) refuse("unsupported protocol {} (supported: 2 to 4)", protocol);
         break;
       }
       case kFrame:
@@ -283,7 +283,7 @@ class Machine {
         pop_to_mark();
         break;
       case kDup:
-        if (stack_.size() <= floor()) refuse("doubles a value of an empty stack");
+        if (stack_.size() <= floor()) refuse("duplicates a value of an empty stack");
         push(stack_.back());
         break;
       case kNone:
@@ -421,7 +421,7 @@ class Machine {
         put(memo_.size());
         break;
       default:
-        refuse("opcode 0x{:02x}, which no file of tensors needs", op);
+        refuse("unsupported opcode 0x{:02x}", op);
     }
   }
 
@@ -439,9 +439,9 @@ class Machine {
 }  // namespace
 
 const char* pickle_kind_name(Kind kind) {
-  static const char* const names[] = {
-      "None",    "a boolean", "a number", "a long number", "a real number",    "bytes", "text",
-      "a tuple", "a list",    "a dict",   "a class",       "a storage's name", "a call"};
+  static const char* const names[] = {"None",    "a boolean",      "a number", "a long number", "a real number",
+                                      "bytes",   "text",           "a tuple",  "a list",        "a dict",
+                                      "a class", "a storage name", "a call"};
   return names[static_cast<int>(kind)];
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
 constexpr size_t kMaxDims = 64;
-constexpr const char* kFetchAgain = "the file is damaged or was cut short: fetch it again";
+constexpr const char* kDownloadAgain = "the file is damaged or truncated: download it again";
 
 // Every element type of the format, in the order of the reference (its writer sorts by it), because a file may hold
 // tensors of types that Brim does not support.
@@ -74,8 +74,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& value) override {
     if (state_ == State::metadata) {
       if (!metadata.emplace(key_, value).second)
-        fail(ErrorCode::bad_model, "{}: __metadata__ has the key {} twice: {}", where_, io::quote_text(key_),
-             kFetchAgain);
+        fail(ErrorCode::bad_model, "{}: __metadata__ has the duplicate key {}: {}", where_, io::quote_text(key_),
+             kDownloadAgain);
     } else if (state_ == State::tensor && key_ == "dtype") {
       HeaderEntry& entry = entries.back();
       if (entry.type != nullptr) repeated();
@@ -125,8 +125,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (state_ == State::offsets && entries.back().offsets.size() != 2)
-      fail(ErrorCode::bad_model, "{}: tensor {}: data_offsets holds {} numbers, not 2: {}", where_,
-           io::quote_text(entries.back().name), entries.back().offsets.size(), kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: tensor {}: data_offsets has {} numbers, not 2: {}", where_,
+           io::quote_text(entries.back().name), entries.back().offsets.size(), kDownloadAgain);
     state_ = State::tensor;
     return true;
   }
@@ -141,12 +141,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     fail(ErrorCode::bad_model, "{}: header, byte {}: not valid JSON: {}: {}", where_, position,
-         io::json_reason(error.what()), kFetchAgain);
+         io::json_reason(error.what()), kDownloadAgain);
   }
 
   [[noreturn]] void duplicate(std::string_view name) const {
-    fail(ErrorCode::bad_model, "{}: tensor {} appears twice in the header: {}", where_, io::quote_text(name),
-         kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: duplicate tensor {} in the header: {}", where_, io::quote_text(name),
+         kDownloadAgain);
   }
 
  private:
@@ -156,15 +156,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     static const char* const expected[] = {"an object",
                                            "an object for each tensor",
                                            "a string",
-                                           "dtype text, shape and data_offsets arrays",
-                                           "dimensions (whole numbers from 0, at most 64 of them)",
-                                           "two whole numbers",
-                                           "nothing more"};
-    fail(ErrorCode::bad_model, "{}: header{}: found {} where {} belongs: {}", where_,
-         key_.empty() ? "" : fmt::format(", key {}", place()), what, expected[static_cast<int>(state_)], kFetchAgain);
+                                           "a dtype string, shape and data_offsets arrays",
+                                           "at most 64 non-negative dimensions",
+                                           "two integers",
+                                           "the end"};
+    fail(ErrorCode::bad_model, "{}: header{}: found {}, expected {}: {}", where_,
+         key_.empty() ? "" : fmt::format(", key {}", place()), what, expected[static_cast<int>(state_)],
+         kDownloadAgain);
   }
   [[noreturn]] void repeated() const {
-    fail(ErrorCode::bad_model, "{}: header: {} is given twice: {}", where_, place(), kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: header: duplicate {}: {}", where_, place(), kDownloadAgain);
   }
   std::string place() const {
     const bool in_tensor = state_ == State::tensor || state_ == State::shape || state_ == State::offsets;
@@ -176,8 +177,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                           : entry.offsets.empty() ? "data_offsets"
                                                   : nullptr;
     if (missing != nullptr)
-      fail(ErrorCode::bad_model, "{}: tensor {}: has no {}: {}", where_, io::quote_text(entry.name), missing,
-           kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: tensor {}: {} is missing: {}", where_, io::quote_text(entry.name), missing,
+           kDownloadAgain);
   }
 
   const std::string& where_;
@@ -188,16 +189,17 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 std::string_view read_header(std::span<const std::byte> file, const std::string& where) {
   if (file.size() < 8)
-    fail(ErrorCode::bad_model, "{}: {} bytes are too few for a safetensors file: {}", where, file.size(), kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: {} bytes are too few for a safetensors file: {}", where, file.size(),
+         kDownloadAgain);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<uint64_t>(file[static_cast<size_t>(i)]);
   const std::string hint = foreign_file_hint(file);
   if (length > kMaxHeaderBytes || !hint.empty())
-    fail(ErrorCode::bad_model, "{}: not a safetensors file: its header would be {} bytes, at most {} are allowed{}",
-         where, length, kMaxHeaderBytes, hint);
+    fail(ErrorCode::bad_model, "{}: not a safetensors file: header of {} bytes exceeds {}{}", where, length,
+         kMaxHeaderBytes, hint);
   if (length > file.size() - 8)
-    fail(ErrorCode::bad_model, "{}: the header says it is {} bytes long, the file has {} in all: {}", where, length,
-         file.size(), kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: the header length of {} bytes exceeds the file of {}: {}", where, length,
+         file.size(), kDownloadAgain);
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, length);
   if (!header.starts_with('{'))
     fail(ErrorCode::bad_model, "{}: not a safetensors file: the header starts with {}, not '{{'", where,
@@ -218,29 +220,29 @@ void check_layout(std::vector<HeaderEntry>& entries, uint64_t data_bytes, const 
     const auto [from, to] = std::pair(entry.offsets[0], entry.offsets[1]);
     const std::string tensor = fmt::format("{}: tensor {}", where, io::quote_text(entry.name));
     if (from > to)
-      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] run backwards: {}", tensor, from, to, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] are not ascending: {}", tensor, from, to, kDownloadAgain);
     if (to > data_bytes)
-      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] lie outside the file's {} bytes of data: {}", tensor, from,
-           to, data_bytes, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] are outside the {} bytes of data: {}", tensor, from, to,
+           data_bytes, kDownloadAgain);
     if (from < end)
       fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] overlap {}, which ends at {}: {}", tensor, from, to, before,
-           end, kFetchAgain);
+           end, kDownloadAgain);
     if (from > end)
-      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] leave a hole of {} bytes after {}: {}", tensor, from, to,
-           from - end, before, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] leave a gap of {} bytes after {}: {}", tensor, from, to,
+           from - end, before, kDownloadAgain);
     int64_t bits = 0;
     const auto elements = count_elements(entry.shape);
     if (!elements || __builtin_mul_overflow(*elements, int64_t{entry.type->bits}, &bits))
-      fail(ErrorCode::bad_model, "{}: shape {} is too large: {}", tensor, shape_text(entry.shape), kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: shape {} is too large: {}", tensor, shape_text(entry.shape), kDownloadAgain);
     if (bits % 8 != 0 || static_cast<uint64_t>(bits / 8) != to - from)
-      fail(ErrorCode::bad_model, "{}: {}{} takes {} bytes, its data_offsets [{}, {}] hold {}: {}", tensor,
-           entry.type->name, shape_text(entry.shape), bits / 8, from, to, to - from, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: {}{} requires {} bytes, but data_offsets [{}, {}] cover {}: {}", tensor,
+           entry.type->name, shape_text(entry.shape), bits / 8, from, to, to - from, kDownloadAgain);
     end = to;
     before = "tensor " + io::quote_text(entry.name);
   }
   if (end != data_bytes)
-    fail(ErrorCode::bad_model, "{}: {} bytes follow the last tensor ({} of {} are described): {}", where,
-         data_bytes - end, end, data_bytes, kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: {} bytes after the last tensor ({} of {} are described): {}", where,
+         data_bytes - end, end, data_bytes, kDownloadAgain);
 }
 
 }  // namespace

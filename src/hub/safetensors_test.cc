@@ -42,7 +42,7 @@ TEST(Safetensors, ReadsTensorsAndMetadata) {
   EXPECT_EQ(contents.tensors.at("a").elements, 4);
 }
 
-TEST(Safetensors, ReadsScalarsEmptyTensorsAndTypesWithoutUse) {
+TEST(Safetensors, ReadsScalarsEmptyTensorsAndUnusedTypes) {
   const std::string file = with_header(
       R"({"s":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"e":{"dtype":"F32","shape":[0,5],"data_offsets":[8,8]},)"
       R"("m":{"dtype":"BOOL","shape":[2],"data_offsets":[8,10]}}   )",
@@ -54,7 +54,7 @@ TEST(Safetensors, ReadsScalarsEmptyTensorsAndTypesWithoutUse) {
   EXPECT_TRUE(parse_safetensors(as_bytes(with_header("{}")), "m").tensors.empty());
 }
 
-TEST(Safetensors, RefusesDamagedHeaders) {
+TEST(Safetensors, RejectsDamagedHeaders) {
   EXPECT_HAS(safetensors_error(""), "0 bytes are too few");
   EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
   EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
@@ -64,8 +64,8 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   const std::string whole = with_header(kTwo, std::string(19, '\0'));
   for (size_t n = 0; n < whole.size(); ++n) safetensors_error(whole.substr(0, n));
   EXPECT_HAS(safetensors_error(whole.substr(0, whole.size() - 1)),
-             "tensor 'b': data_offsets [16, 19] lie outside the file's 18");
-  EXPECT_HAS(safetensors_error(whole + "x"), "1 bytes follow the last tensor (19 of 20");
+             "tensor 'b': data_offsets [16, 19] are outside the 18");
+  EXPECT_HAS(safetensors_error(whole + "x"), "1 bytes after the last tensor (19 of 20");
   EXPECT_HAS(safetensors_error(with_header("[]")), "starts with '['");
   EXPECT_HAS(safetensors_error(with_header(" {}")), "starts with ' '");
   EXPECT_HAS(safetensors_error(with_header("")), "starts with ''");
@@ -74,7 +74,7 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   EXPECT_HAS(safetensors_error(with_header("{\"a\":")), "not valid JSON");
 }
 
-TEST(Safetensors, SaysWhatAForeignFileIs) {
+TEST(Safetensors, IdentifiesForeignFiles) {
   EXPECT_HAS(safetensors_error("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"), "git lfs pull");
   EXPECT_HAS(safetensors_error("<!DOCTYPE html><html>"), "web page");
   EXPECT_HAS(safetensors_error(std::string("PK\x03\x04\0\0\0\0\0", 9)), "zip archive");
@@ -82,11 +82,11 @@ TEST(Safetensors, SaysWhatAForeignFileIs) {
 
 std::string one_tensor(const std::string& info) { return "{\"t\":" + info + "}"; }
 
-TEST(Safetensors, RefusesLyingTensors) {
+TEST(Safetensors, RejectsInconsistentTensors) {
   struct Case {
     std::string header;
     size_t data;
-    std::string says;
+    std::string problem;
   };
   const Case cases[] = {
       {one_tensor(R"({"dtype":"F31","shape":[1],"data_offsets":[0,4]})"), 4, "unknown dtype 'F31'"},
@@ -101,41 +101,41 @@ TEST(Safetensors, RefusesLyingTensors) {
       {one_tensor(R"({"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]})"), 0, "too large"},
       {one_tensor(R"({"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]})"), 0, "too large"},
       {one_tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
-       "F32[2] takes 8 bytes, its data_offsets [0, 4] hold 4"},
-      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), 4, "run backwards"},
+       "F32[2] requires 8 bytes, but data_offsets [0, 4] cover 4"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), 4, "are not ascending"},
       {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]})"), 4, "outside"},
-      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), 8, "hole of 4 bytes after the header"},
-      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, "holds 1 numbers"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), 8, "gap of 4 bytes after the header"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, "has 1 numbers"},
       {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), 4, "found 8"},
       {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1})"), 4, "unknown key 'x'"},
-      {one_tensor(R"({"dtype":"F32","shape":[1]})"), 4, "has no data_offsets"},
-      {one_tensor(R"({"dtype":"F32","data_offsets":[0,4]})"), 4, "has no shape"},
-      {one_tensor(R"({"shape":[1],"data_offsets":[0,4]})"), 4, "has no dtype"},
-      {one_tensor(R"({"dtype":"F32","dtype":"F16","shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
-      {one_tensor(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
+      {one_tensor(R"({"dtype":"F32","shape":[1]})"), 4, "data_offsets is missing"},
+      {one_tensor(R"({"dtype":"F32","data_offsets":[0,4]})"), 4, "shape is missing"},
+      {one_tensor(R"({"shape":[1],"data_offsets":[0,4]})"), 4, "dtype is missing"},
+      {one_tensor(R"({"dtype":"F32","dtype":"F16","shape":[1],"data_offsets":[0,4]})"), 4, "header: duplicate "},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), 4, "header: duplicate "},
       {one_tensor(R"({"dtype":"F4","shape":[1],"data_offsets":[0,0]})"), 0, "F4[1]"},
       {one_tensor("[1]"), 0, "found an array"},
       {one_tensor("null"), 0, "found null"},
       {R"({"__metadata__":{"a":1}})", 0, "found 1"},
       {R"({"__metadata__":{"a":{}}})", 0, "found an object"},
-      {R"({"__metadata__":{"a":"1","a":"2"}})", 0, "twice"},
-      {R"({"__metadata__":{},"__metadata__":{}})", 0, "twice"},
+      {R"({"__metadata__":{"a":"1","a":"2"}})", 0, "duplicate"},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, "duplicate"},
       {R"({"t":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
-       2, "tensor 't' appears twice"},
+       2, "duplicate tensor 't'"},
       {R"({"a":{"dtype":"I8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"I8","shape":[2],"data_offsets":[2,4]}})",
        4, "tensor 'b': data_offsets [2, 4] overlap tensor 'a', which ends at 3"},
       {R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I8","shape":[2],"data_offsets":[2,4]}})",
-       4, "hole of 1 bytes after tensor 'a'"},
+       4, "gap of 1 bytes after tensor 'a'"},
       {"{\"\\u001b[31m\":{\"dtype\":\"Q\"}}", 0, "\\x1b[31m"},
   };
   for (const Case& c : cases) {
     const std::string message = safetensors_error(with_header(c.header, std::string(c.data, '\0')));
-    EXPECT_HAS(message, c.says);
+    EXPECT_HAS(message, c.problem);
     EXPECT_TRUE(message.starts_with("m.safetensors: ")) << message;
   }
 }
 
-TEST(Safetensors, RefusesBombs) {
+TEST(Safetensors, RejectsResourceExhaustion) {
   EXPECT_HAS(safetensors_error(with_header("{\"a\":" + std::string(1'000'000, '['))), "an array");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
@@ -147,7 +147,7 @@ TEST(Safetensors, RefusesBombs) {
       "at most 64");
 }
 
-TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
+TEST(SafetensorsWriter, RoundTrips) {
   const TempDir dir;
   float weight[6] = {1, 2, 3, 4, 5, 6};
   int8_t quantized[5] = {-1, 2, -3, 4, -5};

@@ -23,6 +23,12 @@ constexpr const char* kLengthFiles[] = {"sentence_bert_config.json",       "sent
                                         "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
                                         "sentence_xlnet_config.json"};
 
+// True also for a broken link or a FIFO, so that reading it reports the problem instead of using defaults.
+bool has_entry(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -32,7 +38,7 @@ bool is_file(const fs::path& path) {
 class SettingsFile {
  public:
   explicit SettingsFile(const fs::path& path) : path_(path), values_(io::parse_json(read_file(path), path.string())) {
-    if (!values_.is_object()) fail(ErrorCode::bad_model, "{}: is not a JSON object", path_.string());
+    if (!values_.is_object()) fail(ErrorCode::bad_model, "{}: not a JSON object", path_.string());
   }
   const json* find(const std::string& key) const {
     const auto found = values_.find(key);
@@ -52,7 +58,7 @@ class SettingsFile {
     const json* value = find(key);
     if (value == nullptr) return 0;
     if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9)
-      refuse(key, *value, "must be a whole number above 0");
+      refuse(key, *value, "must be a positive integer");
     return value->get<int64_t>();
   }
 
@@ -68,14 +74,14 @@ struct Module {
 
 std::vector<Module> read_modules(const fs::path& dir) {
   const fs::path file = dir / kModules;
-  if (!is_file(file)) return {};
+  if (!has_entry(file)) return {};
   const json list = io::parse_json(read_file(file), file.string());
   const auto text = [](const json& module, const char* key) {
     const auto found = module.find(key);
     return found != module.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   std::vector<Module> modules;
-  if (!list.is_array()) fail(ErrorCode::bad_model, "{}: is not a JSON array", file.string());
+  if (!list.is_array()) fail(ErrorCode::bad_model, "{}: not a JSON array", file.string());
   for (const json& module : list) {
     if (!module.is_object()) fail(ErrorCode::bad_model, "{}: {} is not a module", file.string(), module.dump());
     const std::string type = text(module, "type");
@@ -94,7 +100,7 @@ std::vector<std::string> pooling_modes(const SettingsFile& config) {
   std::vector<std::string> modes;
   if (const json* named = config.find("pooling_mode")) {
     for (const json& name : named->is_array() ? *named : json::array({*named})) {
-      if (!name.is_string()) config.refuse("pooling_mode", *named, "must be a name");
+      if (!name.is_string()) config.refuse("pooling_mode", *named, "must be a string");
       modes.push_back(name.get<std::string>());
     }
     return modes;
@@ -126,9 +132,9 @@ void read_prompts(const fs::path& path, SentenceSettings& settings) {
   const SettingsFile config(path);
   settings.truncate_dim = config.count("truncate_dim");
   if (const json* prompts = config.find("prompts")) {
-    if (!prompts->is_object()) config.refuse("prompts", *prompts, "must be an object of names and texts");
+    if (!prompts->is_object()) config.refuse("prompts", *prompts, "must be an object of strings");
     for (const auto& [name, prompt] : prompts->items()) {
-      if (!prompt.is_string()) config.refuse("prompts", *prompts, "must be an object of names and texts");
+      if (!prompt.is_string()) config.refuse("prompts", *prompts, "must be an object of strings");
       settings.prompts[name] = prompt.get<std::string>();
     }
   }
@@ -141,7 +147,7 @@ void read_prompts(const fs::path& path, SentenceSettings& settings) {
 
 void read_length(const fs::path& dir, SentenceSettings& settings) {
   const auto* const file = std::find_if(std::begin(kLengthFiles), std::end(kLengthFiles),
-                                        [&](const char* name) { return is_file(dir / name); });
+                                        [&](const char* name) { return has_entry(dir / name); });
   if (file == std::end(kLengthFiles)) return;
   const SettingsFile config(dir / *file);
   settings.max_length = config.count("max_seq_length");
@@ -157,8 +163,8 @@ const std::string& SentenceSettings::prompt(const std::string& name) const {
   if (const auto known = prompts.find(chosen); known != prompts.end()) return known->second;
   std::vector<std::string> names;
   for (const auto& [known, text] : prompts) names.push_back(known);
-  fail(ErrorCode::usage, "`prompt_name={}` is not among the model's prompts: {}", chosen,
-       names.empty() ? "it has none" : fmt::format("{}", fmt::join(names, ", ")));
+  fail(ErrorCode::usage, "unknown `prompt_name={}` (prompts of the model: {})", chosen,
+       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 SentenceSettings load_sentence_settings(const fs::path& dir, bool any_pooling) {
@@ -179,7 +185,7 @@ SentenceSettings load_sentence_settings(const fs::path& dir, bool any_pooling) {
     }
   }
   read_length(dir, settings);
-  if (is_file(dir / kPrompts)) read_prompts(dir / kPrompts, settings);
+  if (has_entry(dir / kPrompts)) read_prompts(dir / kPrompts, settings);
   return settings;
 }
 

@@ -2,6 +2,7 @@
 #include "hub/sentence_settings.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/test_files.h"
 #include "hub/model_dir.h"
@@ -58,7 +59,7 @@ TEST_F(SentenceSettingsTest, ReadsEverySpellingOfPooling) {
   }
 }
 
-TEST_F(SentenceSettingsTest, RefusesUnsupportedModulesAndValues) {
+TEST_F(SentenceSettingsTest, RejectsUnsupportedModulesAndValues) {
   put_modules(dir_.path(), kMeanPooling, {"Dense"});
   EXPECT_HAS(problem(), "modules.json: `type` is Dense");
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
@@ -89,7 +90,20 @@ TEST_F(SentenceSettingsTest, RefusesUnsupportedModulesAndValues) {
   }
 }
 
-TEST_F(SentenceSettingsTest, CopiesItsFilesAndCountsThemAsTheModels) {
+TEST_F(SentenceSettingsTest, ReportsFilesThatCannotBeRead) {
+  put_modules(dir_.path(), kClsPooling);
+  for (const char* name : {"config_sentence_transformers.json", "sentence_bert_config.json", "modules.json"}) {
+    std::filesystem::remove(dir_ / name);
+    std::filesystem::create_symlink(dir_ / "missing", dir_ / name);
+    EXPECT_HAS(problem(), std::string(name) + ": cannot open");
+    std::filesystem::remove(dir_ / name);
+    ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0);
+    EXPECT_HAS(problem(), std::string(name) + ": not a regular file but a named pipe");
+    std::filesystem::remove(dir_ / name);
+  }
+}
+
+TEST_F(SentenceSettingsTest, CopiesItsFilesAndListsThemAsModelFiles) {
   put_modules(dir_ / "in", kClsPooling, {"Normalize"});
   put_file(dir_ / "in/sentence_bert_config.json", R"({"max_seq_length":128})");
   put_file(dir_ / "in/config_sentence_transformers.json", "{}");

@@ -22,11 +22,11 @@ std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}
 std::string foreign_file_hint(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 64));
   if (text.starts_with("version https://git-lfs"))
-    return "; it is a Git LFS pointer, not the weights: run `git lfs pull` or download the file itself";
+    return "; it is a Git LFS pointer: run `git lfs pull` or download the file";
   if (text.starts_with("<!DOCTYPE") || text.starts_with("<html") || text.starts_with("<!doctype"))
     return "; it is a web page, not weights: download it again";
-  if (text.starts_with("PK\x03\x04")) return "; it is a zip archive, perhaps a pytorch_model.bin under another name";
-  if (text.starts_with("\x89HDF")) return "; it is an HDF5 file (TensorFlow weights), which Brim does not read";
+  if (text.starts_with("PK\x03\x04")) return "; it is a zip archive, possibly a renamed pytorch_model.bin";
+  if (text.starts_with("\x89HDF")) return "; it is an HDF5 file (TensorFlow weights), which is not supported";
   return "";
 }
 

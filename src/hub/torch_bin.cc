@@ -83,19 +83,20 @@ class StateDict {
       if (key.kind != Kind::text)
         fail_not_state_dict(fmt::format("a dict with {} as a key", pickle_kind_name(key.kind)));
       if (!keys.insert(key.text).second)
-        fail(ErrorCode::bad_model, "{}: {} appears twice: the file is damaged", where_, io::quote_text(key.text));
+        fail(ErrorCode::bad_model, "{}: duplicate key {}: the file is damaged", where_, io::quote_text(key.text));
       if (value.kind == Kind::call)
         read_tensor(key.text, value);
       else if (value.kind == Kind::dict && nested.empty())
         nested = io::quote_text(key.text);
     }
-    if (tensors.empty() && !nested.empty()) fail_not_state_dict("a training checkpoint: tensors are inside " + nested);
+    if (tensors.empty() && !nested.empty()) fail_not_state_dict("a training checkpoint with tensors inside " + nested);
   }
 
  private:
   [[noreturn]] void fail_not_state_dict(const std::string& found) const {
     fail(ErrorCode::bad_model,
-         "{}: holds {}, not a state dict: save model.state_dict() with torch.save, or use safetensors", where_, found);
+         "{}: contains {}, not a state dict; save model.state_dict() with torch.save, or use safetensors", where_,
+         found);
   }
   template <class... Args>
   [[noreturn]] void refuse(std::string_view name, fmt::format_string<Args...> format, Args&&... args) const {
@@ -106,8 +107,7 @@ class StateDict {
   const PickleValue& expect(std::string_view name, int32_t id, Kind kind, const char* what) const {
     const PickleValue& value = pickle_[id];
     if (value.kind != kind)
-      refuse(name, "its {} is {}, not {}: the file is damaged", what, pickle_kind_name(value.kind),
-             pickle_kind_name(kind));
+      refuse(name, "{} is {}, not {}: the file is damaged", what, pickle_kind_name(value.kind), pickle_kind_name(kind));
     return value;
   }
 
@@ -115,10 +115,10 @@ class StateDict {
     std::vector<int64_t> out;
     for (const int32_t item : expect(name, id, Kind::tuple, what).items) {
       const int64_t value = expect(name, item, Kind::integer, what).integer;
-      if (value < 0) refuse(name, "its {} holds {}: the file is damaged", what, value);
+      if (value < 0) refuse(name, "{} contains {}: the file is damaged", what, value);
       out.push_back(value);
     }
-    if (out.size() > 64) refuse(name, "its {} has {} dimensions: the file is damaged", what, out.size());
+    if (out.size() > 64) refuse(name, "{} has {} dimensions: the file is damaged", what, out.size());
     return out;
   }
 
@@ -136,14 +136,14 @@ class StateDict {
     const std::string_view function = function_of(*call);
     if (function == kRebuildParameter) refuse(name, "a parameter of a parameter: the file is damaged");
     if (function != kRebuildTensor && function != kRebuildTensorOld)
-      refuse(name, "is made by {}: the file is damaged", io::quote_text(function));
+      refuse(name, "is created by {}: the file is damaged", io::quote_text(function));
     return *call;
   }
 
   void read_tensor(std::string_view name, const PickleValue& value) {
     const auto& arguments = pickle_[unwrap(name, value).items[1]].items;
     if (arguments.size() < 4)
-      refuse(name, "is made from {} values, 4 are needed: the file is damaged", arguments.size());
+      refuse(name, "is created from {} values instead of 4: the file is damaged", arguments.size());
     Tensor tensor;
     tensor.name = name;
     const auto& [key, storage] = read_storage(name, arguments[0]);
@@ -162,29 +162,26 @@ class StateDict {
   const std::pair<const std::string_view, Storage>& read_storage(std::string_view name, int32_t id) {
     const int32_t tuple = expect(name, id, Kind::persistent, "storage").items[0];
     const auto& parts = expect(name, tuple, Kind::tuple, "storage").items;
-    if (parts.size() != 5 && parts.size() != 6)
-      refuse(name, "its storage has {} parts: the file is damaged", parts.size());
+    if (parts.size() != 5 && parts.size() != 6) refuse(name, "storage has {} parts: the file is damaged", parts.size());
     if (expect(name, parts[0], Kind::text, "storage").text != "storage")
-      refuse(name, "its storage is a {}: the file is damaged", io::quote_text(pickle_[parts[0]].text));
+      refuse(name, "storage is a {}: the file is damaged", io::quote_text(pickle_[parts[0]].text));
     const std::string_view global = expect(name, parts[1], Kind::global, "storage type").text;
     const auto* type =
         std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& s) { return s.global == global; });
-    if (type == std::end(kStorages))
-      refuse(name, "its storage type is {}: the file is damaged", io::quote_text(global));
+    if (type == std::end(kStorages)) refuse(name, "storage type is {}: the file is damaged", io::quote_text(global));
     const std::string_view key = expect(name, parts[2], Kind::text, "storage key").text;
     if (key.size() > kLongestStorageKey)  // hashed for every tensor that shares it
-      refuse(name, "its storage key has {} bytes, at most {} are allowed: the file is damaged", key.size(),
-             kLongestStorageKey);
+      refuse(name, "storage key has {} bytes, more than {}: the file is damaged", key.size(), kLongestStorageKey);
     const int64_t elements = expect(name, parts[4], Kind::integer, "storage size").integer;
     int64_t bytes = 0;
     if (elements < 0 || __builtin_mul_overflow(elements, int64_t{type->bytes}, &bytes))
-      refuse(name, "its storage has {} elements: the file is damaged", elements);
+      refuse(name, "storage has {} elements: the file is damaged", elements);
     if (parts.size() == 6 && pickle_[parts[5]].kind != Kind::none)
       refuse(name,
-             "its storage is a view of another, as only torch before 0.4 wrote: save it again with a newer torch");
+             "storage is a view of another (written by torch before 0.4); save the file again with a newer torch");
     const auto [at, fresh] = storages.try_emplace(key, Storage{type, elements, {}, false});
     if (!fresh && (at->second.type != type || at->second.elements != elements))
-      refuse(name, "its storage {} is {}[{}] here and {}[{}] elsewhere: the file is damaged", io::quote_text(key),
+      refuse(name, "storage {} is {}[{}] here but {}[{}] elsewhere: the file is damaged", io::quote_text(key),
              type->name, elements, at->second.type->name, at->second.elements);
     return *at;
   }
@@ -205,10 +202,10 @@ class StateDict {
       overflow |= __builtin_add_overflow(last, step, &last);
     }
     if (overflow || (stored.elements > 0 && last >= storage.elements))
-      refuse(name, "offset {}, size {} and stride {} reach outside its storage of {} elements: the file is damaged",
+      refuse(name, "offset {}, size {} and stride {} exceed the storage of {} elements: the file is damaged",
              tensor.offset, shape_text(stored.shape), shape_text(stored.stride), storage.elements);
     if (stored.elements > storage.elements)  // an expanded tensor: tiny in the file, any size in memory
-      refuse(name, "size {} repeats its storage of {} elements: call .contiguous() before saving",
+      refuse(name, "size {} repeats the storage of {} elements; call .contiguous() before saving",
              shape_text(stored.shape), storage.elements);
   }
 
@@ -230,12 +227,13 @@ TensorTable to_table(StateDict& state, const std::string& where) {
   for (StateDict::Tensor& tensor : state.tensors) {
     const Storage& storage = state.storages.at(tensor.storage);
     if (!storage.found)
-      fail(ErrorCode::bad_model, "{}: tensor {}: its storage {} is not in the file: fetch it again", where,
+      fail(ErrorCode::bad_model, "{}: tensor {}: storage {} is missing; download the file again", where,
            io::quote_text(tensor.name), io::quote_text(tensor.storage));
     const auto need = static_cast<uint64_t>(storage.elements) * static_cast<uint64_t>(storage.type->bytes);
     if (storage.bytes.size() != need)
-      fail(ErrorCode::bad_model, "{}: tensor {}: its storage {} has {} bytes, {} {} take {}: fetch the file again",
-           where, io::quote_text(tensor.name), io::quote_text(tensor.storage), storage.bytes.size(), storage.elements,
+      fail(ErrorCode::bad_model,
+           "{}: tensor {}: storage {} has {} bytes, but {} {} require {}; download the file again", where,
+           io::quote_text(tensor.name), io::quote_text(tensor.storage), storage.bytes.size(), storage.elements,
            storage.type->name, need);
     tensor.stored.data = storage.bytes.data() + tensor.offset * storage.type->bytes;
     table.emplace(tensor.name, std::move(tensor.stored));
@@ -251,16 +249,16 @@ TensorTable parse_archive(std::span<const std::byte> file, const std::string& wh
   const io::ZipMember* pickle_member = nullptr;
   for (const io::ZipMember& member : members) {
     if (!by_name.emplace(member.name, &member).second)
-      fail(ErrorCode::bad_model, "{}: zip member {} appears twice: the file is damaged", where,
+      fail(ErrorCode::bad_model, "{}: duplicate zip member {}: the file is damaged", where,
            io::quote_text(member.name));
     if (member.name.ends_with("/constants.pkl"))
-      fail(ErrorCode::bad_model, "{}: a TorchScript program, not weights: save model.state_dict() instead", where);
+      fail(ErrorCode::bad_model, "{}: is a TorchScript program, not weights; save model.state_dict() instead", where);
     // NAME/data.pkl in the archive's top-level folder NAME
     if (member.name.ends_with("/data.pkl") && std::count(member.name.begin(), member.name.end(), '/') == 1)
       pickle_member = &member;
   }
   if (pickle_member == nullptr)
-    fail(ErrorCode::bad_model, "{}: a zip archive without data.pkl: not a file of torch.save", where);
+    fail(ErrorCode::bad_model, "{}: is a zip archive without data.pkl, not a file of torch.save", where);
   check_crc(*pickle_member, where);
   const std::string folder(
       pickle_member->name.substr(0, pickle_member->name.size() - std::string_view("data.pkl").size()));
@@ -268,7 +266,7 @@ TensorTable parse_archive(std::span<const std::byte> file, const std::string& wh
     const auto bytes = order->second->bytes;
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (text != "little")
-      fail(ErrorCode::bad_model, "{}: its byte order is {}: save it again on a little-endian machine", where,
+      fail(ErrorCode::bad_model, "{}: byte order is {}; save the file again on a little-endian machine", where,
            io::quote_text(text));
   }
   const Pickle pickle = parse_pickle(pickle_member->bytes, kAllowed, where);
@@ -296,36 +294,37 @@ TensorTable parse_legacy(std::span<const std::byte> file, const std::string& whe
   };
   const Pickle magic = next();
   if (magic.top().kind != Kind::big_integer || magic.top().text != kLegacyMagic)
-    fail(ErrorCode::bad_model, "{}: a pickle, but not one of torch.save", where);
+    fail(ErrorCode::bad_model, "{}: is a pickle, but not a file of torch.save", where);
   const Pickle version = next();
   if (version.top().kind != Kind::integer || version.top().integer != 1001)
-    fail(ErrorCode::bad_model, "{}: torch's old format in version {}, Brim reads 1001", where, version.top().integer);
+    fail(ErrorCode::bad_model, "{}: unsupported version {} of the legacy torch format, expected 1001", where,
+         version.top().integer);
   const Pickle facts = next();
   for (size_t i = 0; facts.top().kind == Kind::dict && i + 1 < facts.top().items.size(); i += 2)
     if (facts[facts.top().items[i]].text == "little_endian" && facts[facts.top().items[i + 1]].integer != 1)
-      fail(ErrorCode::bad_model, "{}: its byte order is big-endian: save it again on a little-endian machine", where);
+      fail(ErrorCode::bad_model, "{}: byte order is big-endian; save the file again on a little-endian machine", where);
   const Pickle pickle = next();
   StateDict state(pickle, where);
   state.read();
   const Pickle keys = next();
   if (keys.top().kind != Kind::list)
-    fail(ErrorCode::bad_model, "{}: its list of storages is damaged: fetch it again", where);
+    fail(ErrorCode::bad_model, "{}: damaged list of storages; download the file again", where);
   for (const int32_t id : keys.top().items) {
     const auto found = keys[id].kind == Kind::text ? state.storages.find(keys[id].text) : state.storages.end();
     if (found == state.storages.end())
-      fail(ErrorCode::bad_model, "{}: lists a storage {} that no tensor uses: fetch it again", where,
+      fail(ErrorCode::bad_model, "{}: lists storage {}, which no tensor uses; download the file again", where,
            io::quote_text(keys[id].text));
     Storage& storage = found->second;
     const auto bytes = static_cast<uint64_t>(storage.elements) * static_cast<uint64_t>(storage.type->bytes);
     const uint64_t left = file.size() - at;
     if (left < 8 || bytes > left - 8)
-      fail(ErrorCode::bad_model, "{}: ends inside storage {} ({} of {} bytes): the file was cut short: fetch it again",
-           where, io::quote_text(found->first), left, bytes + 8);
+      fail(ErrorCode::bad_model, "{}: truncated inside storage {} ({} of {} bytes); download the file again", where,
+           io::quote_text(found->first), left, bytes + 8);
     uint64_t elements = 0;
     for (size_t i = 0; i < 8; ++i) elements |= static_cast<uint64_t>(file[at + i]) << (8 * i);
     if (elements != static_cast<uint64_t>(storage.elements))
-      fail(ErrorCode::bad_model, "{}: storage {} has {} elements, its tensors say {}: fetch the file again", where,
-           io::quote_text(found->first), elements, storage.elements);
+      fail(ErrorCode::bad_model, "{}: storage {} has {} elements, but its tensors require {}; download the file again",
+           where, io::quote_text(found->first), elements, storage.elements);
     storage.bytes = file.subspan(at + 8, bytes);
     storage.found = true;
     at += 8 + bytes;
@@ -340,8 +339,10 @@ TensorTable parse_torch_bin(std::span<const std::byte> file, const std::string& 
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with('\x80')) return parse_legacy(file, where);
   if (text.size() > 262 && text.substr(257, 5) == "ustar")
-    fail(ErrorCode::bad_model, "{}: torch's format of 2016 (tar): save it again with a newer torch", where);
-  fail(ErrorCode::bad_model, "{}: not a file of torch.save ({} bytes){}", where, file.size(), foreign_file_hint(file));
+    fail(ErrorCode::bad_model, "{}: unsupported torch format of 2016 (tar); save the file again with a newer torch",
+         where);
+  fail(ErrorCode::bad_model, "{}: is not a file of torch.save ({} bytes){}", where, file.size(),
+       foreign_file_hint(file));
 }
 
 }  // namespace brim::hub

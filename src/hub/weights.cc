@@ -45,10 +45,11 @@ bool plain_file_name(const std::string& name) {
   for (const char* other : {"tf_model.h5", "flax_model.msgpack", "model.onnx", "onnx/model.onnx"})
     if (fs::exists(dir / other, ignored))
       fail(ErrorCode::bad_model,
-           "{}: has {} but no model.safetensors or pytorch_model.bin: convert it with transformers or fetch those",
+           "{}: has {} but no model.safetensors or pytorch_model.bin; convert it with transformers or download one of "
+           "them",
            dir.string(), other);
-  fail(ErrorCode::bad_model,
-       "{}: no weights: looked for model.safetensors and pytorch_model.bin, whole or with an index", dir.string());
+  fail(ErrorCode::bad_model, "{}: no weights found (model.safetensors or pytorch_model.bin, single or sharded)",
+       dir.string());
 }
 
 }  // namespace
@@ -102,15 +103,15 @@ void WeightSource::add_all(TensorTable table) {
 void WeightSource::open_index(const fs::path& index) {
   const MappedFile text(index);
   if (text.size() > kMaxIndexBytes)
-    fail(ErrorCode::bad_model, "{}: {} bytes are too many for an index", index.string(), text.size());
+    fail(ErrorCode::bad_model, "{}: {} bytes are too large for an index", index.string(), text.size());
   const nlohmann::json object = io::parse_json(text.text(), index.string());
   const auto map = object.is_object() ? object.find("weight_map") : object.end();
   if (map == object.end() || !map->is_object())
-    fail(ErrorCode::bad_model, "{}: has no \"weight_map\" object: fetch it again", index.string());
+    fail(ErrorCode::bad_model, "{}: no \"weight_map\" object; download it again", index.string());
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [name, value] : map->items()) {
     if (!value.is_string() || !plain_file_name(value.get_ref<const std::string&>()))
-      fail(ErrorCode::bad_model, "{}: tensor {} is said to be in {}: a shard must be a file of the same directory",
+      fail(ErrorCode::bad_model, "{}: tensor {} is in {}, but shards must be files in the same directory",
            index.string(), io::quote_text(name), io::quote_text(value.dump()));
     shards[value.get<std::string>()].push_back(name);
   }
@@ -120,8 +121,8 @@ void WeightSource::open_index(const fs::path& index) {
     for (const std::string& name : names) {
       auto node = table.extract(name);
       if (node.empty())
-        fail(ErrorCode::bad_model, "{}: tensor {} should be in {}, which does not hold it: fetch both again",
-             index.string(), io::quote_text(name), path.string());
+        fail(ErrorCode::bad_model, "{}: tensor {} is missing from {}; download both again", index.string(),
+             io::quote_text(name), path.string());
       entries_[name] = {std::move(node.mapped()), files_.size() - 1};
     }
   }
@@ -148,11 +149,10 @@ const StoredTensor& WeightSource::require(std::string_view name) const {
   const StoredTensor* stored = describe(name);
   if (stored == nullptr) {
     const std::string near = nearest_name(name, names_);
-    fail(ErrorCode::bad_model, "{}: has no tensor {}{}: the weights do not belong to this config.json", where_,
-         io::quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", io::quote_text(near)));
+    fail(ErrorCode::bad_model, "{}: tensor {} is missing{}: the weights do not match config.json", where_,
+         io::quote_text(name), near.empty() ? "" : fmt::format(" (similar: {})", io::quote_text(near)));
   }
-  if (!stored->dtype)
-    fail(ErrorCode::bad_model, "{}: its type {} is not one Brim computes with", where(name), stored->dtype_text);
+  if (!stored->dtype) fail(ErrorCode::bad_model, "{}: unsupported type {}", where(name), stored->dtype_text);
   if (stored->shape.size() > tensor::kMaxRank)
     fail(ErrorCode::bad_model, "{}: shape {} has more than {} dimensions", where(name), shape_text(stored->shape),
          tensor::kMaxRank);

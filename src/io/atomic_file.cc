@@ -77,7 +77,7 @@ fs::path behind_link(const fs::path& path) {
 
 [[noreturn]] void fail_create(const fs::path& path, int error) {
   if (error == ENOENT)
-    fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", path.string(),
+    fail(ErrorCode::cannot_write, "{}: cannot create: {}; create the directory {} first", path.string(),
          std::strerror(error), path.parent_path().string());
   fail_write(path.string(), "cannot create", error);
 }
@@ -165,7 +165,7 @@ bool write_unnamed(const fs::path& final, std::string_view text, const std::stri
 bool lock_part(int fd, const fs::path& part) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
     ::close(fd);
-    fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
+    fail(ErrorCode::cannot_write, "{}: is being written by another process; wait for it or choose another output",
          part.string());
   }
   // Between open and lock another writer may have renamed this file into place: then it must not be used.
@@ -190,7 +190,7 @@ AtomicFile::AtomicFile(const fs::path& path) : state_(std::make_unique<State>())
   s.shown = path.string();
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
-  if (fs::is_directory(status)) fail(ErrorCode::cannot_write, "{}: is a directory: name a file", path.string());
+  if (fs::is_directory(status)) fail(ErrorCode::cannot_write, "{}: is a directory; give a file", path.string());
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     s.direct = true;
     s.part = path;
@@ -216,11 +216,11 @@ std::unique_ptr<AtomicFile::State> AtomicFile::State::for_part(const fs::path& p
 AtomicFile AtomicFile::start_part(const fs::path& path) {
   auto state = State::for_part(path);
   const int fd = create(state->part);
-  if (fd < 0 && errno == EEXIST) refuse_foreign_file(state->shown, "exists already");
+  if (fd < 0 && errno == EEXIST) refuse_foreign_file(state->shown, "already exists");
   if (fd < 0) fail_create(state->final, errno);
   if (!lock_part(fd, state->part)) {
     ::close(fd);
-    fail(ErrorCode::cannot_write, "{}: was replaced by another process: choose another output", state->shown);
+    fail(ErrorCode::cannot_write, "{}: was replaced by another process; choose another output", state->shown);
   }
   state->fd = fd;
   state->take_mode_of_output();
@@ -232,7 +232,7 @@ AtomicFile AtomicFile::open_part(const fs::path& path) {
   state->keep = true;  // keep everything until cut_to()
   for (;;) {
     const int fd = open_own_file(state->shown, O_WRONLY);
-    if (fd < 0) fail_write(state->shown, "cannot continue", errno);
+    if (fd < 0) fail_write(state->shown, "cannot open", errno);
     if (lock_part(fd, state->part)) {
       state->fd = fd;
       return AtomicFile(std::move(state));
@@ -250,11 +250,11 @@ AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
 void AtomicFile::cut_to(uint64_t offset) {
   State& s = *state_;
   struct stat info {};
-  if (::fstat(s.fd, &info) != 0) fail_write(s.shown, "cannot read its size", errno);
+  if (::fstat(s.fd, &info) != 0) fail_write(s.shown, "cannot read the size", errno);
   if (static_cast<uint64_t>(info.st_size) < offset)
-    fail(ErrorCode::cannot_write, Remedy{"remove it to start over"}, "{}: has {} bytes, {} were written before",
-         s.shown, info.st_size, offset);
-  if (::ftruncate(s.fd, static_cast<off_t>(offset)) != 0) fail_write(s.shown, "cannot cut", errno);
+    fail(ErrorCode::cannot_write, Remedy{"remove it to start over"},
+         "{}: has {} bytes, fewer than the {} written earlier", s.shown, info.st_size, offset);
+  if (::ftruncate(s.fd, static_cast<off_t>(offset)) != 0) fail_write(s.shown, "cannot truncate", errno);
   if (::lseek(s.fd, static_cast<off_t>(offset), SEEK_SET) < 0) fail_write(s.shown, "cannot seek", errno);
   s.written = offset;
   s.keep = offset > 0;

@@ -39,7 +39,7 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   EXPECT_EQ(files_in(dir.path()), 1u);
 }
 
-TEST(AtomicFile, SyncsItsContentBeforeTheRenameAndTheDirectoryAfterIt) {
+TEST(AtomicFile, SyncsContentBeforeAndDirectoryAfterTheRename) {
   const TempDir dir;
   for (const size_t bytes : {size_t{3}, size_t{1} << 20}) {  // buffered and written directly
     const SyscallLog log;
@@ -66,7 +66,7 @@ TEST(AtomicFile, SyncMakesAllWrittenBytesDurable) {
   EXPECT_EQ(unsynced(calls, calls.size(), dir.path().string()), std::vector<std::string>{});
 }
 
-TEST(AtomicFile, AbandonedLeavesNothing) {
+TEST(AtomicFile, RemovesAnUncommittedFile) {
   const TempDir dir;
   put_file(dir / "out", "old");
   { AtomicFile(dir / "out").write("new"); }
@@ -96,7 +96,7 @@ TEST(AtomicFile, NewFilesGetTheModeOfTheUmask) {
 }
 
 // Small files are replaced often, so a kill must not leave temporary files behind.
-TEST(AtomicFile, AKillWhileASmallFileIsWrittenLeavesNothing) {
+TEST(AtomicFile, KillDuringASmallWriteLeavesNothing) {
   const TempDir dir;
   const int unnamed = ::open(dir.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (unnamed < 0) GTEST_SKIP() << "this file system has no unnamed files";
@@ -125,11 +125,11 @@ TEST(AtomicFile, LongNamesLeaveSpaceForTheTemporaryName) {
   EXPECT_EQ(get_file(dir / name), "x");
 }
 
-TEST(AtomicFile, StartPartRefusesAnExistingFile) {
+TEST(AtomicFile, StartPartRejectsAnExistingFile) {
   const TempDir dir;
   put_file(dir / "out.part", "foreign");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::start_part(dir / "out"); }),
-             "out.part: exists already; move it away");
+             "out.part: already exists; move it away");
   EXPECT_EQ(get_file(dir / "out.part"), "foreign");
 }
 
@@ -176,15 +176,16 @@ TEST(AtomicFile, KeepsPartForResume) {
   EXPECT_EQ(get_file(dir / "out"), "row 1\nrow 2\nrow 3\n");
 }
 
-TEST(AtomicFile, ResumeRefusesAShorterPartAndKeepsIt) {
+TEST(AtomicFile, ResumeRejectsAShorterPartAndKeepsIt) {
   const TempDir dir;
   put_file(dir / "out.part", "short");
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 6); }), "has 5 bytes, 6 were");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 6); }),
+             "has 5 bytes, fewer than the 6");
   EXPECT_EQ(get_file(dir / "out.part"), "short");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "none", 0); }), "No such file");
 }
 
-TEST(AtomicFile, SecondWriterIsRefused) {
+TEST(AtomicFile, RejectsASecondWriter) {
   const TempDir dir;
   AtomicFile first = AtomicFile::start_part(dir / "out");
   first.write("first");
@@ -193,7 +194,7 @@ TEST(AtomicFile, SecondWriterIsRefused) {
   EXPECT_EQ(get_file(dir / "out"), "first");
 }
 
-TEST(AtomicFile, FullDeviceIsAnError) {
+TEST(AtomicFile, ReportsAFullDevice) {
   // /dev/full fails every write with "no space left".
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   AtomicFile file("/dev/full");
@@ -230,7 +231,7 @@ TEST(AtomicFile, FailedWriteLeavesTheOldFileAndNoPart) {
   EXPECT_EQ(files_in(dir.path()), 1u);
 }
 
-TEST(AtomicFile, UnwritablePlacesAreNamed) {
+TEST(AtomicFile, ReportsUnwritablePaths) {
   const TempDir dir;
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir / "no/such/out"); }), "No such file or directory");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir.path()); }), "is a directory");
@@ -244,7 +245,7 @@ TEST(AtomicFile, UnwritablePlacesAreNamed) {
   }
 }
 
-TEST(AtomicFile, WritesDirectlyToWhatIsNoFile) {
+TEST(AtomicFile, WritesDirectlyToDevicesAndPipes) {
   AtomicFile file("/dev/null");
   file.write("x");
   file.commit();

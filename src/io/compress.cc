@@ -163,8 +163,7 @@ class PackedSource : public ByteSource {
     return end_ > 0;
   }
   [[noreturn]] void truncated(const char* kind) {
-    fail(ErrorCode::bad_data, "{}: the {} data ends early, at byte {}: the file is truncated; fetch it again", name(),
-         kind, position());
+    fail(ErrorCode::bad_data, "{}: truncated {} data at byte {}; download the file again", name(), kind, position());
   }
   std::unique_ptr<ByteSource> inner_;
   std::vector<char> block_;
@@ -203,8 +202,8 @@ class GzipSource : public PackedSource {
       }
       if (begin_ == end_) return false;
       if (padded_ || static_cast<unsigned char>(block_[begin_]) != 0x1F)
-        fail(ErrorCode::bad_data, "{}: byte {}: bytes that are not gzip follow the gzip data", name(), position());
-      if (inflateReset(&stream_) != Z_OK) fail(ErrorCode::internal, "zlib: cannot start again");
+        fail(ErrorCode::bad_data, "{}: byte {}: unexpected bytes after the gzip data", name(), position());
+      if (inflateReset(&stream_) != Z_OK) fail(ErrorCode::internal, "zlib: cannot reset");
     }
     in_member_ = true;
     return true;
@@ -425,7 +424,7 @@ void ByteSource::skip(int64_t bytes) {
   while (bytes > 0) {
     const size_t n =
         read(sink.data(), static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(sink.size()))));
-    if (n == 0) fail(ErrorCode::bad_data, "{}: ends {} bytes before the place to go on from", name(), bytes);
+    if (n == 0) fail(ErrorCode::bad_data, "{}: ends {} bytes before the resume position", name(), bytes);
     bytes -= static_cast<int64_t>(n);
   }
 }
@@ -445,7 +444,7 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
   const Compression found = compression_by_magic(head);
   const Compression named = compression_of(inner->name());
   if (named != Compression::none && found != named && n > 0 && found == Compression::none)
-    fail(ErrorCode::bad_data, "{}: byte 0: not {} data, although its name says so; rename it or fetch it again",
+    fail(ErrorCode::bad_data, "{}: byte 0: not {} data despite the file name; rename the file or download it again",
          inner->name(), named == Compression::gzip ? "gzip" : "zstd");
   auto peeked = std::make_unique<PeekedSource>(std::move(inner), std::move(head));
   switch (found != Compression::none ? found : named) {
@@ -467,7 +466,7 @@ std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
     ::close(fd);
-    fail(ErrorCode::usage, "{}: is a directory; name the files to read", path);
+    fail(ErrorCode::usage, "{}: is a directory; give files", path);
   }
   return decompressed(std::make_unique<FileSource>(path, fd, true, std::move(wait)));
 }

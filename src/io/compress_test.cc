@@ -51,7 +51,7 @@ const char* name_of(Compression compression) { return compression == Compression
 class Packed : public testing::TestWithParam<Compression> {};
 INSTANTIATE_TEST_SUITE_P(Compress, Packed, testing::Values(Compression::gzip, Compression::zstd));
 
-TEST_P(Packed, RoundTripOfSeveralMembers) {
+TEST_P(Packed, RoundTripsSeveralMembers) {
   const std::string big = noise(700'000);
   const std::string bytes = packed(GetParam(), {big, "", "two\n", std::string(100'000, '\0'), "end"});
   const std::string expected = big + "two\n" + std::string(100'000, '\0') + "end";
@@ -61,14 +61,14 @@ TEST_P(Packed, RoundTripOfSeveralMembers) {
   EXPECT_LT(bytes.size(), big.size() / 2);
 }
 
-TEST_P(Packed, AnEmptyOutputIsAValidStream) {
+TEST_P(Packed, EmptyOutputIsAValidStream) {
   const std::string bytes = packed(GetParam(), {""});
   EXPECT_GT(bytes.size(), 0u);
   EXPECT_EQ(unpacked(name_of(GetParam()), bytes), "");
   EXPECT_EQ(packed(GetParam(), {"", "", ""}), bytes);
 }
 
-TEST_P(Packed, EveryTruncationIsNoticed) {
+TEST_P(Packed, DetectsEveryTruncation) {
   const std::string first = packed(GetParam(), {"first member\n"}), bytes = first + packed(GetParam(), {noise(500)});
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
     if (cut == first.size()) continue;  // a complete stream
@@ -82,7 +82,7 @@ TEST_P(Packed, EveryTruncationIsNoticed) {
   EXPECT_HAS(message, "byte " + std::to_string(bytes.size() - 1));
 }
 
-TEST_P(Packed, CorruptionIsNoticed) {
+TEST_P(Packed, DetectsCorruption) {
   const std::string bytes = packed(GetParam(), {noise(5000)});
   for (size_t at = 12; at < bytes.size(); at += 7) {
     std::string broken = bytes;
@@ -92,7 +92,7 @@ TEST_P(Packed, CorruptionIsNoticed) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { unpacked(name_of(GetParam()), bytes + "garbage"); }), "byte");
 }
 
-TEST_P(Packed, SkipAndPosition) {
+TEST_P(Packed, TracksSkipAndPosition) {
   const std::string text = noise(300'000), bytes = packed(GetParam(), {text.substr(0, 100'000), text.substr(100'000)});
   for (int64_t skip : {0, 1, 99'999, 100'000, 250'000, 300'000}) {
     auto source = decompressed(memory_source("x", bytes, 777));
@@ -105,19 +105,19 @@ TEST_P(Packed, SkipAndPosition) {
   error_of(ErrorCode::bad_data, [&] { source->skip(300'001); });
 }
 
-TEST(Compress, ZeroPaddingAfterGzip) {
+TEST(Compress, AcceptsZeroPaddingAfterGzip) {
   const std::string bytes = packed(Compression::gzip, {"text"});
   EXPECT_EQ(unpacked("x.gz", bytes + std::string(1000, '\0')), "text");
   EXPECT_EQ(unpacked("x.gz", bytes + std::string(1000, '\0'), 1), "text");
 }
 
-TEST(Compress, SkippableZstdFrames) {
+TEST(Compress, SkipsZstdSkippableFrames) {
   const std::string skippable = std::string("\x5A\x2A\x4D\x18\x03\x00\x00\x00", 8) + "abc";
   const std::string bytes = packed(Compression::zstd, {"text"});
   EXPECT_EQ(unpacked("x.zst", skippable + bytes + skippable + bytes, 1), "texttext");
 }
 
-TEST(Compress, NamesThatLie) {
+TEST(Compress, RejectsMisleadingNames) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { unpacked("x.gz", "plain text\n"); }), "not gzip data");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { unpacked("x.zst", "plain text\n"); }), "not zstd data");
   EXPECT_EQ(unpacked("x.gz", packed(Compression::zstd, {"text"})),
@@ -126,14 +126,14 @@ TEST(Compress, NamesThatLie) {
   EXPECT_EQ(unpacked("x.txt", "(\xB5/"), "(\xB5/");
 }
 
-TEST(Compress, Names) {
+TEST(Compress, ParsesNames) {
   EXPECT_EQ(compression_of("a.csv.gz"), Compression::gzip);
   EXPECT_EQ(compression_of("a.zst"), Compression::zstd);
   EXPECT_EQ(compression_of("-"), Compression::none);
   EXPECT_EQ(without_compression("a.csv.zst"), "a.csv");
 }
 
-TEST(Compress, PlainFilesSeek) {
+TEST(Compress, SeeksInPlainFiles) {
   TempDir dir;
   put_file(dir / "a.txt", "0123456789");
   auto source = open_source((dir / "a.txt").string());

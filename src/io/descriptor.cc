@@ -30,8 +30,7 @@ void await_room(int fd, const std::string& name, WriteStop& stop) {
     if (!stop.requested->load()) continue;
     if (stop.seen_ns == 0) stop.seen_ns = now_ns();
     if (now_ns() - stop.seen_ns > kStopGraceNs)
-      fail(ErrorCode::interrupted, "{}: interrupted while its reader took nothing; the rows it did not take are lost",
-           name);
+      fail(ErrorCode::interrupted, "{}: interrupted while the reader was blocked; unread rows are lost", name);
   }
 }
 
@@ -60,7 +59,7 @@ void write_all(int fd, std::string_view bytes, const std::string& name, WriteSto
 }
 
 void fail_write(const std::string& name, const char* what, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or write elsewhere" : "";
+  const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or choose another output" : "";
   fail(ErrorCode::cannot_write, "{}: {}: {}{}", name, what, std::strerror(error), advice);
 }
 
@@ -70,13 +69,13 @@ void refuse_foreign_file(const std::string& path, const std::string& why) {
 
 int open_own_file(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0 && errno == ELOOP) refuse_foreign_file(path, "is a symbolic link, which brim does not follow here");
+  if (fd < 0 && errno == ELOOP) refuse_foreign_file(path, "is a symbolic link");
   if (fd < 0 && errno != ENXIO) return -1;  // ENXIO: a FIFO without a reader, or a socket
   struct stat info {};
   const bool known = fd >= 0 && ::fstat(fd, &info) == 0, regular = known && S_ISREG(info.st_mode);
   if (regular && info.st_nlink <= 1) return fd;  // 0: removed in the meantime
   if (fd >= 0) ::close(fd);
-  refuse_foreign_file(path, regular ? "has other hard links, which would be changed too" : "is not a regular file");
+  refuse_foreign_file(path, regular ? "has other hard links" : "is not a regular file");
 }
 
 }  // namespace brim::io

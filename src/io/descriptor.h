@@ -14,7 +14,7 @@ namespace brim::io {
 class OutputClosed : public Error {
  public:
   explicit OutputClosed(const std::string& name)
-      : Error(ErrorCode::cannot_write, name + ": closed by its reader; what was written so far is all") {}
+      : Error(ErrorCode::cannot_write, name + ": closed by its reader; the output is incomplete") {}
 };
 
 // Interval for checking whether the run was stopped, in milliseconds.

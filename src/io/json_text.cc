@@ -37,15 +37,14 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, Error
   using nlohmann::json;
   std::vector<std::unordered_set<std::string>> keys;  // one set per open object
   auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) fail(code, "{}: JSON nested deeper than {}: not a model file", where, kMaxDepth);
+    if (depth > kMaxDepth) fail(code, "{}: JSON nesting depth exceeds {}", where, kMaxDepth);
     if (event == json::parse_event_t::object_start) {
       keys.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
       keys.pop_back();
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second)
-        fail(code, "{}: the key {} appears twice: keep one of them", where, quote_text(key));
+      if (!keys.back().insert(key).second) fail(code, "{}: duplicate key {}; remove one", where, quote_text(key));
     }
     return true;
   };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/sha256.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace brim::io {
 namespace {
@@ -38,7 +40,11 @@ const Sha256Table& sha256_table() {
   return table;
 }
 
-void mix_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
+}  // namespace
+
+Sha256Mix::State Sha256Mix::initial() { return sha256_table().square; }
+
+void Sha256Mix::mix(State& state, const uint8_t* block) {
   std::array<uint32_t, 64> w;
   for (size_t i = 0; i < 16; ++i)
     w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 |
@@ -61,30 +67,62 @@ void mix_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
   for (size_t i = 0; i < 8; ++i) state[i] += s[i];
 }
 
-}  // namespace
+Sha1Mix::State Sha1Mix::initial() { return {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}; }
 
-std::array<uint8_t, 32> sha256(std::string_view bytes) {
-  std::array<uint32_t, 8> state = sha256_table().square;
-  const size_t whole = bytes.size() / 64 * 64;  // hash in place without copying: a model's weights are hashed too
-  for (size_t at = 0; at < whole; at += 64) mix_block(state, reinterpret_cast<const uint8_t*>(bytes.data()) + at);
-  std::string padded(bytes.substr(whole));
-  padded += '\x80';
-  while (padded.size() % 64 != 56) padded += '\0';
-  for (int shift = 56; shift >= 0; shift -= 8) padded += static_cast<char>(bytes.size() * 8 >> shift);
-  for (size_t at = 0; at < padded.size(); at += 64)
-    mix_block(state, reinterpret_cast<const uint8_t*>(padded.data()) + at);
-  std::array<uint8_t, 32> digest;
-  for (size_t i = 0; i < 32; ++i) digest[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+void Sha1Mix::mix(State& state, const uint8_t* block) {
+  std::array<uint32_t, 80> w;
+  for (size_t i = 0; i < 16; ++i)
+    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 |
+           uint32_t{block[4 * i + 3]};
+  for (size_t i = 16; i < 80; ++i) w[i] = std::rotl(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+  auto [a, b, c, d, e] = state;
+  for (size_t i = 0; i < 80; ++i) {
+    const uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 || i >= 60 ? b ^ c ^ d : (b & c) | (b & d) | (c & d);
+    constexpr std::array<uint32_t, 4> kAdd = {0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6};
+    const uint32_t next = std::rotl(a, 5) + f + e + kAdd[i / 20] + w[i];
+    e = d, d = c, c = std::rotl(b, 30), b = a, a = next;
+  }
+  state = {state[0] + a, state[1] + b, state[2] + c, state[3] + d, state[4] + e};
+}
+
+template <class Mix>
+void BlockHash<Mix>::update(std::string_view bytes) {
+  size_t held = bytes_ % 64;
+  bytes_ += bytes.size();
+  if (held > 0) {
+    const size_t more = std::min(bytes.size(), 64 - held);
+    std::memcpy(pending_.data() + held, bytes.data(), more);
+    bytes.remove_prefix(more);
+    held += more;
+    if (held < 64) return;
+    Mix::mix(state_, pending_.data());
+  }
+  for (; bytes.size() >= 64; bytes.remove_prefix(64))  // whole blocks without copying: weights are hashed too
+    Mix::mix(state_, reinterpret_cast<const uint8_t*>(bytes.data()));
+  if (!bytes.empty()) std::memcpy(pending_.data(), bytes.data(), bytes.size());
+}
+
+template <class Mix>
+auto BlockHash<Mix>::finish() -> std::array<uint8_t, sizeof(typename Mix::State)> {
+  const uint64_t bits = bytes_ * 8;
+  std::string padding = "\x80";
+  padding.resize(1 + (119 - bytes_ % 64) % 64, '\0');
+  for (int shift = 56; shift >= 0; shift -= 8) padding += static_cast<char>(bits >> shift);
+  update(padding);
+  std::array<uint8_t, sizeof(typename Mix::State)> digest;
+  for (size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
 }
 
-std::string sha256_hex(std::string_view bytes) {
-  std::string text;
-  for (const uint8_t byte : sha256(bytes)) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
+template class BlockHash<Sha256Mix>;
+template class BlockHash<Sha1Mix>;
+
+std::array<uint8_t, 32> sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.finish();
 }
+
+std::string sha256_hex(std::string_view bytes) { return hex_text(sha256(bytes)); }
 
 }  // namespace brim::io

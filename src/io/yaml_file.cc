@@ -9,7 +9,7 @@ YAML::Node load_yaml(const std::filesystem::path& path) {
   YAML::Node root;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    fail(ErrorCode::usage, "`config={}`: is a directory: name the file in it", path.string());
+    fail(ErrorCode::usage, "`config={}`: is a directory; give a file", path.string());
   try {
     root = YAML::LoadFile(path.string());
   } catch (const YAML::BadFile&) {
@@ -17,7 +17,8 @@ YAML::Node load_yaml(const std::filesystem::path& path) {
   } catch (const YAML::Exception& e) {
     const bool colons = e.msg == "illegal map value";
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,
-         colons ? "not YAML: two ':' on one line? Put the value in quotes, or its key on a line of its own" : e.msg);
+         colons ? "invalid YAML: more than one ':' on the line; quote the value or use a separate line for its key"
+                : e.msg);
   }
   if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
   return root;

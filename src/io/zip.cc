@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
 constexpr uint32_t kEnd64 = 0x06064b50, kEnd64Locator = 0x07064b50;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the value is in the ZIP64 field instead
-constexpr const char* kFetchAgain = "the file is damaged or was cut short: fetch it again";
+constexpr const char* kDownloadAgain = "the file is damaged or truncated: download it again";
 
 // Bounds-checked little-endian numbers at an offset.
 class Bytes {
@@ -34,8 +34,8 @@ class Bytes {
 
   std::span<const std::byte> slice(uint64_t at, uint64_t count) const {
     if (at > file_.size() || count > file_.size() - at)
-      fail(ErrorCode::bad_model, "{}: zip: bytes {}+{} lie outside the file's {}: {}", where_, at, count, file_.size(),
-           kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: zip: bytes {}+{} are outside the file of {} bytes: {}", where_, at, count,
+           file_.size(), kDownloadAgain);
     return file_.subspan(at, count);
   }
   std::string_view text(uint64_t at, uint64_t count) const {
@@ -69,7 +69,7 @@ Directory find_directory(const Bytes& file) {
     }
     if (at == lowest) break;
   }
-  fail(ErrorCode::bad_model, "{}: zip: no end of the archive found: {}", file.where(), kFetchAgain);
+  fail(ErrorCode::bad_model, "{}: zip: end record not found: {}", file.where(), kDownloadAgain);
 }
 
 // The ZIP64 field holds, in this order, only the values that did not fit.
@@ -104,14 +104,14 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> bytes, const std::st
   const Directory dir = find_directory(file);
   file.slice(dir.offset, dir.bytes);
   if (dir.members > dir.bytes / 46)
-    fail(ErrorCode::bad_model, "{}: zip: {} members cannot be listed in {} bytes: {}", where, dir.members, dir.bytes,
-         kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: zip: a directory of {} members cannot have {} bytes: {}", where, dir.members,
+         dir.bytes, kDownloadAgain);
   std::vector<ZipMember> members;
   std::vector<std::tuple<uint64_t, uint64_t, std::string_view>> ranges;  // begin, end, name
   uint64_t at = dir.offset;
   for (uint64_t i = 0; i < dir.members; ++i) {
     if (file.u32(at) != kCentral)
-      fail(ErrorCode::bad_model, "{}: zip: directory entry {} is damaged: {}", where, i, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: zip: directory entry {} is damaged: {}", where, i, kDownloadAgain);
     const uint16_t flags = file.u16(at + 8), method = file.u16(at + 10);
     uint64_t packed = file.u32(at + 20), unpacked = file.u32(at + 24), local = file.u32(at + 42);
     const uint16_t name_bytes = file.u16(at + 28), extra_bytes = file.u16(at + 30), comment_bytes = file.u16(at + 32);
@@ -119,15 +119,14 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> bytes, const std::st
     read_zip64(file, at + 46 + name_bytes, extra_bytes, &unpacked, &packed, &local);
     if ((flags & 1) != 0) fail(ErrorCode::bad_model, "{}: zip member {} is encrypted", where, quote_text(name));
     if (method != 0)
-      fail(ErrorCode::bad_model,
-           "{}: zip member {} is compressed (method {}): save it again with torch.save, which stores", where,
-           quote_text(name), method);
+      fail(ErrorCode::bad_model, "{}: zip member {} is compressed (method {}): save the file again with torch.save",
+           where, quote_text(name), method);
     if (packed != unpacked)
-      fail(ErrorCode::bad_model, "{}: zip member {} is stored, yet {} bytes become {}: {}", where, quote_text(name),
-           packed, unpacked, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: zip member {} is stored without compression but has sizes {} and {}: {}", where,
+           quote_text(name), packed, unpacked, kDownloadAgain);
     if (file.u32(local) != kLocal || file.text(local + 30, file.u16(local + 26)) != name)
-      fail(ErrorCode::bad_model, "{}: zip member {} is not where the directory says (byte {}): {}", where,
-           quote_text(name), local, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: zip member {} not found at its directory offset {}: {}", where, quote_text(name),
+           local, kDownloadAgain);
     const uint64_t data = local + 30 + file.u16(local + 26) + file.u16(local + 28);
     members.push_back({name, file.slice(data, packed), file.u32(at + 16)});
     ranges.emplace_back(local, data + packed, name);
@@ -138,7 +137,7 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> bytes, const std::st
   for (size_t i = 1; i < ranges.size(); ++i)
     if (std::get<0>(ranges[i]) < std::get<1>(ranges[i - 1]))
       fail(ErrorCode::bad_model, "{}: zip: {} overlaps {}: {}", where, quote_text(std::get<2>(ranges[i])),
-           quote_text(std::get<2>(ranges[i - 1])), kFetchAgain);
+           quote_text(std::get<2>(ranges[i - 1])), kDownloadAgain);
   return members;
 }
 
@@ -147,8 +146,8 @@ void check_crc(const ZipMember& member, const std::string& where) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(member.bytes.data());
   const auto crc = static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), bytes, member.bytes.size()));
   if (crc != member.crc)
-    fail(ErrorCode::bad_model, "{}: zip member {}: checksum {:08x}, {:08x} expected: {}", where,
-         quote_text(member.name), crc, member.crc, kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: zip member {}: checksum {:08x}, expected {:08x}: {}", where,
+         quote_text(member.name), crc, member.crc, kDownloadAgain);
 }
 
 }  // namespace brim::io

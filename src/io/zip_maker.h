@@ -15,9 +15,9 @@ struct ZipMaker {
     std::string name, bytes;
     uint16_t method = 0, flags = 0;
     bool zip64 = false;
-    int64_t lie_offset = -1;  // written to the directory instead of the member's offset
-    int64_t lie_bytes = -1;   // written to the directory instead of its length
-    int64_t lie_crc = -1;
+    int64_t wrong_offset = -1;  // written to the directory instead of the member's offset
+    int64_t wrong_bytes = -1;   // written to the directory instead of its length
+    int64_t wrong_crc = -1;
   };
   std::vector<Member> members;
   std::string comment;
@@ -32,11 +32,11 @@ struct ZipMaker {
   std::string make() const {
     std::string file, directory;
     for (const Member& m : members) {
-      const auto crc = m.lie_crc >= 0
-                           ? static_cast<uint64_t>(m.lie_crc)
+      const auto crc = m.wrong_crc >= 0
+                           ? static_cast<uint64_t>(m.wrong_crc)
                            : crc32_z(0, reinterpret_cast<const unsigned char*>(m.bytes.data()), m.bytes.size());
-      const uint64_t offset = m.lie_offset >= 0 ? static_cast<uint64_t>(m.lie_offset) : file.size();
-      const uint64_t bytes = m.lie_bytes >= 0 ? static_cast<uint64_t>(m.lie_bytes) : m.bytes.size();
+      const uint64_t offset = m.wrong_offset >= 0 ? static_cast<uint64_t>(m.wrong_offset) : file.size();
+      const uint64_t bytes = m.wrong_bytes >= 0 ? static_cast<uint64_t>(m.wrong_bytes) : m.bytes.size();
       const std::string common = le(m.flags, 2) + le(m.method, 2) + le(0, 4) + le(crc, 4);
       file += "PK\x03\x04" + le(20, 2) + common + le(bytes, 4) + le(bytes, 4) + le(m.name.size(), 2) + le(0, 2) +
               m.name + m.bytes;

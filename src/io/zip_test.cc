@@ -42,10 +42,10 @@ TEST(Zip, ReadsMembers) {
   }
 }
 
-TEST(Zip, RefusesLies) {
+TEST(Zip, RejectsInconsistentArchives) {
   const std::string whole = two().make();
   for (size_t n = 0; n < whole.size(); ++n) zip_error(whole.substr(0, n));
-  EXPECT_HAS(zip_error(""), "no end of the archive");
+  EXPECT_HAS(zip_error(""), "end record not found");
   auto with = [](auto&& change) {
     ZipMaker zip = two();
     change(zip.members[0]);
@@ -53,24 +53,24 @@ TEST(Zip, RefusesLies) {
   };
   EXPECT_HAS(zip_error(with([](auto& m) { m.method = 8; })), "'a/one' is compressed (method 8)");
   EXPECT_HAS(zip_error(with([](auto& m) { m.flags = 1; })), "encrypted");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 7; })), "not where the directory says (byte 7)");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 0x7FFFFFFF; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.wrong_offset = 7; })), "not found at its directory offset 7");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.wrong_offset = 0x7FFFFFFF; })), "outside the file");
   EXPECT_HAS(zip_error(with([](auto& m) {
                m.zip64 = true;
-               m.lie_offset = INT64_MAX;
+               m.wrong_offset = INT64_MAX;
              })),
              "outside the file");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 1000; })), "outside the file");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 6; })), "overlaps");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.wrong_bytes = 1000; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.wrong_bytes = 6; })), "overlaps");
   EXPECT_HAS(zip_error(with([](auto& m) {
                m.zip64 = true;
-               m.lie_bytes = INT64_MAX;
+               m.wrong_bytes = INT64_MAX;
              })),
              "outside the file");
   ZipMaker twice = two();
-  twice.members[1] = {.name = "a/one", .bytes = "x", .lie_offset = 0};
+  twice.members[1] = {.name = "a/one", .bytes = "x", .wrong_offset = 0};
   EXPECT_HAS(zip_error(twice.make()), "overlaps");
-  const std::string bad_sum = with([](auto& m) { m.lie_crc = 1; });
+  const std::string bad_sum = with([](auto& m) { m.wrong_crc = 1; });
   const auto members = parse_zip(as_bytes(bad_sum), "m");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check_crc(members[0], "m"); }), "checksum");
 }

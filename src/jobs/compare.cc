@@ -38,7 +38,7 @@ std::vector<ClassErrors> class_errors(const rows::ClassificationMetrics& m) {
 void recommend(Comparison& c) {
   const auto faster = [&](size_t a, size_t b) { return c.models[a].rows_per_second > c.models[b].rows_per_second; };
   if (c.expected.empty()) {
-    c.rule = "no recommendation: without labels nobody knows which of them is right";
+    c.rule = "no recommendation: accuracy is unknown without labels";
     return;
   }
   size_t best = 0;
@@ -56,7 +56,7 @@ void recommend(Comparison& c) {
   const auto most = std::max_element(rows_of.begin(), rows_of.end());
   const double always = static_cast<double>(*most) / static_cast<double>(c.rows);
   if (top <= always)
-    c.rule += fmt::format("; but none is right more often than always saying {} ({:.2f} %)",
+    c.rule += fmt::format("; but no model beats always predicting {} ({:.2f} %)",
                           c.labels[static_cast<size_t>(most - rows_of.begin())], 100 * always);
 }
 
@@ -75,16 +75,16 @@ std::string classes_text(const Comparison& c) {
     int64_t rows = 0;
     for (const int32_t label : c.expected)
       rows += std::find(m.unknown.begin(), m.unknown.end(), c.labels[static_cast<size_t>(label)]) != m.unknown.end();
-    out += fmt::format("{} does not know {}", m.name, fmt::join(m.unknown, ", "));
+    out += fmt::format("{} has no {}", m.name, fmt::join(m.unknown, ", "));
     out += c.expected.empty() ? "\n"
                               : fmt::format(": {} with that label {} as wrong\n", format_count(rows, "row"),
                                             rows == 1 ? "counts" : "count");
   }
   if (out.empty()) return out;
   out += c.expected.empty()
-             ? fmt::format("all know {}; agreement is over all rows\n", fmt::join(c.shared, ", "))
-             : fmt::format("all know {}: {} of {}, the column \"shared\" is the accuracy over these\n",
-                           fmt::join(c.shared, ", "), format_count(c.shared_rows, "row"), format_count(c.rows));
+             ? fmt::format("shared classes: {}; agreement is over all rows\n", fmt::join(c.shared, ", "))
+             : fmt::format("shared classes: {}, {} of {} rows; the column \"shared\" is the accuracy on them\n",
+                           fmt::join(c.shared, ", "), format_count(c.shared_rows), format_count(c.rows));
   return out;
 }
 
@@ -139,14 +139,13 @@ MatchedClasses match_classes(const std::vector<std::string>& names,
   for (size_t i = 0; i < names.size(); ++i)
     sets += fmt::format("\n  {}: {}", names[i], fmt::join(labels_of_model[i], ", "));
   fail(ErrorCode::bad_model,
-       "{} have no class in common, so their answers cannot be compared; `brim profile models={}` compares speed and "
-       "memory{}",
+       "{} have no class in common and cannot be compared; use `brim profile models={}` to compare speed and memory{}",
        fmt::join(names, " and "), fmt::join(names, ","), sets);
 }
 
 Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<std::string>& expected,
                           double max_loss) {
-  if (runs.size() < 2) fail(ErrorCode::usage, "brim compare: name at least two models");
+  if (runs.size() < 2) fail(ErrorCode::usage, "brim compare: at least two models are required");
   Comparison c;
   std::vector<std::string> names;
   std::vector<std::vector<std::string>> labels;
@@ -167,7 +166,7 @@ Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<s
     for (size_t row = 0; row < expected.size(); ++row) {
       const auto label = classes.find(expected[row]);
       if (!label)
-        fail(ErrorCode::bad_data, "row {}: label '{}' is none of the models': {}", row + 1, expected[row],
+        fail(ErrorCode::bad_data, "row {}: unknown label '{}' (labels of the models: {})", row + 1, expected[row],
              fmt::join(c.labels, ", "));
       c.expected.push_back(*label);
       c.shared_rows += classes.shared[static_cast<size_t>(*label)];
@@ -217,7 +216,7 @@ double parse_share(const std::string& text) {
   if (percent) value /= 100;
   if (error != std::errc() || end != number.data() + number.size() ||
       !(value >= 0 && (percent ? value <= 1 : value < 1)))
-    fail(ErrorCode::usage, "`max_loss={}`: give points of accuracy such as 1% or 0.01", text);
+    fail(ErrorCode::usage, "`max_loss={}`: must be points of accuracy such as 1% or 0.01", text);
   return value;
 }
 
@@ -257,13 +256,12 @@ std::string to_text(const Comparison& c) {
     out += fmt::format("  {} and {} agree on {:.2f} %", c.models[p.a].name, c.models[p.b].name, 100 * p.agreement);
     if (p.mcnemar)
       out +=
-          fmt::format("; only the first is right {}, only the second {}; difference {} (p = {:.3g})",
+          fmt::format("; only the first is correct {}, only the second {}; difference {} (p = {:.3g})",
                       format_count(p.mcnemar->only_a_right), format_count(p.mcnemar->only_b_right),
                       p.mcnemar->p_value < rows::kSignificant ? "significant" : "not significant", p.mcnemar->p_value);
     out += "\n";
   }
-  out +=
-      fmt::format("\n{} on which they disagree\n", format_count(static_cast<int64_t>(c.disagreements().size()), "row"));
+  out += fmt::format("\n{} with disagreement\n", format_count(static_cast<int64_t>(c.disagreements().size()), "row"));
   return out + (labelled ? "recommended: " : "") + c.rule + "\n";
 }
 

@@ -32,7 +32,7 @@ Comparison by_hand(double max_loss) {
   return compare_models({a, b}, kTruth, max_loss);
 }
 
-TEST(Compare, CountsAsByHand) {
+TEST(Compare, MatchesManualCalculation) {
   const Comparison c = by_hand(0.01);
   EXPECT_EQ(c.rows, 10);
   ASSERT_EQ(c.models.size(), 2u);
@@ -62,7 +62,7 @@ TEST(Compare, CountsAsByHand) {
 
 // Known values: 59 against 6 of 65 discordant pairs, chi² = (53-1)²/65 = 41.6; 12 against 2 exactly, p =
 // 0.012939453125.
-TEST(Compare, McNemarAgainstKnownFigures) {
+TEST(Compare, McNemarMatchesKnownValues) {
   const auto pair = [](int only_a, int only_b) {
     std::vector<int32_t> a, b;
     std::vector<std::string> truth;
@@ -88,15 +88,15 @@ TEST(Compare, RecommendsByTheStatedRule) {
   EXPECT_NE(by_hand(0.30).rule.find("within 30.00 points"), std::string::npos);
 }
 
-TEST(Compare, SaysWhenOneWordIsAsGood) {
-  EXPECT_EQ(by_hand(0.01).rule.find("always saying"), std::string::npos);
+TEST(Compare, ReportsAConstantAnswerThatIsAsGood) {
+  EXPECT_EQ(by_hand(0.01).rule.find("always predicting"), std::string::npos);
   // Two of four rows are correct, three of four are x.
   const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)},
                                 {"x", "x", "x", "y"}, 0.01);
-  EXPECT_NE(c.rule.find("always saying x (75.00 %)"), std::string::npos) << c.rule;
+  EXPECT_NE(c.rule.find("always predicting x (75.00 %)"), std::string::npos) << c.rule;
 }
 
-TEST(Compare, WithoutLabelsOnlyAgreement) {
+TEST(Compare, ReportsOnlyAgreementWithoutLabels) {
   const Comparison c = compare_models({model("a", {"x", "y"}, {0, 1, 1}, 5), model("b", {"Y", "X"}, {1, 0, 1}, 9),
                                        model("c", {"x", "y"}, {0, 1, 1}, 1)},
                                       {}, 0.01);
@@ -111,32 +111,32 @@ TEST(Compare, WithoutLabelsOnlyAgreement) {
   EXPECT_NE(to_text(c).find("no recommendation"), std::string::npos);
 }
 
-TEST(Compare, JsonHasWhatTheTableHas) {
+TEST(Compare, JsonMatchesTheTable) {
   const auto j = nlohmann::json::parse(to_json(by_hand(0.01)));
   EXPECT_EQ(j["recommended"], "a");
   EXPECT_EQ(j["models"][1]["per_class"]["neg"]["false_positives"], 5);
   EXPECT_NEAR(j["pairs"][0]["mcnemar"]["p_value"].get<double>(), 0.375, 1e-12);
   EXPECT_TRUE(j["models"][0]["held_bytes"].is_null());
-  EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "not known is not 0";
+  EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "unknown must not be 0";
 }
 
 // Two classes against three: rows with a label that a model lacks count as its errors, over the same rows for both.
-TEST(Compare, ModelsWithDifferentClasses) {
+TEST(Compare, AcceptsModelsWithDifferentClasses) {
   const auto two = model("two", {"POS", "NEG"}, {1, 1, 1, 1, 0, 0, 0, 0, 1, 0}, 1000);
   const auto three = model("three", {"neg", "neu", "pos"}, {0, 0, 0, 1, 2, 2, 2, 1, 1, 1}, 100);
   const Comparison c = compare_models({two, three}, kTruth, 0.01);
   EXPECT_EQ(c.labels, (std::vector<std::string>{"POS", "NEG", "neu"}));
   EXPECT_EQ(c.shared, (std::vector<std::string>{"POS", "NEG"}));
   EXPECT_EQ(c.shared_rows, 8);
-  EXPECT_DOUBLE_EQ(c.models[0].metrics->accuracy, 0.8) << "of all ten rows, as the other's";
+  EXPECT_DOUBLE_EQ(c.models[0].metrics->accuracy, 0.8) << "computed over all ten rows";
   EXPECT_DOUBLE_EQ(c.models[1].metrics->accuracy, 0.8);
   EXPECT_DOUBLE_EQ(*c.models[0].shared_accuracy, 1.0);
   EXPECT_DOUBLE_EQ(*c.models[1].shared_accuracy, 0.75);
   EXPECT_EQ(c.models[0].unknown, (std::vector<std::string>{"neu"}));
   EXPECT_DOUBLE_EQ(c.pairs[0].agreement, 0.6);
   const std::string text = to_text(c);
-  EXPECT_NE(text.find("two does not know neu: 2 rows with that label count as wrong"), std::string::npos) << text;
-  EXPECT_NE(text.find("all know POS, NEG: 8 rows of 10"), std::string::npos) << text;
+  EXPECT_NE(text.find("two has no neu: 2 rows with that label count as wrong"), std::string::npos) << text;
+  EXPECT_NE(text.find("shared classes: POS, NEG, 8 of 10 rows"), std::string::npos) << text;
   const auto j = nlohmann::json::parse(to_json(c));
   EXPECT_EQ(j["shared_rows"], 8);
   EXPECT_EQ(j["models"][0]["unknown_labels"][0], "neu");
@@ -145,7 +145,7 @@ TEST(Compare, ModelsWithDifferentClasses) {
   EXPECT_TRUE(match_classes({"three", "three"}, {three.labels, three.labels}).find("1").has_value());
 }
 
-TEST(Compare, SaysWhetherADifferenceIsSignificant) {
+TEST(Compare, ReportsSignificance) {
   EXPECT_NE(to_text(by_hand(0.01)).find("difference not significant (p = 0.375)"), std::string::npos)
       << to_text(by_hand(0.01));
 }
@@ -162,7 +162,7 @@ std::string refusal(Fn&& fn, int code) {
   return "";
 }
 
-TEST(Compare, RefusesWhatCannotBeCompared) {
+TEST(Compare, RejectsIncomparableModels) {
   const auto a = model("a", {"neg", "pos"}, {0}, 1);
   const std::string differing = refusal(
       [&] {
@@ -171,12 +171,12 @@ TEST(Compare, RefusesWhatCannotBeCompared) {
       4);
   EXPECT_NE(differing.find("a: neg, pos"), std::string::npos);
   EXPECT_NE(differing.find("b: sport, news"), std::string::npos);
-  EXPECT_NE(differing.find("brim profile models=a,b"), std::string::npos) << "what can be compared instead";
+  EXPECT_NE(differing.find("brim profile models=a,b"), std::string::npos) << "suggests an alternative";
   (void)refusal([&] { (void)compare_models({a, a}, {"angry"}, 0); }, 3);
   (void)refusal([&] { (void)compare_models({a}, {}, 0); }, 2);
 }
 
-TEST(Compare, SharesAsPeopleWriteThem) {
+TEST(Compare, ParsesShares) {
   EXPECT_DOUBLE_EQ(parse_share("1%"), 0.01);
   EXPECT_DOUBLE_EQ(parse_share("0.5 %"), 0.005);
   EXPECT_DOUBLE_EQ(parse_share("0.02"), 0.02);

@@ -95,7 +95,7 @@ class Predictor {
   // Cores the run can keep busy while computing.
   double able() const { return r_.threads > 0 ? std::min<double>(r_.threads, cores_) : cores_; }
   // Work takes more CPU time on shared cores, because caches are cold after each switch; the plan's figure assumes
-  // exclusive cores. The midpoint matched the one machine it was tried on (docs/doctor.md).
+  // exclusive cores. The midpoint matched the one machine it was tried on (docs/doctor-method.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);
@@ -120,7 +120,7 @@ class DiagnosisBuilder {
   DiagnosisBuilder(const RunTrace& trace, const std::optional<BudgetProbe>& probe)
       : r_(trace.record), s_(sweep(trace)), predict_(r_, s_), probe_(probe) {}
 
-  Diagnosis go() {
+  Diagnosis build() {
     d_.seconds = s_.seconds();
     d_.busy_seconds = s_.busy;
     d_.idle_seconds = s_.idle;
@@ -140,10 +140,9 @@ class DiagnosisBuilder {
       return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
     });
     if (d_.seconds < kShort && !d_.findings.empty())
-      d_.facts.push_back(
-          fmt::format("the run took {}, in which hand-overs between threads weigh as much as the work; give it more "
-                      "rows to learn more",
-                      format_duration(d_.seconds)));
+      d_.facts.push_back(fmt::format(
+          "the run took only {}, so overhead between threads dominates; use more rows for a reliable diagnosis",
+          format_duration(d_.seconds)));
     d_.verdict = verdict();
     return d_;
   }
@@ -182,12 +181,12 @@ class DiagnosisBuilder {
     if (train_) return describe_train_idle(f, r_, s_, idle);
     switch (f.cause) {
       case Cause::reader:
-        f.evidence = fmt::format("{}; the reader was at work {} of the time and used its core for {}", idle,
+        f.evidence = fmt::format("{}; the reader was active {} of the time and used its core {}", idle,
                                  percent(share(s_.read)), percent(share(p.read_cpu_seconds)));
         f.change = reader_advice();
         break;
       case Cause::writer:
-        f.evidence = fmt::format("{}; the writer was at work {} of the time and used its core for {}", idle,
+        f.evidence = fmt::format("{}; the writer was active {} of the time and used its core {}", idle,
                                  percent(share(s_.write)), percent(share(p.sink_cpu_seconds)));
         f.change = writer_advice();
         break;
@@ -200,29 +199,27 @@ class DiagnosisBuilder {
           f.change = fmt::format("`tokenizer_threads={}`", threads);
           f.settings = {{"tokenizer_threads", std::to_string(threads)}};
         } else if (r_.machine_cores > r_.cores) {
-          f.change =
-              fmt::format("let the process use more of the machine's {} cores (it may use {}: affinity or cgroup)",
-                          r_.machine_cores, r_.cores);
+          f.change = fmt::format("allow the process more of the {} cores (limited to {} by affinity or a cgroup)",
+                                 r_.machine_cores, r_.cores);
         } else {
-          f.change = "every core tokenizes already; more cores, or fewer other processes on them";
+          f.change = "all cores are used; add cores or stop other processes";
         }
         break;
       }
       case Cause::packer:
         f.evidence = fmt::format("{}; packing and collecting took {}", idle, percent(share(s_.host)));
-        f.change = "a larger model or longer texts would hide it; nothing to set";
+        f.change = "no setting helps; a larger model or longer texts would hide it";
         break;
       case Cause::copy:
-        f.evidence =
-            fmt::format("{}; copies took {} of the time{}", idle, percent(share(s_.copy)),
-                        r_.staging_depth == 1
-                            ? ", and with one batch in flight neither they nor the host's work overlap with computing"
-                            : "");
+        f.evidence = fmt::format(
+            "{}; copies took {} of the time{}", idle, percent(share(s_.copy)),
+            r_.staging_depth == 1 ? ", and with one batch in flight neither copies nor host work overlap with compute"
+                                  : "");
         if (r_.staging_depth == 1) {
-          f.change = "keep three batches in flight, as planned: unset BRIM_STAGING_DEPTH";
+          f.change = "unset BRIM_STAGING_DEPTH to keep three batches in flight";
           f.settings = {{"staging_depth", ""}};
         } else {
-          f.change = "the link to the card is slow or shared: check its PCIe width (brim monitor)";
+          f.change = "the link to the GPU is slow or shared; check its PCIe width (brim monitor)";
         }
         break;
       case Cause::launch:
@@ -231,7 +228,7 @@ class DiagnosisBuilder {
         if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory_limit", "auto"}};
         break;
       case Cause::sync:
-        f.evidence = fmt::format("{}; the host waited for a device that had nothing to do", idle);
+        f.evidence = fmt::format("{}; the host waited for an idle device", idle);
         f.change = "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set";
         f.settings = {{"sync", ""}};
         break;
@@ -242,18 +239,18 @@ class DiagnosisBuilder {
 
   std::string reader_advice() const {
     for (const auto& path : r_.inputs) {
-      if (path == "-")
-        return "the program before the pipe does not deliver faster: let it write a file, or speed it up";
+      if (path == "-") return "the program that feeds the pipe is too slow; speed it up or let it write a file";
       if (io::compression_of(path) == io::Compression::gzip)
-        return fmt::format("{} is gzip, which one core must unpack: unpack it once, or store it as .zst", path);
+        return fmt::format("{} is gzip, which uses one core to decompress; decompress it once or store it as .zst",
+                           path);
     }
-    return "read from a faster disk, or from memory (copy the input to /dev/shm)";
+    return "read from a faster disk or from memory (copy the input to /dev/shm)";
   }
   std::string writer_advice() const {
     if (r_.output == "-")
-      return "the program behind the pipe does not take rows faster: write to a file with `output`, or speed it up";
+      return "the program that reads the pipe is too slow; speed it up or write to a file with `output`";
     if (io::compression_of(r_.output) == io::Compression::gzip)
-      return "write the output uncompressed or as .zst; gzip takes a core";
+      return "write the output uncompressed or as .zst; gzip uses one core";
     return "write to a faster disk";
   }
 
@@ -277,16 +274,15 @@ class DiagnosisBuilder {
         predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{} tokens per batch, where {} would run {:.2f} times as fast ({})",
+    f.evidence = fmt::format("{} tokens per batch; {} would be {:.2f} times as fast ({})",
                              format_count(static_cast<int64_t>(per_batch)), format_count(r_.free_token_budget),
                              then / now, probe_ ? "measured here" : "predicted from the plan");
     if (others) {
-      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r_.card.other_processes,
-                             r_.card.other_processes == 1 ? "" : "es", r_.card.other_processes == 1 ? "s" : "",
-                             format_bytes(r_.card.other_bytes));
+      f.change =
+          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(r_.card.other_bytes));
     } else {
-      f.change = fmt::format("`memory_limit=auto`: the limit of {} leaves room for {} tokens",
-                             format_bytes(r_.limit_bytes), format_count(r_.token_budget));
+      f.change = fmt::format("`memory_limit=auto`; the limit of {} allows only {} tokens", format_bytes(r_.limit_bytes),
+                             format_count(r_.token_budget));
       f.settings = {{"memory_limit", "auto"}};
     }
   }
@@ -313,8 +309,7 @@ class DiagnosisBuilder {
     if (reasons.empty() && power_explains_clocks()) {
       at_power_limit_ = true;
       d_.facts.push_back(
-          fmt::format("the card was at its power limit{}, its clocks at {} of {} MHz: as fast as it goes under full "
-                      "load, and no setting of Brim changes it",
+          fmt::format("the GPU was at its power limit{} with clocks at {} of {} MHz, which is normal under full load",
                       power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
       return;
     }
@@ -326,16 +321,17 @@ class DiagnosisBuilder {
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     if (reasons.empty()) {
-      f.evidence = fmt::format("the card ran at {} of {} MHz; it says power cap, but its power does not explain it{}",
-                               c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
-      f.change = "check its power supply, cables and slot; reset the card (nvidia-smi -r, needs root)";
+      f.evidence =
+          fmt::format("the GPU ran at {} of {} MHz and reports a power cap, but its power draw does not explain it{}",
+                      c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
+      f.change = "check the power supply, cables and slot; reset the GPU (nvidia-smi -r, requires root)";
       return;
     }
-    f.evidence = fmt::format("the card ran at {} MHz, where it reaches {}, because of: {}", c.sm_clock_mhz, reached,
-                             fmt::join(reasons, ", "));
+    f.evidence =
+        fmt::format("the GPU ran at {} of {} MHz because of: {}", c.sm_clock_mhz, reached, fmt::join(reasons, ", "));
     f.change = reasons == std::vector<std::string>{"application clocks"}
-                   ? "give its clocks free (nvidia-smi -rac and -rgc, need root)"
-                   : "better cooling and power supply: the card protects itself";
+                   ? "reset the application clocks (nvidia-smi -rac and -rgc, requires root)"
+                   : "improve cooling and power supply; the GPU throttles to protect itself";
   }
 
   void paging() {
@@ -345,11 +341,11 @@ class DiagnosisBuilder {
     add(Cause::memory, d_.seconds - lost);
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
+    f.evidence = fmt::format("{} pages were read back from disk or swap", format_count(r_.stats.major_faults));
     f.change =
         r_.training.token_placement == "streamed"
-            ? "free host memory, so that it keeps the token cache's file; where there is enough, `token_set=staged`"
-            : "free host memory: end other programs, or take a smaller `memory_limit`";
+            ? "free host memory so that the token cache file stays cached, or set `token_set=staged` if there is enough"
+            : "free host memory: stop other programs or set a smaller `memory_limit`";
   }
 
   void other_processes() {
@@ -359,12 +355,12 @@ class DiagnosisBuilder {
     add(Cause::other_process, predict_.without_other_processes());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{}; threads of this one stood ready without a core for {} in all",
+    f.evidence = fmt::format("{}; threads of this process waited {} in total for a core",
                              r_.others.empty() ? fmt::format("other processes used {:.1f} of {} cores",
                                                              share(p.other_cpu_seconds), r_.machine_cores)
                                                : r_.others,
                              format_duration(p.run_delay_seconds));
-    f.change = "end or renice the other processes (brim monitor and top show them), or run when they are done";
+    f.change = "stop or renice the other processes (see brim monitor or top), or run later";
   }
 
   // On the CPU: fewer compute threads than cores unused by other processes.
@@ -374,7 +370,7 @@ class DiagnosisBuilder {
     add(Cause::unused_cores, predict_.with_all_cores());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{} computed on {} usable cores", format_count(r_.threads, "thread"), r_.cores);
+    f.evidence = fmt::format("{} used of {} cores", format_count(r_.threads, "thread"), r_.cores);
     f.change = fmt::format("`threads={}`", r_.cores);
     f.settings = {{"threads", std::to_string(r_.cores)}};
   }
@@ -388,14 +384,15 @@ class DiagnosisBuilder {
                          d_.seconds / std::max(1e-9, f.predicted_seconds));
     }
     if (at_power_limit_ && busy >= 0.9)
-      return fmt::format("nothing to gain: the card is at its power limit{} and was busy {} of the time", power_text(),
-                         percent(busy));
+      return fmt::format("no bottleneck found: the GPU is at its power limit{} and was busy {} of the time",
+                         power_text(), percent(busy));
     if (d_.seconds < 1 && busy < 0.9)
-      return fmt::format("nothing to gain: the run took {}, most of it start and end; give it more rows to learn more",
-                         format_duration(d_.seconds));
-    return fmt::format(
-        "nothing to gain: the device was busy {} of the time, and no stage in its way would save {} or more",
-        percent(busy), percent(kWorthwhile));
+      return fmt::format(
+          "no bottleneck found: the run took only {}, mostly startup and shutdown; use more rows for a reliable "
+          "diagnosis",
+          format_duration(d_.seconds));
+    return fmt::format("no bottleneck found: the device was busy {} of the time, and no stage would save {} or more",
+                       percent(busy), percent(kWorthwhile));
   }
 
   const TracedRun& r_;
@@ -444,7 +441,7 @@ bool wants_probe(const RunTrace& trace) {
 }
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) {
-  return DiagnosisBuilder(trace, probe).go();
+  return DiagnosisBuilder(trace, probe).build();
 }
 
 std::string to_text(const Diagnosis& d) {
@@ -468,7 +465,7 @@ std::string to_text(const Diagnosis& d) {
 }
 
 std::string to_env_file(const Diagnosis& d) {
-  std::string out = "# Written by brim doctor; use it with `env_file`. Flags on the command line win over it.\n";
+  std::string out = "# Written by brim doctor; use it with `env_file`. Command-line flags override it.\n";
   for (const Finding& f : d.findings)
     for (const SettingChange& s : f.settings) {
       out += fmt::format("\n# {}: {}\n", cause_name(f.cause), f.evidence);

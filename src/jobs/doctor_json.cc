@@ -50,7 +50,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     for (const Json& item : j.at("findings")) {
       Finding f;
       const auto cause = cause_from_name(item.at("cause").get<std::string>());
-      if (!cause) fail(ErrorCode::bad_data, "a diagnosis names the unknown cause {}", item.at("cause").dump());
+      if (!cause) fail(ErrorCode::bad_data, "unknown cause {} in the diagnosis", item.at("cause").dump());
       f.cause = *cause;
       item.at("idle_seconds").get_to(f.idle_seconds);
       item.at("predicted_seconds").get_to(f.predicted_seconds);

@@ -26,47 +26,48 @@ void check_cards(std::vector<MachineCheck>& checks) {
   monitor::Nvml nvml;
   if (!nvml.ready()) {
     checks.push_back(
-        {CheckState::notice, "card", nvml.why(), "runs go to the CPU; with a card, install NVIDIA's driver"});
+        {CheckState::notice, "GPU", nvml.why(), "runs use the CPU; if there is a GPU, install the NVIDIA driver"});
     return;
   }
   monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
   for (const monitor::GpuSample& card : nvml.sample(options)) {
-    const std::string name = fmt::format("card {}", card.index);
+    const std::string name = fmt::format("GPU {}", card.index);
     if (card.state != monitor::GpuState::ok) {
       checks.push_back({CheckState::problem, name, fmt::format("{}: {}", gpu_state_name(card.state), card.why),
-                        "reset the card or reboot"});
+                        "reset the GPU or reboot"});
       continue;
     }
     checks.push_back({CheckState::fine, name,
-                      fmt::format("{}, driver {}", card.name, card.driver.empty() ? "not known" : card.driver), ""});
+                      fmt::format("{}, driver {}", card.name, card.driver.empty() ? "unknown" : card.driver), ""});
     if (card.sm_clock_mhz && card.max_sm_clock_mhz)
       checks.push_back(
           {CheckState::fine, name + " clock",
-           fmt::format("{} of {} MHz now (an idle card clocks down)", *card.sm_clock_mhz, *card.max_sm_clock_mhz), ""});
+           fmt::format("{} of {} MHz now (idle GPUs lower their clocks)", *card.sm_clock_mhz, *card.max_sm_clock_mhz),
+           ""});
     if (card.throttle) {
       std::vector<std::string> reasons = *card.throttle;
       if (std::any_of(reasons.begin(), reasons.end(), is_power_cap))
         checks.push_back({CheckState::notice, name + " power", "at its power limit",
-                          "as it should be under full load, but this run has not begun: something else loads it"});
+                          "the GPU is under load although no run has started; check for other processes"});
       std::erase_if(reasons, [](const std::string& reason) { return !is_slowdown(reason); });
       if (!reasons.empty())
         checks.push_back({CheckState::problem, name + " throttle", fmt::format("{}", fmt::join(reasons, ", ")),
-                          "better cooling and power supply; for application clocks, nvidia-smi -rac and -rgc"});
+                          "improve cooling and power supply; reset application clocks with nvidia-smi -rac and -rgc"});
     }
     if (card.free_bytes && card.total_bytes) {
       const bool short_of = *card.free_bytes < *card.total_bytes / 2;
       checks.push_back({short_of ? CheckState::notice : CheckState::fine, name + " memory",
                         fmt::format("{} of {} free", format_bytes(*card.free_bytes), format_bytes(*card.total_bytes)),
-                        short_of ? "others hold more than half of it: plans get smaller" : ""});
+                        short_of ? "other processes use more than half of it, which makes plans smaller" : ""});
     }
     if (card.processes && !card.processes->empty()) {
-      std::vector<std::string> who;
+      std::vector<std::string> processes;
       for (const monitor::GpuProcess& p : *card.processes)
-        who.push_back(fmt::format("{} (pid {}{})", p.name.empty() ? "?" : p.name, p.pid,
-                                  p.bytes ? ", " + format_bytes(*p.bytes) : ""));
-      checks.push_back({CheckState::problem, name + " processes", fmt::format("{}", fmt::join(who, ", ")),
-                        "they take memory and time of the card: end those that are not needed"});
+        processes.push_back(fmt::format("{} (pid {}{})", p.name.empty() ? "?" : p.name, p.pid,
+                                        p.bytes ? ", " + format_bytes(*p.bytes) : ""));
+      checks.push_back({CheckState::problem, name + " processes", fmt::format("{}", fmt::join(processes, ", ")),
+                        "they use GPU memory and time; stop those that are not needed"});
     }
   }
 }
@@ -82,19 +83,19 @@ void check_host(std::vector<MachineCheck>& checks, const std::string& directory,
   checks.push_back(
       {bound ? CheckState::notice : CheckState::fine, "cores",
        fmt::format("{} of {} usable{}", host.cores, cores, host.cpu_name.empty() ? "" : ", " + host.cpu_name),
-       bound ? "affinity or a cgroup quota keeps the others away" : ""});
+       bound ? "the others are excluded by affinity or a cgroup quota" : ""});
   if (host.cpu) {
     const monitor::OtherProcesses::Load load = others.load();
     const bool busy = load.cores > 0.15 * cores;
     checks.push_back({busy ? CheckState::problem : CheckState::fine, "load", load.text(),
-                      busy ? "end or renice them: they take time from tokenizing, and on the CPU from computing" : ""});
+                      busy ? "stop or renice them; they compete with tokenization and CPU inference" : ""});
   }
   if (host.memory_available_bytes && host.memory_total_bytes) {
     const bool low = *host.memory_available_bytes < std::max<int64_t>(int64_t{1} << 30, *host.memory_total_bytes / 20);
     checks.push_back({low ? CheckState::problem : CheckState::fine, "memory",
                       fmt::format("{} of {} free", format_bytes(*host.memory_available_bytes),
                                   format_bytes(*host.memory_total_bytes)),
-                      low ? "the system will start to swap" : ""});
+                      low ? "the system may start to swap" : ""});
   }
   if (host.disk_free_bytes) {
     const bool low = *host.disk_free_bytes < (int64_t{1} << 30);
@@ -111,8 +112,8 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
   std::string path = directory + "/.brim_disk_XXXXXX";
   const int fd = ::mkstemp(path.data());
   if (fd < 0) {
-    checks.push_back({CheckState::problem, "disk", fmt::format("{} cannot be written", directory),
-                      "choose another place for outputs"});
+    checks.push_back(
+        {CheckState::problem, "disk", fmt::format("{} is not writable", directory), "choose another output directory"});
     return;
   }
   (void)::unlink(path.c_str());
@@ -127,7 +128,7 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
   (void)::close(fd);
   if (!ok) {
     checks.push_back(
-        {CheckState::problem, "disk", fmt::format("{}: 64 MiB cannot be written", directory), "free some space"});
+        {CheckState::problem, "disk", fmt::format("{}: cannot write 64 MiB", directory), "free some space"});
     return;
   }
   const bool slow = speed < 20e6;

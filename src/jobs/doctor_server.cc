@@ -55,46 +55,45 @@ double share_of(const ServerDiagnosis& d, std::string_view stage) {
 }
 
 void find(ServerDiagnosis& d) {
-  const auto say = [&](std::string what, std::string change) {
+  const auto add = [&](std::string what, std::string change) {
     d.findings.push_back({std::move(what), std::move(change)});
   };
   if (d.requests + d.texts + d.refused < 1) {
-    say("nobody asked for anything meanwhile", "look again while it is slow");
+    add("no requests during the measurement", "repeat it under load");
     return;
   }
-  const double asked = d.requests + d.refused, moving = d.idle["switch"];
-  if (share(d.refused, asked) > kRefused)
-    say(fmt::format("{} of the requests were refused: more texts come than are computed in the time they may wait",
-                    percent(d.refused / asked)),
+  const double all = d.requests + d.refused, moving = d.idle["switch"];
+  if (share(d.refused, all) > kRefused)
+    add(fmt::format("{} of the requests were rejected: texts arrive faster than they are processed",
+                    percent(d.refused / all)),
         "");
   if (moving > 0.1)
-    say(fmt::format("the device stood still for {} of the time while models were moved ({} in {})", percent(moving),
+    add(fmt::format("the device was idle for {} of the time while models were loaded ({} in {})", percent(moving),
                     format_count(std::llround(d.loads), "load"), format_duration(d.load_seconds)),
-        "models take each other's place: a larger memory limit, fewer models, or a longer keep-alive");
+        "models evict each other: raise the memory limit, serve fewer models or set a longer keep-alive");
   if (d.busy >= kBusy) {
-    say(fmt::format("the device computed {} of the time: requests wait for it", percent(d.busy)),
+    add(fmt::format("the device is saturated: busy {} of the time", percent(d.busy)),
         d.batch_fill < 0.25 && share_of(d, "queue") < kMostly
-            ? "batches are small: several texts in a request, or more requests at one time, fill them"
-            : "a narrower precision, a smaller model (a ladder spills to one under load), or a second server");
+            ? "batches are small: send several texts per request or more concurrent requests"
+            : "use a lower precision, a smaller model (a ladder can switch under load) or a second server");
   } else if (share_of(d, "queue") > kMostly && moving <= 0.1) {
-    say(fmt::format("texts waited for {} of their time while the device computed {} of it",
-                    percent(share_of(d, "queue")), percent(d.busy)),
+    add(fmt::format("texts were queued {} of the time while the device was busy {}", percent(share_of(d, "queue")),
+                    percent(d.busy)),
         d.idle["pack"] + d.idle["collect"] > 0.2
-            ? "the thread that feeds the device has too little of a core: fewer other processes, or fewer tokenization "
-              "workers"
-            : "they come all at once: spread them, or let a ladder spill to a smaller model");
+            ? "the thread that feeds the device lacks CPU time: run fewer other processes or tokenization workers"
+            : "texts arrive in bursts: spread them or let a ladder switch to a smaller model");
   }
   if (share_of(d, "tokenize") > kMostly)
-    say(fmt::format("tokenizing takes {} of a request's time", percent(share_of(d, "tokenize"))),
-        "more tokenization workers, or more cores");
+    add(fmt::format("tokenization takes {} of the request time", percent(share_of(d, "tokenize"))),
+        "use more tokenization workers or more cores");
   if (share_of(d, "parse") + share_of(d, "write") > kMostly)
-    say(fmt::format("reading and answering take {} of a request's time",
+    add(fmt::format("parsing and writing take {} of the request time",
                     percent(share_of(d, "parse") + share_of(d, "write"))),
-        "rows belong on /score, which streams them");
+        "use /score for rows; it streams them");
   if (d.findings.empty() && share_of(d, "infer") > kMostly)
-    say(fmt::format("nothing to gain: {} of a request's time is the model's own", percent(share_of(d, "infer"))),
-        "a narrower precision or a smaller model would be faster");
-  if (d.findings.empty()) say("nothing to gain: no stage takes most of the time", "");
+    add(fmt::format("no bottleneck found: inference takes {} of the request time", percent(share_of(d, "infer"))),
+        "use a lower precision or a smaller model for more speed");
+  if (d.findings.empty()) add("no bottleneck found: no stage dominates", "");
 }
 
 }  // namespace
@@ -108,17 +107,18 @@ MetricValues read_metrics(std::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     const size_t space = line.rfind(' ');  // labels may contain spaces
     double value = 0;
-    if (space == std::string_view::npos || space == 0) fail(ErrorCode::bad_data, "no metrics: {}", line.substr(0, 80));
+    if (space == std::string_view::npos || space == 0)
+      fail(ErrorCode::bad_data, "invalid metrics line: {}", line.substr(0, 80));
     const std::string_view number = line.substr(space + 1);
     const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     if (error != std::errc() || stop != number.data() + number.size()) {
       if (number != "NaN" && number != "+Inf" && number != "-Inf")
-        fail(ErrorCode::bad_data, "no metrics: {}", line.substr(0, 80));
+        fail(ErrorCode::bad_data, "invalid metrics line: {}", line.substr(0, 80));
       continue;
     }
     values.insert_or_assign(std::string(line.substr(0, space)), value);
   }
-  if (!values.contains("brim_connections{state=\"busy\"}")) fail(ErrorCode::bad_data, "no metrics of a Brim server");
+  if (!values.contains("brim_connections{state=\"busy\"}")) fail(ErrorCode::bad_data, "not metrics of a Brim server");
   return values;
 }
 
@@ -154,16 +154,17 @@ ServerDiagnosis diagnose_server(const MetricValues& before, const MetricValues& 
 }
 
 std::string to_text(const ServerDiagnosis& d) {
-  std::string text = fmt::format("{}: {} requests/s, {} texts/s, {} tokens/s; {} refused\n", format_duration(d.seconds),
-                                 format_rate(d.requests / d.seconds), format_rate(d.texts / d.seconds),
-                                 format_rate(d.tokens / d.seconds), format_count(std::llround(d.refused)));
+  std::string text =
+      fmt::format("{}: {} requests/s, {} texts/s, {} tokens/s; {} rejected\n", format_duration(d.seconds),
+                  format_rate(d.requests / d.seconds), format_rate(d.texts / d.seconds),
+                  format_rate(d.tokens / d.seconds), format_count(std::llround(d.refused)));
   for (const auto& stage : d.stages)
     text += fmt::format("  {:<9} {:>9.3f} ms {:>6}\n", stage.name, stage.mean_ms, percent(stage.share));
-  text += fmt::format("device busy {}; idle: {} no work, {} packing, {} handing out, {} moving models\n",
+  text += fmt::format("device busy {}; idle: {} no work, {} packing, {} collecting, {} loading models\n",
                       percent(d.busy), percent(d.idle.at("no_work")), percent(d.idle.at("pack")),
                       percent(d.idle.at("collect")), percent(d.idle.at("switch")));
   if (d.batches > 0)
-    text += fmt::format("{} batches of {:.0f} tokens and {:.1f} texts, {} of what one may hold\n",
+    text += fmt::format("{} batches of {:.0f} tokens and {:.1f} texts, {} full\n",
                         format_count(std::llround(d.batches)), d.batch_tokens, d.batch_texts, percent(d.batch_fill));
   for (const auto& found : d.findings)
     text += fmt::format("- {}{}{}\n", found.what, found.change.empty() ? "" : "; ", found.change);

@@ -47,12 +47,12 @@ struct MadeServer {
   std::string first() const { return diagnosis().findings.front().what; }
 };
 
-TEST(ServerDoctor, CountsWhatGrew) {
+TEST(ServerDoctor, CountsIncreasesBetweenSnapshots) {
   MadeServer server;
   server.loads = 3;
   const ServerDiagnosis d = server.diagnosis();
   EXPECT_EQ(d.requests, 1000);
-  EXPECT_EQ(d.texts, 1050) << "over all labels, and of no name that only begins so";
+  EXPECT_EQ(d.texts, 1050) << "sums all labels but no longer names";
   EXPECT_EQ(d.tokens, 25000);
   EXPECT_EQ(d.batch_tokens, 250);
   EXPECT_DOUBLE_EQ(d.batch_fill, 0.5);
@@ -74,16 +74,16 @@ TEST(ServerDoctor, CountsWhatGrew) {
 TEST(ServerDoctor, NamesWhatRequestsWaitFor) {
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   MadeServer server;
-  EXPECT_TRUE(has(server.first(), "nothing to gain: 96 % of a request's time is the model's own")) << server.first();
+  EXPECT_TRUE(has(server.first(), "no bottleneck found: inference takes 96 % of the request time")) << server.first();
   server.busy = 0.97;
   server.stage_ms["queue"] = 50;
-  EXPECT_TRUE(has(server.first(), "computed 97 % of the time")) << server.first();
-  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "narrower precision"));
+  EXPECT_TRUE(has(server.first(), "saturated: busy 97 % of the time")) << server.first();
+  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "lower precision"));
   server.refused = 500;
-  EXPECT_TRUE(has(server.first(), "33 % of the requests were refused")) << server.first();
-  EXPECT_TRUE(has(server.diagnosis().findings[1].what, "computed 97 %")) << "and why";
+  EXPECT_TRUE(has(server.first(), "33 % of the requests were rejected")) << server.first();
+  EXPECT_TRUE(has(server.diagnosis().findings[1].what, "busy 97 %")) << "and why";
   server.requests = server.busy = 0;
-  EXPECT_TRUE(has(server.first(), "of the requests were refused")) << "who was refused has asked: " << server.first();
+  EXPECT_TRUE(has(server.first(), "of the requests were rejected")) << server.first();
   server = {};
   server.busy = 0.9;
   server.fill = 0.02;
@@ -91,23 +91,22 @@ TEST(ServerDoctor, NamesWhatRequestsWaitFor) {
   server = {};
   server.switching = 0.4;
   server.loads = 12;
-  EXPECT_TRUE(has(server.first(), "stood still for 40 % of the time while models were moved (12 loads"))
-      << server.first();
+  EXPECT_TRUE(has(server.first(), "idle for 40 % of the time while models were loaded (12 loads")) << server.first();
   server = {};
   server.stage_ms["queue"] = 50;
-  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "all at once"));
+  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "in bursts"));
   server.collecting = 0.4;
-  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "too little of a core"));
+  EXPECT_TRUE(has(server.diagnosis().findings[0].change, "lacks CPU time"));
   server = {};
   server.stage_ms["tokenize"] = 20;
-  EXPECT_TRUE(has(server.first(), "tokenizing takes 80 %")) << server.first();
+  EXPECT_TRUE(has(server.first(), "tokenization takes 80 %")) << server.first();
   server = {};
   server.stage_ms["write"] = 20;
   EXPECT_TRUE(has(server.diagnosis().findings[0].change, "/score"));
-  EXPECT_TRUE(has(diagnose_server(server.after(10), server.after(10), 10).findings[0].what, "nobody asked"));
+  EXPECT_TRUE(has(diagnose_server(server.after(10), server.after(10), 10).findings[0].what, "no requests"));
 }
 
-TEST(ServerDoctor, RefusesWhatIsNoBrimServer) {
+TEST(ServerDoctor, RejectsOtherServers) {
   for (const char* text : {"", "<html>", "up 1\n", "brim_connections{state=\"busy\"} many\n", " 1\n"})
     EXPECT_THROW(read_metrics(text), Error) << text;
 }

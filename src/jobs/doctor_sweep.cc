@@ -58,7 +58,7 @@ class Sweep {
   explicit Sweep(const RunTrace& trace)
       : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.trains()) {}
 
-  TimelineSummary go() {
+  TimelineSummary run() {
     collect_edges();
     if (edges_.empty()) return swept_;
     swept_.begin_ns = edges_.front().at_ns;
@@ -289,6 +289,6 @@ class Sweep {
 
 }  // namespace
 
-TimelineSummary sweep(const RunTrace& trace) { return Sweep(trace).go(); }
+TimelineSummary sweep(const RunTrace& trace) { return Sweep(trace).run(); }
 
 }  // namespace brim::jobs

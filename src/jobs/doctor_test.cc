@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "jobs/doctor_machine.h"
-#include "jobs/made_trace.h"
+#include "jobs/synthetic_trace.h"
 
 namespace brim::jobs {
 namespace {
@@ -24,7 +24,7 @@ std::vector<InjectedFault> injected_faults() {
   return {
       {"reader", Cause::reader, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
@@ -34,7 +34,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"tokenizer", Cause::tokenizer, 400,  // 600 ms of two threads' work; six threads need 200
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          m.zone("tokenizer 0", Zone::tokenize, 0, 0.001);  // the first chunk is small, so startup is negligible
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) {
@@ -47,14 +47,14 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"packer", Cause::packer, 460,  // packing the first batch is unavoidable
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) m.zone("compute", i % 2 == 0 ? Zone::pack : Zone::collect, i * 100, i * 100 + 60);
          return m;
        }},
       {"copy of a slow link", Cause::copy, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
@@ -62,7 +62,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"copies not overlapped", Cause::copy, 600,  // 600 ms of host work remain
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          m.trace.record.staging_depth = 1;
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) {
@@ -76,7 +76,7 @@ std::vector<InjectedFault> injected_faults() {
       // delivers them, fills the only slot, copies it and launches. Only packing overlaps.
       {"one slot", Cause::copy, 800,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          m.trace.record.staging_depth = 1;
          for (int i = 0; i < 10; ++i) {
            const double t = i * 100;
@@ -93,7 +93,7 @@ std::vector<InjectedFault> injected_faults() {
       // tenth of it.
       {"one slot and a slow packer", Cause::packer, 280,  // packing the first batch is unavoidable
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          m.trace.record.staging_depth = 1;
          batches(m, 90, 100, 10);
          for (int i = 0; i < 10; ++i) m.zone("compute", Zone::pack, i * 100, i * 100 + 90);
@@ -101,7 +101,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"a slow link while the host packs", Cause::copy, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("compute", Zone::pack, i * 100, i * 100 + 30).zone("copy", Zone::copy, i * 100, i * 100 + 60);
@@ -109,21 +109,21 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"launch", Cause::launch, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) m.zone("compute", Zone::compute, i * 100, i * 100 + 60);
          return m;
        }},
       {"sync", Cause::sync, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60);
          return m;
        }},
       {"writer", Cause::writer, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 40);
          for (int i = 0; i < 10; ++i) {
            m.zone("writer", Zone::write, i * 100 + 40, i * 100 + 100)
@@ -134,7 +134,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"writer at the end", Cause::writer, 400,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 40, 40);
          m.zone("writer", Zone::write, 40, 1000);
          m.stats().sink_cpu_seconds = 0;
@@ -142,7 +142,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"small batches", Cause::small_batch, 500,  // always busy, but at half the attainable speed
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 100);
          m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
          m.trace.record.free_limit_bytes = int64_t{8} << 30;
@@ -151,7 +151,7 @@ std::vector<InjectedFault> injected_faults() {
       {"tiny batches on a card", Cause::small_batch,
        200,  // 9 ms of compute and 6 of delivery remain, but reading takes 200
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 90);
          for (int i = 0; i < 10; ++i)
            m.zone("compute", Zone::collect, i * 100 + 90, i * 100 + 100)
@@ -162,7 +162,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"memory that others hold", Cause::memory, 500,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 100);
          m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
          m.trace.record.free_limit_bytes = int64_t{8} << 30;
@@ -171,14 +171,14 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"paging", Cause::memory, 800,
        [] {
-         Made m(false);
+         SyntheticRun m(false);
          batches(m, 0, 100, 100);
          m.stats().major_faults = 2000;
          return m;
        }},
       {"throttle", Cause::throttle, 600,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
@@ -187,7 +187,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"heat at the power cap", Cause::throttle, 750,  // with only the power cap active, the GPU reached 1600 MHz
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
@@ -199,7 +199,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"a power cap that power does not explain", Cause::throttle, 250,
        [] {
-         Made m(true);
+         SyntheticRun m(true);
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 500;
          m.trace.record.card.max_sm_clock_mhz = 2000;
@@ -211,7 +211,7 @@ std::vector<InjectedFault> injected_faults() {
       {"other process on the CPU", Cause::other_process,
        600,  // 8 cores for 1 s: 4.8 s used by the run, 3.2 s by others
        [] {
-         Made m(false);
+         SyntheticRun m(false);
          m.trace.record.threads = 8;
          m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
              40960 / 0.6;  // consistent with the plan
@@ -223,7 +223,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"reader on the CPU", Cause::reader, 400,
        [] {
-         Made m(false);
+         SyntheticRun m(false);
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
@@ -232,7 +232,7 @@ std::vector<InjectedFault> injected_faults() {
        }},
       {"too few threads for the rules", Cause::tokenizer, 250,  // VADER: 2 of 8 cores, all busy
        [] {
-         Made m(false);
+         SyntheticRun m(false);
          m.trace.record.model = "vader";
          m.trace.record.token_budget = 0;
          m.stats().batches = 0;
@@ -247,7 +247,7 @@ std::vector<InjectedFault> injected_faults() {
   };
 }
 
-TEST(Doctor, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+TEST(Doctor, RanksEachInjectedFaultFirstAndPredictsTheGain) {
   for (const InjectedFault& fault : injected_faults()) {
     SCOPED_TRACE(fault.name);
     const Diagnosis d = expect_named_first(fault, 0.1);
@@ -255,12 +255,12 @@ TEST(Doctor, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
   }
 }
 
-TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
+TEST(Doctor, ExcludesWarmUp) {
   const std::vector<InjectedFault> all = injected_faults();
   const auto reader =
       std::find_if(all.begin(), all.end(), [](const InjectedFault& p) { return p.cause == Cause::reader; });
   const Diagnosis plain = diagnose(reader->make().trace);
-  Made warmed = reader->make();
+  SyntheticRun warmed = reader->make();
   for (ZoneEvent& e : warmed.trace.events) {
     e.begin_ns += 500'000'000;
     e.end_ns += 500'000'000;
@@ -275,9 +275,9 @@ TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
   EXPECT_EQ(later.findings[0].cause, Cause::reader);
 }
 
-TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
+TEST(Doctor, ReportsWhenNothingCanBeGained) {
   for (const bool on_card : {true, false}) {
-    Made m(on_card);
+    SyntheticRun m(on_card);
     batches(m, 2, 100, 99);
     m.zone("reader", Zone::read, 0, 1)
         .zone("tokenizer 0", Zone::tokenize, 1, 2)
@@ -288,14 +288,14 @@ TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
     m.stats().other_cpu_seconds = 0.05;
     const Diagnosis d = diagnose(m.trace);
     EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
-    EXPECT_NE(to_text(d).find("nothing to gain"), std::string::npos);
+    EXPECT_NE(to_text(d).find("no bottleneck found"), std::string::npos);
     EXPECT_GE(d.attributed(), 0.98);
     EXPECT_EQ(to_env_file(d).find("BRIM_"), std::string::npos);
   }
 }
 
 // A healthy H200 under full load: 690 of 700 W, clocks down because of it.
-void at_power_cap(Made& m, double watts) {
+void at_power_cap(SyntheticRun& m, double watts) {
   CardRecord& c = m.trace.record.card;
   c.sm_clock_mhz = 1400;
   c.max_sm_clock_mhz = 1980;
@@ -305,13 +305,13 @@ void at_power_cap(Made& m, double watts) {
   c.power_limit_w = 700;
 }
 
-TEST(Doctor, APowerCapIsAFactAndNoCause) {
-  Made busy(true);
+TEST(Doctor, ReportsAPowerCapAsAFact) {
+  SyntheticRun busy(true);
   batches(busy, 0, 100, 99);
   at_power_cap(busy, 690);
   const Diagnosis alone = diagnose(busy.trace);
   EXPECT_TRUE(alone.nothing_to_gain()) << to_text(alone);
-  EXPECT_NE(alone.verdict.find("nothing to gain: the card is at its power limit (690 of 700 W"), std::string::npos)
+  EXPECT_NE(alone.verdict.find("no bottleneck found: the GPU is at its power limit (690 of 700 W"), std::string::npos)
       << alone.verdict;
   ASSERT_EQ(alone.facts.size(), 1u);
   EXPECT_NE(alone.facts[0].find("1400 of 1980 MHz"), std::string::npos) << alone.facts[0];
@@ -322,7 +322,7 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   // In addition to it, every fault keeps its rank and its prediction. A GPU that idles between batches draws less on
   // average.
   for (const InjectedFault& fault : injected_faults()) {
-    Made m = fault.make();
+    SyntheticRun m = fault.make();
     if (!m.trace.record.on_card || fault.cause == Cause::throttle) continue;
     SCOPED_TRACE(fault.name);
     const Diagnosis without = diagnose(m.trace);
@@ -333,8 +333,8 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   }
 }
 
-TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
-  Made m(true);
+TEST(Doctor, SuggestsResettingLockedClocks) {
+  SyntheticRun m(true);
   batches(m, 0, 100, 100);
   m.trace.record.card.sm_clock_mhz = 1000;
   m.trace.record.card.max_sm_clock_mhz = 2000;
@@ -344,7 +344,7 @@ TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
   EXPECT_NE(d.findings[0].change.find("nvidia-smi -rac"), std::string::npos) << d.findings[0].change;
 }
 
-TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
+TEST(DoctorTrace, ReadsGpuCountersDuringWorkOnly) {
   const auto sample = [](int clock, double watts, std::vector<std::string> reasons) {
     monitor::GpuSample s;
     s.sm_clock_mhz = clock;
@@ -375,8 +375,8 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
 }
 
 // A fault that hides a second one gains only up to the second one's limit.
-TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
-  Made m(true);
+TEST(Doctor, LimitsPredictionsByTheNextStage) {
+  SyntheticRun m(true);
   batches(m, 60, 100, 40);
   for (int i = 0; i < 10; ++i) {
     m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
@@ -389,8 +389,8 @@ TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.8, 1e-6);
 }
 
-TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
-  Made m(true);
+TEST(Doctor, PrefersAMeasuredProbeToThePrediction) {
+  SyntheticRun m(true);
   batches(m, 0, 100, 100);
   m.trace.record.free_token_budget = 65536;
   m.trace.record.free_tokens_per_second = 8e6;
@@ -400,8 +400,8 @@ TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
   EXPECT_TRUE(diagnose(m.trace, BudgetProbe{1e6, 1e6}).nothing_to_gain());
 }
 
-TEST(Doctor, SettingsBecomeAnEnvFile) {
-  Made m(true);
+TEST(Doctor, WritesSettingsToAnEnvFile) {
+  SyntheticRun m(true);
   batches(m, 0, 100, 100);
   m.trace.record.free_token_budget = 65536;
   m.trace.record.free_tokens_per_second = 2e6;
@@ -420,7 +420,7 @@ TEST(Doctor, JsonRoundTrip) {
     EXPECT_THROW((void)diagnosis_from_json(broken), Error) << broken;
 }
 
-TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
+TEST(DoctorTrace, WatchesTheGpuOfTheRun) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,throttle=64,power=100|name=B,pci=65,throttle=4,power=690", 1);
   CardRecord record;
@@ -435,7 +435,7 @@ TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
   EXPECT_EQ(record.power_limit_w, 700);
 }
 
-TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
+TEST(DoctorTrace, FileGivesTheSameDiagnosisAsTheRun) {
   for (const InjectedFault& fault : injected_faults()) {
     SCOPED_TRACE(fault.name);
     RunTrace t = fault.make().trace;
@@ -448,7 +448,7 @@ TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
   }
 }
 
-TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
+TEST(DoctorTrace, ReadsTimelineOutput) {
   Timeline::clear();
   Timeline::enable(true);
   Timeline::name_thread("compute");
@@ -456,7 +456,7 @@ TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
   Timeline::record(Zone::linear, 1000, 2000, 0);
   Timeline::record(Timeline::add_lane("device"), Zone::device_busy, 5000, 1'005'000, 9);
   Timeline::enable(false);
-  const Made m(true);
+  const SyntheticRun m(true);
   const RunTrace t = parse_trace(Timeline::chrome_trace(to_json(m.trace.record)), "run.json");
   ASSERT_EQ(t.events.size(), 2u);
   EXPECT_EQ(t.events[0].detail, 77);
@@ -466,8 +466,8 @@ TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
   Timeline::clear();
 }
 
-TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
-  const Made m(true);
+TEST(DoctorTrace, RejectsOtherTraces) {
+  const SyntheticRun m(true);
   nlohmann::json other_version = nlohmann::json::parse(to_json(m.trace.record));
   other_version["schema_version"] = 99;
   const std::string whole = file_of(m.trace);
@@ -490,7 +490,7 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
   }
 }
 
-TEST(DoctorTrace, SurvivesStrangeEvents) {
+TEST(DoctorTrace, IgnoresUnknownEvents) {
   RunTrace t = injected_faults()[0].make().trace;
   nlohmann::json j = nlohmann::json::parse(file_of(t));
   for (const char* event :
@@ -505,7 +505,7 @@ TEST(DoctorTrace, SurvivesStrangeEvents) {
   EXPECT_TRUE(std::isfinite(d.findings[0].predicted_seconds));
 }
 
-TEST(DoctorMachine, ChecksWithoutACard) {
+TEST(DoctorMachine, RunsChecksWithoutAGpu) {
   const auto checks = check_machine("/tmp", 0.05);
   EXPECT_GE(checks.size(), 4u);
   EXPECT_FALSE(to_text(checks).empty());
@@ -518,8 +518,8 @@ TEST(DoctorMachine, ChecksWithoutACard) {
   EXPECT_TRUE(refused);
 }
 
-TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
-  Made m(false);
+TEST(Doctor, ReportsOneThreadOnTwoCores) {
+  SyntheticRun m(false);
   m.zone("reader", Zone::read, 0, 0.001);
   batches(m, 0, 100, 100);
   m.trace.record.threads = 1;
@@ -531,14 +531,14 @@ TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
   ASSERT_FALSE(d.nothing_to_gain()) << to_text(d);
   EXPECT_EQ(d.findings[0].cause, Cause::unused_cores);
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
-  EXPECT_EQ(d.findings[0].evidence, "1 thread computed on 2 usable cores");
+  EXPECT_EQ(d.findings[0].evidence, "1 thread used of 2 cores");
   EXPECT_NE(to_env_file(d).find("\nBRIM_THREADS=2\n"), std::string::npos);
   m.stats().other_cpu_seconds = 1;  // the other core was unavailable, and its own was always available
   m.stats().run_delay_seconds = 0;
   EXPECT_TRUE(diagnose(m.trace).nothing_to_gain()) << to_text(diagnose(m.trace));
 }
 
-TEST(Doctor, SaysWhenAllIdleTimeIsExplained) {
+TEST(Doctor, ReportsWhenAllIdleTimeIsExplained) {
   EXPECT_NE(to_text(diagnose(injected_faults()[0].make().trace)).find("all idle time is explained"), std::string::npos);
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-const Remedy kMakeTrace{"write one with `brim score trace=FILE` or `brim train trace=FILE`"};
+const Remedy kMakeTrace{"create one with `brim score trace=FILE` or `brim train trace=FILE`"};
 
 // One field list for writing and reading, so that neither can miss a field.
 template <class Visit, class Record>
@@ -120,7 +120,7 @@ nlohmann::ordered_json record_json(const TracedRun& r) {
 // Throws json exceptions for missing fields or wrong types.
 TracedRun record_of(const json& j) {
   if (j.at("schema_version") != 1)
-    fail(ErrorCode::bad_data, "written by another version of Brim (schema {})", j.at("schema_version").dump());
+    fail(ErrorCode::bad_data, "unsupported schema version {}", j.at("schema_version").dump());
   TracedRun r;
   // Fields that older runs did not record.
   const auto later = [](std::string_view name) {
@@ -284,7 +284,7 @@ TracedRun record_from_json(const std::string& text) {
   try {
     return record_of(json::parse(text));
   } catch (const json::exception& e) {
-    fail(ErrorCode::bad_data, "the record of a run is broken: {}", e.what());
+    fail(ErrorCode::bad_data, "invalid record of a run: {}", e.what());
   }
 }
 
@@ -330,19 +330,19 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
     fail(ErrorCode::bad_data, "{}: not a trace: {}", name, e.what());
   }
   if (!rest.is_object() || !rest.contains("traceEvents"))
-    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: it has no traceEvents", name);
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: no traceEvents", name);
   const auto other = rest.find("otherData");
   if (other == rest.end() || !other->is_object() || !other->contains("brim"))
-    fail(ErrorCode::bad_data, kMakeTrace, "{}: a trace, but it says nothing about a scoring or training run", name);
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace of a scoring or training run", name);
   try {
     trace.record = record_of(other->at("brim"));
   } catch (const json::exception& e) {
-    fail(ErrorCode::bad_data, "{}: the record of the run is broken: {}", name, e.what());
+    fail(ErrorCode::bad_data, "{}: invalid record of the run: {}", name, e.what());
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", name, e.what());
   }
   if (trace.events.empty())
-    fail(ErrorCode::bad_data, "{}: no stage of a run is in it; was the run interrupted before its first row?", name);
+    fail(ErrorCode::bad_data, "{}: contains no stages of a run; was the run interrupted before its first row?", name);
   for (const ZoneEvent& e : trace.events)
     if (static_cast<size_t>(e.thread) >= trace.lanes.size()) trace.lanes.resize(static_cast<size_t>(e.thread) + 1);
   std::stable_sort(trace.events.begin(), trace.events.end(),
@@ -353,12 +353,12 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
 RunTrace read_trace(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    fail(ErrorCode::usage, "{}: is a directory: name the trace in it", path);
+    fail(ErrorCode::usage, "{}: is a directory; give a trace file", path);
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::usage, "{}: cannot be opened", path);
+  if (!file) fail(ErrorCode::usage, "{}: cannot open", path);
   std::stringstream text;
   text << file.rdbuf();
-  if (text.str().empty()) fail(ErrorCode::bad_data, kMakeTrace, "{}: empty", path);
+  if (text.str().empty()) fail(ErrorCode::bad_data, kMakeTrace, "{}: is empty", path);
   return parse_trace(text.str(), path);
 }
 

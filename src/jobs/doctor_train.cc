@@ -40,24 +40,24 @@ void describe_lanes_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
   switch (f.cause) {
     case Cause::copy:
     case Cause::packer:
-      f.evidence = fmt::format("{}; lanes were made ready, {} in all", idle, format_count(r.training.waves, "wave"));
+      f.evidence = fmt::format("{}; preparing lanes, {}", idle, format_count(r.training.waves, "wave"));
       f.change = r.training.waves > 1 && r.training.free_lanes > r.training.lanes / r.training.waves
-                     ? "fewer and larger waves: `memory_limit=auto`"
-                     : "more steps or larger blocks would hide it; nothing to set";
-      if (f.change.starts_with("fewer")) f.settings = {{"memory_limit", "auto"}};
+                     ? "use fewer and larger waves: `memory_limit=auto`"
+                     : "no setting helps; more steps or larger blocks would hide it";
+      if (f.change.starts_with("use fewer")) f.settings = {{"memory_limit", "auto"}};
       break;
     case Cause::launch:
       f.evidence = fmt::format("{}; launching took {} of the time, with {} at a time", idle, share_of_run(s.launch, s),
                                format_count(r.training.lanes / std::max<int64_t>(1, r.training.waves), "lane"));
-      f.change = "more lanes at a time (`repeats`), or a larger `batch_size`: both change what is trained";
+      f.change = "train more lanes at a time (`repeats`) or use a larger `batch_size`; both change the models";
       break;
     case Cause::writer:
       f.evidence =
           fmt::format("{}; {} took {} of the time", idle, format_count(s.saves, "save"), share_of_run(s.save, s));
-      f.change = "save less often (a larger `save_steps`), or to a faster disk";
+      f.change = "save less often (a larger `save_steps`) or to a faster disk";
       break;
     case Cause::sync:
-      f.evidence = fmt::format("{}; the host read losses back while the device had nothing queued", idle);
+      f.evidence = fmt::format("{}; the host read back losses while the device queue was empty", idle);
       f.change = "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set";
       f.settings = {{"sync", ""}};
       break;
@@ -65,8 +65,8 @@ void describe_lanes_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
       f.evidence =
           fmt::format("{}; {} took {} of the time", idle,
                       format_count(s.evaluations, rolls ? "forecast" : "evaluation"), share_of_run(s.evaluate, s));
-      f.change = rolls ? "forecasts of the folds are what was asked for; a larger `step` makes fewer"
-                       : "validate less often: a larger `val_check_steps`";
+      f.change = rolls ? "these are the requested forecasts; a larger `step` reduces their number"
+                       : "validate less often (a larger `val_check_steps`)";
       break;
     default:
       break;
@@ -82,22 +82,21 @@ void describe_train_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
   switch (f.cause) {
     case Cause::packer:
       f.evidence =
-          fmt::format("{}; making {} took one core {} of the time, the tokens {}", idle,
+          fmt::format("{}; packing {} took one core {} of the time, tokens {}", idle,
                       r.stats.batches == 1 ? "one micro-batch" : format_count(r.stats.batches) + " micro-batches",
                       share_of_run(s.pack, s), t.token_placement);
       if (t.token_placement == "streamed") {
         f.change = "`token_set=staged`: keep the tokens in host memory, not in the mapped cache file";
         f.settings = {{"token_set", "staged"}};
       } else {
-        f.change = "a larger model or longer texts would hide it; nothing to set";
+        f.change = "no setting helps; a larger model or longer texts would hide it";
       }
       break;
     case Cause::copy:
       f.evidence = fmt::format("{}; copies of micro-batches took {} of the time", idle, share_of_run(s.copy, s));
-      f.change =
-          t.token_placement == "resident"
-              ? "the link to the card is slow or shared: check its PCIe width (brim monitor)"
-              : "leave room for the tokens on the card (`token_set=resident`), or check its PCIe width (brim monitor)";
+      f.change = t.token_placement == "resident"
+                     ? "the link to the GPU is slow or shared; check its PCIe width (brim monitor)"
+                     : "keep the tokens in GPU memory (`token_set=resident`) or check the PCIe width (brim monitor)";
       break;
     case Cause::launch:
       f.evidence =
@@ -107,31 +106,28 @@ void describe_train_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
         f.change = "larger micro-batches need fewer launches: `memory_limit=auto`";
         f.settings = {{"memory_limit", "auto"}};
       } else {
-        f.change =
-            "a larger `per_device_train_batch_size` needs fewer launches; this changes training: tune the learning "
-            "rate again";
+        f.change = "use a larger `per_device_train_batch_size`; this changes training, so tune the learning rate again";
       }
       break;
     case Cause::writer:
       f.evidence =
           fmt::format("{}; {} took {} of the time{}", idle, format_count(s.saves, "save"), share_of_run(s.save, s),
-                      f.idle_seconds > 1.1 * s.save ? ", the run's report most of the rest" : "");
-      f.change = "save less often (a larger `save_steps`, or `save_strategy=epoch`), or to a faster disk";
+                      f.idle_seconds > 1.1 * s.save ? ", most of the rest the report of the run" : "");
+      f.change = "save less often (a larger `save_steps` or `save_strategy=epoch`) or to a faster disk";
       break;
     case Cause::sync:
-      f.evidence =
-          fmt::format("{}; the host read losses back or reported them while the device had nothing queued", idle);
+      f.evidence = fmt::format("{}; the host read back or reported losses while the device queue was empty", idle);
       f.change = r.precision == "fp16"
-                     ? "fp16 waits for every step's gradient norm to set its loss scale: `precision=bf16` does not"
-                     : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger `logging_steps` asks the "
-                       "card less often";
+                     ? "use `precision=bf16`; fp16 waits for the gradient norm of every step to set the loss scale"
+                     : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger `logging_steps` "
+                       "synchronizes less often";
       if (r.precision != "fp16") f.settings = {{"sync", ""}};
       break;
     case Cause::evaluation:
-      f.evidence = fmt::format("{}; {} took {} of the time, and the device computed for {} of that", idle,
+      f.evidence = fmt::format("{}; {} took {} of the time, with the device busy {} of it", idle,
                                format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate, s),
                                s.evaluate > 0 ? fmt::format("{:.0f} %", 100 * s.evaluate_busy / s.evaluate) : "none");
-      f.change = "evaluate less often (a larger `eval_steps`, or `eval_strategy=epoch`), or on fewer rows";
+      f.change = "evaluate less often (a larger `eval_steps` or `eval_strategy=epoch`) or on fewer rows";
       break;
     default:
       break;
@@ -162,13 +158,12 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSumm
                                 t.optimizer == t.free_optimizer;
     if (only_recompute && !others && t.free_planned_bytes > 0)
       f.evidence = fmt::format(
-          "recomputing activations (`recompute={}`) costs {:.0f} % of the steps' time; {} of "
-          "memory would do without it (predicted from the plan)",
+          "recomputing activations (`recompute={}`) costs {:.0f} % of the step time; not required with {} of memory "
+          "(predicted from the plan)",
           t.recompute, 100 * (1 - now / r.free_tokens_per_second), format_bytes(t.free_planned_bytes));
     if (others) {
-      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r.card.other_processes,
-                             r.card.other_processes == 1 ? "" : "es", r.card.other_processes == 1 ? "s" : "",
-                             format_bytes(r.card.other_bytes));
+      f.change =
+          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(r.card.other_bytes));
     } else {
       if (r.free_limit_bytes > r.limit_bytes) {
         f.change = "`memory_limit=auto`";
@@ -190,12 +185,11 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSumm
     const auto steps = static_cast<double>(tokens_a_step(r)) / static_cast<double>(t.wide_batch_tokens);
     f.predicted_seconds = at_speed(s, now / t.wide_tokens_per_second, steps);
     f.evidence = fmt::format(
-        "{} tokens per step, where steps of {} would run {:.2f} times as fast under the same limit (predicted from the "
-        "plan)",
+        "{} tokens per step; steps of {} would be {:.2f} times as fast under the same limit (predicted from the plan)",
         format_count(tokens_a_step(r)), format_count(t.wide_batch_tokens), t.wide_tokens_per_second / now);
     f.change =
-        "a larger `per_device_train_batch_size`; this changes training: tune the learning rate again (`lr_scaling` "
-        "helps)";
+        "use a larger `per_device_train_batch_size`; this changes training, so tune the learning rate again "
+        "(`lr_scaling` helps)";
     all.push_back(std::move(f));
   }
   return all;
@@ -212,20 +206,17 @@ std::vector<std::string> train_facts(const TracedRun& r, const TimelineSummary& 
     facts.push_back(fmt::format("{} in {} under {}{}", format_count(t.lanes, "lane"), format_count(t.waves, "wave"),
                                 format_bytes(r.limit_bytes),
                                 t.free_lanes > t.lanes / t.waves
-                                    ? fmt::format("; {} would hold {} at a time (`memory_limit=auto`)",
+                                    ? fmt::format("; {} would fit {} at a time (`memory_limit=auto`)",
                                                   format_bytes(r.free_limit_bytes), format_count(t.free_lanes))
                                     : ""));
   if (r.trains_lanes() && t.recompute != "none")
-    facts.push_back("the limit made blocks be computed again in the backward pass (recomputation)");
+    facts.push_back("the memory limit requires recomputation of blocks in the backward pass");
   if (t.teacher_seconds > 0.1 * s.seconds())
-    facts.push_back(
-        fmt::format("the teacher's passes took {} ({} of the run): a smaller or quantized teacher shortens "
-                    "it",
-                    format_duration(t.teacher_seconds), share_of_run(t.teacher_seconds, s)));
+    facts.push_back(fmt::format("teacher passes took {} ({} of the run); a smaller or quantized teacher is faster",
+                                format_duration(t.teacher_seconds), share_of_run(t.teacher_seconds, s)));
   if (s.evaluate_busy > 0.1 * s.seconds())
-    facts.push_back(fmt::format(
-        "{} kept the device busy for {} of the run; that is work asked for, and less of it is a shorter run",
-        format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));
+    facts.push_back(fmt::format("{} kept the device busy for {} of the run; evaluate less to shorten it",
+                                format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));
   return facts;
 }
 

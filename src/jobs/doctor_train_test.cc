@@ -6,14 +6,14 @@
 
 #include "base/error.h"
 #include "jobs/doctor.h"
-#include "jobs/made_trace.h"
+#include "jobs/synthetic_trace.h"
 
 namespace brim::jobs {
 namespace {
 
 // A training run with ten steps of one micro-batch each.
-Made training(bool on_card = true) {
-  Made m(on_card);
+SyntheticRun training(bool on_card = true) {
+  SyntheticRun m(on_card);
   TracedRun& r = m.trace.record;
   r.verb = "train";
   r.output = "out";
@@ -29,8 +29,8 @@ Made training(bool on_card = true) {
 }
 
 // Ten steps of `busy` ms, one every 100 ms, starting at `start`.
-Made steps(double start, double busy, bool on_card = true) {
-  Made m = training(on_card);
+SyntheticRun steps(double start, double busy, bool on_card = true) {
+  SyntheticRun m = training(on_card);
   m.zone("main", Zone::wait_input, 0, 0.001);
   for (int i = 0; i < 10; ++i) m.zone("device", Zone::device_busy, start + i * 100, start + i * 100 + busy);
   return m;
@@ -42,28 +42,28 @@ std::vector<InjectedFault> train_faults() {
   return {
       {"packer", Cause::packer, 460,
        [] {
-         Made m = steps(60, 40);
+         SyntheticRun m = steps(60, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
          return m;
        }},
       {"packer on the CPU", Cause::packer, 460,
        [] {
-         Made m = steps(60, 40, false);
+         SyntheticRun m = steps(60, 40, false);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
          return m;
        }},
       {"checkpoints", Cause::writer, 460,
        [] {
-         Made m = steps(0, 40);
+         SyntheticRun m = steps(0, 40);
          for (int i = 0; i < 10; ++i) m.zone("main", Zone::checkpoint, i * 100 + 40, i * 100 + 100);
          return m;
        }},
       {"the best model, written within an evaluation", Cause::writer,
        650,  // 350 of the device's idle 550 ms; the final write is the end of the run
        [] {
-         Made m = steps(0, 40);
+         SyntheticRun m = steps(0, 40);
          for (int i = 0; i < 10; ++i) {
            m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100)
                .zone("device", Zone::device_busy, i * 100 + 45, i * 100 + 50);
@@ -73,7 +73,7 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"evaluation", Cause::evaluation, 600,  // its 20 ms on the device remain
        [] {
-         Made m = steps(0, 40);
+         SyntheticRun m = steps(0, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100)
                .zone("device", Zone::device_busy, i * 100 + 60, i * 100 + 80);
@@ -81,14 +81,14 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"a slow link", Cause::copy, 460,
        [] {
-         Made m = steps(60, 40);
+         SyntheticRun m = steps(60, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
          return m;
        }},
       {"launches", Cause::launch, 460,
        [] {
-         Made m = steps(60, 40);
+         SyntheticRun m = steps(60, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::forward, i * 100, i * 100 + 50)
                .zone("main", Zone::optimizer, i * 100 + 50, i * 100 + 60);
@@ -96,7 +96,7 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"losses read back", Cause::sync, 400,
        [] {
-         Made m = steps(0, 40);
+         SyntheticRun m = steps(0, 40);
          for (int i = 0; i < 10; ++i)
            m.zone("main", Zone::wait_device, i * 100, i * 100 + 50)
                .zone("main", Zone::collect, i * 100 + 50, i * 100 + 100);
@@ -104,21 +104,21 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"recomputing under a limit", Cause::memory, 500,
        [] {
-         Made m = steps(0, 100);
+         SyntheticRun m = steps(0, 100);
          m.trace.record.training.recompute = "full";
          m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
       {"optimizer state on the host", Cause::memory, 800,
        [] {
-         Made m = steps(0, 100);
+         SyntheticRun m = steps(0, 100);
          m.trace.record.training.moments_on_host = true;
          m.trace.record.free_tokens_per_second = 1.25e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
       {"memory that others hold", Cause::memory, 500,
        [] {
-         Made m = steps(0, 100);
+         SyntheticRun m = steps(0, 100);
          m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
          m.trace.record.free_limit_bytes = int64_t{8} << 30;
          m.trace.record.card.other_bytes = int64_t{7} << 30, m.trace.record.card.other_processes = 1;
@@ -126,14 +126,14 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"small micro-batches", Cause::small_batch, 500,
        [] {
-         Made m = steps(0, 100);
+         SyntheticRun m = steps(0, 100);
          m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
          m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
       {"short steps", Cause::small_batch, 550,  // half of 900 ms on the device; 100 belong to an evaluation
        [] {
-         Made m = training();
+         SyntheticRun m = training();
          m.zone("main", Zone::wait_input, 0, 0.001)
              .zone("device", Zone::device_busy, 0, 900)
              .zone("main", Zone::evaluate, 900, 1000);
@@ -144,7 +144,7 @@ std::vector<InjectedFault> train_faults() {
        }},
       {"throttle", Cause::throttle, 600,
        [] {
-         Made m = steps(0, 100);
+         SyntheticRun m = steps(0, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
          m.trace.record.card.throttle = {"hardware thermal"};
@@ -153,7 +153,7 @@ std::vector<InjectedFault> train_faults() {
       {"other process on the CPU", Cause::other_process,
        600,  // 8 cores for 1 s: 4.8 s used by the run, 3.2 s by others
        [] {
-         Made m = steps(0, 100, false);
+         SyntheticRun m = steps(0, 100, false);
          m.trace.record.threads = 8;
          m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
              40960 / 0.6;  // consistent with the plan
@@ -166,7 +166,7 @@ std::vector<InjectedFault> train_faults() {
   };
 }
 
-TEST(DoctorTrain, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+TEST(DoctorTrain, RanksEachInjectedFaultFirstAndPredictsTheGain) {
   for (const InjectedFault& fault : train_faults()) {
     SCOPED_TRACE(fault.name);
     const Diagnosis d = expect_named_first(fault, 0.01);
@@ -174,7 +174,7 @@ TEST(DoctorTrain, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
   }
 }
 
-TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
+TEST(DoctorTrain, FileGivesTheSameDiagnosisAsTheRun) {
   for (const InjectedFault& fault : train_faults()) {
     SCOPED_TRACE(fault.name);
     RunTrace t = fault.make().trace;
@@ -191,7 +191,7 @@ TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
   EXPECT_THROW((void)record_from_json(bare.dump()), Error);
 }
 
-TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
+TEST(DoctorTrain, SuggestsMemorySettingsButNoneThatChangeTraining) {
   const auto settings_of = [](const char* name) {
     for (const InjectedFault& fault : train_faults())
       if (fault.name == std::string(name)) return diagnose(fault.make().trace).findings.at(0).settings;
@@ -205,19 +205,21 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   for (const char* kept : {"short steps", "evaluation", "checkpoints", "memory that others hold"})
     EXPECT_TRUE(settings_of(kept).empty()) << kept;
 
-  Made asked = steps(0, 100);  // full recomputation by --recompute, without a limit that requires it
-  asked.trace.record.training.recompute = "full";
-  asked.trace.record.training.recompute_asked = true;
-  asked.trace.record.free_tokens_per_second = 2e6;
-  EXPECT_EQ(diagnose(asked.trace).findings.at(0).settings, (std::vector<SettingChange>{{"recompute", "auto"}}));
+  SyntheticRun explicit_recompute =
+      steps(0, 100);  // full recomputation by --recompute, without a limit that requires it
+  explicit_recompute.trace.record.training.recompute = "full";
+  explicit_recompute.trace.record.training.recompute_asked = true;
+  explicit_recompute.trace.record.free_tokens_per_second = 2e6;
+  EXPECT_EQ(diagnose(explicit_recompute.trace).findings.at(0).settings,
+            (std::vector<SettingChange>{{"recompute", "auto"}}));
 
-  Made streamed = train_faults()[0].make();
+  SyntheticRun streamed = train_faults()[0].make();
   streamed.trace.record.training.token_placement = "streamed";
   EXPECT_EQ(diagnose(streamed.trace).findings.at(0).settings, (std::vector<SettingChange>{{"token_set", "staged"}}));
 }
 
-TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
-  Made m = training();
+TEST(DoctorTrain, ExcludesStartupAndModelWriting) {
+  SyntheticRun m = training();
   m.zone("main", Zone::load_model, 0, 300)
       .zone("tokenizer 0", Zone::tokenize, 300, 900)
       .zone("device", Zone::device_busy, 900, 950);  // before
@@ -230,12 +232,12 @@ TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
   EXPECT_NEAR(d.busy_seconds, 0.9, 1e-6);
   EXPECT_NEAR(d.idle[static_cast<size_t>(Cause::startup)], 0.2, 1e-6);
   EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
-  EXPECT_NE(to_text(d).find("nothing to gain"), std::string::npos);
-  EXPECT_FALSE(wants_probe(m.trace)) << "a probe scores; it would not measure training";
+  EXPECT_NE(to_text(d).find("no bottleneck found"), std::string::npos);
+  EXPECT_FALSE(wants_probe(m.trace)) << "probes measure scoring, not training";
 }
 
-TEST(DoctorTrain, AnEvaluationThatKeepsTheDeviceBusyIsAFact) {
-  Made m = training();
+TEST(DoctorTrain, ReportsABusyEvaluationAsAFact) {
+  SyntheticRun m = training();
   m.zone("main", Zone::wait_input, 0, 0.001).zone("device", Zone::device_busy, 0, 500);
   m.zone("main", Zone::evaluate, 500, 1000).zone("device", Zone::device_busy, 500, 1000);
   const Diagnosis d = diagnose(m.trace);
@@ -245,8 +247,8 @@ TEST(DoctorTrain, AnEvaluationThatKeepsTheDeviceBusyIsAFact) {
   EXPECT_NE(d.facts[1].find("1 evaluation kept the device busy for 50 %"), std::string::npos) << d.facts[1];
 }
 
-TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
-  Made m = steps(0, 100, false);
+TEST(DoctorTrain, ReportsTeacherUnusedCoresAndOtherProcesses) {
+  SyntheticRun m = steps(0, 100, false);
   m.trace.record.training.teacher_seconds = 0.6;
   m.trace.record.threads = 4;
   const Diagnosis d = diagnose(m.trace);
@@ -255,7 +257,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
   EXPECT_EQ(d.findings[0].settings, (std::vector<SettingChange>{{"threads", "8"}}));
   ASSERT_EQ(d.facts.size(), 2u);
-  EXPECT_NE(d.facts[1].find("the teacher's passes took 600 ms (60 % of the run)"), std::string::npos) << d.facts[1];
+  EXPECT_NE(d.facts[1].find("teacher passes took 600 ms (60 % of the run)"), std::string::npos) << d.facts[1];
   m.trace.record.threads = 8;
   m.stats().cpu_seconds = 5;
   m.stats().other_cpu_seconds = m.stats().run_delay_seconds = 4;
@@ -267,7 +269,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
 }
 
 // Lanes draw their windows on the device: texts and tokens are never blamed.
-TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
+TEST(DoctorTrain, DescribesForecastLanes) {
   struct Case {
     const char* verb;
     Zone zone;
@@ -278,12 +280,12 @@ TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
   for (const Case& c :
        {Case{"forecast train", Zone::checkpoint, Cause::writer, "`save_steps`", nullptr},
         Case{"forecast train", Zone::evaluate, Cause::evaluation, "`val_check_steps`", nullptr},
-        Case{"forecast roll", Zone::evaluate, Cause::evaluation, "forecasts of the folds", nullptr},
+        Case{"forecast roll", Zone::evaluate, Cause::evaluation, "these are the requested forecasts", nullptr},
         Case{"forecast roll", Zone::forward, Cause::launch, "`batch_size`", nullptr},
         Case{"forecast roll", Zone::wait_device, Cause::sync, "BRIM_SYNC", "sync"},
         Case{"forecast roll", Zone::wait_input, Cause::packer, "`memory_limit=auto`", "memory_limit"}}) {
     SCOPED_TRACE(c.words);
-    Made m = steps(0, 40);
+    SyntheticRun m = steps(0, 40);
     TracedRun& r = m.trace.record;
     r.verb = c.verb;
     r.plan_tokens_per_second = 0;
@@ -302,13 +304,12 @@ TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
       EXPECT_TRUE(d.findings[0].settings.empty());
     else
       EXPECT_EQ(d.findings[0].settings.at(0).name, c.setting);
-    EXPECT_NE(to_text(d).find("12 lanes in 3 waves under 1.00 GiB; 4.00 GiB would hold 12 at a time"),
-              std::string::npos)
+    EXPECT_NE(to_text(d).find("12 lanes in 3 waves under 1.00 GiB; 4.00 GiB would fit 12 at a time"), std::string::npos)
         << to_text(d);
   }
 }
 
-TEST(DoctorTrain, TracesOfOlderRunsAreRead) {
+TEST(DoctorTrain, ReadsOlderTraces) {
   nlohmann::json j = nlohmann::json::parse(file_of(steps(0, 100).trace));
   j["otherData"]["brim"].erase("others");
   j["otherData"]["brim"]["training"].erase("teacher_seconds");

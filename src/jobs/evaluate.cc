@@ -27,7 +27,7 @@ int32_t class_of(const std::vector<std::string>& labels, std::string_view label,
   const auto found = rows::find_label(labels, label);
   if (!found)
     fail(ErrorCode::bad_data,
-         "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label,
+         "{}: unknown label '{}' (labels of the model: {}); rename it in the data or remove these rows", where, label,
          fmt::join(labels, ", "));
   return *found;
 }
@@ -35,7 +35,7 @@ int32_t class_of(const std::vector<std::string>& labels, std::string_view label,
 // Metrics over part of the rows are not the requested ones.
 void require_whole(const EvalRequest& r, int64_t rows) {
   if (r.stop != nullptr && r.stop->load())
-    fail(ErrorCode::interrupted, "interrupted after {}; nothing was measured to the end", format_count(rows, "row"));
+    fail(ErrorCode::interrupted, "interrupted after {}; no results", format_count(rows, "row"));
 }
 
 // An unknown type would be counted as never found.
@@ -46,7 +46,7 @@ void require_known_types(const std::vector<std::string>& labels, const rows::Tag
     if (tag.outside || std::any_of(labels.begin(), labels.end(),
                                    [&](const std::string& label) { return engine::split_tag(label).type == tag.type; }))
       continue;
-    fail(ErrorCode::bad_data, "{}: line {}: tag '{}' is none of the model's: {}; rename it in the data", path,
+    fail(ErrorCode::bad_data, "{}: line {}: unknown tag '{}' (labels of the model: {}); rename it in the data", path,
          sentence.line_of(w), sentence.tags[w], fmt::join(labels, ", "));
   }
 }
@@ -113,17 +113,15 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
 Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
   if (is_per_token(model.output())) {
     if (!is_tagged(r))
-      fail(ErrorCode::usage, Remedy{"set `format=conll` to read it as the first"},
-           "{}: a token model is measured on tagged words: CoNLL files (a word and its tag per line) or jsonl with "
+      fail(ErrorCode::usage, Remedy{"set `format=conll` to read the file as CoNLL"},
+           "{}: evaluating a token model requires tagged words: CoNLL (one word and tag per line) or jsonl with "
            "\"tokens\" and \"ner_tags\"",
            r.inputs[0]);
     return evaluate_tokens(model, r);
   }
   if (is_tagged(r))
     fail(ErrorCode::usage,
-         "{}: tagged words measure a token model; this one gives one label per text and is measured on csv, tsv or "
-         "jsonl",
-         r.inputs[0]);
+         "{}: tagged words require a token model, but this model classifies texts; use csv, tsv or jsonl", r.inputs[0]);
   Evaluation e;
   e.precision = model.precision_text();
   e.labels = model.labels();
@@ -143,7 +141,7 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
   if (r.label_columns.size() > 1) {
     if (!e.multi_label)
       fail(ErrorCode::usage,
-           "`label_column={}`: several columns are for multi-label models; this one gives one label per row",
+           "`label_column={}`: several columns require a multi-label model, but this model has one label per row",
            fmt::join(r.label_columns, ","));
     for (const std::string& column : r.label_columns)
       column_class.push_back(class_of(e.labels, column, "`label_column`"));

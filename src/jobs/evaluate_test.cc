@@ -25,7 +25,7 @@ engine::EngineOptions on_cpu(const TempDir& dir, const char* model) {
 }
 
 // A word that contains a space is one word and does not shift later tags: the text and its tokens are the same.
-TEST(Evaluate, TakesWordsWithSpaces) {
+TEST(Evaluate, AcceptsWordsWithSpaces) {
   const TempDir dir;
   auto engine = engine::Engine::open(on_cpu(dir, "bert_token"));
   std::string apart, joined;
@@ -45,7 +45,7 @@ TEST(Evaluate, TakesWordsWithSpaces) {
   EXPECT_EQ(predicted(joined), want);
 }
 
-TEST(Evaluate, ASentenceThatIsRefusedIsNoSentenceOfNothing) {
+TEST(Evaluate, CountsRejectedSentences) {
   const TempDir dir;
   engine::EngineOptions options = on_cpu(dir, "bert_token");
   options.max_length = 8;
@@ -59,7 +59,7 @@ TEST(Evaluate, ASentenceThatIsRefusedIsNoSentenceOfNothing) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(*engine, request); }), "words.conll:3: ");
 }
 
-TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
+TEST(Evaluate, EvaluatesRegression) {
   const TempDir dir;
   auto engine = engine::Engine::open(on_cpu(dir, "bert_rerank"));
   put_file(dir / "rows.csv", "text,other,label\nw5,w6,1\nw7 w8,w9,0\nw10,w11 w12,0.5\n");

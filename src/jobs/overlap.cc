@@ -23,14 +23,13 @@ std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::
     if (p.gain.surely_above(kOverlapPays) && (sure == nullptr || p.gain.p50 > sure->gain.p50)) sure = &p;
     none = none && p.gain.surely_below(kOverlapPays);
   }
-  if (best == nullptr) return "nothing was measured";
-  if (sure != nullptr) return fmt::format("overlap pays on {}: {}", device, measured(*sure));
+  if (best == nullptr) return "no measurements";
+  if (sure != nullptr) return fmt::format("overlap is worthwhile on {}: {}", device, measured(*sure));
   if (none)
-    return fmt::format("overlap does not pay on {}: {} at best; {:.1f}× would be worth it", device, measured(*best),
+    return fmt::format("overlap is not worthwhile on {}: {} at best, {:.1f}× required", device, measured(*best),
                        kOverlapPays);
   return fmt::format(
-      "not significant: whether overlap pays on {} cannot be said ({} at best; {:.1f}× would be worth "
-      "it); a larger `seconds` measures longer",
+      "not significant on {}: overlap gives {} at best, {:.1f}× required; increase `seconds` for a longer measurement",
       device, measured(*best), kOverlapPays);
 }
 

@@ -17,7 +17,7 @@ struct OverlapPoint {
   Spread gain;         // concurrent speed divided by sequential speed, one value per round
 };
 
-// One sentence: it pays off, it does not, or the measurements are inconclusive. `device`: "this card", "this CPU".
+// One sentence: it pays off, it does not, or the measurements are inconclusive. `device`: "this GPU", "this CPU".
 std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::string& device);
 
 }  // namespace brim::jobs

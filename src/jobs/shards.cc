@@ -130,33 +130,33 @@ json job_json(const ShardJob& job) {
           {"shards", shards}};
 }
 
-ShardJob job_of(const fs::path& folder, const json& told) {
+ShardJob job_of(const fs::path& folder, const json& record) {
   ShardJob job;
   job.folder = folder;
-  if (told.at("format") != kJobFormat)
-    fail(ErrorCode::bad_data, Remedy{"use the version that planned it"}, "{} is of format {}, this Brim reads {}",
-         job_path(folder).string(), told.at("format").dump(), kJobFormat);
-  told.at("job").get_to(job.id);
-  told.at("model").get_to(job.facts.model);
-  told.at("model_name").get_to(job.model_name);
-  job.by_bytes = told.value("unit", "row_groups") == "bytes";
+  if (record.at("format") != kJobFormat)
+    fail(ErrorCode::bad_data, Remedy{"use the version that planned the job"}, "{}: unsupported format {}, expected {}",
+         job_path(folder).string(), record.at("format").dump(), kJobFormat);
+  record.at("job").get_to(job.id);
+  record.at("model").get_to(job.facts.model);
+  record.at("model_name").get_to(job.model_name);
+  job.by_bytes = record.value("unit", "row_groups") == "bytes";
   if (job.by_bytes) {
-    told.at("options").get_to(job.facts.options);
-    for (const json& input : told.at("inputs"))
+    record.at("options").get_to(job.facts.options);
+    for (const json& input : record.at("inputs"))
       job.facts.inputs.emplace_back(input.at("input").get<std::string>(), input.at("signature").get<std::string>());
   }
-  for (const json& shard : told.at("shards")) {
+  for (const json& shard : record.at("shards")) {
     Shard& added = job.shards.emplace_back();
     shard.at("id").get_to(added.id);
     if (added.id != static_cast<int64_t>(job.shards.size()) - 1)
-      fail(ErrorCode::bad_data, "shard {} out of order", added.id);
+      fail(ErrorCode::bad_data, "shard {} is out of order", added.id);
     added.part = shard.value("part", fmt::format("part-{}.parquet", shard_number(added.id)));
-    if (added.part.find('/') != std::string::npos) fail(ErrorCode::bad_data, "part {}", added.part);
+    if (added.part.find('/') != std::string::npos) fail(ErrorCode::bad_data, "invalid part name {}", added.part);
     if (!job.by_bytes) continue;
     for (const json& s : shard.at("slices")) {
       const ShardSlice slice{s.at("input").get<size_t>(), {s.at("begin").get<int64_t>(), s.at("end").get<int64_t>()}};
       if (slice.input >= job.facts.inputs.size() || slice.range.begin < 0)
-        fail(ErrorCode::bad_data, "slice of input {}", slice.input);
+        fail(ErrorCode::bad_data, "invalid slice of input {}", slice.input);
       added.slices.push_back(slice);
     }
   }
@@ -166,17 +166,18 @@ ShardJob job_of(const fs::path& folder, const json& told) {
 
 // Describes how two jobs differ.
 std::string differing_facts(const ShardFacts& there, const ShardFacts& now) {
-  if (there.count != now.count) return fmt::format("it has {} shards, not {}", there.count, now.count);
-  if (there.model != now.model) return "its model is another one";
+  if (there.count != now.count) return fmt::format("the number of shards is {}, not {}", there.count, now.count);
+  if (there.model != now.model) return "the model differs";
   for (size_t i = 0; i < std::max(there.inputs.size(), now.inputs.size()); ++i) {
     if (i >= there.inputs.size() || i >= now.inputs.size() || there.inputs[i].first != now.inputs[i].first)
-      return "its inputs are others";
-    if (there.inputs[i].second != now.inputs[i].second) return now.inputs[i].first + " has changed since";
+      return "the inputs differ";
+    if (there.inputs[i].second != now.inputs[i].second) return now.inputs[i].first + " has changed";
   }
   for (const auto& [name, value] : now.options)
     if (const auto found = there.options.find(name); found == there.options.end() || found->second != value)
-      return fmt::format("{} was {} and is {}", name, found == there.options.end() ? "not set" : found->second, value);
-  return "its options differ";
+      return fmt::format("{} changed from {} to {}", name, found == there.options.end() ? "not set" : found->second,
+                         value);
+  return "the options differ";
 }
 
 // --- cutting ---
@@ -237,21 +238,21 @@ bool is_packed(const std::string& path) {
   return io::read_head(path, head.size()) != head;
 }
 
-struct Place {
+struct SplitPoint {
   size_t input;
   int64_t offset;
 };
 
 // Cut positions in the bytes of all inputs, moved forward to the next record.
-std::vector<Place> cut_places(const std::vector<std::string>& inputs, const rows::RowReaderOptions& reading,
-                              int64_t count, bool lines) {
+std::vector<SplitPoint> split_points(const std::vector<std::string>& inputs, const rows::RowReaderOptions& reading,
+                                     int64_t count, bool lines) {
   std::vector<int64_t> sizes;
   int64_t total = 0;
   for (const std::string& input : inputs) {
     sizes.push_back(size_of(input));
     total += sizes.back();
   }
-  std::vector<Place> places;
+  std::vector<SplitPoint> points;
   int64_t before = 0;
   int64_t next = 1;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -270,26 +271,26 @@ std::vector<Place> cut_places(const std::vector<std::string>& inputs, const rows
       for (int64_t& at : offsets) at = next_line(inputs[i], at, sizes[i]);
     else
       offsets = next_records(inputs[i], offsets, sizes[i], reading);
-    for (const int64_t at : offsets) places.push_back(at >= sizes[i] ? Place{i + 1, 0} : Place{i, at});
+    for (const int64_t at : offsets) points.push_back(at >= sizes[i] ? SplitPoint{i + 1, 0} : SplitPoint{i, at});
   }
-  places.resize(static_cast<size_t>(count) - 1, {inputs.size(), 0});
-  return places;
+  points.resize(static_cast<size_t>(count) - 1, {inputs.size(), 0});
+  return points;
 }
 
-[[noreturn]] void fail_stranger(const fs::path& part) {
-  fail(ErrorCode::bad_data, Remedy{"remove it, or name an empty folder"}, "{} was left by another job", part.string());
+[[noreturn]] void fail_foreign_part(const fs::path& part) {
+  fail(ErrorCode::bad_data, Remedy{"remove it or use an empty folder"}, "{} belongs to another job", part.string());
 }
 
 // The published record of a shard; null if there is none.
 json record_of(const ShardJob& job, const Shard& shard) {
   const fs::path path = private_folder(job.folder) / ("part-" + shard_number(shard.id) + ".json");
   if (!fs::exists(path)) return {};
-  json told = json::parse(read_file(path, ErrorCode::bad_data), nullptr, false);
-  if (!told.is_object() || told.value("job", "") != job.id || told.value("shard", int64_t{-1}) != shard.id ||
-      !told.value("crc", json()).is_number_unsigned() || !told.value("rows", json()).is_number_unsigned() ||
-      !told.value("bytes", json()).is_number_unsigned())
-    fail_stranger(path);
-  return told;
+  json record = json::parse(read_file(path, ErrorCode::bad_data), nullptr, false);
+  if (!record.is_object() || record.value("job", "") != job.id || record.value("shard", int64_t{-1}) != shard.id ||
+      !record.value("crc", json()).is_number_unsigned() || !record.value("rows", json()).is_number_unsigned() ||
+      !record.value("bytes", json()).is_number_unsigned())
+    fail_foreign_part(path);
+  return record;
 }
 
 fs::path failure_path(const ShardJob& job, int64_t id) {
@@ -305,14 +306,14 @@ std::string host_name() {
 }  // namespace
 
 ShardChoice read_shard(std::string_view text, const EnvLookup& env, bool planned) {
-  const Remedy how{"write it as 3/64 (from 0), auto, or auto/64"};
+  const Remedy how{"use 3/64 (counted from 0), auto or auto/64"};
   const size_t slash = text.find('/');
   const std::string_view first = text.substr(0, slash);
   ShardChoice choice;
   if (slash != std::string_view::npos) {
     choice.count = whole_number(text.substr(slash + 1));
     if (!choice.count || *choice.count < 1 || *choice.count > kMostShards)
-      fail(ErrorCode::usage, how, "`shard={}`: the number of shards is not one from 1 to {}", text, kMostShards);
+      fail(ErrorCode::usage, how, "`shard={}`: the number of shards must be from 1 to {}", text, kMostShards);
   }
   if (first == "auto") {
     const auto number = [&](const char* name) -> std::optional<int64_t> {
@@ -328,27 +329,26 @@ ShardChoice read_shard(std::string_view text, const EnvLookup& env, bool planned
                  most = number("SLURM_ARRAY_TASK_MAX");
       if (!choice.count && !planned) {  // parts of the array may be run again later
         if (!tasks || least.value_or(0) != 0 || most.value_or(*tasks - 1) != *tasks - 1)
-          fail(ErrorCode::usage, Remedy{"submit the array 0-63, or set `shard=auto/64`"},
-               "`shard=auto`: the Slurm array does not count its tasks from 0 on");
+          fail(ErrorCode::usage, Remedy{"submit the array as 0-63 or set `shard=auto/64`"},
+               "`shard=auto`: the task ids of the Slurm array do not start at 0 without gaps");
         choice.count = tasks;
       }
     } else if (const auto index = number("JOB_COMPLETION_INDEX")) {
       choice.index = *index;
       if (!choice.count && !planned)
-        fail(ErrorCode::usage, Remedy{"set `shard=auto/64`, with the job's completions"},
-             "`shard=auto`: Kubernetes does not say how many there are");
+        fail(ErrorCode::usage, Remedy{"set `shard=auto/N`, N being the completions of the job"},
+             "`shard=auto`: Kubernetes does not provide the number of shards");
     } else {
       fail(ErrorCode::usage, Remedy{"set `shard=I/N`"},
            "`shard={}`: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set", text);
     }
   } else {
     const auto index = whole_number(first);
-    if (!index || !choice.count) fail(ErrorCode::usage, how, "`shard={}` is no shard", text);
+    if (!index || !choice.count) fail(ErrorCode::usage, how, "invalid `shard={}`", text);
     choice.index = *index;
   }
   if (choice.count && choice.index >= *choice.count)
-    fail(ErrorCode::usage, "`shard={}`: there is no shard {} of {}; they are counted from 0", text, choice.index,
-         *choice.count);
+    fail(ErrorCode::usage, "`shard={}`: shard {} is out of range, must be below {}", text, choice.index, *choice.count);
   return choice;
 }
 
@@ -364,7 +364,7 @@ std::string input_signature(const std::string& path) {
   const int64_t tail = std::min(size, kTail);
   std::string bytes(static_cast<size_t>(tail), '\0');
   file.seekg(size - tail);
-  if (!file.read(bytes.data(), tail)) fail(ErrorCode::bad_data, "{}: cannot read its end", path);
+  if (!file.read(bytes.data(), tail)) fail(ErrorCode::bad_data, "{}: cannot read the end of the file", path);
   return fmt::format("{}-{}", size, io::sha256_hex(bytes).substr(0, 32));
 }
 
@@ -383,11 +383,11 @@ std::vector<Shard> cut_shards(const std::vector<std::string>& inputs, const rows
   const rows::RowFormat format =
       reading.format == rows::RowFormat::automatic ? rows::row_format_of(inputs[0]) : reading.format;
   const bool lines = (format != rows::RowFormat::csv && format != rows::RowFormat::tsv) || !reading.quotes;
-  std::vector<Place> places = cut_places(inputs, reading, count, lines);
-  places.push_back({inputs.size(), 0});
+  std::vector<SplitPoint> points = split_points(inputs, reading, count, lines);
+  points.push_back({inputs.size(), 0});
   std::vector<Shard> shards;
-  Place from{0, 0};
-  for (const Place& to : places) {
+  SplitPoint from{0, 0};
+  for (const SplitPoint& to : points) {
     Shard& shard = shards.emplace_back();
     shard.id = static_cast<int64_t>(shards.size()) - 1;
     shard.part = fmt::format("part-{}.{}", shard_number(shard.id), suffix);
@@ -406,7 +406,7 @@ std::optional<ShardJob> find_job(const fs::path& folder) {
   try {
     return job_of(folder, json::parse(read_file(path, ErrorCode::bad_data)));
   } catch (const json::exception& error) {
-    fail(ErrorCode::bad_data, Remedy{"name an empty folder"}, "{} is no job ({})", path.string(), error.what());
+    fail(ErrorCode::bad_data, Remedy{"use an empty folder"}, "{}: invalid job ({})", path.string(), error.what());
   }
 }
 
@@ -423,8 +423,9 @@ ShardJob plan_job(const fs::path& folder, const std::string& model_name, const S
   }
   ShardJob there = *find_job(folder);  // another process may have been first
   if (there.id != job_id(facts))
-    fail(ErrorCode::usage, Remedy{"name an empty folder, or what that job has"}, "{} holds another job: {}",
-         folder.string(), there.by_bytes ? differing_facts(there.facts, facts) : "it is one of Parquet files");
+    fail(ErrorCode::usage, Remedy{"use an empty folder, or the model, inputs and options of that job"},
+         "{} contains another job: {}", folder.string(),
+         there.by_bytes ? differing_facts(there.facts, facts) : "a job of Parquet files");
   return there;
 }
 
@@ -456,7 +457,7 @@ bool ShardPart::settle() const {
   const json record = record_of(job_, shard_);
   const fs::path part = job_.folder / shard_.part;
   if (record.is_null()) {
-    if (fs::exists(part)) fail_stranger(part);
+    if (fs::exists(part)) fail_foreign_part(part);
     return false;
   }
   if (fs::exists(part)) return true;
@@ -482,15 +483,15 @@ void ShardPart::publish(int64_t rows, int64_t bad_rows) {
   fs::rename(draft_, named);
   const fs::path path = private_folder(job_.folder) / ("part-" + shard_number(shard_.id) + ".json");
   const bool first = put_once(job_.folder, path, json_text(record, 1));
-  if (!settle()) fail(ErrorCode::cannot_write, "{}: its draft is gone", shard_.part);
+  if (!settle()) fail(ErrorCode::cannot_write, "{}: draft not found", shard_.part);
   std::error_code ignored;
   if (!first) fs::remove(named, ignored);
   fs::remove(failure_path(job_, shard_.id), ignored);
 }
 
 void ShardPart::note_failure(const Error& error) const {
-  const json told = {{"job", job_.id}, {"shard", shard_.id}, {"error", error.what()}};
-  io::write_file_atomically(failure_path(job_, shard_.id), json_text(told, 1));
+  const json record = {{"job", job_.id}, {"shard", shard_.id}, {"error", error.what()}};
+  io::write_file_atomically(failure_path(job_, shard_.id), json_text(record, 1));
 }
 
 ShardStates shard_states(const ShardJob& job) {
@@ -502,8 +503,8 @@ ShardStates shard_states(const ShardJob& job) {
     }
     states.missing.push_back(shard.id);
     if (!fs::exists(failure_path(job, shard.id))) continue;
-    const json told = json::parse(read_file(failure_path(job, shard.id), ErrorCode::bad_data), nullptr, false);
-    if (told.is_object()) states.failed.emplace_back(shard.id, told.value("error", ""));
+    const json record = json::parse(read_file(failure_path(job, shard.id), ErrorCode::bad_data), nullptr, false);
+    if (record.is_object()) states.failed.emplace_back(shard.id, record.value("error", ""));
   }
   return states;
 }
@@ -524,20 +525,20 @@ void remove_old_manifest(const ShardJob& job) {
 
 int64_t finish_job(const ShardJob& job) {
   if (!job.by_bytes)
-    fail(ErrorCode::usage, Remedy{"check it from Python: brim.bulk.finish(brim.bulk.load(folder))"},
+    fail(ErrorCode::usage, Remedy{"finish it in Python: brim.bulk.finish(brim.bulk.load(folder))"},
          "{} is a job of Parquet files", job.folder.string());
   const ShardStates states = shard_states(job);
   if (!states.missing.empty())
-    fail(ErrorCode::bad_data, Remedy{"run them"}, "{} of {} shards have no part: {}", states.missing.size(),
-         job.shards.size(), id_ranges(states.missing));
+    fail(ErrorCode::bad_data, Remedy{"run the missing shards"}, "{} of {} shards have no part: {}",
+         states.missing.size(), job.shards.size(), id_ranges(states.missing));
   json parts = json::array();
   int64_t rows = 0;
   for (const Shard& shard : job.shards) {
     const json record = record_of(job, shard);
     const fs::path part = job.folder / shard.part;
-    if (record.is_null()) fail_stranger(part);
+    if (record.is_null()) fail_foreign_part(part);
     if (size_of(part.string()) != record["bytes"].get<int64_t>() || file_crc(part) != record["crc"].get<uint32_t>())
-      fail(ErrorCode::bad_data, Remedy{"remove it and run its shard again"}, "{} is damaged", part.string());
+      fail(ErrorCode::bad_data, Remedy{"remove it and rerun its shard"}, "{} is damaged", part.string());
     json inputs = json::array();
     for (const ShardSlice& slice : shard.slices) inputs.push_back(job.facts.inputs[slice.input].first);
     parts.push_back({{"part", shard.part}, {"inputs", inputs}, {"rows", record["rows"]}, {"crc", record["crc"]}});

@@ -47,7 +47,7 @@ void expect_tiles(const std::vector<std::string>& inputs, rows::RowReaderOptions
   }
 }
 
-TEST(ShardsTest, ShardsHoldEveryRowOnceInOrder) {
+TEST(ShardsTest, ShardsContainEveryRowOnceInOrder) {
   const TempDir dir;
   std::mt19937_64 random(5);
   const auto write = [&](const std::string& name, const std::string& bytes) {
@@ -82,7 +82,7 @@ TEST(ShardsTest, ShardsHoldEveryRowOnceInOrder) {
   expect_tiles({(dir.path() / "misnamed.txt").string()}, {});
 }
 
-TEST(ShardsTest, ShardsAreOfAboutEqualBytes) {
+TEST(ShardsTest, ShardsHaveSimilarSizes) {
   const TempDir dir;
   std::string lines;
   for (int i = 0; i < 1000; ++i) lines += "line " + std::to_string(i) + "\n";
@@ -95,7 +95,7 @@ TEST(ShardsTest, ShardsAreOfAboutEqualBytes) {
   }
 }
 
-TEST(ShardsTest, WhichShardIsReadFromWordsAndSchedulers) {
+TEST(ShardsTest, ReadsTheShardFromOptionsAndSchedulers) {
   using Env = std::map<std::string, std::string>;
   const Env slurm = {{"SLURM_ARRAY_TASK_ID", "3"},
                      {"SLURM_ARRAY_TASK_COUNT", "8"},
@@ -117,43 +117,43 @@ TEST(ShardsTest, WhichShardIsReadFromWordsAndSchedulers) {
   const Case cases[] = {
       {"3/64", {}, false, "3 of 64"},
       {"0/1", slurm, false, "0 of 1"},
-      {"64/64", {}, false, "counted from 0"},
+      {"64/64", {}, false, "out of range"},
       {"1/0", {}, false, "number of shards"},
       {"1/2000000", {}, false, "number of shards"},
-      {"3", {}, false, "no shard"},
-      {"-1/4", {}, false, "no shard"},
-      {"a/4", {}, false, "no shard"},
-      {"", {}, false, "no shard"},
+      {"3", {}, false, "invalid `shard="},
+      {"-1/4", {}, false, "invalid `shard="},
+      {"a/4", {}, false, "invalid `shard="},
+      {"", {}, false, "invalid `shard="},
       {"auto", {}, false, "SLURM_ARRAY_TASK_ID"},
       {"auto", slurm, false, "3 of 8"},
       {"auto/64", slurm, false, "3 of 64"},
-      {"auto", from_one, false, "from 0"},
-      {"auto", again, false, "from 0"},
+      {"auto", from_one, false, "start at 0"},
+      {"auto", again, false, "start at 0"},
       {"auto", again, true, "3 of -1"},
       {"auto", wrong, false, "SLURM_ARRAY_TASK_ID=x"},
       {"auto", kubernetes, false, "Kubernetes"},
       {"auto", kubernetes, true, "5 of -1"},
       {"auto/6", kubernetes, false, "5 of 6"},
-      {"auto/5", kubernetes, false, "counted from 0"},
+      {"auto/5", kubernetes, false, "out of range"},
   };
   for (const Case& c : cases) {
     const auto env = [&](const char* name) -> std::optional<std::string> {
       const auto found = c.env.find(name);
       return found == c.env.end() ? std::nullopt : std::optional(found->second);
     };
-    std::string said;
+    std::string message;
     try {
       const ShardChoice choice = read_shard(c.text, env, c.planned);
-      said = fmt::format("{} of {}", choice.index, choice.count.value_or(-1));
+      message = fmt::format("{} of {}", choice.index, choice.count.value_or(-1));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::usage);
-      said = error.what();
+      message = error.what();
     }
-    EXPECT_HAS(said, c.wanted) << c.text;
+    EXPECT_HAS(message, c.wanted) << c.text;
   }
 }
 
-TEST(ShardsTest, RangesOfIds) {
+TEST(ShardsTest, ParsesRangesOfIds) {
   EXPECT_EQ(id_ranges({}), "");
   EXPECT_EQ(id_ranges({4}), "4");
   EXPECT_EQ(id_ranges({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
@@ -215,21 +215,21 @@ TEST_F(JobFolder, FinishReplacesItsOldManifestAndKeepsOthers) {
   EXPECT_HAS(of("_manifest.json"), "\"rows\": 4");
 }
 
-TEST_F(JobFolder, AnotherJobThereIsRefused) {
+TEST_F(JobFolder, RejectsAnotherJob) {
   plan();
   const auto differs = [&](const std::string& why, const std::function<void(ShardFacts&)>& change) {
     ShardFacts other = facts_;
     change(other);
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { plan_job(folder_, "vader", other, {}, "csv"); }), why);
   };
-  differs("2 shards, not 3", [](ShardFacts& f) { f.count = 3; });
+  differs("2, not 3", [](ShardFacts& f) { f.count = 3; });
   differs("model", [](ShardFacts& f) { f.model = "other"; });
   differs("has changed", [](ShardFacts& f) { f.inputs[0].second = "other"; });
   differs("inputs", [](ShardFacts& f) { f.inputs.emplace_back("/b", ""); });
   differs("format was auto and is csv", [](ShardFacts& f) { f.options["format"] = "csv"; });
 }
 
-TEST_F(JobFolder, TheFirstPartStays) {
+TEST_F(JobFolder, KeepsTheFirstPart) {
   const ShardJob job = plan();
   ShardPart first(job, 0);
   EXPECT_TRUE(first.resumable());
@@ -246,7 +246,7 @@ TEST_F(JobFolder, TheFirstPartStays) {
   EXPECT_EQ(of("part-00000.csv"), "second\n");
 }
 
-TEST_F(JobFolder, PartsOfOthersAndDamagedOnesAreFound) {
+TEST_F(JobFolder, DetectsForeignAndDamagedParts) {
   const ShardJob job = plan();
   std::ofstream(folder_ / "part-00000.csv") << "strange\n";
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { ShardPart(job, 0).is_done(); }), "another job");
@@ -261,7 +261,7 @@ TEST_F(JobFolder, PartsOfOthersAndDamagedOnesAreFound) {
   EXPECT_EQ(finish_job(job), 4);
 }
 
-TEST_F(JobFolder, AKillBetweenRecordAndPartLosesNothing) {
+TEST_F(JobFolder, KillBetweenRecordAndPartLosesNothing) {
   const ShardJob job = plan();
   write(job, 0, "a\n");
   // State after a kill before the link: the draft exists, the part does not.
@@ -272,7 +272,7 @@ TEST_F(JobFolder, AKillBetweenRecordAndPartLosesNothing) {
   EXPECT_EQ(of("part-00000.csv"), "a\n");
 }
 
-TEST_F(JobFolder, WhatIsNoJobIsAnError) {
+TEST_F(JobFolder, RejectsFoldersWithoutAJob) {
   plan();
   const std::string good = of("_brim/job.json");
   std::mt19937_64 random(3);

@@ -51,7 +51,7 @@ std::vector<Lifetime> LifetimeRecorder::lifetimes() const {
 }
 
 TensorView PlannedAllocator::allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) {
-  BRIM_CHECK(next_ < placement_->offsets.size(), "tensor {} asked for, {} planned", next_, placement_->offsets.size());
+  BRIM_CHECK(next_ < placement_->offsets.size(), "tensor {} requested, {} planned", next_, placement_->offsets.size());
   TensorView view(base_ + placement_->offsets[next_], dtype, dims);
   BRIM_CHECK(view.bytes() <= placement_->bytes[next_], "{} tensor {} needs {} bytes, {} planned", tag_name(tag), next_,
              view.bytes(), placement_->bytes[next_]);

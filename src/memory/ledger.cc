@@ -34,7 +34,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
   void set_limit(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (sum_ > bytes)
-      fail(ErrorCode::does_not_fit, "a limit of {}: {} are reserved already: {}", format_bytes(bytes),
+      fail(ErrorCode::does_not_fit, "cannot set the memory limit to {}: {} already reserved: {}", format_bytes(bytes),
            format_bytes(sum_), holders());
     limit_ = bytes;
   }
@@ -52,10 +52,10 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
   }
 
   // `asks` names the requester in error messages.
-  Reservation reserve(LedgerEntry entry, const std::string& asks) {
+  Reservation reserve(LedgerEntry entry, const std::string& requester) {
     const std::lock_guard lock(mutex_);
-    BRIM_CHECK(entry.bytes >= 0, "{} reserves {} bytes", asks, entry.bytes);
-    charge(asks, entry.bytes);
+    BRIM_CHECK(entry.bytes >= 0, "{} reserves {} bytes", requester, entry.bytes);
+    charge(requester, entry.bytes);
     return add(std::move(entry));
   }
   void resize(LedgerEntry& entry, int64_t bytes) {
@@ -148,14 +148,14 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
         rest += all[i].bytes;
     }
     if (all.size() > kNamed) text += fmt::format(" and {} more {}", all.size() - kNamed, format_bytes(rest));
-    return text.empty() ? "nobody" : text;
+    return text.empty() ? "none" : text;
   }
 
-  void charge(const std::string& asks, int64_t more) {
+  void charge(const std::string& requester, int64_t more) {
     if (more > limit_ - sum_) {
       const int64_t mib = (sum_ + more + (1 << 20) - 1) >> 20;
       fail(ErrorCode::does_not_fit, Remedy{fmt::format("set `memory_limit={}MiB`", mib)},
-           "{} asks for {}, but {} of the limit of {} are left; the rest is held by {}", asks, format_bytes(more),
+           "{} needs {}, but only {} of the {} limit is free; reserved: {}", requester, format_bytes(more),
            format_bytes(limit_ - sum_), format_bytes(limit_), holders());
     }
     sum_ += more;
@@ -176,7 +176,7 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
 };
 
 const LedgerEntry& Reservation::entry() const {
-  BRIM_CHECK(book_ != nullptr, "an empty reservation");
+  BRIM_CHECK(book_ != nullptr, "reservation is empty");
   return *at_;
 }
 void Reservation::swap(Reservation& other) noexcept {
@@ -191,7 +191,7 @@ Reservation Reservation::split(int64_t bytes, std::string owner) {
   return book_->split(*at_, bytes, entry().tag, std::move(owner));
 }
 void Reservation::join(Reservation&& other) {
-  BRIM_CHECK(book_ != nullptr && book_ == other.book_ && this != &other, "reservations of two ledgers");
+  BRIM_CHECK(book_ != nullptr && book_ == other.book_ && this != &other, "reservations of different ledgers");
   book_->join(*at_, other.at_);
   other.book_.reset();
 }
@@ -201,7 +201,7 @@ void Reservation::release() noexcept {
 }
 
 Reservation PlannedMemory::draw(Tag tag, int64_t bytes, const std::string& owner) {
-  BRIM_CHECK(book_ != nullptr, "{}: {} drawn before there is a plan", owner, tag_name(tag));
+  BRIM_CHECK(book_ != nullptr, "{}: {} requested before planning", owner, tag_name(tag));
   int64_t planned = 0, left = 0;
   for (const Part& part : parts_)
     if (part.tag == tag) {
@@ -209,7 +209,7 @@ Reservation PlannedMemory::draw(Tag tag, int64_t bytes, const std::string& owner
       left += part.rest.bytes();
     }
   if (bytes > left)
-    fail(ErrorCode::does_not_fit, "{}: {} asks for {} of {}, of which the plan has {} and {} left", name_, owner,
+    fail(ErrorCode::does_not_fit, "{}: {} needs {} of {}, but the plan has {} with {} left", name_, owner,
          format_bytes(bytes), tag_name(tag), format_bytes(planned), format_bytes(left));
   Reservation drawn = book_->reserve({tag, fmt::format("{}: {}", name_, owner), 0}, owner);
   for (const bool own : {true, false})  // entries planned for this owner first
@@ -244,7 +244,7 @@ void PlannedMemory::change(const std::vector<LedgerEntry>& entries) {
     next.push_back({e.tag, e.owner, e.bytes, covered, {}});
   }
   for (int t = 0; t < kTagCount; ++t)
-    BRIM_CHECK(drawn.bytes[static_cast<size_t>(t)] == 0, "{}: {} bytes of {} are drawn beyond the new plan", name_,
+    BRIM_CHECK(drawn.bytes[static_cast<size_t>(t)] == 0, "{}: {} bytes of {} in use exceed the new plan", name_,
                drawn.bytes[static_cast<size_t>(t)], tag_name(static_cast<Tag>(t)));
   Reservation pool = book_->reserve({Tag::workspace, name_, std::max<int64_t>(0, need - have)}, name_);
   for (Part& part : parts_) pool.join(std::move(part.rest));
@@ -277,8 +277,8 @@ LedgerEntry Ledger::release_context() { return book_->release_context(); }
 std::vector<LedgerEntry> Ledger::entries() const { return book_->entries(); }
 
 Reservation Ledger::reserve(Tag tag, std::string owner, int64_t bytes) {
-  const std::string asks = name_of({tag, owner, bytes});
-  return book_->reserve({tag, std::move(owner), bytes}, asks);
+  const std::string requester = name_of({tag, owner, bytes});
+  return book_->reserve({tag, std::move(owner), bytes}, requester);
 }
 
 PlannedMemory Ledger::reserve(const std::string& name, const std::vector<LedgerEntry>& entries) {

@@ -68,7 +68,7 @@ TEST(Ledger, ReservesUpToTheLimitAndListsHolders) {
   EXPECT_EQ(ledger.reserved_bytes(), 90 * kMiB);
   EXPECT_EQ(ledger.left_bytes(), 10 * kMiB);
   const std::string why = refusal([&] { (void)ledger.reserve(Tag::staging, "batches", 11 * kMiB); });
-  for (const char* part : {"batches (staging)", "11.0 MiB", "10.0 MiB of the limit of 100 MiB",
+  for (const char* part : {"batches (staging)", "11.0 MiB", "10.0 MiB of the 100 MiB limit",
                            "finbert (weights) 60.0 MiB", "roberta (activations) 30.0 MiB", "`memory_limit=101MiB`"})
     EXPECT_TRUE(has(why, part)) << why << "\nlacks " << part;
   EXPECT_EQ(ledger.reserved_bytes(), 90 * kMiB) << "a refusal holds nothing";
@@ -176,7 +176,7 @@ TEST(Ledger, ChargesDriverRounding) {
     EXPECT_EQ(ledger.reserved_bytes(), 650);
     EXPECT_EQ(total_bytes(ledger.entries()), 650);
     const std::string why = refusal([&] { (void)Ledger::allocate(device, nullptr, Tag::weights, "c", 310); });
-    EXPECT_TRUE(has(why, "rounding of blocks asks for 90 B")) << why;
+    EXPECT_TRUE(has(why, "rounding of blocks needs 90 B")) << why;
     EXPECT_EQ(ledger.reserved_bytes(), 650);
     ledger.hold_context("driver", 300, 70);  // the context of another model includes more for it
     EXPECT_EQ(ledger.reserved_bytes(), 630);
@@ -205,7 +205,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(ledger.reserved_bytes(), 650);
   EXPECT_EQ(ledger.entries()[2].owner, "finbert: evaluation");
   const std::string why = refusal([&] { (void)ledger.reserve("roberta", entries); });
-  EXPECT_TRUE(has(why, "roberta asks for 650 B")) << why;
+  EXPECT_TRUE(has(why, "roberta needs 650 B")) << why;
   EXPECT_TRUE(has(why, "finbert: model (weights) 400 B")) << why;
   EXPECT_EQ(ledger.entries().size(), 3u) << "all or nothing";
 
@@ -215,8 +215,7 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   EXPECT_EQ(arena.owner(), "finbert: pass");
   EXPECT_EQ(ledger.reserved_bytes(), 650) << "drawing moves bytes, it takes none";
   const std::string beyond = refusal([&] { (void)memory.draw(Tag::activations, 31, "more"); });
-  EXPECT_TRUE(has(beyond, "finbert: more asks for 31 B of activations, of which the plan has 250 B and 30 B left"))
-      << beyond;
+  EXPECT_TRUE(has(beyond, "finbert: more needs 31 B of activations, but the plan has 250 B with 30 B left")) << beyond;
   refusal([&] { (void)memory.draw(Tag::graphs, 1, "graphs"); });
   EXPECT_EQ(ledger.left_bytes(), 350) << "though the limit has room";
 }

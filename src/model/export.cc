@@ -43,7 +43,7 @@ std::vector<float> read_wide(const hub::WeightSource& source, const std::string&
   if (t.dtype == DType::i8) {
     const auto scale = source.find(name + kScaleSuffix);
     if (!scale || scale->dtype != DType::f32 || scale->elements() != t.rows())
-      fail(ErrorCode::bad_model, "{}: int8 without a scale for each row beside it", source.where(name));
+      fail(ErrorCode::bad_model, "{}: int8 tensor without one scale per row", source.where(name));
     const int64_t cols = t.elements() / std::max<int64_t>(1, t.rows());
     for (int64_t i = 0; i < t.elements(); ++i)
       wide[static_cast<size_t>(i)] = static_cast<float>(t.as<int8_t>()[i]) * scale->as<float>()[i / cols];
@@ -84,15 +84,14 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       torch_dtype = "bfloat16";
       break;
     default:
-      fail(ErrorCode::usage, "`precision={}`: models are stored in fp32, fp16, bf16 or int8",
-           precision_name(precision));
+      fail(ErrorCode::usage, "`precision={}`: use fp32, fp16, bf16 or int8 for export", precision_name(precision));
   }
   const hub::HfConfig config = hub::load_hf_config(from);
   const auto source = hub::WeightSource::open(from);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
   std::error_code ec;
   if (std::filesystem::exists(to, ec) && !(std::filesystem::is_directory(to, ec) && std::filesystem::is_empty(to, ec)))
-    fail(ErrorCode::cannot_write, "{}: exists already; nothing was written over", to.string());
+    fail(ErrorCode::cannot_write, "{}: already exists; choose another directory", to.string());
   std::filesystem::create_directories(to, ec);
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", to.string(), ec.message());
 
@@ -119,6 +118,9 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
     const hub::LoadedTensor t = source->get(name);
     const std::vector<float> wide = read_wide(*source, name, t);
     if (is_scale || spec.dtype == DType::i8) {
+      if (!std::ranges::all_of(wide, [](float v) { return std::isfinite(v); }))
+        fail(ErrorCode::bad_model, Remedy{"fetch the model again"},
+             "{}: contains NaN or infinity, which int8 cannot represent", source->where(name));
       const int64_t rows = t.rows(), cols = t.cols();
       bytes.resize(wide.size());
       scales.resize(static_cast<size_t>(rows));

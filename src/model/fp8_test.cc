@@ -13,7 +13,7 @@
 namespace brim::model {
 namespace {
 
-TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
+TEST(Fp8, UnsupportedWidthsRunInBf16) {
   struct Case {
     int64_t hidden, ffn;
     bool attention, feed_forward;

@@ -17,7 +17,7 @@ using tensor::DType;
 
 namespace {
 
-TEST(Fp8Training, GradientsAreThoseOfFp32UpToTheirCodes) {
+TEST(Fp8Training, GradientsMatchFp32UpToRounding) {
   const auto device = device::open_cpu_device(1);
   double worst = 0;
   for (const std::string& name : golden_names("gradients.json")) {
@@ -62,7 +62,7 @@ TEST(Fp8Training, MicroBatchesGiveTheSameGradients) {
 }
 
 // Only encoder matrices whose dimensions are multiples of 16 use fp8; the others are unchanged.
-TEST(Fp8Training, WidthsThatFp8DoesNotTakeStayWide) {
+TEST(Fp8Training, UnsupportedWidthsStayWide) {
   struct Case {
     const char* name;
     int64_t matrices;
@@ -90,7 +90,7 @@ TEST(Fp8Training, WidthsThatFp8DoesNotTakeStayWide) {
 }
 
 // The state includes copies and scales; a pass keeps less than in bf16, because its backward reads bytes.
-TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
+TEST(Fp8Training, CountsMemoryAndKeepsLess) {
   ModelShape shape = read_shape(golden_models() / "roberta_sequence");
   shape.layers = 12;
   shape.hidden = 768;
@@ -133,7 +133,7 @@ TEST(Fp8Training, MemoryIsCountedAndLessIsKept) {
 
 // Parameters, moments and the maxima of earlier steps are the complete state: a run restored from them continues bit
 // for bit. Scales depend only on those maxima.
-TEST(Fp8Training, AStateThatWasWrittenDownGoesOnBitForBit) {
+TEST(Fp8Training, RestoredStateContinuesBitForBit) {
   const std::string name = "bert_sequence";
   auto device = device::open_cpu_device(1);
   const auto step = [](GoldenTraining& training, int64_t number) {
@@ -160,10 +160,10 @@ TEST(Fp8Training, AStateThatWasWrittenDownGoesOnBitForBit) {
       out.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
   }
   GoldenTraining rest(*device, name, Precision::fp8);
-  EXPECT_TRUE(rest.state().needs_rehearsal());
+  EXPECT_TRUE(rest.state().needs_calibration());
   rest.state().upload(rest.stream(), whole.state().download(whole.stream()));
   rest.state().upload_moments(rest.stream(), MappedFile(file));
-  EXPECT_FALSE(rest.state().needs_rehearsal());
+  EXPECT_FALSE(rest.state().needs_calibration());
   for (int64_t i = 3; i < 6; ++i) EXPECT_EQ(step(whole, i), step(rest, i)) << i;
   EXPECT_EQ(whole.state().download(whole.stream()), rest.state().download(rest.stream()));
 }

@@ -53,10 +53,10 @@ class GoldenTraining {
   // Call before a step with these sequences; computes the fp8 scales, with calibration passes at the start of a run.
   void begin_step(const std::vector<size_t>& rows, double scale) {
     const auto unit = static_cast<float>(scale);
-    for (int i = 0, n = state_.needs_rehearsal() ? kFp8Rehearsals : 0; i < n; ++i) {
+    for (int i = 0, n = state_.needs_calibration() ? kFp8CalibrationPasses : 0; i < n; ++i) {
       state_.begin_step(*stream_, unit);
       pass(rows, Recompute::none, scale);
-      state_.end_rehearsal(*stream_);
+      state_.end_calibration(*stream_);
     }
     state_.begin_step(*stream_, unit);
   }

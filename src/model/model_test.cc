@@ -96,13 +96,13 @@ Output output_of(const std::string& name) {
 
 class Parity : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Parity, PackedLogitsEqualTransformersOneByOne) {
+TEST_P(Parity, PackedLogitsMatchTransformers) {
   const Output output = output_of(GetParam());
   for (const int threads : {1, 2, 3})
     expect_equal(run(GetParam(), output, Precision::fp32, threads), Golden(GetParam()).flat());
 }
 
-TEST_P(Parity, ChunkedAndOpByOpAgree) {
+TEST_P(Parity, ChunkedMatchesOpByOp) {
   expect_equal(run(GetParam(), output_of(GetParam()), Precision::fp32, 2, 40), Golden(GetParam()).flat());
 }
 
@@ -185,11 +185,11 @@ TEST(Model, PlanStaysNearTheLowerBound) {
 }
 
 // A config that contradicts its weights or is unsupported: the error has the key or tensor, and both values.
-TEST(Model, ConfigsThatCannotBeRunAreRefused) {
+TEST(Model, RejectsUnsupportedConfigs) {
   struct Case {
     const char *model, *key;
     nlohmann::json value;
-    std::vector<const char*> said;
+    std::vector<const char*> parts;
   };
   const std::vector<Case> cases = {
       {"electra_sequence",
@@ -206,21 +206,24 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
       {"albert_token",
        "num_hidden_groups",
        2,
-       {"albert_layer_groups.1.", "asks for 2 groups of layers", "\"num_hidden_groups\"", "hold 1"}},
-      {"albert_groups", "num_hidden_groups", 4, {"albert_layer_groups.2.", "asks for 3 groups", "hold 2"}},
+       {"albert_layer_groups.1.", "requires at least 2 groups of layers", "\"num_hidden_groups\"", "have 1"}},
+      {"albert_groups", "num_hidden_groups", 4, {"albert_layer_groups.2.", "requires at least 3 groups", "have 2"}},
       {"albert_token", "num_hidden_groups", 0, {"\"num_hidden_groups\" is", "0", "at least 1"}},
-      {"albert_token", "inner_group_num", 3, {"\"inner_group_num\" is 3", "with 1"}},
+      {"albert_token", "inner_group_num", 3, {"\"inner_group_num\" is 3", "only 1 is supported"}},
       {"albert_token", "intermediate_size", 96, {"ffn.weight", "[80,48]", "[96,48]", "\"intermediate_size\" is 96"}},
-      {"bert_token", "num_hidden_layers", 4, {"encoder.layer.2.", "asks for 3 layers", "num_hidden_layers", "hold 2"}},
-      {"mpnet_sequence", "num_hidden_layers", 3, {"attention.attn.q", "asks for 3 layers", "hold 2"}},
+      {"bert_token",
+       "num_hidden_layers",
+       4,
+       {"encoder.layer.2.", "requires at least 3 layers", "num_hidden_layers", "have 2"}},
+      {"mpnet_sequence", "num_hidden_layers", 3, {"attention.attn.q", "requires at least 3 layers", "have 2"}},
       {"camembert_token", "max_position_embeddings", 50, {"position_embeddings.weight", "[44,48]", "[50,48]"}},
       {"albert_token", "hidden_act", "mish", {"\"hidden_act\" is", "mish", "gelu_new"}},
       {"modernbert_token", "hidden_activation", "mish", {"\"hidden_activation\" is", "mish", "gelu_new"}},
       {"modernbert_token", "classifier_activation", "mish", {"\"classifier_activation\" is", "mish", "gelu_new"}},
       {"modernbert_token", "classifier_pooling", "max", {"\"classifier_pooling\" is", "max", "cls or mean"}},
       {"modernbert_token", "layer_types", {"full_attention", "banded", "banded"}, {"\"layer_types\" is", "banded"}},
-      {"modernbert_token", "layer_types", {"full_attention"}, {"\"layer_types\" names 1", "is 3"}},
-      {"modernbert_token", "num_hidden_layers", 4, {"\"layer_types\" names 3", "is 4"}},
+      {"modernbert_token", "layer_types", {"full_attention"}, {"\"layer_types\" has 1", "is 3"}},
+      {"modernbert_token", "num_hidden_layers", 4, {"\"layer_types\" has 3", "is 4"}},
       {"modernbert_token", "rope_scaling", {{"type", "yarn"}}, {"\"rope_scaling\" is", "yarn"}},
       {"modernbert_token",
        "rope_parameters",
@@ -244,7 +247,7 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
     config[c.key] = c.value;
     put_file(dir / "config.json", config.dump());
     const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
-    for (const char* part : c.said) EXPECT_HAS(text, part);
+    for (const char* part : c.parts) EXPECT_HAS(text, part);
   }
 }
 
@@ -260,7 +263,7 @@ TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {
       2000);
 }
 
-TEST(Model, ABatchOverThePlanIsRefused) {
+TEST(Model, RejectsABatchOverThePlan) {
   auto device = device::open_cpu_device(1);
   const auto model = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
   const ForwardPlan plan = plan_forward(model->shape(), Precision::fp32, device::DeviceKind::cpu, device::best_isa(), 1,

@@ -10,7 +10,7 @@ namespace brim::model {
 class ParamList {
  public:
   const std::vector<ParamSpec>& specs() const { return specs_; }
-  ParamSpec& at(int64_t place) { return specs_[static_cast<size_t>(place)]; }
+  ParamSpec& at(int64_t index) { return specs_[static_cast<size_t>(index)]; }
 
   void begin_layer(int64_t l) { layer_ = l; }  // layer of the following parameters; -1: none
   void begin_group(int64_t g) { group_ = g; }  // same for a group of layers with shared parameters
@@ -29,24 +29,24 @@ class ParamList {
   // An encoder matrix; several names are stacked by rows.
   LinearParams linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input,
                       bool bias = true) {
-    const LinearParams places = matrix(names, rows, cols, bias);
-    at(places.w).int8 = true;
-    at(places.w).input = input;
-    return places;
+    const LinearParams params = matrix(names, rows, cols, bias);
+    at(params.w).int8 = true;
+    at(params.w).input = input;
+    return params;
   }
   // A head matrix; rows = 0 if there is no such head.
   LinearParams head(const std::string& name, int64_t rows, int64_t cols, bool classes, bool bias = true) {
-    const LinearParams places = matrix({name}, rows, cols, bias);
-    for (const int64_t place : {places.w, places.b}) {
-      at(place).head = true;
-      at(place).classes = classes;
+    const LinearParams params = matrix({name}, rows, cols, bias);
+    for (const int64_t index : {params.w, params.b}) {
+      at(index).head = true;
+      at(index).classes = classes;
     }
-    return places;
+    return params;
   }
   NormParams head_norm(const std::string& name, int64_t size, bool bias) {
-    const NormParams places = norm(name, size, bias);
-    at(places.gamma).head = at(places.beta).head = true;
-    return places;
+    const NormParams params = norm(name, size, bias);
+    at(params.gamma).head = at(params.beta).head = true;
+    return params;
   }
 
  private:

@@ -11,11 +11,11 @@ using ops::Precision;
 
 std::vector<ParamSpec> model_params(const ModelShape& shape) { return make_architecture(shape)->params(); }
 
-std::vector<size_t> places_of_layer(const std::vector<ParamSpec>& params, int64_t l) {
-  std::vector<size_t> places;
+std::vector<size_t> params_of_layer(const std::vector<ParamSpec>& params, int64_t l) {
+  std::vector<size_t> indices;
   for (size_t i = 0; i < params.size(); ++i)
-    if (params[i].layer == l) places.push_back(i);
-  return places;
+    if (params[i].layer == l) indices.push_back(i);
+  return indices;
 }
 
 Precision matrix_precision(const ParamSpec& spec, Precision precision, device::DeviceKind target) {

@@ -48,7 +48,7 @@ struct ParamSpec {
 std::vector<ParamSpec> model_params(const ModelShape& shape);
 int64_t param_count(const ModelShape& shape);
 // Indices of the parameters of layer l (-1: those of no layer), in order.
-std::vector<size_t> places_of_layer(const std::vector<ParamSpec>& params, int64_t l);
+std::vector<size_t> params_of_layer(const std::vector<ParamSpec>& params, int64_t l);
 
 // fp8: the factor into e4m3 and its inverse, [1] f32 each on the device (model/fp8.h). Empty otherwise.
 struct Fp8Scale {

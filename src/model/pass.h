@@ -57,7 +57,7 @@ struct Training {
 };
 
 // Dropout sites; each site number has independent random values.
-enum class DropoutPlace : uint8_t { probabilities, attention_out, feed_forward_out, gate };
+enum class DropoutSite : uint8_t { probabilities, attention_out, feed_forward_out, gate };
 inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1,
                           kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
 
@@ -77,8 +77,8 @@ struct Pass {
   const ops::BatchView& batch;
   const Training* training = nullptr;
 
-  const Param& param(int64_t place) const { return params[static_cast<size_t>(place)]; }
-  bool trains_fp8(int64_t place) const { return training != nullptr && place >= 0 && param(place).fp8; }
+  const Param& param(int64_t index) const { return params[static_cast<size_t>(index)]; }
+  bool trains_fp8(int64_t index) const { return training != nullptr && index >= 0 && param(index).fp8; }
   bool on_cpu() const { return target_kind(e.stream) == device::DeviceKind::cpu; }
 
   tensor::TensorView activations(int64_t rows, int64_t cols) const {
@@ -106,12 +106,12 @@ struct Pass {
     d.site = site;
     return d;
   }
-  ops::Dropout layer_dropout(int64_t l, DropoutPlace place, float probability) const {
-    constexpr uint32_t kPlaces = 8;
-    return dropout(probability, static_cast<uint32_t>(l) * kPlaces + static_cast<uint32_t>(place));
+  ops::Dropout layer_dropout(int64_t l, DropoutSite site, float probability) const {
+    constexpr uint32_t kSites = 8;
+    return dropout(probability, static_cast<uint32_t>(l) * kSites + static_cast<uint32_t>(site));
   }
-  ops::Dropout layer_dropout(int64_t l, DropoutPlace place) const {
-    return layer_dropout(l, place, place == DropoutPlace::probabilities ? s.attention_dropout : s.hidden_dropout);
+  ops::Dropout layer_dropout(int64_t l, DropoutSite site) const {
+    return layer_dropout(l, site, site == DropoutSite::probabilities ? s.attention_dropout : s.hidden_dropout);
   }
 };
 

@@ -15,6 +15,6 @@ int64_t staged_micro_batch_bytes(const ModelShape& shape, BatchLimits l) {
   return memory::align_up((5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * memory::kArenaAlignment);
 }
 
-int64_t staged_places_bytes(BatchLimits l) { return memory::align_up(l.sequences * 8); }
+int64_t staged_offsets_bytes(BatchLimits l) { return memory::align_up(l.sequences * 8); }
 
 }  // namespace brim::model

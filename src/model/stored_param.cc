@@ -34,7 +34,7 @@ void check_shape(const WeightSource& source, const std::string& name, const hub:
   const std::string keys =
       hub::keys_of_size(std::filesystem::path(source.where()).parent_path(), vector || rows_differ ? rows : cols);
   fail(ErrorCode::bad_model,
-       "{}: has shape {}, config.json asks for [{}{}]{}; the weights and the config are of different models",
+       "{}: has shape {}, config.json requires [{}{}]{}; the weights and config.json belong to different models",
        source.where(name), dtype_and_shape(t), rows, vector ? "" : fmt::format(",{}", cols),
        keys.empty() ? "" : " (" + keys + ")");
 }
@@ -55,7 +55,7 @@ int64_t layers_held(const WeightSource& source, int64_t own, const std::string& 
 [[noreturn]] void fail_absent(const WeightSource& source, const ParamSpec& spec, const std::string& name) {
   const int64_t own = std::max(spec.layer, spec.group);
   if (const int64_t held = own < 0 ? 0 : layers_held(source, own, name); own >= held)
-    fail(ErrorCode::bad_model, "{}: no tensor {}: config.json asks for {} {} or more (\"{}\"), the weights hold {}",
+    fail(ErrorCode::bad_model, "{}: no tensor {}: config.json requires at least {} {} (\"{}\"), the weights have {}",
          source.where(), name, own + 1, spec.group < 0 ? "layers" : "groups of layers",
          spec.group < 0 ? "num_hidden_layers" : "num_hidden_groups", held);
   (void)source.require(name);  // throws and suggests the nearest name
@@ -92,18 +92,18 @@ void StoredParam::check_part(const ParamSpec& spec, const std::string& name, int
   if (dtype == DType::i8) {
     const std::string scale_name = stored + kRowScaleSuffix;
     if (!source_->has(scale_name))
-      fail(ErrorCode::bad_model, "{}: int8 without {}{} beside it", source_->where(name), name, kRowScaleSuffix);
+      fail(ErrorCode::bad_model, "{}: int8 tensor without {}{}", source_->where(name), name, kRowScaleSuffix);
     const hub::StoredTensor& scale = source_->require(scale_name);
     if (scale.dtype != DType::f32 || scale.elements != rows)
-      fail(ErrorCode::bad_model, "{}: is {}, wanted f32[{}]", source_->where(name + kRowScaleSuffix),
+      fail(ErrorCode::bad_model, "{}: is {}, expected f32[{}]", source_->where(name + kRowScaleSuffix),
            dtype_and_shape(scale), rows);
   } else if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16 && dtype != DType::f64) {
     fail(ErrorCode::bad_model, "{}: type {} cannot be used as a weight", source_->where(name), dtype_name(dtype));
   }
   if (names_.empty()) dtype_ = dtype;
   if (dtype != dtype_)
-    fail(ErrorCode::bad_model, "{}: type {} differs from {} of its neighbours", source_->where(name), dtype_name(dtype),
-         dtype_name(dtype_));
+    fail(ErrorCode::bad_model, "{}: type {} differs from {} of the tensors stacked with it", source_->where(name),
+         dtype_name(dtype), dtype_name(dtype_));
   names_.push_back(stored);
 }
 

@@ -70,11 +70,11 @@ TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtyp
   return p.cols > 0 ? TensorView(at, dtype, {p.rows, p.cols}) : TensorView(at, dtype, {p.rows});
 }
 
-std::vector<size_t> fp8_places(const SlabLayout& layout, Precision precision) {
-  std::vector<size_t> places;
+std::vector<size_t> fp8_params_of(const SlabLayout& layout, Precision precision) {
+  std::vector<size_t> indices;
   for (size_t i = 0; i < layout.params.size() && precision == Precision::fp8; ++i)
-    if (trains_in_fp8(layout.params[i])) places.push_back(i);
-  return places;
+    if (trains_in_fp8(layout.params[i])) indices.push_back(i);
+  return indices;
 }
 
 Fp8Table fp8_table(int64_t matrices, char* base) {
@@ -97,7 +97,7 @@ Fp8Table fp8_table(int64_t matrices, char* base) {
 }
 
 // Both orientations of every matrix in e4m3, one after another; sets the params' views into `codes` and the table.
-int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, char* codes, const Fp8Table& table,
+int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& indices, char* codes, const Fp8Table& table,
                    Params& params) {
   int64_t used = 0;
   const auto cut = [&](int64_t rows, int64_t cols) {
@@ -105,10 +105,10 @@ int64_t fp8_layout(const SlabLayout& layout, const std::vector<size_t>& places, 
     used += memory::align_up(v.bytes());
     return v;
   };
-  const auto matrices = static_cast<int64_t>(places.size());
+  const auto matrices = static_cast<int64_t>(indices.size());
   for (int64_t i = 0; i < matrices; ++i) {
-    const ParamSpec& spec = layout.params[places[static_cast<size_t>(i)]];
-    Fp8Matrix& m = params[places[static_cast<size_t>(i)]].fp8;
+    const ParamSpec& spec = layout.params[indices[static_cast<size_t>(i)]];
+    Fp8Matrix& m = params[indices[static_cast<size_t>(i)]].fp8;
     m.rows = cut(spec.rows, spec.cols);
     m.columns = cut(spec.cols, spec.rows);
     const auto one = [](const TensorView& all, int64_t at) {
@@ -130,7 +130,7 @@ struct StateBases {
 };
 Params make_params(const SlabLayout& layout, Precision asked, DeviceKind target, Isa isa, const StateBases& at) {
   const Precision precision = pass_precision(asked, target);
-  const std::vector<size_t> in_fp8 = fp8_places(layout, asked);
+  const std::vector<size_t> in_fp8 = fp8_params_of(layout, asked);
   char *master = at.master, *grad = at.grad, *copy = at.copy, *packed = at.packed;
   Params params(layout.params.size());
   fp8_layout(layout, in_fp8, at.codes, fp8_table(static_cast<int64_t>(in_fp8.size()), at.table), params);
@@ -220,7 +220,7 @@ StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precis
   } else if (is_half(compute)) {
     cut(layout.copy, Tag::weights, slab.elements() * dtype_bytes(compute));
   }
-  const std::vector<size_t> in_fp8 = fp8_places(slab, asked);
+  const std::vector<size_t> in_fp8 = fp8_params_of(slab, asked);
   {
     Params nowhere(slab.params.size());
     auto* anywhere = reinterpret_cast<char*>(uintptr_t{1} << 40);
@@ -272,7 +272,7 @@ Params describe_train_params(const ModelShape& shape, Precision precision, Devic
 }
 
 TrainState::TrainState(device::Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
-                       Moments place, memory::PlannedMemory* planned)
+                       Moments location, memory::PlannedMemory* planned)
     : device_(device),
       shape_(shape),
       precision_(precision),
@@ -280,7 +280,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
       architecture_(make_architecture(shape)),
       layout_(slab_layout(shape)) {
   const Isa isa = device::best_isa();
-  const StateLayout layout = state_layout(shape_, layout_, precision, optimizer, place, device.kind(), isa);
+  const StateLayout layout = state_layout(shape_, layout_, precision, optimizer, location, device.kind(), isa);
   block_ = memory::Ledger::allocate(device, planned, layout.bytes, "training state");
   const auto piece = [&](const StateLayout::Piece& p) {
     return Bytes(static_cast<std::byte*>(block_.data()) + p.at, static_cast<size_t>(p.bytes));
@@ -292,8 +292,8 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   m_ = piece(layout.m);
   v_ = piece(layout.v);
   moment_scales_ = piece(layout.moment_scales);
-  if (place == Moments::host) {
-    BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host are for AdamW in 32 bits");
+  if (location == Moments::host) {
+    BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host require 32-bit AdamW");
     const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
     for (auto [moment, buffer] : {std::pair(&m_, &m_on_host_), std::pair(&v_, &v_on_host_)}) {
       *buffer = device.allocate_host(moments);
@@ -301,8 +301,8 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
     }
     const int64_t each = window_elements(layout_);
     const Bytes windows = piece(layout.windows);
-    arrive_ = device.make_stream();
-    leave_ = device.make_stream();
+    load_stream_ = device.make_stream();
+    store_stream_ = device.make_stream();
     for (int i = 0; i < kWindows; ++i)
       windows_.push_back({slab(windows, DType::f32, 2 * i * each, (2 * i + 1) * each),
                           slab(windows, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each), make_event(device, false),
@@ -312,8 +312,8 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   params_ = make_params(layout_, precision, device.kind(), isa,
                         {address(master_), address(grad_), address(copy_), address(packed_),
                          address(piece(layout.codes)), address(piece(layout.table))});
-  fp8_places_ = fp8_places(layout_, precision);
-  fp8_ = fp8_table(static_cast<int64_t>(fp8_places_.size()), address(piece(layout.table)));
+  fp8_params_ = fp8_params_of(layout_, precision);
+  fp8_ = fp8_table(static_cast<int64_t>(fp8_params_.size()), address(piece(layout.table)));
   if (fp8_.history)
     fp8_history_ = Bytes(static_cast<std::byte*>(fp8_.history.data), static_cast<size_t>(fp8_.history.bytes()));
   const SmallLayout small = small_layout(shape_, layout_);
@@ -325,7 +325,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   class_weights_at_ = base + small.class_weights;
   auto stream = device.make_stream();
   for (const Bytes bytes : {m_, v_}) {
-    if (place == Moments::host)
+    if (location == Moments::host)
       std::memset(bytes.data(), 0, bytes.size());
     else
       stream->fill_zero(bytes.data(), bytes.size());
@@ -340,7 +340,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
 TrainState::~TrainState() = default;
 
 void TrainState::set_class_weights(Stream& stream, const std::vector<float>& weights) {
-  BRIM_CHECK(static_cast<int64_t>(weights.size()) == shape_.sequence_classes, "{} class weights, {} classes",
+  BRIM_CHECK(static_cast<int64_t>(weights.size()) == shape_.sequence_classes, "{} class weights for {} classes",
              weights.size(), shape_.sequence_classes);
   class_weights_ = TensorView(class_weights_at_, DType::f32, {shape_.sequence_classes});
   stream.copy(class_weights_.data, weights.data(), weights.size() * 4);
@@ -375,7 +375,7 @@ std::span<const float> TrainState::on_host(Stream& stream, std::vector<float>& c
 
 std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stream,
                                                                     std::vector<std::byte>& copy) const {
-  if (leave_) leave_->synchronize();
+  if (store_stream_) store_stream_->synchronize();
   std::vector<std::span<const std::byte>> parts;
   if (device_.kind() == DeviceKind::cpu) {
     for (const Bytes bytes : {m_, v_, moment_scales_, fp8_history_}) parts.emplace_back(bytes);
@@ -394,8 +394,8 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
 
 void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
   const size_t wanted = all_moment_bytes();
-  BRIM_CHECK(all.size() == wanted, "{} bytes of moments, {} wanted", all.size(), wanted);
-  if (leave_) leave_->synchronize();
+  BRIM_CHECK(all.size() == wanted, "{} bytes of moments, expected {}", all.size(), wanted);
+  if (store_stream_) store_stream_->synchronize();
   constexpr size_t kPiece = size_t{1} << 20;  // limits how much of the file is in memory
   size_t at = 0;
   has_history_ = !fp8_history_.empty();
@@ -440,9 +440,9 @@ void TrainState::refresh(Stream& stream) {
 }
 
 void TrainState::list_fp8_matrices(Stream& stream) {
-  if (fp8_places_.empty()) return;
+  if (fp8_params_.empty()) return;
   std::vector<ops::Fp8MatrixPlace> places;
-  for (const size_t i : fp8_places_) {
+  for (const size_t i : fp8_params_) {
     const Param& p = params_[i];
     places.push_back({.x = p.plain.data,
                       .rows = static_cast<uint8_t*>(p.fp8.rows.data),
@@ -458,7 +458,7 @@ void TrainState::list_fp8_matrices(Stream& stream) {
 }
 
 void TrainState::refresh_fp8(Stream& stream) {
-  if (fp8_places_.empty()) return;
+  if (fp8_params_.empty()) return;
   ops::fp8_cast_matrices(stream, {.places = fp8_.places,
                                   .amax = fp8_.w_amax,
                                   .scale = fp8_.w_scale,
@@ -468,28 +468,28 @@ void TrainState::refresh_fp8(Stream& stream) {
 }
 
 void TrainState::begin_step(Stream& stream, float unit) {
-  if (fp8_places_.empty()) return;
+  if (fp8_params_.empty()) return;
   fp8_unit_ = unit;
   constexpr float kMargin =
       2;  // headroom for values twice as large as in the last sixteen steps, at the cost of one e4m3 binade
   ops::fp8_delayed_scale(stream, {.history = fp8_.history,
                                   .scale = fp8_.scale,
                                   .inverse = fp8_.inverse,
-                                  .first_gradient = static_cast<int64_t>(fp8_places_.size()),
+                                  .first_gradient = static_cast<int64_t>(fp8_params_.size()),
                                   .unit = unit,
                                   .margin = kMargin});
 }
 
 void TrainState::remember_fp8(Stream& stream) {
-  if (fp8_places_.empty()) return;
+  if (fp8_params_.empty()) return;
   ops::fp8_remember(stream, {.amax = fp8_.amax,
                              .history = fp8_.history,
-                             .first_gradient = static_cast<int64_t>(fp8_places_.size()),
+                             .first_gradient = static_cast<int64_t>(fp8_params_.size()),
                              .unit = fp8_unit_});
   has_history_ = true;
 }
 
-void TrainState::end_rehearsal(Stream& stream) {
+void TrainState::end_calibration(Stream& stream) {
   remember_fp8(stream);
   zero_grad(stream);
 }
@@ -520,7 +520,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   else
     parts = {{0, layout_.begin[2], true, false}};
   parts.push_back({layout_.begin[2], layout_.elements(), false, false});
-  for (const Window& w : windows_) w.stored->wait(*arrive_);  // do not read before the previous step has written
+  for (const Window& w : windows_) w.stored->wait(*load_stream_);  // do not read before the previous step has written
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;
     ops::AdamWArgs args;
@@ -565,10 +565,10 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
     const auto bytes = static_cast<size_t>(count * 4);
     auto* m = reinterpret_cast<float*>(m_.data()) + begin + at;
     auto* v = reinterpret_cast<float*>(v_.data()) + begin + at;
-    w.stored->wait(*arrive_);  // wait until its previous contents are stored
-    arrive_->copy(w.m.data, m, bytes);
-    arrive_->copy(w.v.data, v, bytes);
-    w.loaded->record(*arrive_);
+    w.stored->wait(*load_stream_);  // wait until its previous contents are stored
+    load_stream_->copy(w.m.data, m, bytes);
+    load_stream_->copy(w.v.data, v, bytes);
+    w.loaded->record(*load_stream_);
     w.loaded->wait(stream);
     ops::AdamWArgs piece = part;
     for (TensorView* view : {&piece.master, &piece.grad, &piece.copy})
@@ -577,20 +577,20 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
     piece.v = w.v.slice_rows(0, count);
     adamw(stream, piece);
     w.stepped->record(stream);
-    w.stepped->wait(*leave_);
-    leave_->copy(m, w.m.data, bytes);
-    leave_->copy(v, w.v.data, bytes);
-    w.stored->record(*leave_);
+    w.stepped->wait(*store_stream_);
+    store_stream_->copy(m, w.m.data, bytes);
+    store_stream_->copy(v, w.v.data, bytes);
+    w.stored->record(*store_stream_);
   }
 }
 
 namespace {
 
 // One generator per parameter, seeded by its index, so that values do not depend on which others are initialized.
-void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint64_t seed, float* out) {
+void draw_param(const ParamSpec& p, size_t index, float initializer_range, uint64_t seed, float* out) {
   if (p.kind == ParamKind::norm && p.names[0].ends_with(".weight")) std::fill_n(out, p.elements(), 1.0f);
   if (p.kind != ParamKind::matrix) return;  // biases start at zero
-  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + place);
+  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + index);
   auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
   for (int64_t k = 0; k < p.elements(); ++k) {
     const double radius = std::sqrt(-2 * std::log(uniform()));

@@ -61,7 +61,7 @@ struct Fp8Table {
   int64_t bytes = 0;
 };
 // Passes until the scales of a new run have settled: one for activations, two more for gradients.
-inline constexpr int kFp8Rehearsals = 3;
+inline constexpr int kFp8CalibrationPasses = 3;
 
 class TrainState {
  public:
@@ -98,9 +98,9 @@ class TrainState {
   // from the maxima of earlier passes. step() ends it. No-op in other precisions.
   void begin_step(device::Stream& stream, float unit);
   // Records the maxima of the passes since begin_step() when no step follows: a run begins with such calibration passes
-  // until the scales have settled (kFp8Rehearsals), and discards their gradients.
-  void end_rehearsal(device::Stream& stream);
-  bool needs_rehearsal() const { return !fp8_places_.empty() && !has_history_; }
+  // until the scales have settled (kFp8CalibrationPasses), and discards their gradients.
+  void end_calibration(device::Stream& stream);
+  bool needs_calibration() const { return !fp8_params_.empty() && !has_history_; }
 
  private:
   void refresh(device::Stream& stream);      // compute weights from the master weights
@@ -128,7 +128,7 @@ class TrainState {
   void* class_weights_at_ = nullptr;
   Params params_;
   // fp8 training:
-  std::vector<size_t> fp8_places_;  // indices of the matrices
+  std::vector<size_t> fp8_params_;  // indices of the matrices
   Fp8Table fp8_;
   int64_t fp8_tiles_ = 0, fp8_elements_ = 0;
   float fp8_unit_ = 1;
@@ -137,7 +137,7 @@ class TrainState {
   device::DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;
   size_t next_window_ = 0;
-  std::unique_ptr<device::Stream> arrive_, leave_;
+  std::unique_ptr<device::Stream> load_stream_, store_stream_;
 };
 
 // Reads every parameter of `source` into slab order; a missing head is initialized from N(0, initializer_range) with

@@ -63,7 +63,7 @@ void expect_golden(const std::string& name, const PassRun& r) {
   EXPECT_EQ(compared, golden["gradients"].size());
 }
 
-TEST(TrainingPass, LossAndEveryGradientEqualPyTorch) {
+TEST(TrainingPass, LossAndGradientsMatchPyTorch) {
   for (const std::string& name : golden_names("gradients.json")) {
     SCOPED_TRACE(name);
     expect_golden(name, run(name, Recompute::none, 2, 1));
@@ -129,7 +129,7 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
 
 // Evaluation between steps runs the inference plan with training's weights: both must make the same allocations in the
 // same order.
-TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
+TEST(TrainState, EvaluationMakesThePlannedAllocations) {
   for (const std::string& name : golden_names("gradients.json")) {
     ModelShape shape = read_shape(golden_models() / name);
     for (const bool both : {false, true}) {

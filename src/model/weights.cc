@@ -73,7 +73,7 @@ class MatrixBuffer {
  public:
   explicit MatrixBuffer(int64_t bytes) : bytes_(bytes) {}
   void* get(int64_t bytes) {
-    BRIM_CHECK(bytes <= bytes_, "a matrix of {} bytes, at most {} were expected", bytes, bytes_);
+    BRIM_CHECK(bytes <= bytes_, "matrix has {} bytes, expected at most {}", bytes, bytes_);
     if (!data_) data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes_));
     return data_.get();
   }
@@ -112,9 +112,9 @@ void fill_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeigh
 
 void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& params, const InputBound& input,
                     const Fp8Scale& scale) {
-  const auto read = [&](int64_t place, size_t size) {
-    if (params[static_cast<size_t>(place)].rows == 0) return std::vector<float>(size);  // no bias
-    const auto stored = StoredParam::find(source, params[static_cast<size_t>(place)]);
+  const auto read = [&](int64_t index, size_t size) {
+    if (params[static_cast<size_t>(index)].rows == 0) return std::vector<float>(size);  // no bias
+    const auto stored = StoredParam::find(source, params[static_cast<size_t>(index)]);
     std::vector<float> wide(static_cast<size_t>(stored->elements()));
     stored->read_wide(0, stored->elements(), wide.data());
     return wide;
@@ -160,7 +160,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
   size_t table = 0;
   const auto next_table_type = [&] {
     if (tables.empty()) return target == DeviceKind::cpu ? DType::f16 : activation;
-    BRIM_CHECK(table < tables.size(), "types of {} tables are known, the model has more", tables.size());
+    BRIM_CHECK(table < tables.size(), "types given for {} tables, the model has more", tables.size());
     return tables[table++];
   };
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
@@ -324,7 +324,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
 
 std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                         device::Device& device, Precision precision, memory::PlannedMemory* planned,
-                                        const OnProgress& meanwhile) {
+                                        const OnProgress& while_loading) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
@@ -364,13 +364,14 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   std::vector<std::function<void(MatrixBuffer&)>> tasks;
   std::vector<int64_t> ends;  // slab offset up to which everything is filled after tasks [0, i]
   const auto find = [&](const ParamSpec& spec) {
-    const auto place = static_cast<size_t>(&spec - params.data());
-    const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[place].rows > 0;
+    const auto index = static_cast<size_t>(&spec - params.data());
+    const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[index].rows > 0;
     const WeightSource& from = of_tagger ? *tagger_source : source;
-    const ParamSpec& wanted = of_tagger ? tagger_params[place] : spec;
-    const auto stored = StoredParam::find(from, wanted);
+    const ParamSpec& requested = of_tagger ? tagger_params[index] : spec;
+    const auto stored = StoredParam::find(from, requested);
     if (!stored)
-      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(), wanted.names[0]);
+      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(),
+           requested.names[0]);
     return *stored;
   };
   for (size_t i = 0; i < params.size(); ++i) {
@@ -442,14 +443,14 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       progress.notify_one();
     };
     const auto work = [&](ThreadPool& pool) {
-      if (meanwhile) pool.run([](int) { yield_core(); });  // other threads may be serving requests
+      if (while_loading) pool.run([](int) { yield_core(); });  // other threads may be serving requests
       pool.parallel_for(tasks.size(), [&](size_t i, int worker) {
         fill(i, worker);
         note_done(i);
       });
     };
     const auto fill_all = [&] {
-      ThreadPool pool(std::max(1, hardware_threads() - (meanwhile ? 1 : 0)));  // throws if no thread can be started
+      ThreadPool pool(std::max(1, hardware_threads() - (while_loading ? 1 : 0)));  // throws if no thread can be started
       make_buffers(pool.size());
       auto working = std::async(std::launch::async, [&] { work(pool); });
       for (int64_t at = 0, end = 0; at < bytes && failed == tasks.size(); at = end) {
@@ -465,16 +466,17 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
       if (failure) std::rethrow_exception(failure);
       check_unchanged();
       stream->synchronize();
-      log_debug("{}: weights are on the card", dir.string());
+      log_debug("{}: weights copied to the device", dir.string());
       // Freeing gigabytes takes milliseconds.
       host.reset();
       buffers.clear();
       opened.reset();
       ::malloc_trim(0);  // a server loads repeatedly, each time on other threads
     };
-    auto filling = std::async(meanwhile ? std::launch::async : std::launch::deferred, fill_all);
-    if (meanwhile)
-      meanwhile(*model, [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
+    auto filling = std::async(while_loading ? std::launch::async : std::launch::deferred, fill_all);
+    if (while_loading)
+      while_loading(*model,
+                    [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
     filling.get();
     return model;
   }

@@ -53,7 +53,7 @@ class Model {
   // complete.
   static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
-                                          memory::PlannedMemory* planned, const OnProgress& meanwhile = {});
+                                          memory::PlannedMemory* planned, const OnProgress& while_loading = {});
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }

@@ -83,7 +83,7 @@ TEST_F(HostTest, OthersDisturbIfTheyTakeUsableCores) {
   load.machine_cores = 16;
   load.usable_cores = 2;
   load.cores = 12;
-  EXPECT_FALSE(load.disturbs()) << "fourteen cores are not ours to use";
+  EXPECT_FALSE(load.disturbs()) << "only usable cores count";
   load.cores = 15;
   EXPECT_TRUE(load.disturbs());
   load.machine_cores = 2;

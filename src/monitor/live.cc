@@ -126,7 +126,7 @@ void LiveFigures::add_stage(std::string_view name, double busy_share) {
 LivePublisher::LivePublisher(const std::filesystem::path& dir) : start_unix_ns_(unix_ns()) {
   const std::filesystem::path home = dir.empty() ? runtime_dir() : dir;
   if (!private_dir(home)) {
-    log_debug("{}: no private directory for live figures; `brim monitor` will not show this run", home.string());
+    log_debug("{}: not a private directory; `brim monitor` will not show this run", home.string());
     return;
   }
   path_ = home / fmt::format("{}.live", ::getpid());
@@ -139,7 +139,7 @@ LivePublisher::LivePublisher(const std::filesystem::path& dir) : start_unix_ns_(
   }
   if (fd >= 0) ::close(fd);
   if (memory_ == nullptr) {
-    log_debug("{}: live figures cannot be published: {}", path_.string(), std::strerror(errno));
+    log_debug("{}: cannot publish live metrics: {}", path_.string(), std::strerror(errno));
     if (fd >= 0) ::unlink(path_.c_str());
     return;
   }

@@ -99,12 +99,12 @@ TEST_F(LiveTest, RemovesFilesOfDeadProcessesOnly) {
   ::waitpid(child, &status, 0);
   const auto orphan = dir_ / (std::to_string(child) + ".live");
   ASSERT_TRUE(std::filesystem::exists(orphan));
-  const auto stranger = dir_ / "notes.live", own = dir_ / (std::to_string(::getpid()) + ".live");
-  std::ofstream(stranger) << "mine";
+  const auto foreign = dir_ / "notes.live", own = dir_ / (std::to_string(::getpid()) + ".live");
+  std::ofstream(foreign) << "mine";
   std::ofstream(own) << "too short";
   EXPECT_TRUE(read_live(dir_).empty());
   EXPECT_FALSE(std::filesystem::exists(orphan));
-  EXPECT_TRUE(std::filesystem::exists(stranger));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
   EXPECT_EQ(read_live_file(own), std::nullopt);
   EXPECT_EQ(read_live_file(dir_ / "absent.live"), std::nullopt);
   LivePublisher publisher(dir_);  // replaces a file with the same name

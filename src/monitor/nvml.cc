@@ -152,7 +152,7 @@ struct Nvml::Library {
 
   // Calls `function` and records a lost GPU or a refused reading in the sample.
   template <class Function, class... Args>
-  bool ask(GpuSample& s, const char* reading, Function* function, Args... args) const {
+  bool query(GpuSample& s, const char* reading, Function* function, Args... args) const {
     if (function == nullptr || s.state == GpuState::lost) return false;
     const Return code = function(args...);
     if (code == kGpuIsLost) {
@@ -207,7 +207,7 @@ void Nvml::Library::bind_all() {
 void Nvml::Library::open(const std::string& library) {
   handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    return not_ready(NvmlState::no_library, fmt::format("no NVIDIA driver here ({} was not found)", library));
+    return not_ready(NvmlState::no_library, fmt::format("no NVIDIA driver ({} not found)", library));
   bind_all();
   if (init == nullptr || shutdown == nullptr || device_count == nullptr || device_handle == nullptr)
     return not_ready(NvmlState::no_library, fmt::format("{} is not NVIDIA's management library", library));
@@ -215,8 +215,8 @@ void Nvml::Library::open(const std::string& library) {
   if (code == kDriverNotLoaded || code == kLibraryNotFound)
     return not_ready(NvmlState::no_driver, "the NVIDIA driver is not loaded: " + words(code));
   if (code == kNoPermission)
-    return not_ready(NvmlState::no_permission, "no permission to ask the NVIDIA driver: " + words(code));
-  if (code != kSuccess) return not_ready(NvmlState::failed, "the NVIDIA driver does not answer: " + words(code));
+    return not_ready(NvmlState::no_permission, "no permission to query the NVIDIA driver: " + words(code));
+  if (code != kSuccess) return not_ready(NvmlState::failed, "the NVIDIA driver does not respond: " + words(code));
   initialised = true;
   state = NvmlState::ready;
   open_cards();
@@ -227,7 +227,7 @@ void Nvml::Library::open_cards() {
   if (driver_version != nullptr && driver_version(text, sizeof text) == kSuccess) driver = text;
   unsigned n = 0;
   if (const Return code = device_count(&n); code != kSuccess)
-    return not_ready(NvmlState::failed, "the cards cannot be counted: " + words(code));
+    return not_ready(NvmlState::failed, "cannot count GPUs: " + words(code));
   cards.resize(n);
   for (unsigned i = 0; i < n; ++i) {
     Card& card = cards[i];
@@ -257,7 +257,7 @@ void Nvml::Library::close() {
 
 void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
   MemoryWithReserved m = {kMemoryWithReservedVersion, 0, 0, 0, 0};
-  if (ask(s, "memory", memory_with_reserved, device, &m)) {
+  if (query(s, "memory", memory_with_reserved, device, &m)) {
     s.reserved_bytes = static_cast<int64_t>(m.reserved);
     s.total_bytes = static_cast<int64_t>(m.total);
     s.free_bytes = static_cast<int64_t>(m.free);
@@ -265,7 +265,7 @@ void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
     return;
   }
   Memory old = {};
-  if (ask(s, "memory", memory, device, &old)) {
+  if (query(s, "memory", memory, device, &old)) {
     s.total_bytes = static_cast<int64_t>(old.total);
     s.free_bytes = static_cast<int64_t>(old.free);
     s.used_bytes = static_cast<int64_t>(old.used);
@@ -274,34 +274,34 @@ void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
 
 void Nvml::Library::sample_clocks(GpuSample& s, Device device) const {
   unsigned value = 0;
-  if (ask(s, "temperature", temperature, device, 0U, &value)) {
+  if (query(s, "temperature", temperature, device, 0U, &value)) {
     s.temperature_c = value;
   } else {
     nvml_abi::Temperature t = {kTemperatureVersion, 0, 0};
-    if (ask(s, "temperature", temperature_struct, device, &t)) s.temperature_c = t.celsius;
+    if (query(s, "temperature", temperature_struct, device, &t)) s.temperature_c = t.celsius;
   }
-  if (ask(s, "power", power, device, &value)) s.power_w = value * 1e-3;
-  if (ask(s, "power limit", power_limit, device, &value)) s.power_limit_w = value * 1e-3;
-  if (ask(s, "clocks", clock, device, static_cast<unsigned>(kSmClock), &value))
+  if (query(s, "power", power, device, &value)) s.power_w = value * 1e-3;
+  if (query(s, "power limit", power_limit, device, &value)) s.power_limit_w = value * 1e-3;
+  if (query(s, "clocks", clock, device, static_cast<unsigned>(kSmClock), &value))
     s.sm_clock_mhz = static_cast<int>(value);
-  if (ask(s, "clocks", max_clock, device, static_cast<unsigned>(kSmClock), &value))
+  if (query(s, "clocks", max_clock, device, static_cast<unsigned>(kSmClock), &value))
     s.max_sm_clock_mhz = static_cast<int>(value);
-  if (ask(s, "clocks", clock, device, static_cast<unsigned>(kMemoryClock), &value))
+  if (query(s, "clocks", clock, device, static_cast<unsigned>(kMemoryClock), &value))
     s.memory_clock_mhz = static_cast<int>(value);
   unsigned long long bits = 0;
-  if (ask(s, "throttle reasons", throttle, device, &bits)) s.throttle = throttle_names(bits);
+  if (query(s, "throttle reasons", throttle, device, &bits)) s.throttle = throttle_names(bits);
   unsigned long long mj = 0;
-  if (ask(s, "energy", energy, device, &mj)) s.energy_mj = static_cast<int64_t>(mj);
+  if (query(s, "energy", energy, device, &mj)) s.energy_mj = static_cast<int64_t>(mj);
 }
 
 void Nvml::Library::sample_pcie(GpuSample& s, Device device, bool throughput) const {
   unsigned value = 0;
-  if (ask(s, "PCIe link", pcie_generation, device, &value)) s.pcie_generation = static_cast<int>(value);
-  if (ask(s, "PCIe link", pcie_width, device, &value)) s.pcie_width = static_cast<int>(value);
+  if (query(s, "PCIe link", pcie_generation, device, &value)) s.pcie_generation = static_cast<int>(value);
+  if (query(s, "PCIe link", pcie_width, device, &value)) s.pcie_width = static_cast<int>(value);
   if (!throughput) return;
-  if (ask(s, "PCIe throughput", pcie_throughput, device, static_cast<unsigned>(kPcieRx), &value))
+  if (query(s, "PCIe throughput", pcie_throughput, device, static_cast<unsigned>(kPcieRx), &value))
     s.pcie_rx_bytes_per_s = value * 1024.0;
-  if (ask(s, "PCIe throughput", pcie_throughput, device, static_cast<unsigned>(kPcieTx), &value))
+  if (query(s, "PCIe throughput", pcie_throughput, device, static_cast<unsigned>(kPcieTx), &value))
     s.pcie_tx_bytes_per_s = value * 1024.0;
 }
 
@@ -347,7 +347,7 @@ void Nvml::Library::sample_gpm(GpuSample& s, Card& card) {
   if (card.previous == nullptr || card.current == nullptr) return;
   const int64_t now = now_ns();
   if (card.previous_ns != 0 && now - card.previous_ns < kGpmLeastNs) return;
-  if (!ask(s, "GPM counters", gpm_get, card.device, card.current)) {
+  if (!query(s, "GPM counters", gpm_get, card.device, card.current)) {
     if (!s.refused.empty() && s.refused.back() == "GPM counters") card.previous_ns = 0;
     return;
   }
@@ -358,7 +358,7 @@ void Nvml::Library::sample_gpm(GpuSample& s, Card& card) {
     gpm_request.first = card.previous;
     gpm_request.second = card.current;
     for (int i = 0; i < 4; ++i) gpm_request.metrics[i] = {ids[i], kNotSupported, 0, nullptr, nullptr, nullptr};
-    if (ask(s, "GPM counters", gpm_metrics, &gpm_request)) {
+    if (query(s, "GPM counters", gpm_metrics, &gpm_request)) {
       const auto share = [&](int i) -> std::optional<double> {
         if (gpm_request.metrics[i].result != kSuccess) return std::nullopt;
         return gpm_request.metrics[i].value * 0.01;
@@ -390,7 +390,7 @@ GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
     }
   }
   Utilization u = {};
-  if (ask(s, "utilization", utilization, card.device, &u)) {
+  if (query(s, "utilization", utilization, card.device, &u)) {
     s.utilization = u.gpu * 0.01;
     s.memory_utilization = u.memory * 0.01;
   }
@@ -435,8 +435,8 @@ std::optional<int> Nvml::find(const std::string& pci_bus_id) const {
   for (size_t i = 0; i < cards.size(); ++i)
     if (same_card(cards[i].pci_bus_id, pci_bus_id)) return static_cast<int>(i);
   // If one side has no bus id and there is only one GPU, assume that one.
-  const bool told = cards.size() == 1 && !cards[0].pci_bus_id.empty() && !pci_bus_id.empty();
-  return ready() && cards.size() == 1 && !told ? std::optional(0) : std::nullopt;
+  const bool both_known = cards.size() == 1 && !cards[0].pci_bus_id.empty() && !pci_bus_id.empty();
+  return ready() && cards.size() == 1 && !both_known ? std::optional(0) : std::nullopt;
 }
 
 std::optional<GpuSample> Nvml::sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options) {

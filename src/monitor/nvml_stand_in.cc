@@ -208,9 +208,9 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned* n, ProcessInf
   const Return code = answer(d, "processes");
   if (code != kSuccess) return code;
   const unsigned found = card_of(d).text("pid", "") == "many" ? 40 : 2;
-  const unsigned room = *n;
+  const unsigned capacity = *n;
   *n = found;
-  if (room < found) return kInsufficientSize;
+  if (capacity < found) return kInsufficientSize;
   for (unsigned i = 0; i < found; ++i) infos[i] = {4'000'000 + i, (i + 1ULL) << 20, ~0U, ~0U};
   if (found == 2) {
     infos[0] = {static_cast<unsigned>(card_of(d).number("pid", ::getpid())), 300ULL << 20, ~0U, ~0U};

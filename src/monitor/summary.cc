@@ -113,7 +113,7 @@ std::string LogSummary::gaps() const {
       out += fmt::format("gap: {} to {} ({})\n", log_time(times_[i]), log_time(times_[i + 1]), span_words(steps[i]));
   }
   if (found > kNamedGaps) out += fmt::format("and {} more\n", found - kNamedGaps);
-  return out + (found == 0 ? "no gaps\n" : fmt::format("{} without samples in all\n", span_words(missing)));
+  return out + (found == 0 ? "no gaps\n" : fmt::format("{} without samples in total\n", span_words(missing)));
 }
 
 void LogSummary::write(std::string& out, const Part& part) {
@@ -149,8 +149,7 @@ std::string LogSummary::text() const {
                         : fmt::format("{} to {} UTC, {} samples\n", log_time(*first), log_time(*last), times_.size());
   out += gaps();
   if (bad_lines_ > 0)
-    out += fmt::format("{} {} no sample, the first is line {}\n", bad_lines_, bad_lines_ == 1 ? "line is" : "lines are",
-                       first_bad_);
+    out += fmt::format("{} invalid line{}, the first is line {}\n", bad_lines_, bad_lines_ == 1 ? "" : "s", first_bad_);
   for (const auto& [index, card] : cards_) {
     out += fmt::format("\nGPU {}{}{}\n", index, card.name.empty() ? "" : " " + card.name,
                        card.unreadable > 0 ? fmt::format(": no reading in {} samples", card.unreadable) : "");

@@ -60,7 +60,7 @@ class Line {
     if (columns == 0 || used_ + columns + 1 > width_) return *this;
     return pad_to(width_ - columns).add(text, tone);
   }
-  int room() const { return width_ - used_; }
+  int remaining() const { return width_ - used_; }
   int rank() const { return rank_; }
   const std::string& text() const { return text_; }
 
@@ -137,7 +137,7 @@ class View {
         std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // so that the memory text still fits in 80 columns
     if (share) l.add(bar(*share, width), hot ? tone_of(*share) : Tone::good).add(" ");
     l.add(text);
-    const int left = l.room() - 2;
+    const int left = l.remaining() - 2;
     if (left >= 8 && !series.empty()) {
       const auto& values = history_.series(series);
       const int shown = std::min({left, 60, static_cast<int>(values.size())});
@@ -159,7 +159,7 @@ class View {
     line(9)
         .add("GPU", Tone::bold)
         .add("  none: ")
-        .add(s_.nvml_why.empty() ? "the NVIDIA driver lists no card" : s_.nvml_why);
+        .add(s_.nvml_why.empty() ? "the NVIDIA driver lists no GPU" : s_.nvml_why);
   }
 
   void card(const GpuSample& g) {
@@ -190,7 +190,7 @@ class View {
           .add("  ")
           .add("MFU", Tone::dim)
           .pad_to(15)
-          .add(run != nullptr ? "not available" : "no Brim run on this card", Tone::dim);
+          .add(run != nullptr ? "not available" : "no Brim run on this GPU", Tone::dim);
     activity(g);
     links(g);
     if (!g.refused.empty())
@@ -310,7 +310,7 @@ class View {
       share = static_cast<double>(r.step) / static_cast<double>(r.total_steps);
     gauge(7, "done", share, done, "", false);
     Line& speed = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
-    speed.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s)) + " rows/s" : "not yet known");
+    speed.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s)) + " rows/s" : "measuring");
     if (r.tokens_per_s >= 0) speed.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
     speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %{}", r.mfu * 100, r.mfu_of_data_sheet ? " of the data sheet" : "")
                          : ", MFU not available");
@@ -320,7 +320,7 @@ class View {
                         planned = format_bytes(r.planned_bytes);
       // On a GPU a plan covers all memory of the process; in host memory the program and the page cache are added.
       const bool card = std::string_view(r.device).starts_with("cuda");
-      std::string text = card ? fmt::format("{} held of {} planned", held, planned)
+      std::string text = card ? fmt::format("{} of {} planned", held, planned)
                               : fmt::format("{} planned, whole process {}", planned, held);
       if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
       std::optional<double> part;
@@ -340,8 +340,9 @@ class View {
   std::vector<std::string> fitted() {
     size_t hidden = 0;
     if (o_.height > 0 && lines_.size() > static_cast<size_t>(o_.height)) {
-      const auto room = static_cast<size_t>(std::max(1, o_.height - 1));  // one line shows the number of omitted lines
-      while (lines_.size() > room) {
+      const auto max_lines =
+          static_cast<size_t>(std::max(1, o_.height - 1));  // one line shows the number of omitted lines
+      while (lines_.size() > max_lines) {
         auto least = lines_.begin();
         for (auto it = lines_.begin(); it != lines_.end(); ++it)
           if (it->rank() <= least->rank()) least = it;
@@ -353,7 +354,7 @@ class View {
     for (const Line& l : lines_) texts.push_back(l.text());
     if (hidden > 0 && o_.height > 1)
       texts.push_back(
-          Line(o_.width, o_.color, 0).add(fmt::format("{} more lines in a taller window", hidden), Tone::dim).text());
+          Line(o_.width, o_.color, 0).add(fmt::format("{} more lines (enlarge the window)", hidden), Tone::dim).text());
     return texts;
   }
 

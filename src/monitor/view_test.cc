@@ -125,7 +125,7 @@ TEST(View, ShowsUtilisationMemoryAndMfuSeparately) {
                            "127,048 rows/s",
                            "3.24 M tokens/s",
                            "device busy 98 %",
-                           "940 MiB held of 945 MiB planned",
+                           "940 MiB of 945 MiB planned",
                            "tokenize 50 %",
                            "step 120 of 400",
                            "warning: GPU 0",
@@ -137,9 +137,9 @@ TEST(View, ShowsUtilisationMemoryAndMfuSeparately) {
 TEST(View, ShowsTheHostWithoutAGpu) {
   Snapshot s = full_snapshot(0);
   s.nvml = NvmlState::no_library;
-  s.nvml_why = "no NVIDIA driver here";
+  s.nvml_why = "no NVIDIA driver";
   const std::string text = all(render(s, History(), {80, 24, false, 0}));
-  EXPECT_NE(text.find("no NVIDIA driver here"), std::string::npos);
+  EXPECT_NE(text.find("no NVIDIA driver"), std::string::npos);
   EXPECT_NE(text.find("CPU"), std::string::npos);
 }
 

@@ -24,7 +24,7 @@ TEST(Watch, WarnsAgainOnlyAfterFallingBack) {
   EXPECT_TRUE(watch.active().empty()) << "87 % is not above 90 %";
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_EQ(watch.active(), (std::vector<std::string>{"GPU 0: utilisation 95 %, above 90 %"}));
-  EXPECT_FALSE(watch.faulty()) << "it works hard";
+  EXPECT_FALSE(watch.faulty()) << "high utilisation";
   EXPECT_TRUE(watch.check(one({})).empty());  // unavailable: no change
   EXPECT_TRUE(watch.check(one(0.95)).empty());
   EXPECT_TRUE(watch.check(one(0.80)).empty());

@@ -26,7 +26,7 @@ void check_slab(const char* op, const char* name, const TensorView& view, DType 
 }  // namespace
 
 AdamWRow adamw_row(float lr, float beta1, float beta2, float eps, float weight_decay, int64_t step) {
-  BRIM_CHECK(step >= 1, "adamw: step is {}, the first is 1", step);
+  BRIM_CHECK(step >= 1, "adamw: step is {}, must be at least 1", step);
   BRIM_CHECK(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1,
              "adamw: betas are {} and {}, must be at least 0 and below 1", beta1, beta2);
   const auto number = static_cast<double>(step), rate = static_cast<double>(lr);
@@ -59,7 +59,7 @@ void adamw(device::Stream& stream, const AdamWArgs& a) {
   check_optional(op, "grad_factor", a.grad_factor, DType::f32, {slab.lanes});
   check_view(op, "table", a.table.rows, DType::f32, {a.table.rows.rows(), slab.lanes, kAdamWRowFloats});
   BRIM_CHECK(a.table.rows.rows() > 0 && a.table.rows.contiguous(),
-             "adamw: the table is {}, must have a row and no gaps", a.table.rows.shape_text());
+             "adamw: the table is {}, must be contiguous with at least one row", a.table.rows.shape_text());
   check_optional(op, "step", a.table.step, DType::i64, {1});
   if (n == 0 || slab.lanes == 0) return;
   Work work{16.0 * static_cast<double>(n * slab.lanes), 0};

@@ -14,7 +14,7 @@ Work small_work(int64_t sites) { return {2.0 * static_cast<double>(sites), 12.0 
 void amax(device::Stream& stream, const AmaxArgs& a) {
   check_activation("amax", "x", stream, a.x.dtype);
   check_view("amax", "amax", a.amax, tensor::DType::f32, {1});
-  BRIM_CHECK(a.x.rank <= 2 && (a.x.rank < 2 || a.x.stride[1] == 1), "amax: x is {}, must have rows of neighbours",
+  BRIM_CHECK(a.x.rank <= 2 && (a.x.rank < 2 || a.x.stride[1] == 1), "amax: x is {}, must have contiguous rows",
              a.x.shape_text());
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::convert, a, Work{static_cast<double>(a.x.elements()), static_cast<double>(a.x.bytes())},

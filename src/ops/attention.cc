@@ -23,9 +23,9 @@ void check_bias(const char* op, const TensorView& bias, int64_t heads, int64_t w
   if (!bias) return;
   check_view(op, "bias", bias, DType::f32, {heads, bias.cols()});
   BRIM_CHECK(bias.cols() % 2 == 1 && bias.cols() <= kMaxBiasWidth && bias.contiguous(),
-             "{}: a bias of {} columns, must be an odd number of up to {}, rows one after another", op, bias.cols(),
+             "{}: bias has {} columns, must be an odd number up to {} in contiguous rows", op, bias.cols(),
              kMaxBiasWidth);
-  BRIM_CHECK(window == 0, "{}: a bias and a window of {}: no model has both", op, window);
+  BRIM_CHECK(window == 0, "{}: bias with a window of {} is not supported", op, window);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   if (!fits(type)) check_activation(op, "q", stream, type);
   if (cpu && !fits(a.out.dtype)) check_activation(op, "out", stream, a.out.dtype);
   BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention: {} heads do not divide the width {}", a.heads, H);
-  BRIM_CHECK(a.window >= 0, "attention: a window of {} keys", a.window);
+  BRIM_CHECK(a.window >= 0, "attention: window is {}, must not be negative", a.window);
   check_view(op, "q", a.q, type, {Tq, H});
   check_view(op, "k", a.k, type, {T, H});
   check_view(op, "v", a.v, type, {T, H});
@@ -52,7 +52,7 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   check_optional(op, "lse", a.lse, DType::f32, {Tq, a.heads});
   check_bias(op, a.bias, a.heads, a.window);
   BRIM_CHECK(a.rope_theta == 0 || (!cpu && !a.lse && !a.bias && !a.dropout.on() && H / a.heads % 2 == 0),
-             "attention: a rope_theta of {} is for scoring on CUDA, even heads and no bias; heads are of {} dims",
+             "attention: rope_theta {} requires inference on CUDA, an even head size and no bias; the head size is {}",
              a.rope_theta, H / a.heads);
   if (Tq == 0 || H == 0) return;
   const double pairs =
@@ -82,7 +82,7 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   const DType type = a.q.dtype;
   check_activation(op, "q", stream, type);
   BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention_grad: {} heads do not divide the width {}", a.heads, H);
-  BRIM_CHECK(a.window >= 0, "attention_grad: a window of {} keys", a.window);
+  BRIM_CHECK(a.window >= 0, "attention_grad: window is {}, must not be negative", a.window);
   check_view(op, "q", a.q, type, {Tq, H});
   check_view(op, "k", a.k, type, {T, H});
   check_view(op, "v", a.v, type, {T, H});

@@ -147,7 +147,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
         const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0],
                       keys = lengths.keys(b);
         BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
-                   "attention: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
+                   "attention: sequence {} has rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
                    begin + keys, a.batch.T, S);
         const int64_t row = a.first_query_only ? b : begin + piece.first_query, column = head * D;
         float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
@@ -250,7 +250,7 @@ void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
   const auto one = [&](const Piece& piece, float* d_bias) {
     const int64_t b = piece.b, head = piece.head, begin = starts[b] - starts[0], keys = lengths.keys(b);
     BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
-               "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
+               "attention_grad: sequence {} has rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
                begin + keys, a.batch.T, S);
     const int64_t row = a.first_query_only ? b : begin, column = head * D;
     if (keys == 0) {

@@ -554,7 +554,7 @@ void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const Attentio
 template <class Elem, int D>
 void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
   const bool trains = p.lse != nullptr || p.drop.threshold != 0;
-  BRIM_CHECK(!trains || p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
+  BRIM_CHECK(!trains || p.out_scale == nullptr, "attention: fp8 output is not supported with lse or dropout");
   if (p.turns != nullptr) {
     launch_tensor<Elem, D, AttentionMode::rotary>(s, a, p);
   } else if (p.bias != nullptr) {
@@ -570,7 +570,7 @@ void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionP
 
 template <class Elem>
 void launch_plain(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
-  BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
+  BRIM_CHECK(D <= 128, "attention: head size is {}, the CUDA kernels support up to 128", D);
   if (p.turns != nullptr) {
     turn_rows<Elem>(s, a.k, p, D, 0);
     if (!p.first_query_only) turn_rows<Elem>(s, a.q, p, D, 0);  // the position of a first token is 0
@@ -602,7 +602,8 @@ const float* make_turns(device::CudaStream& s, const AttentionArgs& a, int S, in
 void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
   cuda_op(stream, "attention", [&](device::CudaStream& s) {
     const int D = static_cast<int>(a.q.cols() / a.heads);
-    BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: rows of k are {} apart, of v {}; they must agree", a.k.ld(), a.v.ld());
+    BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: row stride is {} for k and {} for v; they must be equal", a.k.ld(),
+               a.v.ld());
     AttentionProblem p{};
     p.starts = a.batch.starts.as<int32_t>();
     p.order = a.batch.order.as<int32_t>();

@@ -333,7 +333,7 @@ void launch_tensor(device::CudaStream& s, const GradProblem<Elem>& x) {
 }
 template <class Elem>
 void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
-  BRIM_CHECK(D <= 128, "attention_grad: heads of {} dims, the CUDA kernels take up to 128", D);
+  BRIM_CHECK(D <= 128, "attention_grad: head size is {}, the CUDA kernels support up to 128", D);
   const dim3 grid(static_cast<unsigned>(x.p.B * x.p.heads), std::clamp(device::blocks_for(x.p.S, kWarps), 1u, 64u)),
       block(kThreads);
   const auto both = [&](auto slices) {

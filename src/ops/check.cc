@@ -17,7 +17,7 @@ void check_view(const char* op, const char* name, const TensorView& view, DType 
   BRIM_CHECK(same, "{}: {} is {}, must be {}", op, name, view.shape_text(),
              TensorView(nullptr, dtype, dims).shape_text());
   if (view.elements() == 0) return;
-  BRIM_CHECK(view.data != nullptr, "{}: {} is {} without memory", op, name, view.shape_text());
+  BRIM_CHECK(view.data != nullptr, "{}: {} is {} with a null pointer", op, name, view.shape_text());
   BRIM_CHECK(view.rank == 0 || view.dim[view.rank - 1] == 1 || view.stride[view.rank - 1] == 1,
              "{}: {} has stride {} within a row, must be 1", op, name, view.stride[view.rank - 1]);
 }
@@ -42,7 +42,7 @@ void check_scratch(const char* op, const TensorView& scratch, int64_t bytes) {
 
 void check_no_fp8_on_cpu(const char* op, const device::Stream& stream, const TensorView& fp8, const TensorView& scale) {
   BRIM_CHECK(target_kind(stream) == device::DeviceKind::cuda || (!fp8 && !scale),
-             "{}: an fp8 copy is asked of the CPU, only CUDA makes one", op);
+             "{}: fp8 copies are only supported on CUDA", op);
 }
 
 }  // namespace brim::ops

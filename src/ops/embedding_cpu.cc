@@ -75,10 +75,10 @@ void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const 
   const int32_t* tokens = order.as<int32_t>();
   for (int64_t i = 0; i < a.batch.T; ++i) {
     const int32_t t = tokens[i];
-    BRIM_CHECK(0 <= t && t < a.batch.T, "embedding_grad: {} lists token {} of {}", name, t, a.batch.T);
+    BRIM_CHECK(0 <= t && t < a.batch.T, "embedding_grad: {} has token {}, the batch has {}", name, t, a.batch.T);
     const int32_t row = index[t] & mask;
-    BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {}", t, row, name,
-               table.rows());
+    BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {} rows", t, row,
+               name, table.rows());
     if (row == skipped) continue;
     kernels.add(cpu::row_of<float>(table, row) + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
   }

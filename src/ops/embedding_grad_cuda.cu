@@ -174,7 +174,7 @@ void embedding_grad_cuda(device::Stream& stream, const EmbeddingGradArgs& a) {
     const int64_t T = a.batch.T, H = a.d_sum.cols();
     BRIM_CHECK(
         H % 8 == 0 && a.d_sum.ld() % 8 == 0 && a.d_word.ld() % 4 == 0 && (!a.d_position || a.d_position.ld() % 4 == 0),
-        "embedding_grad: rows of {} elements, must be multiples of 8", H);
+        "embedding_grad: rows have {} elements, must be a multiple of 8", H);
     dispatch_elem(a.d_sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const int count = static_cast<int>(T);

@@ -13,7 +13,7 @@ void forecast_loss(device::Stream& stream, const ForecastLossArgs& a) {
   const int64_t G = a.f.rows(), B = a.f.dim[1], F = a.f.cols(), H = a.horizon, Q = a.quantiles ? a.quantiles.rows() : 1;
   BRIM_CHECK(H > 0 && Q * H <= F, "forecast_loss: {} forecasts of {} points in {} columns", Q, H, F);
   BRIM_CHECK(!a.mean_of_present || a.windows == 0 || a.windows == B,
-             "forecast_loss: the mean over what is there needs all {} windows at once, {} given", a.windows, B);
+             "forecast_loss: the mean over present values needs all {} windows, {} given", a.windows, B);
   check_view(op, "f", a.f, DType::f32, {G, B, F});
   check_view(op, "level", a.level, DType::f32, {G, B});
   check_view(op, "scale", a.scale, DType::f32, {G, B});

@@ -20,7 +20,7 @@ void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
   check_optional("fp8_cast", "inverse", a.inverse, DType::f32, {1});
   check_optional("fp8_cast", "amax", a.amax, DType::f32, {1});
   check_optional("fp8_cast", "d_bias", a.d_bias, DType::f32, {C});
-  BRIM_CHECK(C % 16 == 0, "fp8_cast: rows of {} elements, must be a multiple of 16", C);
+  BRIM_CHECK(C % 16 == 0, "fp8_cast: rows have {} elements, must be a multiple of 16", C);
   if (a.d_bias) check_scratch("fp8_cast", a.scratch, fp8_cast_scratch_bytes(stream, T, C));
   if (a.x.elements() == 0) return;
   const auto bytes = [](const TensorView& v) { return v ? static_cast<double>(v.bytes()) : 0.0; };
@@ -49,7 +49,7 @@ void check_fp8_copy(const char* op, const Fp8Copy& copy, int64_t T, int64_t C) {
   check_optional(op, "fp8 columns", copy.columns, DType::f8e4m3, {C, fp8_columns(T)});
   check_view(op, "fp8 scale", copy.scale, DType::f32, {1});
   check_optional(op, "fp8 amax", copy.amax, DType::f32, {1});
-  BRIM_CHECK(C % 16 == 0, "{}: fp8 copies of rows of {} elements, must be a multiple of 16", op, C);
+  BRIM_CHECK(C % 16 == 0, "{}: rows of fp8 copies have {} elements, must be a multiple of 16", op, C);
 }
 
 void fp8_copy(device::Stream& stream, const tensor::TensorView& x, const Fp8Copy& copy) {

@@ -15,10 +15,10 @@ void gather_tokens_cpu(device::Stream& stream, const GatherTokensArgs& a) {
   parallel_pieces(stream, a.begins.rows(), 64, [&](int64_t first, int64_t last, int) {
     for (int64_t b = first; b < last; ++b) {
       const int64_t at = starts[b], length = starts[b + 1] - at;
-      BRIM_CHECK(0 <= at && 0 <= length && at + length <= T, "gather_tokens: sequence {} is rows {}..{} of {}", b, at,
-                 at + length, T);
-      BRIM_CHECK(0 <= begins[b] && begins[b] + length <= N, "gather_tokens: sequence {} is tokens {}..{} of {}", b,
-                 begins[b], begins[b] + length, N);
+      BRIM_CHECK(0 <= at && 0 <= length && at + length <= T,
+                 "gather_tokens: sequence {} has rows {}..{}, the batch has {}", b, at, at + length, T);
+      BRIM_CHECK(0 <= begins[b] && begins[b] + length <= N,
+                 "gather_tokens: sequence {} has tokens {}..{}, the set has {}", b, begins[b], begins[b] + length, N);
       if (length > 0) std::memcpy(ids + at, tokens + begins[b], static_cast<size_t>(length) * sizeof(int32_t));
       std::iota(positions + at, positions + at + length, static_cast<int32_t>(a.position_offset));
     }

@@ -28,7 +28,7 @@ thread_local GemmTuning* active_tuning = nullptr;
 }
 
 GemmTuning::GemmTuning(double seconds_per_class) : seconds_(seconds_per_class) {
-  BRIM_CHECK(active_tuning == nullptr, "GEMMs are being tuned already on this thread");
+  BRIM_CHECK(active_tuning == nullptr, "GEMM tuning is already active on this thread");
   active_tuning = this;
 }
 GemmTuning::~GemmTuning() { active_tuning = nullptr; }
@@ -136,7 +136,7 @@ int load_gemm_choices(Stream& stream) {
   try {
     choices = read_gemm_file(std::string(std::istreambuf_iterator<char>(file), {}), library);
   } catch (const std::exception& e) {
-    log_warning("{}: {}; GEMM choices are not used, tune again", cache_file(library).string(), e.what());
+    log_warning("{}: {}; ignoring the GEMM choices, tune again", cache_file(library).string(), e.what());
     return static_cast<int>(known.size());
   }
   if (!choices) return static_cast<int>(known.size());
@@ -156,7 +156,7 @@ void save_gemm_choices(Stream& stream) {
   const auto path = cache_file(library);
   const std::string text = gemm_file_text(library, gemm_choices_cuda(stream));
   if (const std::string why = write_cache_file(path, text); !why.empty())
-    log_warning("{}: {}; the GEMM choices hold for this run only", path.string(), why);
+    log_warning("{}: {}; the GEMM choices apply to this run only", path.string(), why);
 }
 #else
 GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }

@@ -19,14 +19,15 @@ DType operand_type(const device::Stream& stream, Precision precision) {
 void check_lanes(const char* op, const char* name, const TensorView& view, DType dtype, int64_t G, int64_t rows,
                  int64_t cols) {
   check_view(op, name, view, dtype, {G, rows, cols});
-  BRIM_CHECK(rows < 2 || view.stride[1] >= cols, "{}: {} has rows {} apart, {} long", op, name, view.stride[1], cols);
+  BRIM_CHECK(rows < 2 || view.stride[1] >= cols, "{}: {} has a row stride of {}, less than its {} columns", op, name,
+             view.stride[1], cols);
 }
 
 void check_precision(const char* op, const device::Stream& stream, Precision precision) {
   const bool cpu = target_kind(stream) == device::DeviceKind::cpu;
   BRIM_CHECK(precision == Precision::fp32 || precision == Precision::bf16 ||
                  (!cpu && (precision == Precision::tf32 || precision == Precision::fp16)),
-             "{}: lanes are not computed in {} {}", op, precision_name(precision), cpu ? "on a CPU" : "on CUDA");
+             "{}: {} is not supported {}", op, precision_name(precision), cpu ? "on a CPU" : "on CUDA");
 }
 
 // Which of two allowed types an operand has; the first one if neither, for the error message.
@@ -68,13 +69,14 @@ void lane_linear_grad(device::Stream& stream, const LaneLinearGradArgs& a) {
   BRIM_CHECK(!cpu || !a.d_x ||
                  (a.d_x.dtype == DType::bf16 ? a.x_is_relu && a.x.dtype == DType::bf16
                                              : !a.x_is_relu || a.x.dtype == DType::f32),
-             "{}: a gated d_x is kept as x is, and only such a one is rounded", op);
-  BRIM_CHECK(!cpu || !a.d_bias || a.d_y.dtype == DType::f32, "{}: d_bias sums f32 alone", op);
+             "{}: d_x must have the type of x if gated, else f32", op);
+  BRIM_CHECK(!cpu || !a.d_bias || a.d_y.dtype == DType::f32, "{}: d_bias requires d_y in f32", op);
   if (a.d_w) check_lanes(op, "d_w", a.d_w, DType::f32, G, N, K);
   check_optional(op, "d_bias", a.d_bias, DType::f32, {G, N});
   check_optional(op, "d_x_sums", a.d_x_sums, DType::f32, {G, K});
-  BRIM_CHECK(!a.d_x_sums || (a.d_x && a.x_is_relu), "lane_linear_grad: sums of a gated d_x need the gate and d_x");
-  BRIM_CHECK(!a.x_is_relu || a.d_x_write == GradWrite::overwrite, "lane_linear_grad: a gated d_x is not added to");
+  BRIM_CHECK(!a.d_x_sums || (a.d_x && a.x_is_relu), "lane_linear_grad: d_x_sums requires x_is_relu and d_x");
+  BRIM_CHECK(!a.x_is_relu || a.d_x_write == GradWrite::overwrite,
+             "lane_linear_grad: x_is_relu requires overwriting d_x");
   if (G == 0) return;
   dispatch(stream, Zone::linear, a, lane_linear_grad_work(a), &KernelTable::lane_linear_grad);
 }

@@ -38,7 +38,8 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   const int64_t T = a.d_y.rows(), H = a.d_y.cols();
   const DType type = a.d_y.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
   check_activation(op, "d_y", stream, type);
-  BRIM_CHECK(static_cast<bool>(a.sum) != static_cast<bool>(a.y), "layer_norm_grad: wants either sum or y");
+  BRIM_CHECK(static_cast<bool>(a.sum) != static_cast<bool>(a.y),
+             "layer_norm_grad: exactly one of sum and y is required");
   check_optional(op, "y", a.y, type, {T, H});
   check_optional(op, "beta", a.beta, gain, {H});
   check_optional(op, "sum", a.sum, type, {T, H});
@@ -53,7 +54,7 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   check_optional(op, "d_bias", a.d_bias, DType::f32, {H});
   check_fp8_copy(op, a.train_fp8, T, H);
   BRIM_CHECK(!a.dropout.on() || a.d_x || (a.train_fp8 && !layer_norm_grad_stores_d_x(stream, type, H)),
-             "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
+             "layer_norm_grad: dropout is {} but d_x is missing", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.d_y.elements()), 0};
   a.views([&](const tensor::TensorView& v) {

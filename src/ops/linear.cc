@@ -41,16 +41,18 @@ void check_linear(const device::Stream& stream, const LinearArgs& args) {
     check_view("linear", "x_scale", args.x_scale, DType::f32, {1});
     check_optional("linear", "bias", args.bias, DType::f32, {N});
     check_optional("linear", "residual", args.residual, DType::f32, {T, N});
-    BRIM_CHECK(args.activation == Activation::none && !args.y_scale, "linear: fp8 on the CPU takes no activation");
+    BRIM_CHECK(args.activation == Activation::none && !args.y_scale,
+               "linear: fp8 on the CPU does not support activations");
     return;
   }
-  BRIM_CHECK(args.x.dtype != DType::f8e4m3 && args.y.dtype != DType::f8e4m3, "linear: x is {} and y {} in {}",
-             args.x.shape_text(), args.y.shape_text(), precision_name(args.w.precision));
+  BRIM_CHECK(args.x.dtype != DType::f8e4m3 && args.y.dtype != DType::f8e4m3,
+             "linear: x is {} and y is {}, not supported in {}", args.x.shape_text(), args.y.shape_text(),
+             precision_name(args.w.precision));
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   if (args.bias) check_view("linear", "bias", args.bias, DType::f32, {N});
   if (args.residual) check_view("linear", "residual", args.residual, DType::f32, {T, N});
-  BRIM_CHECK(args.x.dtype == DType::f32 || args.w.precision != Precision::fp32, "linear: x is {} in fp32 arithmetic",
-             args.x.shape_text());
+  BRIM_CHECK(args.x.dtype == DType::f32 || args.w.precision != Precision::fp32,
+             "linear: x is {}, must be f32 for fp32 weights", args.x.shape_text());
   check_view("linear", "packed weights", args.w.data, DType::u8, {gemm::packed_bytes(kernel, N, K)});
   if (args.w.precision == Precision::int8) check_view("linear", "weight scales", args.w.scale, DType::f32, {N});
 }
@@ -87,8 +89,8 @@ void linear_grad(device::Stream& stream, const LinearGradArgs& args) {
   const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
   const bool cpu = target_kind(stream) == device::DeviceKind::cpu;
   for (const tensor::TensorView& view : {args.x, args.w_plain, args.d_y})
-    BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype), "linear_grad: an operand is {}",
-               view.shape_text());
+    BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype),
+               "linear_grad: an operand is {}, an unsupported type", view.shape_text());
   check_view("linear_grad", "x", args.x, args.x.dtype, {T, K});
   check_view("linear_grad", "w_plain", args.w_plain, args.w_plain.dtype, {N, K});
   check_view("linear_grad", "d_y", args.d_y, args.x.dtype, {T, N});

@@ -143,31 +143,30 @@ void check_linear_types(const LinearArgs& a) {
                        : a.w.precision == Precision::bf16 ? DType::bf16
                        : a.w.precision == Precision::fp16 ? DType::f16
                                                           : DType::f32;
-  BRIM_CHECK(a.w.precision != Precision::int8, "linear: int8 is for the CPU");
-  BRIM_CHECK(a.x.dtype == wanted && a.w.data.dtype == wanted, "linear: x is {} and w {}, {} wants {}", a.x.shape_text(),
-             a.w.data.shape_text(), precision_name(a.w.precision), dtype_name(wanted));
+  BRIM_CHECK(a.w.precision != Precision::int8, "linear: int8 is only supported on the CPU");
+  BRIM_CHECK(a.x.dtype == wanted && a.w.data.dtype == wanted, "linear: x is {} and w is {}, {} requires {}",
+             a.x.shape_text(), a.w.data.shape_text(), precision_name(a.w.precision), dtype_name(wanted));
   BRIM_CHECK(a.w.data.rank == 2 && a.w.data.rows() == a.w.N && a.w.data.cols() == a.w.K,
              "linear: w is {}, must be [{},{}]", a.w.data.shape_text(), a.w.N, a.w.K);
   BRIM_CHECK(!a.bias || a.bias.dtype == (fp8 ? a.bias.dtype : wanted), "linear: bias is {}, must be {}",
              a.bias.shape_text(), dtype_name(wanted));
-  BRIM_CHECK(!a.residual || a.residual.dtype == a.y.dtype, "linear: residual is {}, y {}", a.residual.shape_text(),
-             a.y.shape_text());
-  BRIM_CHECK(fp8 == (a.x_scale && a.w.scale), "linear: scales are for fp8 and fp8 needs them (x_scale, w.scale)");
+  BRIM_CHECK(!a.residual || a.residual.dtype == a.y.dtype, "linear: residual is {}, must have the type of y {}",
+             a.residual.shape_text(), a.y.shape_text());
+  BRIM_CHECK(fp8 == (a.x_scale && a.w.scale),
+             "linear: x_scale and w.scale are required for fp8 and not allowed otherwise");
   const auto lies = [](const tensor::TensorView& scale) {
     return reinterpret_cast<uintptr_t>(scale.data) % kFp8ScaleBytes == 0;
   };
-  BRIM_CHECK(lies(a.x_scale) && lies(a.w.scale), "linear: fp8's scales must lie at multiples of {} bytes",
-             kFp8ScaleBytes);
+  BRIM_CHECK(lies(a.x_scale) && lies(a.w.scale), "linear: fp8 scales must be aligned to {} bytes", kFp8ScaleBytes);
   const bool to_fp8 = a.y.dtype == DType::f8e4m3;
-  BRIM_CHECK(
-      to_fp8 == static_cast<bool>(a.y_scale) &&
-          (!to_fp8 || (fp8 && !a.residual && rest_of(a).activation == Activation::none && a.scratch)),
-      "linear: an fp8 result needs y_scale, fp8 operands and scratch, and takes no residual and no {} activation",
-      a.activation == Activation::tanh ? "tanh" : "such");
-  BRIM_CHECK(fp8 || a.role == LinearRole::forward, "linear: gradients in {} are linear_grad's",
+  BRIM_CHECK(to_fp8 == static_cast<bool>(a.y_scale) &&
+                 (!to_fp8 || (fp8 && !a.residual && rest_of(a).activation == Activation::none && a.scratch)),
+             "linear: an fp8 result requires y_scale, fp8 operands and scratch, no residual and no {} activation",
+             a.activation == Activation::tanh ? "tanh" : "such");
+  BRIM_CHECK(fp8 || a.role == LinearRole::forward, "linear: gradients in {} are not supported, use linear_grad",
              precision_name(a.w.precision));
   BRIM_CHECK(!(a.residual && a.activation != Activation::none && a.residual.data == a.y.data),
-             "linear: a residual after an activation must not be y itself");
+             "linear: residual must not be y if there is an activation");
 }
 
 template <class Elem, class Out>
@@ -229,8 +228,8 @@ void linear_cuda(device::Stream& stream, const LinearArgs& a) {
   cuda_op(stream, "linear", [&](device::CudaStream& s) {
     check_linear_types(a);
     if (is_narrow(a)) {
-      BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {} from x {}", a.y.shape_text(),
-                 a.x.shape_text());
+      BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {}, must be f32 or the type of x {}",
+                 a.y.shape_text(), a.x.shape_text());
       return dispatch_elem(a.x.dtype, [&](auto tag) {
         using Elem = typename decltype(tag)::type;
         if (a.y.dtype == DType::f32)

@@ -25,7 +25,7 @@ constexpr int64_t kDepth = 512;  // tokens per product of d_w
 constexpr int64_t kTurn = 16;    // tile size of the transposition
 
 const gemm::Kernel& kernel_of(const Stream& stream, Precision precision) {
-  BRIM_CHECK(precision != Precision::int8, "linear_grad: there is no gradient in int8");
+  BRIM_CHECK(precision != Precision::int8, "linear_grad: int8 is not supported");
   return gemm::kernel_for(target_isa(stream), precision);
 }
 

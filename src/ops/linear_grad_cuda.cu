@@ -153,7 +153,7 @@ void linear_grad_cuda(device::Stream& stream, const LinearGradArgs& a) {
       return;
     }
     BRIM_CHECK(a.w_plain.dtype == a.x.dtype, "linear_grad: w is {}, x {}", a.w_plain.shape_text(), a.x.shape_text());
-    BRIM_CHECK(a.precision != Precision::int8 && a.precision != Precision::fp8, "linear_grad: no gradients in {}",
+    BRIM_CHECK(a.precision != Precision::int8 && a.precision != Precision::fp8, "linear_grad: {} is not supported",
                precision_name(a.precision));
     const int64_t wanted = cuda_column_partials(a.x.rows()) * a.d_y.cols() * static_cast<int64_t>(sizeof(float));
     BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "linear_grad: scratch has {} bytes, needs {}",

@@ -73,7 +73,8 @@ void linear_pack(const tensor::TensorView& source, const tensor::TensorView& sou
   const bool from_int8 = source.dtype == tensor::DType::i8;
   check_view("linear_pack", "source", source, source.dtype, {N, K});
   if (from_int8) check_view("linear_pack", "source_scale", source_scale, tensor::DType::f32, {N});
-  BRIM_CHECK(scale != nullptr || precision != Precision::int8, "linear_pack: int8 without a place for the scales");
+  BRIM_CHECK(scale != nullptr || precision != Precision::int8,
+             "linear_pack: int8 requires a destination for the scales");
 
   if (kernel.pack_weights != nullptr && source.dtype == tensor::DType::f32) {
     kernel.pack_weights({source.data, source.ld(), N, K, false, 0, N}, packed);

@@ -18,14 +18,15 @@ void cross_entropy(device::Stream& stream, const CrossEntropyArgs& a) {
     check_view(op, "targets", a.targets, DType::i32, {rows});
   check_optional(op, "class_weights", a.class_weights, DType::f32, {K});
   if (const int n = a.teachers(); n > 0) check_view(op, "teacher", a.teacher, DType::f32, {n * rows, K});
-  BRIM_CHECK(a.teachers() <= kMostTeachers, "cross_entropy: {} teachers, at most {}", a.teachers(), kMostTeachers);
+  BRIM_CHECK(a.teachers() <= kMostTeachers, "cross_entropy: {} teachers, at most {} are supported", a.teachers(),
+             kMostTeachers);
   check_view(op, "loss", a.loss, DType::f32, {1});
   check_activation(op, "d_logits", stream, a.d_logits.dtype);
   check_view(op, "d_logits", a.d_logits, a.d_logits.dtype, {rows, K});
   BRIM_CHECK(a.label_smoothing >= 0 && a.label_smoothing < 1,
              "cross_entropy: label smoothing is {}, must be at least 0 and below 1", a.label_smoothing);
   BRIM_CHECK(a.temperature > 0, "cross_entropy: temperature is {}, must be above 0", a.temperature);
-  BRIM_CHECK(a.soft_weight == 0 || a.teacher, "cross_entropy: soft weight is {}, but there are no teacher logits",
+  BRIM_CHECK(a.soft_weight == 0 || a.teacher, "cross_entropy: soft weight is {}, but teacher logits are missing",
              a.soft_weight);
   if (rows == 0 || K == 0) return;
   Work work{20.0 * static_cast<double>(a.logits.elements()), 0};

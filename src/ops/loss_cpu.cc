@@ -43,7 +43,7 @@ class RowLoss {
       std::fill_n(d, K_, 0.0f);
       return teacher.count == 0 ? 0 : soft_classes(z, teacher, d);
     }
-    BRIM_CHECK(0 <= target && target < K_, "cross_entropy: target {} of {} classes", target, K_);
+    BRIM_CHECK(0 <= target && target < K_, "cross_entropy: target {} is out of range for {} classes", target, K_);
     const double smooth = static_cast<double>(a_.label_smoothing) / static_cast<double>(K_);
     const double on_target = (1 - static_cast<double>(a_.label_smoothing)) * weight(target),
                  hard = static_cast<double>(a_.hard_weight);

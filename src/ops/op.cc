@@ -30,7 +30,7 @@ const KernelTable* cuda_kernels() {
 const KernelTable& kernels_of(const device::Stream& stream) {
   if (stream.kind() == device::DeviceKind::cpu) return cpu_kernels();
   BRIM_CHECK(stream.kind() == device::DeviceKind::cuda && cuda_kernels() != nullptr,
-             "no kernels for a {} stream in this build", device::device_kind_name(stream.kind()));
+             "this build has no kernels for a {} stream", device::device_kind_name(stream.kind()));
   return *cuda_kernels();
 }
 

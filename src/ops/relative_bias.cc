@@ -14,7 +14,7 @@ void check_sizes(const char* op, const char* name, const TensorView& table, DTyp
                  const TensorView& bias) {
   check_view(op, name, table, dtype, {table.rows(), table.cols()});
   check_view(op, bias_name, bias, DType::f32, {table.cols(), kRelativeWidth});
-  BRIM_CHECK(table.rows() >= kRelativeBuckets, "{}: {} has {} buckets, needs {}", op, name, table.rows(),
+  BRIM_CHECK(table.rows() >= kRelativeBuckets, "{}: {} has {} buckets, must have at least {}", op, name, table.rows(),
              kRelativeBuckets);
 }
 Work relative_bias_work(const TensorView& bias) { return {0, 2.0 * static_cast<double>(bias.bytes())}; }
@@ -23,8 +23,8 @@ Work relative_bias_work(const TensorView& bias) { return {0, 2.0 * static_cast<d
 
 void relative_bias(device::Stream& stream, const RelativeBiasArgs& a) {
   const DType type = a.table.dtype;
-  BRIM_CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "relative_bias: a table of {}",
-             dtype_name(type));
+  BRIM_CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+             "relative_bias: the table is {}, must be f32, f16 or bf16", dtype_name(type));
   check_sizes("relative_bias", "table", a.table, type, "bias", a.bias);
   dispatch(stream, Zone::attention, a, relative_bias_work(a.bias), &KernelTable::relative_bias);
 }

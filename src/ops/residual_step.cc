@@ -25,7 +25,7 @@ void residual_step(device::Stream& stream, const ResidualStepArgs& a) {
   check_optional(op, "r_next", a.r_next, DType::f32, {G, B, L});
   check_optional(op, "r_half", a.r_half, a.r_half.dtype == DType::f16 ? DType::f16 : DType::bf16, {G, B, L});
   check_view(op, "f", a.f, DType::f32, {G, B, F});
-  BRIM_CHECK(a.r_next || !a.r_half, "residual_step: a rounded copy of what is not made");
+  BRIM_CHECK(a.r_next || !a.r_half, "residual_step: r_half requires r_next");
   check_no_gaps(op, {a.r, a.o, a.mask, a.r_next, a.r_half, a.f});
   if (G == 0 || B == 0) return;
   Work work{static_cast<double>(2 * a.o.elements()), static_cast<double>(a.o.bytes() + a.f.bytes())};

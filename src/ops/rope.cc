@@ -17,7 +17,7 @@ void rope(device::Stream& stream, const RopeArgs& a) {
   check_view("rope", "x", a.x, a.x.dtype, {T, W});
   check_view("rope", "positions", a.positions, DType::i32, {T});
   BRIM_CHECK(D > 0 && D % 2 == 0 && D <= kRopeMaxHeadSize && W % D == 0,
-             "rope: rows of {} in heads of {}, which must divide them and be even and at most {}", W, D,
+             "rope: rows of {} with heads of {}; the head size must divide the row, be even and at most {}", W, D,
              kRopeMaxHeadSize);
   BRIM_CHECK(a.theta > 0, "rope: theta is {}, must be above 0", a.theta);
   if (T == 0 || W == 0) return;

@@ -71,7 +71,7 @@ void convert(Stream& stream, const ConvertArgs& a) {
   BRIM_CHECK(a.x.elements() == a.y.elements(), "convert: x has {} elements, y has {}", a.x.elements(), a.y.elements());
   BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(),
              a.y.shape_text());
-  BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 needs a scale, none was given");
+  BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 requires a scale");
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::convert, a, bytes_of(a, 0), &KernelTable::convert);
 }
@@ -105,7 +105,7 @@ void activate_grad(Stream& stream, const ActivationGradArgs& a) {
   check_view("activate_grad", "d_x", a.d_x, a.x.dtype, {rows, H});
   check_optional("activate_grad", "y", a.y, a.x.dtype, {rows, H});
   check_optional("activate_grad", "d_bias", a.d_bias, DType::f32, {H});
-  BRIM_CHECK(!a.d_bias || a.d_y.data == a.d_x.data, "activate_grad: sums are made in place, d_y and d_x are two");
+  BRIM_CHECK(!a.d_bias || a.d_y.data == a.d_x.data, "activate_grad: d_bias requires d_x in the memory of d_y");
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::gelu, a, bytes_of(a, 25.0 * static_cast<double>(a.x.elements())), &KernelTable::activate_grad);
 }

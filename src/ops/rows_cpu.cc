@@ -28,7 +28,7 @@ void gather_rows_cpu(Stream& stream, const GatherRowsArgs& a) {
   const int32_t* rows = a.rows.as<int32_t>();
   parallel_pieces(stream, a.rows.rows(), rows_per_piece(a.x.cols()), [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
-      BRIM_CHECK(0 <= rows[b] && rows[b] < T, "gather_rows: row {} is asked of {}", rows[b], T);
+      BRIM_CHECK(0 <= rows[b] && rows[b] < T, "gather_rows: row {} is out of range for {} rows", rows[b], T);
       std::memcpy(static_cast<char*>(a.y.data) + b * a.y.ld() * size,
                   static_cast<const char*>(a.x.data) + rows[b] * a.x.ld() * size, static_cast<size_t>(row_bytes));
     }
@@ -44,8 +44,8 @@ void pool_mean_cpu(Stream& stream, const PoolMeanArgs& a) {
       float* y = cpu::row_of<float>(a.y, b);
       std::fill(y, y + H, 0.0f);
       const int64_t begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
-      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean: sequence {} is rows {}..{} of {}", b,
-                 begin, end, a.batch.T);
+      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T,
+                 "pool_mean: sequence {} has rows {}..{}, the batch has {}", b, begin, end, a.batch.T);
       for (int64_t t = begin; t < end; ++t) kernels.add(y, cpu::row_of<float>(a.x, t), H);
       if (begin < end) kernels.scale(y, 1.0f / static_cast<float>(end - begin), H);
     }
@@ -59,8 +59,8 @@ void pool_mean_grad_cpu(Stream& stream, const PoolMeanGradArgs& a) {
     for (int64_t b = first; b < last; ++b) {
       const float* d_y = cpu::row_of<float>(a.d_y, b);
       const int64_t begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
-      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean_grad: sequence {} is rows {}..{} of {}", b,
-                 begin, end, a.batch.T);
+      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T,
+                 "pool_mean_grad: sequence {} has rows {}..{}, the batch has {}", b, begin, end, a.batch.T);
       const float share = 1.0f / static_cast<float>(std::max<int64_t>(1, end - begin));
       for (int64_t t = begin; t < end; ++t) {
         float* d_x = cpu::row_of<float>(a.d_x, t);
@@ -104,7 +104,8 @@ void scatter_rows_cpu(Stream& stream, const ScatterRowsArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.rows.rows(), rows_per_piece(a.d_x.cols()), [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
-      BRIM_CHECK(0 <= rows[b] && rows[b] < a.d_x.rows(), "scatter_rows: row {} is asked of {}", rows[b], a.d_x.rows());
+      BRIM_CHECK(0 <= rows[b] && rows[b] < a.d_x.rows(), "scatter_rows: row {} is out of range for {} rows", rows[b],
+                 a.d_x.rows());
       kernels.add(cpu::row_of<float>(a.d_x, rows[b]), cpu::row_of<float>(a.d_y, b), a.d_x.cols());
     }
   });

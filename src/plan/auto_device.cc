@@ -15,7 +15,7 @@ constexpr double kBytesPerToken = 3;  // lower than in most texts, so the token 
 AutoDevice auto_device(const AutoFacts& facts) {
   if (!facts.free || !facts.card_expected) return AutoDevice::usual;
   if (facts.on_cpu) return *facts.on_cpu ? AutoDevice::cpu : AutoDevice::usual;
-  return facts.bytes >= 0 && facts.bytes <= kMostBytes ? AutoDevice::if_soon : AutoDevice::usual;
+  return facts.bytes >= 0 && facts.bytes <= kMostBytes ? AutoDevice::if_faster : AutoDevice::usual;
 }
 
 double predicted_seconds(int64_t bytes, std::span<const double> tokens_per_second) {

@@ -9,9 +9,9 @@
 namespace brim::plan {
 
 enum class AutoDevice : uint8_t {
-  usual,    // GPU if present
-  cpu,      // always the CPU: the run to resume used it
-  if_soon,  // CPU if its plan is sooner_on_cpu
+  usual,      // GPU if present
+  cpu,        // always the CPU: the run to resume used it
+  if_faster,  // CPU if its plan is faster_on_cpu
 };
 
 struct AutoFacts {
@@ -23,11 +23,11 @@ struct AutoFacts {
 AutoDevice auto_device(const AutoFacts& facts);
 
 // Time of a short run on a GPU from process start to end, including loading weights (0.4 s for ten rows of RoBERTa-base
-// on an H200, 0.7 s for a thousand), minus the startup time on the CPU (docs/measurements.md).
+// on an H200, 0.7 s for a thousand), minus the startup time on the CPU (docs/archive/measurements.md).
 inline constexpr double kCardStartSeconds = 0.5;
 
 // Predicted time for the whole input from the plans of its models; infinite if a plan has no prediction.
 double predicted_seconds(int64_t bytes, std::span<const double> tokens_per_second);
-inline bool sooner_on_cpu(double seconds) { return seconds < kCardStartSeconds; }
+inline bool faster_on_cpu(double seconds) { return seconds < kCardStartSeconds; }
 
 }  // namespace brim::plan

@@ -16,8 +16,8 @@ TEST(AutoDevice, SelectsCpuForSmallInputsAndKeepsItOnResume) {
     AutoFacts facts;
     AutoDevice want;
   } cases[] = {
-      {"a few rows", {true, true, kSmall, none}, AutoDevice::if_soon},
-      {"an empty file", {true, true, 0, none}, AutoDevice::if_soon},
+      {"a few rows", {true, true, kSmall, none}, AutoDevice::if_faster},
+      {"an empty file", {true, true, 0, none}, AutoDevice::if_faster},
       {"a large file", {true, true, kLarge, none}, AutoDevice::usual},
       {"a pipe", {true, true, -1, none}, AutoDevice::usual},
       {"asked for", {false, true, kSmall, none}, AutoDevice::usual},
@@ -33,11 +33,11 @@ TEST(AutoDevice, SelectsCpuUpToTheGpuStartupTime) {
   const std::vector<double> one = {20000}, two = {20000, 2000}, unknown = {20000, 0}, none;
   EXPECT_DOUBLE_EQ(predicted_seconds(6000, one), 0.1);
   EXPECT_DOUBLE_EQ(predicted_seconds(6000, two), 1.1);
-  EXPECT_TRUE(sooner_on_cpu(predicted_seconds(6000, one)));
-  EXPECT_FALSE(sooner_on_cpu(predicted_seconds(6000, two)));
-  EXPECT_FALSE(sooner_on_cpu(predicted_seconds(60000, one)));
-  EXPECT_FALSE(sooner_on_cpu(predicted_seconds(0, unknown))) << "nothing is predicted";
-  EXPECT_TRUE(sooner_on_cpu(predicted_seconds(60000, none))) << "rules need no device";
+  EXPECT_TRUE(faster_on_cpu(predicted_seconds(6000, one)));
+  EXPECT_FALSE(faster_on_cpu(predicted_seconds(6000, two)));
+  EXPECT_FALSE(faster_on_cpu(predicted_seconds(60000, one)));
+  EXPECT_FALSE(faster_on_cpu(predicted_seconds(0, unknown))) << "nothing is predicted";
+  EXPECT_TRUE(faster_on_cpu(predicted_seconds(60000, none))) << "rules need no device";
 }
 
 }  // namespace

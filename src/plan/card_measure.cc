@@ -283,13 +283,13 @@ class MeasuringChild {
       char bytes[4096];
       const ssize_t got = n > 0 ? ::read(out_, bytes, sizeof bytes) : 0;
       if (n <= 0) {
-        problem_ = fmt::format("it took longer than {:g} s", timeout_s);
+        problem_ = fmt::format("no result after {:g} s", timeout_s);
       } else if (got <= 0) {
-        problem_ = "it ended without an answer";
+        problem_ = "the process exited without output";
       } else {
         text.append(bytes, static_cast<size_t>(got));
         if (const size_t end = text.find('\n'); end != std::string::npos) return text.substr(0, end);
-        if (text.size() > 65536) problem_ = "its answer is too long";
+        if (text.size() > 65536) problem_ = "the output is too long";
       }
     }
     return std::nullopt;
@@ -310,7 +310,7 @@ std::filesystem::path measurement_path(const CardKey& key) {
                                   precision_name(key.precision)));
 }
 
-std::optional<CardMeasurement> kept_measurement(const CardKey& key) {
+std::optional<CardMeasurement> cached_measurement(const CardKey& key) {
   const auto path = measurement_path(key);
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
@@ -326,14 +326,14 @@ std::optional<CardMeasurement> kept_measurement(const CardKey& key) {
     if (m.context_bytes <= 0 || m.tflops < 0 || m.bandwidth < 0 || m.host_bandwidth < 0) return std::nullopt;
     return m;
   } catch (const nlohmann::json::exception& e) {
-    log_debug("{}: {}; it is measured again", path.string(), e.what());
+    log_debug("{}: {}; measuring again", path.string(), e.what());
   } catch (const Error& e) {
-    log_debug("{}; it is measured again", e.what());
+    log_debug("{}; measuring again", e.what());
   }
   return std::nullopt;
 }
 
-void keep_measurement(const CardKey& key, const CardMeasurement& m) {
+void store_measurement(const CardKey& key, const CardMeasurement& m) {
   const auto path = measurement_path(key);
   const nlohmann::ordered_json j = {{"version", kVersion},
                                     {"card", key.card},
@@ -421,7 +421,8 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
   if (const auto line = child.line(timeout_s)) {
     try {
       const auto j = nlohmann::json::parse(*line);
-      if (j.at("version") != kVersion) fail(ErrorCode::bad_data, "its answer is of version {}", j.at("version").dump());
+      if (j.at("version") != kVersion)
+        fail(ErrorCode::bad_data, "unsupported output version {}", j.at("version").dump());
       CardMeasurement m;
       m.tflops = j.at("tflops").get<double>();
       m.bandwidth = j.at("bandwidth").get<double>();
@@ -430,15 +431,14 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
       const int64_t held = m.by_free_memory ? free_before - free_bytes() : j.at("own_bytes").get<int64_t>();
       m.context_bytes = held - j.at("allocated_bytes").get<int64_t>() + kRoundingBytes;
       if (m.context_bytes > kRoundingBytes && m.tflops > 0) return m;
-      child.fail_with(fmt::format("it held {} and attained {:g} TFLOP/s", format_bytes(held), m.tflops));
+      child.fail_with(fmt::format("implausible result: {} held, {:g} TFLOP/s", format_bytes(held), m.tflops));
     } catch (const nlohmann::json::exception&) {
-      child.fail_with(fmt::format("it answered \"{}\"", line->substr(0, 80)));
+      child.fail_with(fmt::format("unexpected output \"{}\"", line->substr(0, 80)));
     } catch (const Error& e) {
       child.fail_with(e.what());
     }
   }
-  log_info("the card could not be measured: {}; the plan uses data-sheet rates and an estimated context",
-           child.problem());
+  log_info("cannot measure the GPU: {}; planning with data-sheet rates and an estimated context", child.problem());
   return std::nullopt;
 }
 
@@ -459,10 +459,10 @@ void set_library(const std::filesystem::path& file) {
 
 bool shares_process() { return !library_file().empty(); }
 
-DeviceProfile kept_profile(Device& device, Precision precision) {
+DeviceProfile cached_profile(Device& device, Precision precision) {
   DeviceProfile p = local_profile(device);
   if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
-  if (const auto m = kept_measurement(key_of(cuda_info(device), precision))) apply_measurement(*m, precision, p);
+  if (const auto m = cached_measurement(key_of(cuda_info(device), precision))) apply_measurement(*m, precision, p);
   return p;
 }
 
@@ -473,7 +473,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
   static std::vector<CardKey> failed;  // do not retry: a server opening ten models would wait ten times
   const std::lock_guard lock(mutex);
   const CardKey key = key_of(cuda_info(device), precision);
-  auto m = kept_measurement(key);
+  auto m = cached_measurement(key);
   const bool tried = std::any_of(failed.begin(), failed.end(),
                                  [&](const CardKey& k) { return k.card == key.card && k.precision == key.precision; });
   if ((!m || m->tflops == 0) && !measuring_program().empty() && !tried) {
@@ -484,7 +484,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
                         [&] { return device.memory().free_bytes; });
     if (measured) {
       if (m) measured->context_bytes = std::max(measured->context_bytes, m->context_bytes);
-      keep_measurement(key, *measured);
+      store_measurement(key, *measured);
       m = measured;
     } else {
       failed.push_back(key);
@@ -499,13 +499,13 @@ bool found_larger_context(Device& device, Precision precision, int64_t planned_b
   const int64_t context = held_bytes - device.allocated_bytes();
   if (shares_process()) return false;
   if (device.kind() != device::DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
-  log_info("{}: driver and libraries hold {}, {} were planned; {}", device.name(), format_bytes(context),
+  log_info("{}: driver and libraries hold {}, {} planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
-  CardMeasurement m = kept_measurement(key).value_or(CardMeasurement{});
+  CardMeasurement m = cached_measurement(key).value_or(CardMeasurement{});
   m.context_bytes = context + (2 << 20);
   m.by_free_memory = false;
-  keep_measurement(key, m);
+  store_measurement(key, m);
   return true;
 }
 

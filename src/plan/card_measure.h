@@ -28,8 +28,9 @@ struct CardKey {
   ops::Precision precision = ops::Precision::fp32;
 };
 std::filesystem::path measurement_path(const CardKey& key);
-std::optional<CardMeasurement> kept_measurement(const CardKey& key);  // nullopt for another version or an invalid file
-void keep_measurement(const CardKey& key, const CardMeasurement& measurement);
+std::optional<CardMeasurement> cached_measurement(
+    const CardKey& key);  // nullopt for another version or an invalid file
+void store_measurement(const CardKey& key, const CardMeasurement& measurement);
 void apply_measurement(const CardMeasurement& measurement, ops::Precision precision, DeviceProfile& profile);
 
 // In the child: runs products, gradients, a graph and copies on matrices of at most a quarter of `limit_bytes`.
@@ -51,8 +52,8 @@ void set_library(const std::filesystem::path& file);
 bool shares_process();
 
 // local_profile, plus the cached measurement on a GPU.
-DeviceProfile kept_profile(device::Device& device, ops::Precision precision);
-// Profile for planning in `precision`: like kept_profile, but measures now if there is no cached measurement.
+DeviceProfile cached_profile(device::Device& device, ops::Precision precision);
+// Profile for planning in `precision`: like cached_profile, but measures now if there is no cached measurement.
 DeviceProfile measured_profile(device::Device& device, ops::Precision precision, int64_t limit_bytes);
 // Whether driver and libraries hold more than planned; if so, warns with the consequence in `then` and updates the
 // cache for the next plan. `held_bytes` is NVML's figure for this process, negative if unknown.

@@ -46,28 +46,28 @@ class CardMeasure : public ::testing::Test {
 };
 
 TEST_F(CardMeasure, IsCachedByGpuDriverBuildAndPrecision) {
-  EXPECT_FALSE(kept_measurement(key_));
-  keep_measurement(key_, measured_);
-  EXPECT_EQ(kept_measurement(key_), measured_);
+  EXPECT_FALSE(cached_measurement(key_));
+  store_measurement(key_, measured_);
+  EXPECT_EQ(cached_measurement(key_), measured_);
   for (const auto& change : std::vector<std::function<void(CardKey&)>>{
            [](CardKey& k) { k.card = "NVIDIA H100"; }, [](CardKey& k) { k.driver = "570.1"; },
            [](CardKey& k) { k.build = "abc-2"; }, [](CardKey& k) { k.runtime = 12080; },
            [](CardKey& k) { k.precision = Precision::fp8; }}) {
     CardKey other = key_;
     change(other);
-    EXPECT_FALSE(kept_measurement(other)) << measurement_path(other);
+    EXPECT_FALSE(cached_measurement(other)) << measurement_path(other);
   }
 }
 
 TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
-  keep_measurement(key_, measured_);
+  store_measurement(key_, measured_);
   const std::string good = get_file(measurement_path(key_));
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     put_file(measurement_path(key_), text.replace(at, from.size(), to));
-    return kept_measurement(key_);
+    return cached_measurement(key_);
   };
   EXPECT_TRUE(with("580", "580"));
   EXPECT_FALSE(with("\"version\": 1", "\"version\": 0"));
@@ -75,7 +75,7 @@ TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
   EXPECT_FALSE(with("\"context_bytes\": ", "\"context_bytes\": -"));
   EXPECT_FALSE(with("700", "\"many\""));
   put_file(measurement_path(key_), good.substr(0, good.size() / 2));
-  EXPECT_FALSE(kept_measurement(key_));
+  EXPECT_FALSE(cached_measurement(key_));
 }
 
 TEST_F(CardMeasure, ParentParsesTheChildsLine) {
@@ -103,12 +103,12 @@ TEST_F(CardMeasure, UsesFreeMemoryWithoutNvml) {
 TEST_F(CardMeasure, FallsBackToTheDataSheetIfTheChildFails) {
   const int64_t begun = now_ns();
   EXPECT_FALSE(run("exit 6"));
-  EXPECT_NE(said_.find("without an answer; the plan uses data-sheet rates"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("without output; planning with data-sheet rates"), std::string::npos) << said_;
   EXPECT_FALSE(run("echo Segmentation fault; read end"));
   EXPECT_NE(said_.find("Segmentation fault"), std::string::npos) << said_;
   EXPECT_FALSE(run("echo '{\"version\":9}'; read end"));
   EXPECT_FALSE(run("exec sleep 60", 0.2));
-  EXPECT_NE(said_.find("longer than 0.2 s"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("no result after 0.2 s"), std::string::npos) << said_;
   // A measurement without any context is rejected.
   EXPECT_FALSE(run("echo '" + measurement_line(measured_, 0, int64_t{0}) + "'; read end"));
   EXPECT_LT(seconds_since(begun), 50) << "the child that slept was not waited for";
@@ -139,10 +139,9 @@ TEST_F(CardMeasure, TableProfilesAreNotMarkedAsMeasured) {
 // The case of a larger context is covered by the GPU tests, because the cache key needs the driver.
 TEST_F(CardMeasure, FindsNoLargerContextWithoutAGpuOrNvml) {
   device::StandInCard card;
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "planning again"));
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "planning again"));
-  EXPECT_FALSE(
-      found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "replanning"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "replanning"));
+  EXPECT_FALSE(found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "replanning"));
 }
 
 // PyTorch in the same process may hold twenty times the planned context.
@@ -150,7 +149,7 @@ TEST_F(CardMeasure, IgnoresProcessMemoryInALibrary) {
   device::StandInCard card;
   set_library(folder_ / "lib" / "libbrim.so.0.1");
   EXPECT_TRUE(shares_process());
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "planning again"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "replanning"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "and nothing is kept";
   set_library({});
   EXPECT_FALSE(shares_process());

@@ -122,7 +122,7 @@ std::vector<DeviceProfile> make_cards() {
   h200.tflops_fp8 = 1403;
   h200.bandwidth = 4.1e12;
   // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond their allocations
-  // (docs/measurements.md).
+  // (docs/archive/measurements.md).
   h200.context_bytes = int64_t{544} << 20;
   std::stable_sort(cards.begin(), cards.end(),
                    [](const DeviceProfile& a, const DeviceProfile& b) { return a.total_bytes < b.total_bytes; });
@@ -231,26 +231,26 @@ const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
   return found;
 }
 
-DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* notes) {
-  if (asked == "cpu") {
+DeviceProfile card_profile(const std::string& requested, std::vector<std::string>* notes) {
+  if (requested == "cpu") {
     const auto device = device::open_cpu_device(0);
     return local_profile(*device);
   }
-  const CardName wanted = parse_card_name(asked);
+  const CardName wanted = parse_card_name(requested);
   std::vector<const DeviceProfile*> found = cards_named(wanted);
   std::vector<std::string> sizes;
   for (const DeviceProfile* card : found) sizes.push_back(size_text(*card));
   if (wanted.gigabytes > 0)
     std::erase_if(found, [&](const DeviceProfile* card) { return !has_gigabytes(*card, wanted.gigabytes); });
   if (found.empty() && !sizes.empty())
-    fail(ErrorCode::usage, Remedy{fmt::format("describe any other with `vram={}GB`", wanted.gigabytes)},
-         "`device={}`: no such size; known are {}", asked, fmt::join(sizes, ", "));
+    fail(ErrorCode::usage, Remedy{fmt::format("describe another card with `vram={}GB`", wanted.gigabytes)},
+         "`device={}`: unknown memory size; known sizes: {}", requested, fmt::join(sizes, ", "));
   if (found.empty()) {
     std::vector<std::string> names = {"cpu", "all"};
     for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
     const std::string near = nearest_name(wanted.model + (wanted.laptop ? kLaptop : ""), names);
-    fail(ErrorCode::usage, Remedy{"describe any other with `vram`"}, "`device={}`: no such card{}; known are {}", asked,
-         near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+    fail(ErrorCode::usage, Remedy{"describe another card with `vram`"}, "`device={}`: unknown card{}; known cards: {}",
+         requested, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
   }
   const auto exact = std::find_if(found.begin(), found.end(), [&](const DeviceProfile* card) {
     return card->name == wanted.model + (wanted.laptop ? kLaptop : "");
@@ -258,10 +258,10 @@ DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* n
   const DeviceProfile& card = exact != found.end() ? **exact : *found.front();
   if (notes != nullptr && found.size() > 1 && exact == found.end())
     notes->push_back(
-        fmt::format("{} comes in several sizes: {}; planned for {}", asked, fmt::join(sizes, ", "), card.name));
+        fmt::format("{} has several memory sizes ({}); planning for {}", requested, fmt::join(sizes, ", "), card.name));
   if (notes != nullptr && card.name.ends_with(kLaptop))
     notes->push_back(
-        fmt::format("{}: speed at the highest clock; laptops that allow it less power are slower", card.name));
+        fmt::format("{}: speed is for the highest clock; laptops with a lower power limit are slower", card.name));
   return card;
 }
 
@@ -278,7 +278,7 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
       *std::min_element(known_cards().begin(), known_cards().end(),
                         [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
   if (notes != nullptr && (tflops == 0 || bandwidth == 0))
-    notes->push_back(fmt::format("{} as of {}, the card nearest in memory; give {} for your own",
+    notes->push_back(fmt::format("{} taken from {}, the card with the nearest memory size; set {} to override",
                                  tflops > 0      ? "memory bandwidth"
                                  : bandwidth > 0 ? "arithmetic"
                                                  : "speed",

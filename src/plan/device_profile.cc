@@ -170,14 +170,14 @@ DeviceProfile local_profile(device::Device& device) {
       p.bandwidth = kept.bandwidth;
       p.measured = true;
     } catch (const Error& e) {
-      log_debug("{}: {}; estimates are used", path.string(), e.what());
+      log_debug("{}: {}; using estimates", path.string(), e.what());
     }
     return p;
   }
 #if BRIM_WITH_CUDA
   return local_card(device);
 #else
-  fail(ErrorCode::internal, "{}: no profile without the CUDA backend", device.name());
+  fail(ErrorCode::internal, "{}: profiling requires the CUDA backend", device.name());
 #endif
 }
 

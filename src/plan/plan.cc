@@ -63,9 +63,9 @@ class Solver {
       if (!name.empty()) r_.device.name = name;
     }
     if (r_.task == Task::train && r_.precision == Precision::int8)
-      fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
+      fail(ErrorCode::usage, "`precision=int8`: training supports fp32, tf32, bf16, fp16 and fp8");
     if (r_.device.rate(r_.precision) <= 0 || r_.device.bandwidth <= 0)
-      fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(r_.precision), r_.device.name,
+      fail(ErrorCode::usage, "`precision={}`: {} supports {}", precision_name(r_.precision), r_.device.name,
            r_.device.precisions());
     if (r_.max_length < 1) fail(ErrorCode::usage, "`max_length={}`: must be at least 1", r_.max_length);
     typical_ =
@@ -85,7 +85,7 @@ class Solver {
   std::string teacher_part(const Plan& plan) const {
     const size_t n = r_.teachers.size();
     return fmt::format("{} {} for {} weights and {} for {}",
-                       n == 1 ? "the teacher takes" : fmt::format("the {} teachers take", n),
+                       n == 1 ? "the teacher needs" : fmt::format("the {} teachers need", n),
                        format_bytes(teacher_weights_), n == 1 ? "its" : "their",
                        format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
@@ -354,25 +354,25 @@ class Solver {
     const std::string budget = fmt::format("token budget {}", format_count(plan.token_budget));
     const int64_t most = most_tokens();
     if (r_.token_budget > 0) {
-      plan.why.push_back(budget + ": as given");
+      plan.why.push_back(budget + ": as requested");
     } else if (r_.fill) {
       plan.why.push_back(budget + (plan.token_budget == most_filled()
-                                       ? ": the most a batch may hold, and less than `fill` allows"
-                                       : ": all that is allowed, as `fill` asks"));
+                                       ? ": the maximum batch size; `fill` would allow more"
+                                       : ": the maximum under the limit (`fill`)"));
     } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 &&
                plan.token_budget == most) {
       plan.why.push_back(budget + ": the whole global batch in one micro-batch");
     } else if (whole_input() && plan.token_budget >= r_.most_tokens) {
       plan.why.push_back(budget + ": the whole input is one batch");
     } else if (plan.token_budget == most) {
-      plan.why.push_back(budget + ": the most that is ever useful on this device");
+      plan.why.push_back(budget + ": the largest useful size on this device");
     } else if (own->estimate(plan.token_budget + std::max<int64_t>(128, plan.token_budget / 24)) <= r_.limit_bytes) {
-      plan.why.push_back(budget + ": speed stops growing here; larger ones that fit would gain under 1 %");
+      plan.why.push_back(budget + ": larger budgets that fit gain less than 1 %");
     } else {
-      plan.why.push_back(budget + ": within 1 % of the fastest that the limit allows");
+      plan.why.push_back(budget + ": within 1 % of the fastest under the limit");
     }
     if (r_.task == Task::train) {
-      if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as asked", recompute_name(plan.recompute)));
+      if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as requested", recompute_name(plan.recompute)));
       for (const SizeCurve& c : curves) {
         if (&c == own || (c.candidate.moments == Moments::host && own->candidate.moments == Moments::device)) continue;
         const int64_t bytes = c.estimate(plan.token_budget);
@@ -381,23 +381,22 @@ class Solver {
         if (bytes > r_.limit_bytes)
           other = fmt::format("need {} at this budget", format_bytes(bytes));
         else if (rate >= plan.tokens_per_second && kEnough * rate < plan.tokens_per_second)
-          other = fmt::format("need {} and gain under 1 %", format_bytes(bytes));
-        plan.why.push_back(fmt::format("{} rather than {}: that would {}", candidate_name(own->candidate),
+          other = fmt::format("need {} and gain less than 1 %", format_bytes(bytes));
+        plan.why.push_back(fmt::format("{} instead of {}, which would {}", candidate_name(own->candidate),
                                        candidate_name(c.candidate), other));
       }
       if (plan.moments_on_host)
-        plan.notes.push_back(
-            fmt::format("AdamW's moments stay in page-locked host memory ({}) and pass over the bus each step; the "
-                        "numbers are the same",
-                        format_bytes(8 * elements_)));
+        plan.notes.push_back(fmt::format(
+            "AdamW's moments stay in page-locked host memory ({}) and cross the bus each step; results do not change",
+            format_bytes(8 * elements_)));
     }
     if (r_.task == Task::train && r_.precision == Precision::fp8) plan.why.push_back(fp8_products(r_.shape));
     if (!r_.teachers.empty()) plan.why.push_back(teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable)
-      plan.notes.push_back(fmt::format("this build cannot run {} (sm_{}); it runs sm_75 and newer", plan.device.name,
-                                       plan.device.compute_capability));
+      plan.notes.push_back(fmt::format("this build does not support {} (sm_{}); sm_75 or newer is required",
+                                       plan.device.name, plan.device.compute_capability));
   }
 
   PlanRequest r_;
@@ -482,8 +481,8 @@ const char* part_words(Tag tag, DeviceKind kind) {
     case Tag::optimizer:
       return "the optimizer's state";
     case Tag::context:
-      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows on their candidate"
-                                     : "the driver's own memory";
+      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows in flight"
+                                     : "the memory of driver and libraries";
     default:
       return tag_name(tag);
   }
@@ -500,7 +499,7 @@ const char* part_words(Tag tag, DeviceKind kind) {
     if (smallest.bytes[tag] > smallest.bytes[largest]) largest = tag;
   }
   const std::string teacher =
-      r.teachers.empty() ? std::string() : "\nOf that " + Solver(r).teacher_part(smallest) + ".";
+      r.teachers.empty() ? std::string() : "\nThis includes: " + Solver(r).teacher_part(smallest) + ".";
   std::string fits, least;
   int64_t least_bytes = smallest.peak_bytes;
   for (const Alternative& a : alternatives(r)) {
@@ -519,23 +518,22 @@ const char* part_words(Tag tag, DeviceKind kind) {
     if (r.device.kind == DeviceKind::cuda)
       for (const DeviceProfile& card : known_cards())
         if (card.runnable && card.total_bytes - card.total_bytes / 20 >= smallest.peak_bytes) {
-          would += fmt::format("; one of {} does ({})", format_bytes(card.total_bytes), card.name);
+          would += fmt::format("; a card with {} is sufficient ({})", format_bytes(card.total_bytes), card.name);
           break;
         }
   }
   std::string advice;
   if (!fits.empty())
-    advice = "\nwhat would fit as it is:" + fits;
+    advice = "\nsettings that fit:" + fits;
   else if (!least.empty())
-    advice = fmt::format("\nnearest: `{}`, which needs {}", least, format_bytes(least_bytes));
+    advice = fmt::format("\nclosest: `{}` (needs {})", least, format_bytes(least_bytes));
   const LimitOrigin& origin = r.limit_origin;
   fail(ErrorCode::does_not_fit,
-       "{}does not fit in {} on {}. The smallest that works, {} at a time, needs{}\n  {:<12} {:>12}{}\n"
-       "Largest part: {} ({}). {}{}",
+       "{}does not fit in {} on {}. The smallest batch ({}) needs{}\n  {:<12} {:>12}{}\nLargest part: {} ({}). {}{}",
        origin.where.empty() ? "" : origin.name("") + ": ", format_bytes(r.limit_bytes), r.device.name,
        r.token_budget > 0 ? format_count(r.token_budget) + " tokens"
                           : fmt::format("one text of {} tokens", r.max_length),
-       table, "in all", format_bytes(smallest.peak_bytes), teacher, part_words(largest, r.device.kind),
+       table, "total", format_bytes(smallest.peak_bytes), teacher, part_words(largest, r.device.kind),
        format_bytes(smallest.bytes[largest]), would, advice);
 }
 
@@ -571,10 +569,9 @@ Plan solve(const PlanRequest& request) {
   if (auto plan = solver.best(request.optimizer)) return *plan;
   if (request.task == Task::train && request.optimizer == Optimizer::adamw && !request.keep_optimizer)
     if (auto plan = solver.best(Optimizer::adamw_8bit)) {
-      plan->notes.push_back(
-          fmt::format("8-bit AdamW instead of AdamW, because nothing else fits {}: its moments are rounded, so results "
-                      "differ slightly; {} would keep AdamW",
-                      format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
+      plan->notes.push_back(fmt::format(
+          "using 8-bit AdamW because AdamW does not fit in {}; results differ slightly; set {} to keep AdamW",
+          format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
       return *plan;
     }
   does_not_fit(solver.request());
@@ -620,24 +617,24 @@ void MemoryLimit::set_limit(std::string_view given) {
     char* end = nullptr;
     percent = std::strtod(text.c_str(), &end);
     if (end != text.c_str() + text.size() - 1 || !(percent > 0) || percent > 100)
-      throw BadValue{"a percentage is above 0 and at most 100"};
+      throw BadValue{"a percentage must be above 0 and at most 100"};
     return;
   }
   if (text.starts_with('-')) throw BadValue{"must be above zero"};
   const auto read = parse_bytes(text);
-  if (!read) throw BadValue{"give bytes (6GiB, 512MiB), a percentage (90%) or auto"};
+  if (!read) throw BadValue{"use a size (6GiB, 512MiB), a percentage (90%) or auto"};
   if (*read <= 0) throw BadValue{"must be above zero"};
-  if (const std::string meant = with_unit(text); !meant.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  if (const std::string suggestion = with_unit(text); !suggestion.empty())
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
   bytes = *read;
 }
 
 void MemoryLimit::set_leave_free(std::string_view given) {
   const std::string size(given);
   const auto read = parse_bytes(size);
-  if (!read || *read < 0) throw BadValue{"give a size: 8GiB, 500MiB"};
-  if (const std::string meant = *read > 0 ? with_unit(size) : ""; !meant.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  if (!read || *read < 0) throw BadValue{"use a size such as 8GiB or 500MiB"};
+  if (const std::string suggestion = *read > 0 ? with_unit(size) : ""; !suggestion.empty())
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
   leave_free_text = size;
   leave_free_bytes = *read;
 }
@@ -649,13 +646,13 @@ int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, co
       fail(ErrorCode::usage, "`leave_free={}`: {} has {}", leave_free_text, device, format_bytes(memory.total_bytes));
     const int64_t most = memory.free_bytes - leave_free_bytes;
     if (leave_free_bytes > 0 && most <= 0)
-      fail(ErrorCode::does_not_fit, Remedy{"give back memory there, or set a smaller `leave_free`"},
-           "`leave_free={}`: {} of {} are free now", leave_free_text, format_bytes(memory.free_bytes), device);
+      fail(ErrorCode::does_not_fit, Remedy{"free some memory, or set a smaller `leave_free`"},
+           "`leave_free={}`: only {} free on {}", leave_free_text, format_bytes(memory.free_bytes), device);
     return std::min(memory.free_bytes - memory.free_bytes / 20, most);
   }
   if (memory.total_bytes > 0 && bytes > memory.total_bytes)
-    fail(ErrorCode::usage, "{}: {} has {}; write {} or less", origin.name(text), device,
-         format_bytes(memory.total_bytes), origin.setting(memory.total_bytes - 10'000'000));
+    fail(ErrorCode::usage, "{}: {} has {}; set {} or less", origin.name(text), device, format_bytes(memory.total_bytes),
+         origin.setting(memory.total_bytes - 10'000'000));
   return bytes;
 }
 

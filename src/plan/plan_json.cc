@@ -18,7 +18,7 @@ constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token
 
 template <class T>
 T known(std::optional<T> value, const char* key, const std::string& text) {
-  if (!value) fail(ErrorCode::bad_data, "not a plan: {} \"{}\" is not known", key, text);
+  if (!value) fail(ErrorCode::bad_data, "not a plan: unknown {} \"{}\"", key, text);
   return *value;
 }
 
@@ -45,7 +45,7 @@ std::vector<LedgerEntry> parts_of_json(const nlohmann::ordered_json& j, const Pl
     const auto name = e.at("tag").get<std::string>();
     int t = 0;
     while (t < memory::kTagCount && name != tag_name(static_cast<Tag>(t))) ++t;
-    if (t == memory::kTagCount) fail(ErrorCode::bad_data, "not a plan: tag \"{}\" is not known", name);
+    if (t == memory::kTagCount) fail(ErrorCode::bad_data, "not a plan: unknown tag \"{}\"", name);
     parts.push_back({static_cast<Tag>(t), e.at("owner").get<std::string>(), e.at("bytes").get<int64_t>()});
   }
   if (const auto own = std::find(parts.begin(), parts.end(), context); own != parts.end()) parts.erase(own);

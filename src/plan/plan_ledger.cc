@@ -154,8 +154,7 @@ TurnPlans solve_turns(const std::vector<PlanRequest>& requests, Residency reside
     if (residency == Residency::in_turn) return {solve_together(requests, limit, Residency::in_turn), false};
   }
   const int64_t least = least_together(requests, limit);
-  fail(ErrorCode::does_not_fit,
-       "{} models do not fit together in {} on {}: they need at least {}; {} would do, or fewer of them at a time",
+  fail(ErrorCode::does_not_fit, "{} models do not fit in {} on {}: they need at least {}; set {} or load fewer models",
        requests.size(), format_bytes(limit), requests[0].device.name, format_bytes(least),
        requests[0].limit_origin.setting(least));
 }

@@ -126,11 +126,11 @@ TEST(PlanLedger, AlternatingModelsFitTogetherIfTheirWeightsDo) {
     (void)solve_turns(requests, Residency::all);
     FAIL() << "fits with no room for a batch";
   } catch (const Error& e) {
-    const std::string said = e.what();
-    const size_t at = said.find("`memory_limit=");
-    ASSERT_NE(at, std::string::npos) << said;
+    const std::string text = e.what();
+    const size_t at = text.find("`memory_limit=");
+    ASSERT_NE(at, std::string::npos) << text;
     const size_t value = at + std::string("`memory_limit=").size();
-    for (PlanRequest& r : requests) r.limit_bytes = *parse_bytes(said.substr(value, said.find('`', value) - value));
+    for (PlanRequest& r : requests) r.limit_bytes = *parse_bytes(text.substr(value, text.find('`', value) - value));
     EXPECT_TRUE(solve_turns(requests, Residency::all).all_resident);
   }
 }
@@ -147,10 +147,10 @@ TEST(PlanLedger, ListsModelsThatMayBeResidentTogether) {
   };
   for (const int64_t own : {60, 40, 20}) add(own);
   const auto sets = [&](int64_t limit) {
-    std::string said;
+    std::string text;
     for (const ResidentSet& set : resident_sets(plans, limit))
-      said += fmt::format("{} {}; ", fmt::join(set.models, "+"), set.bytes);
-    return said;
+      text += fmt::format("{} {}; ", fmt::join(set.models, "+"), set.bytes);
+    return text;
   };
   EXPECT_EQ(sets(250), "0+1+2 250; ");
   EXPECT_EQ(sets(249), "0+1 230; 0+2 210; 1+2 190; ");
@@ -205,7 +205,7 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
       } catch (const Error& e) {
         ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
         const std::string why = e.what();
-        EXPECT_NE(why.find(name + " asks for"), std::string::npos) << why;
+        EXPECT_NE(why.find(name + " needs"), std::string::npos) << why;
         EXPECT_NE(why.find("(weights)"), std::string::npos) << why;
         EXPECT_NE(why.find("program (context)"), std::string::npos) << why;
         ++refused;

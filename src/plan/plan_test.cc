@@ -139,7 +139,7 @@ TEST(Plan, TooLargeModelErrorSuggestsAFix) {
   const std::string other = message_of(
       [&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); },
       ErrorCode::does_not_fit);
-  EXPECT_NE(other.find("one of 22.5 GiB does (a10)"), std::string::npos) << other;
+  EXPECT_NE(other.find("a card with 22.5 GiB is sufficient (a10)"), std::string::npos) << other;
   PlanRequest tight = request(roberta_large(), Task::score, card_profile("rtx3060"));
   tight.limit_bytes = smallest_limit(tight) - 1;
   EXPECT_NE(message_of([&] { solve(tight); }, ErrorCode::does_not_fit).find("`memory_limit="), std::string::npos);
@@ -147,7 +147,7 @@ TEST(Plan, TooLargeModelErrorSuggestsAFix) {
   PlanRequest score = request(roberta_large(), Task::score, card_profile("l4"));
   score.limit_bytes = smallest_limit(score) - (int64_t{64} << 20);
   const std::string fits = message_of([&] { solve(score); }, ErrorCode::does_not_fit);
-  EXPECT_NE(fits.find("would fit as it is:"), std::string::npos) << fits;
+  EXPECT_NE(fits.find("settings that fit:"), std::string::npos) << fits;
   EXPECT_NE(fits.find("`precision=fp8`"), std::string::npos) << fits;
 }
 
@@ -185,9 +185,9 @@ TEST(Plan, SmallInputIsOneBatch) {
 TEST(Plan, FillReportsItsLimitingFactor) {
   PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
   r.fill = true;
-  EXPECT_NE(solve(r).why.at(0).find("the most a batch may hold"), std::string::npos);
+  EXPECT_NE(solve(r).why.at(0).find("the maximum batch size"), std::string::npos);
   r.limit_bytes = int64_t{1} << 30;
-  EXPECT_NE(solve(r).why.at(0).find("all that is allowed"), std::string::npos);
+  EXPECT_NE(solve(r).why.at(0).find("the maximum under the limit"), std::string::npos);
 }
 
 // On the CPU there is no other placement for the moments.
@@ -431,11 +431,11 @@ TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   EXPECT_GE(scales(narrow) - scales(wide), 2 * 48 * (3 + ops::kFp8History) * 4);
   EXPECT_LT(narrow.bytes[memory::Tag::activations], wide.bytes[memory::Tag::activations]);
   EXPECT_GT(narrow.tokens_per_second, wide.tokens_per_second);
-  const auto said = [](const Plan& p) {
-    return std::count(p.why.begin(), p.why.end(), "all 48 products of the encoder in fp8, the rest in bf16");
+  const auto lines_on_fp8 = [](const Plan& p) {
+    return std::count(p.why.begin(), p.why.end(), "all 48 encoder matmuls in fp8, the rest in bf16");
   };
-  EXPECT_EQ(said(narrow), 1);
-  EXPECT_EQ(said(wide), 0);
+  EXPECT_EQ(lines_on_fp8(narrow), 1);
+  EXPECT_EQ(lines_on_fp8(wide), 0);
   RecordProperty("predicted_over_bf16", std::to_string(narrow.tokens_per_second / wide.tokens_per_second));
 }
 

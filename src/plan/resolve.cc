@@ -15,16 +15,16 @@ namespace {
 PrecisionChoice by_default(const DeviceProfile& d, Task task) {
   if (d.kind == device::DeviceKind::cuda) {
     if (d.bf16)
-      return {Precision::bf16, task == Task::train ? "the card's fastest format that needs no loss scale"
-                                                   : "the card's fastest format with fp32's range"};
-    if (d.rate(Precision::fp16) <= 0) return {Precision::fp32, fmt::format("{} computes in nothing else", d.name)};
-    return {Precision::fp16,
-            fmt::format("no bf16 on {}{}", d.name, task == Task::train ? ": a loss scale keeps small gradients" : "")};
+      return {Precision::bf16,
+              task == Task::train ? "fastest format without a loss scale" : "fastest format with the range of fp32"};
+    if (d.rate(Precision::fp16) <= 0) return {Precision::fp32, fmt::format("the only format supported by {}", d.name)};
+    return {Precision::fp16, fmt::format("{} does not support bf16{}", d.name,
+                                         task == Task::train ? "; small gradients need a loss scale" : "")};
   }
   if (task == Task::train) return {Precision::fp32, "default on a CPU"};
   if (d.isa == device::Isa::avx512 || d.isa == device::Isa::amx || d.isa == device::Isa::neon_mm)
     return {Precision::bf16, fmt::format("native on this CPU ({})", isa_name(d.isa))};
-  return {Precision::fp32, "this CPU has no native bf16"};
+  return {Precision::fp32, "this CPU does not support bf16 natively"};
 }
 
 }  // namespace
@@ -36,27 +36,28 @@ PrecisionRequest read_precision(std::string_view text) {
   return {precision};
 }
 
-std::string precision_text(const PrecisionRequest& wish) {
-  return wish.precision ? precision_name(*wish.precision) : "auto";
+std::string precision_text(const PrecisionRequest& request) {
+  return request.precision ? precision_name(*request.precision) : "auto";
 }
 
-PrecisionChoice resolve_precision(const PrecisionRequest& wish, const DeviceProfile& d, Task task) {
-  if (!wish.precision) {
+PrecisionChoice resolve_precision(const PrecisionRequest& request, const DeviceProfile& d, Task task) {
+  if (!request.precision) {
     PrecisionChoice choice = by_default(d, task);
-    if (wish.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
+    if (request.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies to GPUs only";
     return choice;
   }
-  const Precision asked = *wish.precision;
-  if (task == Task::train && asked == Precision::int8)
-    fail(ErrorCode::usage, "`precision=int8`: training runs in fp32, tf32, bf16, fp16 or fp8");
-  if (task == Task::train && asked == Precision::fp8 && d.rate(asked) <= 0)
+  const Precision requested = *request.precision;
+  if (task == Task::train && requested == Precision::int8)
+    fail(ErrorCode::usage, "`precision=int8`: training supports fp32, tf32, bf16, fp16 and fp8");
+  if (task == Task::train && requested == Precision::fp8 && d.rate(requested) <= 0)
     fail(ErrorCode::usage, Remedy{"set `precision=auto`"},
-         "`precision=fp8`: training in fp8 needs a card of sm_89 or newer; {} computes in {}", d.name, d.precisions());
-  if (d.rate(asked) > 0) return {asked, "asked for"};
-  if (!wish.by_switch)
-    fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(asked), d.name, d.precisions());
+         "`precision=fp8`: training in fp8 requires sm_89 or newer; {} supports {}", d.name, d.precisions());
+  if (d.rate(requested) > 0) return {requested, "requested"};
+  if (!request.by_switch)
+    fail(ErrorCode::usage, "`precision={}`: {} supports {}", precision_name(requested), d.name, d.precisions());
   return {by_default(d, task).precision,
-          fmt::format("{} has no {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
+          fmt::format("{} does not support {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name,
+                      precision_name(requested))};
 }
 
 namespace {
@@ -83,21 +84,21 @@ Fp8Products count_fp8_products(const model::ModelShape& shape) {
 
 }  // namespace
 
-PrecisionChoice train_precision(const PrecisionRequest& wish, const DeviceProfile& d, const model::ModelShape& shape) {
-  const PrecisionChoice choice = resolve_precision(wish, d, Task::train);
+PrecisionChoice train_precision(const PrecisionRequest& request, const DeviceProfile& d,
+                                const model::ModelShape& shape) {
+  const PrecisionChoice choice = resolve_precision(request, d, Task::train);
   if (choice.precision != Precision::fp8) return choice;
   const Fp8Products p = count_fp8_products(shape);
   if (p.taken > 0) return {Precision::fp8, fp8_products(shape)};
-  return {
-      Precision::bf16,
-      fmt::format("fp8 was asked for; hidden size {} runs in bf16: fp8 products need multiples of 16", shape.hidden)};
+  return {Precision::bf16,
+          fmt::format("fp8 requested; hidden size {} uses bf16 because fp8 needs multiples of 16", shape.hidden)};
 }
 
 std::string fp8_products(const model::ModelShape& shape) {
   const Fp8Products p = count_fp8_products(shape);
-  if (p.taken == p.all) return fmt::format("all {} products of the encoder in fp8, the rest in bf16", p.all);
-  return fmt::format("{} of {} products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: {}", p.taken,
-                     p.all, p.others);
+  if (p.taken == p.all) return fmt::format("all {} encoder matmuls in fp8, the rest in bf16", p.all);
+  return fmt::format("{} of {} encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: {}", p.taken, p.all,
+                     p.others);
 }
 
 }  // namespace brim::plan

@@ -36,14 +36,14 @@ struct PrecisionRequest {
   bool by_switch = false;                   // from `fp16: true` or similar in a shared file: ignored if unsupported
   bool operator==(const PrecisionRequest&) const = default;
 };
-PrecisionRequest read_precision(std::string_view text);    // "auto" or a precision name; throws BadValue
-std::string precision_text(const PrecisionRequest& wish);  // inverse of read_precision
+PrecisionRequest read_precision(std::string_view text);       // "auto" or a precision name; throws BadValue
+std::string precision_text(const PrecisionRequest& request);  // inverse of read_precision
 
 // auto is bf16 if the device supports it natively (except CPU training: fp32), otherwise fp16 on a GPU, with loss
 // scaling in training. Requesting an unsupported precision is a usage error, unless set by a switch: then auto applies.
-PrecisionChoice resolve_precision(const PrecisionRequest& wish, const DeviceProfile& device, Task task);
+PrecisionChoice resolve_precision(const PrecisionRequest& request, const DeviceProfile& device, Task task);
 // Like resolve_precision, for training a text model: fp8 becomes bf16 if none of its products can use fp8.
-PrecisionChoice train_precision(const PrecisionRequest& wish, const DeviceProfile& device,
+PrecisionChoice train_precision(const PrecisionRequest& request, const DeviceProfile& device,
                                 const model::ModelShape& shape);
 // One-line description of the products that fp8 training computes in fp8.
 std::string fp8_products(const model::ModelShape& shape);

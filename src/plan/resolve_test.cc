@@ -34,12 +34,12 @@ TEST(MemoryLimit, ParsesUserInput) {
             std::string::npos);
   EXPECT_EQ(resolve_limit("4096B", card), 4096);
   const std::string over = message_of([&] { resolve_limit("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
-  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
+  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; set `memory_limit=6135MiB` or less"),
             std::string::npos)
       << over;
   const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};
   EXPECT_EQ(message_of([&] { MemoryLimit::read("12.0GB").on(card, "rtx3050-6gb", file); }, ErrorCode::usage),
-            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
+            "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; set max_memory_gb: 6.44 or less");
 }
 
 TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
@@ -65,7 +65,7 @@ TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
   const std::string over = message_of([&] { left("32GiB"); }, ErrorCode::usage);
   EXPECT_NE(over.find("`leave_free=32GiB`: rtx3090 has 24.0 GiB"), std::string::npos) << over;
   const std::string all = message_of([&] { left("22GiB"); }, ErrorCode::does_not_fit);
-  EXPECT_NE(all.find("`leave_free=22GiB`: 20.0 GiB of rtx3090 are free now"), std::string::npos) << all;
+  EXPECT_NE(all.find("`leave_free=22GiB`: only 20.0 GiB free on rtx3090"), std::string::npos) << all;
   for (const char* bad : {"", "-1GiB", "some", "10%", "8"}) message_of([&] { left(bad); }, ErrorCode::usage);
 }
 
@@ -73,11 +73,11 @@ TEST(MemoryLimit, ErrorNamesTheFileAndItsKey) {
   PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
   r.limit_bytes = int64_t{100} << 20;
   r.limit_origin = {"run.yaml:7", "max_memory_gb", "0.1"};
-  const std::string said = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
-  EXPECT_EQ(said.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << said;
-  const size_t remedy = said.find("(max_memory_gb: ");
-  ASSERT_NE(remedy, std::string::npos) << said;
-  r.limit_bytes = static_cast<int64_t>(std::stod(said.substr(remedy + 16)) * 1e9);
+  const std::string message = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+  EXPECT_EQ(message.find("run.yaml:7: max_memory_gb: 0.1: does not fit in 100 MiB on rtx3070."), 0u) << message;
+  const size_t remedy = message.find("(max_memory_gb: ");
+  ASSERT_NE(remedy, std::string::npos) << message;
+  r.limit_bytes = static_cast<int64_t>(std::stod(message.substr(remedy + 16)) * 1e9);
   solve(r);  // as suggested
 }
 
@@ -89,22 +89,24 @@ TEST(Precision, RoundTripsAsText) {
 }
 
 TEST(Precision, CardWithoutBf16TrainsInFp16) {
-  const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
-    return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
+  const auto chosen = [](const char* asked, bool by_switch, const char* device, Task task) {
+    return resolve_precision({read_precision(asked).precision, by_switch}, card_profile(device), task);
   };
   for (const Task task : {Task::score, Task::train}) {
     EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
     EXPECT_EQ(chosen("auto", false, "t4", task).precision, Precision::fp16);
   }
-  EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
+  EXPECT_NE(chosen("auto", false, "t4", Task::train)
+                .reason.find("t4 does not support bf16; small gradients need a loss scale"),
+            std::string::npos);
   EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
   // A file written for another card: a switch may be ignored, an explicit name may not.
   EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
-  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 does not support bf16");
   EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
   EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
   EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
-  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
+  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies to GPUs only");
   EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
 }
 
@@ -114,23 +116,22 @@ TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   };
   for (const char* device : {"h200", "l4"}) {
     EXPECT_EQ(chosen(device, roberta_base()).precision, Precision::fp8);
-    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 products of the encoder in fp8, the rest in bf16");
+    EXPECT_EQ(chosen(device, roberta_base()).reason, "all 48 encoder matmuls in fp8, the rest in bf16");
   }
   for (const char* device : {"a100-80gb", "t4", "cpu"}) {
-    const std::string said = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
-    EXPECT_NE(said.find("training in fp8 needs a card of sm_89 or newer"), std::string::npos) << said;
+    const std::string message = message_of([&] { chosen(device, roberta_base()); }, ErrorCode::usage);
+    EXPECT_NE(message.find("training in fp8 requires sm_89 or newer"), std::string::npos) << message;
   }
   ModelShape odd = minilm();
   odd.ffn = 1000;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::fp8);
-  EXPECT_EQ(
-      chosen("h200", odd).reason,
-      "12 of 24 products of the encoder in fp8; in bf16, because fp8 takes multiples of 16: 6 of 384 x 1000, 6 of "
-      "1000 x 384");
+  EXPECT_EQ(chosen("h200", odd).reason,
+            "12 of 24 encoder matmuls in fp8; in bf16 because fp8 needs multiples of 16: 6 of 384 x 1000, 6 of "
+            "1000 x 384");
   odd.hidden = 376;
   odd.heads = 8;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);
-  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 runs in bf16"), std::string::npos);
+  EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 uses bf16"), std::string::npos);
   EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16) << "never by itself";
 }
 

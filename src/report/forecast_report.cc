@@ -50,7 +50,7 @@ HtmlTable fold_table(std::span<const FoldFigures> folds) {
   HtmlTable table;
   table.caption = "Folds";
   table.header = {
-      "cutoff",   "trained", "series", "steps", "sMAPE", "MASE", "MAE", "skill against naive", "against seasonal naive",
+      "cutoff",   "trained", "series", "steps", "sMAPE", "MASE", "MAE", "skill vs. naive", "vs. seasonal naive",
       "coverage", "λ"};
   for (const FoldFigures& f : folds)
     table.rows.push_back({f.cutoff, f.refitted ? "here" : "before", format_count(f.series), format_count(f.steps),
@@ -61,14 +61,14 @@ HtmlTable fold_table(std::span<const FoldFigures> folds) {
 }
 
 std::string skill_sentence(double skill, double p_value, std::string_view reference) {
-  if (!std::isfinite(skill)) return fmt::format("Nothing can be said against {}.", reference);
+  if (!std::isfinite(skill)) return fmt::format("No comparison with {} is possible.", reference);
   const std::string by = fmt::format("{:.1f} %", 100 * std::abs(skill));
   if (!std::isfinite(p_value))
-    return fmt::format("{} by {} than {}; too few folds to say whether by chance.", skill >= 0 ? "Better" : "Worse", by,
+    return fmt::format("{} by {} than {}; too few folds to test significance.", skill >= 0 ? "Better" : "Worse", by,
                        reference);
   if (p_value >= 0.05)
-    return fmt::format("No better and no worse than {}: {}{}, which chance alone gives (Diebold–Mariano p = {:.2g}).",
-                       reference, skill >= 0 ? "+" : "−", by, p_value);
+    return fmt::format("No significant difference from {}: {}{} (Diebold–Mariano p = {:.2g}).", reference,
+                       skill >= 0 ? "+" : "−", by, p_value);
   return fmt::format("{} than {} by {} (Diebold–Mariano p = {:.2g}).", skill >= 0 ? "Better" : "Worse", reference, by,
                      p_value);
 }
@@ -100,7 +100,7 @@ std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, s
 
 std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit) {
   StackedBar bar;
-  bar.title = "Memory of a wave against the limit";
+  bar.title = "Memory per wave and limit";
   bar.x_label = "bytes";
   bar.rows = {{"planned", parts, {{"limit", limit}}}};
   return svg(bar);

@@ -52,7 +52,7 @@ TEST(Html, PageIsWellFormedForAnyNames) {
   const std::string html = page.html();
   const MarkupCheck check = check_markup(html);
   EXPECT_EQ(check.problem, "");
-  EXPECT_EQ(check.tags.at("script"), 1) << "only the page's own";
+  EXPECT_EQ(check.tags.at("script"), 1) << "only the script of the page";
   EXPECT_EQ(check.tags.at("h2"), 2);
   EXPECT_EQ(html.find("alert('x')"), std::string::npos);
 }

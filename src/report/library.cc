@@ -17,7 +17,7 @@ namespace brim {
 namespace {
 
 // Runs at load time, before anything is opened: the process is shared with the caller.
-[[maybe_unused]] const bool told = [] {
+[[maybe_unused]] const bool registered = [] {
   Dl_info code{};
   std::error_code ignored;
   if (::dladdr(reinterpret_cast<const void*>(&run_training), &code) != 0 && code.dli_fname != nullptr)
@@ -37,7 +37,7 @@ TrainReport run_training(const TrainSpec& spec, TrainListener& listener, std::st
     if (const std::string note = apply_setting(settings, name, value); !note.empty()) listener.line(note);
   find_models(settings);
   std::atomic<bool> stopped{false};
-  const std::stop_callback heard(stop, [&] { stopped = true; });
+  const std::stop_callback on_stop(stop, [&] { stopped = true; });
   train::TrainCallbacks callbacks;
   callbacks.progress = [&](double done, double total, const std::string& text) {
     listener.progress(done, total, text);

@@ -7,11 +7,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "net/http_client.h"
 #include "report/html.h"
-#include "report/http_client.h"
 
 namespace brim::report {
 namespace {
+
+using net::http_fetch;
+using net::HttpAnswer;
+using net::HttpEnd;
+using net::HttpRequest;
 
 using nlohmann::json;
 
@@ -29,7 +34,7 @@ std::string error_text(std::string_view body) {
   if (j.is_object() && j.contains("detail") && j["detail"].is_string())
     return shortened(j["detail"].get<std::string>(), 300);
   std::string line(body.substr(0, body.find('\n')));
-  return line.empty() ? "no reason given" : shortened(line, 120);
+  return line.empty() ? "no message" : shortened(line, 120);
 }
 
 std::string base_of(std::string url) {
@@ -45,8 +50,8 @@ const char* wanted_url(LlmApi api) { return api == LlmApi::ollama ? "/api/genera
 [[noreturn]] void fail_unreachable(const std::string& url, const HttpAnswer& a) {
   if (a.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
   if (a.end == HttpEnd::unavailable) fail(ErrorCode::usage, "`llm_url={}`: {}", url, a.why);
-  fail(ErrorCode::usage, Remedy{"start the server, or name where it listens"}, "`llm_url={}`: nothing answers ({})",
-       url, a.why);
+  fail(ErrorCode::usage, Remedy{"start the server or correct the URL"}, "`llm_url={}`: no server responds ({})", url,
+       a.why);
 }
 
 bool reached(const HttpAnswer& a) { return a.end == HttpEnd::complete || a.end == HttpEnd::cut; }
@@ -74,7 +79,7 @@ bool LlmStream::feed(std::string_view bytes) {
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     if (pending_.size() + std::min(end, bytes.size()) > kLongestLine)
-      return fail_with("a line of the stream is longer than 1 MiB");
+      return fail_with("a line of the stream exceeds 1 MiB");
     pending_.append(bytes.substr(0, end));
     if (end == std::string_view::npos) return true;
     bytes.remove_prefix(end + 1);
@@ -146,7 +151,8 @@ bool LlmStream::take_line(std::string_view line) {
       }
     }
   }
-  if (!known) return fail_with(fmt::format("the stream is not {}'s: {}", llm_api_name(api_), shortened(line, 60)));
+  if (!known)
+    return fail_with(fmt::format("the stream is not in {} format: {}", llm_api_name(api_), shortened(line, 60)));
   if (text) piece();
   if (pieces_ >= most_tokens_ && !done_) {
     cut_ = true;
@@ -158,7 +164,7 @@ bool LlmStream::take_line(std::string_view line) {
 LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_of(options.url)) {
   if (options.url.empty())
     fail(ErrorCode::usage, "`llm_url`: say where the language model answers, such as http://127.0.0.1:11434");
-  if (options.model.empty()) fail(ErrorCode::usage, "`llm_model`: say which model to ask, such as mistral");
+  if (options.model.empty()) fail(ErrorCode::usage, "`llm_model` is required (example: mistral)");
   if (options.requests < 1 || options.max_tokens < 1)
     fail(ErrorCode::usage, "`llm_requests` and `llm_max_tokens` must be at least 1");
   for (const auto& [name, seconds] : {std::pair{"connect_timeout", options.connect_s},
@@ -166,7 +172,7 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
                                       {"timeout", options.total_s}})
     if (!(seconds > 0)) fail(ErrorCode::usage, "`llm_{}={:g}`: must be above 0 seconds", name, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
-  if (!known) fail(ErrorCode::usage, "`llm_api={}`: use auto, ollama or openai", options.api);
+  if (!known) fail(ErrorCode::usage, "unknown `llm_api={}`; use auto, ollama or openai", options.api);
   HttpRequest probe;
   probe.connect_s = options.connect_s;
   probe.first_s = probe.total_s = std::min(options.total_s, 10.0);
@@ -190,11 +196,10 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
   if (!reached(a)) fail_unreachable(options.url, a);
   const json models = json::parse(a.text, nullptr, false);
   if (a.status == 401 || a.status == 403)
-    fail(ErrorCode::usage, "`llm_url={}`: wants a key ({}); give it in BRIM_LLM_KEY", options.url, error_text(a.text));
+    fail(ErrorCode::usage, "`llm_url={}`: requires a key ({}); set BRIM_LLM_KEY", options.url, error_text(a.text));
   if (a.status != 200 || !models.is_object())
-    fail(ErrorCode::bad_data, Remedy{"name what it is with `llm_api`"},
-         "`llm_url={}`: answers neither as Ollama (/api/version) nor as an OpenAI-compatible server (/v1/models, "
-         "status {})",
+    fail(ErrorCode::bad_data, Remedy{"set `llm_api`"},
+         "`llm_url={}`: neither an Ollama server (/api/version) nor an OpenAI-compatible one (/v1/models, status {})",
          options.url, a.status);
   api_ = LlmApi::openai;
 }
@@ -246,17 +251,17 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   }
   if (!stream.problem().empty()) fail(ErrorCode::bad_data, "{}: {}", where, stream.problem());
   if (a.end == HttpEnd::first_timeout)
-    fail(ErrorCode::bad_data, Remedy{"allow more with `llm_first_token_timeout`"}, "{}: no token within {:g} s", where,
+    fail(ErrorCode::bad_data, Remedy{"increase `llm_first_token_timeout`"}, "{}: no token within {:g} s", where,
          options_.first_token_s);
   if (a.end == HttpEnd::broken)
-    fail(ErrorCode::bad_data, "{}: the stream broke off after {} tokens ({})", where, stream.pieces(), a.why);
+    fail(ErrorCode::bad_data, "{}: the stream was interrupted after {} tokens ({})", where, stream.pieces(), a.why);
   if (stream.pieces() == 0) {
     if (a.end == HttpEnd::total_timeout)
-      fail(ErrorCode::bad_data, Remedy{"allow more with `llm_timeout`"}, "{}: {}", where, a.why);
-    fail(ErrorCode::bad_data, "{}: the answer has no token", where);
+      fail(ErrorCode::bad_data, Remedy{"increase `llm_timeout`"}, "{}: {}", where, a.why);
+    fail(ErrorCode::bad_data, "{}: the response contains no tokens", where);
   }
   if (a.end == HttpEnd::complete && !stream.done())
-    fail(ErrorCode::bad_data, "{}: the stream ended after {} tokens without its end mark", where, stream.pieces());
+    fail(ErrorCode::bad_data, "{}: the stream ended after {} tokens without an end marker", where, stream.pieces());
 
   LlmCall call;
   call.cut = !stream.done();  // stopped by us or by the timeout; what was received counts

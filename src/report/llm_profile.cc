@@ -113,17 +113,16 @@ LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& 
     else
       p.notes.push_back(
           other_count == 0
-              ? "no other process holds memory on the card: the server runs elsewhere, on the CPU, or out of sight"
-              : "several processes hold memory on the card and none is known by name, so the server's share is not "
-                "known");
+              ? "no other process uses GPU memory: the server runs on another machine, on the CPU, or is not visible"
+              : "several unknown processes use GPU memory, so the share of the server is unknown");
   } else {
-    p.notes.push_back("memory by process is not available: NVML is not there or does not say");
+    p.notes.push_back("memory by process is not available from NVML");
   }
-  if (p.alone.cut > 0) p.notes.push_back(fmt::format("{} answers did not end by themselves and were cut", p.alone.cut));
+  if (p.alone.cut > 0) p.notes.push_back(fmt::format("{} answers were truncated", p.alone.cut));
   if (p.alone.failed > 0)
     p.notes.push_back(fmt::format("{} requests failed; the last: {}", p.alone.failed, p.alone.last_failure));
   if (!p.alone.counted_by_server)
-    p.notes.push_back("the server does not count tokens; pieces of the stream were counted instead");
+    p.notes.push_back("the server does not report token counts; stream chunks were counted instead");
   return p;
 }
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 #include "report/llm_stand_in.h"
 
 namespace brim::report {
@@ -60,7 +60,7 @@ TEST(LlmStream, OpenAiSkipsCommentsAndRoles) {
   LlmStream s(LlmApi::openai, 100, [] { return int64_t{1}; });
   EXPECT_TRUE(
       s.feed(": hello\nevent: message\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n"));
-  EXPECT_EQ(s.pieces(), 0) << "a role is no token";
+  EXPECT_EQ(s.pieces(), 0) << "a role is not a token";
   EXPECT_TRUE(s.feed("data:{\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}]}\r\n"));
   EXPECT_TRUE(s.feed("data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}]}\n"));
   EXPECT_FALSE(s.done());
@@ -79,11 +79,11 @@ TEST(LlmStream, InvalidBytesGiveErrorMessages) {
   };
   EXPECT_TRUE(has(problem(LlmApi::ollama, "<html>\n"), "not JSON"));
   EXPECT_TRUE(has(problem(LlmApi::ollama, "[1,2]\n"), "not JSON"));
-  EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"hello\":1}\n"), "not ollama's"));
-  EXPECT_TRUE(has(problem(LlmApi::openai, "data: {\"response\":\"a\"}\n"), "not openai's"));
+  EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"hello\":1}\n"), "not in ollama format"));
+  EXPECT_TRUE(has(problem(LlmApi::openai, "data: {\"response\":\"a\"}\n"), "not in openai format"));
   EXPECT_TRUE(has(problem(LlmApi::ollama, "{\"error\":\"out of memory\"}\n"), "out of memory"));
   EXPECT_TRUE(has(problem(LlmApi::openai, "{\"error\":{\"message\":\"too long\"}}"), "too long"));
-  EXPECT_TRUE(has(problem(LlmApi::ollama, std::string(3 << 20, 'x')), "longer than 1 MiB"));
+  EXPECT_TRUE(has(problem(LlmApi::ollama, std::string(3 << 20, 'x')), "exceeds 1 MiB"));
   EXPECT_EQ(problem(LlmApi::openai, "data: {\"choices\":[7,{\"delta\":3},{\"delta\":{\"content\":null}}]}\n"), "");
 }
 
@@ -134,8 +134,8 @@ TEST(Llm, ReportsThatNothingResponds) {
     url = server.url();
   }  // its port is closed now
   const std::string error = error_of([&] { LlmClient client(options_for(url)); });
-  EXPECT_TRUE(has(error, "usage") && has(error, "nothing answers") && has(error, url)) << error;
-  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("file:///etc/passwd")); }), "nothing answers"));
+  EXPECT_TRUE(has(error, "usage") && has(error, "no server responds") && has(error, url)) << error;
+  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("file:///etc/passwd")); }), "no server responds"));
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("")); }), "`llm_url`"));
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(url, "gopher")); }), "`llm_api=gopher`"));
 }
@@ -182,7 +182,7 @@ TEST(Llm, ReportsServerErrors) {
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, "what?"); }), "not JSON"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, ""); }), "no token"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.send("this is no HTTP\r\n\r\n"); }),
-                  "broke off"));
+                  "was interrupted"));
 }
 
 TEST(Llm, ReportsBrokenStreams) {
@@ -191,13 +191,13 @@ TEST(Llm, ReportsBrokenStreams) {
                     c.chunk("{\"response\":\"a\",\"done\":false}\n");
                     c.send("4\r\nab");  // the connection ends in the middle of a chunk
                   }),
-                  "broke off after 1 tokens"));
+                  "was interrupted after 1 tokens"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.begin_stream();
                     c.chunk("{\"response\":\"a\",\"done\":false}\n");
                     c.end_stream();
                   }),
-                  "without its end mark"));
+                  "without an end marker"));
 }
 
 TEST(Llm, SilentStreamsTimeOut) {
@@ -222,7 +222,7 @@ TEST(Llm, StreamThatStallsIsBroken) {
         c.wait_until_over();
       },
       [](LlmOptions& o) { o.first_token_s = 0.3; });
-  EXPECT_TRUE(has(error, "broke off after 1 tokens (nothing came for 0.3 s)")) << error;
+  EXPECT_TRUE(has(error, "was interrupted after 1 tokens (no data for 0.3 s)")) << error;
 }
 
 TEST(Llm, EndlessStreamsAreCut) {
@@ -248,7 +248,7 @@ TEST(Llm, EndlessStreamsAreCut) {
                     while (c.chunk(std::string(65536, 'x'))) {
                     }
                   }),
-                  "longer than 1 MiB"));
+                  "exceeds 1 MiB"));
 }
 
 TEST(Llm, CountsFailuresAndThrowsIfAllFail) {

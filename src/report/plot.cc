@@ -267,7 +267,7 @@ std::string svg(const LinePlot& p) {
     canvas.note((f.top + f.bottom) / 2, "no data");
   else if (left_out > 0)
     canvas.note(f.bottom + 58,
-                fmt::format("{} {} cannot be shown and leave a gap", left_out, left_out == 1 ? "value" : "values"));
+                fmt::format("{} {} cannot be shown (gaps)", left_out, left_out == 1 ? "value" : "values"));
   return canvas.finish(f.bottom + (left_out > 0 && drawn > 0 ? 68 : 52),
                        fmt::format("Line plot of {} over {}, {} series.", p.y_label, p.x_label, p.series.size()));
 }
@@ -411,7 +411,7 @@ std::string svg(const RooflinePlot& p) {
     std::string hover = fmt::format("{}: {}flop/s at {} flop per byte", point.name,
                                     format_value(point.flops, Unit::plain), format_value(point.intensity, Unit::plain));
     if (roofs)
-      hover += fmt::format(", {:.1f} % of the roof above it",
+      hover += fmt::format(", {:.1f} % of the roof",
                            100 * point.flops / std::min(p.peak_flops, point.intensity * p.bandwidth));
     canvas.marker(x.at(point.intensity), y.at(point.flops), k++, hover, true);
   }

@@ -96,7 +96,7 @@ MachineFacts machine_facts() {
   struct utsname name {};
   if (::uname(&name) == 0) m.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
   monitor::Nvml nvml;
-  m.why_no_gpu = nvml.ready() ? "NVML sees no card" : nvml.why();
+  m.why_no_gpu = nvml.ready() ? "NVML reports no GPU" : nvml.why();
   if (!nvml.ready()) return m;
   monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = options.processes = false;
@@ -174,7 +174,7 @@ void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::
                                            classes.end());
     if (unknown > 0)
       m->notes.push_back(
-          fmt::format("{} of {} have a label the model does not know ({}; it knows {}): {}", format_count(unknown),
+          fmt::format("{} of {} have a label unknown to the model ({}; known: {}): {}", format_count(unknown),
                       format_count(static_cast<int64_t>(counted.size()), "row"), fmt::join(missing, ", "),
                       fmt::join(m->labels, ", "),
                       unknown < static_cast<int64_t>(counted.size()) ? "they count as wrong answers" : "no accuracy"));
@@ -233,7 +233,7 @@ ProfileFiles write_profile(const Profile& p, const std::filesystem::path& dir) {
   std::error_code ec;
   std::filesystem::create_directories(dir, ec);
   if (!std::filesystem::is_directory(dir))
-    fail(ErrorCode::cannot_write, "`output_dir={}`: cannot be made ({})", dir.string(), ec.message());
+    fail(ErrorCode::cannot_write, "`output_dir={}`: cannot be created ({})", dir.string(), ec.message());
   ProfileFiles files;
   for (int n = 1;; ++n) {
     const std::string stem = n == 1 ? "gpu_profile_" + p.stamp : fmt::format("gpu_profile_{}_{}", p.stamp, n);

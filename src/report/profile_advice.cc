@@ -31,34 +31,33 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
                               enough->batch_size, format_rate(enough->items_per_second), enough->speedup,
                               cell_ms(enough->seconds.p50)));
   else if (best->gain.surely_below(kWorthBatching))
-    out.push_back(fmt::format("{}: batching gains nothing here ({}); call it text by text.", m.name, range));
+    out.push_back(fmt::format("{}: batching is not faster here ({}); use single texts.", m.name, range));
   else
-    out.push_back(fmt::format("{}: batching: difference not significant ({}); a larger `seconds` measures longer.",
-                              m.name, range));
+    out.push_back(fmt::format(
+        "{}: batching: difference not significant ({}); increase `seconds` for a longer measurement.", m.name, range));
   const SizePoint* s = m.largest();
   if (s != nullptr && std::min(s->rate.low, s->run.rows_per_second) > kWorthPacking * best->rate.high)
-    out.push_back(
-        fmt::format("{}: for files, brim score packs batches itself: {} texts/s over {}, {:.1f}× the best batch above.",
-                    m.name, format_rate(s->run.rows_per_second), format_count(s->rows, "text"),
-                    s->run.rows_per_second / best->items_per_second));
+    out.push_back(fmt::format(
+        "{}: for files, use brim score, which packs batches: {} texts/s over {}, {:.1f}× the best batch above.", m.name,
+        format_rate(s->run.rows_per_second), format_count(s->rows, "text"),
+        s->run.rows_per_second / best->items_per_second));
 }
 
 void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
   const SizePoint* s = m.largest();
   if (s == nullptr || !m.plan) return;
   if (s->run.device_busy < 0.8 && s->counted.seconds > 0.5)
-    out.push_back(
-        fmt::format("{}: the device computed {:.0f} % of the time over {}; limited by {}. `brim doctor` says what to "
-                    "change.",
-                    m.name, 100 * s->run.device_busy, format_count(s->rows, "text"), s->run.held_back_by));
+    out.push_back(fmt::format(
+        "{}: the device was busy {:.0f} % of the time over {}; limited by {}. Run `brim doctor` for a diagnosis.",
+        m.name, 100 * s->run.device_busy, format_count(s->rows, "text"), s->run.held_back_by));
   const double planned = m.plan->tokens_per_second;
   if (!m.disturbed && planned > 0 && s->run.tokens_per_second > 0 && s->counted.seconds > 0.5) {
     const double share = s->run.tokens_per_second / planned;
     if (share < 0.5 || share > 2)
-      out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.0f} % of the prediction){}",
-                                m.name, format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
+      out.push_back(fmt::format("{}: predicted {} tokens/s, measured {} ({:.0f} % of the prediction){}", m.name,
+                                format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
                                 m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured
-                                    ? "; `brim plan measure=true` teaches it this CPU's real speed."
+                                    ? "; run `brim plan measure=true` to measure this CPU."
                                     : "."));
   }
 }
@@ -69,19 +68,18 @@ void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
   for (const BatchPoint& b : m.batches) most = std::max(most, b.mfu);
   if (most <= 1 || !m.plan) return;
   out.push_back(fmt::format(
-      "{}: {:.0f} % of peak compute (MFU) cannot be: the peak assumed for {} in {}, {}flop/s, is "
-      "too low{}",
-      m.name, 100 * most, m.device, m.precision, format_si(m.plan->device.rate(m.plan->precision)),
-      m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan measure=true` measures it."
-                                                                           : "."));
+      "{}: {:.0f} % of peak compute (MFU) is impossible: the assumed peak of {} in {}, {}flop/s, is too low{}", m.name,
+      100 * most, m.device, m.precision, format_si(m.plan->device.rate(m.plan->precision)),
+      m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured
+          ? "; run `brim plan measure=true` to measure it."
+          : "."));
 }
 
 void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
   if (m.cold_load_seconds > 2 * m.warm_load_seconds && m.cold_load_seconds - m.warm_load_seconds > 1)
-    out.push_back(
-        fmt::format("{}: loading takes {:.1f} s from disk and {:.1f} s from memory; a process that stays up, or files "
-                    "on a faster disk, save the difference.",
-                    m.name, m.cold_load_seconds, m.warm_load_seconds));
+    out.push_back(fmt::format(
+        "{}: loading takes {:.1f} s from disk and {:.1f} s from memory; use a long-running process or a faster disk.",
+        m.name, m.cold_load_seconds, m.warm_load_seconds));
 }
 
 double speed(const ModelProfile& m) {
@@ -107,14 +105,14 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
   }
   if (best == nullptr) {
     out.push_back(
-        fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: set `texts` to a file "
-                    "with labels, and `label_column`.",
+        fmt::format("{} is the fastest ({} texts/s). Accuracy was not measured; set `texts` to a file with labels, and "
+                    "`label_column`.",
                     fastest->name, format_rate(speed(*fastest))));
     return;
   }
   for (const auto& m : p.models)
     if (m.accuracy && m.labelled_rows != best->labelled_rows) {
-      out.push_back(fmt::format("no model is recommended by accuracy: {} was measured over {}, {} over {}.", best->name,
+      out.push_back(fmt::format("no recommendation by accuracy: {} was measured on {}, but {} on {}.", best->name,
                                 format_count(best->labelled_rows, "row"), m.name,
                                 format_count(m.labelled_rows, "row")));
       return;
@@ -127,12 +125,12 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
   }
   if (choice == best)
     out.push_back(
-        fmt::format("{} is the most accurate ({:.1f} % of {}{}), and no faster model comes within {:.0f} point of it.",
+        fmt::format("{} is the most accurate ({:.1f} % of {}{}), and no faster model is within {:.0f} point of it.",
                     best->name, 100 * *best->accuracy, format_count(best->labelled_rows, "row"),
                     second != nullptr ? significance(*best, *second) : "", 100 * kMostAccuracyLoss));
   else
     out.push_back(
-        fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} against {:.1f} %{}) and is {:.1f}× as "
+        fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} vs. {:.1f} %{}) and is {:.1f}× as "
                     "fast.",
                     choice->name, 100 * (*best->accuracy - *choice->accuracy), best->name, 100 * *choice->accuracy,
                     100 * *best->accuracy, significance(*best, *choice), speed(*choice) / speed(*best)));
@@ -150,11 +148,11 @@ void advise_sharing(const Profile& p, std::vector<std::string>& out) {
       s.sentiment_model, 100 * items, format_rate(s.items_together), format_rate(s.items_alone), p.llm->model,
       100 * tokens, s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second);
   if (items >= kSharingMatters && tokens >= kSharingMatters)
-    out.push_back("Together, " + numbers + ": run them side by side.");
+    out.push_back("Together, " + numbers + ": run them concurrently.");
   else
-    out.push_back("Together, " + numbers +
-                  ": score in bursts between requests where the language model's latency matters, or give one of them "
-                  "another device.");
+    out.push_back(
+        "Together, " + numbers +
+        ": if the latency of the language model matters, score between its requests or use separate devices.");
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ constexpr double kFewestRounds = 5;
 // Rates are reported as different only if the ranges of their rounds do not overlap.
 std::string verdict_of(const Measured& before, const Measured& after) {
   if (!before.least || !before.most || !after.least || !after.most) return "";
-  if (std::min(before.rounds, after.rounds) < kFewestRounds) return "  too few rounds to tell";
+  if (std::min(before.rounds, after.rounds) < kFewestRounds) return "  too few rounds";
   if (*after.least > *before.most) return "  faster";
   if (*after.most < *before.least) return "  slower";
   return "  within the range of the rounds";
@@ -104,13 +104,13 @@ std::string read_profile(const std::filesystem::path& file) {
   const ProfileJson profile = ProfileJson::parse(text, nullptr, false);
   const ProfileJson* results = member_of(profile, "results");
   if (results == nullptr || !results->is_array())
-    fail(ErrorCode::bad_data, "{}: is no profile; `brim profile` writes gpu_profile_….json", file.string());
+    fail(ErrorCode::bad_data, "{}: not a profile (expected a gpu_profile_….json from `brim profile`)", file.string());
   return text;
 }
 
 std::string profile_change(const std::string& before_text, const std::string& after_text, const std::string& name) {
   const ProfileJson before = ProfileJson::parse(before_text), after = ProfileJson::parse(after_text);
-  std::string out = fmt::format("\nbefore and after: {} of {}\n", name, word_of(before, "generated_at"));
+  std::string out = fmt::format("\nbefore and after: {} from {}\n", name, word_of(before, "generated_at"));
   ChangeTable table;
   std::vector<std::string> notes;
   const ProfileJson nothing;
@@ -119,12 +119,12 @@ std::string profile_change(const std::string& before_text, const std::string& af
     return facts == nullptr ? nothing : *facts;
   };
   if (const std::string was = word_of(machine(before), "cpu"), is = word_of(machine(after), "cpu"); was != is)
-    notes.push_back(fmt::format("another machine: {} then, {} now", was, is));
+    notes.push_back(fmt::format("different machine: {} before, {} now", was, is));
   for (const ProfileJson& now : after.at("results")) {
     const std::string model = word_of(now, "model_name");
     const ProfileJson* was = find_by(before, "results", "model_name", model);
     if (was == nullptr) {
-      notes.push_back(fmt::format("{} was not measured then", model));
+      notes.push_back(fmt::format("{} was not measured before", model));
       continue;
     }
     for (const char* fact : {"device", "precision", "model_dir"})
@@ -135,7 +135,7 @@ std::string profile_change(const std::string& before_text, const std::string& af
     };
     plain("load, ms", "load_time_ms");
     plain("one text, ms", "inference_time_ms");
-    plain("memory of the card, MiB", "vram_used_mb");
+    plain("GPU memory, MiB", "vram_used_mb");
     for (const auto& [list, key, unit] :
          {std::tuple("batch_results", "batch_size", "a call"), std::tuple("size_results", "rows", "rows")}) {
       const ProfileJson* points = member_of(now, list);

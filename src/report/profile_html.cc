@@ -23,7 +23,7 @@ void key_figures(HtmlPage& page, const Profile& p) {
     if (const SizePoint* s = m.largest()) {
       figures.emplace_back("texts per second", format_rate(s->run.rows_per_second));
       if (s->counted.tokens > 0) figures.emplace_back("tokens per second", format_si(s->run.tokens_per_second));
-      if (s->run.mfu >= 0) figures.emplace_back("compute used of peak (MFU)", cell_mfu(s->run.mfu, s->run.mfu_note));
+      if (s->run.mfu >= 0) figures.emplace_back("share of peak compute (MFU)", cell_mfu(s->run.mfu, s->run.mfu_note));
       if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
     }
     figures.emplace_back("memory", cell_bytes(m.own_bytes()));
@@ -71,7 +71,7 @@ void overview(HtmlPage& page, const Profile& p) {
   line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
   line("Tokens/s",
        run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
-  line("Compute used of peak (MFU)", run([](const SizePoint& s) { return cell_mfu(s.run.mfu, s.run.mfu_note); }));
+  line("Share of peak compute (MFU)", run([](const SizePoint& s) { return cell_mfu(s.run.mfu, s.run.mfu_note); }));
   line("Device busy", run([](const SizePoint& s) { return cell_percent(s.run.device_busy); }));
   line("Memory, measured", [](const auto& m) { return cell_bytes(m.own_bytes()); });
   line("Energy, 1,000 texts",
@@ -81,9 +81,9 @@ void overview(HtmlPage& page, const Profile& p) {
 }
 
 void speed_plots(HtmlPage& page, const Profile& p) {
-  LinePlot throughput{"Throughput over batch size", "texts per call", "texts per second"},
-      latency{"Time of a call over batch size", "texts per call", "time, median"};
-  LinePlot speedup{"Speed-up against one text at a time", "texts per call", "times"},
+  LinePlot throughput{"Throughput by batch size", "texts per call", "texts per second"},
+      latency{"Time per call by batch size", "texts per call", "time, median"};
+  LinePlot speedup{"Speed-up over one text at a time", "texts per call", "times"},
       sizes{"Whole data sets, file to file", "texts", "texts per second"};
   throughput.log_x = latency.log_x = speedup.log_x = sizes.log_x = latency.log_y = true;
   latency.y_unit = Unit::seconds;
@@ -143,7 +143,7 @@ void batch_tables(HtmlPage& page, const Profile& p) {
 }
 
 void memory_section(HtmlPage& page, const Profile& p) {
-  StackedBar bar{"Memory by purpose: planned, and measured", "bytes"};
+  StackedBar bar{"Memory by purpose: planned and measured", "bytes"};
   HtmlTable t{
       "", {"Model", "Planned", "Measured", "Limit", "Planned tokens/s", "Measured tokens/s", "Measured ÷ planned"}, {}};
   for (const auto& m : p.models) {
@@ -169,15 +169,15 @@ void memory_section(HtmlPage& page, const Profile& p) {
                                 [](const auto& m) { return m.plan && m.device_kind == device::DeviceKind::cpu; });
   if (host)
     page.paragraph(
-        "On the CPU, measured is what became resident above what the process held before: files the model maps, row "
-        "buffers and the tokenizer count in it, and are not planned.");
+        "On the CPU, measured memory is the increase in resident memory. It includes mapped model files, row buffers "
+        "and the tokenizer, which are not planned.");
 }
 
 void roofline_section(HtmlPage& page, const Profile& p) {
   std::vector<std::string> drawn;
   for (const auto& m : p.models) {
     if (!m.plan) continue;
-    RooflinePlot r{fmt::format("{}: where it stands under the roofs", m.name)};
+    RooflinePlot r{fmt::format("{}: roofline", m.name)};
     r.peak_flops = m.plan->device.rate(m.plan->precision);
     r.bandwidth = m.plan->device.bandwidth;
     r.peak_name = fmt::format("{}flop/s, {}{}", format_value(r.peak_flops, Unit::plain), m.precision,
@@ -197,8 +197,8 @@ void roofline_section(HtmlPage& page, const Profile& p) {
   if (drawn.empty()) return;
   page.heading("Roofline");
   page.paragraph(
-      "Each mark is measured time against the least work and traffic the plan counts. Under the slope memory is the "
-      "limit, under the flat roof arithmetic is. "
+      "Each mark combines the measured time with the minimum work and memory traffic according to the plan. Below the "
+      "slope, memory is the limit; below the flat roof, arithmetic is. "
       "Traffic that stays in caches can lift a mark above the slope.");
   page.plots(drawn);
 }
@@ -232,7 +232,7 @@ void agreement_section(HtmlPage& page, const Profile& p) {
     page.svg(svg(bars));
     page.table(quality);
   }
-  HtmlTable t{"How often two models give the same label", {"Models", "Agreement", "Rows"}, {}};
+  HtmlTable t{"Agreement between models", {"Models", "Agreement", "Rows"}, {}};
   for (const auto& a : p.agreement)
     t.rows.push_back({a.a + " and " + a.b, cell_percent(a.share), format_count(a.rows)});
   if (!t.rows.empty()) page.table(t);
@@ -242,7 +242,7 @@ void llm_section(HtmlPage& page, const Profile& p) {
   if (!p.llm) return;
   const LlmProfile& l = *p.llm;
   page.heading("Language model");
-  page.paragraph(fmt::format("{} through {} at {}, {} of at most {} tokens, one after another.", l.model, l.api, l.url,
+  page.paragraph(fmt::format("{} through {} at {}, {} of at most {} tokens, sequential.", l.model, l.api, l.url,
                              format_count(l.alone.calls + l.alone.failed, "request"), l.max_tokens));
   HtmlTable t{"",
               {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating",
@@ -257,14 +257,11 @@ void llm_section(HtmlPage& page, const Profile& p) {
   row("alone", l.alone);
   if (l.sharing) {
     const SharingCost& s = *l.sharing;
-    row("beside " + s.sentiment_model, s.together);
+    row("together with " + s.sentiment_model, s.together);
     page.table(t);
-    BarPlot bars{"What sharing costs: speed kept",
-                 "",
-                 "share of the speed alone",
-                 {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"},
-                 {{"alone", {1, 1}}, {"together", {}}},
-                 Unit::share};
+    BarPlot bars{"Cost of sharing: relative speed",     "",
+                 "share of the speed when alone",       {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"},
+                 {{"alone", {1, 1}}, {"together", {}}}, Unit::share};
     bars.series[1].values = {s.items_alone > 0 ? s.items_together / s.items_alone : NAN,
                              l.alone.overall_tokens_per_second > 0
                                  ? s.together.overall_tokens_per_second / l.alone.overall_tokens_per_second
@@ -279,7 +276,7 @@ void llm_section(HtmlPage& page, const Profile& p) {
     page.table(t);
   }
   if (l.vram) {
-    HtmlTable v{"Memory on the card by process", {"Process", "Id", "Memory"}, {}};
+    HtmlTable v{"GPU memory by process", {"Process", "PID", "Memory"}, {}};
     for (const auto& process : *l.vram)
       v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), cell_bytes(process.bytes)});
     page.table(v);
@@ -295,7 +292,7 @@ std::string profile_html(const Profile& p) {
                 fmt::format("{} · {} · texts: {} ({})", p.generated_at, device, p.texts_source, format_count(p.texts)));
   key_figures(page, p);
   if (!p.recommendations.empty()) {
-    page.heading("What follows");
+    page.heading("Recommendations");
     page.list(p.recommendations);
   }
   if (!p.models.empty()) {
@@ -309,7 +306,7 @@ std::string profile_html(const Profile& p) {
   }
   llm_section(page, p);
   if (!p.models.empty()) {
-    page.heading("Every number");
+    page.heading("All measurements");
     batch_tables(page, p);
   }
   page.heading("Machine");

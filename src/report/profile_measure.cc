@@ -337,7 +337,7 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
 void note_others(monitor::OtherProcesses& others, monitor::Nvml& nvml, ModelProfile& m) {
   const monitor::OtherProcesses::Load load = others.load();
   m.disturbed = load.disturbs();
-  if (m.disturbed) m.notes.push_back(load.text() + " while this was measured: it is faster without them");
+  if (m.disturbed) m.notes.push_back(load.text() + " during the measurement, which slowed it down");
   if (m.device_kind != device::DeviceKind::cuda) return;
   const auto card = nvml.sample_card(m.pci_bus_id, {.pcie_throughput = false, .processes = true, .gpm = false});
   if (!card || !card->processes) return;
@@ -347,7 +347,7 @@ void note_others(monitor::OtherProcesses& others, monitor::Nvml& nvml, ModelProf
   for (const monitor::GpuProcess& p : *card->processes)
     if (p.pid != ::getpid()) names.push_back(fmt::format("{} (pid {})", p.name.empty() ? "?" : p.name, p.pid));
   if (!known && names.size() == 1) return;  // in a container the driver's pids are not ours
-  if (!names.empty()) m.notes.push_back(fmt::format("other processes were on the card: {}", fmt::join(names, ", ")));
+  if (!names.empty()) m.notes.push_back(fmt::format("other processes used the GPU: {}", fmt::join(names, ", ")));
 }
 
 }  // namespace
@@ -437,7 +437,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.warm_load_seconds = seconds_since(begin);
     if (m.cached_share && *m.cached_share > 0.05)
       m.notes.push_back(
-          fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold",
+          fmt::format("{:.0f} % of the model files stayed in the page cache, so the cold load is not fully cold",
                       *m.cached_share * 100));
   } else {  // nothing to load except built-in tables, which the first text touches
     const int64_t begin = now_ns();
@@ -488,7 +488,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   for (size_t i = 0; i < o.sizes.size(); ++i) {
     step(fmt::format("{} texts", format_count(o.sizes[i])));
     if (!o.sizes_given && i > 0 && static_cast<double>(o.sizes[i]) / rate > kLongestSizeSeconds) {
-      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; `sizes` asks for them",
+      m.notes.push_back(fmt::format("{} texts were skipped: they would take about {}; set `sizes` to include them",
                                     format_count(o.sizes[i]), format_duration(static_cast<double>(o.sizes[i]) / rate)));
       continue;
     }
@@ -501,7 +501,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
   if (m.single.count < 100)
-    m.notes.push_back(fmt::format("p99 comes from {} only; a larger `seconds` takes more time for more of them",
+    m.notes.push_back(fmt::format("p99 is based on {} only; increase `seconds` for more",
                                   format_count(m.single.count, "single text")));
   return m;
 }

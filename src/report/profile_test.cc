@@ -12,7 +12,7 @@
 #include "base/test_files.h"
 #include "base/timeline.h"
 #include "model/golden_models.h"
-#include "report/http_client.h"
+#include "net/http_client.h"
 #include "report/llm_stand_in.h"
 #include "report/markup_check.h"
 #include "report/profile_measure.h"
@@ -146,7 +146,7 @@ TEST(Profile, JsonHasTheFieldsReadByNewsBots) {
     EXPECT_TRUE(j.contains(key)) << key;
   for (const char* key : {"used_mb", "total_mb", "utilization_pct"}) {
     ASSERT_TRUE(j["system_info"].contains(key)) << key;
-    EXPECT_TRUE(j["system_info"][key].is_null()) << "no card: nothing is known, which is not 0";
+    EXPECT_TRUE(j["system_info"][key].is_null()) << "unknown without a GPU, not 0";
   }
   ASSERT_EQ(j["results"].size(), 3u);
   for (const json& r : j["results"]) {
@@ -209,7 +209,7 @@ TEST(Profile, NoiseGivesNoVerdict) {
       << noise;
   five.gain = jobs::spread_of({0.98, 0.99, 1.01, 1.0, 0.97, 1.02, 0.99});
   five.speedup = five.gain.p50;
-  EXPECT_NE(joined(recommendations(p)).find("batching gains nothing"), std::string::npos);
+  EXPECT_NE(joined(recommendations(p)).find("batching is not faster"), std::string::npos);
 }
 
 TEST(Spread, FewValuesGiveNoVerdict) {
@@ -228,9 +228,9 @@ TEST(Spread, FewValuesGiveNoVerdict) {
 
 TEST(Profile, ReportsAnExceededPeakAsWrong) {
   Profile p = made_up();
-  EXPECT_EQ(joined(p.recommendations).find("cannot be"), std::string::npos);
+  EXPECT_EQ(joined(p.recommendations).find("is impossible"), std::string::npos);
   p.models[0].sizes[0].run.mfu = 1.37;
-  EXPECT_NE(joined(recommendations(p)).find("137 % of peak compute (MFU) cannot be"), std::string::npos);
+  EXPECT_NE(joined(recommendations(p)).find("137 % of peak compute (MFU) is impossible"), std::string::npos);
   EXPECT_NE(joined(recommendations(p)).find("brim plan measure=true"), std::string::npos);
 }
 
@@ -251,7 +251,7 @@ TEST(Profile, AccuracyUsesTheSameRowsForEveryModel) {
   EXPECT_DOUBLE_EQ(*models[0].accuracy, 3.0 / 5) << "two neutral rows are wrong answers";
   EXPECT_DOUBLE_EQ(*models[1].accuracy, 4.0 / 5);
   ASSERT_EQ(models[0].notes.size(), 1u);
-  EXPECT_NE(models[0].notes[0].find("2 of 5 rows have a label the model does not know (neutral; it knows"),
+  EXPECT_NE(models[0].notes[0].find("2 of 5 rows have a label unknown to the model (neutral; known:"),
             std::string::npos)
       << models[0].notes[0];
   EXPECT_FALSE(models[2].accuracy);
@@ -261,7 +261,7 @@ TEST(Profile, AccuracyUsesTheSameRowsForEveryModel) {
             std::string::npos)
       << joined(recommendations(p));
   p.models[0].labelled_rows = 4;
-  EXPECT_NE(joined(recommendations(p)).find("no model is recommended by accuracy"), std::string::npos);
+  EXPECT_NE(joined(recommendations(p)).find("no recommendation by accuracy"), std::string::npos);
 }
 
 TEST(Profile, LabelNumbersAreNotUsedIfAClassIsMissing) {
@@ -360,16 +360,16 @@ class ProfileRun : public ::testing::Test {
 
 TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
   options_.models = {{"tiny", dir_ / "tiny"}, {"vader", {}}};
-  std::vector<std::string> said;
+  std::vector<std::string> messages;
   double last_done = -1, total = 0;
   options_.progress = [&](double done, double all, const std::string& what) {
     EXPECT_GT(done, last_done);
     last_done = done;
     total = all;
-    said.push_back(what);
+    messages.push_back(what);
   };
   const Profile p = run_profile(options_, "sentiment", texts_);
-  EXPECT_EQ(last_done + 1, total) << "every step was announced";
+  EXPECT_EQ(last_done + 1, total) << "every step was reported";
   EXPECT_FALSE(Timeline::enabled());
   ASSERT_EQ(p.models.size(), 2u);
   const ModelProfile& m = p.models[0];
@@ -472,7 +472,7 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   options_.llm->requests = 2;
   const Profile p = run_profile(options_, "full", texts_);
   ASSERT_TRUE(p.llm && p.llm->sharing);
-  EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "not the rules, where there is a model";
+  EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "a model takes precedence over VADER";
   EXPECT_EQ(p.llm->alone.calls, 2);
   EXPECT_EQ(p.llm->sharing->together.calls, 2);
   const json j = json::parse(profile_json(p));
@@ -499,7 +499,7 @@ TEST_F(ProfileRun, MissingServerIsReportedBeforeMeasuring) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_NE(std::string(e.what()).find("nothing answers"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("no server responds"), std::string::npos);
   }
   EXPECT_EQ(steps, 0);
 }

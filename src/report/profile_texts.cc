@@ -45,7 +45,7 @@ ProfileTexts load_profile_texts(const ProfileFile& file, size_t most) {
       fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`label_column={}`: the built-in texts have no labels",
            file.label_column);
     if (!file.pair_column.empty())
-      fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`pair_column={}`: the built-in texts are no pairs",
+      fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`pair_column={}`: the built-in texts are not pairs",
            file.pair_column);
     return built_in(most);
   }

@@ -68,19 +68,19 @@ std::string warm_sentence(const RollRecord& r) {
   const int64_t warm = r.plan.trainings.back().steps;
   switch (r.settings.warm) {
     case forecast::WarmStart::none:
-      return fmt::format("Every training starts from its own seed and takes {}.", format_count(r.plan.steps, "step"));
+      return fmt::format("Every training starts from its own seed and runs for {}.",
+                         format_count(r.plan.steps, "step"));
     case forecast::WarmStart::anchor:
       return fmt::format(
           "Warm starts: every training starts from a base model that was trained up to an earlier or the same cutoff "
-          "({}), takes {} and begins AdamW afresh.",
+          "({}), runs for {} and resets the AdamW state.",
           format_count(r.plan.steps, "step"), format_count(warm, "step"));
     case forecast::WarmStart::chain:
       break;
   }
   return fmt::format(
-      "Warm starts: every training goes on from the one before it, weights and moments, for {}; the first took {}. "
-      "Folds "
-      "run one after another.",
+      "Warm starts: every training continues from the weights and moments of the previous one for {}; the first ran "
+      "for {}. Folds run sequentially.",
       format_count(warm, "step"), format_count(r.plan.steps, "step"));
 }
 
@@ -88,35 +88,32 @@ std::vector<std::string> notes_of(const RollRecord& r) {
   std::vector<std::string> notes = {warm_sentence(r)};
   if (r.settings.shrink == "auto")
     notes.push_back(
-        "Forecasts are drawn towards the last value by λ, fitted for each step ahead on windows whose outcome was "
-        "known "
-        "at the cutoff: 0 is the last value itself, 1 the model alone.");
+        "Forecasts are shrunk towards the last value by λ, fitted per step ahead on windows with outcomes known at the "
+        "cutoff: 0 is the last value, 1 is the model.");
   if (const int64_t failed = failed_lanes(r); failed > 0)
-    notes.push_back(fmt::format("{} of {} failed (their gradients were no numbers) and count in no median.",
+    notes.push_back(fmt::format("{} of {} failed (non-finite gradients) and are excluded from the medians.",
                                 format_count(failed, "lane"), format_count(static_cast<int64_t>(r.run.lanes.size()))));
   int64_t left_out = 0;
   for (const FoldScore& fold : r.score.folds) left_out += fold.left_out;
   if (left_out > 0)
-    notes.push_back(
-        fmt::format("{} of a series in a fold were left out: it had ended, not begun, or nothing was known.",
-                    format_count(left_out, "forecast")));
+    notes.push_back(fmt::format(
+        "{} of a series in a fold were omitted: the series had ended, had not begun, or had no known values.",
+        format_count(left_out, "forecast")));
   std::string column = r.settings.target_column;
   std::transform(column.begin(), column.end(), column.begin(), [](unsigned char c) { return std::tolower(c); });
   if (column.find("adj") != std::string::npos)
-    notes.push_back(fmt::format(
-        "Column \"{}\": adjusted prices are rewritten by later dividends and splits, so their past holds some of the "
-        "future.",
-        r.settings.target_column));
+    notes.push_back(
+        fmt::format("Column \"{}\": adjusted prices are revised after dividends and splits, so past values contain "
+                    "information from the future.",
+                    r.settings.target_column));
   if (r.settings.target_utilization > 0)
     notes.push_back(
         std::isfinite(r.busy)
-            ? fmt::format("The device computed {:.0f} % of the time in training; target_utilization is {:g} "
-                          "%{}.",
-                          100 * r.busy, r.settings.target_utilization,
-                          100 * r.busy < r.settings.target_utilization
-                              ? ": lanes and windows are too few or too small to fill it"
-                              : "")
-            : fmt::format("target_utilization is {:g} %; how long the device computed was not measured.",
+            ? fmt::format(
+                  "The device was busy {:.0f} % of the training time; target_utilization is {:g} %{}.", 100 * r.busy,
+                  r.settings.target_utilization,
+                  100 * r.busy < r.settings.target_utilization ? ": too few or too small lanes and windows" : "")
+            : fmt::format("target_utilization is {:g} %; device utilisation was not measured.",
                           r.settings.target_utilization));
   return notes;
 }
@@ -149,7 +146,7 @@ constexpr const char* kSpanNames[] = {"training", "forecasting", "saving"};
 
 std::string timeline_plot(const RollRecord& r) {
   TimelinePlot plot{
-      .title = "Timeline of the waves", .x_label = "seconds from the run's begin", .lanes = {}, .spans = {}};
+      .title = "Timeline of the waves", .x_label = "seconds since the start of the run", .lanes = {}, .spans = {}};
   plot.lanes.assign(std::begin(kSpanNames), std::end(kSpanNames));
   for (const forecast::RollSpan& span : r.run.timeline) {
     const auto what = static_cast<size_t>(span.what);
@@ -170,7 +167,7 @@ std::string skill_plot(std::vector<SeriesScore> series) {
   std::stable_sort(series.begin(), series.end(),
                    [](const SeriesScore& a, const SeriesScore& b) { return a.skill_naive > b.skill_naive; });
   constexpr size_t kEnds = 20;  // number of best and worst series shown
-  BarPlot plot{.title = "Skill against naive by series", .x_label = "series", .y_label = "1 − MASE ÷ naive's"};
+  BarPlot plot{.title = "Skill vs. naive by series", .x_label = "series", .y_label = "1 − MASE ÷ naive's"};
   plot.series.push_back({"skill", {}});
   for (size_t i = 0; i < series.size(); ++i) {
     if (i >= kEnds && i + kEnds < series.size()) continue;
@@ -341,14 +338,14 @@ std::string roll_html(const RollRecord& r) {
     return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : std::string("–");
   };
   std::vector<std::pair<std::string, std::string>> figures = {
-      {"skill against naive", figure(100 * score.skill_naive, "{:.1f} %")},
+      {"skill vs. naive", figure(100 * score.skill_naive, "{:.1f} %")},
       {"p-value", figure(score.against_naive.p_value, "{:.2g}")},
       {"MASE", figure(score.model.mase, "{:.3f}")},
       {"sMAPE", figure(score.model.smape, "{:.3f}")},
       {"MAE ÷ naive's", figure(score.model.mae / score.naive.mae, "{:.3f}")}};
   for (const auto& level : score.levels)
     figures.emplace_back(fmt::format("inside {:g} %", level.level), figure(100 * level.coverage, "{:.1f} %"));
-  figures.emplace_back("time in training", format_duration(r.run.seconds));
+  figures.emplace_back("training time", format_duration(r.run.seconds));
   page.figures(figures);
   page.list(notes_of(r));
   page.heading("Errors");
@@ -383,7 +380,7 @@ std::string ensemble_html(const EnsembleRecord& r) {
                 fmt::format("{} · horizon {} · {} series · {} in {}",
                             format_count(static_cast<int64_t>(r.model.lanes.size()), "lane"), r.model.horizon,
                             format_count(r.series.size()), r.device, r.precision));
-  page.figures({{"time in training", format_duration(r.trained.seconds)},
+  page.figures({{"training time", format_duration(r.trained.seconds)},
                 {"lanes per wave", format_count(r.trained.plan.lanes_per_wave)},
                 {"waves", format_count(r.trained.plan.waves)},
                 {"planned", format_bytes(r.trained.plan.peak_bytes)},
@@ -399,7 +396,7 @@ std::string ensemble_html(const EnsembleRecord& r) {
   page.plots({losses_by_lane(lanes, forecast::kCurveSteps, "Loss by lane"), memory_plot(r.trained.plan)});
   if (!r.forecasts.stacks.empty()) {
     page.heading("Components");
-    page.paragraph("What each stack adds to the level of the first series, means over the lanes.");
+    page.paragraph("Contribution of each stack to the forecast of the first series, averaged over lanes.");
     std::vector<std::string> drawn;
     const size_t C = r.forecasts.stacks.size(), H = static_cast<size_t>(r.forecasts.horizon);
     for (size_t i = 0; i < std::min<size_t>(3, static_cast<size_t>(r.series.size())); ++i) {

@@ -51,9 +51,10 @@ TEST(RollReport, ReportsTheStartAndTheSkill) {
   record.busy = 0.5;
   const std::string page = roll_html(record);
   EXPECT_EQ(check_markup(page).problem, "");
-  for (const char* part : {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)", "goes on from the one before it",
-                           "rewritten by later dividends", "1 lane of 2 failed", "50 % of the time",
-                           "Best: A &lt;b&gt;", "limit", "Timeline of the waves", "1 forecast of a series in a fold"})
+  for (const char* part :
+       {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)", "continues from the weights and moments",
+        "revised after dividends", "1 lane of 2 failed", "50 % of the time", "Best: A &lt;b&gt;", "limit",
+        "Timeline of the waves", "1 forecast of a series in a fold"})
     EXPECT_HAS(page, part);
   const auto j = nlohmann::json::parse(roll_json(record));
   EXPECT_EQ(j.at("warm"), "chain");

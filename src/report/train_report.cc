@@ -77,9 +77,9 @@ void add_curves(HtmlPage& page, const Json& history) {
                    .y_from_zero = true});
   add_plot(drawn, {.title = "Memory",
                    .y_label = "bytes",
-                   .series = {series(history, "memory_used_bytes", "held by this run"),
+                   .series = {series(history, "memory_used_bytes", "this run"),
                               series(history, "memory_planned_bytes", "planned"),
-                              series(history, "gpu_memory_used_bytes", "whole card")},
+                              series(history, "gpu_memory_used_bytes", "whole GPU")},
                    .y_unit = Unit::bytes,
                    .y_from_zero = true});
   add_plot(drawn, {.title = "Learning rate",
@@ -90,17 +90,17 @@ void add_curves(HtmlPage& page, const Json& history) {
                    .y_label = "norm",
                    .series = {series(history, "grad_norm", "before clipping")},
                    .y_from_zero = true});
-  add_plot(drawn, {.title = "Use of the device",
+  add_plot(drawn, {.title = "Device utilisation",
                    .y_label = "share",
                    .series = {series(history, "mfu", "MFU"), series(history, "gpu_utilization", "time busy")},
                    .y_unit = Unit::share,
                    .y_from_zero = true});
-  add_plot(drawn, {.title = "Temperature", .y_label = "°C", .series = {series(history, "gpu_temperature_c", "card")}});
+  add_plot(drawn, {.title = "Temperature", .y_label = "°C", .series = {series(history, "gpu_temperature_c", "GPU")}});
   add_plot(drawn,
-           {.title = "Power", .y_label = "W", .series = {series(history, "gpu_power_w", "card")}, .y_from_zero = true});
+           {.title = "Power", .y_label = "W", .series = {series(history, "gpu_power_w", "GPU")}, .y_from_zero = true});
   page.heading("Curves");
   if (drawn.empty())
-    page.paragraph("Nothing was logged yet.");
+    page.paragraph("No log entries yet.");
   else
     page.plots(drawn);
 }
@@ -115,7 +115,7 @@ void add_plan(HtmlPage& page, const Json& plan) {
     if (bytes.is_number() && bytes.get<double>() > 0) bar.rows[0].parts.emplace_back(tag, bytes.get<double>());
   bar.rows[0].marks.emplace_back("limit", plan.at("limit_bytes").get<double>());
   page.svg(svg(bar));
-  HtmlTable table{.caption = "The plan", .header = {"what", "value"}, .rows = {}};
+  HtmlTable table{.caption = "The plan", .header = {"item", "value"}, .rows = {}};
   for (const auto& [key, value] : plan.items())
     if (value.is_primitive())
       table.rows.push_back(
@@ -152,7 +152,7 @@ std::string draw(const Json& r) {
       {"steps", fmt::format("{} of {}", format_count(state.at("global_step").get<int64_t>()),
                             format_count(state.at("max_steps").get<int64_t>()))},
       {"epochs", fmt::format("{:.2f}", state.at("epoch").get<double>())},
-      {"time in training", format_duration(seconds)},
+      {"training time", format_duration(seconds)},
       {"rows/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
       {"tokens/s", format_si(r.at("tokens").get<double>() / seconds)}};
   if (state.at("best_metric").is_number())
@@ -165,14 +165,14 @@ std::string draw(const Json& r) {
   add_plan(page, r.at("plan"));
   page.heading("Data and settings");
   page.table({.caption = "Data",
-              .header = {"what", "value"},
+              .header = {"item", "value"},
               .rows = {{"training files", names(data.at("train"))},
                        {"validation files", names(data.at("validation"))},
                        {"training rows", format_count(data.at("rows").get<int64_t>())},
                        {"training tokens", format_count(data.at("tokens").get<int64_t>())},
                        {"token set", data.at("token_set").get<std::string>()},
                        {"validation rows", format_count(data.at("validation_rows").get<int64_t>())},
-                       {"texts cut", format_count(data.at("truncated").get<int64_t>())}}});
+                       {"truncated texts", format_count(data.at("truncated").get<int64_t>())}}});
   HtmlTable table{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
   for (const auto& [key, value] : r.at("settings").items()) table.rows.push_back({key, text_of(value)});
   page.table(table);
@@ -185,7 +185,7 @@ std::string train_report_html(const std::string& record_json) {
   try {
     return draw(Json::parse(record_json));
   } catch (const Json::exception& e) {
-    fail(ErrorCode::bad_data, "not the record of a training run: {}", e.what());
+    fail(ErrorCode::bad_data, "invalid record of a training run: {}", e.what());
   }
 }
 

@@ -28,7 +28,7 @@ TEST(TrainReport, ContainsEscapedCurvesPlanAndSettings) {
   EXPECT_EQ(html.find("<script>alert"), std::string::npos);
   EXPECT_EQ(html.find("https://"), std::string::npos);  // no external resources
   EXPECT_EQ(html.find("src="), std::string::npos);
-  EXPECT_EQ(html.find("Use of the device"), std::string::npos);  // all gaps: no empty plot
+  EXPECT_EQ(html.find("Device utilisation"), std::string::npos);  // all gaps: no empty plot
 }
 
 TEST(TrainReport, RejectsAnInvalidRecord) {

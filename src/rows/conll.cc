@@ -87,23 +87,24 @@ std::string TaggedReader::checked_tag(std::string_view tag) {
     const size_t number = tag.size() < 7 ? std::stoul(std::string(tag)) : SIZE_MAX;
     if (names_.empty())
       bad(
-          fmt::format("tag {} is a number, and nothing says which tag it stands for; write the names (in Python: "
-                      "features[\"{}\"].feature.int2str), or start from a model that has them",
+          fmt::format("tag {} is a number, but the tag names are unknown; write names instead of numbers (in Python: "
+                      "features[\"{}\"].feature.int2str) or start from a model with tag names",
                       tag, kTagKey));
-    if (number >= names_.size()) bad(fmt::format("tag {}: the model has {}, numbered from 0", tag, names_.size()));
+    if (number >= names_.size())
+      bad(fmt::format("tag {} is out of range: the model has {}, numbered from 0", tag, names_.size()));
     return names_[number];
   }
-  constexpr const char* kWanted = "a tag is O or B-TYPE, I-TYPE (also S-, E-, U-, L-)";
+  constexpr const char* kWanted = "expected O, B-TYPE or I-TYPE (also S-, E-, U-, L-)";
   if (has_prefix(tag)) {
-    if (!bare_.empty()) bad(fmt::format("tag '{}' has a prefix, '{}' before it has none; {}", tag, bare_, kWanted));
+    if (!bare_.empty())
+      bad(fmt::format("tag '{}' has a prefix but an earlier tag, '{}', has none; {}", tag, bare_, kWanted));
     if (prefixed_.empty()) prefixed_ = tag;
     return std::string(tag);
   }
   // Bare types are valid tags if no other tag has a prefix.
-  if (tag.size() < 2 || tag[1] == '-' || !prefixed_.empty()) bad(fmt::format("'{}' is no tag; {}", tag, kWanted));
+  if (tag.size() < 2 || tag[1] == '-' || !prefixed_.empty()) bad(fmt::format("invalid tag '{}'; {}", tag, kWanted));
   if (width_ > 2)
-    bad(fmt::format("'{}' in the last of {} columns is no tag; {}, and stands in the last column", tag, width_,
-                    kWanted));
+    bad(fmt::format("invalid tag '{}' in the last of {} columns; {} in the last column", tag, width_, kWanted));
   if (bare_.empty()) bare_ = tag;
   return std::string(tag);
 }
@@ -125,7 +126,7 @@ bool TaggedReader::next_conll(TaggedWords& sentence) {
     if (sentence.words.empty() && is_comment_line(line, columns_)) continue;
     if (width_ == 0) width_ = columns_.size();
     if (columns_.size() < 2 || columns_.size() != width_)
-      bad(fmt::format("{} columns where {} are expected (word … tag)", columns_.size(), std::max<size_t>(width_, 2)));
+      bad(fmt::format("{} columns, expected {} (word … tag)", columns_.size(), std::max<size_t>(width_, 2)));
     if (sentence.words.empty()) sentence.line = chunk_.lines[row_];
     sentence.words.emplace_back(columns_.front());
     sentence.tags.push_back(checked_tag(columns_.back()));
@@ -142,19 +143,19 @@ bool TaggedReader::next_jsonl(TaggedWords& sentence) {
     if (!row.is_object()) bad("not a JSON object");
     const auto list = [&](std::string_view key) -> const Json& {
       const auto found = row.find(key);
-      if (found == row.end() || !found->is_array()) bad(fmt::format("no list \"{}\"", key));
+      if (found == row.end() || !found->is_array()) bad(fmt::format("\"{}\" is missing or not a list", key));
       return *found;
     };
     const Json &words = list("tokens"), &tags = list(kTagKey);
     if (words.size() != tags.size())
-      bad(fmt::format("{} \"tokens\" and {} \"{}\"; there must be a tag for each", words.size(), tags.size(), kTagKey));
+      bad(fmt::format("{} \"tokens\" but {} \"{}\"; give one tag per token", words.size(), tags.size(), kTagKey));
     if (words.empty()) continue;
     sentence.line = chunk_.lines[row_];
     sentence.one_line = true;
     for (size_t i = 0; i < words.size(); ++i) {
       if (!words[i].is_string()) bad(fmt::format("\"tokens\"[{}] is not a string", i));
       if (!tags[i].is_string() && !tags[i].is_number_unsigned())
-        bad(fmt::format("\"{}\"[{}] is neither a tag nor its number", kTagKey, i));
+        bad(fmt::format("\"{}\"[{}] is neither a tag name nor a tag number", kTagKey, i));
       sentence.words.push_back(words[i].get<std::string>());
       sentence.tags.push_back(checked_tag(tags[i].is_string() ? tags[i].get<std::string>() : tags[i].dump()));
     }

@@ -22,7 +22,7 @@ std::vector<TaggedWords> parse(const std::string& text, TaggedFormat format = Ta
   out.pop_back();
   return out;
 }
-std::string refusal(const std::string& text, TaggedFormat format = TaggedFormat::conll, Words names = {}) {
+std::string error_in(const std::string& text, TaggedFormat format = TaggedFormat::conll, Words names = {}) {
   return error_of(ErrorCode::bad_data, [&] { parse(text, format, names); });
 }
 
@@ -55,20 +55,20 @@ TEST(Conll, CommentsAndHashes) {
 
 TEST(Conll, Columns) {
   EXPECT_EQ(parse("a 1 X O\nb 2 Y B-P\n")[0].words, (Words{"a", "b"}));
-  EXPECT_HAS(refusal("a O\nb\n"), "in.conll: line 2: 1 columns where 2");
-  EXPECT_HAS(refusal("a O\n\nb X O\n"), "line 3: 3 columns where 2");
-  EXPECT_HAS(refusal("word\n"), "line 1");
-  EXPECT_HAS(refusal("London B-LOC 0.99\n"), "line 1: '0.99' in the last of 3 columns is no tag");
-  EXPECT_HAS(refusal("London B-LOC x\n"), "line 1: 'x' is no tag");
+  EXPECT_HAS(error_in("a O\nb\n"), "in.conll: line 2: 1 columns, expected 2");
+  EXPECT_HAS(error_in("a O\n\nb X O\n"), "line 3: 3 columns, expected 2");
+  EXPECT_HAS(error_in("word\n"), "line 1");
+  EXPECT_HAS(error_in("London B-LOC 0.99\n"), "line 1: invalid tag '0.99' in the last of 3 columns");
+  EXPECT_HAS(error_in("London B-LOC x\n"), "line 1: invalid tag 'x'");
 }
 
 TEST(Conll, Tags) {
-  EXPECT_HAS(refusal("a O\nLondon X-LOC\n"), "in.conll: line 2: 'X-LOC' is no tag; a tag is O or B-TYPE, I-TYPE");
-  EXPECT_HAS(refusal("a o\n"), "line 1: 'o' is no tag");
-  EXPECT_HAS(refusal("a B-\n"), "line 1: 'B-' is no tag");
-  EXPECT_HAS(refusal("a b-loc\n"), "line 1: 'b-loc' is no tag");
-  EXPECT_HAS(refusal("a B-LOC\nb LOC\n"), "line 2: 'LOC' is no tag");
-  EXPECT_HAS(refusal("a LOC\nb B-LOC\n"), "line 2: tag 'B-LOC' has a prefix, 'LOC' before it has none");
+  EXPECT_HAS(error_in("a O\nLondon X-LOC\n"), "in.conll: line 2: invalid tag 'X-LOC'; expected O, B-TYPE or I-TYPE");
+  EXPECT_HAS(error_in("a o\n"), "line 1: invalid tag 'o'");
+  EXPECT_HAS(error_in("a B-\n"), "line 1: invalid tag 'B-'");
+  EXPECT_HAS(error_in("a b-loc\n"), "line 1: invalid tag 'b-loc'");
+  EXPECT_HAS(error_in("a B-LOC\nb LOC\n"), "line 2: invalid tag 'LOC'");
+  EXPECT_HAS(error_in("a LOC\nb B-LOC\n"), "line 2: tag 'B-LOC' has a prefix but an earlier tag, 'LOC', has none");
   EXPECT_EQ(parse("a LOC\nb O\n")[0].tags, (Words{"LOC", "O"}));  // a file without prefixes
   EXPECT_EQ(parse("a S-LOC\nb E-PER\nc U-PER\nd L-PER\n").size(), 1u);
   EXPECT_EQ(parse("a X-LOC\n", TaggedFormat::conll, {"O", "X-LOC"}).size(), 1u);  // a tag of the model
@@ -88,17 +88,17 @@ TEST(TaggedJson, TokensAndTags) {
 
   const std::string numbers = "{\"tokens\": [\"EU\", \"is\"], \"ner_tags\": [1, 0]}\n";
   EXPECT_EQ(parse(numbers, json, {"O", "B-ORG"})[0].tags, (Words{"B-ORG", "O"}));
-  EXPECT_HAS(refusal(numbers, json), "in.conll: line 1: tag 1 is a number, and nothing says which tag");
-  EXPECT_HAS(refusal(numbers, json, {"O"}), "tag 1: the model has 1, numbered from 0");
-  EXPECT_HAS(refusal("[1]\n", json), "line 1: not a JSON object");
-  EXPECT_HAS(refusal("{\"tokens\": \"a\"}\n", json), "line 1: no list \"tokens\"");
-  EXPECT_HAS(refusal("{\"tokens\": [\"a\"]}\n", json), "line 1: no list \"ner_tags\"");
-  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": []}\n", json), "1 \"tokens\" and 0 \"ner_tags\"");
-  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": [-1]}\n", json), "\"ner_tags\"[0] is neither");
-  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": [\"X-A\"]}\n", json), "'X-A' is no tag");
+  EXPECT_HAS(error_in(numbers, json), "in.conll: line 1: tag 1 is a number, but the tag names are unknown");
+  EXPECT_HAS(error_in(numbers, json, {"O"}), "tag 1 is out of range: the model has 1, numbered from 0");
+  EXPECT_HAS(error_in("[1]\n", json), "line 1: not a JSON object");
+  EXPECT_HAS(error_in("{\"tokens\": \"a\"}\n", json), "line 1: \"tokens\" is missing or not a list");
+  EXPECT_HAS(error_in("{\"tokens\": [\"a\"]}\n", json), "line 1: \"ner_tags\" is missing or not a list");
+  EXPECT_HAS(error_in("{\"tokens\": [\"a\"], \"ner_tags\": []}\n", json), "1 \"tokens\" but 0 \"ner_tags\"");
+  EXPECT_HAS(error_in("{\"tokens\": [\"a\"], \"ner_tags\": [-1]}\n", json), "\"ner_tags\"[0] is neither");
+  EXPECT_HAS(error_in("{\"tokens\": [\"a\"], \"ner_tags\": [\"X-A\"]}\n", json), "invalid tag 'X-A'");
 }
 
-TEST(TaggedFile, IsKnownByNameOrContent) {
+TEST(TaggedFile, IsDetectedByNameOrContent) {
   TempDir dir;
   const auto tagged = [&](const std::string& name, const std::string& bytes, const std::string& format = "auto") {
     put_file(dir / name, bytes);

@@ -32,7 +32,7 @@ Rows parse_all(const std::string& text, CsvDialect dialect = {}) {
   return rows;
 }
 
-TEST(Csv, ForeignFilesAreRecognisedWhateverTheSizeOfReads) {
+TEST(Csv, DetectsForeignFilesAtAnyReadSize) {
   using namespace std::string_literals;
   for (const std::string& bytes : {"SQLite format 3\0rest,of\na,b\n"s, "%PDF-1.7\nx\n"s, "PK\x03\x04x\n"s}) {
     const auto whole = csv_fuzz::read_rows(bytes, SIZE_MAX, 1 << 16, true);
@@ -68,11 +68,11 @@ TEST(Csv, LineEnds) {
   EXPECT_EQ(parse_all(std::string("a\0b,c\n", 6)), (Rows{{std::string("a\0b", 3), "c"}}));
 }
 
-TEST(Csv, QuotesInsideUnquotedFieldsAreOrdinary) {
+TEST(Csv, QuotesInsideUnquotedFieldsAreLiteral) {
   EXPECT_EQ(parse_all("5\" disk,say \"hi\"\n"), (Rows{{"5\" disk", "say \"hi\""}}));
 }
 
-TEST(Csv, AStrayQuoteCostsOneLine) {
+TEST(Csv, StrayQuoteAffectsOneLine) {
   EXPECT_EQ(parse_all("a,\"b\"c\nd,e\n"), (Rows{{"!bad:1"}, {"d", "e"}}));
   EXPECT_EQ(parse_all("a,\"b\nc,d\ne,f\n"), (Rows{{"!open:1"}, {"c", "d"}, {"e", "f"}}));
   EXPECT_EQ(parse_all("a,\"b\nc,\"d\"\ne,f\n"), (Rows{{"!bad:1"}, {"c", "d"}, {"e", "f"}}));
@@ -102,7 +102,7 @@ TEST(Csv, IncompleteAtEveryCut) {
   }
 }
 
-TEST(Csv, WritesWhatReadsBack) {
+TEST(Csv, RoundTrips) {
   const std::vector<std::string> values = {"plain", "",    "a,b", "say \"x\"", "two\nlines",
                                            "cr\r",  " s ", "\t",  "\"",        "é"};
   for (char delimiter : {',', '\t'}) {

@@ -23,21 +23,22 @@ constexpr Magic kMagics[] = {
     {"\xFF\xFE\0\0"sv, "is UTF-32, not UTF-8; convert it first: iconv -f UTF-32 -t UTF-8"},
     {"\xFF\xFE"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
     {"\xFE\xFF"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
-    {"PK\x03\x04"sv, "is a zip archive (as .xlsx files are); unpack it, or save the sheet as CSV"},
+    {"PK\x03\x04"sv, "is a zip archive (or an .xlsx file); unpack it or export the sheet as CSV"},
     {"\xFD"
      "7zXZ\0"sv,
-     "is compressed by xz; unpack it first (xz -dc); Brim reads .gz and .zst itself"},
-    {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first; Brim reads .gz and .zst itself"},
-    {"\x04\x22\x4D\x18"sv, "is compressed by lz4; unpack it first (lz4 -dc); Brim reads .gz and .zst itself"},
-    {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is an old Excel or Word file; save the sheet as CSV"},
+     "is compressed with xz; decompress it first (xz -dc) or use .gz or .zst"},
+    {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first or use .gz or .zst"},
+    {"\x04\x22\x4D\x18"sv, "is compressed with lz4; decompress it first (lz4 -dc) or use .gz or .zst"},
+    {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is a legacy Excel or Word file; export the sheet as CSV"},
     {"PAR1\x15"sv,
-     "is a Parquet file, which the brim that pip installs reads; or convert it first: python3 -c \"import pandas; "
+     "is a Parquet file, which only the Python package reads; install it with pip or convert the file first: python3 "
+     "-c \"import pandas; "
      "pandas.read_parquet('IN.parquet').to_csv('OUT.csv', index=False)\""},
     {"ARROW1\0\0"sv,
      "is an Arrow file; convert it first: python3 -c \"import pandas; pandas.read_feather('IN.arrow')"
      ".to_csv('OUT.csv', index=False)\""},
     {"SQLite format 3\0"sv, "is an SQLite database; export the table as CSV first"},
-    {"%PDF-"sv, "is a PDF; take its text out first (pdftotext)"},
+    {"%PDF-"sv, "is a PDF; extract its text first (pdftotext)"},
 };
 
 bool is_bzip2(std::string_view head) {
@@ -70,7 +71,7 @@ std::string why_not_utf8(std::string_view row) {
 std::string why_not_text(std::string_view head) {
   for (const Magic& magic : kMagics)
     if (head.starts_with(magic.bytes)) return std::string(magic.what);
-  if (is_bzip2(head)) return "is compressed by bzip2; unpack it first (bzip2 -dc); Brim reads .gz and .zst itself";
+  if (is_bzip2(head)) return "is compressed with bzip2; decompress it first (bzip2 -dc) or use .gz or .zst";
   if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
     return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
   return {};
@@ -101,16 +102,16 @@ std::string why_other_encoding(std::string_view head) {
   for (const char c : head)
     control +=
         static_cast<unsigned char>(c) < 0x20 && std::string_view("\t\n\r\f\x1b").find(c) == std::string_view::npos;
-  const std::string where = fmt::format("{} of its first {} lines are not, from byte {} (0x{:02X}) on", bad, lines,
-                                        first + 1, static_cast<unsigned char>(head[first]));
-  if (control * 50 > head.size()) return fmt::format("is no UTF-8 text: {}; is it a file of texts?", where);
-  return fmt::format("is no UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
+  const std::string where = fmt::format("{} of the first {} lines are invalid, starting at byte {} (0x{:02X})", bad,
+                                        lines, first + 1, static_cast<unsigned char>(head[first]));
+  if (control * 50 > head.size()) return fmt::format("is not a UTF-8 text file: {}", where);
+  return fmt::format("is not UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
 }
 
 std::string why_bare_cr(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
   if (line.find('\n') != std::string_view::npos || line.find('\r') == std::string_view::npos) return {};
-  return "has CR line ends (classic Mac OS) and would be read as one line; convert them first: tr '\\r' '\\n'";
+  return "has CR line endings (classic Mac OS); convert them first: tr '\\r' '\\n'";
 }
 
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs) {
@@ -118,17 +119,19 @@ void refuse_output_over_input(const std::string& output, const std::vector<std::
   if (output == "-" || !std::filesystem::is_regular_file(output, ignored)) return;
   for (const std::string& input : inputs)
     if (input != "-" && std::filesystem::equivalent(output, input, ignored))
-      fail(ErrorCode::usage, "-o {}: is the input {} too, which would be replaced; name another file", output, input);
+      fail(ErrorCode::usage, "-o {}: is also the input {} and would be overwritten; choose another file", output,
+           input);
 }
 
 void refuse_foreign_output(std::string_view path) {
   const auto ends = [&](std::string_view suffix) { return path.ends_with(suffix); };
   for (const std::string_view suffix : {".xlsx", ".xls", ".ods", ".parquet", ".feather", ".arrow"})
     if (ends(suffix))
-      fail(ErrorCode::usage, "{}: Brim does not write {} files; name a .csv, .tsv or .jsonl (.gz and .zst may follow)",
-           path, suffix);
+      fail(ErrorCode::usage,
+           "{}: writing {} files is not supported; use .csv, .tsv or .jsonl, optionally with .gz or .zst", path,
+           suffix);
   for (const std::string_view suffix : {".bz2", ".xz", ".zip", ".7z", ".lz4"})
-    if (ends(suffix)) fail(ErrorCode::usage, "{}: Brim compresses as .gz and .zst, not {}", path, suffix);
+    if (ends(suffix)) fail(ErrorCode::usage, "{}: compression as {} is not supported; use .gz or .zst", path, suffix);
 }
 
 }  // namespace brim::rows

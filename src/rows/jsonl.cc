@@ -26,7 +26,7 @@ class Scanner {
 
   JsonProblem object(std::vector<JsonMember>& members) {
     space();
-    if (p_ == end_) return here("the line is empty");
+    if (p_ == end_) return here("empty line");
     if (*p_ != '{') return here("not a JSON object");
     ++p_;
     space();
@@ -37,19 +37,19 @@ class Scanner {
         JsonMember& member = members.emplace_back();
         if (!key(member.key, member.key_escaped) || !value(member)) return problem_;
         space();
-        if (p_ == end_) return here("the object is not closed");
+        if (p_ == end_) return here("unterminated object");
         if (*p_ == ',') {
           ++p_;
           space();
           continue;
         }
-        if (*p_ != '}') return here("',' or '}' expected");
+        if (*p_ != '}') return here("expected ',' or '}'");
         ++p_;
         break;
       }
     }
     space();
-    if (p_ != end_) return here("bytes after the object");
+    if (p_ != end_) return here("unexpected bytes after the object");
     return {};
   }
 
@@ -64,10 +64,10 @@ class Scanner {
   }
 
   bool key(std::string_view& text, bool& escaped) {
-    if (p_ == end_ || *p_ != '"') return stop("a key in double quotes expected");
+    if (p_ == end_ || *p_ != '"') return stop("expected a key in double quotes");
     if (!string(text, escaped)) return false;
     space();
-    if (p_ == end_ || *p_ != ':') return stop("':' expected");
+    if (p_ == end_ || *p_ != ':') return stop("expected ':'");
     ++p_;
     space();
     return true;
@@ -75,7 +75,7 @@ class Scanner {
 
   bool value(JsonMember& member) {
     member.value_escaped = false;
-    if (p_ == end_) return stop("a value expected");
+    if (p_ == end_) return stop("expected a value");
     const char* start = p_;
     switch (*p_) {
       case '"':
@@ -98,7 +98,7 @@ class Scanner {
     escaped = false;
     for (;;) {
       p_ = io::scan::find_json_special(p_, end_);
-      if (p_ == end_) return stop("the string is not closed");
+      if (p_ == end_) return stop("unterminated string");
       if (*p_ == '"') break;
       if (*p_ != '\\') return stop("a control character inside a string must be escaped");
       escaped = true;
@@ -110,7 +110,7 @@ class Scanner {
   }
 
   bool escape() {
-    if (end_ - p_ < 2) return stop("the escape is cut off");
+    if (end_ - p_ < 2) return stop("truncated escape");
     switch (p_[1]) {
       case '"':
       case '\\':
@@ -123,7 +123,7 @@ class Scanner {
         p_ += 2;
         return true;
       case 'u':
-        if (end_ - p_ < 6) return stop("the escape is cut off");
+        if (end_ - p_ < 6) return stop("truncated escape");
         for (int i = 2; i < 6; ++i)
           if (hex_digit(p_[i]) < 0) return stop("\\u needs four hexadecimal digits");
         p_ += 6;
@@ -135,7 +135,7 @@ class Scanner {
 
   bool word(std::string_view wanted) {
     if (static_cast<size_t>(end_ - p_) < wanted.size() || std::string_view(p_, wanted.size()) != wanted)
-      return stop("a value expected");
+      return stop("expected a value");
     p_ += wanted.size();
     return true;
   }
@@ -169,16 +169,16 @@ class Scanner {
       ++p_;
     } else if (!digits()) {
       p_ = start;
-      return stop("a value expected");
+      return stop("expected a value");
     }
     if (p_ < end_ && *p_ == '.') {
       ++p_;
-      if (!digits()) return stop("a digit expected");
+      if (!digits()) return stop("expected a digit");
     }
     if (p_ < end_ && (*p_ == 'e' || *p_ == 'E')) {
       ++p_;
       if (p_ < end_ && (*p_ == '+' || *p_ == '-')) ++p_;
-      if (!digits()) return stop("a digit expected");
+      if (!digits()) return stop("expected a digit");
     }
     return true;
   }
@@ -191,9 +191,9 @@ class Scanner {
     bool escaped;
     for (;;) {
       // At the start of a value.
-      if (p_ == end_) return stop("a value expected");
+      if (p_ == end_) return stop("expected a value");
       if (*p_ == '{' || *p_ == '[') {
-        if (depth == kDeepest) return stop("nested more than 1000 deep");
+        if (depth == kDeepest) return stop("nesting depth exceeds 1000");
         const char bracket = open[depth++] = *p_ == '{' ? '}' : ']';
         ++p_;
         space();
@@ -214,14 +214,14 @@ class Scanner {
       for (;;) {
         if (depth == 0) return true;
         space();
-        if (p_ == end_) return stop(open[depth - 1] == '}' ? "the object is not closed" : "the array is not closed");
+        if (p_ == end_) return stop(open[depth - 1] == '}' ? "unterminated object" : "unterminated array");
         if (*p_ == ',') {
           ++p_;
           space();
           if (open[depth - 1] == '}' && !key(text, escaped)) return false;
           break;
         }
-        if (*p_ != open[depth - 1]) return stop(open[depth - 1] == '}' ? "',' or '}' expected" : "',' or ']' expected");
+        if (*p_ != open[depth - 1]) return stop(open[depth - 1] == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
         ++p_;
         --depth;
       }

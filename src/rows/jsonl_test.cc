@@ -38,29 +38,29 @@ TEST(Jsonl, Members) {
 }
 
 TEST(Jsonl, Problems) {
-  EXPECT_EQ(problem_of(""), "0 the line is empty");
-  EXPECT_EQ(problem_of("{"), "1 a key in double quotes expected");
-  EXPECT_EQ(problem_of("{\"a\":1"), "6 the object is not closed");
-  EXPECT_EQ(problem_of("{\"a\":1,}"), "7 a key in double quotes expected");
-  EXPECT_EQ(problem_of("{\"a\" 1}"), "5 ':' expected");
-  EXPECT_EQ(problem_of("{\"a\":01}"), "6 ',' or '}' expected");
-  EXPECT_EQ(problem_of("{\"a\":NaN}"), "5 a value expected");
-  EXPECT_EQ(problem_of("{\"a\":1.}"), "7 a digit expected");
-  EXPECT_EQ(problem_of("{\"a\":-}"), "5 a value expected");
+  EXPECT_EQ(problem_of(""), "0 empty line");
+  EXPECT_EQ(problem_of("{"), "1 expected a key in double quotes");
+  EXPECT_EQ(problem_of("{\"a\":1"), "6 unterminated object");
+  EXPECT_EQ(problem_of("{\"a\":1,}"), "7 expected a key in double quotes");
+  EXPECT_EQ(problem_of("{\"a\" 1}"), "5 expected ':'");
+  EXPECT_EQ(problem_of("{\"a\":01}"), "6 expected ',' or '}'");
+  EXPECT_EQ(problem_of("{\"a\":NaN}"), "5 expected a value");
+  EXPECT_EQ(problem_of("{\"a\":1.}"), "7 expected a digit");
+  EXPECT_EQ(problem_of("{\"a\":-}"), "5 expected a value");
   EXPECT_EQ(problem_of("{\"a\":\"\\x\"}"), "6 unknown escape");
   EXPECT_EQ(problem_of("{\"a\":\"\\u12g4\"}"), "6 \\u needs four hexadecimal digits");
-  EXPECT_EQ(problem_of("{\"a\":\"x"), "7 the string is not closed");
-  EXPECT_EQ(problem_of("{\"a\":[1,2}"), "9 ',' or ']' expected");
-  EXPECT_EQ(problem_of("{\"a\":{\"b\":}}"), "10 a value expected");
+  EXPECT_EQ(problem_of("{\"a\":\"x"), "7 unterminated string");
+  EXPECT_EQ(problem_of("{\"a\":[1,2}"), "9 expected ',' or ']'");
+  EXPECT_EQ(problem_of("{\"a\":{\"b\":}}"), "10 expected a value");
   EXPECT_EQ(problem_of("{} x"), "3 bytes after the object");
-  EXPECT_EQ(problem_of("{\"a\":tru}"), "5 a value expected");
+  EXPECT_EQ(problem_of("{\"a\":tru}"), "5 expected a value");
 }
 
 TEST(Jsonl, DeepNestingIsBounded) {
   auto nested = [](size_t depth) { return "{\"a\":" + std::string(depth, '[') + std::string(depth, ']') + "}"; };
   EXPECT_EQ(problem_of(nested(1000)), "");
-  EXPECT_EQ(problem_of(nested(1001)), "1005 nested more than 1000 deep");
-  EXPECT_EQ(problem_of("{\"a\":" + std::string(1'000'000, '[')), "1005 nested more than 1000 deep");
+  EXPECT_EQ(problem_of(nested(1001)), "1005 nesting depth exceeds 1000");
+  EXPECT_EQ(problem_of("{\"a\":" + std::string(1'000'000, '[')), "1005 nesting depth exceeds 1000");
 }
 
 TEST(Jsonl, Unescape) {
@@ -70,14 +70,14 @@ TEST(Jsonl, Unescape) {
   EXPECT_EQ(json_unescape("\\u0000"), std::string(1, '\0'));
 }
 
-TEST(Jsonl, StringsWritten) {
+TEST(Jsonl, WritesStrings) {
   std::string out;
   append_json_string(out, std::string("a\"\\\n\x1f\0\x7f\xC3\xA9\xC3", 10));
   EXPECT_EQ(out, "\"a\\\"\\\\\\n\\u001f\\u0000\x7f\u00e9\uFFFD\"");
 }
 
 // Compares the eight-bytes-at-a-time searches with a plain loop, for every start and every position of the match.
-TEST(Scan, EqualsThePlainLoop) {
+TEST(Scan, MatchesTheReferenceLoop) {
   for (size_t length = 0; length < 40; ++length)
     for (size_t hit = 0; hit <= length; ++hit)
       for (int byte : {0x22, 0x5C, 0, 0x1F, 0x2C, 0x0A, 0x0D, 0x21, 0x7F, 0x80, 0xFF, 0xA0, 0x5B, 0x23}) {

@@ -41,7 +41,7 @@ std::vector<std::string> split_names(std::string_view text, char separator) {
 bool read_mark(std::string_view value, const std::string& where, std::string_view column) {
   if (value == "1" || is_word(value, "true")) return true;
   if (value == "0" || is_word(value, "false")) return false;
-  fail(ErrorCode::bad_data, "{}: column {} is '{}', wanted 0 or 1 (or true, false)", where, column, value);
+  fail(ErrorCode::bad_data, "{}: column {}: expected 0, 1, true or false, found '{}'", where, column, value);
 }
 
 double read_number(std::string_view value, const std::string& where) {
@@ -49,7 +49,7 @@ double read_number(std::string_view value, const std::string& where) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(number))
-    fail(ErrorCode::bad_data, "{}: the label {} is no number; a model of one value takes numbers", where,
+    fail(ErrorCode::bad_data, "{}: label {} is not a number; a model with one output requires numbers", where,
          io::quote_text(text));
   return number;
 }

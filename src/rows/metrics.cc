@@ -14,9 +14,9 @@ namespace {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-ClassScore score_of(int64_t right, int64_t said, int64_t support) {
+ClassScore score_of(int64_t right, int64_t predictions, int64_t support) {
   ClassScore s;
-  s.precision = ratio(static_cast<double>(right), static_cast<double>(said));
+  s.precision = ratio(static_cast<double>(right), static_cast<double>(predictions));
   s.recall = ratio(static_cast<double>(right), static_cast<double>(support));
   s.f1 = ratio(2 * s.precision * s.recall, s.precision + s.recall);
   s.support = support;
@@ -106,14 +106,14 @@ ClassificationMetrics classification_metrics(std::span<const int32_t> expected, 
   int64_t right = 0;
   double seen = 0;
   for (size_t k = 0; k < K; ++k) {
-    int64_t said = 0, support = 0;
+    int64_t predictions = 0, support = 0;
     for (size_t j = 0; j < K; ++j) {
-      said += m.confusion[j][k];
+      predictions += m.confusion[j][k];
       support += m.confusion[k][j];
     }
-    m.per_class.push_back(score_of(m.confusion[k][k], said, support));
+    m.per_class.push_back(score_of(m.confusion[k][k], predictions, support));
     right += m.confusion[k][k];
-    if (said + support == 0) continue;
+    if (predictions + support == 0) continue;
     ++seen;
     m.macro_f1 += m.per_class[k].f1;
     m.macro_recall += m.per_class[k].recall;
@@ -160,7 +160,7 @@ EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expect
                              const std::vector<std::vector<std::string>>& predicted) {
   BRIM_CHECK(expected.size() == predicted.size(), "{} sentences, {} predicted", expected.size(), predicted.size());
   struct Count {
-    int64_t right = 0, said = 0, support = 0;
+    int64_t right = 0, predictions = 0, support = 0;
   };
   std::map<std::string, Count> counts;
   Count all;
@@ -171,8 +171,8 @@ EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expect
       ++all.support;
     }
     for (const auto& s : got) {
-      ++counts[std::get<0>(s)].said;
-      ++all.said;
+      ++counts[std::get<0>(s)].predictions;
+      ++all.predictions;
       if (want.count(s) > 0) {
         ++counts[std::get<0>(s)].right;
         ++all.right;
@@ -180,8 +180,8 @@ EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expect
     }
   }
   EntityMetrics m;
-  for (const auto& [type, c] : counts) m.per_type[type] = score_of(c.right, c.said, c.support);
-  const ClassScore total = score_of(all.right, all.said, all.support);
+  for (const auto& [type, c] : counts) m.per_type[type] = score_of(c.right, c.predictions, c.support);
+  const ClassScore total = score_of(all.right, all.predictions, all.support);
   m.precision = total.precision;
   m.recall = total.recall;
   m.f1 = total.f1;

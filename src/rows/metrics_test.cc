@@ -11,7 +11,7 @@
 namespace brim::rows {
 namespace {
 
-TEST(ClassificationMetrics, ByHand) {
+TEST(ClassificationMetrics, MatchManualCalculation) {
   const std::vector<int32_t> expected = {0, 0, 0, 1, 1, 2}, predicted = {0, 0, 1, 1, 2, 2};
   const auto m = classification_metrics(expected, predicted, 3);
   EXPECT_NEAR(m.accuracy, 4.0 / 6, 1e-12);
@@ -25,7 +25,7 @@ TEST(ClassificationMetrics, ByHand) {
   EXPECT_EQ(m.confusion[1][2], 1);
 }
 
-TEST(ClassificationMetrics, AbsentClassesDoNotCountAndBadClassesThrow) {
+TEST(ClassificationMetrics, IgnoreAbsentClassesAndRejectInvalidOnes) {
   const std::vector<int32_t> one = {1, 1};
   EXPECT_EQ(classification_metrics(one, one, 5).macro_f1, 1);
   const std::vector<int32_t> bad = {1, 7};
@@ -33,7 +33,7 @@ TEST(ClassificationMetrics, AbsentClassesDoNotCountAndBadClassesThrow) {
   EXPECT_EQ(classification_metrics({}, {}, 2).accuracy, 0);
 }
 
-TEST(MultiLabelCounts, ByHand) {
+TEST(MultiLabelCounts, MatchManualCalculation) {
   MultiLabelCounts counts(4);  // the last label is neither expected nor predicted
   const std::vector<std::vector<int32_t>> expected = {{1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}},
                                           predicted = {{1, 0, 1, 0}, {1, 0, 1, 0}, {0, 0, 0, 0}};
@@ -51,7 +51,7 @@ TEST(MultiLabelCounts, ByHand) {
   EXPECT_THROW(counts.add(std::vector<int32_t>{1}, std::vector<int32_t>{1}), Error);
 }
 
-TEST(EntityMetrics, OnlyExactSpansCount) {
+TEST(EntityMetrics, CountExactSpansOnly) {
   const std::vector<std::vector<std::string>> want = {{"B-PER", "I-PER", "O", "B-LOC"}, {"B-LOC", "B-LOC"}};
   const std::vector<std::vector<std::string>> got = {{"B-PER", "O", "O", "B-LOC"}, {"B-LOC", "I-LOC"}};
   const auto m = entity_metrics(want, got);  // correct: LOC at 3; predicted: PER(0-0), LOC(3), LOC(0-1); expected: 4
@@ -61,12 +61,12 @@ TEST(EntityMetrics, OnlyExactSpansCount) {
   EXPECT_EQ(m.per_type.at("PER").f1, 0);
 }
 
-TEST(EntityMetrics, StrayInsideTagsBeginEntities) {
+TEST(EntityMetrics, TreatStrayInsideTagsAsEntityStarts) {
   const auto m = entity_metrics({{"O", "B-PER", "I-PER"}}, {{"O", "I-PER", "I-PER"}});
   EXPECT_EQ(m.f1, 1);
 }
 
-TEST(Iob, FirstSchemeBecomesBio) {
+TEST(Iob, ConvertsIob1ToBio) {
   const std::vector<std::string> iob1 = {"I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"};
   EXPECT_EQ(iob_to_bio(iob1), (std::vector<std::string>{"B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-PER"}));
   const std::vector<std::string> bio = {"B-PER", "I-PER", "O"};

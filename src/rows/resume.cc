@@ -75,18 +75,18 @@ std::string shown(const json& value) {
 // Describes how two lists of files differ; `kind` names the files if their number differs.
 void compare_files(const json& before, const json& now, const char* kind, std::vector<std::string>& out) {
   if (before.size() != now.size()) {
-    out.push_back(fmt::format("there were {} {}, now there are {}", before.size(), kind, now.size()));
+    out.push_back(fmt::format("the number of {} changed from {} to {}", before.size(), kind, now.size()));
     return;
   }
   for (size_t i = 0; i < now.size(); ++i) {
     const json &a = before[i], &b = now[i];
     const std::string path = b.at("path").get<std::string>();
     if (a.at("size") != b.at("size"))
-      out.push_back(fmt::format("{} had {} bytes and has {}", path, shown(a.at("size")), shown(b.at("size"))));
+      out.push_back(fmt::format("{} changed from {} to {} bytes", path, shown(a.at("size")), shown(b.at("size"))));
     else if (a.at("head_crc32") != b.at("head_crc32"))
-      out.push_back(fmt::format("{} has another content", path));
+      out.push_back(fmt::format("the content of {} changed", path));
     else if (a.at("modified_ns") != b.at("modified_ns"))
-      out.push_back(fmt::format("{} was modified since", path));
+      out.push_back(fmt::format("{} was modified", path));
   }
 }
 
@@ -95,7 +95,7 @@ std::string differences(const json& before, const json& now, const std::map<std:
   std::vector<std::string> out;
   compare_files(before.at("inputs"), now.at("inputs"), "inputs", out);
   if (before.at("model") != now.at("model"))
-    out.push_back(fmt::format("the model was {} and is {}", shown(before.at("model")), shown(now.at("model"))));
+    out.push_back(fmt::format("the model changed from {} to {}", shown(before.at("model")), shown(now.at("model"))));
   else
     compare_files(before.at("model_files"), now.at("model_files"), "model files", out);
   json options = before.at("options");
@@ -104,7 +104,7 @@ std::string differences(const json& before, const json& now, const std::map<std:
     const json a = before.at("options").value(name, json()), b = now.at("options").value(name, json());
     const auto free = may_change.find(name);
     if (a != b && (free == may_change.end() || a != free->second))
-      out.push_back(fmt::format("{} was {} and is {}", name, shown(a), shown(b)));
+      out.push_back(fmt::format("{} changed from {} to {}", name, shown(a), shown(b)));
   }
   return fmt::format("{}", fmt::join(out, "; "));
 }
@@ -199,13 +199,13 @@ void RowOutput::open_file() {
   std::error_code unseen;  // creating .part reports problems of the directory
   const bool has_part = fs::exists(fs::symlink_status(part, unseen));
   if (has_part && !state)
-    io::refuse_foreign_file(part.string(),
-                            fmt::format("exists without {}, so no run of brim wrote it", sidecar_.filename().string()));
+    io::refuse_foreign_file(
+        part.string(), fmt::format("exists without {}, so it is not an output of brim", sidecar_.filename().string()));
   const bool has_rows = state && has_part && !is_before_first_row(*state);
   if (has_rows && options_.resume) return open_resumed(text_of(*state));
   if (options_.resume) log_info("{}: nothing to resume, starting from the first row", path_.string());
   start_part(has_part, has_rows ? state->at("output_bytes").get<uint64_t>() : 0);
-  if (has_rows) log_info("{}: starting over; `resume` would continue the run before", path_.string());
+  if (has_rows) log_info("{}: starting over (`resume` continues the previous run)", path_.string());
 }
 
 // The new sidecar is written first: a kill at any point leaves a .part that the next run recognises. An old .part is
@@ -215,7 +215,7 @@ void RowOutput::start_part(bool take_over, uint64_t recorded_bytes) {
     file_.emplace(io::AtomicFile::open_part(path_));
     const uint64_t bytes = fs::file_size(file_->part());
     if (bytes < recorded_bytes)
-      io::refuse_foreign_file(file_->part().string(), fmt::format("has {} bytes, but {} records {}", bytes,
+      io::refuse_foreign_file(file_->part().string(), fmt::format("has {} bytes but {} records {}", bytes,
                                                                   sidecar_.filename().string(), recorded_bytes));
     write_sidecar({});
     file_->cut_to(0);
@@ -242,14 +242,13 @@ void RowOutput::open_resumed(const std::string& text) {
     progress.counters = state.at("counters").get<std::map<std::string, int64_t>>();
     if (bytes < 0 || progress.position.input >= identity_.inputs.size() || progress.position.rows < 0 ||
         progress.position.offset < 0)
-      fail(ErrorCode::bad_data, kStartOver, "{}: output_bytes {}, input {}, rows {}, offset {}: no such position",
+      fail(ErrorCode::bad_data, kStartOver, "{}: invalid position: output_bytes {}, input {}, rows {}, offset {}",
            sidecar_.string(), bytes, progress.position.input, progress.position.rows, progress.position.offset);
   } catch (const json::exception& error) {
-    fail(ErrorCode::bad_data, kStartOver, "{}: cannot be read as the state of a run ({})", sidecar_.string(),
-         error.what());
+    fail(ErrorCode::bad_data, kStartOver, "{}: invalid state of a run ({})", sidecar_.string(), error.what());
   }
   if (!changed.empty())
-    fail(ErrorCode::usage, kStartOver, "{}: cannot resume, this is another run: {}", path_.string(), changed);
+    fail(ErrorCode::usage, kStartOver, "{}: cannot resume a different run: {}", path_.string(), changed);
   file_.emplace(io::AtomicFile::resume(path_, static_cast<uint64_t>(bytes)));
   position_ = progress.position;
   safe_.position = progress.position;
@@ -373,7 +372,7 @@ void RowOutput::suspend() {
   const Mark& kept = lost_ ? durable_ : safe_;
   if (kept.position.rows == 0) return;
   if (::truncate(file_->part().c_str(), kept.bytes) != 0)
-    log_warning("{}: cannot cut to {} bytes: {}", path_.string(), kept.bytes, std::strerror(errno));
+    log_warning("{}: cannot truncate to {} bytes: {}", path_.string(), kept.bytes, std::strerror(errno));
   save(kept);
 }
 

@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(RowOutput, Resume,
                                          Kind{"csv", ".gz", OutputFormat::jsonl, "out.jsonl"}));
 
 // Kills the run at random rows until it finishes: the file must equal that of a single run, byte for byte.
-TEST_P(Resume, KilledAtAnyRow) {
+TEST_P(Resume, ResumesAfterAKillAtAnyRow) {
   Job job = whole_job();
   const auto counters = run(job);
   EXPECT_GT(counters.at("skipped"), 0);
@@ -201,7 +201,7 @@ TEST_P(Resume, KilledAtAnyRow) {
 }
 
 // Limits the file to a random size: each run fails with cannot_write, keeps its rows, and is resumed later.
-TEST_P(Resume, FullDiskAtAnyByte) {
+TEST_P(Resume, ResumesAfterAFullDiskAtAnyByte) {
   Job job = whole_job();
   run(job);
   const std::string expected = get_file(job.output);
@@ -231,7 +231,7 @@ TEST_P(Resume, FullDiskAtAnyByte) {
 }
 
 // An error between rows (a bad row with --on-error stop, Ctrl-C) keeps every row written.
-TEST_P(Resume, StoppedInOrder) {
+TEST_P(Resume, ResumesAfterAStop) {
   Job job = whole_job();
   run(job);
   const std::string expected = unpacked(job.output);
@@ -281,12 +281,12 @@ Job killed_job(const TempDir& dir) {
   return job;
 }
 
-TEST(ResumeChecks, AnotherModelOrOption) {
+TEST(ResumeChecks, RejectsAnotherModelOrOption) {
   TempDir dir(fast_base());
   Job job = killed_job(dir);
   job.model = "finbert";
   const std::string message = error_of(ErrorCode::usage, [&] { run(job); });
-  EXPECT_HAS(message, "the model was vader and is finbert");
+  EXPECT_HAS(message, "the model changed from vader to finbert");
   EXPECT_HAS(message, "without `resume`");
   job.model = "vader";
   EXPECT_EQ(option_of_run(job.output, "--format"), "csv");
@@ -303,29 +303,29 @@ TEST(ResumeChecks, AnotherModelOrOption) {
       "--all-scores was nothing and is on; --format was csv and is nothing");
 }
 
-TEST(ResumeChecks, AnotherInput) {
+TEST(ResumeChecks, RejectsAnotherInput) {
   TempDir dir(fast_base());
   Job job = killed_job(dir);
   const std::string text = get_file(dir / "in.csv");
   const auto time = fs::last_write_time(dir / "in.csv");
   put_file(dir / "in.csv", text + "300,more\n");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }),
-             "in.csv had " + std::to_string(text.size()) + " bytes and has");
+             "in.csv changed from " + std::to_string(text.size()) + " to ");
   std::string other = text;
   other[100] = 'X';
   put_file(dir / "in.csv", other);
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "has another content");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "in.csv changed");
   put_file(dir / "in.csv", text);
   fs::last_write_time(dir / "in.csv", time + std::chrono::seconds(5));
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "was modified since");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "was modified");
   fs::last_write_time(dir / "in.csv", time);
   Job both = job;
   both.inputs.push_back(job.inputs[0]);
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(both); }), "there were 1 inputs, now there are 2");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(both); }), "the number of inputs changed from 1 to 2");
   EXPECT_EQ(run(job).at("written"), 300);
 }
 
-TEST(ResumeChecks, DamagedState) {
+TEST(ResumeChecks, RejectsDamagedState) {
   TempDir dir(fast_base());
   Job job = killed_job(dir);
   const std::string state = get_file(job.output + ".part.json");
@@ -337,7 +337,7 @@ TEST(ResumeChecks, DamagedState) {
   auto changed = nlohmann::json::parse(state);
   changed["position"]["input"] = 7;
   put_file(job.output + ".part.json", changed.dump());
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "no such position");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "invalid position");
   put_file(job.output + ".part.json", state);
   const std::string part = get_file(job.output + ".part");
   put_file(job.output + ".part", "short");
@@ -362,7 +362,7 @@ TEST(ResumeChecks, StartingOverDropsTheOldState) {
   EXPECT_EQ(run(job).at("written"), 300);
 }
 
-TEST(ResumeChecks, RowsOfAPipeLeaveAnInterruptedRunAlone) {
+TEST(ResumeChecks, PipeInputKeepsTheInterruptedRun) {
   TempDir dir(fast_base());
   const Job job = killed_job(dir);
   const std::string part = get_file(job.output + ".part"), state = get_file(job.output + ".part.json");
@@ -401,7 +401,7 @@ class ForeignFiles : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(RowOutput, ForeignFiles, testing::Bool(),
                          [](const auto& test) { return test.param ? "Resuming" : "Starting"; });
 
-TEST_P(ForeignFiles, PartWithoutStateIsKept) {
+TEST_P(ForeignFiles, KeepsPartWithoutState) {
   put_file(dir_ / "out.csv.part", "foreign");
   const std::string message = refused();
   EXPECT_HAS(message, "out.csv.part: exists without out.csv.part.json");
@@ -410,7 +410,7 @@ TEST_P(ForeignFiles, PartWithoutStateIsKept) {
   EXPECT_FALSE(fs::exists(dir_ / "out.csv.part.json"));
 }
 
-TEST_P(ForeignFiles, StateOfAnotherProgramIsKept) {
+TEST_P(ForeignFiles, KeepsStateOfAnotherProgram) {
   for (const char* text : {"{\"part\": 1}", "notes", "", "[]", "{\"format\": 2}"})
     for (const bool with_part : {false, true}) {
       put_file(dir_ / "out.csv.part.json", text);
@@ -422,7 +422,7 @@ TEST_P(ForeignFiles, StateOfAnotherProgramIsKept) {
     }
 }
 
-TEST_P(ForeignFiles, LinksAndFifosAreRefused) {
+TEST_P(ForeignFiles, RejectsLinksAndFifos) {
   const Job killed = killed_job(dir_);
   job_.inputs = killed.inputs;
   const std::string state = get_file(dir_ / "out.csv.part.json"), rows = get_file(dir_ / "out.csv.part");
@@ -446,7 +446,7 @@ TEST_P(ForeignFiles, LinksAndFifosAreRefused) {
   EXPECT_EQ(run(job_).at("written"), 300);
 }
 
-TEST_P(ForeignFiles, PartShorterThanItsStateIsKept) {
+TEST_P(ForeignFiles, KeepsPartShorterThanItsState) {
   const Job killed = killed_job(dir_);
   job_.inputs = killed.inputs;
   put_file(dir_ / "out.csv.part", "foreign");
@@ -457,7 +457,7 @@ TEST_P(ForeignFiles, PartShorterThanItsStateIsKept) {
 }
 
 // A .part left by a kill before the first checkpoint is taken over by the next run.
-TEST_P(ForeignFiles, PartOfARunKilledBeforeItsFirstCheckpointIsTakenOver) {
+TEST_P(ForeignFiles, TakesOverPartOfARunKilledBeforeItsFirstCheckpoint) {
   Job first = job_;
   first.resume = false;
   first.die_after = 0;
@@ -468,7 +468,7 @@ TEST_P(ForeignFiles, PartOfARunKilledBeforeItsFirstCheckpointIsTakenOver) {
   EXPECT_FALSE(fs::exists(dir_ / "out.csv.part.json"));
 }
 
-TEST(ResumeChecks, AnOptionMayChangeFromOneValue) {
+TEST(ResumeChecks, AllowsAnOptionToChangeFromOneValue) {
   TempDir dir(fast_base());
   const std::string in = (dir / "in.txt").string(), out = (dir / "out.csv").string();
   put_file(in, "a\nb\n");
@@ -480,11 +480,11 @@ TEST(ResumeChecks, AnOptionMayChangeFromOneValue) {
   };
   go_on("stop", false);
   go_on("skip", true);
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("null", true); }), "on-error was skip and is null");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("stop", true); }), "on-error was skip and is stop");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("null", true); }), "on-error changed from skip to null");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { go_on("stop", true); }), "on-error changed from skip to stop");
 }
 
-TEST(ResumeChecks, NotForPipes) {
+TEST(ResumeChecks, RejectsPipes) {
   TempDir dir(fast_base());
   RowOutputOptions options;
   options.resume = true;
@@ -493,7 +493,7 @@ TEST(ResumeChecks, NotForPipes) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowOutput("/dev/null", {}, options); }), "regular file");
 }
 
-TEST(RowOutput, FullDevice) {
+TEST(RowOutput, ReportsAFullDevice) {
   RowOutput output("/dev/full", {}, {});
   EXPECT_HAS(error_of(ErrorCode::cannot_write,
                       [&] {
@@ -503,7 +503,7 @@ TEST(RowOutput, FullDevice) {
              "/dev/full");
 }
 
-TEST(RowOutput, OneWriterAtATime) {
+TEST(RowOutput, RejectsASecondWriter) {
   TempDir dir(fast_base());
   put_file(dir / "in.txt", "a\n");
   const RunIdentity identity = {{(dir / "in.txt").string()}, "m", {}};
@@ -519,7 +519,7 @@ TEST(RowOutput, OneWriterAtATime) {
   EXPECT_EQ(get_file(dir / "out.csv"), "");
 }
 
-TEST(RowOutput, NothingWrittenLeavesNothing) {
+TEST(RowOutput, LeavesNoFileIfNothingWasWritten) {
   TempDir dir(fast_base());
   {
     RowOutput output((dir / "out.csv").string(), {}, {});
@@ -533,7 +533,7 @@ TEST(RowOutput, NothingWrittenLeavesNothing) {
              "out.csv");
 }
 
-TEST(RowOutput, ALinkStaysALink) {
+TEST(RowOutput, KeepsASymbolicLink) {
   TempDir dir(fast_base());
   put_file(dir / "real.csv", "old");
   fs::create_symlink(dir / "real.csv", dir / "link.csv");
@@ -548,7 +548,7 @@ TEST(RowOutput, ALinkStaysALink) {
 }
 
 // Rows from stdin cannot be read again, so a failed run keeps them.
-TEST(RowOutput, RowsFromStdinAreKept) {
+TEST(RowOutput, KeepsRowsFromStdin) {
   TempDir dir(fast_base());
   fs::path kept;
   {

@@ -28,8 +28,8 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 
 void RowReader::choose_dialect() {
   if (!is_delimited(schema_.format) && (options_.delimiter != 0 || !options_.quotes))
-    fail(ErrorCode::usage, Remedy{"set `format=csv` to change that"},
-         "{}: `delimiter` and `no_quotes` are for csv and tsv, this is read as {}", paths_[0],
+    fail(ErrorCode::usage, Remedy{"set `format=csv`"},
+         "{}: `delimiter` and `no_quotes` require csv or tsv, but the format is {}", paths_[0],
          row_format_name(schema_.format));
   schema_.dialect = {options_.delimiter != 0            ? options_.delimiter
                      : schema_.format == RowFormat::tsv ? '\t'
@@ -44,7 +44,7 @@ void RowReader::check_same_header() {
   std::vector<std::string> columns;
   for (const CsvField& field : header.fields) columns.emplace_back(csv_value(field, scratch_));
   if (columns != schema_.columns)
-    fail(ErrorCode::bad_data, "{}: line {}: its columns ({}) are not those of {} ({})", source_->name(), lines_,
+    fail(ErrorCode::bad_data, "{}: line {}: its columns ({}) differ from those of {} ({})", source_->name(), lines_,
          fmt::join(columns, ", "), paths_[0], fmt::join(schema_.columns, ", "));
 }
 
@@ -55,14 +55,14 @@ CsvRecord RowReader::read_header() {
     if (header.status == CsvStatus::incomplete) {
       if (broken_) std::rethrow_exception(std::exchange(broken_, nullptr));
       if (used_ - at_ > options_.max_record_bytes)
-        fail(ErrorCode::bad_data, "{}: line {}: the header has no end; is this a {} file?", source_->name(), lines_ + 1,
+        fail(ErrorCode::bad_data, "{}: line {}: unterminated header; is this a {} file?", source_->name(), lines_ + 1,
              row_format_name(schema_.format));
       make_room();
       fill();
       continue;
     }
     if (header.status == CsvStatus::bad_quote || header.status == CsvStatus::open_quote)
-      fail(ErrorCode::bad_data, "{}: line {}: the header's column {} has a quote that does not close properly",
+      fail(ErrorCode::bad_data, "{}: line {}: column {} of the header has an unterminated or misplaced quote",
            source_->name(), lines_ + 1, header.error_field + 1);
     at_ = header.next;
     lines_ += header.lines;
@@ -71,12 +71,12 @@ CsvRecord RowReader::read_header() {
       return header;
     }
     if (at_ == used_ && last())
-      fail(ErrorCode::bad_data, "{}: is empty; a {} file begins with a line of column names", source_->name(),
+      fail(ErrorCode::bad_data, "{}: is empty; a {} file must start with a header line", source_->name(),
            row_format_name(schema_.format));
   }
 }
 
-void RowReader::learn_columns() {
+void RowReader::detect_columns() {
   if (is_delimited(schema_.format)) {
     const CsvRecord header = read_header();
     if (const std::string why = why_not_utf8(header.raw); !why.empty())
@@ -85,25 +85,25 @@ void RowReader::learn_columns() {
     for (const CsvField& field : header.fields) schema_.columns.emplace_back(csv_value(field, scratch_));
     choose_columns();
   } else if (schema_.format == RowFormat::jsonl) {
-    learn_json_keys();
+    detect_json_keys();
     refuse_tagged_words();
     choose_columns();
   } else {
     refuse_tagged_words();
     const bool wants_labels = !options_.label_columns.empty() && !options_.labels_optional;
     if (wants_labels || !options_.pair_column.empty())
-      fail(ErrorCode::usage, "{}: {} has no column {}; {} need csv, tsv or jsonl{}", source_->name(),
-           paths_[0] == "-" ? "taken as txt, it" : "a txt file",
+      fail(ErrorCode::usage, "{}: {} has no column {}; {} require csv, tsv or jsonl{}", source_->name(),
+           paths_[0] == "-" ? "txt input" : "a txt file",
            wants_labels ? options_.label_columns[0] : options_.pair_column, wants_labels ? "labels" : "pairs",
-           options_.format == RowFormat::automatic ? " (`format` says which it is)" : "");
+           options_.format == RowFormat::automatic ? " (set `format`)" : "");
     schema_.columns = {"text"};
     schema_.text_column = "text";
-    note_structured_stdin();
+    warn_about_structured_stdin();
   }
 }
 
 // Collects the keys of all complete lines in the first block, or of at least one line.
-void RowReader::learn_json_keys() {
+void RowReader::detect_json_keys() {
   for (size_t seen = 0; !ended_ && used_ - at_ <= options_.max_record_bytes &&
                         find_newline(block_.get() + at_ + seen, block_.get() + used_) == nullptr;) {
     seen = used_ - at_;  // first line; incomplete so far
@@ -114,12 +114,13 @@ void RowReader::learn_json_keys() {
   const char* end = block_.get() + used_;
   while (p < end && is_blank({p, 1})) ++p;
   if (p < end && *p == '[')
-    fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object per line; convert it first: jq -c '.[]'",
+    fail(ErrorCode::bad_data,
+         "{}: line 1: expected one JSON object per line, found an array; convert it first: jq -c '.[]'",
          source_->name());
   if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) &&
       std::find(p, end, '\n') != end)
     fail(ErrorCode::bad_data,
-         "{}: an object spread over several lines, not one object per line; convert it first: jq -c .",
+         "{}: expected one JSON object per line, found an object over several lines; convert it first: jq -c .",
          source_->name());
   FirstSeen<> keys;
   while (p < end) {
@@ -140,12 +141,12 @@ size_t RowReader::column_index(const std::string& name, const char* setting) con
   if (it == columns.end()) {
     if (schema_.format == RowFormat::jsonl && columns.empty()) return 0;  // no rows yet; columns are resolved later
     const std::string near = nearest_name(name, columns);
-    fail(ErrorCode::usage, "{}: no column {}{}; it has: {}", source_->name(), name,
+    fail(ErrorCode::usage, "{}: unknown column {}{}; columns: {}", source_->name(), name,
          near.empty() ? "" : " (did you mean " + near + "?)", fmt::join(columns, ", "));
   }
   if (std::find(it + 1, columns.end(), name) != columns.end())
     fail(ErrorCode::usage,
-         "{}: column {} appears more than once in the header ({}); rename one, or choose another with {}",
+         "{}: column {} appears more than once in the header ({}); rename one or choose another with {}",
          source_->name(), name, fmt::join(columns, ", "), setting);
   return static_cast<size_t>(it - columns.begin());
 }
@@ -158,13 +159,13 @@ void RowReader::refuse_other_separator() const {
   for (const auto& [separator, called] :
        {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
     if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
-      fail(ErrorCode::usage,
-           "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with "
-           "`text_column`",
-           source_->name(), name, called,
-           separator == '\t'  ? std::string("Set `format=tsv`")
-           : separator == ',' ? std::string("Set `format=csv`")
-                              : fmt::format("Set `delimiter='{}'`", separator));
+      fail(
+          ErrorCode::usage,
+          "{}: the header {} is a single column that contains {}; if they separate columns, {}, else set `text_column`",
+          source_->name(), name, called,
+          separator == '\t'  ? std::string("set `format=tsv`")
+          : separator == ',' ? std::string("set `format=csv`")
+                             : fmt::format("set `delimiter='{}'`", separator));
 }
 
 // Lines such as "London B-LOC" would be scored as texts of two words.
@@ -179,15 +180,15 @@ void RowReader::refuse_tagged_words() const {
       schema_.format == RowFormat::txt && (has_conll_name(paths_[0]) || looks_like_conll(block().substr(at_)));
   if (jsonl || conll)
     fail(ErrorCode::usage,
-         "{}: holds words with their tags ({}), not texts; `brim eval` measures a token model on it, `brim train "
-         "task=ner` learns from it; to score its sentences write one per line{}",
+         "{}: contains tagged words ({}), not texts; use `brim eval` to evaluate a token model on it or `brim train "
+         "task=ner` to train on it; to score the sentences, write one per line{}",
          source_->name(), jsonl ? "\"tokens\" and \"ner_tags\"" : "CoNLL",
          jsonl ? ": jq -r '.tokens | join(\" \")'"
-               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (`format=txt` takes its lines as they are)");
+               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (`format=txt` scores each line as a text)");
 }
 
 // Piped rows are txt unless `format` is given: warn if the input is clearly a table or JSON.
-void RowReader::note_structured_stdin() const {
+void RowReader::warn_about_structured_stdin() const {
   if (paths_[0] != "-" || options_.format != RowFormat::automatic) return;
   const std::string_view line = block().substr(at_, block().find_first_of("\r\n", at_) - at_);
   std::vector<JsonMember> members;
@@ -200,8 +201,7 @@ void RowReader::note_structured_stdin() const {
       looks = format;
   }
   if (looks != nullptr)
-    log_warning("stdin: every line is taken as a text, though the first looks like {0}; `format={0}` reads it as such",
-                looks);
+    log_warning("stdin is read as one text per line but looks like {0}; set `format={0}` to parse it", looks);
 }
 
 void RowReader::choose_columns() {
@@ -216,8 +216,8 @@ void RowReader::choose_columns() {
     text = columns[0];
     refuse_other_separator();
   } else {
-    fail(ErrorCode::usage, "{}: which column holds the text? Set `text_column` to one of: {}", source_->name(),
-         fmt::join(columns, ", "));
+    fail(ErrorCode::usage, "{}: cannot tell which column holds the text; set `text_column` to one of: {}",
+         source_->name(), fmt::join(columns, ", "));
   }
   schema_.text_index = column_index(text, "`text_column`");
   schema_.pair_column = options_.pair_column;
@@ -227,7 +227,7 @@ void RowReader::choose_columns() {
   schema_.label_columns = options_.label_columns;
   for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
     if (std::find(schema_.label_columns.begin(), it, *it) != it)
-      fail(ErrorCode::usage, "`label_column`: {} is named twice", *it);
+      fail(ErrorCode::usage, "`label_column`: {} is given twice", *it);
     if (texts_alone) continue;  // jsonl: later rows may have them
     schema_.label_indices.push_back(column_index(*it, "`label_column`"));
   }
@@ -316,7 +316,7 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
   for (auto [member, column] : {std::pair(&text, &schema_.text_column), std::pair(&pair, &schema_.pair_column)}) {
     if (member == &pair && column->empty()) continue;  // the text key may be ""
     *member = find(*column);
-    if (*member == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", *column));
+    if (*member == nullptr) return add_bad_row(chunk, line, fmt::format("missing key \"{}\"", *column));
     if ((*member)->kind != JsonKind::string)
       return add_bad_row(chunk, line,
                          fmt::format("\"{}\" is {}, not a string", *column, json_kind_name((*member)->kind)));
@@ -334,7 +334,7 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
       labels_.emplace_back();
       continue;
     }
-    if (label == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", column));
+    if (label == nullptr) return add_bad_row(chunk, line, fmt::format("missing key \"{}\"", column));
     if (label->kind == JsonKind::null || label->kind == JsonKind::array || label->kind == JsonKind::object)
       return add_bad_row(chunk, line, fmt::format("\"{}\" is {}, not a label", column, json_kind_name(label->kind)));
     labels_.push_back(decoded(label));
@@ -370,20 +370,18 @@ void RowReader::take_csv_row(RowChunk& chunk) {
     case CsvStatus::incomplete:
       return;
     case CsvStatus::open_quote:
-      return add_bad_row(chunk, csv_.raw,
-                         fmt::format("the quote that opens field {} is never closed", csv_.error_field + 1));
+      return add_bad_row(chunk, csv_.raw, fmt::format("unterminated quote in field {}", csv_.error_field + 1));
     case CsvStatus::bad_quote:
-      return add_bad_row(
-          chunk, csv_.raw,
-          fmt::format("field {} goes on after its closing quote; quotes inside a quoted field are doubled",
-                      csv_.error_field + 1));
+      return add_bad_row(chunk, csv_.raw,
+                         fmt::format("field {} continues after its closing quote; double quotes inside a quoted field",
+                                     csv_.error_field + 1));
     case CsvStatus::record:
       break;
   }
   const auto& fields = csv_.fields;
   if (fields.size() != schema_.columns.size())
     return add_bad_row(chunk, csv_.raw,
-                       fmt::format("{} fields, the header has {}", fields.size(), schema_.columns.size()));
+                       fmt::format("{} fields, but the header has {}", fields.size(), schema_.columns.size()));
   labels_.clear();
   for (const size_t index : schema_.label_indices) labels_.push_back(csv_text(chunk, fields[index]));
   const bool paired = !schema_.pair_column.empty();

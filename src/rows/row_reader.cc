@@ -47,9 +47,9 @@ RowFormat common_format(const std::vector<std::string>& paths) {
   const RowFormat format = row_format_of(paths[0]);
   for (const std::string& path : paths)
     if (row_format_of(path) != format)
-      fail(ErrorCode::usage, Remedy{"set `format`, or run twice"},
-           "{} is {} and {} is {}: inputs of one run must have one format", paths[0], row_format_name(format), path,
-           row_format_name(row_format_of(path)));
+      fail(ErrorCode::usage, Remedy{"set `format` or use separate runs"},
+           "{} is {} but {} is {}; all inputs of a run must have the same format", paths[0], row_format_name(format),
+           path, row_format_name(row_format_of(path)));
   return format;
 }
 
@@ -74,7 +74,7 @@ const char* row_format_name(RowFormat format) {
 RowFormat parse_row_format(std::string_view name) {
   for (RowFormat format : {RowFormat::automatic, RowFormat::txt, RowFormat::csv, RowFormat::tsv, RowFormat::jsonl})
     if (name == row_format_name(format)) return format;
-  fail(ErrorCode::usage, "`format={}`: use auto, txt, csv, tsv or jsonl", name);
+  fail(ErrorCode::usage, "unknown `format={}`; use auto, txt, csv, tsv or jsonl", name);
 }
 
 RowFormat row_format_of(std::string_view path) {
@@ -156,9 +156,9 @@ std::string_view RowChunk::keep(std::string_view text) {
 
 RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
     : paths_(std::move(paths)), options_(std::move(options)) {
-  if (paths_.empty()) fail(ErrorCode::usage, "no input: name a file, or - for stdin");
+  if (paths_.empty()) fail(ErrorCode::usage, "no input; give a file, or - for stdin");
   if (std::count(paths_.begin(), paths_.end(), "-") > 1)
-    fail(ErrorCode::usage, "stdin (-) is named {} times; it can be read once",
+    fail(ErrorCode::usage, "stdin (-) is given {} times; it can be read only once",
          std::count(paths_.begin(), paths_.end(), "-"));
   schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
   choose_dialect();
@@ -172,7 +172,7 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
                      : range(i).begin > 0 ? fmt::format("{} (from byte {})", paths_[i], range(i).begin)
                                           : paths_[i]);
   open_input(0, false);
-  learn_columns();
+  detect_columns();
   keep_range(0);
   rows_waiting_ = true;
   if (paths_.size() == 1) return;
@@ -187,19 +187,19 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
       continue;  // a pipe: reading the header would consume its rows
     RowReader other(io::open_source(paths_[i]), look);
     if (!schema_.header.empty() && other.schema_.columns != schema_.columns)
-      fail(ErrorCode::usage, "{}: its columns ({}) are not those of {} ({}); score them one by one", paths_[i],
+      fail(ErrorCode::usage, "{}: its columns ({}) differ from those of {} ({}); score the files separately", paths_[i],
            fmt::join(other.schema_.columns, ", "), paths_[0], fmt::join(schema_.columns, ", "));
   }
 }
 
 RowReader::RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options)
     : paths_{source->name()}, names_(paths_), options_(std::move(options)), source_(std::move(source)) {
-  BRIM_CHECK(options_.format != RowFormat::automatic, "a stream has no name to tell its format by");
+  BRIM_CHECK(options_.format != RowFormat::automatic, "the format of a stream cannot be detected from a file name");
   schema_.format = options_.format;
   choose_dialect();
   bytes_total_ = source_->size();
   start_source();
-  learn_columns();
+  detect_columns();
   rows_waiting_ = true;
 }
 

@@ -186,14 +186,14 @@ class RowReader : public RowSource {
 
   CsvRecord read_header();
   void check_same_header();
-  void learn_columns();
-  void learn_json_keys();
+  void detect_columns();
+  void detect_json_keys();
   void choose_columns();
   void choose_dialect();
   void refuse_other_separator() const;
   void refuse_tagged_words() const;
   void refuse_bare_cr(std::string_view line) const;
-  void note_structured_stdin() const;
+  void warn_about_structured_stdin() const;
   size_t column_index(const std::string& name, const char* setting) const;
 
   void parse_txt(RowChunk& chunk);

@@ -56,7 +56,7 @@ std::vector<std::string> texts_of(const std::vector<Row>& rows) {
 
 using Texts = std::vector<std::string>;
 
-TEST(RowReader, LabelsThatAreOptionalMayLack) {
+TEST(RowReader, OptionalLabelsMayBeMissing) {
   const auto labels = [](RowFormat format, const std::string& bytes) {
     RowReaderOptions options = with_format(format, "", "label");
     options.labels_optional = true;
@@ -119,11 +119,11 @@ TEST(RowReader, TextColumnRule) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text,text\n1,2\n", csv); }), "more than once");
   EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // other columns may repeat
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
-             "no column label");
+             "unknown column label");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
 }
 
-TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
+TEST(RowReader, ReadsSeveralLabelColumns) {
   for (const auto& [format, text] :
        {std::pair{RowFormat::csv, "b,text,a\n1,x,0\nshort\n\"2,\"\"3\",y,5\n"},
         std::pair{RowFormat::jsonl,
@@ -137,7 +137,7 @@ TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
     EXPECT_NE(chunk.error(1), nullptr);
     EXPECT_EQ(chunk.labels, (std::vector<std::string_view>{"0", "1", "", "", "5", "2,\"3"}));
     options.label_columns = {"a", "a"};
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(io::memory_source("rows", text), options); }), "named twice");
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(io::memory_source("rows", text), options); }), "given twice");
   }
 }
 
@@ -153,17 +153,17 @@ TEST(RowReader, BadCsvRows) {
       read_all("text,n\ngood,1\nshort\n1,2,3\n\"x\"y,2\nfine,2\n\"open,3\nlast,4\n", with_format(RowFormat::csv));
   ASSERT_EQ(rows.size(), 7u);
   EXPECT_EQ(rows[0].error, "");
-  EXPECT_EQ(rows[1].error, "in: line 3: 1 fields, the header has 2");
-  EXPECT_EQ(rows[2].error, "in: line 4: 3 fields, the header has 2");
-  EXPECT_HAS(rows[3].error, "in: line 5: field 1 goes on after its closing quote");
+  EXPECT_EQ(rows[1].error, "in: line 3: 1 fields, but the header has 2");
+  EXPECT_EQ(rows[2].error, "in: line 4: 3 fields, but the header has 2");
+  EXPECT_HAS(rows[3].error, "in: line 5: field 1 continues after its closing quote");
   EXPECT_EQ(rows[4].text, "fine");
-  EXPECT_EQ(rows[5].error, "in: line 7: the quote that opens field 1 is never closed");
+  EXPECT_EQ(rows[5].error, "in: line 7: unterminated quote in field 1");
   EXPECT_EQ(rows[5].record, "\"open,3");
   EXPECT_EQ(rows[6].text, "last");
   EXPECT_EQ(rows[6].line, 8);
 }
 
-TEST(RowReader, QuoteLeftOpenOverMoreThanTheLongestRecord) {
+TEST(RowReader, RejectsAnUnterminatedQuoteLongerThanARecord) {
   RowReaderOptions options = with_format(RowFormat::csv);
   options.chunk_bytes = 64;
   options.max_record_bytes = 1000;
@@ -171,7 +171,7 @@ TEST(RowReader, QuoteLeftOpenOverMoreThanTheLongestRecord) {
   for (int i = 0; i < 200; ++i) csv += "row,2345\n";
   const auto rows = read_all(csv, options);
   ASSERT_EQ(rows.size(), 201u);
-  EXPECT_HAS(rows[0].error, "line 2: the quote");
+  EXPECT_HAS(rows[0].error, "line 2: unterminated quote");
   EXPECT_EQ(rows[200].text, "row");
   EXPECT_EQ(rows[200].line, 202);
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\n" + std::string(5000, 'x') + "\n", options); }),
@@ -202,9 +202,9 @@ TEST(RowReader, BadJsonRows) {
       "5}\n\"text\"\n{\"text\": \"a\tb\"}\n",
       with_format(RowFormat::jsonl));
   ASSERT_EQ(rows.size(), 8u);
-  EXPECT_EQ(rows[1].error, "in: line 2: byte 13: the object is not closed");
+  EXPECT_EQ(rows[1].error, "in: line 2: byte 13: unterminated object");
   EXPECT_EQ(rows[2].error, "in: line 3: byte 1: not a JSON object");
-  EXPECT_EQ(rows[3].error, "in: line 4: no key \"text\"");
+  EXPECT_EQ(rows[3].error, "in: line 4: missing key \"text\"");
   EXPECT_EQ(rows[4].error, "in: line 5: \"text\" is null, not a string");
   EXPECT_EQ(rows[5].error, "in: line 6: \"text\" is a number, not a string");
   EXPECT_HAS(rows[6].error, "not a JSON object");
@@ -235,7 +235,7 @@ struct CountedEqual {
   }
 };
 
-TEST(FirstSeen, ANameCostsALookUpHoweverManyThereAre) {
+TEST(FirstSeen, LooksUpNamesInConstantTime) {
   constexpr int64_t kNames = 40'000;
   FirstSeen<CountedEqual> seen;
   CountedEqual::calls = 0;
@@ -251,13 +251,13 @@ TEST(FirstSeen, ANameCostsALookUpHoweverManyThereAre) {
   EXPECT_EQ(names.back(), "a key with a long name in front of its number 39999");
 }
 
-TEST(RowReader, EveryLineMayHaveItsOwnJsonKeys) {
+TEST(RowReader, AllowsDifferentJsonKeysPerLine) {
   RowReader reader(io::memory_source("in", "{\"text\":\"t\",\"b\":1}\n{\"a\":1,\"text\":\"u\",\"a\":2}\n"),
                    with_format(RowFormat::jsonl));
   EXPECT_EQ(reader.schema().columns, (Texts{"text", "b", "a"}));
 }
 
-TEST(RowReader, Utf16IsRefused) {
+TEST(RowReader, RejectsUtf16) {
   for (const std::string mark : {"\xFF\xFE", "\xFE\xFF"})
     for (size_t piece : {size_t{1}, SIZE_MAX}) {
       auto call = [&] { read_all(mark + std::string("a\0b\0", 4), with_format(RowFormat::csv), piece); };
@@ -265,7 +265,7 @@ TEST(RowReader, Utf16IsRefused) {
     }
 }
 
-TEST(RowReader, ARowThatIsNoUtf8IsBad) {
+TEST(RowReader, RejectsRowsThatAreNotUtf8) {
   const auto error = [](const std::string& bytes, RowFormat format, size_t row) {
     return read_all(bytes, with_format(format)).at(row).error;
   };
@@ -278,23 +278,23 @@ TEST(RowReader, ARowThatIsNoUtf8IsBad) {
              "line 1: byte 2 (0xE9)");
 }
 
-TEST(RowReader, AFileInAnotherEncodingIsRefused) {
+TEST(RowReader, RejectsOtherEncodings) {
   EXPECT_HAS(why_other_encoding("d\xE9j\xE0 vu\ncaf\xE9\nplain\n"),
-             "2 of its first 3 lines are not, from byte 2 (0xE9)");
+             "2 of the first 3 lines are invalid, starting at byte 2 (0xE9)");
   EXPECT_HAS(why_other_encoding("caf\xE9\n"), "iconv -f WINDOWS-1252 -t UTF-8");
   std::string random;
   for (uint32_t i = 0, x = 1; i < 100000; ++i) random += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
-  EXPECT_HAS(why_other_encoding(random), "is no UTF-8 text");
+  EXPECT_HAS(why_other_encoding(random), "is not a UTF-8 text file");
   std::string whole = "x";  // a code point truncated by the end is not an error
   for (int i = 0; i < 1000; ++i) whole += "\xC3\xA9";
   EXPECT_EQ(why_other_encoding(std::string_view(whole).substr(0, 1000)), "");
   EXPECT_EQ(why_other_encoding("a\nb\ncaf\xE9\n"), "");  // one bad row among good ones
   TempDir dir;
   put_file(dir / "a.txt", "caf\xE9\n");
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { RowReader({(dir / "a.txt").string()}, {}); }), "a.txt: is no UTF-8");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { RowReader({(dir / "a.txt").string()}, {}); }), "a.txt: is not UTF-8");
 }
 
-TEST(RowReader, AFileWithBareCrLineEndsIsRefused) {
+TEST(RowReader, RejectsBareCrLineEndings) {
   TempDir dir;
   const std::string large(size_t{1} << 17, 'x');
   for (const std::string& text :
@@ -302,19 +302,19 @@ TEST(RowReader, AFileWithBareCrLineEndsIsRefused) {
     for (const char* name : {"a.txt", "a.csv", "a.tsv", "a.jsonl"}) {
       put_file(dir / name, text);
       const std::string message = error_of(ErrorCode::bad_data, [&] { RowReader({(dir / name).string()}, {}); });
-      EXPECT_HAS(message, std::string(name) + ": has CR line ends");
+      EXPECT_HAS(message, std::string(name) + ": has CR line endings");
       EXPECT_HAS(message, "tr '\\r' '\\n'");
     }
   // Pipes are checked while being read.
   for (const size_t piece : {size_t{1}, SIZE_MAX}) {
     EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("good\rbad\r", with_format(RowFormat::txt), piece); }),
-               "in: has CR line ends");
+               "in: has CR line endings");
     EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\rgood\r", with_format(RowFormat::csv), piece); }),
-               "in: has CR line ends");
+               "in: has CR line endings");
   }
 }
 
-TEST(RowReader, ACrWithinALineOfSeveralIsText) {
+TEST(RowReader, AcceptsACrWithinALine) {
   const auto txt = with_format(RowFormat::txt);
   EXPECT_EQ(texts_of(read_all("10%\r20%\r30%\ndone\n", txt)), (Texts{"10%\r20%\r30%", "done"}));
   EXPECT_EQ(texts_of(read_all("done\n10%\r20%\n", txt)), (Texts{"done", "10%\r20%"}));
@@ -323,7 +323,7 @@ TEST(RowReader, ACrWithinALineOfSeveralIsText) {
   EXPECT_EQ(texts_of(read_all("text\n\"a\rb\"\n", with_format(RowFormat::csv))), Texts{"a\rb"});
 }
 
-TEST(RowReader, CountsTheBlankLinesItSkips) {
+TEST(RowReader, CountsSkippedBlankLines) {
   const auto blank_lines = [](RowFormat format, const std::string& bytes, size_t rows) {
     RowReader reader(io::memory_source("in", bytes, 3), with_format(format));
     EXPECT_EQ(rows_of(reader).size(), rows);
@@ -336,7 +336,7 @@ TEST(RowReader, CountsTheBlankLinesItSkips) {
 }
 
 // Rows, numbers, lines and errors must not depend on read or block boundaries.
-TEST(RowReader, BlockBoundariesAtEveryByte) {
+TEST(RowReader, HandlesBlockBoundariesAtEveryByte) {
   const std::pair<RowFormat, std::string> cases[] = {
       {RowFormat::txt,
        "\xEF\xBB\xBF"
@@ -358,7 +358,7 @@ TEST(RowReader, BlockBoundariesAtEveryByte) {
   }
 }
 
-TEST(RowReader, PositionsLeadBackToTheSameRows) {
+TEST(RowReader, SeekReturnsToTheSameRows) {
   TempDir dir;
   const std::string a = "id,text\n1,\"a\nb\"\n\n2,c\r\nbad\n3,\"d\"\"\"\n", b = "id,text\n4,e\n5,\"f\n\ng\"\n";
   put_file(dir / "a.csv", a);
@@ -385,7 +385,7 @@ TEST(RowReader, PositionsLeadBackToTheSameRows) {
   }
 }
 
-TEST(RowReader, ShorterChunksHoldTheSameRows) {
+TEST(RowReader, ShorterChunksContainTheSameRows) {
   TempDir dir;
   std::string a = "id,text\n", b = "id,text\n";
   for (int i = 0; i < 60; ++i) (i < 40 ? a : b) += fmt::format("{},\"a text {}\n in two lines\"\n", i, i);
@@ -425,7 +425,7 @@ TEST(RowReader, SeveralInputs) {
   RowReader reader({path("a.csv"), path("b.csv")}, {});
   EXPECT_EQ(texts_of(rows_of(reader)), (Texts{"x", "y"}));
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("c.csv")}, {}); }), "n, text");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("d.txt")}, {}); }), "one format");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("d.txt")}, {}); }), "same format");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("none.csv")}, {}); }), "none.csv");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({dir.path().string()}, {}); }), "directory");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({"-", "-"}, {}); }), "stdin");
@@ -441,7 +441,7 @@ TEST(RowReader, FormatByName) {
 }
 
 // Data that has arrived on a pipe is delivered although more may follow.
-TEST(RowReader, APipeIsNotWaitedFor) {
+TEST(RowReader, DoesNotWaitForAPipe) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const int saved = ::dup(STDIN_FILENO);
@@ -476,7 +476,7 @@ TEST(RowReader, NamedPipes) {
   feeder.join();
 }
 
-TEST(RowReader, ChunksLiveOnTheirOwn) {
+TEST(RowReader, ChunksOutliveTheReader) {
   RowReaderOptions options = with_format(RowFormat::csv);
   options.chunk_bytes = 32;
   RowReader reader(
@@ -492,7 +492,7 @@ TEST(RowReader, ChunksLiveOnTheirOwn) {
   EXPECT_EQ(all, "a\"1b\"2c\"3d\"4e\"5f\"6");
 }
 
-TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
+TEST(RowReader, ReturnsRowsBeforeDamageInACompressedFile) {
   for (const io::Compression compression : {io::Compression::gzip, io::Compression::zstd}) {
     std::string lines;
     for (int i = 0; i < 20000; ++i) lines += "row " + std::to_string(i) + "\n";
@@ -518,7 +518,7 @@ TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
   }
 }
 
-TEST(RowReader, PairsComeFromAColumnOfTheirOwn) {
+TEST(RowReader, ReadsPairsFromTheirColumn) {
   for (const auto& [format, bytes] :
        {std::pair(RowFormat::csv, "b,text,label\n\"x \"\"y\"\"\",one,0\n,two,1\n"),
         std::pair(RowFormat::jsonl, "{\"text\":\"one\",\"b\":\"x \\\"y\\\"\"}\n{\"b\":\"\",\"text\":\"two\"}\n")}) {
@@ -538,7 +538,7 @@ TEST(RowReader, PairsComeFromAColumnOfTheirOwn) {
   RowReaderOptions options = with_format(RowFormat::jsonl);
   options.pair_column = "b";
   EXPECT_EQ(texts_of(read_all("{\"text\":\"one\"}\n{\"text\":\"two\",\"b\":7}\n", options)),
-            (Texts{"!in: line 1: no key \"b\"", "!in: line 2: \"b\" is a number, not a string"}));
+            (Texts{"!in: line 1: missing key \"b\"", "!in: line 2: \"b\" is a number, not a string"}));
   options.format = RowFormat::txt;
   EXPECT_THROW(read_all("one\n", options), Error);
 }

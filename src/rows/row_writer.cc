@@ -96,7 +96,7 @@ const char* output_format_name(OutputFormat format) {
 OutputFormat parse_output_format(std::string_view name) {
   for (OutputFormat format : {OutputFormat::csv, OutputFormat::tsv, OutputFormat::jsonl})
     if (name == output_format_name(format)) return format;
-  fail(ErrorCode::usage, "`output_format={}`: use auto, csv, tsv or jsonl", name);
+  fail(ErrorCode::usage, "unknown `output_format={}`; use auto, csv, tsv or jsonl", name);
 }
 
 OutputFormat output_format_of(std::string_view path, RowFormat input) {
@@ -241,7 +241,7 @@ void RowWriter::json_columns(std::string& out, std::string_view record) {
     const std::string key = json_unescape(candidate.key);
     if (contains(schema_.columns, key)) continue;
     warned_ = true;
-    log_warning("key \"{}\" is not among the columns at the file's start and is left out; jsonl output keeps all keys",
+    log_warning("key \"{}\" is not among the columns of the first rows and is omitted; jsonl output keeps all keys",
                 key);
     return;
   }

@@ -47,7 +47,7 @@ RowWriterOptions to(OutputFormat format) {
   return options;
 }
 
-TEST(RowWriter, SameFormatKeepsBytes) {
+TEST(RowWriter, KeepsBytesInTheSameFormat) {
   EXPECT_EQ(scored("id,text\r\n1,\"a,\"\"b\"\"\nc\"\r\n2,x\"y\r\n", RowFormat::csv, to(OutputFormat::csv)),
             "id,text,label,score\n1,\"a,\"\"b\"\"\nc\",pos,0.75\n2,x\"y,pos,0.75\n");
   EXPECT_EQ(scored("\xEF\xBB\xBFtext\nx\n", RowFormat::csv, to(OutputFormat::csv)),
@@ -80,7 +80,7 @@ TEST(RowWriter, AcrossFormats) {
             "id,text,tags,label,score\n1,\"a,\n\",,pos,0.75\n,b,\"[1,\"\"x\"\"]\",pos,0.75\n");
 }
 
-TEST(RowWriter, RawTabsStayRaw) {
+TEST(RowWriter, KeepsRawTabs) {
   EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::tsv), {}, false),
             "id\ttext\tlabel\tscore\n1\t\"a\tpos\t0.75\n");
   EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::csv), {}, false),
@@ -102,7 +102,7 @@ TEST(RowWriter, AllScores) {
       "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"neg\":0,\"neu\":0.254,\"pos\":0.746,\"compound\":0.6369}\n");
 }
 
-TEST(RowWriter, TakenNamesGetAPrefix) {
+TEST(RowWriter, PrefixesTakenNames) {
   EXPECT_EQ(scored("text,label\nx,neg\n", RowFormat::csv, to(OutputFormat::csv)),
             "text,label,predicted_label,predicted_score\nx,neg,pos,0.75\n");
   EXPECT_EQ(scored("text,score,predicted_label\nx,1,2\n", RowFormat::csv, to(OutputFormat::csv)),
@@ -113,7 +113,7 @@ TEST(RowWriter, TakenNamesGetAPrefix) {
 }
 
 // The key first appears after the block that determined the names.
-TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
+TEST(RowWriter, PrefixesALateKeyInItsRow) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
@@ -130,7 +130,7 @@ TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
   EXPECT_HAS(out, "{\"text\":\"y\",\"label\":1,\"predicted_label\":\"pos\",\"predicted_score\":0.75}");
 }
 
-TEST(RowWriter, NullRowsKeepBrokenRecords) {
+TEST(RowWriter, KeepsBrokenRecordsAsNullRows) {
   EXPECT_EQ(scored("text,n\nshort\na,b,\"c,d\"\n\"x\"y,2\nok,1\n", RowFormat::csv, to(OutputFormat::csv)),
             "text,n,label,score\nshort,,,\na,\"b,\"\"c,d\"\"\",,\n\"\"\"x\"\"y,2\",,,\nok,1,pos,0.75\n");
   EXPECT_EQ(scored("text,n\nshort\nok,1\n", RowFormat::csv, to(OutputFormat::jsonl)),
@@ -157,7 +157,7 @@ TEST(RowWriter, Entities) {
   EXPECT_EQ(csv_value(record.fields.at(1), scratch), list);
 }
 
-TEST(RowWriter, ScoresReadBackExactly) {
+TEST(RowWriter, ScoresRoundTripExactly) {
   auto shown = [](float value) {
     std::string out;
     append_json_number(out, value);
@@ -179,7 +179,7 @@ TEST(RowWriter, ScoresReadBackExactly) {
             "text,label,score,a\nx,pos,0.75,\n");
 }
 
-TEST(RowWriter, SeveralModelsEachHaveTheirName) {
+TEST(RowWriter, NamesColumnsByModel) {
   RowWriterOptions options = to(OutputFormat::csv);
   options.results = {{.name = "mood", .score_names = {"bad", "good"}}, {.name = "ner", .entities = true}};
   const std::string found = R"([{"entity_group":"PER","score":0.5,"word":"J\"o","start":3,"end":6},)"
@@ -202,22 +202,22 @@ TEST(RowWriter, SeveralModelsEachHaveTheirName) {
           "\n");
 }
 
-TEST(RowWriter, UnknownKeysInCsvOutputAreSaid) {
+TEST(RowWriter, WarnsAboutUnknownKeysInCsvOutput) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
   RowReader reader(
       io::memory_source("in", "{\"text\":\"a\"}\n{\"text\":\"b\",\"late\":1}\n{\"text\":\"b\",\"later\":1}\n"), read);
   RowWriter writer(reader.schema(), to(OutputFormat::csv));
-  std::vector<std::string> said;
-  LogSink before = set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  std::vector<std::string> warnings;
+  LogSink before = set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
   std::string out;
   RowChunk chunk;
   while (reader.next_chunk(chunk))
     for (size_t i = 0; i < chunk.size(); ++i) writer.row(out, chunk, i, RowResult{"pos", 0.75f});
   set_log_sink(before);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_HAS(said[0], "\"late\"");
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_HAS(warnings[0], "\"late\"");
 }
 
 TEST(RowWriter, FormatByName) {

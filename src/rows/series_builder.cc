@@ -53,20 +53,20 @@ uint32_t SeriesBuilder::series(std::string_view id, uint32_t file, int64_t line)
   if (last_series_ != UINT32_MAX && ids_[last_series_] == id) return last_series_;
   if (const auto found = by_id_.find(id); found != by_id_.end()) return found->second;
   if (const std::string why = why_not_utf8(id); !why.empty())
-    fail(ErrorCode::bad_data, "{}: the series' id: {}", place(file, line), why);
+    fail(ErrorCode::bad_data, "{}: invalid series id: {}", place(file, line), why);
   const auto number = static_cast<uint32_t>(ids_.size());
   by_id_.emplace(ids_.emplace_back(id), number);
-  Made& made = made_.emplace_back();
-  made.file = file;
-  made.line = line;
+  SeriesState& state = states_.emplace_back();
+  state.file = file;
+  state.line = line;
   return number;
 }
 
 uint32_t SeriesBuilder::new_series(std::string_view id, uint32_t file, int64_t line) {
   if (const auto found = by_id_.find(id); found != by_id_.end()) {
-    const Made& made = made_[found->second];
-    fail(ErrorCode::bad_data, Remedy{"give each series an id of its own"}, "{}: series {} is there already ({})",
-         place(file, line), io::quote_text(id), place(made.file, made.line));
+    const SeriesState& state = states_[found->second];
+    fail(ErrorCode::bad_data, Remedy{"give each series a unique id"}, "{}: duplicate series {} (first at {})",
+         place(file, line), io::quote_text(id), place(state.file, state.line));
   }
   return series(id, file, line);
 }
@@ -78,38 +78,37 @@ void SeriesBuilder::check_style(const Timestamp& time, uint32_t file, int64_t li
   }
   if (*style_ == time.style) return;
   if (time.is_integer() != (style_->kind == Kind::integer))
-    fail(ErrorCode::bad_data, Remedy{"write all times one way"}, "{}: the time is {}, those before are {}",
-         place(file, line), time.is_integer() ? "a whole number" : "a date", time.is_integer() ? "dates" : "numbers");
+    fail(ErrorCode::bad_data, Remedy{"write all times in the same format"}, "{}: the time is {}, earlier times are {}",
+         place(file, line), time.is_integer() ? "an integer" : "a date", time.is_integer() ? "dates" : "integers");
   if (time.style.zone != style_->zone)
-    fail(ErrorCode::bad_data, Remedy{"write all times in one zone, or all without"},
-         "{}: mixed zones: this time's is {}, that of those before {}", place(file, line), zone_name(time.style),
-         zone_name(*style_));
+    fail(ErrorCode::bad_data, Remedy{"write all times with the same zone, or all without one"},
+         "{}: mixed time zones: {} here, {} earlier", place(file, line), zone_name(time.style), zone_name(*style_));
   style_->kind = std::max(style_->kind, time.style.kind);  // forecasts use the finest style
 }
 
 void SeriesBuilder::check_order(int64_t last, int64_t time, std::string_view id, uint32_t file, int64_t line) const {
   if (time > last) return;
   fail(ErrorCode::bad_data,
-       Remedy{time == last ? "keep one row per time, or name the column that tells series apart with `id_column`"
+       Remedy{time == last ? "keep one row per time, or set `id_column` to the column of series ids"
                            : "sort each series by time, oldest first"},
        "{}: series {}: {} {}", place(file, line), io::quote_text(id),
-       time == last ? "the time is there already:" : fmt::format("{} comes before", format_time(last, *style_)),
+       time == last ? "duplicate time" : fmt::format("out of order: {} precedes", format_time(last, *style_)),
        format_time(time, *style_));
 }
 
 void SeriesBuilder::note_value(uint32_t series, double value) {
-  Made& made = made_[series];
+  SeriesState& state = states_[series];
   if (std::isnan(value)) return;
-  if (value != made.last_value && !std::isnan(made.last_value)) {
-    ++made.changes;
-    made.vanished += static_cast<float>(value) == static_cast<float>(made.last_value);
+  if (value != state.last_value && !std::isnan(state.last_value)) {
+    ++state.changes;
+    state.vanished += static_cast<float>(value) == static_cast<float>(state.last_value);
   }
-  made.last_value = value;
+  state.last_value = value;
 }
 
 void SeriesBuilder::add(uint32_t series, const Timestamp* time, double value, uint32_t file, int64_t line) {
-  Made& made = made_[series];
-  int64_t now = made.points + 1;
+  SeriesState& state = states_[series];
+  int64_t now = state.points + 1;
   if (time == nullptr) {
     untimed_ = true;
   } else {
@@ -118,21 +117,21 @@ void SeriesBuilder::add(uint32_t series, const Timestamp* time, double value, ui
     if (!time->is_integer()) note_weekday(now);
   }
   int64_t gap = 0;
-  if (made.points == 0) {
-    made.first = now;
+  if (state.points == 0) {
+    state.first = now;
   } else {
-    check_order(made.last, now, ids_[series], file, line);
-    gap = now - made.last;
+    check_order(state.last, now, ids_[series], file, line);
+    gap = now - state.last;
     interleaved_ = interleaved_ || series != last_series_;
   }
   if (series == last_series_ && gap != 0 && runs_.back().gap == gap && runs_.back().file == file) {
     ++runs_.back().count;
   } else {
     runs_.push_back({gap, line, 1, series, file});
-    ++made.runs;
+    ++state.runs;
   }
-  made.last = now;
-  ++made.points;
+  state.last = now;
+  ++state.points;
   last_series_ = series;
   note_value(series, value);
   values_.push_back(static_cast<float>(value));
@@ -140,11 +139,11 @@ void SeriesBuilder::add(uint32_t series, const Timestamp* time, double value, ui
 
 void SeriesBuilder::add_all(uint32_t series, int64_t first, std::span<const TimeRun> runs,
                             std::span<const float> values, bool timed) {
-  Made& made = made_[series];
+  SeriesState& state = states_[series];
   untimed_ = untimed_ || !timed;
-  made.first = first;
-  made.points = static_cast<int64_t>(values.size());
-  made.runs = static_cast<int64_t>(runs.size());
+  state.first = first;
+  state.points = static_cast<int64_t>(values.size());
+  state.runs = static_cast<int64_t>(runs.size());
   for (TimeRun run : runs) {
     run.series = series;
     runs_.push_back(run);
@@ -165,10 +164,10 @@ void SeriesBuilder::add_steps(uint32_t series, const Timestamp* first, std::span
 
 // Groups interleaved rows by series; rows of one series stay in order.
 void SeriesBuilder::order_by_series() {
-  std::vector<int64_t> run_at(made_.size() + 1, 0), value_at(made_.size() + 1, 0);
-  for (size_t s = 0; s < made_.size(); ++s) {
-    run_at[s + 1] = run_at[s] + made_[s].runs;
-    value_at[s + 1] = value_at[s] + made_[s].points;
+  std::vector<int64_t> run_at(states_.size() + 1, 0), value_at(states_.size() + 1, 0);
+  for (size_t s = 0; s < states_.size(); ++s) {
+    run_at[s + 1] = run_at[s] + states_[s].runs;
+    value_at[s + 1] = value_at[s] + states_[s].points;
   }
   std::vector<TimeRun> runs(runs_.size());
   std::vector<float> values(values_.size());
@@ -185,7 +184,7 @@ void SeriesBuilder::order_by_series() {
 
 void SeriesBuilder::choose_frequency() {
   const bool integers = !style_ || style_->kind == Kind::integer;
-  const std::optional<Frequency> wanted = options_.frequency ? options_.frequency : told_;
+  const std::optional<Frequency> wanted = options_.frequency ? options_.frequency : declared_frequency_;
   const bool wants_index = wanted && wanted->unit == Unit::index;
   numbered_ = untimed_ || (wants_index && !integers) || (in_steps_ && !wanted);
   if (numbered_) {
@@ -199,7 +198,7 @@ void SeriesBuilder::choose_frequency() {
   if (wanted && !wants_index) {
     if (integers)
       fail(ErrorCode::bad_data, Remedy{"set `freq=index`, or write times as dates"},
-           "{}: times are whole numbers, on which no {} grid can be laid", files_[0], frequency_words(*wanted));
+           "{}: times are integers, which do not fit the {} grid", files_[0], frequency_words(*wanted));
     frequency_ = *wanted;
     return;
   }
@@ -210,25 +209,24 @@ void SeriesBuilder::choose_frequency() {
 
 void SeriesBuilder::refuse_off_grid(uint32_t series, int64_t time, const TimeRun& run) const {
   fail(ErrorCode::bad_data,
-       Remedy{"set `freq` to what divides all gaps, or `freq=index` to take points as they come, without gaps"},
-       "{}: series {}: {} is no point of the {} grid ({}) that the series begins at {}", place(run.file, run.line),
+       Remedy{"set `freq` to a divisor of all gaps, or `freq=index` to number the points without gaps"},
+       "{}: series {}: {} is not on the {} grid ({}) that starts at {}", place(run.file, run.line),
        io::quote_text(ids_[series]), format_time(time, *style_), frequency_words(frequency_),
-       frequency_name(frequency_), format_time(made_[series].first, *style_));
+       frequency_name(frequency_), format_time(states_[series].first, *style_));
 }
 
 void SeriesBuilder::refuse_gap(uint32_t series, int64_t absent, const TimeRun& run, bool too_long) const {
   fail(ErrorCode::bad_data,
-       Remedy{too_long ? "correct the time, set a coarser `freq`, or `freq=index` to take points as they come"
-                       : "set `gaps=mask` to leave them out, or `gaps=fill` to repeat the value before"},
-       "{}: series {}: {} absent before this one{}", place(run.file, run.line), io::quote_text(ids_[series]),
-       absent == 1 ? "a point is" : fmt::format("{} points are", format_count(absent)),
-       too_long ? ", far more than there are" : "");
+       Remedy{too_long ? "correct the time, set a coarser `freq`, or set `freq=index` to number the points without gaps"
+                       : "set `gaps=mask` to ignore them, or `gaps=fill` to repeat the previous value"},
+       "{}: series {}: {} missing before this point{}", place(run.file, run.line), io::quote_text(ids_[series]),
+       format_count(absent, "point"), too_long ? ", far more than are present" : "");
 }
 
 // Calls visit(steps since the previous point, number of such points, their run); 0 steps for the first point.
 template <class Visit>
 void SeriesBuilder::walk(uint32_t series, std::span<const TimeRun> runs, Visit&& visit) const {
-  int64_t time = made_[series].first, number = step_number(frequency_, time);
+  int64_t time = states_[series].first, number = step_number(frequency_, time);
   for (const TimeRun& run : runs) {
     if (run.gap == 0) {
       if (!numbered_ && !on_grid(frequency_, time, time)) refuse_off_grid(series, time, run);
@@ -243,7 +241,7 @@ void SeriesBuilder::walk(uint32_t series, std::span<const TimeRun> runs, Visit&&
       for (int64_t i = 0; i < run.count; ++i) {
         time += run.gap;
         const int64_t next = step_number(frequency_, time);
-        if (next <= number || !on_grid(frequency_, made_[series].first, time)) refuse_off_grid(series, time, run);
+        if (next <= number || !on_grid(frequency_, states_[series].first, time)) refuse_off_grid(series, time, run);
         visit(next - number, 1, run);
         number = next;
       }
@@ -251,14 +249,14 @@ void SeriesBuilder::walk(uint32_t series, std::span<const TimeRun> runs, Visit&&
   }
 }
 
-void SeriesBuilder::lay_on_grid(SeriesTable& table) {
+void SeriesBuilder::align_to_grid(SeriesTable& table) {
   const auto points = static_cast<int64_t>(values_.size());
   const int64_t most = std::max(kMostAbsent, kMostAbsentPerPoint * points);
   int64_t absent = 0;
   size_t run_at = 0;
-  table.begin.reserve(made_.size() + 1);
-  for (uint32_t s = 0; s < made_.size(); ++s) {
-    const auto runs = std::span(runs_).subspan(run_at, static_cast<size_t>(made_[s].runs));
+  table.begin.reserve(states_.size() + 1);
+  for (uint32_t s = 0; s < states_.size(); ++s) {
+    const auto runs = std::span(runs_).subspan(run_at, static_cast<size_t>(states_[s].runs));
     run_at += runs.size();
     walk(s, runs, [&](int64_t steps, int64_t count, const TimeRun& run) {
       if (steps <= 1) return;
@@ -268,15 +266,15 @@ void SeriesBuilder::lay_on_grid(SeriesTable& table) {
     });
   }
   if (absent == 0) {
-    for (const Made& made : made_) table.begin.push_back(table.begin.back() + made.points);
+    for (const SeriesState& state : states_) table.begin.push_back(table.begin.back() + state.points);
     table.values = std::move(values_);
     return;
   }
   table.values.reserve(static_cast<size_t>(points + absent));
   auto from = values_.begin();
   run_at = 0;
-  for (uint32_t s = 0; s < made_.size(); ++s) {
-    const auto runs = std::span(runs_).subspan(run_at, static_cast<size_t>(made_[s].runs));
+  for (uint32_t s = 0; s < states_.size(); ++s) {
+    const auto runs = std::span(runs_).subspan(run_at, static_cast<size_t>(states_[s].runs));
     run_at += runs.size();
     walk(s, runs, [&](int64_t steps, int64_t count, const TimeRun&) {
       for (int64_t i = 0; i < count; ++i) {
@@ -295,7 +293,7 @@ void SeriesBuilder::drop_short(SeriesTable& table) {
   std::optional<uint32_t> first_short;
   int64_t first_short_points = 0;
   auto to = table.values.begin();
-  for (uint32_t s = 0; s < made_.size(); ++s) {
+  for (uint32_t s = 0; s < states_.size(); ++s) {
     const std::span<float> all =
         std::span(table.values)
             .subspan(static_cast<size_t>(table.begin[s]), static_cast<size_t>(table.begin[s + 1] - table.begin[s]));
@@ -318,20 +316,20 @@ void SeriesBuilder::drop_short(SeriesTable& table) {
         if (std::isnan(kept[i])) kept[i] = kept[i - 1];
     to = std::copy(kept.begin(), kept.end(), to);
     begin.push_back(static_cast<int64_t>(to - table.values.begin()));
-    table.first.push_back(numbered_ ? 1 + from : time_after(frequency_, made_[s].first, from));
+    table.first.push_back(numbered_ ? 1 + from : time_after(frequency_, states_[s].first, from));
     table.ids.push_back(std::move(ids_[s]));
   }
   table.values.resize(static_cast<size_t>(begin.back()));
   table.begin = std::move(begin);
   if (!first_short) return;
-  const Made& made = made_[*first_short];
+  const SeriesState& state = states_[*first_short];
   const std::string what = fmt::format(
-      "{}: series {} has {}; a series needs {}", place(made.file, made.line), io::quote_text(ids_[*first_short]),
+      "{}: series {} has {}, fewer than {}", place(state.file, state.line), io::quote_text(ids_[*first_short]),
       first_short_points == 0 ? "no values" : format_count(first_short_points, "point"),
       format_count(options_.min_points));
   if (table.ids.empty()) fail(ErrorCode::bad_data, Remedy{"give series with more points"}, "{}", what);
   table.notes.push_back(
-      fmt::format("{} series left out for want of points; the first: {}", format_count(table.skipped), what));
+      fmt::format("{} series with too few points omitted; the first: {}", format_count(table.skipped), what));
 }
 
 void SeriesBuilder::describe(SeriesTable& table) const {
@@ -339,23 +337,23 @@ void SeriesBuilder::describe(SeriesTable& table) const {
       fmt::format("{} layout · {} series · {} · {}", layout_name(table.layout),
                   format_count(static_cast<int64_t>(table.ids.size())),
                   format_count(static_cast<int64_t>(table.values.size()) - table.absent, "point"),
-                  numbered_ ? "points numbered, without times"
+                  numbered_ ? "numbered points, no times"
                             : fmt::format("{} ({})", frequency_words(frequency_), frequency_name(frequency_)));
   if (table.absent > 0)
-    what += fmt::format(" · {} absent, {}", format_count(table.absent, "point"),
-                        options_.gaps == GapRule::fill ? "filled with the value before" : "masked");
+    what += fmt::format(" · {} missing, {}", format_count(table.absent, "point"),
+                        options_.gaps == GapRule::fill ? "filled with the previous value" : "masked");
   if (in_steps_ && numbered_ && style_)
-    what += "; set `freq` to have forecasts dated, since objects say where a series starts but not its frequency";
+    what += "; forecasts have no dates because the objects give a start but no frequency; set `freq` to add them";
   table.notes.insert(table.notes.begin(), what);
 }
 
-void SeriesBuilder::warn_of_vanished() const {
-  for (uint32_t s = 0; s < made_.size(); ++s) {
-    const Made& made = made_[s];
-    if (made.vanished * 100 <= made.changes) continue;
-    log_warning("{}: series {}: {} of its {} changes are too small for 32-bit floats beside {}; subtract a constant",
-                files_[made.file], io::quote_text(ids_[s]), format_count(made.vanished), format_count(made.changes),
-                made.last_value);
+void SeriesBuilder::warn_about_precision_loss() const {
+  for (uint32_t s = 0; s < states_.size(); ++s) {
+    const SeriesState& state = states_[s];
+    if (state.vanished * 100 <= state.changes) continue;
+    log_warning("{}: series {}: {} of {} changes are lost in 32-bit precision at values around {}; subtract a constant",
+                files_[state.file], io::quote_text(ids_[s]), format_count(state.vanished), format_count(state.changes),
+                state.last_value);
     return;  // one is enough
   }
 }
@@ -363,12 +361,12 @@ void SeriesBuilder::warn_of_vanished() const {
 SeriesTable SeriesBuilder::finish(SeriesLayout layout) {
   SeriesTable table;
   table.layout = layout;
-  if (made_.empty())
-    fail(ErrorCode::bad_data, Remedy{"name files with series in them"}, "{}: holds no series", files_[0]);
+  if (states_.empty())
+    fail(ErrorCode::bad_data, Remedy{"give a file with series"}, "{}: contains no series", files_[0]);
   if (interleaved_) order_by_series();
   choose_frequency();
-  warn_of_vanished();
-  lay_on_grid(table);
+  warn_about_precision_loss();
+  align_to_grid(table);
   runs_ = {};
   drop_short(table);
   table.frequency = frequency_;

@@ -51,14 +51,14 @@ class SeriesBuilder {
     if (is_weekend(time)) gaps_.saw_weekend();
   }
   void note_value(uint32_t series, double value);  // tracks the precision of the values
-  void tell_frequency(const Frequency& frequency) { told_ = frequency; }
-  const std::optional<Frequency>& told() const { return told_; }
+  void declare_frequency(const Frequency& frequency) { declared_frequency_ = frequency; }
+  const std::optional<Frequency>& declared_frequency() const { return declared_frequency_; }
   std::string place(uint32_t file, int64_t line) const;
 
   SeriesTable finish(SeriesLayout layout);
 
  private:
-  struct Made {
+  struct SeriesState {
     int64_t first = 0, last = 0;  // times
     int64_t line = 0, points = 0, runs = 0;
     double last_value = std::nan("");
@@ -69,10 +69,10 @@ class SeriesBuilder {
   void choose_frequency();
   template <class Visit>
   void walk(uint32_t series, std::span<const TimeRun> runs, Visit&& visit) const;
-  void lay_on_grid(SeriesTable& table);
+  void align_to_grid(SeriesTable& table);
   void drop_short(SeriesTable& table);
   void describe(SeriesTable& table) const;
-  void warn_of_vanished() const;
+  void warn_about_precision_loss() const;
   [[noreturn]] void refuse_off_grid(uint32_t series, int64_t time, const TimeRun& run) const;
   [[noreturn]] void refuse_gap(uint32_t series, int64_t absent, const TimeRun& run, bool too_long) const;
 
@@ -80,7 +80,7 @@ class SeriesBuilder {
   const std::vector<std::string>& files_;
   std::deque<std::string> ids_;  // the map's keys point into these
   std::unordered_map<std::string_view, uint32_t> by_id_;
-  std::vector<Made> made_;
+  std::vector<SeriesState> states_;
   std::vector<TimeRun> runs_;
   std::vector<float> values_;
   uint32_t last_series_ = UINT32_MAX;
@@ -89,7 +89,7 @@ class SeriesBuilder {
   bool in_steps_ = false;
   bool numbered_ = false;  // times are not used: points are numbered
   std::optional<TimeStyle> style_;
-  std::optional<Frequency> told_;
+  std::optional<Frequency> declared_frequency_;
   GapCount gaps_;
   Frequency frequency_;
 };

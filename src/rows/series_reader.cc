@@ -54,8 +54,8 @@ class RecordStream {
       lines_ += record.lines;
       if (record.status == CsvStatus::blank) continue;
       if (record.status != CsvStatus::record)
-        fail(ErrorCode::bad_data, Remedy{"close the quote; double those inside a quoted field"},
-             "{}: line {}: field {} has a quote that does not close properly", source_.name(), line_,
+        fail(ErrorCode::bad_data, Remedy{"close the quote; double quotes inside a quoted field"},
+             "{}: line {}: field {} has an unterminated or misplaced quote", source_.name(), line_,
              record.error_field + 1);
       return true;
     }
@@ -147,7 +147,7 @@ class FileReader {
     const std::string_view path = io::without_compression(source_.name());
     if (row_format_of(path) == RowFormat::jsonl || bare(stream_.first_line()).starts_with('{')) return read_json();
     choose_delimiter(path);
-    if (!next()) fail(ErrorCode::bad_data, Remedy{"give a file with series in it"}, "{}: is empty", source_.name());
+    if (!next()) fail(ErrorCode::bad_data, Remedy{"give a file with series"}, "{}: is empty", source_.name());
     take_fields(fields_);
     const bool header = has_header();
     if (header) {
@@ -158,7 +158,7 @@ class FileReader {
       if (!next()) refuse_empty();
       take_fields(fields_);
     }
-    recognise(header);
+    detect_layout(header);
     switch (layout_) {
       case SeriesLayout::long_rows:
         read_long();
@@ -177,8 +177,8 @@ class FileReader {
     fail(ErrorCode::bad_data, Remedy{remedy}, "{}: line {}: {}", source_.name(), stream_.line(), what);
   }
   [[noreturn]] void refuse_empty() const {
-    fail(ErrorCode::bad_data, Remedy{"give a file with series in it"}, "{}: line {}: a header and no rows after it",
-         source_.name(), header_line_);
+    fail(ErrorCode::bad_data, Remedy{"give a file with series"}, "{}: line {}: a header but no rows", source_.name(),
+         header_line_);
   }
 
   bool next() {
@@ -226,10 +226,10 @@ class FileReader {
       const auto found = std::find(names_.begin(), names_.end(), wanted);
       if (found != names_.end()) return static_cast<size_t>(found - names_.begin());
       const std::string near = nearest_name(wanted, names_);
-      fail(ErrorCode::bad_data, Remedy{fmt::format("set `{}` to one of its columns", setting)},
-           "{}: line {}: no column {}{}; {}", source_.name(), std::max<int64_t>(header_line_, 1), wanted,
+      fail(ErrorCode::bad_data, Remedy{fmt::format("set `{}` to an existing column", setting)},
+           "{}: line {}: unknown column {}{}; {}", source_.name(), std::max<int64_t>(header_line_, 1), wanted,
            near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
-           names_.empty() ? "it has no header" : "it has: " + joined_names(names_));
+           names_.empty() ? "the file has no header" : "columns: " + joined_names(names_));
     }
     for (const std::string_view name : usual)
       for (size_t i = 0; i < names_.size(); ++i)
@@ -238,18 +238,18 @@ class FileReader {
   }
 
   // Detects the layout from the header and the first row.
-  void recognise(bool header) {
+  void detect_layout(bool header) {
     id_ = column_of(options_.id_column, kIdNames, "id_column");
     time_ = column_of(options_.time_column, kTimeNames, "time_column");
     target_ = column_of(options_.target_column, kTargetNames, "target_column");
     if (!time_ && is_date(fields_[0])) time_ = 0;
     layout_ = options_.layout;
-    if (layout_ == SeriesLayout::jsonl) refuse("no JSON object", "leave `layout` out, or name a file of objects");
-    if (layout_ == SeriesLayout::automatic) layout_ = recognised(header);
+    if (layout_ == SeriesLayout::jsonl) refuse("not a JSON object", "remove `layout`, or give a file of JSON objects");
+    if (layout_ == SeriesLayout::automatic) layout_ = detected_layout(header);
     if (layout_ == SeriesLayout::long_rows) choose_target();
   }
 
-  SeriesLayout recognised(bool header) const {
+  SeriesLayout detected_layout(bool header) const {
     if (!options_.target_column.empty() || (target_ && (time_ || id_))) return SeriesLayout::long_rows;
     if (time_) return SeriesLayout::columns;
     if (!is_number(fields_[0])) return SeriesLayout::wide;
@@ -272,8 +272,9 @@ class FileReader {
         target_ = i;
       }
     if (left.size() != 1)
-      fail(ErrorCode::bad_data, Remedy{"set `target_column`"}, "{}: line {}: which column holds the values? It has: {}",
-           source_.name(), std::max<int64_t>(header_line_, 1), joined_names(names_));
+      fail(ErrorCode::bad_data, Remedy{"set `target_column`"},
+           "{}: line {}: cannot tell which column holds the values; columns: {}", source_.name(),
+           std::max<int64_t>(header_line_, 1), joined_names(names_));
   }
 
   std::string column_name(size_t column) const {
@@ -285,11 +286,12 @@ class FileReader {
     if (!value)
       refuse(fmt::format("column {}: {} is not a number", column_name(column), io::quote_text(bare(text))),
              layout_ == SeriesLayout::columns
-                 ? "choose one column of values with `target_column`, or leave absent values blank"
-                 : "write numbers with a decimal point, and absent values blank or as NaN");
+                 ? "set `target_column` to a numeric column, or leave missing values blank"
+                 : "write numbers with a decimal point and missing values blank or as NaN");
     if (std::isinf(static_cast<float>(*value)))
-      refuse(fmt::format("column {}: {} is no finite 32-bit number", column_name(column), io::quote_text(bare(text))),
-             "leave absent values blank, or scale the series");
+      refuse(
+          fmt::format("column {}: {} is not a finite 32-bit number", column_name(column), io::quote_text(bare(text))),
+          "leave missing values blank, or scale the series");
     return *value;
   }
 
@@ -300,21 +302,21 @@ class FileReader {
   }
 
   [[noreturn]] void refuse_absent(size_t column) const {
-    refuse(fmt::format("column {}: no value", column_name(column)),
-           "set `gaps=mask` to leave absent points out, or `gaps=fill` to repeat the value before");
+    refuse(fmt::format("column {}: missing value", column_name(column)),
+           "set `gaps=mask` to ignore missing points, or `gaps=fill` to repeat the previous value");
   }
 
   Timestamp time_of(std::string_view text) const {
     const auto time = parse_timestamp(text);
     if (!time)
-      refuse(fmt::format("column {}: {} is no time", column_name(*time_), io::quote_text(bare(text))),
-             "write times as ISO 8601 (2016-07-01, 2016-07-01 13:00) or as whole numbers");
+      refuse(fmt::format("column {}: invalid time {}", column_name(*time_), io::quote_text(bare(text))),
+             "write times as ISO 8601 (2016-07-01, 2016-07-01 13:00) or as integers");
     return *time;
   }
 
   void check_width(size_t columns) const {
     if (record_.fields.size() != columns)
-      refuse(fmt::format("{} fields, the {} has {}", record_.fields.size(), names_.empty() ? "first row" : "header",
+      refuse(fmt::format("{} fields, but the {} has {}", record_.fields.size(), names_.empty() ? "first row" : "header",
                          columns));
   }
 
@@ -330,7 +332,7 @@ class FileReader {
       check_width(columns);
       const int64_t line = stream_.line();
       const std::string_view id = id_ ? csv_value(record_.fields[*id_], scratch_) : std::string_view(own);
-      if (id.empty()) refuse(fmt::format("column {}: no id", column_name(*id_)), "give every row its series' id");
+      if (id.empty()) refuse(fmt::format("column {}: missing id", column_name(*id_)), "give every row a series id");
       const uint32_t series = builder_.series(id, file_, line);
       const double value = present_value_of(csv_value(record_.fields[*target_], scratch_), *target_);
       if (time_) {
@@ -346,7 +348,7 @@ class FileReader {
     std::vector<float> values;
     do {
       const std::string_view id = bare(csv_value(record_.fields[0], scratch_));
-      if (id.empty()) refuse("the first field, the series' id, is blank", "give every series an id");
+      if (id.empty()) refuse("the first field (series id) is blank", "give every series an id");
       const uint32_t series = builder_.new_series(id, file_, stream_.line());
       values.clear();
       size_t last = record_.fields.size();  // values end at the last field that is not blank
@@ -422,12 +424,11 @@ class FileReader {
   }
 
   SeriesLayout read_json() {
-    if (!next_object())
-      fail(ErrorCode::bad_data, Remedy{"give a file with series in it"}, "{}: is empty", source_.name());
+    if (!next_object()) fail(ErrorCode::bad_data, Remedy{"give a file with series"}, "{}: is empty", source_.name());
     const JsonMember* target = member(options_.target_column.empty() ? "target" : options_.target_column);
     layout_ = target != nullptr && target->kind == JsonKind::array ? SeriesLayout::jsonl : SeriesLayout::long_rows;
     if (options_.layout != SeriesLayout::automatic && options_.layout != layout_)
-      refuse(fmt::format("its objects are of {} layout", layout_name(layout_)), "leave `layout` out");
+      refuse(fmt::format("the objects have the {} layout", layout_name(layout_)), "remove `layout`");
     layout_ == SeriesLayout::jsonl ? read_objects() : read_rows_of_json();
     return layout_;
   }
@@ -444,31 +445,30 @@ class FileReader {
       const JsonMember* id = member(options_.id_column.empty() ? "item_id" : options_.id_column);
       const JsonMember* start = member(options_.time_column.empty() ? "start" : options_.time_column);
       if (target == nullptr || target->kind != JsonKind::array)
-        refuse("no \"target\" that is a list of numbers", "give each object its series' values as \"target\"");
+        refuse("\"target\" is missing or not a list of numbers", "give the values of each series as \"target\"");
       const uint32_t series = builder_.new_series(id != nullptr ? text_of(*id) : fmt::format("{}", line), file_, line);
       read_targets(target->value, series, values);
-      tell_frequency();
+      declare_frequency();
       const auto time =
           start == nullptr || start->kind == JsonKind::null ? std::nullopt : parse_timestamp(text_of(*start));
       if (start != nullptr && start->kind != JsonKind::null && !time)
-        refuse(fmt::format("\"start\": {} is no time", io::quote_text(start->value)),
+        refuse(fmt::format("\"start\": invalid time {}", io::quote_text(start->value)),
                "write it as ISO 8601: 2016-07-01 13:00");
       builder_.add_steps(series, time ? &*time : nullptr, values, file_, line);
     } while (next_object());
   }
 
-  void tell_frequency() {
-    const JsonMember* told = member("freq");
-    if (told == nullptr || told->kind != JsonKind::string) return;
-    const auto frequency = parse_frequency(told->value);
+  void declare_frequency() {
+    const JsonMember* declared = member("freq");
+    if (declared == nullptr || declared->kind != JsonKind::string) return;
+    const auto frequency = parse_frequency(declared->value);
     if (!frequency)
-      refuse(fmt::format("\"freq\": {} is no frequency", io::quote_text(told->value)),
-             "use H, D, B, W, M, Q, Y, 15min");
-    if (builder_.told() && *builder_.told() != *frequency)
-      refuse(fmt::format("\"freq\" is {}, that of the objects before {}", frequency_name(*frequency),
-                         frequency_name(*builder_.told())),
-             "give series of one frequency");
-    builder_.tell_frequency(*frequency);
+      refuse(fmt::format("invalid frequency {}", io::quote_text(declared->value)), "use H, D, B, W, M, Q, Y, 15min");
+    if (builder_.declared_frequency() && *builder_.declared_frequency() != *frequency)
+      refuse(fmt::format("\"freq\" is {}, but {} in earlier objects", frequency_name(*frequency),
+                         frequency_name(*builder_.declared_frequency())),
+             "give all series the same frequency");
+    builder_.declare_frequency(*frequency);
   }
 
   // The list's grammar has been validated, its elements have not.
@@ -482,11 +482,12 @@ class FileReader {
       if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
       const auto value = parse_series_value(text);
       if (!value || std::isinf(static_cast<float>(*value)))
-        refuse(fmt::format("\"target\": element {}: {} is no finite number", values.size() + 1, io::quote_text(text)),
-               "write absent values as null or \"NaN\"");
+        refuse(
+            fmt::format("\"target\": element {}: {} is not a finite number", values.size() + 1, io::quote_text(text)),
+            "write missing values as null or \"NaN\"");
       if (std::isnan(*value) && options_.gaps == GapRule::error)
-        refuse(fmt::format("\"target\": element {}: no value", values.size() + 1),
-               "set `gaps=mask` to leave absent points out, or `gaps=fill` to repeat the value before");
+        refuse(fmt::format("\"target\": element {}: missing value", values.size() + 1),
+               "set `gaps=mask` to ignore missing points, or `gaps=fill` to repeat the previous value");
       builder_.note_value(series, *value);
       values.push_back(static_cast<float>(*value));
       at = comma + 1;
@@ -509,7 +510,7 @@ class FileReader {
       const JsonMember* time = time_ ? member(names_[*time_]) : nullptr;
       for (const auto& [column, found] : {std::pair(id_, id), std::pair(target_, target), std::pair(time_, time)})
         if (column && found == nullptr)
-          refuse(fmt::format("no key \"{}\"", names_[*column]), "give every object the same keys");
+          refuse(fmt::format("missing key \"{}\"", names_[*column]), "give every object the same keys");
       const uint32_t series = builder_.series(id != nullptr ? text_of(*id) : own, file_, line);
       const double value = present_value_of(target->value, *target_);
       const auto moment = time == nullptr ? std::nullopt : std::optional(time_of(text_of(*time)));
@@ -554,8 +555,8 @@ SeriesTable read_all(const std::vector<std::string>& files, int64_t total, const
       if (options.progress) options.progress(before + source->position(), total);
     });
     if (i > 0 && own != layout)
-      fail(ErrorCode::bad_data, Remedy{"name files of one layout"}, "{}: line 1: is of {} layout, {} of {}", files[i],
-           layout_name(own), files[0], layout_name(layout));
+      fail(ErrorCode::bad_data, Remedy{"give files of one layout"}, "{}: line 1: the layout is {}, but {} has {}",
+           files[i], layout_name(own), files[0], layout_name(layout));
     layout = own;
     before += source->position();
   }
@@ -591,8 +592,8 @@ std::vector<std::string> series_files(const std::vector<std::string>& paths) {
     for (const auto& entry : std::filesystem::directory_iterator(path))
       if (entry.is_regular_file() && is_series_file(entry.path())) inside.push_back(entry.path().string());
     if (inside.empty())
-      fail(ErrorCode::bad_data, Remedy{"name a folder of csv, tsv or jsonl files (.gz and .zst too)"},
-           "{}: no file of series in it", path);
+      fail(ErrorCode::bad_data, Remedy{"give a folder with csv, tsv or jsonl files, optionally .gz or .zst"},
+           "{}: contains no files of series", path);
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }
@@ -600,7 +601,7 @@ std::vector<std::string> series_files(const std::vector<std::string>& paths) {
 }
 
 SeriesTable read_series(const std::vector<std::string>& paths, const SeriesReaderOptions& options) {
-  if (paths.empty()) fail(ErrorCode::usage, Remedy{"give `data=FILE`"}, "no series");
+  if (paths.empty()) fail(ErrorCode::usage, Remedy{"set `data=FILE`"}, "no input series");
   const std::vector<std::string> files = series_files(paths);
   int64_t total = 0;
   for (const std::string& file : files) {
@@ -609,7 +610,7 @@ SeriesTable read_series(const std::vector<std::string>& paths, const SeriesReade
            Remedy{fmt::format("convert it: python -c \"import pandas; pandas.read_parquet('{}').to_csv('{}.csv', "
                               "index=False)\"",
                               file, std::filesystem::path(file).stem().string())},
-           "{}: Parquet is not read", file);
+           "{}: Parquet is not supported", file);
     std::error_code unknown;
     const auto bytes = std::filesystem::file_size(file, unknown);
     if (!unknown) total += static_cast<int64_t>(bytes);

@@ -35,7 +35,7 @@ std::string shown(const SeriesTable& t) {
   return out;
 }
 
-TEST(SeriesReader, RecognisesLayouts) {
+TEST(SeriesReader, DetectsLayouts) {
   struct Case {
     const char *text, *want;
   };
@@ -65,7 +65,7 @@ TEST(SeriesReader, RecognisesLayouts) {
   for (const Case& c : cases) EXPECT_EQ(shown(read(c.text)), c.want) << c.text;
 }
 
-TEST(SeriesReader, ColumnsAreChosenByName) {
+TEST(SeriesReader, SelectsColumnsByName) {
   const std::string stock = "Date,Open,Adj Close\n2015-01-01,1,10\n2015-01-02,2,20\n2015-01-05,3,30\n";
   SeriesReaderOptions options;
   options.target_column = "Adj Close";
@@ -73,7 +73,8 @@ TEST(SeriesReader, ColumnsAreChosenByName) {
   EXPECT_EQ(shown(read(stock)), "columns B | Open 2015-01-01: 1 2 3 | Adj Close 2015-01-01: 10 20 30");
   options.target_column = "Adj close";
   const std::string error = error_of(ErrorCode::bad_data, [&] { read(stock, options); });
-  EXPECT_HAS(error, "a.csv: line 1: no column Adj close (did you mean Adj Close?); it has: Date, Open, Adj Close");
+  EXPECT_HAS(error,
+             "a.csv: line 1: unknown column Adj close (did you mean Adj Close?); columns: Date, Open, Adj Close");
   EXPECT_HAS(error, "`target_column`");
   SeriesReaderOptions renamed;
   renamed.id_column = "shop";
@@ -82,7 +83,7 @@ TEST(SeriesReader, ColumnsAreChosenByName) {
   EXPECT_EQ(shown(read("sold,week,shop\n1,2015-01-05,x\n2,2015-01-12,x\n", renamed)), "long W | x 2015-01-05: 1 2");
 }
 
-TEST(SeriesReader, GapsAreMaskedFilledOrRefused) {
+TEST(SeriesReader, MasksFillsOrRejectsGaps) {
   const std::string text =
       "unique_id,ds,y\nA,2016-07-01 00:00,1\nA,2016-07-01 01:00,2\nA,2016-07-01 04:00,5\nA,2016-07-01 05:00,6\n";
   EXPECT_EQ(shown(read(text)), "long H | A 2016-07-01 00:00: 1 2 - - 5 6");
@@ -92,15 +93,15 @@ TEST(SeriesReader, GapsAreMaskedFilledOrRefused) {
   EXPECT_EQ(shown(read(text, options)), "long H | A 2016-07-01 00:00: 1 2 2 2 5 6");
   options.gaps = GapRule::error;
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read(text, options); }),
-             "a.csv: line 4: series 'A': 2 points are absent before this one; set `gaps=mask`");
+             "a.csv: line 4: series 'A': 2 points missing before this point; set `gaps=mask`");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read("ds,y\n1,1\n2,\n3,3\n", options); }),
-             "line 3: column y: no value; set `gaps=mask`");
+             "line 3: column y: missing value; set `gaps=mask`");
   options = {};
   options.frequency = Frequency{};
   EXPECT_EQ(shown(read(text, options)), "long index | A 1: 1 2 5 6");
 }
 
-TEST(SeriesReader, CalendarsAreNoGaps) {
+TEST(SeriesReader, CalendarsAreNotGaps) {
   EXPECT_EQ(shown(read("ds,y\n2015-01-31,1\n2015-02-28,2\n2015-03-31,3\n2015-05-29,5\n", {}, "x.csv")),
             "long M | x 2015-01-31: 1 2 3 - 5");
   // Thursday, Friday, Monday, then Wednesday: a holiday in between
@@ -108,44 +109,44 @@ TEST(SeriesReader, CalendarsAreNoGaps) {
             "long B | x 2015-01-01: 1 2 3 - 5");
 }
 
-TEST(SeriesReader, AbsentEndsAreCutOff) {
+TEST(SeriesReader, TrimsMissingEnds) {
   EXPECT_EQ(shown(read("ds,a,b\n1,,1\n2,5,2\n3,6,\n4,7,\n")), "columns index | a 2: 5 6 7 | b 1: 1 2");
 }
 
-TEST(SeriesReader, BadInputHasAPlaceAndARemedy) {
+TEST(SeriesReader, ErrorsNameTheLineAndARemedy) {
   struct Case {
     const char *text, *problem, *remedy;
   };
   const Case cases[] = {
-      {"unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n",
-       "a.csv: line 3: series 'A': the time is there already: 2015-01-01", "one row per time"},
+      {"unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n", "a.csv: line 3: series 'A': duplicate time 2015-01-01",
+       "one row per time"},
       {"unique_id,ds,y\nA,2015-01-02,1\nA,2015-01-01,2\n",
-       "a.csv: line 3: series 'A': 2015-01-02 comes before 2015-01-01", "oldest first"},
-      {"date,a\n2015-01-02,1\n2015-01-01,2\n", "a.csv: line 3: series 'a': 2015-01-02 comes before", "oldest first"},
-      {"ds,y\n2015-01-01 00:00Z,1\n2015-01-01 01:00,2\n", "a.csv: line 3: mixed zones: this time's is none",
-       "one zone"},
-      {"ds,y\n2015-01-01 00:00+01:00,1\n2015-01-01 01:00+02:00,2\n", "line 3: mixed zones: this time's is +02:00",
-       "one zone"},
-      {"ds,y\n2015-01-01,1\n7,2\n", "line 3: the time is a whole number, those before are dates", "one way"},
-      {"ds,y\n2015-01-01,1\n", "a.csv: line 2: series 'a' has 1 point; a series needs 2", "more points"},
+       "a.csv: line 3: series 'A': out of order: 2015-01-02 precedes 2015-01-01", "oldest first"},
+      {"date,a\n2015-01-02,1\n2015-01-01,2\n", "a.csv: line 3: series 'a': out of order: 2015-01-02 precedes",
+       "oldest first"},
+      {"ds,y\n2015-01-01 00:00Z,1\n2015-01-01 01:00,2\n", "a.csv: line 3: mixed time zones: none here", "same zone"},
+      {"ds,y\n2015-01-01 00:00+01:00,1\n2015-01-01 01:00+02:00,2\n", "line 3: mixed time zones: +02:00 here",
+       "same zone"},
+      {"ds,y\n2015-01-01,1\n7,2\n", "line 3: the time is an integer, earlier times are dates", "same format"},
+      {"ds,y\n2015-01-01,1\n", "a.csv: line 2: series 'a' has 1 point, fewer than 2", "more points"},
       {"ds,y\n2015-01-01,\n2015-01-02,NaN\n", "line 2: series 'a' has no values", "more points"},
       {"ds,y\n2015-01-01,1\n2015-01-02,abc\n", "a.csv: line 3: column y: 'abc' is not a number", "decimal point"},
       {"date,a,kind\n2015-01-01,1,x\n2015-01-02,2,y\n", "line 2: column kind: 'x' is not a number", "`target_column`"},
-      {"ds,y\n2015-01-01,1\n2015-01-02,inf\n", "line 3: column y: 'inf' is no finite 32-bit number", "blank"},
-      {"ds,y\n2015-01-01,1\n2015-01-02,1e39\n", "line 3: column y: '1e39' is no finite", "scale"},
-      {"ds,y\n01/02/2015,1\n01/03/2015,2\n", "line 2: column ds: '01/02/2015' is no time", "ISO 8601"},
-      {"unique_id,ds,y\nA,1,1\nA,2\n", "line 3: 2 fields, the header has 3", ""},
-      {"id,V1,V2\nA,1,2\nA,3,4\n", "line 3: series 'A' is there already (a.csv: line 2)", "id of its own"},
+      {"ds,y\n2015-01-01,1\n2015-01-02,inf\n", "line 3: column y: 'inf' is not a finite 32-bit number", "blank"},
+      {"ds,y\n2015-01-01,1\n2015-01-02,1e39\n", "line 3: column y: '1e39' is not a finite", "scale"},
+      {"ds,y\n01/02/2015,1\n01/03/2015,2\n", "line 2: column ds: invalid time '01/02/2015'", "ISO 8601"},
+      {"unique_id,ds,y\nA,1,1\nA,2\n", "line 3: 2 fields, but the header has 3", ""},
+      {"id,V1,V2\nA,1,2\nA,3,4\n", "line 3: duplicate series 'A' (first at a.csv: line 2)", "unique id"},
       {"unique_id,ds,y\nA,2015-01-01 00:00,1\nA,2015-01-01 01:00,2\nA,2015-01-01 02:00,2\nA,2015-01-01 02:30,3\n",
-       "a.csv: line 5: series 'A': 2015-01-01 02:30 is no point of the hourly grid (H)", "`freq=index`"},
+       "a.csv: line 5: series 'A': 2015-01-01 02:30 is not on the hourly grid (H)", "`freq=index`"},
       {"ds,y\n0001-01-01 00:00:00,1\n0001-01-01 00:00:01,2\n9999-01-01 00:00:00,2\n",
-       "points are absent before this one, far more than there are", "coarser `freq`"},
+       "points missing before this point, far more than are present", "coarser `freq`"},
       {"", "a.csv: is empty", ""},
-      {"unique_id,ds,y\n", "line 1: a header and no rows after it", ""},
-      {"unique_id,ds,y\n\"A,1,2\n", "line 2: field 1 has a quote that does not close properly", "close the quote"},
-      {"{\"target\":[1,{}]}\n", "line 1: \"target\": element 2: '{}' is no finite number", "null"},
+      {"unique_id,ds,y\n", "line 1: a header but no rows", ""},
+      {"unique_id,ds,y\n\"A,1,2\n", "line 2: field 1 has an unterminated or misplaced quote", "close the quote"},
+      {"{\"target\":[1,{}]}\n", "line 1: \"target\": element 2: '{}' is not a finite number", "null"},
       {"{\"target\":[1\n", "line 1: byte 13", "one JSON object per line"},
-      {"{\"start\":\"May\",\"target\":[1,2]}\n", "\"start\": 'May' is no time", "ISO 8601"},
+      {"{\"start\":\"May\",\"target\":[1,2]}\n", "\"start\": invalid time 'May'", "ISO 8601"},
   };
   for (const Case& c : cases) {
     const std::string error = error_of(ErrorCode::bad_data, [&] { read(c.text); });
@@ -154,19 +155,19 @@ TEST(SeriesReader, BadInputHasAPlaceAndARemedy) {
   }
 }
 
-TEST(SeriesReader, ShortSeriesAreLeftOutWhereOthersRemain) {
+TEST(SeriesReader, OmitsShortSeriesIfOthersRemain) {
   const SeriesTable t = read("id,V1,V2\nA,1,2\nB,3,\nC,,\n");
   EXPECT_EQ(shown(t), "wide index | A 1: 1 2");
   EXPECT_EQ(t.skipped, 2);
-  EXPECT_HAS(t.notes.at(1), "2 series left out for want of points; the first: a.csv: line 3: series 'B' has 1 point");
+  EXPECT_HAS(t.notes.at(1), "2 series with too few points omitted; the first: a.csv: line 3: series 'B' has 1 point");
 }
 
-TEST(SeriesReader, SaysWhatItRecognised) {
+TEST(SeriesReader, ReportsTheDetectedLayout) {
   EXPECT_EQ(read("unique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,\nA,2016-07-03,3\n").notes.at(0),
-            "long layout · 1 series · 2 points · daily (D) · 1 point absent, masked");
+            "long layout · 1 series · 2 points · daily (D) · 1 point missing, masked");
 }
 
-TEST(SeriesReader, FoldersAndCompressedFiles) {
+TEST(SeriesReader, ReadsFoldersAndCompressedFiles) {
   TempDir dir;
   put_file(dir / "s/B.csv", "Date,Close\n2015-01-01,1\n2015-01-02,2\n");
   {
@@ -179,11 +180,11 @@ TEST(SeriesReader, FoldersAndCompressedFiles) {
   put_file(dir / "s/README.md", "no series");
   SeriesReaderOptions options;
   options.target_column = "Close";
-  int64_t told = 0;
-  options.progress = [&](int64_t done, int64_t) { told = std::max(told, done); };
+  int64_t reported = 0;
+  options.progress = [&](int64_t done, int64_t) { reported = std::max(reported, done); };
   EXPECT_EQ(shown(read_series(std::vector<std::string>{(dir / "s").string()}, options)),
             "long D | A 2015-01-01: 5 6 | B 2015-01-01: 1 2");
-  EXPECT_GT(told, 0);
+  EXPECT_GT(reported, 0);
   EXPECT_EQ(shown(read_series(std::vector<std::string>{(dir / "s/B.csv").string(), (dir / "s/A.csv.gz").string()}, {})),
             "columns D | B/Close 2015-01-01: 1 2 | A/Close 2015-01-01: 5 6");
   put_file(dir / "w.csv", "id,V1,V2\nX,1,2\n");
@@ -191,27 +192,27 @@ TEST(SeriesReader, FoldersAndCompressedFiles) {
                       [&] {
                         read_series(std::vector<std::string>{(dir / "s").string(), (dir / "w.csv").string()}, {});
                       }),
-             "is of wide layout");
+             "the layout is wide");
   put_file(dir / "p.parquet", "PAR1");
   EXPECT_HAS(
       error_of(ErrorCode::bad_data, [&] { read_series(std::vector<std::string>{(dir / "p.parquet").string()}, {}); }),
       "to_csv");
 }
 
-TEST(SeriesReader, StepsThatVanishInFloatsAreWarnedOf) {
+TEST(SeriesReader, WarnsAboutPrecisionLoss) {
   std::string warned;
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::warning) warned += text;
   });
   read("ds,y\n1,100000000\n2,100000001\n3,100000002\n4,100000000\n");
-  EXPECT_HAS(warned, "too small for 32-bit floats");
+  EXPECT_HAS(warned, "lost in 32-bit precision");
   warned.clear();
   read("ds,y\n1,1.5\n2,1.25\n3,1.25\n");
   EXPECT_EQ(warned, "");
   set_log_sink(before);
 }
 
-TEST(SeriesReader, StopsWhenAsked) {
+TEST(SeriesReader, StopsOnRequest) {
   std::atomic<bool> stop{true};
   SeriesReaderOptions options;
   options.stop = &stop;

@@ -20,7 +20,7 @@ int64_t at(const char* text) {
   return time ? time->value : 0;
 }
 
-TEST(Timestamps, ReadsWhatToolsWrite) {
+TEST(Timestamps, ReadsCommonFormats) {
   EXPECT_EQ(at("1970-01-01"), 0);
   EXPECT_EQ(at("1969-12-31 23:00"), -kHour);
   EXPECT_EQ(at("2016-07-01 13:00:00") - at("2016-07-01"), 13 * kHour);
@@ -36,7 +36,7 @@ TEST(Timestamps, ReadsWhatToolsWrite) {
   EXPECT_EQ(parse_timestamp("2016-07-01 13:00-0800")->style.zone, -480);
 }
 
-TEST(Timestamps, RefusesWhatIsNone) {
+TEST(Timestamps, RejectsInvalidTimes) {
   for (const char* text :
        {"", "x", "2016-13-01", "2015-02-29", "2016-07-01 24:00", "2016-07-01 13:60", "07/01/2016", "01.07.2016",
         "2016-7-1", "2016-07-01 13", "2016Q5", "2016-07-01 13:00:00.0000001", "2016-07-01 13:00 CET", "1e5", "3.5",
@@ -44,7 +44,7 @@ TEST(Timestamps, RefusesWhatIsNone) {
     EXPECT_FALSE(parse_timestamp(text)) << text;
 }
 
-TEST(Timestamps, WritesAsItWasWritten) {
+TEST(Timestamps, KeepsTheFormat) {
   for (const char* text : {"2016-07-01", "2016/07/01", "20160701", "2016-07", "2016Q3", "2016-Q1", "2016-07-01 13:05",
                            "2016-07-01T13:05:09", "2016-07-01 13:05:09.250000", "2016-07-01T13:05:09Z",
                            "2016-07-01 13:05+05:30", "-17", "0"}) {
@@ -54,7 +54,7 @@ TEST(Timestamps, WritesAsItWasWritten) {
   }
 }
 
-TEST(Timestamps, FrequenciesHaveNames) {
+TEST(Timestamps, NamesFrequencies) {
   for (const auto& [name, shown, season] :
        {std::tuple("H", "H", 24), std::tuple("h", "H", 24), std::tuple("15min", "15min", 96), std::tuple("D", "D", 1),
         std::tuple("B", "B", 1), std::tuple("W-SUN", "W", 1), std::tuple("MS", "M", 12), std::tuple("QS-JAN", "Q", 4),
@@ -103,7 +103,7 @@ Frequency commonest(std::initializer_list<const char*> times) {
   return count.frequency(last->is_integer());
 }
 
-TEST(Timestamps, FrequencyIsTheCommonestGap) {
+TEST(Timestamps, DetectsTheMostFrequentGap) {
   EXPECT_EQ(frequency_name(commonest({"2016-07-01 00:00", "2016-07-01 01:00", "2016-07-01 02:00"})), "H");
   EXPECT_EQ(frequency_name(commonest({"2015-01-01", "2015-01-02", "2015-01-05", "2015-01-06"})), "B");
   EXPECT_EQ(frequency_name(commonest({"2015-01-01", "2015-01-02", "2015-01-03", "2015-01-06", "2015-01-07"})), "D");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /admin: models come and go while the server runs, keys are read anew, the server is told to end. A model is opened
-// beside the one it replaces, which answers until then and goes when its last request is done; one that cannot be
-// opened leaves the other where it is. Where there is no room for both, requests wait while one goes and the other
-// comes.
+// Admin routes: load, park, unload and reload models, reload keys, pin ladders, drain. A new model is opened next to
+// the one it replaces, which answers until its last request is done; if opening fails, the old model stays. If memory
+// does not suffice for both, requests wait during the replacement.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,9 +21,9 @@ namespace brim::serve {
 namespace {
 
 constexpr double kLongestTrace = 30;  // seconds
-constexpr auto kLookForUsers = std::chrono::milliseconds(5);
-constexpr auto kLongestUse = std::chrono::seconds(1);  // a stream of rows may hold it longer, and then lets it go
-constexpr double kLongestBatch = 5;                    // seconds, with its answers
+constexpr auto kUserPollInterval = std::chrono::milliseconds(5);
+constexpr auto kLongestRetireWait = std::chrono::seconds(1);  // free_retired() handles longer uses, such as row streams
+constexpr double kLongestBatch = 5;                           // seconds, including its answers
 
 }  // namespace
 
@@ -33,12 +32,13 @@ void Service::report_fault(const std::string& model, const std::string& fault) {
     if (ladder->has(model)) ladder->report_fault(model, fault);
 }
 
-// On the administration's thread, or the one that tends models, so that no I/O thread frees it. Requests that have it
-// finish with it.
+// Runs on the admin or maintenance thread, so that no I/O thread pays for freeing a model. Requests that hold it finish
+// with it.
 void Service::retire(Served old) {
   if (old == nullptr) return;
-  const auto until = std::chrono::steady_clock::now() + kLongestUse;
-  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kLookForUsers);
+  const auto until = std::chrono::steady_clock::now() + kLongestRetireWait;
+  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kUserPollInterval);
   if (old.use_count() == 1) return;
   std::lock_guard lock(retired_mutex_);
   retired_.push_back(std::move(old));
@@ -66,10 +66,10 @@ std::string Service::Slot::state_now() const {
   }
 }
 
-// The one it replaces, else another that computes.
-const Scorer* Service::queue_owner(size_t place, Served& held) const {
+// Prefers the model being replaced, then any other encoder.
+const Scorer* Service::queue_owner(size_t index, Served& held) const {
   for (size_t m = 0; m <= slots_.size(); ++m) {
-    const Slot& slot = *slots_[m == 0 ? place : m - 1];
+    const Slot& slot = *slots_[m == 0 ? index : m - 1];
     std::lock_guard lock(slot.mutex);
     if (slot.served == nullptr || slot.kind == ModelKind::rules) continue;
     held = slot.served;
@@ -78,45 +78,45 @@ const Scorer* Service::queue_owner(size_t place, Served& held) const {
   return nullptr;
 }
 
-Served Service::reopened(size_t place, const Scorer* beside, bool stays) {
-  const std::string& name = options_.models[place].name;
-  auto opened = std::make_shared<const ServedModel>(options_.reopen(name, beside, stays));
-  if (slots_[place]->opened && opened->scorer->kind() != slots_[place]->kind)
-    fail(ErrorCode::bad_model, "{}: is of another kind now", name);
+Served Service::reopen_model(size_t index, const Scorer* peer, bool peer_stays) {
+  const std::string& name = options_.models[index].name;
+  auto opened = std::make_shared<const ServedModel>(options_.reopen(name, peer, peer_stays));
+  if (slots_[index]->opened && opened->scorer->kind() != slots_[index]->kind)
+    fail(ErrorCode::bad_model, "{}: the model's kind has changed", name);
   return opened;
 }
 
-std::string Service::open_model(size_t place) {
-  const std::string& name = options_.models[place].name;
-  Slot& slot = *slots_[place];
-  bool there;
+std::string Service::open_model(size_t index) {
+  const std::string& name = options_.models[index].name;
+  Slot& slot = *slots_[index];
+  bool was_loaded;
   {
     std::lock_guard lock(slot.mutex);
-    there = slot.served != nullptr;
-    if (!there) slot.state = "loading";
+    was_loaded = slot.served != nullptr;
+    if (!was_loaded) slot.state = "loading";
   }
   Served opened;
   std::string problem;
-  bool no_room = false;
+  bool does_not_fit = false;
   try {
     Served held;
-    const Scorer* beside = queue_owner(place, held);
-    opened = reopened(place, beside, there);
+    const Scorer* peer = queue_owner(index, held);
+    opened = reopen_model(index, peer, was_loaded);
   } catch (const Error& error) {
     problem = error.what();
-    no_room = error.code() == ErrorCode::does_not_fit;
+    does_not_fit = error.code() == ErrorCode::does_not_fit;
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  if (there && no_room) return replace_model(place);
+  if (was_loaded && does_not_fit) return replace_model(index);
   if (opened == nullptr) {
     {
       std::lock_guard lock(slot.mutex);
       slot.fault = problem;
       if (slot.served == nullptr) slot.state = "failed";
     }
-    if (!there) report_fault(name, problem);
-    log_warning("{} is not loaded: {}", name, problem);
+    if (!was_loaded) report_fault(name, problem);
+    log_warning("cannot load {}: {}", name, problem);
     return problem;
   }
   Served old;
@@ -136,11 +136,11 @@ std::string Service::open_model(size_t place) {
   return "";
 }
 
-// The one that is there leaves the device, and requests wait, until its successor came. Where that does not, the old
-// one comes back from its files, if they still are the ones it had.
-std::string Service::replace_model(size_t place) {
-  const std::string& name = options_.models[place].name;
-  Slot& slot = *slots_[place];
+// Moves the old model off the device while requests wait, then opens its successor. If that fails, restores the old
+// model from its files if they have not changed.
+std::string Service::replace_model(size_t index) {
+  const std::string& name = options_.models[index].name;
+  Slot& slot = *slots_[index];
   Served old, next;
   {
     std::lock_guard lock(slot.mutex);
@@ -148,29 +148,29 @@ std::string Service::replace_model(size_t place) {
     slot.replacing = true;
     slot.state = "loading";
   }
-  forget_gates(name);  // whichever comes is measured
-  log_info("{}: requests wait while it is replaced, there is no room for both", name);
+  forget_gates(name);  // gates are measured again for whichever model results
+  log_info("replacing {}: not enough memory for both versions, requests wait", name);
   std::string problem;
   try {
     const int64_t since = now_ns();
-    while (old.use_count() > 1 || old->scorer.use_count() > 1) {  // what it was given is finished first
+    while (old.use_count() > 1 || old->scorer.use_count() > 1) {  // drains its requests first
       if (seconds_since(since) > options_.queue_seconds + kLongestBatch)
-        fail(ErrorCode::busy, "{}: there is no room beside the one it replaces, and a job or stream still uses that",
+        fail(ErrorCode::busy, "{}: not enough memory for both versions, and a job or stream still uses the old one",
              name);
-      std::this_thread::sleep_for(kLookForUsers);
+      std::this_thread::sleep_for(kUserPollInterval);
     }
     old->scorer->park();
     try {
-      next = reopened(place, old->scorer.get(), false);
+      next = reopen_model(index, old->scorer.get(), false);
     } catch (const Error& error) {
-      // Its batches may leave no room in a queue that was made for the old one's. Where that is lost anyway, as its
-      // files are others now, and is alone there, the queue goes with it.
+      // The new model's batches may not fit into a queue sized for the old one. If the old model cannot be restored
+      // anyway, because its files changed, and it is the only model in the queue, free the queue too.
       Served other;
       if (error.code() != ErrorCode::does_not_fit || old->scorer->residence() != Residence::disk ||
-          !options_.revision_of || options_.revision_of(name) == old->revision || queue_owner(place, other) != nullptr)
+          !options_.revision_of || options_.revision_of(name) == old->revision || queue_owner(index, other) != nullptr)
         throw;
       old.reset();
-      next = reopened(place, nullptr, false);
+      next = reopen_model(index, nullptr, false);
     }
   } catch (const std::exception& error) {
     problem = error.what();
@@ -180,7 +180,7 @@ std::string Service::replace_model(size_t place) {
       old->scorer->load_weights();
       next = std::move(old);
     } catch (const std::exception& error) {
-      problem += fmt::format("; the one before cannot come back: {}", error.what());
+      problem += fmt::format("; the previous version cannot be restored: {}", error.what());
     }
   }
   std::vector<std::pair<int, uint32_t>> held;
@@ -195,18 +195,18 @@ std::string Service::replace_model(size_t place) {
   }
   slot.replaced.notify_all();
   report_fault(name, next != nullptr ? "" : problem);
-  for (const auto& [thread, waiting] : held) go_on(thread, waiting);
+  for (const auto& [thread, waiting] : held) resume(thread, waiting);
   if (problem.empty())
     log_info("{} is loaded", name);
   else
-    log_warning("{} is not replaced: {}", name, problem);
+    log_warning("cannot replace {}: {}", name, problem);
   next.reset();
   retire(std::move(old));
   return problem;
 }
 
-void Service::close_model(size_t place) {
-  Slot& slot = *slots_[place];
+void Service::close_model(size_t index) {
+  Slot& slot = *slots_[index];
   Served old;
   {
     std::lock_guard lock(slot.mutex);
@@ -215,13 +215,12 @@ void Service::close_model(size_t place) {
     slot.failed_ns = 0;
     slot.fault.clear();
   }
-  report_fault(options_.models[place].name, "it was unloaded");
-  log_info("{} is unloaded", options_.models[place].name);
+  report_fault(options_.models[index].name, "unloaded");
+  log_info("{} is unloaded", options_.models[index].name);
   retire(std::move(old));
 }
 
-// Keys and certificate from their files, and models that failed or whose files changed. What is wrong leaves things as
-// they are.
+// Reloads keys and the certificate, and models that failed or whose files changed. On an error the old state stays.
 std::vector<std::string> Service::reload() {
   std::vector<std::string> problems;
   int opened = 0;
@@ -267,8 +266,7 @@ std::vector<std::string> Service::reload() {
       ++opened;
   }
   for (const std::string& problem : problems) log_warning("reload: {}", problem);
-  if (problems.empty())
-    log_info("reloaded: keys are read anew, {} of {} models were opened anew", opened, slots_.size());
+  if (problems.empty()) log_info("reloaded keys and {} of {} models", opened, slots_.size());
   return problems;
 }
 
@@ -282,27 +280,27 @@ void Service::request_reload() {
   });
 }
 
-// What all threads do for a while, as a trace for ui.perfetto.dev, other administration too.
+// Records the activity of all threads as a trace for ui.perfetto.dev. Has its own thread, so other admin calls proceed.
 void Service::trace(Call& call) {
-  const std::string asked = query_value(call.exchange->query(), "seconds");
+  const std::string value = query_value(call.exchange->query(), "seconds");
   double seconds = 1;
-  const auto [end, problem] = std::from_chars(asked.data(), asked.data() + asked.size(), seconds);
-  const bool read = asked.empty() || (problem == std::errc() && end == asked.data() + asked.size());
-  if (!read || !(seconds > 0) || seconds > kLongestTrace)
-    throw invalid(fmt::format("`seconds` must be a number above 0, at most {}", kLongestTrace));
-  if (tracing_.exchange(true)) throw Refusal{409, "Validation", "another trace is being taken", retry_after(seconds)};
-  at(tracer_, call, [this, seconds] {
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  const bool valid = value.empty() || (problem == std::errc() && end == value.data() + value.size());
+  if (!valid || !(seconds > 0) || seconds > kLongestTrace)
+    throw invalid(fmt::format("`seconds` must be above 0 and at most {}", kLongestTrace));
+  if (tracing_.exchange(true)) throw Refusal{409, "Validation", "another trace is running", retry_after(seconds)};
+  run_on(tracer_, call, [this, seconds] {
     Timeline::clear();
     Timeline::enable(true);
     const int64_t since = now_ns();
-    while (seconds_since(since) < seconds && !draining_) std::this_thread::sleep_for(kLookForUsers);
+    while (seconds_since(since) < seconds && !draining_) std::this_thread::sleep_for(kUserPollInterval);
     Timeline::enable(false);
     tracing_ = false;
     return BlockingAnswer{200, Timeline::chrome_trace()};
   });
 }
 
-// NAME/pin?rung=MODEL: that rung answers until NAME/unpin.
+// NAME/pin?rung=MODEL fixes the rung until NAME/unpin.
 void Service::pin_ladder(Call& call, std::string_view path) {
   const size_t slash = std::min(path.rfind('/'), path.size());
   const std::string name = percent_decoded(path.substr(0, slash));
@@ -310,8 +308,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
   const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(),
                                    [&](const auto& l) { return l->rules().name == name; });
   if (ladder == options_.ladders.end() || (verb != "pin" && verb != "unpin"))
-    throw Refusal{404, "NotFound",
-                  "a ladder of this server is pinned by NAME/pin?rung=MODEL and unpinned by NAME/unpin"};
+    throw Refusal{404, "NotFound", "unknown ladder or action (use NAME/pin?rung=MODEL or NAME/unpin)"};
   if (verb == "unpin") {
     (*ladder)->unpin();
   } else {
@@ -329,42 +326,41 @@ void Service::pin_ladder(Call& call, std::string_view path) {
 
 void Service::admin(Call& call) {
   std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
-  log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "a client without a key" : call.key_name,
-           call.exchange->client());
+  log_info("{} by {} from {}", call.exchange->path(),
+           call.key_name.empty() ? "a client without an API key" : call.key_name, call.exchange->client());
   if (path == "drain") {
     drain_wanted_ = true;
     return answer(call, R"({"state":"draining"})");
   }
   if (path == "reload")
-    return at(admin_, call, [this] {
+    return run_on(admin_, call, [this] {
       const std::vector<std::string> problems = reload();
       return BlockingAnswer{
           problems.empty() ? 200 : 424,
           nlohmann::json{{"problems", problems}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
     });
   if (path.starts_with("ladders/")) return pin_ladder(call, path.substr(std::string_view("ladders/").size()));
-  const Refusal none{
-      404, "NotFound",
-      "there are /admin/models/NAME/load, park, unload and reload, /admin/ladders/NAME/pin?rung=MODEL and "
-      "unpin, /admin/reload, /admin/drain"};
+  const Refusal unknown{404, "NotFound",
+                        "unknown admin route (use /admin/models/NAME/load, park, unload or reload, "
+                        "/admin/ladders/NAME/pin?rung=MODEL or unpin, /admin/reload, /admin/drain)"};
   constexpr std::string_view kModels = "models/";
   const size_t slash = path.rfind('/');
-  if (!path.starts_with(kModels) || slash < kModels.size()) throw none;
+  if (!path.starts_with(kModels) || slash < kModels.size()) throw unknown;
   const std::string name = percent_decoded(path.substr(kModels.size(), slash - kModels.size())),
                     verb(path.substr(slash + 1));
-  if (verb != "load" && verb != "park" && verb != "unload" && verb != "reload") throw none;
-  const auto place = static_cast<size_t>(find_model(name));
+  if (verb != "load" && verb != "park" && verb != "unload" && verb != "reload") throw unknown;
+  const auto index = static_cast<size_t>(find_model(name));
   if ((verb == "load" || verb == "reload") && !options_.reopen)
-    throw Refusal{424, "Backend", "this server's models cannot be opened again"};
-  const auto state = [this, place, name] {
-    std::lock_guard lock(slots_[place]->mutex);
-    return nlohmann::json{{"model", name}, {"state", slots_[place]->state_now()}}.dump();
+    throw Refusal{424, "Backend", "this server cannot load models"};
+  const auto state = [this, index, name] {
+    std::lock_guard lock(slots_[index]->mutex);
+    return nlohmann::json{{"model", name}, {"state", slots_[index]->state_now()}}.dump();
   };
-  const auto work = [this, place, verb, state] {
+  const auto work = [this, index, verb, state] {
     Served served;
     {
-      std::lock_guard lock(slots_[place]->mutex);
-      served = slots_[place]->served;
+      std::lock_guard lock(slots_[index]->mutex);
+      served = slots_[index]->served;
     }
     std::string problem;
     try {
@@ -373,20 +369,20 @@ void Service::admin(Call& call) {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    const bool there = served != nullptr;
+    const bool was_loaded = served != nullptr;
     served.reset();
-    if (verb == "unload" && there) close_model(place);
-    if (verb == "reload" || (verb == "load" && !there)) problem = open_model(place);
+    if (verb == "unload" && was_loaded) close_model(index);
+    if (verb == "reload" || (verb == "load" && !was_loaded)) problem = open_model(index);
     if (!problem.empty()) throw Refusal{409, "Backend", problem};
     return BlockingAnswer{200, state()};
   };
-  if (query_value(call.exchange->query(), "wait") != "false") return at(admin_, call, work);
+  if (query_value(call.exchange->query(), "wait") != "false") return run_on(admin_, call, work);
   admin_.call([work] {
     try {
       work();
-    } catch (const Refusal&) {  // health says it
+    } catch (const Refusal&) {  // reported by /health
     } catch (const std::exception& error) {
-      log_warning("a model's administration: {}", error.what());
+      log_warning("admin request failed: {}", error.what());
     }
   });
   call.done = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests are taken: the table of routes, and what is decided from a head alone, before the body is read.
+// Admission: the route table and all checks that need only the request head.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,21 +12,21 @@
 namespace brim::serve {
 namespace {
 
-constexpr uint64_t kStreamedBytes = uint64_t{64} << 30;  // of a body that nobody keeps in memory
+constexpr uint64_t kStreamedBytes = uint64_t{64} << 30;  // for bodies that are streamed, never held in memory
 
-// Addresses are allowed because only names can be made to point here by somebody else (DNS rebinding).
+// IP addresses are always allowed: DNS rebinding needs a host name.
 bool is_allowed_host(std::string_view host, const std::vector<std::string>& allowed) {
   return IpAddress::read(host) || same_ignoring_case(host, "localhost") ||
          std::ranges::any_of(allowed, [&](const std::string& name) { return same_ignoring_case(host, name); });
 }
 
-bool is_of_this_machine(const Exchange& exchange) {
+bool is_from_this_machine(const Exchange& exchange) {
   if (exchange.client_unclear()) return false;
   const std::optional<IpAddress> address = IpAddress::read(exchange.client());
   return exchange.client() == "unix" || (address && address->is_loopback());
 }
 
-// In a pattern {a name} is any one part of a path, and * at its end any number of them.
+// In a pattern, {name} matches one path segment and a final * the rest.
 bool matches(std::string_view pattern, std::string_view path) {
   if (pattern.ends_with('*')) return path.starts_with(pattern.substr(0, pattern.size() - 1));
   for (size_t brace; (brace = pattern.find('{')) != std::string_view::npos;) {
@@ -72,7 +72,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/invocations", Scope::score, kTei, true, &S::by_task},
       {"POST", "/rerank", Scope::score, kTei, true, &S::rerank},
       {"POST", "/embed_all", Scope::score, kTei, true, &S::embed_all},
-      {"POST", "/embed_sparse", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_sparse", Scope::score, kTei, true, &S::embed_sparse},
       {"POST", "/decode", Scope::score, kTei, true, &S::decode},
       {"POST", "/v1/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
       {"POST", "/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
@@ -107,15 +107,15 @@ std::vector<std::pair<std::string, std::string>> Service::route_names() {
 
 std::optional<Response> Service::admit(Exchange& exchange) {
   auto owned = std::make_unique<Call>();
-  Call& call = *owned.release();  // release() frees it
+  Call& call = *owned.release();  // release() deletes it
   exchange.tag = reinterpret_cast<uint64_t>(&call);
   call.exchange = &exchange;
   call.thread = exchange.thread();
   const RequestHead& head = exchange.head();
-  const std::string_view given = head.find("x-request-id");
-  const bool usable = !given.empty() && given.size() <= 128 &&
-                      std::all_of(given.begin(), given.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-  call.id = usable ? std::string(given) : fmt::format("{}{:x}", id_prefix_, ++next_id_);
+  const std::string_view request_id = head.find("x-request-id");
+  const bool usable = !request_id.empty() && request_id.size() <= 128 &&
+                      std::all_of(request_id.begin(), request_id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  call.id = usable ? std::string(request_id) : fmt::format("{}{:x}", id_prefix_, ++next_id_);
 
   const std::string_view path = exchange.path();
   std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
@@ -130,19 +130,19 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     return !origin.empty() &&
            std::find(options_.cors_origins.begin(), options_.cors_origins.end(), name) != options_.cors_origins.end();
   };
-  const bool welcome = listed(origin) || listed("*");
-  if (welcome)
+  const bool cors_allowed = listed(origin) || listed("*");
+  if (cors_allowed)
     exchange.fields = fmt::format(
         "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
         "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors");
-  const bool preflight =
-      welcome && head.method == "OPTIONS" && !allowed.empty() && !head.find("access-control-request-method").empty();
+  const bool preflight = cors_allowed && head.method == "OPTIONS" && !allowed.empty() &&
+                         !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
     const bool open = call.route != nullptr && call.route->scope == Scope::open;
     const std::string_view host = host_of(head.host);
     if (!open && !head.host.empty() && !is_allowed_host(host, options_.allowed_hosts))
       return Refusal{403, "Unauthorized", fmt::format("host '{}' is not allowed (add it with `allowed_host`)", host)};
-    if (preflight) return std::nullopt;  // a browser asks without the page's key
+    if (preflight) return std::nullopt;  // browsers send preflights without credentials
     std::shared_ptr<const ApiKeys> keys;
     {
       std::lock_guard lock(keys_mutex_);
@@ -150,43 +150,45 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     }
     if (!keys->empty() && !open) {
       const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
-      const bool free = scope == Scope::metrics && is_of_this_machine(exchange);
+      const bool exempt = scope == Scope::metrics && is_from_this_machine(exchange);
       const ApiKey* key = keys->find(head.find("authorization"));
       if (key != nullptr) call.key_name = key->name;
-      if (key == nullptr && !free)
+      if (key == nullptr && !exempt)
         return Refusal{
             401, "Unauthorized",
-            head.find("authorization").empty() ? "a key is needed: Authorization: Bearer KEY" : "this key is not known",
+            head.find("authorization").empty() ? "missing API key (send Authorization: Bearer KEY)" : "unknown API key",
             "WWW-Authenticate: Bearer\r\n"};
-      if (key != nullptr && !free && !key->allows(scope))
+      if (key != nullptr && !exempt && !key->allows(scope))
         return Refusal{403, "Unauthorized", fmt::format("API key '{}' lacks scope '{}'", key->name, scope_name(scope))};
     }
-    // Pages of others may send these without asking: their bodies need no type of their own, or there is none. Any page
-    // at all ("*") may where a key stands before it.
-    const bool foreign = origin.empty() ? head.find("sec-fetch-site") == "cross-site"
-                                        : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
-    if (foreign && !listed(origin) && !(welcome && !keys->empty()) && call.route != nullptr &&
+    // Cross-origin pages can send these requests without a preflight, because their bodies need no particular content
+    // type or there is no body. With API keys, "*" in cors_origins allows them.
+    const bool cross_origin = origin.empty()
+                                  ? head.find("sec-fetch-site") == "cross-site"
+                                  : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
+    if (cross_origin && !listed(origin) && !(cors_allowed && !keys->empty()) && call.route != nullptr &&
         (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs ||
          call.route->scope == Scope::queue))
       return Refusal{403, "Unauthorized", "cross-origin request refused"};
     if (call.route == nullptr && !allowed.empty())
-      return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
+      return Refusal{405, "NotFound", fmt::format("{}: method not allowed (use {})", path, allowed),
+                     fmt::format("Allow: {}\r\n", allowed)};
     if (call.route == nullptr) {
       std::vector<std::string> paths;
       for (const Route& route : routes()) paths.emplace_back(route.path);
       const std::string near = nearest_name(path.substr(0, 200), paths);
       return Refusal{404, "NotFound",
-                     fmt::format("there is no {}{}", path.substr(0, 200),
+                     fmt::format("unknown route {}{}", path.substr(0, 200),
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near))};
     }
     if (call.route->scores) {
-      if (refusing_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
+      if (refusing_) return Refusal{503, "Unhealthy", "the server is shutting down", retry_after(1)};
       const bool has_body = head.chunked || head.length > 0;
       if (has_body && call.route->begin == nullptr && !is_json_type(head.find("content-type")))
         return Refusal{415, "Validation", "Content-Type must be application/json"};
       if (const std::string_view coding = head.find("content-encoding");
           has_body && call.route->begin == nullptr && !coding.empty() && !same_ignoring_case(coding, "identity"))
-        return Refusal{415, "Validation", "Content-Encoding: this route takes bodies as they are",
+        return Refusal{415, "Validation", "Content-Encoding is not supported by this route",
                        "Accept-Encoding: identity\r\n"};
     }
     if (call.route->begin == nullptr) return std::nullopt;
@@ -202,7 +204,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   }();
   if (!refusal && preflight) {
     call.done = true;
-    // Clients add fields of their own (OpenAI's a dozen); none of them means anything here, so all may come.
+    // Clients add their own headers (OpenAI's client adds a dozen). They are ignored here, so allow all of them.
     std::string_view fields = head.find("access-control-request-headers");
     if (fields.empty() || fields.size() > 1024 || !std::all_of(fields.begin(), fields.end(), [](char c) {
           return c == '-' || c == ',' || c == ' ' || c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
@@ -228,7 +230,7 @@ void Service::handle(Exchange& exchange) {
       call.counted = true;
       if (const size_t others = at_work_++; options_.requests > 0 && others >= options_.requests)
         throw Refusal{429, "Overloaded",
-                      fmt::format("Model is overloaded: {} requests at one time are taken", options_.requests),
+                      fmt::format("Model is overloaded: at most {} concurrent requests", options_.requests),
                       retry_after(0)};
       refuse_if_full(call);
     }
@@ -242,8 +244,8 @@ void Service::handle(Exchange& exchange) {
 void Service::run_route(Call& call) {
   try {
     (this->*call.route->handle)(call);
-  } catch (const ModelIsComing& coming) {
-    hold(call, coming.model);
+  } catch (const ModelBeingReplaced& replacing) {
+    hold(call, replacing.model);
   } catch (const Refusal& refusal) {
     refuse(call, refusal);
   } catch (const Error& error) {
@@ -251,16 +253,16 @@ void Service::run_route(Call& call) {
   }
 }
 
-// Who takes turns with others: a key, or an address.
+// Fair scheduling is per API key, or per address without one.
 uint64_t Service::client_of(const Call& call) {
   return std::hash<std::string_view>()(call.key_name.empty() ? call.exchange->client() : call.key_name);
 }
 
-// Under overload most requests are refused: where no model could take one, it is not even read.
+// Under overload most requests are rejected, so reject before parsing the body if every model's queue is full.
 void Service::refuse_if_full(const Call& call) const {
-  double least = options_.queue_seconds;
-  // One that may have a deadline goes before its client's own texts without one; which it is, its body says, where that
-  // is short enough to be looked through here.
+  double shortest = options_.queue_seconds;
+  // A request with a deadline goes before its client's texts without one. Finding the key in the raw body is enough for
+  // this estimate; longer bodies are not searched on an I/O thread.
   std::optional<std::chrono::steady_clock::time_point> soonest;
   const std::string& body = call.exchange->body();
   if ((body.size() <= kHelperBytes && body.find("timeout_ms") != std::string::npos) ||
@@ -271,9 +273,9 @@ void Service::refuse_if_full(const Call& call) const {
     if (slot->served == nullptr) continue;
     const double wait = slot->served->scorer->wait_of(client_of(call), 0, false, soonest).begin_seconds;
     if (wait <= options_.queue_seconds) return;
-    least = least == options_.queue_seconds ? wait : std::min(least, wait);
+    shortest = shortest == options_.queue_seconds ? wait : std::min(shortest, wait);
   }
-  if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
+  if (shortest > options_.queue_seconds) throw overloaded(shortest, options_.queue_seconds);
 }
 
 Refusal Service::overloaded(double waiting, double limit) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: who is refused when much waits, what happens where a scorer or an answer fails, and warnings.
+// Admission control, failing scorers and responses, and warnings, over real sockets.
 #include <cmath>
 #include <functional>
 #include <map>
@@ -10,7 +10,7 @@
 namespace brim::serve {
 namespace {
 
-// Clients wait as they are told to; what it is asked may fail.
+// Scorer with configurable waits per client and configurable failures.
 class OddScorer final : public HeldScorer {
  public:
   ClientWait wait_of(uint64_t client, int64_t, bool,
@@ -27,7 +27,7 @@ class OddScorer final : public HeldScorer {
     if (submit_fails) fail(ErrorCode::internal, "it takes nothing");
     HeldScorer::submit(requests, completion);
   }
-  std::map<uint64_t, ClientWait> waits, waits_when_due;  // without a deadline, and with one
+  std::map<uint64_t, ClientWait> waits, waits_when_due;  // requests without a deadline, and with one
   std::atomic<bool> names_fail{false}, submit_fails{false};
 };
 
@@ -42,7 +42,7 @@ class AdmissionTest : public ServiceTest {
     return o;
   }
   static std::string with(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
-  // A service without what samples it every second.
+  // A service without the thread that samples it every second.
   void start_bare() {
     ServiceOptions o;
     o.models.push_back({"odd", "odd", "1", odd_});
@@ -62,7 +62,7 @@ class AdmissionTest : public ServiceTest {
   std::unique_ptr<HttpServer> http_;
 };
 
-TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
+TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
   const auto id = [](std::string_view name) { return std::hash<std::string_view>()(name); };
   odd_->waits[id("much")] = {.own_tokens = 5000, .begin_seconds = 5, .end_seconds = 6};
   odd_->waits[id("little")] = {.own_tokens = 100, .begin_seconds = 0.5, .end_seconds = 1.5};
@@ -82,41 +82,41 @@ TEST_F(AdmissionTest, AClientIsRefusedForItsOwnTexts) {
     return answer.fields["retry-after"] + " s, " + Json::parse(answer.body)["queue_ms"].dump() + " ms";
   };
   EXPECT_EQ(refused("much"), "5 s, 5000 ms");
-  EXPECT_EQ(refused("little"), "1 s, 500 ms") << "what it has and this are too much";
-  EXPECT_EQ(refused("crowded"), "2 s, 1500 ms") << "others alone are";
+  EXPECT_EQ(refused("little"), "1 s, 500 ms") << "the new text exceeds its limit";
+  EXPECT_EQ(refused("crowded"), "2 s, 1500 ms") << "only other clients exceed the limit";
   EXPECT_EQ(refused("none", R"(,"timeout_ms":10000)"), "1 s, 500 ms") << "its deadline could not be met";
   for (const char* more : {R"(,"timeout_ms":30000)", ""}) {
     client_->post("/predict", R"({"inputs":"a")" + std::string(more) + "}", with("none"));
     scorer_->wait_held(1);
     scorer_->answer_all();
-    EXPECT_EQ(client_->read().status, 200) << "much of others' waits, and nothing of its own";
+    EXPECT_EQ(client_->read().status, 200) << "only texts of other clients wait";
   }
   odd_->waits_when_due[id("much")] = {.own_tokens = 5000, .begin_seconds = 0.1, .end_seconds = 0.2};
   for (const char* name : {"little", "much"}) {
     client_->post("/predict", R"({"inputs":"a","timeout_ms":500})", with(name));
     scorer_->wait_held(1);
     scorer_->answer_all();
-    EXPECT_EQ(client_->read().status, 200) << "what is due goes before its own that is not: " << name;
+    EXPECT_EQ(client_->read().status, 200) << "requests with a deadline precede its other requests: " << name;
   }
   EXPECT_NE(get("/metrics", with("none")).body.find("brim_queue_wait_seconds{model=\"odd\"} 7\n"), std::string::npos)
       << "the gauge is of all of them";
-  // What all of them hold is bounded too, and says so.
+  // The total size of waiting texts is bounded too.
   client_->post("/predict", R"({"inputs":"a"})", with("none"));
   scorer_->wait_held(1);
-  scorer_->answer_all(Error(ErrorCode::busy, "texts that wait hold 256 MiB"));
+  scorer_->answer_all(Error(ErrorCode::busy, "waiting texts hold 256 MiB"));
   RawAnswer answer = client_->read();
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "7");
-  EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: texts that wait hold 256 MiB");
+  EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: waiting texts hold 256 MiB");
 }
 
-TEST_F(AdmissionTest, AWaitWithoutEndIsSaidToo) {
+TEST_F(AdmissionTest, ReportsUnboundedWait) {
   start(odd());
   odd_->waits[std::hash<std::string_view>()("127.0.0.1")] = {1, HUGE_VAL, HUGE_VAL};
   EXPECT_EQ(post("/predict", R"({"inputs":"a"})").fields["retry-after"], "86400");
 }
 
-TEST_F(AdmissionTest, ATextThatIsNotTakenIsNotWaitedFor) {
+TEST_F(AdmissionTest, RespondsIfSubmitFails) {
   start_bare();
   odd_->submit_fails = true;
   EXPECT_EQ(post("/predict", R"({"inputs":[["a"],["b"]]})").status, 424);
@@ -130,7 +130,7 @@ TEST_F(AdmissionTest, ATextThatIsNotTakenIsNotWaitedFor) {
   EXPECT_EQ(service_->texts_waiting(), 0u);
 }
 
-TEST_F(AdmissionTest, AnAnswerThatCannotBeWrittenHoldsUpNoOther) {
+TEST_F(AdmissionTest, FailingResponseDoesNotBlockOthers) {
   start_bare();
   RawClient other(http_->port());
   odd_->names_fail = true;
@@ -147,7 +147,7 @@ TEST_F(AdmissionTest, AnAnswerThatCannotBeWrittenHoldsUpNoOther) {
   EXPECT_EQ(client_->read().status, 200);
 }
 
-TEST_F(AdmissionTest, AWarningIsSentWhenItBegins) {
+TEST_F(AdmissionTest, SendsWarningWhenItStarts) {
   start_bare();
   RawClient listener(http_->port());
   listener.get("/events");
@@ -155,7 +155,7 @@ TEST_F(AdmissionTest, AWarningIsSentWhenItBegins) {
   std::string event;
   ASSERT_TRUE(listener.read_chunk(event));
   const auto warned = [&](std::vector<Warning> warnings) {
-    service_->set_card({.warnings = std::move(warnings)});
+    service_->set_gpu({.warnings = std::move(warnings)});
     service_->sample(std::nullopt);
     std::string texts;
     while (listener.read_chunk(event) && !event.starts_with("event: snapshot"))
@@ -163,22 +163,23 @@ TEST_F(AdmissionTest, AWarningIsSentWhenItBegins) {
     return texts;
   };
   EXPECT_NE(warned({{"0 temperature", "86 degrees"}}).find("86 degrees"), std::string::npos);
-  EXPECT_EQ(warned({{"0 temperature", "87 degrees"}}), "") << "the same, with another number";
+  EXPECT_EQ(warned({{"0 temperature", "87 degrees"}}), "") << "same warning with a different value";
   EXPECT_NE(get("/snapshot").body.find("87 degrees"), std::string::npos);
   const std::string second = warned({{"0 temperature", "88 degrees"}, {"1 temperature", "90 degrees"}});
   EXPECT_NE(second.find("90 degrees"), std::string::npos);
   EXPECT_EQ(second.find("88 degrees"), std::string::npos);
   EXPECT_EQ(warned({}), "");
-  EXPECT_NE(warned({{"0 temperature", "86 degrees"}}).find("86 degrees"), std::string::npos) << "it began anew";
+  EXPECT_NE(warned({{"0 temperature", "86 degrees"}}).find("86 degrees"), std::string::npos)
+      << "the warning started again";
 }
 
-TEST_F(AdmissionTest, ReadyIsWhoAnswersRequestsThatNameNoModel) {
+TEST_F(AdmissionTest, ReadinessDependsOnDefaultModel) {
   ServerOptions o = tiny();
-  std::rotate(o.models.begin(), o.models.begin() + 2, o.models.end());  // the embedder first
-  o.models.erase(o.models.begin() + 1);                                 // and no rules
+  std::rotate(o.models.begin(), o.models.begin() + 2, o.models.end());  // embedder first
+  o.models.erase(o.models.begin() + 1);                                 // without VADER
   start(std::move(o));
   EXPECT_EQ(post("/admin/models/emb/unload", "").status, 200);
-  EXPECT_EQ(get("/health/ready").status, 200) << "the classifier is there";
+  EXPECT_EQ(get("/health/ready").status, 200) << "the classifier is available";
   EXPECT_EQ(post("/predict", R"({"inputs":"w6"})").status, 200);
   EXPECT_EQ(post("/admin/models/cls/unload", "").status, 200);
   EXPECT_EQ(get("/health/ready").status, 503);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -19,11 +18,11 @@ namespace {
 
 using Body = nlohmann::json;
 
-constexpr size_t kBodyDepth = 32;
-constexpr size_t kBodyValues = 600'000;  // 1,024 texts of 512 token ids; each costs more memory than its bytes
-constexpr size_t kObjectKeys = 1000;     // queues keep them in order, and look through all of them for each
+constexpr size_t kMaxBodyDepth = 32;
+constexpr size_t kMaxBodyValues = 600'000;  // enough for 1,024 texts of 512 token ids
+constexpr size_t kMaxObjectKeys = 1000;     // queues keep object keys in order, so each lookup is linear
 
-// Builds a value while counting what it is made of.
+// Builds a value and enforces the limits above.
 class BodyBuilder final : public Body::json_sax_t {
  public:
   explicit BodyBuilder(std::string_view text) : text_(text) {}
@@ -40,10 +39,10 @@ class BodyBuilder final : public Body::json_sax_t {
   bool start_array(size_t) override { return open(Body::array()); }
   bool key(string_t& name) override {
     auto& object = *stack_.back();
-    if (object.size() == kObjectKeys) throw invalid(fmt::format("an object has more than {} keys", kObjectKeys));
-    const auto [place, fresh] = object.get_ref<Body::object_t&>().emplace(std::move(name), nullptr);
-    if (!fresh) throw invalid(fmt::format("the key `{}` appears twice", place->first.substr(0, 100)));
-    member_ = &place->second;
+    if (object.size() == kMaxObjectKeys) throw invalid(fmt::format("an object has more than {} keys", kMaxObjectKeys));
+    const auto [entry, inserted] = object.get_ref<Body::object_t&>().emplace(std::move(name), nullptr);
+    if (!inserted) throw invalid(fmt::format("duplicate key `{}`", entry->first.substr(0, 100)));
+    member_ = &entry->second;
     return true;
   }
   bool end_object() override { return close(); }
@@ -56,30 +55,30 @@ class BodyBuilder final : public Body::json_sax_t {
   }
 
  private:
-  Body* place(Body value) {
-    if (++values_ > kBodyValues) throw invalid(fmt::format("the body has more than {} values", kBodyValues));
-    Body* at;
+  Body* insert(Body value) {
+    if (++values_ > kMaxBodyValues) throw invalid(fmt::format("the body has more than {} values", kMaxBodyValues));
+    Body* inserted;
     if (stack_.empty()) {
       root_ = std::move(value);
-      at = &root_;
+      inserted = &root_;
     } else if (stack_.back()->is_array()) {
       auto& items = stack_.back()->get_ref<Body::array_t&>();
       items.push_back(std::move(value));
-      at = &items.back();
+      inserted = &items.back();
     } else {
       *member_ = std::move(value);
-      at = member_;
+      inserted = member_;
     }
-    return at;
+    return inserted;
   }
   bool put(Body value) {
-    place(std::move(value));
+    insert(std::move(value));
     return true;
   }
-  // Values inside an open array move when it grows, but only its last one is open, and that is after it grew.
+  // Growing an array moves its values, but only the last value can be open, and it is inserted after growing.
   bool open(Body value) {
-    if (stack_.size() == kBodyDepth) throw invalid(fmt::format("the body is nested deeper than {}", kBodyDepth));
-    stack_.push_back(place(std::move(value)));
+    if (stack_.size() == kMaxBodyDepth) throw invalid(fmt::format("the body is nested deeper than {}", kMaxBodyDepth));
+    stack_.push_back(insert(std::move(value)));
     return true;
   }
   bool close() {
@@ -115,54 +114,19 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-const char* reason_phrase(int status) {
-  static const std::map<int, const char*> kPhrases = {
-      {200, "OK"},
-      {201, "Created"},
-      {202, "Accepted"},
-      {204, "No Content"},
-      {206, "Partial Content"},
-      {400, "Bad Request"},
-      {401, "Unauthorized"},
-      {403, "Forbidden"},
-      {404, "Not Found"},
-      {405, "Method Not Allowed"},
-      {408, "Request Timeout"},
-      {409, "Conflict"},
-      {413, "Content Too Large"},
-      {414, "URI Too Long"},
-      {415, "Unsupported Media Type"},
-      {416, "Range Not Satisfiable"},
-      {417, "Expectation Failed"},
-      {421, "Misdirected Request"},
-      {422, "Unprocessable Content"},
-      {424, "Failed Dependency"},
-      {429, "Too Many Requests"},
-      {431, "Request Header Fields Too Large"},
-      {500, "Internal Server Error"},
-      {501, "Not Implemented"},
-      {503, "Service Unavailable"},
-      {504, "Gateway Timeout"},
-      {505, "HTTP Version Not Supported"},
-      {507, "Insufficient Storage"},
-  };
-  const auto found = kPhrases.find(status);
-  return found == kPhrases.end() ? "Status" : found->second;
-}
-
 std::string retry_after(double seconds) {
-  constexpr double kMost = 86'400;  // and what is no number
-  return fmt::format("Retry-After: {}\r\n", seconds < kMost
+  constexpr double kLongest = 86'400;  // also used for infinity and NaN
+  return fmt::format("Retry-After: {}\r\n", seconds < kLongest
                                                 ? std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds)))
-                                                : static_cast<int64_t>(kMost));
+                                                : static_cast<int64_t>(kLongest));
 }
 
 Refusal invalid(std::string_view problem) {
   return {422, "Validation", fmt::format("Input validation error: {}", problem)};
 }
 
-Refusal too_large(size_t bytes, size_t most) {
-  return invalid(fmt::format("a text has {} bytes, at most {} are taken", bytes, most));
+Refusal too_large(size_t bytes, size_t max_bytes) {
+  return invalid(fmt::format("text of {} bytes, at most {} allowed", bytes, max_bytes));
 }
 
 Response error_response(const Refusal& refusal, ErrorShape shape) {
@@ -192,7 +156,7 @@ int32_t stride_of(const nlohmann::json& object) {
   const auto stride = object.find("stride");
   if (stride == object.end() || stride->is_null()) return -1;
   if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)
-    throw invalid("`stride`, the tokens that windows of a long text share, must be a whole number from 0");
+    throw invalid("`stride` (tokens shared by neighbouring windows) must be a non-negative integer");
   return stride->get<int32_t>();
 }
 
@@ -247,7 +211,7 @@ std::optional<float> compound_of(const Scorer& scorer, std::span<const float> sc
 }
 
 void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
-                   size_t most) {
+                   size_t top_k) {
   std::array<uint32_t, 16> few;
   std::vector<uint32_t> many;
   std::span<uint32_t> order;
@@ -260,7 +224,7 @@ void append_scores(std::string& out, const std::vector<std::string>& names, cons
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
   out += '[';
-  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+  for (size_t i = 0; i < std::min(top_k, order.size()); ++i) {
     if (i > 0) out += ',';
     out += "{\"score\":";
     rows::append_json_number(out, scores[order[i]]);
@@ -299,13 +263,13 @@ void append_entities(std::string& out, const std::vector<Entity>& entities) {
 
 void append_base64(std::string& out, std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    const auto byte = [&](size_t i) { return at + i < bytes.size() ? static_cast<uint8_t>(bytes[at + i]) : 0u; };
+  for (size_t begin = 0; begin < bytes.size(); begin += 3) {
+    const auto byte = [&](size_t i) { return begin + i < bytes.size() ? static_cast<uint8_t>(bytes[begin + i]) : 0u; };
     const uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
     out += kDigits[three >> 18];
     out += kDigits[three >> 12 & 63];
-    out += at + 1 < bytes.size() ? kDigits[three >> 6 & 63] : '=';
-    out += at + 2 < bytes.size() ? kDigits[three & 63] : '=';
+    out += begin + 1 < bytes.size() ? kDigits[three >> 6 & 63] : '=';
+    out += begin + 2 < bytes.size() ? kDigits[three & 63] : '=';
   }
 }
 

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "http/key_file.h"
 #include "io/sha256.h"
-#include "serve/framing.h"
-#include "serve/key_file.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
 namespace {
@@ -56,37 +56,37 @@ ApiKeys ApiKeys::parse(std::string_view text, const std::string& where) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line[0] == '#') continue;
     const auto bad = [&](std::string_view why) {
-      fail(ErrorCode::usage, Remedy{"write NAME:SCOPES:SHA256, as in `web:score,queue:9f86d0…`"}, "{}:{}: {}", where,
+      fail(ErrorCode::usage, Remedy{"write NAME:SCOPES:SHA256, such as `web:score,queue:9f86d0…`"}, "{}:{}: {}", where,
            number, why);
     };
     const auto parts = split(line, ':');
-    if (parts.size() != 3 || parts[0].empty()) bad("not a key");
+    if (parts.size() != 3 || parts[0].empty()) bad("invalid key line");
     ApiKey key;
     key.name = parts[0];
     for (const std::string_view scope : split(parts[1], ',')) {
       const auto known =
           std::find_if(std::begin(kScopes), std::end(kScopes), [&](const ScopeName& s) { return scope == s.name; });
-      if (known == std::end(kScopes)) bad("a scope is score, queue, jobs, metrics or admin");
+      if (known == std::end(kScopes)) bad("unknown scope (use score, queue, jobs, metrics or admin)");
       key.scopes = static_cast<uint8_t>(key.scopes | static_cast<uint8_t>(known->scope));
     }
-    if (parts[2].size() != 64) bad("a SHA-256 has 64 hexadecimal digits");
+    if (parts[2].size() != 64) bad("the SHA-256 must have 64 hexadecimal digits");
     for (size_t i = 0; i < 32; ++i) {
       const int high = hex_value(parts[2][2 * i]), low = hex_value(parts[2][2 * i + 1]);
-      if (high < 0 || low < 0) bad("a SHA-256 has 64 hexadecimal digits");
+      if (high < 0 || low < 0) bad("the SHA-256 must have 64 hexadecimal digits");
       key.hash[i] = static_cast<uint8_t>(high * 16 + low);
     }
     const auto same =
         std::find_if(keys.keys_.begin(), keys.keys_.end(), [&](const ApiKey& k) { return k.name == key.name; });
-    if (same != keys.keys_.end()) bad("two keys have this name");
+    if (same != keys.keys_.end()) bad("duplicate key name");
     keys.keys_.push_back(std::move(key));
   }
   return keys;
 }
 
 ApiKeys ApiKeys::load(const std::filesystem::path& file) {
-  check_key_file("api_key_file", file.string(), KeyFile::hashes);
+  http::check_key_file("api_key_file", file.string(), http::KeyFile::hashes);
   ApiKeys keys = parse(read_file(file, ErrorCode::usage), file.string());
-  if (keys.empty()) fail(ErrorCode::usage, "{}: no key", file.string());
+  if (keys.empty()) fail(ErrorCode::usage, "{}: no keys", file.string());
   return keys;
 }
 
@@ -104,7 +104,7 @@ const ApiKey* ApiKeys::find(std::string_view authorization) const {
     return nullptr;
   const auto hash = io::sha256(authorization.substr(kBearer.size()));
   const ApiKey* found = nullptr;
-  for (const ApiKey& key : keys_) {  // all of them, every byte
+  for (const ApiKey& key : keys_) {  // compares all keys and all bytes, in constant time
     uint8_t other = 0;
     for (size_t i = 0; i < hash.size(); ++i) other = static_cast<uint8_t>(other | (hash[i] ^ key.hash[i]));
     if (other == 0) found = &key;

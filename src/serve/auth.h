@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may do what: keys by the hash of their text, each with a name and scopes.
+// API keys: stored as SHA-256 hashes, each with a name and scopes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,15 +23,15 @@ struct ApiKey {
 
 class ApiKeys {
  public:
-  // Lines of NAME:SCOPES:SHA256HEX, scopes separated by commas: score, queue, jobs, metrics, admin. Empty lines and
-  // those that begin with # are passed over. Anything else is a usage error that names `where` and the line.
+  // Parses lines of NAME:SCOPES:SHA256HEX with comma-separated scopes: score, queue, jobs, metrics, admin. Ignores
+  // empty lines and lines starting with #. Anything else is a usage error with `where` and the line number.
   static ApiKeys parse(std::string_view text, const std::string& where);
   static ApiKeys load(const std::filesystem::path& file);
-  // One key for all but administration, given as it is.
+  // Adds a plain-text key with every scope except admin.
   void add(std::string_view key, const std::string& name);
 
   bool empty() const { return keys_.empty(); }
-  // The key of `Authorization: Bearer KEY`; null: none of these. Takes as long whichever it is.
+  // Looks up the key of `Authorization: Bearer KEY`; null if unknown. Constant time.
   const ApiKey* find(std::string_view authorization) const;
 
  private:

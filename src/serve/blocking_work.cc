@@ -11,10 +11,10 @@
 namespace brim::serve {
 namespace {
 
-constexpr int kFlushingThreads = 4;  // calls that wait for the disk are written together
+constexpr int kFlushingThreads = 4;  // one flush covers many waiting calls, so a few suffice
 constexpr int kDiskThreads = 2;
-constexpr int64_t kLongestPauseMs = 50;       // between looks for what is old enough
-constexpr std::chrono::seconds kJobPause(1);  // after a job that could neither go on nor be failed
+constexpr int64_t kMaxFlushPauseMs = 50;           // between checks for queues that are due by age
+constexpr std::chrono::seconds kJobRetryPause(1);  // after a job's state could not be written
 
 int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -62,10 +62,10 @@ void BlockingWork::run_jobs(const std::stop_token& stop) {
     try {
       jobs_.expire();
       jobs_.run_next(stop);
-    } catch (const std::exception& error) {  // its state cannot be written; another look may find room
+    } catch (const std::exception& error) {  // its state cannot be written; retry after a pause
       log_warning("{}", error.what());
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, kJobPause, [&] { return ending_; });
+      changed_.wait_for(lock, kJobRetryPause, [&] { return ending_; });
     }
   }
 }
@@ -76,10 +76,10 @@ void BlockingWork::flush_old() {
     lock.unlock();
     try {
       queues_.flush_by_age();
-    } catch (const std::exception& error) {  // tried again; health names it
+    } catch (const std::exception& error) {  // retried in the next iteration; /health reports it
       log_warning("{}", error.what());
     }
-    const int64_t pause = std::clamp<int64_t>(queues_.due_ms().value_or(INT64_MAX) - steady_ms(), 1, kLongestPauseMs);
+    const int64_t pause = std::clamp<int64_t>(queues_.due_ms().value_or(INT64_MAX) - steady_ms(), 1, kMaxFlushPauseMs);
     lock.lock();
     if (!ending_) changed_.wait_for(lock, std::chrono::milliseconds(pause));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where requests that wait for disk or device are worked on, which an I/O thread may not: queues, and files that are
-// scored in the background. A few threads do them, a few more those that wait for no model; one flushes what has waited
-// long enough, one runs the jobs.
+// Threads for work that may block on disk or a device, which I/O threads must not do: queue calls and background jobs.
+// Queue calls that may flush and calls that only need the disk have separate pools; one thread flushes by age, one runs
+// jobs.
 #pragma once
 #include <condition_variable>
 #include <filesystem>
@@ -19,16 +19,16 @@ namespace brim::serve {
 
 class BlockingWork {
  public:
-  // Throws cannot_write where the directory is another server's.
+  // Throws cannot_write if another server uses the directory.
   BlockingWork(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
                JobModels models, JobsStore::Options options);
-  ~BlockingWork();  // what has begun is finished, what waits is dropped; a job goes on the next time
+  ~BlockingWork();  // finishes what has begun and drops the rest; jobs resume at the next start
   BlockingWork(const BlockingWork&) = delete;
   BlockingWork& operator=(const BlockingWork&) = delete;
 
-  Workers& flushing() { return flushing_; }  // calls that may wait for a flush, and so for a model
-  Workers& disk() { return disk_; }          // those that wait for the disk alone
-  void stop_jobs();                          // at a row; they go on the next time
+  Workers& flushing() { return flushing_; }  // for calls that may wait for a flush, and so for a model
+  Workers& disk() { return disk_; }          // for calls that wait only for the disk
+  void stop_jobs();                          // at the next row; jobs resume at the next start
   Queues& queues() { return queues_; }
   JobsStore& jobs() { return jobs_; }
   const StateDir& state() const { return state_; }

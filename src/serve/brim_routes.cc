@@ -62,16 +62,16 @@ EntityOptions entity_options(const Body& body) {
   return w;
 }
 
-// What the request says of entities, also to the scorer.
-template <class RequestOptions>
-EntityOptions apply_entity_options(const Body& body, RequestOptions& w) {
+// Applies the request's entity options, also to the scorer's options.
+template <class Options>
+EntityOptions apply_entity_options(const Body& body, Options& w) {
   EntityOptions e = entity_options(body);
   w.aggregation = e.aggregation;
   if (e.overlap >= 0) w.overlap = e.overlap;
   return e;
 }
 
-// What is made of a model's scores in place of what it was trained with.
+// Function applied to raw scores in place of the model's own.
 enum class ScoreFunction : uint8_t { own, none, softmax, sigmoid };
 
 ScoreFunction score_function(const Body& body) {
@@ -95,15 +95,15 @@ void apply(ScoreFunction function, std::vector<float>& scores) {
   for (float& score : scores) score /= sum;
 }
 
-void append_wanted_entities(std::string& out, const Prediction& p, const EntityOptions& w) {
+void append_filtered_entities(std::string& out, const Prediction& p, const EntityOptions& w) {
   if (p.error) {
     out += "null";
     return;
   }
-  std::vector<Entity> wanted;
+  std::vector<Entity> kept;
   for (const Entity& e : p.entities)
-    if (std::find(w.ignored.begin(), w.ignored.end(), e.group) == w.ignored.end()) wanted.push_back(e);
-  append_entities(out, wanted);
+    if (std::find(w.ignored.begin(), w.ignored.end(), e.group) == w.ignored.end()) kept.push_back(e);
+  append_entities(out, kept);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ void Service::classify(Call& call) {
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto texts =
       texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
-  score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
+  score(call, w, texts, [this, top_k = w.top_k](std::string& out, Call& c) {
     const ServedModel& model = *c.served;
     out += "{\"object\":\"classify\",\"id\":";
     rows::append_json_string(out, c.id);
@@ -124,7 +124,7 @@ void Service::classify(Call& call) {
     std::string compounds;
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
       std::optional<float> compound;
       if (!c.predictions[i].error) compound = compound_of(*model.scorer, c.predictions[i].scores);
       compounds += i > 0 ? "," : "";
@@ -151,54 +151,54 @@ void Service::ner(Call& call) {
   const bool batch = body.contains(key) && body[key].is_array();
   const EntityOptions entities = apply_entity_options(body, w);
   score(call, w, texts_of(body, key), [batch, e = entities](std::string& out, Call& c) {
-    if (!batch) return append_wanted_entities(out, c.predictions[0], e);
+    if (!batch) return append_filtered_entities(out, c.predictions[0], e);
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_wanted_entities(out, c.predictions[i], e);
+      append_filtered_entities(out, c.predictions[i], e);
     }
     out += ']';
   });
 }
 
-// Labels and entities of the same texts: one answer, from one pass where both heads are on one encoder, else from a
-// pass of each model. Windows whose labels would be merged are the classifier's own, so those take two.
+// Labels and entities of the same texts in one answer: one pass if both heads share an encoder, else one pass per
+// model. Merging window labels needs the classifier's own windows, so it takes two passes.
 void Service::analyze(Call& call) {
   const Body body = body_of(call);
   RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::rules});
   int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   if (!w.served->tagger.empty()) tagger = find_model(w.served->tagger);
-  if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
+  if (tagger < 0) throw Refusal{424, "Backend", "Backend error: this server has no token classification model"};
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
-  const auto given = texts_of(body, key);
+  const auto inputs = texts_of(body, key);
   const bool merges = w.long_text ? *w.long_text == LongText::window_mean || *w.long_text == LongText::window_max
                                   : options_.merges_windows;
   w.entities =
       !w.keep_end && !merges && !w.served->tagger.empty() && model_at(tagger)->revision == w.served->tagger_revision;
   call.passes = w.entities ? 1 : 2;
   std::vector<Text> texts;
-  for (const std::string_view text : given) texts.push_back({w.model, text});
-  for (const std::string_view text : given)
+  for (const std::string_view text : inputs) texts.push_back({w.model, text});
+  for (const std::string_view text : inputs)
     if (!w.entities) texts.push_back({tagger, text});
   const EntityOptions entities = apply_entity_options(body, w);
-  score(call, w, texts, [this, batch, most = w.top_k, e = entities](std::string& out, Call& c) {
+  score(call, w, texts, [this, batch, top_k = w.top_k, e = entities](std::string& out, Call& c) {
     const auto passes = static_cast<size_t>(c.passes);
     const size_t n = c.predictions.size() / passes;
     if (batch) out += '[';
     for (size_t i = 0; i < n; ++i) {
       out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
       out += ",\"entities\":";
-      append_wanted_entities(out, c.predictions[(passes - 1) * n + i], e);
+      append_filtered_entities(out, c.predictions[(passes - 1) * n + i], e);
       out += '}';
     }
     if (batch) out += ']';
   });
 }
 
-// POST /models/{name}: lists of lists where the others have lists.
+// POST /models/{name}: labels and vectors form a list even for a single text, as in Hugging Face's API.
 void Service::hugging_face(Call& call) {
   Body body = body_of(call);
   if (!body.is_object()) throw invalid("the body must be a JSON object");
@@ -222,7 +222,7 @@ void Service::hugging_face(Call& call) {
         if (batch) out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
-          append_wanted_entities(out, c.predictions[i], e);
+          append_filtered_entities(out, c.predictions[i], e);
         }
         if (batch) out += ']';
       });
@@ -239,13 +239,13 @@ void Service::hugging_face(Call& call) {
         out += ']';
       });
     default:
-      return score(call, w, texts, [this, function, most = w.top_k](std::string& out, Call& c) {
-        const bool rules = c.served->scorer->kind() == ModelKind::rules;  // have no scores before their own
+      return score(call, w, texts, [this, function, top_k = w.top_k](std::string& out, Call& c) {
+        const bool rules = c.served->scorer->kind() == ModelKind::rules;  // VADER has no raw scores
         out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';
           if (!rules) apply(function, c.predictions[i].scores);
-          append_labels(out, c, i, most);
+          append_labels(out, c, i, top_k);
         }
         out += ']';
       });

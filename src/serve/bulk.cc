@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What queues, jobs and streams of rows have in common: the choice of their model, and scoring with it. Off the I/O
-// threads.
+// Shared by queues, jobs and row streams: model choice and scoring. Runs off the I/O threads.
 #include "base/error.h"
 #include "serve/service.h"
 
 namespace brim::serve {
 
-// Throws does_not_fit where the model, or every rung, cannot answer for now, and bad_model where there is none.
+// Throws does_not_fit if the model, or every rung, is unavailable for now, and bad_model if it is unknown.
 Service::RequestOptions Service::choose_for_bulk(const std::string& model, const std::string& source) {
   RequestOptions w;
-  w.bulk = true;  // load splits neither a flush nor a job
+  w.bulk = true;  // load must not split a flush or a job
   w.may_wait = true;
   try {
     choose_model(w, model, source, {ModelKind::classifier, ModelKind::rules});
@@ -19,7 +18,7 @@ Service::RequestOptions Service::choose_for_bulk(const std::string& model, const
   return w;
 }
 
-// Of rows. A model that cannot be loaded is reported, so that its ladder chooses another the next time.
+// Scores rows. Reports a model that cannot be loaded, so that its ladder chooses another rung next time.
 ScoreTexts Service::bulk_scorer(const RequestOptions& options) {
   return [this, options](Texts texts, Texts pairs, std::stop_token stop) {
     try {
@@ -35,7 +34,7 @@ ScoreTexts Service::bulk_scorer(const RequestOptions& options) {
 
 void Service::count_bulk(const RequestOptions& options, size_t texts, int64_t tokens) {
   const auto model = static_cast<size_t>(options.model);
-  metrics_->count_beside([&](Counts& c) {
+  metrics_->count_off_thread([&](Counts& c) {
     c.texts[model][1][static_cast<size_t>(reason_of(options.reason))] += texts;
     c.tokens[model] += static_cast<uint64_t>(tokens);
   });

@@ -17,7 +17,7 @@ using chr::Friday;
 using chr::January, chr::February, chr::May, chr::June, chr::July, chr::September, chr::November, chr::December;
 using chr::Monday, chr::Saturday, chr::Sunday, chr::Thursday;
 
-constexpr int kMinutes = 24 * 60;
+constexpr int kMinutesPerDay = 24 * 60;
 constexpr int64_t kDaySeconds = 86400;
 constexpr int kDaysAhead = 400;
 
@@ -31,7 +31,7 @@ LocalSeconds local_of(Date date, int minute) {
   return chr::sys_seconds(date).time_since_epoch().count() + int64_t{60} * minute;
 }
 
-// Easter Sunday of the Gregorian calendar: the Sunday after the first full moon of spring, both by the church's tables.
+// Date of Easter Sunday in the Gregorian calendar, by the ecclesiastical computus.
 Date easter(chr::year year) {
   const int y = static_cast<int>(year);
   const int golden = y % 19, century = y / 100;
@@ -46,25 +46,30 @@ bool weekend(Date date) {
   return day == Saturday || day == Sunday;
 }
 
-// Where a holiday with a fixed date is kept: Friday for Saturday, Monday for Sunday.
-Date kept_on(Date date) {
+// Observed date of a fixed-date holiday: Friday for Saturday, Monday for Sunday.
+Date observed_on(Date date) {
   const chr::weekday day(date);
   return day == Saturday ? date - chr::days(1) : day == Sunday ? date + chr::days(1) : date;
 }
 
 bool nyse_holiday(Date date) {
   const chr::year year = chr::year_month_day(date).year();
-  // A New Year's Day on a Saturday is not kept: the Friday before ends the year's accounts.
+  // A New Year's Day on a Saturday is not observed: the exchange does not close on the last business day of a year.
   const Date new_year(year / January / 1);
-  if (date == new_year || (date == kept_on(new_year) && chr::weekday(new_year) == Sunday)) return true;
-  const std::array<Date, 9> others = {
-      Date(year / January / Monday[3]),     Date(year / February / Monday[3]),   easter(year) - chr::days(2),
-      Date(year / May / Monday[chr::last]), kept_on(Date(year / June / 19)),     kept_on(Date(year / July / 4)),
-      Date(year / September / Monday[1]),   Date(year / November / Thursday[4]), kept_on(Date(year / December / 25))};
+  if (date == new_year || (date == observed_on(new_year) && chr::weekday(new_year) == Sunday)) return true;
+  const std::array<Date, 9> others = {Date(year / January / Monday[3]),
+                                      Date(year / February / Monday[3]),
+                                      easter(year) - chr::days(2),
+                                      Date(year / May / Monday[chr::last]),
+                                      observed_on(Date(year / June / 19)),
+                                      observed_on(Date(year / July / 4)),
+                                      Date(year / September / Monday[1]),
+                                      Date(year / November / Thursday[4]),
+                                      observed_on(Date(year / December / 25))};
   return std::find(others.begin(), others.end(), date) != others.end();
 }
 
-// Days that end at 13:00: the eves of Independence Day and Christmas, and the day after Thanksgiving.
+// Trading ends at 13:00 on July 3, December 24 and the day after Thanksgiving.
 bool nyse_early_close(Date date) {
   const chr::year year = chr::year_month_day(date).year();
   return date == Date(year / July / 3) || date == Date(year / December / 24) ||
@@ -73,7 +78,7 @@ bool nyse_early_close(Date date) {
 
 void close_early(MarketDay& day, int close) {
   day.close = close;
-  day.late = std::min(day.late, close + 4 * 60);  // late trading lasts four hours, as on other days
+  day.late = std::min(day.late, close + 4 * 60);  // late trading always lasts four hours
 }
 
 std::optional<Date> read_date(std::string_view text) {
@@ -94,11 +99,11 @@ std::optional<Date> read_date(std::string_view text) {
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
-  for (size_t at = 0; at < line.size();) {
-    const size_t first = line.find_first_not_of(" \t\r", at);
+  for (size_t pos = 0; pos < line.size();) {
+    const size_t first = line.find_first_not_of(" \t\r", pos);
     if (first == std::string_view::npos || line[first] == '#') break;
-    at = std::min(line.find_first_of(" \t\r", first), line.size());
-    words.push_back(line.substr(first, at - first));
+    pos = std::min(line.find_first_of(" \t\r", first), line.size());
+    words.push_back(line.substr(first, pos - first));
   }
   return words;
 }
@@ -129,17 +134,17 @@ void MarketCalendar::read_exceptions(std::string_view text, const std::string& w
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
     const std::optional<Date> date = read_date(words[0]);
-    if (!date) fail(ErrorCode::usage, "{}:{}: {}: not a date such as 2026-12-31", where, line, words[0]);
+    if (!date) fail(ErrorCode::usage, "{}:{}: invalid date {} (use YYYY-MM-DD)", where, line, words[0]);
     MarketDay day;
-    const std::string_view what = words.size() > 1 ? words[1] : "";
+    const std::string_view kind = words.size() > 1 ? words[1] : "";
     const int close = words.size() == 3 ? minute_of_day(words[2]).value_or(0) : 0;
-    if (words.size() == 2 && what == "open") {
+    if (words.size() == 2 && kind == "open") {
       day.trades = true;
-    } else if (what == "close" && close > day.open && close <= day.late) {
+    } else if (kind == "close" && close > day.open && close <= day.late) {
       day.trades = true;
       close_early(day, close);
-    } else if (words.size() != 2 || what != "closed") {
-      fail(ErrorCode::usage, "{}:{}: write `closed`, `open` or `close 13:00` after the date", where, line);
+    } else if (words.size() != 2 || kind != "closed") {
+      fail(ErrorCode::usage, "{}:{}: expected `closed`, `open` or `close 13:00` after the date", where, line);
     }
     exceptions_[*date] = day;
   }
@@ -225,7 +230,7 @@ std::string Schedule::rung_at(int64_t unix_seconds) const {
   return {};
 }
 
-std::vector<LocalSeconds> Schedule::borders(Date date) const {
+std::vector<LocalSeconds> Schedule::boundaries(Date date) const {
   std::vector<LocalSeconds> all = {local_of(date, 0)};
   if (market_) {
     const MarketDay day = market_->calendar.day(date);
@@ -233,7 +238,7 @@ std::vector<LocalSeconds> Schedule::borders(Date date) const {
       for (const int minute : {day.early, day.open, day.close, day.late}) all.push_back(local_of(date, minute));
   }
   for (const TimedRung& span : times_)
-    for (const int minute : {span.from, span.to}) all.push_back(local_of(date, minute % kMinutes));
+    for (const int minute : {span.from, span.to}) all.push_back(local_of(date, minute % kMinutesPerDay));
   return all;
 }
 
@@ -241,17 +246,17 @@ std::optional<int64_t> Schedule::next_change(int64_t now) const {
   if (fixed_) return std::nullopt;
   const std::string rung = rung_at(now);
   const Date today = date_of_local(zone_.local(now));
-  // A few days at a time, so that moments are in order also where a zone skips or repeats some hours.
+  // Processes a few days at a time, so that moments are sorted even if clocks skip or repeat hours.
   constexpr int kStep = 4;
   for (int ahead = 0; ahead < kDaysAhead; ahead += kStep) {
     std::vector<int64_t> moments;
     for (int i = -1; i <= kStep; ++i)
-      for (const LocalSeconds border : borders(today + chr::days(ahead + i)))
-        for (const int64_t moment : zone_.moments_of(border)) moments.push_back(moment);
+      for (const LocalSeconds boundary : boundaries(today + chr::days(ahead + i)))
+        for (const int64_t moment : zone_.moments_of(boundary)) moments.push_back(moment);
     const int64_t until = now + (ahead + kStep + 1) * kDaySeconds;
     for (auto jump = zone_.next_change(now + ahead * kDaySeconds); jump && *jump < until;
          jump = zone_.next_change(*jump))
-      moments.push_back(*jump);  // clocks that jump over a border change what is in force
+      moments.push_back(*jump);  // a clock change may cross a boundary
     std::sort(moments.begin(), moments.end());
     for (const int64_t moment : moments)
       if (moment > now && rung_at(moment) != rung) return moment;

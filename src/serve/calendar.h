@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a market trades, and which rung of a ladder a schedule names at a moment. Sessions, holidays and early closes of
-// the New York Stock Exchange follow from its rules; what no rule foresees (a day of mourning, a storm) comes from a
-// file. Everything is a function of the moment it is asked about: there is no clock in here.
+// Market calendar and ladder schedules. New York Stock Exchange sessions follow from its rules; exceptions (such as
+// days of mourning) are read from a file. All functions take the time as an argument; none reads a clock.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,9 +18,9 @@ enum class Market : uint8_t { closed, extended, open };
 const char* market_name(Market market);
 std::optional<Market> market_of(std::string_view name);
 
-using Date = std::chrono::sys_days;  // of civil time
+using Date = std::chrono::sys_days;  // local date
 
-// A day's sessions, in minutes after midnight.
+// Sessions of a day, in minutes after midnight.
 struct MarketDay {
   bool trades = false;
   int early = 4 * 60, open = 9 * 60 + 30, close = 16 * 60, late = 20 * 60;
@@ -30,10 +29,10 @@ struct MarketDay {
 
 class MarketCalendar {
  public:
-  // By the exchange's rules as they are since 2022, the year of its first Juneteenth.
+  // The exchange's rules since 2022, when Juneteenth became a holiday.
   static MarketCalendar nyse();
-  // Days that differ from the rules, one on a line: `2025-01-09 closed`, `2026-12-31 close 13:00`, `2027-01-01 open`
-  // (a usual day); # begins a comment. Throws usage with `where` and line.
+  // Exceptions to the rules, one per line: `2025-01-09 closed`, `2026-12-31 close 13:00`, `2027-01-01 open` (a regular
+  // trading day); # starts a comment. Throws usage with `where` and line.
   void read_exceptions(std::string_view text, const std::string& where);
 
   MarketDay day(Date date) const;
@@ -42,17 +41,17 @@ class MarketCalendar {
   std::map<Date, MarketDay> exceptions_;
 };
 
-// A span of some weekdays during which a rung is to answer. One that ends at or before its begin runs past midnight.
+// A daily time span on some weekdays. If `to` <= `from`, the span continues past midnight.
 struct TimedRung {
   uint8_t weekdays = 0;  // bit 0: Sunday
   int from = 0, to = 0;  // minutes after midnight; `to` up to 24:00
   std::string rung;
 };
-// "mon-fri", "sat,sun", "daily", "fri-mon". Empty where it is none of these.
+// Parses "mon-fri", "sat,sun", "daily", "fri-mon"; empty if invalid.
 std::optional<uint8_t> weekdays_of(std::string_view text);
 std::optional<int> minute_of_day(std::string_view text);  // "09:30", "24:00"
 
-// What a market's hours name; an empty rung: the schedule says nothing then.
+// Rungs by market session; an empty rung means that the schedule does not select one.
 struct MarketRungs {
   MarketCalendar calendar;
   std::string open, extended, closed;
@@ -61,21 +60,20 @@ struct MarketRungs {
 class Schedule {
  public:
   Schedule(TimeZone zone, MarketRungs rungs);
-  // Where spans overlap, the first named is taken.
+  // The first matching span wins.
   Schedule(TimeZone zone, std::vector<TimedRung> times);
-  // Whatever the clock says, for tests.
+  // Overrides the clock.
   void fix_market(Market market) { fixed_ = market; }
 
-  std::string rung_at(int64_t unix_seconds) const;              // empty: the schedule says nothing
-  std::optional<Market> market_at(int64_t unix_seconds) const;  // empty: it is not about a market
-  std::optional<int64_t> next_change(
-      int64_t unix_seconds) const;         // first later moment with another rung; within a year
-  std::vector<std::string> rungs() const;  // those it names
+  std::string rung_at(int64_t unix_seconds) const;                 // empty: no rung is scheduled
+  std::optional<Market> market_at(int64_t unix_seconds) const;     // empty without a market calendar
+  std::optional<int64_t> next_change(int64_t unix_seconds) const;  // next time the rung changes, within about a year
+  std::vector<std::string> rungs() const;                          // all rungs in the schedule
   const TimeZone& zone() const { return zone_; }
 
  private:
   const std::string& rung_of(Market market) const;
-  std::vector<LocalSeconds> borders(Date date) const;
+  std::vector<LocalSeconds> boundaries(Date date) const;
 
   TimeZone zone_;
   std::optional<MarketRungs> market_;

@@ -14,7 +14,7 @@ namespace chr = std::chrono;
 
 const char* const kNewYork = "EST5EDT,M3.2.0,M11.1.0";
 
-// A zone by its rule alone, so that no test depends on the machine's tzdata.
+// A zone defined by its rule, so that tests do not depend on the system's tzdata.
 TimeZone zone_by_rule(const std::string& rule) {
   std::string block = "TZif2" + std::string(15, '\0');
   for (const char count : {'\0', '\0', '\0', '\0', '\1', '\4'}) block += std::string(3, '\0') + count;
@@ -27,7 +27,7 @@ struct State {
   Market market;
 };
 
-// The table that tools/make_calendar_goldens.py made: every change of state of six years.
+// All state changes of six years, written by tools/make_calendar_goldens.py.
 std::vector<State> nyse_states() {
   std::ifstream in(BRIM_SOURCE_DIR "/tests/data/serve/nyse_days.txt");
   std::vector<State> all;
@@ -48,7 +48,7 @@ Schedule nyse() {
   return {zone_by_rule(kNewYork), std::move(rungs)};
 }
 
-TEST(Calendar, EveryMinuteOfSixYearsIsAsTheExchangesTableSays) {
+TEST(Calendar, MatchesExchangeTableForSixYears) {
   const std::vector<State> states = nyse_states();
   ASSERT_GT(states.size(), 6000u);
   const Schedule schedule = nyse();
@@ -62,7 +62,7 @@ TEST(Calendar, EveryMinuteOfSixYearsIsAsTheExchangesTableSays) {
   }
 }
 
-TEST(Calendar, TheNextChangeIsTheTablesNext) {
+TEST(Calendar, NextChangeMatchesExchangeTable) {
   const std::vector<State> states = nyse_states();
   const Schedule schedule = nyse();
   int64_t now = states.front().from;
@@ -78,14 +78,14 @@ TEST(Calendar, TheNextChangeIsTheTablesNext) {
   EXPECT_EQ(schedule.rung_at(states[3].from), "vader");
 }
 
-TEST(Calendar, FixedMarket) {
+TEST(Calendar, SupportsFixedMarketState) {
   Schedule schedule = nyse();
   schedule.fix_market(Market::extended);
   EXPECT_EQ(schedule.rung_at(0), "small");
   EXPECT_EQ(schedule.next_change(0), std::nullopt);
 }
 
-TEST(Calendar, SpansOfWeekdays) {
+TEST(Calendar, AppliesSpansByWeekday) {
   // Monday 2026-06-01 00:00 in New York.
   const int64_t monday = 1780286400;
   const Schedule schedule(zone_by_rule(kNewYork), {{*weekdays_of("mon-fri"), 7 * 60, 22 * 60, "large"},
@@ -110,8 +110,8 @@ TEST(Calendar, SpansOfWeekdays) {
   EXPECT_EQ(Schedule(zone_by_rule("UTC0"), std::vector<TimedRung>{}).next_change(monday), std::nullopt);
 }
 
-// Next changes of odd spans over a year that has both kinds of clock change, against a walk of every minute.
-TEST(Calendar, NextChangeMeetsEveryMinuteOfAYearWithSpansInsideTheChangesOfClocks) {
+// Next changes of unusual spans during a year with both clock changes, compared with a scan of every minute.
+TEST(Calendar, NextChangeHandlesSpansDuringClockChanges) {
   const Schedule schedule(zone_by_rule(kNewYork), {{*weekdays_of("sun"), 75, 105, "twice"},     // 01:15 to 01:45
                                                    {*weekdays_of("sun"), 130, 170, "skipped"},  // 02:10 to 02:50
                                                    {*weekdays_of("fri-sun"), 23 * 60, 90, "over"}});
@@ -133,7 +133,7 @@ TEST(Calendar, NextChangeMeetsEveryMinuteOfAYearWithSpansInsideTheChangesOfClock
   EXPECT_GT(changes, 300);
 }
 
-TEST(Calendar, WordsOfDaysAndTimes) {
+TEST(Calendar, ParsesDaysAndTimes) {
   EXPECT_EQ(weekdays_of("mon-fri"), 0b0111110);
   EXPECT_EQ(weekdays_of("Fri-Mon"), 0b1100011);
   EXPECT_EQ(weekdays_of("sat, sun"), 0b1000001);
@@ -146,7 +146,7 @@ TEST(Calendar, WordsOfDaysAndTimes) {
     EXPECT_FALSE(minute_of_day(bad)) << bad;
 }
 
-TEST(Calendar, ExceptionsFromAFile) {
+TEST(Calendar, ReadsExceptionsFromFile) {
   MarketCalendar calendar = MarketCalendar::nyse();
   const Date holiday(chr::year(2026) / 12 / 25), eve(chr::year(2026) / 12 / 24), usual(chr::year(2026) / 6 / 2);
   EXPECT_FALSE(calendar.day(holiday).trades);

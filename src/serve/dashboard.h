@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dashboard: one page without outside requests, and the figures it shows. The page asks /history once and /snapshot
-// every second. What is not known is null there, never zero.
+// The dashboard: a self-contained page, and the figures it shows. The page requests /history once, then follows
+// /events. Unknown values are null, never zero.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -18,25 +18,25 @@
 namespace brim::serve {
 
 std::string_view dashboard_html();
-// Content-Security-Policy of the page: its own script and style by their hashes, and requests to its own server.
+// Content-Security-Policy of the page: its own script and style by hash, and requests to its own origin.
 const std::string& dashboard_policy();
 
 struct LatencyBucket {
   double le_ms = 0;
-  std::map<std::string, uint64_t> stages;  // requests by the stage that took most of them
+  std::map<std::string, uint64_t> stages;  // number of requests by their slowest stage
 };
 
 struct DashboardModel {
   std::string id, state, precision;
   std::optional<int64_t> bytes, token_budget;
-  std::optional<double> texts_s, p99_ms, keep_alive_s;  // keep_alive_s: negative is for ever
+  std::optional<double> texts_s, p99_ms, keep_alive_s;  // keep_alive_s: negative means forever
 };
 
 struct RungSpan {
   int64_t from_unix = 0, to_unix = 0;
   std::string rung;
 };
-// What a ladder's schedule names from midnight to midnight of its zone's day; empty: it has none.
+// A ladder's schedule for the local day that contains `unix_seconds`; empty without a schedule.
 std::vector<RungSpan> schedule_of_day(const Ladder& ladder, int64_t unix_seconds);
 
 struct DashboardLadder {
@@ -50,7 +50,7 @@ struct DashboardSnapshot {
   std::string state = "ok", version, model, reason;
   double uptime_s = 0;
   std::optional<double> texts_s, tokens_s, requests_s;
-  int64_t texts = 0, tokens = 0, requests = 0;  // since the start, as /metrics counts them
+  int64_t texts = 0, tokens = 0, requests = 0;  // since the start, as in /metrics
   std::optional<double> p50_ms, p95_ms, p99_ms;
   std::vector<LatencyBucket> buckets;
   struct Queue {
@@ -62,17 +62,18 @@ struct DashboardSnapshot {
     std::optional<double> busy, mfu;
     std::optional<int64_t> planned, held, limit;
     std::vector<std::pair<std::string, int64_t>> tags;
-    nlohmann::ordered_json gpu;  // as /health has it, or null
+    nlohmann::ordered_json gpu;  // as in /health, or null
   } device;
   struct Batches {
     std::optional<double> fill, graph_share, mean_tokens, batches_s;
-    std::vector<std::pair<std::string, double>> idle;               // shares of time, by cause
-    int64_t batches = 0;                                            // since the start, as /metrics counts them
-    std::vector<std::pair<std::optional<double>, int64_t>> tokens;  // batches by tokens: up to so many; none: more
+    std::vector<std::pair<std::string, double>> idle;  // shares of time, by cause
+    int64_t batches = 0;                               // since the start, as in /metrics
+    std::vector<std::pair<std::optional<double>, int64_t>>
+        tokens;  // batch count by upper bound of tokens; no bound: the rest
   } batches;
   std::vector<DashboardModel> models;
   std::vector<DashboardLadder> ladders;
-  std::vector<nlohmann::ordered_json> queues, jobs;  // as their own routes describe them
+  std::vector<nlohmann::ordered_json> queues, jobs;  // as described by their own routes
   struct Switch {
     int64_t t_unix_ms = 0;
     std::string text;
@@ -82,11 +83,11 @@ struct DashboardSnapshot {
 };
 nlohmann::ordered_json to_json(const DashboardSnapshot& snapshot);
 
-// The last quarter of an hour, a moment every few seconds, so that a fresh page has curves. Thread-safe.
+// The last 15 minutes, one snapshot every few seconds, so that a newly opened page has curves. Thread-safe.
 class DashboardHistory {
  public:
   void add(const DashboardSnapshot& snapshot);
-  std::string json(int64_t minutes) const;  // a list, oldest first
+  std::string json(int64_t minutes) const;  // JSON array, oldest first
 
  private:
   mutable std::mutex mutex_;

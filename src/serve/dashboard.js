@@ -1,10 +1,10 @@
 "use strict";
-// Reads /history once, then the server's /events, and draws. Everything a server or a client named is set as text.
+// Reads /history once, then follows /events. All strings from the server are set as text, never as HTML.
 (function () {
   const STAGES = ["parse", "tokenize", "queue", "infer", "write"];
   const KEEP = 900; // seconds of history
   const history = [];
-  let stopping = null, administered = "";
+  let stopping = null, adminResult = "";
 
   const byId = (id) => document.getElementById(id);
   function make(tag, options, ...children) {
@@ -46,13 +46,13 @@
     return number(seconds / 86400, 1) + " d";
   }
   const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  const figure = (value, what) => make("div", { class: "figure" }, make("b", { text: value }), make("span", { text: what }));
+  const figure = (value, label) => make("div", { class: "figure" }, make("b", { text: value }), make("span", { text: label }));
   const figures = (...all) => make("div", { class: "figures" }, ...all);
-  const room = (id) => Math.max(240, byId(id).clientWidth); // plots are drawn one to one, so that letters keep their size
-  const none = (text) => make("div", { class: "none", text });
+  const plotWidth = (id) => Math.max(240, byId(id).clientWidth);  // drawn at scale 1, so that the font size stays constant
+  const note = (text) => make("div", { class: "note", text });
 
   function table(head, rows, empty) {
-    if (rows.length === 0) return none(empty);
+    if (rows.length === 0) return note(empty);
     const cell = (tag, value, numeric) => {
       const node = make(tag, numeric ? { class: "n" } : {});
       if (value instanceof Node) node.append(value);
@@ -64,9 +64,9 @@
       make("thead", {}, make("tr", {}, ...head.map((name, i) => cell("th", name.replace("#", ""), numeric[i])))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => cell("td", value, numeric[i])))))));
   }
-  function bar(name, said, parts) {
+  function bar(name, caption, parts) {
     return make("div", { class: "bar" },
-      make("div", { class: "said" }, make("b", { text: name }), make("span", { text: said })),
+      make("div", { class: "caption" }, make("b", { text: name }), make("span", { text: caption })),
       make("div", { class: "track" }, ...parts.map(([share, color]) =>
         make("i", { class: color, width: Math.max(0, Math.min(1, share || 0)) * 100 + "%" }))));
   }
@@ -74,9 +74,9 @@
     return make("div", {}, ...names.map((name, i) => make("span", { class: "key" }, make("i", { class: "c" + i }), name)));
   }
 
-  // Lines over the last 15 minutes. Each series is [seconds ago, value]; what is not known is a gap.
+  // Lines over the last 15 minutes. Each series is [seconds ago, value]; unknown values leave gaps.
   function lines(id, series, unit) {
-    const W = room(id), H = 150, left = 44, bottom = 18, top = 8;
+    const W = plotWidth(id), H = 150, left = 44, bottom = 18, top = 8;
     const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, class: "lines", role: "img", "aria-label": unit });
     let most = 0, span = 60;
     for (const points of series) for (const [ago, value] of points) {
@@ -103,9 +103,9 @@
     });
     return svg;
   }
-  // Bars of buckets {le, counts}, each a stack of its counts; a bucket without an end is that of all above.
+  // Stacked bars of buckets {le, counts}; the bucket without `le` counts everything above.
   function histogram(id, buckets, unit) {
-    const W = room(id), H = 150, left = 44, bottom = 18, top = 18;
+    const W = plotWidth(id), H = 150, left = 44, bottom = 18, top = 18;
     const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": unit });
     const seen = buckets.map((b) => b.counts.reduce((a, c) => a + c, 0));
     const first = Math.max(0, seen.findIndex((n) => n > 0) - 1);
@@ -123,14 +123,14 @@
       });
       const digits = bucket.le < 1 ? 2 : bucket.le < 10 ? 1 : 0;
       if (i % Math.ceil(shown.length * 52 / (W - left)) === 0 && left + i * step + 48 < W)
-        svg.append(draw("text", { x: left + i * step, y: H - 4 }, known(bucket.le) ? "≤ " + number(bucket.le, digits) : "more"));
+        svg.append(draw("text", { x: left + i * step, y: H - 4 }, known(bucket.le) ? "≤ " + number(bucket.le, digits) : "above"));
     });
     svg.append(draw("text", { x: W - 4, y: 11, "text-anchor": "end" }, unit));
     return svg;
   }
-  // Today's schedule as a band, with the present.
+  // Today's schedule as a band, with the current time.
   function band(id, ladder, now) {
-    const W = room(id), H = 46, svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "today's schedule" });
+    const W = plotWidth(id), H = 46, svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "today's schedule" });
     const from = ladder.today[0].from_unix, to = ladder.today[ladder.today.length - 1].to_unix;
     const x = (t) => W * (t - from) / (to - from);
     const names = ladder.rungs.map((rung) => rung.model);
@@ -169,23 +169,23 @@
   function showLive(s) {
     fill("live", figures(figure(number(s.rates.texts_s), "texts/s"), figure(number(s.rates.tokens_s), "tokens/s"), figure(number(s.rates.requests_s), "requests/s")),
       lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second"), legend(["texts/s", "requests/s"]),
-      none(`${number(s.totals.texts, 0)} texts in ${number(s.totals.requests, 0)} requests since the start`));
+      note(`${number(s.totals.texts, 0)} texts in ${number(s.totals.requests, 0)} requests since start`));
   }
   function showDevice(s) {
     const d = s.device, m = d.memory, gpu = d.gpu || {}, limit = m.limit || m.held || 1, parts = [];
     Object.values(m.tags || {}).forEach((size, i) => parts.push([size / limit, "c" + i % 5]));
     fill("device",
       bar("Memory", `${bytes(m.held)} held, ${bytes(m.planned)} planned, ${bytes(m.limit)} limit`, parts.length > 0 ? parts : [[m.held / limit, "c0"]]),
-      legend(Object.keys(m.tags || {}).slice(0, 5)), none("planned: of models that are there, what they share counted once"),
+      legend(Object.keys(m.tags || {}).slice(0, 5)), note("planned: all loaded models, shared memory counted once"),
       bar("Device busy", percent(d.busy), [[d.busy, "c1"]]), bar("MFU", percent(d.mfu), [[d.mfu, "c3"]]),
       figures(figure(known(gpu.temperature_c) ? number(gpu.temperature_c, 0) + " °C" : "–", "temperature"), figure(known(gpu.power_w) ? number(gpu.power_w, 0) + " W" : "–", "power"),
-        figure(known(gpu.sm_clock_mhz) ? number(gpu.sm_clock_mhz, 0) + " MHz" : "–", "clock")), none(d.name || ""));
+        figure(known(gpu.sm_clock_mhz) ? number(gpu.sm_clock_mhz, 0) + " MHz" : "–", "clock")), note(d.name || ""));
   }
   function showLatency(s) {
     const l = s.latency_ms;
     fill("latency", figures(figure(number(l.p50), "p50 ms"), figure(number(l.p95), "p95 ms"), figure(number(l.p99), "p99 ms")),
       lines("latency", [series("latency_ms.p50"), series("latency_ms.p95"), series("latency_ms.p99")], "ms"), legend(["p50", "p95", "p99"]));
-    // How many requests took how long, by the stage that took most of it.
+    // Number of requests by latency and slowest stage.
     const stacks = l.buckets.map((b) => ({ le: b.le_ms, counts: STAGES.map((stage) => b.stages[stage] || 0) }));
     fill("stages", histogram("stages", stacks, "ms, last 15 min"), legend(STAGES));
   }
@@ -193,18 +193,18 @@
     const q = s.queue, share = known(q.limit_ms) && q.limit_ms > 0 ? q.wait_ms / q.limit_ms : 0;
     fill("waiting", bar("Wait", `${number(q.wait_ms)} of ${number(q.limit_ms)} ms`, [[share, share > 0.8 ? "c2" : "c0"]]),
       figures(figure(number(q.tokens.interactive), "interactive tokens"), figure(number(q.tokens.bulk), "bulk tokens")),
-      figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "too late")), lines("waiting", [series("queue.wait_ms")], "ms of wait"));
+      figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "deadline missed")), lines("waiting", [series("queue.wait_ms")], "wait in ms"));
   }
-  // Who gave a key may take models off the device and bring them back; whether that key may is the server's to say.
+  // With an API key, offers to load and park models; the server checks the key's scope.
   async function administer(model, verb) {
     try {
       const path = model.split("/").map(encodeURIComponent).join("/");
       const response = await fetch(`/admin/models/${path}/${verb}`, { method: "POST", headers: headers() });
       const answer = await response.json();
-      administered = `${verb} ${model}: ${response.ok ? answer.state : answer.error}`;
-    } catch (error) { administered = `${verb} ${model}: ${error.message}`; }
+      adminResult = `${verb} ${model}: ${response.ok ? answer.state : answer.error}`;
+    } catch (error) { adminResult = `${verb} ${model}: ${error.message}`; }
   }
-  function verbs(m) {
+  function adminButton(m) {
     const verb = m.state === "loading" ? "" : m.state !== "resident" ? "load" : known(m.bytes) ? "park" : "";
     if (verb === "") return "";
     const button = make("button", { type: "button", text: verb });
@@ -212,20 +212,20 @@
     return button;
   }
   function showModels(s) {
-    if (document.querySelector("#models button:active, #models button:focus-visible")) return; // it would go from under the finger
-    const may = byId("key").value !== "";
-    fill("models", table(["model", "state", "precision", "#own bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for", ...(may ? [""] : [])], s.models.map((m) =>
+    if (document.querySelector("#models button:active, #models button:focus-visible")) return;  // keep a pressed or focused button
+    const hasKey = byId("key").value !== "";
+    fill("models", table(["model", "state", "precision", "#own memory", "#tokens per batch", "#texts/s", "#p99 ms", "#keep-alive", ...(hasKey ? [""] : [])], s.models.map((m) =>
       [m.id, m.state, m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
-        m.keep_alive_s < 0 ? "ever" : duration(m.keep_alive_s), ...(may ? [verbs(m)] : [])]), "no models"), none(administered));
+        m.keep_alive_s < 0 ? "forever" : duration(m.keep_alive_s), ...(hasKey ? [adminButton(m)] : [])]), "no models"), note(adminResult));
   }
   function showLadders(s) {
-    if (s.ladders.length === 0) return fill("ladders", none("no ladder: one model answers"));
+    if (s.ladders.length === 0) return fill("ladders", note("no ladders"));
     fill("ladders", ...s.ladders.map((ladder) => {
       const box = make("div", {}, make("div", { class: "rungs" }, make("b", { text: ladder.name }), ...ladder.rungs.map((rung) =>
         make("span", { class: "pill" + (rung.model === ladder.active ? " lit" : rung.available ? "" : " bad"), text: rung.model + (rung.spilling ? " ↓" : "") }))));
       if (ladder.today.length > 0) box.append(band("ladders", ladder, s.t_unix_ms));
       const next = known(ladder.next_change_unix) ? ` · ${ladder.next} from ${clock(ladder.next_change_unix * 1000)}` : "";
-      box.append(none(`${ladder.active || "nobody"} by ${ladder.reason}${ladder.market ? " · market " + ladder.market : ""}${next} · spilled ${percent(ladder.spill_share)}`),
+      box.append(note(`${ladder.active || "no model"} (${ladder.reason})${ladder.market ? " · market " + ladder.market : ""}${next} · spilled ${percent(ladder.spill_share)}`),
         table(["rung", "gate", "why"], ladder.rungs.map((rung) => [rung.model, rung.gate, rung.fault || rung.why]), ""));
       return box;
     }));
@@ -233,23 +233,23 @@
   function showBatches(s) {
     const b = s.batches, idle = Object.entries(b.idle || {}), tokens = b.tokens || [];
     const counted = tokens.length > 0 ? [histogram("batches", tokens.map((t) => ({ le: t.le, counts: [t.batches] })), "tokens of batches, last 15 min")] : [];
-    fill("batches", figures(figure(number(b.mean_tokens, 0), "tokens per batch"), figure(number(b.batches_s), "batches/s"), figure(number(b.batches, 0), "batches since the start")),
-      ...counted, bar("Filled", percent(b.fill), [[b.fill, "c0"]]), bar("By graph", percent(b.graph_share), [[b.graph_share, "c1"]]),
+    fill("batches", figures(figure(number(b.mean_tokens, 0), "tokens per batch"), figure(number(b.batches_s), "batches/s"), figure(number(b.batches, 0), "batches since start")),
+      ...counted, bar("Batch fill", percent(b.fill), [[b.fill, "c0"]]), bar("CUDA graphs", percent(b.graph_share), [[b.graph_share, "c1"]]),
       bar("Idle", percent(idle.length > 0 ? idle.reduce((sum, [, share]) => sum + share, 0) : null), idle.map(([, share], i) => [share, "c" + i % 5])),
       legend(idle.map(([cause, share]) => `${cause.replaceAll("_", " ")} ${percent(share)}`)));
   }
   function showWork(s) {
-    fill("queues", table(["queue", "model", "#waiting", "#oldest", "#flushes to fetch", "state"], s.queues.map((q) =>
+    fill("queues", table(["queue", "model", "#waiting", "#oldest", "#unread flushes", "state"], s.queues.map((q) =>
       [q.queue, q.model, number(q.queued, 0), known(q.oldest_ms) ? duration(q.oldest_ms / 1000) : "–", number(q.unseen_flushes, 0), q.read_only ? "read-only" : "open"]), "no queues"));
     fill("jobs", table(["job", "status", "progress", "#rows", "#failed"], s.jobs.map((j) => {
       const track = make("div", { class: "bar" }, make("div", { class: "track" }, make("i", { class: "c0", width: (j.progress || 0) * 100 + "%" })));
-      return [j.id, j.waiting ? `waits: ${j.waiting}` : j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
+      return [j.id, j.waiting ? `waiting: ${j.waiting}` : j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
     }), "no jobs"));
   }
   function showEvents(s) {
     const items = s.warnings.map((text) => make("li", { class: "warn", text }));
     for (const event of s.switches) items.push(make("li", { text: `${clock(event.t_unix_ms)} ${event.text}` }));
-    fill("events", items.length > 0 ? make("ul", {}, ...items.slice(0, 20)) : none("nothing to report"));
+    fill("events", items.length > 0 ? make("ul", {}, ...items.slice(0, 20)) : note("no events"));
   }
 
   function show(s) {
@@ -258,8 +258,8 @@
     for (const part of [showHead, showLive, showDevice, showLatency, showQueue, showModels, showLadders, showBatches, showWork, showEvents]) part(s);
     document.documentElement.dataset.shown = String(history.length);
   }
-  function lost(why) {
-    fill("head", make("span", { class: "pill bad", text: "no answer from the server: " + why }));
+  function showError(reason) {
+    fill("head", make("span", { class: "pill bad", text: "no response from the server: " + reason }));
   }
 
   function headers() {
@@ -271,8 +271,8 @@
     if (!response.ok) throw new Error(response.status + " " + response.statusText);
     return response.json();
   }
-  // An event is lines up to an empty one. EventSource would do, but cannot send a key.
-  function take(event) {
+  // Parses one event: lines up to an empty line. EventSource is not used because it cannot send an API key.
+  function handleEvent(event) {
     const field = (name) => (event.split("\n").find((line) => line.startsWith(name + ": ")) || "").slice(name.length + 2);
     if (field("event") === "snapshot") show(JSON.parse(field("data")));
   }
@@ -287,11 +287,11 @@
         let text = "";
         for (;;) {
           const piece = await reader.read();
-          if (piece.done) throw new Error("it ended the connection");
+          if (piece.done) throw new Error("connection closed");
           text += piece.value;
-          for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) take(text.slice(0, end));
+          for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) handleEvent(text.slice(0, end));
         }
-      } catch (error) { lost(error.message); }
+      } catch (error) { showError(error.message); }
       await new Promise((done) => setTimeout(done, 1000));
     }
   }
@@ -301,7 +301,7 @@
     try {
       const response = await fetch("/classify", { method: "POST", headers: { "Content-Type": "application/json", ...headers() }, body });
       const answer = await response.text();
-      byId("answer").textContent = `${answer}\n${number(performance.now() - started)} ms here; ${response.headers.get("Server-Timing") || ""}\n` +
+      byId("answer").textContent = `${answer}\n${number(performance.now() - started)} ms in the browser; ${response.headers.get("Server-Timing") || ""}\n` +
         `${response.headers.get("X-Brim-Model") || ""} ${response.headers.get("X-Brim-Reason") || ""}\n` +
         `curl -s ${location.origin}/classify -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`;
     } catch (error) { byId("answer").textContent = error.message; }
@@ -312,7 +312,7 @@
     document.documentElement.dataset.theme = dark ? "light" : "dark";
   });
   byId("key").addEventListener("change", () => { if (stopping) stopping.abort(); });
-  // Enter fires "change" on the field; the page itself must stay.
+  // Enter also fires "change" on the field, which is enough: do not submit the form.
   byId("login").addEventListener("submit", (event) => event.preventDefault());
   byId("form").addEventListener("submit", (event) => { event.preventDefault(); tryText(); });
   const recorded = byId("recorded");

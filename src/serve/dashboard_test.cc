@@ -25,13 +25,13 @@ LadderRules dashboard_rules() {
 
 constexpr int64_t kTuesdayNoon = 1780416000;  // 2026-06-02 12:00 in New York
 
-TEST(Dashboard, TheDaysScheduleIsWholeAndInOrder) {
+TEST(Dashboard, ScheduleOfDayIsCompleteAndOrdered) {
   const Ladder ladder(dashboard_rules());
   const std::vector<RungSpan> day = schedule_of_day(ladder, kTuesdayNoon);
   ASSERT_EQ(day.size(), 3u);
   EXPECT_EQ(day.front().from_unix, kTuesdayNoon - 12 * 3600);
   EXPECT_EQ(day.back().to_unix, kTuesdayNoon + 12 * 3600);
-  const char* rungs[] = {"vader", "distil", "vader"};  // extended hours: the default
+  const char* rungs[] = {"vader", "distil", "vader"};  // default during extended hours
   for (size_t i = 0; i < day.size(); ++i) {
     EXPECT_EQ(day[i].rung, rungs[i]);
     EXPECT_EQ(day[i].from_unix, i > 0 ? day[i - 1].to_unix : day[i].from_unix);
@@ -43,7 +43,7 @@ TEST(Dashboard, TheDaysScheduleIsWholeAndInOrder) {
   EXPECT_TRUE(schedule_of_day(Ladder(plain), kTuesdayNoon).empty());
 }
 
-// Everything a page can show, with names that would be markup elsewhere.
+// A snapshot with all figures, with names that contain markup.
 DashboardSnapshot full_snapshot() {
   Ladder ladder(dashboard_rules());
   ladder.report_fault("finbert", "<img src=x onerror=alert(1)>: no such directory");
@@ -121,16 +121,16 @@ DashboardSnapshot full_snapshot() {
   return s;
 }
 
-TEST(Dashboard, TheSnapshotKeepsItsShape) {
+TEST(Dashboard, SnapshotKeepsItsFormat) {
   const std::string path = BRIM_SOURCE_DIR "/tests/data/serve/dashboard_snapshot.json";
   EXPECT_EQ(to_json(full_snapshot()), SnapshotJson::parse(get_file(path))) << to_json(full_snapshot()).dump(1);
   const SnapshotJson empty = to_json(DashboardSnapshot());
-  EXPECT_TRUE(empty["rates"]["texts_s"].is_null()) << "not known is null";
+  EXPECT_TRUE(empty["rates"]["texts_s"].is_null()) << "unknown values are null";
   EXPECT_TRUE(empty["device"]["memory"]["limit"].is_null());
   EXPECT_TRUE(empty["queues"].is_array());
 }
 
-TEST(Dashboard, ThePageAsksNobodyElseAndSetsTextOnly) {
+TEST(Dashboard, PageLoadsNothingExternalAndSetsOnlyText) {
   const std::string page(dashboard_html());
   EXPECT_LT(page.size(), 120u << 10);
   EXPECT_EQ(page.find("@css@"), std::string::npos);
@@ -147,7 +147,7 @@ TEST(Dashboard, ThePageAsksNobodyElseAndSetsTextOnly) {
   EXPECT_EQ(dashboard_policy()[hash + 43], '=');
 }
 
-TEST(Dashboard, HistoryIsBounded) {
+TEST(Dashboard, BoundsHistory) {
   DashboardHistory history;
   EXPECT_EQ(history.json(15), "[]");
   DashboardSnapshot s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers to clients come after the data they acknowledge is on disk: order of writes, syncs and answers.
+// Responses are sent after the data they acknowledge is on disk: order of writes, syncs and responses.
 #include "base/test_syscalls.h"
 #include "serve/service_fixture.h"
 
@@ -14,25 +14,25 @@ class Durability : public ServiceTest {
     o.queues.push_back({.name = "news", .model = "vader", .flush_size = 2});
     start(std::move(o));
   }
-  // All that was written for an answer of this status is durable before it is sent, and something was written.
+  // All data written for a response with this status is synced before it is sent, and some was written.
   void expect_durable_answer(const SyscallLog& log, const std::string& status, const std::string& written) {
     const auto calls = log.calls();
     const size_t answer = find_call(calls, "send", "HTTP/1.1 " + status);
-    ASSERT_LT(answer, calls.size()) << "no answer " << status;
+    ASSERT_LT(answer, calls.size()) << "no response " << status;
     EXPECT_LT(find_call(calls, "write", written), answer);
     EXPECT_EQ(unsynced(calls, answer, state_.string()), std::vector<std::string>{});
   }
   const std::filesystem::path state_ = temp_.path() / "state";
 };
 
-TEST_F(Durability, QueuedItemIsSyncedBeforeItsAnswer) {
+TEST_F(Durability, SyncsQueuedItemBeforeResponse) {
   start_with_queue();
   const SyscallLog log;
   EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
   expect_durable_answer(log, "202", "news.journal");
 }
 
-TEST_F(Durability, FlushIsSyncedBeforeItsAnswer) {
+TEST_F(Durability, SyncsFlushBeforeResponse) {
   start_with_queue();
   EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
   const SyscallLog log;
@@ -40,7 +40,7 @@ TEST_F(Durability, FlushIsSyncedBeforeItsAnswer) {
   expect_durable_answer(log, "200", "news.journal");
 }
 
-TEST_F(Durability, AcknowledgementIsSyncedBeforeItsAnswer) {
+TEST_F(Durability, SyncsAcknowledgementBeforeResponse) {
   start_with_queue();
   EXPECT_EQ(post("/queues/news/flush_and_apply", R"({"items":[{"text":"a"}]})").status, 200);
   const SyscallLog log;
@@ -48,7 +48,7 @@ TEST_F(Durability, AcknowledgementIsSyncedBeforeItsAnswer) {
   expect_durable_answer(log, "200", "news.journal");
 }
 
-TEST_F(Durability, NewJournalAndItsDirectoriesAreSyncedBeforeTheFirstAnswer) {
+TEST_F(Durability, SyncsNewJournalAndDirectoriesBeforeFirstResponse) {
   const SyscallLog log;
   start_with_queue();
   EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"a"})").status, 202);
@@ -57,7 +57,7 @@ TEST_F(Durability, NewJournalAndItsDirectoriesAreSyncedBeforeTheFirstAnswer) {
   expect_durable_answer(log, "202", "news.journal");
 }
 
-TEST_F(Durability, JobIsSyncedBeforeItsAnswer) {
+TEST_F(Durability, SyncsJobBeforeResponse) {
   ServerOptions o = serving("vader", Scorer::open({.model = "vader"}));
   o.state_dir = state_.string();
   start(std::move(o));
@@ -68,7 +68,7 @@ TEST_F(Durability, JobIsSyncedBeforeItsAnswer) {
   ASSERT_LT(record, answer);
   ASSERT_LT(answer, calls.size());
   EXPECT_LT(find_call(calls, "rename", "/input.csv"), record);
-  // The job may start at once and write its record again, so the directories are looked for one by one.
+  // The job may start immediately and rewrite its record, so check the directories individually.
   const std::string jobs = (state_ / "jobs").string();
   EXPECT_EQ(unsynced(calls, record, state_.string()), std::vector<std::string>{jobs});
   EXPECT_LT(find_call(calls, "fsync", std::filesystem::path(calls[record].target).parent_path().string(), record),

@@ -40,7 +40,7 @@ GateFigures gate_figures(const jobs::Comparison& comparison, size_t rung, size_t
   if (ours.empty()) return figures;
   figures.agreement = rows::agreement(ours, theirs);
   if (!labelled) return figures;
-  // The mean over classes that rows have, so that a class only one model gives does not change the other's mean.
+  // The mean over the classes in the data: a class that only one model predicts must not change the other's mean.
   const auto recall = [&](const std::vector<int32_t>& predicted) {
     const auto metrics =
         rows::classification_metrics(expected, predicted, static_cast<int32_t>(comparison.labels.size()));
@@ -73,7 +73,7 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
   GateResult result;
   result.figures = figures;
   if (!figures || figures->rows == 0) {
-    result.why = figures ? "not measured: no rows to compare on" : "not measured";
+    result.why = figures ? "not measured: no rows to compare" : "not measured";
     return result;
   }
   const std::optional<double> loss = figures->loss();
@@ -83,7 +83,7 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
                              against, limits.max_loss * 100);
   } else if (figures->agreement < limits.min_agreement) {
     result.verdict = Verdict::refused;
-    result.why = fmt::format("agrees with {} on {:.1f} % of rows, at least {:.1f} % wanted", against,
+    result.why = fmt::format("agrees with {} on {:.1f} % of rows, at least {:.1f} % required", against,
                              figures->agreement * 100, limits.min_agreement * 100);
   } else {
     result.verdict = Verdict::passed;
@@ -91,9 +91,9 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
     result.why = fmt::format("{}{:.1f} % agreement with {}", lost, figures->agreement * 100, against);
   }
   result.why += fmt::format(" ({} rows{})", figures->rows,
-                            figures->known_share < 1
-                                ? fmt::format(", {:.0f} % of all: those whose class it has", figures->known_share * 100)
-                                : "");
+                            figures->known_share < 1 ? fmt::format(", {:.0f} % of the data: the classes this model has",
+                                                                   figures->known_share * 100)
+                                                     : "");
   return result;
 }
 

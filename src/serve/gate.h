@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accuracy gate: what a smaller model loses against a better one on labelled rows, and whether that is little
-// enough for Brim to choose it by itself. A model that somebody named is used whatever the gate says; its loss is
-// reported. Figures come from `compare_models`; until there are any, nothing is claimed.
+// The accuracy gate: compares a smaller model with a better one on labelled rows and decides whether its loss is
+// acceptable for automatic use. It does not affect models that a request names; their loss is only reported. Figures
+// come from `compare_models`.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,17 +13,17 @@
 namespace brim::serve {
 
 struct GateLimits {
-  double max_loss = 0.02;       // of macro recall
+  double max_loss = 0.02;       // largest loss of macro recall
   double min_agreement = 0.88;  // share of rows with the same label
 };
 
-// Over the rows whose class the rung has: a model of two classes is not asked about the third.
+// Only over the rows whose class the rung has, so a two-class model is not judged on a third class.
 struct GateFigures {
   int64_t rows = 0;
-  double known_share = 1;  // of all rows
+  double known_share = 1;  // share of all rows
   double agreement = 0;
-  std::optional<double> macro_recall, against_recall;  // without labels: none
-  std::optional<double> p_value;                       // of McNemar's test: whether a difference may be chance
+  std::optional<double> macro_recall, against_recall;  // empty without labels
+  std::optional<double> p_value;                       // McNemar's test
   std::vector<std::pair<std::string, jobs::ClassErrors>> per_class;
   std::optional<double> loss() const;
 };
@@ -37,7 +37,7 @@ struct GateResult {
   std::optional<GateFigures> figures;
 };
 
-// `rung` and `against` are places in `comparison.models`.
+// `rung` and `against` are indices into `comparison.models`.
 GateFigures gate_figures(const jobs::Comparison& comparison, size_t rung, size_t against);
 GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& limits, const std::string& against);
 

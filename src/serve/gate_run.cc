@@ -21,11 +21,11 @@ namespace {
 using GateJson = nlohmann::ordered_json;
 
 constexpr int kGateVersion = 1;
-constexpr size_t kMostGateRows = 20'000;  // enough for a tenth of a point; more would keep a card from its work
+constexpr size_t kMaxGateRows = 20'000;  // precise to about 0.1 points; more rows would occupy the device for too long
 
 struct GateRows {
   std::deque<std::string> texts;
-  std::vector<std::string> labels;  // empty: the file has none
+  std::vector<std::string> labels;  // empty if the file has none
   uint32_t checksum = 0;
 };
 
@@ -41,8 +41,8 @@ GateRows read_gate_rows(const GateRules& rules) {
     sum = crc32_z(sum, reinterpret_cast<const Bytef*>(text.data()), text.size());
     sum = crc32_z(sum, reinterpret_cast<const Bytef*>("\n"), 1);
   };
-  while (all.texts.size() < kMostGateRows && reader.next_chunk(chunk))
-    for (size_t row = 0; row < chunk.size() && all.texts.size() < kMostGateRows; ++row) {
+  while (all.texts.size() < kMaxGateRows && reader.next_chunk(chunk))
+    for (size_t row = 0; row < chunk.size() && all.texts.size() < kMaxGateRows; ++row) {
       if (chunk.error(row) != nullptr) continue;
       all.texts.emplace_back(chunk.texts[row]);
       add(chunk.texts[row]);
@@ -50,7 +50,7 @@ GateRows read_gate_rows(const GateRules& rules) {
       all.labels.emplace_back(chunk.labels[row]);
       add(chunk.labels[row]);
     }
-  if (all.texts.empty()) fail(ErrorCode::bad_data, "{}: has no rows to compare models on", rules.data);
+  if (all.texts.empty()) fail(ErrorCode::bad_data, "{}: no rows to compare models", rules.data);
   all.checksum = static_cast<uint32_t>(sum);
   return all;
 }
@@ -63,13 +63,13 @@ std::vector<int32_t> labels_of(const GateModel& model, const GateRows& rows, std
 }
 
 GateJson to_json(const GateFigures& f) {
-  const auto known = [](const std::optional<double>& value) { return value ? GateJson(*value) : GateJson(); };
+  const auto or_null = [](const std::optional<double>& value) { return value ? GateJson(*value) : GateJson(); };
   GateJson json = {{"rows", f.rows},
                    {"known_share", f.known_share},
                    {"agreement", f.agreement},
-                   {"macro_recall", known(f.macro_recall)},
-                   {"against_recall", known(f.against_recall)},
-                   {"p_value", known(f.p_value)},
+                   {"macro_recall", or_null(f.macro_recall)},
+                   {"against_recall", or_null(f.against_recall)},
+                   {"p_value", or_null(f.p_value)},
                    {"per_class", GateJson::array()}};
   for (const auto& [label, errors] : f.per_class)
     json["per_class"].push_back({{"label", label},
@@ -80,16 +80,16 @@ GateJson to_json(const GateFigures& f) {
 }
 
 GateFigures figures_from(const GateJson& json) {
-  const auto known = [&](const char* key) {
+  const auto optional_number = [&](const char* key) {
     return json.at(key).is_null() ? std::nullopt : std::optional(json.at(key).get<double>());
   };
   GateFigures f;
   f.rows = json.at("rows").get<int64_t>();
   f.known_share = json.at("known_share").get<double>();
   f.agreement = json.at("agreement").get<double>();
-  f.macro_recall = known("macro_recall");
-  f.against_recall = known("against_recall");
-  f.p_value = known("p_value");
+  f.macro_recall = optional_number("macro_recall");
+  f.against_recall = optional_number("against_recall");
+  f.p_value = optional_number("p_value");
   for (const GateJson& entry : json.at("per_class"))
     f.per_class.emplace_back(
         entry.at("label").get<std::string>(),
@@ -98,7 +98,7 @@ GateFigures figures_from(const GateJson& json) {
   return f;
 }
 
-// By a text that names both models and the rows.
+// Keyed by a string that identifies both models and the rows.
 std::map<std::string, GateFigures> read_cache(const std::filesystem::path& path) {
   std::map<std::string, GateFigures> all;
   std::ifstream in(path, std::ios::binary);
@@ -108,7 +108,7 @@ std::map<std::string, GateFigures> read_cache(const std::filesystem::path& path)
     if (json.at("version").get<int>() != kGateVersion) return all;
     for (const auto& [key, value] : json.at("measured").items()) all[key] = figures_from(value);
   } catch (const GateJson::exception&) {
-    all.clear();  // a cache: it is measured again
+    all.clear();  // a damaged cache is measured again
   }
   return all;
 }
@@ -125,12 +125,12 @@ GateFigures compare_two(const GateModel& against, const std::vector<int32_t>& th
   jobs::ModelRun own{.name = name, .labels = rung.labels};
   std::vector<std::string> expected;
   for (size_t row = 0; row < ours.size(); ++row) {
-    if (ours[row] < 0 || theirs[row] < 0) continue;  // a row without an answer says nothing about labels
+    if (ours[row] < 0 || theirs[row] < 0) continue;  // a failed row has no label to compare
     own.predicted.push_back(ours[row]);
     other.predicted.push_back(theirs[row]);
     if (!rows.labels.empty()) expected.push_back(rows.labels[row]);
   }
-  if (own.predicted.empty()) fail(ErrorCode::bad_data, "no row has a label of both models");
+  if (own.predicted.empty()) fail(ErrorCode::bad_data, "no row was labelled by both models");
   return gate_figures(jobs::compare_models({other, own}, expected, 1), 1, 0);
 }
 
@@ -138,7 +138,7 @@ GateFigures compare_two(const GateModel& against, const std::vector<int32_t>& th
 
 GateModel gate_model(const std::shared_ptr<Scorer>& scorer, const std::string& name, const std::string& identity) {
   if (scorer->kind() != ModelKind::classifier && scorer->kind() != ModelKind::rules)
-    fail(ErrorCode::bad_model, "{}: gives no labels to compare", name);
+    fail(ErrorCode::bad_model, "{}: not a classifier, no labels to compare", name);
   return {identity, scorer->labels(), [scorer](std::span<const std::string_view> texts, std::stop_token stop) {
             Predictions p = scorer->score(texts, std::move(stop));
             for (const auto& [row, error] : p.errors) p.labels[row] = -1;
@@ -152,7 +152,7 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
   if (rules.data.empty()) return {};
   const std::string against = rules.against.empty() ? ladder.rules().rungs.front().model : rules.against;
   const GateRows rows = read_gate_rows(rules);
-  const uint64_t as_of = ladder.changes();  // before any model is taken
+  const uint64_t as_of = ladder.changes();  // read before any model is used
   std::map<std::string, GateFigures> measured = read_cache(cache), kept;
   std::vector<std::string> unmeasured;
   std::optional<GateModel> best;
@@ -161,9 +161,9 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
   for (const RungRules& rung : ladder.rules().rungs) {
     try {
       if (!best) best = models(against);
-      // The very one: to ask for it again may mean to wait until this one goes.
+      // Use the same object: requesting it again could wait until this one is released.
       const GateModel model = rung.model == against ? *best : models(rung.model);
-      // With their labels, which a configuration may name otherwise.
+      // The key includes the labels, because a configuration can rename them.
       const std::string key =
           fmt::format("{} ({}) against {} ({}) on {} rows {:08x}", model.identity, fmt::join(model.labels, ","),
                       best->identity, fmt::join(best->labels, ","), rows.texts.size(), rows.checksum);
@@ -178,7 +178,7 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
       ladder.report_gate(rung.model, kept[key], as_of);
     } catch (const Error& e) {
       if (e.code() == ErrorCode::interrupted) throw;
-      unmeasured.push_back(fmt::format("ladder {}: {} is not measured: {}", ladder.rules().name, rung.model, e.what()));
+      unmeasured.push_back(fmt::format("ladder {}: cannot measure {}: {}", ladder.rules().name, rung.model, e.what()));
     }
   }
   if (changed && !cache.empty()) write_cache(cache, kept);

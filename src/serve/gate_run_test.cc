@@ -6,7 +6,7 @@
 namespace brim::serve {
 namespace {
 
-// Says the class whose letter a text begins with; one in `every` is said to be the first class.
+// Predicts the class whose first letter starts the text; every `every`-th text gets the first class.
 struct LetterModel {
   std::vector<std::string> labels;
   size_t every = 0;
@@ -14,14 +14,14 @@ struct LetterModel {
 
   std::vector<int32_t> label_of(std::span<const std::string_view> texts) {
     ++runs;
-    std::vector<int32_t> said;
+    std::vector<int32_t> predicted;
     for (size_t i = 0; i < texts.size(); ++i) {
       int32_t label = 0;
       for (size_t k = 0; k < labels.size(); ++k)
         if (labels[k][0] == texts[i][0]) label = static_cast<int32_t>(k);
-      said.push_back(texts[i].ends_with("!") ? -1 : every > 0 && i % every == 0 ? 0 : label);
+      predicted.push_back(texts[i].ends_with("!") ? -1 : every > 0 && i % every == 0 ? 0 : label);
     }
-    return said;
+    return predicted;
   }
 };
 
@@ -59,7 +59,7 @@ class GateRunTest : public testing::Test {
   std::string weights = "@1";
 };
 
-TEST_F(GateRunTest, MeasuresOnceAndRemembers) {
+TEST_F(GateRunTest, MeasuresOnceAndCachesResult) {
   Ladder ladder(rules());
   EXPECT_TRUE(measure(ladder).empty());
   const LadderView view = ladder.view(0);
@@ -80,28 +80,28 @@ TEST_F(GateRunTest, MeasuresOnceAndRemembers) {
 
   weights = "@2";
   EXPECT_TRUE(measure(again).empty());
-  EXPECT_EQ(models["poor"].runs, 2) << "other weights";
+  EXPECT_EQ(models["poor"].runs, 2) << "different weights";
   put_file(dir / "gate.json", "not json");
   EXPECT_TRUE(measure(again).empty());
   EXPECT_EQ(models["poor"].runs, 3);
 }
 
-TEST_F(GateRunTest, AsksScorers) {
+TEST_F(GateRunTest, MeasuresScorers) {
   const GateModel vader = gate_model(Scorer::open({.model = "vader"}), "vader", "vader");
   const std::vector<std::string_view> texts = {"a great day", "awful"};
-  const std::vector<int32_t> said = vader.label_of(texts, {});
-  ASSERT_EQ(said.size(), 2u);
-  EXPECT_EQ(vader.labels[static_cast<size_t>(said[0])], "positive");
-  EXPECT_EQ(vader.labels[static_cast<size_t>(said[1])], "negative");
+  const std::vector<int32_t> predicted = vader.label_of(texts, {});
+  ASSERT_EQ(predicted.size(), 2u);
+  EXPECT_EQ(vader.labels[static_cast<size_t>(predicted[0])], "positive");
+  EXPECT_EQ(vader.labels[static_cast<size_t>(predicted[1])], "negative");
 }
 
-TEST_F(GateRunTest, SaysWhatCannotBeMeasured) {
+TEST_F(GateRunTest, ReportsErrors) {
   LadderRules r = rules();
   r.rungs[1].model = "missing";
   Ladder ladder(r);
-  const std::vector<std::string> said = measure(ladder);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_HAS(said[0], "missing is not measured: missing: no such directory");
+  const std::vector<std::string> problems = measure(ladder);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_HAS(problems[0], "cannot measure missing: missing: no such directory");
   EXPECT_EQ(ladder.view(0).rungs[1].gate.verdict, Verdict::not_measured);
   EXPECT_EQ(ladder.view(0).rungs[2].gate.verdict, Verdict::refused);
 

@@ -8,15 +8,14 @@ namespace brim::serve {
 
 void JobQuota::check_job() const {
   if (jobs_ >= limits_.jobs)
-    fail(ErrorCode::cannot_write, Remedy{"delete jobs that have ended, or raise `max_jobs`"},
-         "{} jobs are kept, the limit is {}", jobs_, limits_.jobs);
+    fail(ErrorCode::cannot_write, Remedy{"delete finished jobs, or raise `max_jobs`"},
+         "too many jobs: {}, at most {} allowed", jobs_, limits_.jobs);
 }
 
 void JobQuota::check_bytes(int64_t bytes) const {
   if (bytes > limits_.bytes - bytes_)
-    fail(ErrorCode::cannot_write, Remedy{"delete jobs that have ended, or raise `max_jobs_bytes`"},
-         "no space for the file of this job: {} are kept, the limit is {}", format_bytes(bytes_),
-         format_bytes(limits_.bytes));
+    fail(ErrorCode::cannot_write, Remedy{"delete finished jobs, or raise `max_jobs_bytes`"},
+         "no quota for this job's file: {} of {} used", format_bytes(bytes_), format_bytes(limits_.bytes));
 }
 
 void JobQuota::check(int64_t bytes) const {

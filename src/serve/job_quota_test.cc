@@ -27,15 +27,14 @@ TEST(JobQuota, BoundsJobsAndBytes) {
   quota.add_job();
   quota.add_bytes(2000);
   EXPECT_NO_THROW(quota.check(48));
-  EXPECT_EQ(
-      problem_of([&] { quota.add_bytes(49); }),
-      "no space for the file of this job: 1.95 KiB are kept, the limit is 2.00 KiB; delete jobs that have ended, or "
-      "raise `max_jobs_bytes`");
+  EXPECT_EQ(problem_of([&] { quota.add_bytes(49); }),
+            "no quota for this job's file: 1.95 KiB of 2.00 KiB used; delete finished jobs, or "
+            "raise `max_jobs_bytes`");
   EXPECT_NE(problem_of([&] { quota.check(std::numeric_limits<int64_t>::max()); }), "");
   quota.add_bytes(48);
   quota.add_job();
   EXPECT_EQ(problem_of([&] { quota.add_job(); }),
-            "2 jobs are kept, the limit is 2; delete jobs that have ended, or raise `max_jobs`");
+            "too many jobs: 2, at most 2 allowed; delete finished jobs, or raise `max_jobs`");
   quota.remove_job();
   quota.remove_bytes(2048);
   EXPECT_NO_THROW(quota.check(2048));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// /jobs: files that are scored in the background. The file is the body, or one that lies below the jobs' root.
+// /jobs: files that are scored in the background. The file is sent as the body or read from the jobs' root directory.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPieceBytes = 256 << 10;  // of a file that is sent
-constexpr size_t kAheadOfDisk = 1 << 20;   // of a body that waits to be written
-constexpr size_t kJobsOfAPage = 100, kMostJobsOfAPage = 1000;
+constexpr size_t kPieceBytes = 256 << 10;       // read and write size
+constexpr size_t kMaxUnwrittenBytes = 1 << 20;  // buffered body bytes before reading pauses
+constexpr size_t kDefaultPageSize = 100, kMaxPageSize = 1000;
 
 class OpenFile {
  public:
@@ -37,7 +37,7 @@ class OpenFile {
   int descriptor_;
 };
 
-// The format a content type names; empty: none.
+// File format for a content type; empty if unknown.
 std::string format_of_type(std::string_view type) {
   type = type.substr(0, std::min(type.find(';'), type.size()));
   for (const auto& [name, format] :
@@ -47,31 +47,31 @@ std::string format_of_type(std::string_view type) {
   return "";
 }
 
-Refusal no_job(std::string_view id) { return {404, "NotFound", fmt::format("there is no job {}", id.substr(0, 200))}; }
+Refusal no_job(std::string_view id) { return {404, "NotFound", fmt::format("job {} not found", id.substr(0, 200))}; }
 
 std::string job_body(const Job& job) {
   return to_json(job).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// Opens a regular file below `root` after following links.
-OpenFile open_below(const fs::path& root, const std::string& given) {
-  const Refusal none{404, "NotFound", "there is no such file below the jobs' root"};
+// Opens a regular file below `root`, after resolving links.
+OpenFile open_below(const fs::path& root, const std::string& path) {
+  const Refusal not_found{404, "NotFound", "file not found below the jobs' root directory"};
   std::error_code error;
   const fs::path base = fs::canonical(root, error);
-  if (error) throw none;
-  const fs::path wanted = fs::canonical(base / fs::path(given).relative_path(), error);
-  if (error) throw none;
-  OpenFile file(::open(wanted.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (error) throw not_found;
+  const fs::path resolved = fs::canonical(base / fs::path(path).relative_path(), error);
+  if (error) throw not_found;
+  OpenFile file(::open(resolved.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
-  if (file.get() < 0 || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) throw none;
-  // The path may have changed since: check the file that was opened.
+  if (file.get() < 0 || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) throw not_found;
+  // The path may have changed since it was resolved: check the file that was opened.
   const fs::path opened = fs::read_symlink(fmt::format("/proc/self/fd/{}", file.get()), error);
   const std::string prefix = (base / "").string();  // "/" is its own prefix
-  if (error || !opened.string().starts_with(prefix)) throw none;
+  if (error || !opened.string().starts_with(prefix)) throw not_found;
   return file;
 }
 
-// The part of `size` bytes that Range asks for; the whole where it asks for none or for several.
+// The byte range that a Range header selects; everything if there is no range, several, or an invalid one.
 struct Part {
   uint64_t begin = 0, end = 0;
   bool partial = false;
@@ -98,13 +98,13 @@ Part part_of(std::string_view range, uint64_t size) {
     if (last) part.end = std::min(size, *last == UINT64_MAX ? size : *last + 1);
   }
   if (part.begin >= size)
-    throw Refusal{416, "Validation", fmt::format("the output has {} bytes", size),
+    throw Refusal{416, "Validation", fmt::format("range not satisfiable: the output has {} bytes", size),
                   fmt::format("Content-Range: bytes */{}\r\n", size)};
   return part;
 }
 
-// Where the last whole row of a file that still grows ends.
-uint64_t whole_rows(int file, uint64_t size) {
+// Returns the end of the last complete row of a file that is still growing.
+uint64_t complete_rows(int file, uint64_t size) {
   std::string tail(kPieceBytes, '\0');
   while (size > 0) {
     const uint64_t begin = size - std::min<uint64_t>(size, tail.size());
@@ -119,16 +119,16 @@ uint64_t whole_rows(int file, uint64_t size) {
 
 }  // namespace
 
-// A file that is being sent: its pieces go to the disk one after another.
+// Receives an upload and writes it to disk, one piece at a time.
 class Service::JobUpload final : public Stream, public std::enable_shared_from_this<JobUpload> {
  public:
   JobUpload(Service& service, Call& call, JobRequest request, std::string path)
       : Stream(call), service_(service), request_(std::move(request)), path_(std::move(path)) {}
 
   void take(std::string_view bytes) override {
-    if (!path_.empty()) return service_.refuse(*call_, {422, "Validation", "a job has either a body or a `path`"});
+    if (!path_.empty()) return service_.refuse(*call_, {422, "Validation", "send either a body or a `path`, not both"});
     waiting_ += bytes;
-    if (waiting_.size() > kAheadOfDisk) call_->exchange->pause();
+    if (waiting_.size() > kMaxUnwrittenBytes) call_->exchange->pause();
     work();
   }
   void ended() override {
@@ -164,14 +164,14 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
   // Runs as blocking work.
   std::optional<Job> write(const std::string& bytes, bool last) {
     if (file_ == nullptr) {
-      if (path_.empty() && bytes.empty()) throw invalid("a job needs a file: as the body, or its `path`");
+      if (path_.empty() && bytes.empty()) throw invalid("missing file (send it as the body, or give its `path`)");
       OpenFile source;
       if (!path_.empty()) source = open_below(service_.options_.jobs_root, path_);
       file_ = service_.blocking_work_->jobs().begin(request_);
       std::string piece(kPieceBytes, '\0');
       while (source.get() >= 0) {
         const ssize_t n = ::read(source.get(), piece.data(), piece.size());
-        if (n < 0) fail(ErrorCode::bad_data, "{}: cannot be read", path_);
+        if (n < 0) fail(ErrorCode::bad_data, "cannot read {}", path_);
         if (n == 0) break;
         file_->write(std::string_view(piece).substr(0, static_cast<size_t>(n)));
       }
@@ -193,18 +193,18 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
            .fields = fmt::format("Location: /jobs/{}\r\nX-Request-Id: {}\r\n", job->id, call_->id)});
     }
     work();
-    if (waiting_.size() <= kAheadOfDisk) call_->exchange->resume();
+    if (waiting_.size() <= kMaxUnwrittenBytes) call_->exchange->resume();
   }
 
   Service& service_;
   const JobRequest request_;
-  const std::string path_;  // below the jobs' root
+  const std::string path_;  // relative to the jobs' root directory
   std::string waiting_;
   bool working_ = false, ended_ = false;
-  std::unique_ptr<JobsStore::Upload> file_;  // owned by blocking work
+  std::unique_ptr<JobsStore::Upload> file_;  // used by blocking work only
 };
 
-// A job's rows, read piece by piece as the client takes them.
+// Sends a job's output, reading each piece when the client has taken the previous one.
 class Service::JobOutput final : public Stream, public std::enable_shared_from_this<JobOutput> {
  public:
   JobOutput(Service& service, Call& call, std::string id)
@@ -222,7 +222,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   }
 
  private:
-  // Runs `step` as blocking work; answered() then has its result.
+  // Runs `step` as blocking work, then calls answered() with its result.
   void run_blocking(std::function<void()> step) {
     const int thread = call_->thread;
     const std::weak_ptr<JobOutput> weak = weak_from_this();
@@ -250,11 +250,11 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
     if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
     if (file_.get() < 0 || ::fstat(file_.get(), &facts) != 0)
-      throw Refusal{
-          404, "NotFound",
-          fmt::format("job {} has no rows{}; it is {}", id_, job->ended() ? "" : " yet", job_status_name(job->status))};
+      throw Refusal{404, "NotFound",
+                    fmt::format("job {} has no output{} (status {})", id_, job->ended() ? "" : " yet",
+                                job_status_name(job->status))};
     uint64_t size = static_cast<uint64_t>(facts.st_size);
-    if (path->extension() == ".part") size = whole_rows(file_.get(), size);
+    if (path->extension() == ".part") size = complete_rows(file_.get(), size);
     part_ = part_of(range_, size);
     next_ = part_.begin;
     head_.status = part_.partial ? 206 : 200;
@@ -273,14 +273,13 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
     piece_.resize(std::min<uint64_t>(kPieceBytes, part_.end - next_));
     const ssize_t n =
         piece_.empty() ? 0 : ::pread(file_.get(), piece_.data(), piece_.size(), static_cast<off_t>(next_));
-    if (n < 0 || (n == 0 && !piece_.empty())) fail(ErrorCode::bad_data, "job {}: the output cannot be read", id_);
+    if (n < 0 || (n == 0 && !piece_.empty())) fail(ErrorCode::bad_data, "job {}: cannot read the output", id_);
     piece_.resize(static_cast<size_t>(n));
     next_ += static_cast<uint64_t>(n);
   }
   void answered(const std::optional<Refusal>& refusal) {
     if (call_ == nullptr) return;
-    if (refusal && begun_)
-      return service_.break_off(*call_, *refusal);  // shorter than its length: the client sees that
+    if (refusal && begun_) return service_.abort_response(*call_, *refusal);  // the client notices the short body
     if (refusal) return service_.refuse(*call_, *refusal);
     if (std::exchange(begun_, true)) return call_->exchange->send(piece_);
     head_.fields += fmt::format("X-Request-Id: {}\r\n", call_->id);
@@ -305,14 +304,14 @@ JobRequest Service::job_request(const Call& call) {
   request.text_column = query_value(query, "text_column");
   request.pair_column = query_value(query, "pair_column");
   const std::string format = query_value(query, "format"), path = query_value(query, "path"),
-                    named = format_of_type(call.exchange->head().find("content-type"));
-  request.format_given = !format.empty() || !named.empty();
+                    by_type = format_of_type(call.exchange->head().find("content-type"));
+  request.format_given = !format.empty() || !by_type.empty();
   if (!format.empty())
     request.format = format;
   else if (!path.empty())
     request.format = rows::row_format_name(rows::row_format_of(path));
-  else if (!named.empty())
-    request.format = named;
+  else if (!by_type.empty())
+    request.format = by_type;
   if (const std::string output = query_value(query, "output_format"); !output.empty()) request.output_format = output;
   const std::string all = query_value(query, "all_scores");
   if (!all.empty() && all != "true" && all != "false") throw invalid("`all_scores` must be true or false");
@@ -322,30 +321,30 @@ JobRequest Service::job_request(const Call& call) {
 }
 
 void Service::begin_job(Call& call) {
-  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "jobs are disabled on this server"};
   JobRequest request = job_request(call);
   const std::string path = query_value(call.exchange->query(), "path");
   if (!path.empty() && options_.jobs_root.empty())
-    throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
+    throw Refusal{403, "Unauthorized", "jobs from server files are disabled on this server"};
   blocking_work_->jobs().quota().check(static_cast<int64_t>(call.exchange->head().length));  // before the body is read
   RequestOptions w;
   w.bulk = true;
   try {
     choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
-  } catch (const ModelIsComing&) {  // the job waits for it
+  } catch (const ModelBeingReplaced&) {  // the job waits for the model
   }
   call.stream = std::make_shared<JobUpload>(*this, call, std::move(request), path);
 }
 
 void Service::list_jobs(Call& call) {
-  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
-  const std::string given = query_value(call.exchange->query(), "limit");
-  size_t limit = kJobsOfAPage;
-  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), limit);
-  if (!given.empty() &&
-      (problem != std::errc() || end != given.data() + given.size() || limit < 1 || limit > kMostJobsOfAPage))
-    throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMostJobsOfAPage));
-  at(blocking_work_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "jobs are disabled on this server"};
+  const std::string value = query_value(call.exchange->query(), "limit");
+  size_t limit = kDefaultPageSize;
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), limit);
+  if (!value.empty() &&
+      (problem != std::errc() || end != value.data() + value.size() || limit < 1 || limit > kMaxPageSize))
+    throw invalid(fmt::format("`limit` must be a number from 1 to {}", kMaxPageSize));
+  run_on(blocking_work_->disk(), call, [this, limit, after = query_value(call.exchange->query(), "after")] {
     if (!after.empty() && !blocking_work_->jobs().find(after)) throw no_job(after);
     std::vector<Job> jobs = blocking_work_->jobs().list(limit + 1, after);
     const bool more = jobs.size() > limit;
@@ -361,7 +360,7 @@ void Service::list_jobs(Call& call) {
 }
 
 void Service::job_call(Call& call) {
-  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  if (blocking_work_ == nullptr) throw Refusal{404, "NotFound", "jobs are disabled on this server"};
   std::string id(call.exchange->path().substr(std::string_view("/jobs/").size()));
   const size_t slash = std::min(id.find('/'), id.size());
   const std::string verb = id.substr(slash);
@@ -372,8 +371,8 @@ void Service::job_call(Call& call) {
     call.stream = output;
     return output->begin();
   }
-  if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
-  at(blocking_work_->disk(), call, [this, id, cancels] {
+  if (!verb.empty()) throw Refusal{404, "NotFound", "unknown job route (use /jobs/ID or GET /jobs/ID/output)"};
+  run_on(blocking_work_->disk(), call, [this, id, cancels] {
     const std::optional<Job> job = cancels ? blocking_work_->jobs().cancel(id) : blocking_work_->jobs().find(id);
     if (!job) throw no_job(id);
     return BlockingAnswer{200, job_body(*job)};
@@ -382,7 +381,7 @@ void Service::job_call(Call& call) {
 
 JobModel Service::job_model(const Job& job) {
   RequestOptions w = choose_for_bulk(job.model.empty() ? job.request.model : job.model, "");
-  if (!job.model.empty()) {  // as it was when it was chosen
+  if (!job.model.empty()) {  // keep the reason of the original choice
     w.reason = reason_name(reason_of(job.reason));
     w.instead_of = job.instead_of;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: files that are scored in the background.
+// Background scoring jobs, over real sockets.
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -38,7 +38,7 @@ class JobRoutesTest : public ServiceTest {
   }
 };
 
-TEST_F(JobRoutesTest, TheDashboardHasNoRowOfAJobsError) {
+TEST_F(JobRoutesTest, DashboardOmitsRowsFromJobErrors) {
   ServerOptions o = with_jobs();
   o.tick_seconds = 0.02;
   start(std::move(o));
@@ -50,7 +50,7 @@ TEST_F(JobRoutesTest, TheDashboardHasNoRowOfAJobsError) {
   EXPECT_EQ(seen().find("secret"), std::string::npos) << seen();
 }
 
-TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
+TEST_F(JobRoutesTest, ScoresFileInBackground) {
   start(with_jobs());
   const std::string file = "id,text\n1,I love it\n2,I hate it\n3,\n";
   const RawAnswer made = send_file("text_column=text", file);
@@ -74,7 +74,7 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   EXPECT_EQ(some.fields["content-range"], "bytes 3-6/" + std::to_string(output.body.size()));
   EXPECT_EQ(part("bytes=-5").body, output.body.substr(output.body.size() - 5));
   EXPECT_EQ(part("bytes=9-").body, output.body.substr(9));
-  EXPECT_EQ(part("bytes=9-8").status, 200);  // no range: ignored
+  EXPECT_EQ(part("bytes=9-8").status, 200);  // invalid range: ignored
   EXPECT_EQ(part("bytes=1-2,4-5").body, output.body);
   EXPECT_EQ(part("bytes=99999-").status, 416);
   client_->send("HEAD /jobs/" + id + "/output HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -86,14 +86,14 @@ TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
   EXPECT_EQ(get("/jobs/" + id + "/output").status, 404);
   EXPECT_EQ(del("/jobs/" + id).status, 404);
   EXPECT_EQ(folders(), 0u);
-  for (const char* status : {"completed", "failed"})  // also of jobs that are gone
+  for (const char* status : {"completed", "failed"})  // includes deleted jobs
     EXPECT_NE(get("/metrics")
                   .body.find(fmt::format("brim_job_rows_total{{status=\"{}\"}} {}\n", status,
                                          job["request_counts"][status].get<int64_t>())),
               std::string::npos);
 }
 
-TEST_F(JobRoutesTest, AreListedPageByPage) {
+TEST_F(JobRoutesTest, ListsJobsByPage) {
   start(with_jobs());
   std::vector<std::string> ids;
   for (int i = 0; i < 3; ++i) ids.push_back(Json::parse(send_file("format=txt", "good\n").body)["id"]);
@@ -108,8 +108,8 @@ TEST_F(JobRoutesTest, AreListedPageByPage) {
   EXPECT_EQ(get("/jobs?after=none").status, 404);
   EXPECT_EQ(get("/jobs?limit=0").status, 422);
   EXPECT_EQ(send_file("format=none", "good\n").status, 422);
-  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
-  // Two methods of a path are one series, or Prometheus takes none of them.
+  client_ = std::make_unique<RawClient>(server_->port());  // the body was not read
+  // Both methods of a path must be one series; Prometheus rejects duplicates.
   std::set<std::string> series;
   std::istringstream metrics(get("/metrics").body);
   for (std::string line; std::getline(metrics, line);)
@@ -120,7 +120,7 @@ TEST_F(JobRoutesTest, AreListedPageByPage) {
   for (const char* limit : {"0", "1001", "x", "-1"}) EXPECT_EQ(get(std::string("/jobs?limit=") + limit).status, 422);
 }
 
-TEST_F(JobRoutesTest, FilesOfOldJobsGo) {
+TEST_F(JobRoutesTest, RemovesFilesOfExpiredJobs) {
   ServerOptions o = with_jobs();
   o.keep_jobs_seconds = 0;
   start(std::move(o));
@@ -128,7 +128,7 @@ TEST_F(JobRoutesTest, FilesOfOldJobsGo) {
   wait_until([&] { return get("/jobs/" + id).status == 404 && folders() == 0; });
 }
 
-TEST_F(JobRoutesTest, SendsALargeFileBothWays) {
+TEST_F(JobRoutesTest, TransfersLargeFiles) {
   start(with_jobs());
   std::string file;
   for (int i = 0; i < 60'000; ++i) file += "good news of day " + std::to_string(i) + "\n";
@@ -151,7 +151,7 @@ TEST_F(JobRoutesTest, SendsALargeFileBothWays) {
   EXPECT_EQ(std::count(output.body.begin(), output.body.end(), '\n'), 60'000);
 }
 
-TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
+TEST_F(JobRoutesTest, RejectsInvalidJobs) {
   ServerOptions o = with_jobs();
   const auto root = temp_.path() / "root";
   std::filesystem::create_directories(root / "in");
@@ -161,7 +161,7 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   o.jobs_root = root.string();
   start(std::move(o));
   EXPECT_EQ(send_file("format=xml", "a").status, 422);
-  client_ = std::make_unique<RawClient>(server_->port());  // a body that was refused ends its connection
+  client_ = std::make_unique<RawClient>(server_->port());  // a rejected body closes the connection
   EXPECT_EQ(send_file("model=none", "a").status, 404);
   client_ = std::make_unique<RawClient>(server_->port());
   EXPECT_EQ(send_file("format=txt", "").status, 422);
@@ -172,7 +172,7 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   ASSERT_EQ(made.status, 201) << made.body;
   wait_for(Json::parse(made.body)["id"]);
   EXPECT_EQ(get("/jobs/none/output").status, 404);
-  RawClient leaving(server_->port());  // in the middle of its file
+  RawClient leaving(server_->port());  // within its file
   leaving.send("POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n" +
                std::string(3'000'000, 'x'));
   leaving.close();
@@ -180,7 +180,7 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
   EXPECT_EQ(Json::parse(get("/jobs").body)["data"].size(), 1u);
 }
 
-TEST_F(JobRoutesTest, FindsFilesBelowTheRootDirectory) {
+TEST_F(JobRoutesTest, ReadsFilesBelowJobsRoot) {
   ServerOptions o = with_jobs();
   const std::string file = std::filesystem::canonical(temp_.path()) / "a.txt";
   std::ofstream(file) << "good\n";
@@ -194,7 +194,7 @@ TEST_F(JobRoutesTest, FindsFilesBelowTheRootDirectory) {
   EXPECT_EQ(send_file("format=txt&path=/none.txt", "").status, 404);
 }
 
-TEST_F(JobRoutesTest, RefusesUploadsBeyondTheQuota) {
+TEST_F(JobRoutesTest, RejectsUploadsBeyondQuota) {
   ServerOptions o = with_jobs();
   o.job_limits = {.jobs = 2, .bytes = 1000};
   start(std::move(o));
@@ -219,7 +219,7 @@ TEST_F(JobRoutesTest, RefusesUploadsBeyondTheQuota) {
   EXPECT_EQ(send_file("format=txt", std::string(600, 'a')).status, 201);
 }
 
-TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
+TEST_F(JobRoutesTest, RequiresScopeAndStateDirectory) {
   ServerOptions o = with_jobs();
   o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("a") + "\nnight:jobs:" + io::sha256_hex("b") + "\n", "keys");
   start(std::move(o));
@@ -227,7 +227,7 @@ TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
   EXPECT_EQ(get("/jobs", "Authorization: Bearer a\r\n").status, 403);
   EXPECT_EQ(get("/jobs", "Authorization: Bearer b\r\n").status, 200);
   ServerOptions other = with_jobs();
-  EXPECT_NO_THROW(Server{other}) << "it has no jobs, and serves";
+  EXPECT_NO_THROW(Server{other}) << "without jobs, the server starts";
   other = with_jobs();
   other.state_needed = true;
   EXPECT_THROW(Server{other}, Error);
@@ -237,7 +237,7 @@ TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
   EXPECT_EQ(get("/jobs").status, 404);
 }
 
-TEST_F(JobRoutesTest, GoOnWithTheNextServer) {
+TEST_F(JobRoutesTest, ResumesJobsAfterRestart) {
   start(with_jobs());
   std::string file;
   for (int i = 0; i < 300'000; ++i) file += "so good " + std::to_string(i) + "\n";
@@ -253,7 +253,7 @@ TEST_F(JobRoutesTest, GoOnWithTheNextServer) {
     ASSERT_EQ(output.compare(at, 8 + std::to_string(row).size() + 1, "so good " + std::to_string(row) + ","), 0) << row;
 }
 
-TEST_F(JobRoutesTest, AreCancelled) {
+TEST_F(JobRoutesTest, CancelsJobs) {
   ServerOptions o = with_jobs();
   o.models[0].scorer = Scorer::open({.model = "vader"});
   start(std::move(o));

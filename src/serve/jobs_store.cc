@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using JobJson = nlohmann::ordered_json;
 
 constexpr int kJobVersion = 1;
-constexpr std::chrono::seconds kLookAgain(1);  // for jobs that wait, or are too old
+constexpr std::chrono::seconds kPollInterval(1);  // for jobs to retry or expire
 constexpr JobStatus kAllStatus[] = {JobStatus::validating, JobStatus::in_progress, JobStatus::finalizing,
                                     JobStatus::completed,  JobStatus::failed,      JobStatus::cancelling,
                                     JobStatus::cancelled,  JobStatus::expired};
@@ -62,19 +62,19 @@ JobJson stored(const Job& job) {
 Job restored(const std::string& text) {
   const JobJson json = JobJson::parse(text);
   if (json.at("version").get<int>() != kJobVersion)
-    fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", json.at("version").get<int>(), kJobVersion);
+    fail(ErrorCode::bad_data, "unsupported version {} (expected {})", json.at("version").get<int>(), kJobVersion);
   Job job;
   job.id = json.at("id").get<std::string>();
   job.request = {json.at("model").get<std::string>(),       json.at("format").get<std::string>(),
                  json.at("text_column").get<std::string>(), json.at("output_format").get<std::string>(),
-                 json.at("all_scores").get<bool>(),         json.value("pair_column", "")};  // older jobs have no pairs
+                 json.at("all_scores").get<bool>(),         json.value("pair_column", "")};  // missing in older files
   job.model = json.at("chosen_model").get<std::string>();
-  job.reason = json.value("reason", "");  // older jobs have neither
+  job.reason = json.value("reason", "");  // missing in older files
   job.instead_of = json.value("instead_of", "");
   const auto status = json.at("status").get<std::string>();
   const auto* found = std::find_if(std::begin(kAllStatus), std::end(kAllStatus),
                                    [&](JobStatus known) { return status == job_status_name(known); });
-  if (found == std::end(kAllStatus)) fail(ErrorCode::bad_data, "the unknown status {}", status);
+  if (found == std::end(kAllStatus)) fail(ErrorCode::bad_data, "unknown status {}", status);
   job.status = *found;
   job.number = json.at("number").get<int64_t>();
   job.created_at = json.at("created_at").get<int64_t>();
@@ -87,48 +87,48 @@ Job restored(const std::string& text) {
   return job;
 }
 
-// A block is lost by a kill, and a device wants many texts at once: few where computing is slow.
+// A kill loses one block. Large blocks keep a GPU busy; on a slow CPU, small blocks lose less work.
 size_t block_rows_for(const Scorer& scorer) {
   return scorer.kind() != ModelKind::rules && scorer.device().starts_with("cpu") ? 512 : 8192;
 }
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of text
+constexpr size_t kBlockBytes = size_t{4} << 20;  // text bytes per block
 
-// Rows until there are enough for a block, which depends on the rows alone. They may come from several chunks.
+// Groups rows into blocks, possibly across chunks. Block boundaries depend only on the rows.
 class BlockReader {
  public:
-  BlockReader(rows::RowReader& reader, size_t most_rows) : reader_(reader), most_rows_(most_rows) {}
+  BlockReader(rows::RowReader& reader, size_t max_rows) : reader_(reader), max_rows_(max_rows) {}
 
-  const std::vector<RowPlace>& rows() const { return rows_; }
+  const std::vector<RowRef>& rows() const { return rows_; }
   rows::RowPosition position() const { return rows_.back().chunk->position_after(rows_.back().row); }
   int64_t file_bytes() const { return rows_.back().chunk->file_bytes(); }
 
   bool next() {
     rows_.clear();
     size_t bytes = 0;
-    if (!chunks_.empty()) chunks_.erase(chunks_.begin(), chunks_.end() - 1);  // the last may have rows left
+    if (!chunks_.empty()) chunks_.erase(chunks_.begin(), chunks_.end() - 1);  // the last chunk may have unread rows
     for (;;) {
       if (!chunks_.empty()) {
         const rows::RowChunk& chunk = *chunks_.back();
-        while (at_ < chunk.size()) {
-          rows_.push_back({&chunk, at_});
-          bytes += chunk.texts[at_].size() + chunk.pair(at_).value_or("").size();
-          ++at_;
-          if (rows_.size() >= most_rows_ || bytes >= kBlockBytes) return true;
+        while (row_ < chunk.size()) {
+          rows_.push_back({&chunk, row_});
+          bytes += chunk.texts[row_].size() + chunk.pair(row_).value_or("").size();
+          ++row_;
+          if (rows_.size() >= max_rows_ || bytes >= kBlockBytes) return true;
         }
       }
       auto chunk = std::make_unique<rows::RowChunk>();
       if (!reader_.next_chunk(*chunk)) return !rows_.empty();
       chunks_.push_back(std::move(chunk));
-      at_ = 0;
+      row_ = 0;
     }
   }
 
  private:
   rows::RowReader& reader_;
-  const size_t most_rows_;
+  const size_t max_rows_;
   std::vector<std::unique_ptr<rows::RowChunk>> chunks_;
-  size_t at_ = 0;  // in the last one
-  std::vector<RowPlace> rows_;
+  size_t row_ = 0;  // next row of the last chunk
+  std::vector<RowRef> rows_;
 };
 
 }  // namespace
@@ -149,13 +149,13 @@ nlohmann::ordered_json to_json(const Job& job) {
     const auto found = job.times.find(name);
     return found == job.times.end() ? JobJson() : JobJson(found->second);
   };
-  const auto word = [](const std::string& text) { return text.empty() ? JobJson() : JobJson(text); };
+  const auto or_null = [](const std::string& text) { return text.empty() ? JobJson() : JobJson(text); };
   JobJson json = {{"id", job.id},
                   {"object", "batch"},
                   {"endpoint", "/score"},
                   {"model", job.model.empty() ? job.request.model : job.model},
-                  {"reason", word(job.reason)},
-                  {"instead_of", word(job.instead_of)},
+                  {"reason", or_null(job.reason)},
+                  {"instead_of", or_null(job.instead_of)},
                   {"status", job_status_name(job.status)},
                   {"errors", nullptr},
                   {"created_at", job.created_at}};
@@ -167,7 +167,7 @@ nlohmann::ordered_json to_json(const Job& job) {
   json["request_counts"] = {{"total", nullptr}, {"completed", job.completed_rows}, {"failed", job.failed_rows}};
   if (job.total_rows) json["request_counts"]["total"] = *job.total_rows;
   json["progress"] = job.progress;
-  json["waiting"] = word(job.ended() ? "" : job.waiting);
+  json["waiting"] = or_null(job.ended() ? "" : job.waiting);
   if (!job.error.empty()) json["errors"] = {{"object", "list"}, {"data", JobJson::array({{{"message", job.error}}})}};
   return json;
 }
@@ -184,7 +184,7 @@ JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock, Optio
 void JobsStore::load() {
   for (const auto& entry : fs::directory_iterator(folder_)) {
     std::error_code unknown, ignored;
-    if (!fs::exists(entry.path() / "job.json", unknown) && !unknown) {  // an upload that never ended
+    if (!fs::exists(entry.path() / "job.json", unknown) && !unknown) {  // an unfinished upload
       fs::remove_all(entry.path(), ignored);
       continue;
     }
@@ -193,12 +193,12 @@ void JobsStore::load() {
     Job job;
     try {
       job = restored({std::istreambuf_iterator<char>(in), {}});
-      if (job.id != name) fail(ErrorCode::bad_data, "the job {}", job.id);
-    } catch (const std::exception& e) {  // left as it is, for somebody to look at
+      if (job.id != name) fail(ErrorCode::bad_data, "job id {} does not match the directory", job.id);
+    } catch (const std::exception& e) {  // keep the files for inspection
       job = {};
       job.id = name;
       job.status = JobStatus::failed;
-      job.error = fmt::format("{}: cannot be read: {}", (entry.path() / "job.json").string(), e.what());
+      job.error = fmt::format("cannot read {}: {}", (entry.path() / "job.json").string(), e.what());
     }
     if (job.status == JobStatus::cancelling) set_status(job, JobStatus::cancelled);
     next_number_ = std::max(next_number_, job.number + 1);
@@ -232,7 +232,7 @@ std::vector<std::string> JobsStore::faults() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> all;
   for (const auto& [id, job] : jobs_)
-    if (!job.waiting.empty()) all.push_back(fmt::format("job {} waits: {}", job.id, job.waiting));
+    if (!job.waiting.empty()) all.push_back(fmt::format("job {} is waiting: {}", job.id, job.waiting));
   return all;
 }
 
@@ -254,7 +254,7 @@ JobsStore::Upload::Upload(JobsStore& store, JobRequest request) : store_(store) 
   try {
     std::error_code error;
     if (!fs::create_directory(store.folder_of(job_.id), error))
-      fail(ErrorCode::cannot_write, "{}: cannot create: {}", store.folder_of(job_.id).string(), error.message());
+      fail(ErrorCode::cannot_write, "cannot create {}: {}", store.folder_of(job_.id).string(), error.message());
     file_.emplace(store.input_of(job_));
   } catch (...) {
     store.quota_.remove_job();
@@ -283,7 +283,7 @@ Job JobsStore::Upload::finish() {
   job_.number = store_.next_number_++;
   job_.input_bytes = bytes_;
   store_.save(job_);
-  io::sync_directory(store_.folder_);  // its own directory was created there
+  io::sync_directory(store_.folder_);  // makes the new job directory durable
   finished_ = true;
   store_.jobs_[job_.id] = job_;
   store_.changed_.notify_all();
@@ -292,7 +292,7 @@ Job JobsStore::Upload::finish() {
 
 void JobsStore::check(const JobRequest& request) {
   if (rows::parse_row_format(request.format) == rows::RowFormat::automatic)
-    fail(ErrorCode::usage, "`format={}`: use txt, csv, tsv or jsonl", request.format);
+    fail(ErrorCode::usage, "unknown `format={}` (use txt, csv, tsv or jsonl)", request.format);
   if (request.output_format != "auto") rows::parse_output_format(request.output_format);
 }
 
@@ -301,15 +301,15 @@ std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
   return std::make_unique<Upload>(*this, std::move(request));
 }
 
-std::vector<Job> JobsStore::list(size_t most, const std::string& after) const {
-  const auto place = [](const Job& job) { return std::pair<int64_t, std::string_view>(job.number, job.id); };
+std::vector<Job> JobsStore::list(size_t limit, const std::string& after) const {
+  const auto order = [](const Job& job) { return std::pair<int64_t, std::string_view>(job.number, job.id); };
   const std::lock_guard lock(mutex_);
   const auto last = jobs_.find(after);
   std::vector<const Job*> found;
   for (const auto& [id, job] : jobs_)
-    if (last == jobs_.end() || place(job) < place(last->second)) found.push_back(&job);
-  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(most, found.size()));
-  std::partial_sort(found.begin(), end, found.end(), [&](const Job* a, const Job* b) { return place(*a) > place(*b); });
+    if (last == jobs_.end() || order(job) < order(last->second)) found.push_back(&job);
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(limit, found.size()));
+  std::partial_sort(found.begin(), end, found.end(), [&](const Job* a, const Job* b) { return order(*a) > order(*b); });
   std::vector<Job> jobs;
   for (auto it = found.begin(); it != end; ++it) jobs.push_back(**it);
   return jobs;
@@ -317,7 +317,7 @@ std::vector<Job> JobsStore::list(size_t most, const std::string& after) const {
 
 void JobsStore::expire() {
   if (options_.keep_seconds < 0) return;
-  std::vector<fs::path> left;  // removed without the lock: a large file takes its time
+  std::vector<fs::path> obsolete;  // removed without the lock: deleting a large file takes time
   {
     const std::lock_guard lock(mutex_);
     const int64_t before = clock_() - static_cast<int64_t>(options_.keep_seconds);
@@ -326,20 +326,20 @@ void JobsStore::expire() {
       const auto since = job.times.find(std::string(job_status_name(job.status)) + "_at");
       if (!job.ended() || since == job.times.end() || since->second >= before) continue;
       if (job.status == JobStatus::expired) {
-        left.push_back(folder_of(job.id));
+        obsolete.push_back(folder_of(job.id));
         jobs_.erase(std::string(job.id));
         quota_.remove_job();
         continue;
       }
       const fs::path target = output_of(job), part = io::AtomicFile::part_path(target);
       for (const fs::path& path : {input_of(job), target, part, fs::path(part.string() + ".json")})
-        left.push_back(path);
+        obsolete.push_back(path);
       set_status(job, JobStatus::expired);
       quota_.remove_bytes(std::exchange(job.input_bytes, 0));
     }
   }
   std::error_code ignored;
-  for (const fs::path& path : left) fs::remove_all(path, ignored);
+  for (const fs::path& path : obsolete) fs::remove_all(path, ignored);
 }
 
 std::optional<Job> JobsStore::find(const std::string& id) const {
@@ -366,7 +366,7 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
   if (job.ended()) {
     const Job removed = job;
     jobs_.erase(found);
-    lock.unlock();  // others look at jobs while a large file goes
+    lock.unlock();  // deleting a large file takes time
     std::error_code ignored;
     fs::remove_all(folder_of(id), ignored);
     quota_.remove_bytes(removed.input_bytes);
@@ -384,14 +384,15 @@ std::optional<Job> JobsStore::cancel(const std::string& id) {
 
 void JobsStore::wait_for_work(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, stop, kLookAgain, [&] { return next_job() != nullptr; });  // the clock wakes nobody
+  changed_.wait_for(lock, stop, kPollInterval,
+                    [&] { return next_job() != nullptr; });  // retry times pass without a notification
 }
 
 Job* JobsStore::next_job() {
   const int64_t now = clock_();
   Job* next = nullptr;
   for (auto& [id, job] : jobs_)
-    // One that is due far later than it may be was put off before the clock was set back.
+    // A retry time too far in the future predates a backward clock change.
     if (!job.ended() && (job.retry_at <= now || static_cast<double>(job.retry_at - now) > options_.retry_seconds + 1) &&
         (next == nullptr || job.number < next->number))
       next = &job;
@@ -425,8 +426,8 @@ bool JobsStore::run_next(std::stop_token stop) {
 
 void JobsStore::run(Job job, std::stop_token stop) {
   std::string error;
-  std::optional<Error> passing;
-  std::exception_ptr broken;
+  std::optional<Error> temporary;
+  std::exception_ptr device_lost;
   bool done = false;
   const bool unchosen = job.model.empty();
   try {
@@ -434,14 +435,14 @@ void JobsStore::run(Job job, std::stop_token stop) {
     score_rows(job, stop_running_.get_token());
     done = true;
   } catch (const Error& e) {
-    // Rows that are written stay: it goes on when the server is started again, or there is memory or room on the disk.
-    const bool goes_on =
+    // Written rows stay; the job resumes after a restart, or once there is memory or disk space.
+    const bool resumes =
         e.code() == ErrorCode::interrupted || e.code() == ErrorCode::device_lost || e.code() == ErrorCode::cancelled;
     if (e.code() == ErrorCode::does_not_fit || e.code() == ErrorCode::cannot_write)
-      passing = e;
-    else if (!goes_on)
+      temporary = e;
+    else if (!resumes)
       error = e.what();
-    if (e.code() == ErrorCode::device_lost) broken = std::current_exception();
+    if (e.code() == ErrorCode::device_lost) device_lost = std::current_exception();
   } catch (const std::exception& e) {
     error = e.what();
   }
@@ -455,20 +456,20 @@ void JobsStore::run(Job job, std::stop_token stop) {
       set_status(known, JobStatus::failed);
     } else if (known.status == JobStatus::cancelling) {
       set_status(known, JobStatus::cancelled);
-    } else if (passing) {
-      if (known.waiting != passing->what()) log_warning("job {} waits: {}", known.id, passing->what());
-      known.waiting = passing->what();
+    } else if (temporary) {
+      if (known.waiting != temporary->what()) log_warning("job {} is waiting: {}", known.id, temporary->what());
+      known.waiting = temporary->what();
       known.retry_at = clock_() + static_cast<int64_t>(std::ceil(options_.retry_seconds));
-      // Without a row of it, a ladder may choose another one.
-      if (passing->code() == ErrorCode::does_not_fit && unchosen && known.completed_rows + known.failed_rows == 0) {
+      // Before the first row, a ladder may choose another model.
+      if (temporary->code() == ErrorCode::does_not_fit && unchosen && known.completed_rows + known.failed_rows == 0) {
         known.model.clear();
         known.reason.clear();
         known.instead_of.clear();
         save(known);
       }
-    }  // else the server stops: the job goes on the next time
+    }  // otherwise the server is stopping and the job resumes at the next start
   });
-  if (broken) std::rethrow_exception(broken);
+  if (device_lost) std::rethrow_exception(device_lost);
 }
 
 void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
@@ -493,7 +494,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   });
 
   std::error_code ignored;
-  if (fs::exists(target, ignored)) return;  // killed between the last rename and the last note
+  if (fs::exists(target, ignored)) return;  // killed after renaming the output, before saving the status
   rows::RowWriterOptions writing;
   writing.format = rows::parse_output_format(target.extension().string().substr(1));
   writing.results = {columns};
@@ -511,7 +512,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   rows::RowOutputOptions output_options;
   output_options.resume = !unchosen && fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
   output_options.checkpoint_seconds = options_.checkpoint_seconds;
-  std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};  // the output notes them as it goes, too
+  std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};  // also saved with the output's checkpoints
   rows::RowOutput output(target.string(), identity, output_options);
   if (output.resumed()) {
     reader.seek(output.resumed()->position);

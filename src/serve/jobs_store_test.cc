@@ -17,7 +17,8 @@ namespace {
 
 using JobText = nlohmann::ordered_json;
 
-// Labels by length. A score depends on the place in the block too, as sums on a device may depend on the batch.
+// Labels depend on the length. Scores also depend on the index in the block, like sums on a device may depend on the
+// batch.
 class BlockScorer : public Scorer {
  public:
   ModelKind kind() const override { return ModelKind::classifier; }
@@ -105,7 +106,7 @@ std::string many_rows(int rows) {
   return text;
 }
 
-TEST(JobsStore, OutputIsDurableBeforeTheRecordOfItsEnd) {
+TEST(JobsStore, SyncsOutputBeforeCompletionRecord) {
   JobBench bench;
   const SyscallLog log;
   const Job sent = bench.put(many_rows(50), {.text_column = "text"});
@@ -118,13 +119,13 @@ TEST(JobsStore, OutputIsDurableBeforeTheRecordOfItsEnd) {
   size_t completed = output;
   for (size_t i = output; i < calls.size(); ++i)
     if (calls[i].call == "rename" && calls[i].target.ends_with("/job.json")) completed = i;
-  ASSERT_GT(completed, output) << "the record of its end comes last";
+  ASSERT_GT(completed, output) << "the completion record is written last";
   EXPECT_EQ(unsynced(calls, completed, bench.dir.path().string()), std::vector<std::string>{});
   EXPECT_EQ(unsynced(calls, calls.size(), bench.dir.path().string()), std::vector<std::string>{});
 }
 
-// A note of how far the output reaches must not be durable before the rows it counts.
-TEST(JobsStore, RowsAreDurableBeforeTheNoteThatCountsThem) {
+// The progress record must not be durable before the rows it counts.
+TEST(JobsStore, SyncsRowsBeforeProgressRecord) {
   JobBench bench;
   bench.put(many_rows(2000), {.text_column = "text"});
   const SyscallLog log;
@@ -140,7 +141,7 @@ TEST(JobsStore, RowsAreDurableBeforeTheNoteThatCountsThem) {
   EXPECT_GT(notes, 1u);
 }
 
-TEST(JobsStore, ScoresAFile) {
+TEST(JobsStore, ScoresFile) {
   JobBench bench;
   const Job sent = bench.put("id,text\n1,abc\n2,refuse\n3\n4,ab\n", {.model = "ladder", .text_column = "text"});
   EXPECT_EQ(sent.status, JobStatus::validating);
@@ -151,7 +152,7 @@ TEST(JobsStore, ScoresAFile) {
   const JobText json = to_json(*bench.store->find(sent.id));
   EXPECT_EQ(json["object"], "batch");
   EXPECT_EQ(json["status"], "completed");
-  EXPECT_EQ(json["model"], "small") << "what the ladder chose";
+  EXPECT_EQ(json["model"], "small") << "selected by the ladder";
   EXPECT_EQ(json["reason"], "schedule");
   EXPECT_EQ(json["instead_of"], "large");
   EXPECT_EQ(json["request_counts"].dump(), R"({"total":4,"completed":2,"failed":2})");
@@ -161,12 +162,12 @@ TEST(JobsStore, ScoresAFile) {
   bench.open();
   EXPECT_EQ(to_json(*bench.store->find(sent.id)), json) << "it is all on disk";
   EXPECT_FALSE(bench.store->run_next({}));
-  EXPECT_TRUE(bench.store->cancel(sent.id)) << "what has ended is removed";
+  EXPECT_TRUE(bench.store->cancel(sent.id)) << "deletes a finished job";
   EXPECT_FALSE(bench.store->find(sent.id));
   EXPECT_FALSE(std::filesystem::exists(bench.dir / ("state/jobs/" + sent.id)));
 }
 
-TEST(JobsStore, FormatsAndAllScores) {
+TEST(JobsStore, SupportsFormatsAndAllScores) {
   JobBench bench;
   const Job lines = bench.put("{\"text\":\"abc\"}\n", {.format = "jsonl", .all_scores = true});
   const Job plain = bench.put("abc\nab\n", {.format = "txt", .output_format = "jsonl"});
@@ -185,11 +186,10 @@ TEST(JobsStore, FormatsAndAllScores) {
   packed.commit();
   const Job gzip = bench.put(get_file(bench.dir / "rows.gz"), {.format = "txt"});
   bench.store->run_next({});
-  EXPECT_EQ(bench.store->find(gzip.id)->total_rows, 2) << "compressed as it came";
+  EXPECT_EQ(bench.store->find(gzip.id)->total_rows, 2) << "stored compressed, as received";
 }
 
-// The second texts of a job are the same after a restart.
-TEST(JobsStore, PairsOutliveARestart) {
+TEST(JobsStore, KeepsPairsAfterRestart) {
   JobBench bench;
   const Job sent = bench.put("id,a,b\n1,abc,de\n2,ab,c\n", {.text_column = "a", .pair_column = "b"});
   bench.open();
@@ -198,7 +198,7 @@ TEST(JobsStore, PairsOutliveARestart) {
   EXPECT_EQ(bench.output(sent), "id,a,b,label,score\n1,abc,de,odd,0.005\n2,ab,c,odd,0.004\n");
 }
 
-TEST(JobsStore, WhatIsWrongIsSaid) {
+TEST(JobsStore, ReportsErrors) {
   JobBench bench;
   const Job no_model = bench.put("text\na\n", {.model = "none"});
   const Job no_column = bench.put("a,b\n1,2\n", {.text_column = "c"});
@@ -218,30 +218,30 @@ TEST(JobsStore, WhatIsWrongIsSaid) {
   put_file(bench.dir / "state/jobs/batch_upload/input.csv.part", "half");
   bench.open();
   EXPECT_HAS(bench.store->find("batch_odd")->error, "version 9");
-  EXPECT_FALSE(bench.store->find("batch_upload")) << "an upload that never ended is gone";
+  EXPECT_FALSE(bench.store->find("batch_upload")) << "an incomplete upload is removed";
   EXPECT_FALSE(bench.store->run_next({}));
 }
 
-TEST(JobsStore, AnUploadThatBreaksOffLeavesNothing) {
+TEST(JobsStore, RemovesIncompleteUpload) {
   JobBench bench;
   bench.store->begin({})->write("text\na\n");
   EXPECT_TRUE(bench.store->list().empty());
   EXPECT_TRUE(std::filesystem::is_empty(bench.dir / "state/jobs"));
 }
 
-TEST(JobsStore, WhatCannotBeLookedAtIsNotTakenForABrokenUpload) {
+TEST(JobsStore, KeepsUnreadableJob) {
   JobBench bench;
   const Job job = bench.put("a\nb\n");
   const auto file = bench.dir / "state" / "jobs" / job.id / "job.json";
   std::filesystem::remove(file);
-  std::filesystem::create_symlink("job.json", file);  // leads nowhere for ever
+  std::filesystem::create_symlink("job.json", file);  // a symlink loop
   bench.open();
   ASSERT_TRUE(bench.store->find(job.id).has_value());
   EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::failed);
   EXPECT_TRUE(std::filesystem::is_directory(file.parent_path()));
 }
 
-TEST(JobsStore, CancelsWhatWaitsAndWhatRuns) {
+TEST(JobsStore, CancelsWaitingAndRunningJobs) {
   JobBench bench;
   const Job running = bench.put(many_rows(100)), waiting = bench.put(many_rows(100));
   int blocks = 0;
@@ -260,7 +260,7 @@ TEST(JobsStore, CancelsWhatWaitsAndWhatRuns) {
   EXPECT_FALSE(bench.store->cancel("batch_none"));
 }
 
-TEST(JobsStore, AJobOutlivesItsDevice) {
+TEST(JobsStore, JobSurvivesDeviceLoss) {
   JobBench bench;
   const Job job = bench.put(many_rows(100));
   int blocks = 0;
@@ -270,14 +270,14 @@ TEST(JobsStore, AJobOutlivesItsDevice) {
   EXPECT_THROW(bench.store->run_next({}), Error);
   EXPECT_FALSE(bench.store->find(job.id)->ended());
   bench.scorer->on_score = {};
-  bench.open();  // the server, started again
+  bench.open();  // restart of the server
   while (bench.store->run_next({})) {
   }
   EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
   EXPECT_EQ(bench.store->find(job.id)->completed_rows + bench.store->find(job.id)->failed_rows, 100);
 }
 
-TEST(JobsStore, WhatMayPassIsWaitedForAndOthersGoFirst) {
+TEST(JobsStore, RetriesTransientErrorsAndRunsOtherJobsFirst) {
   JobBench whole;
   const Job expected = whole.put(many_rows(100));
   whole.store->run_next({});
@@ -293,7 +293,7 @@ TEST(JobsStore, WhatMayPassIsWaitedForAndOthersGoFirst) {
       EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::in_progress);
       EXPECT_EQ(to_json(*bench.store->find(job.id))["waiting"], "for now");
       EXPECT_EQ(bench.store->find(job.id)->model.empty(), code == ErrorCode::does_not_fit && block == 1)
-          << "a ladder may choose another as long as there are no rows";
+          << "the ladder may switch before the first row";
       EXPECT_TRUE(bench.store->run_next({}));
       EXPECT_EQ(bench.store->find(next.id)->status, JobStatus::completed);
       bench.now += 9;
@@ -306,7 +306,7 @@ TEST(JobsStore, WhatMayPassIsWaitedForAndOthersGoFirst) {
     }
 }
 
-TEST(JobsStore, AJobThatWaitsIsCancelledAndGoesOnWithTheNextServer) {
+TEST(JobsStore, WaitingJobCanBeCancelledAndResumed) {
   JobBench bench;
   const Job job = bench.put(many_rows(10)), other = bench.put(many_rows(10));
   bench.scorer->on_score = [] { fail(ErrorCode::does_not_fit, "for now"); };
@@ -319,7 +319,7 @@ TEST(JobsStore, AJobThatWaitsIsCancelledAndGoesOnWithTheNextServer) {
   EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
 }
 
-TEST(JobsStore, WhatEndedLongAgoExpires) {
+TEST(JobsStore, ExpiresFinishedJobs) {
   JobBench bench;
   const Job job = bench.put("abc\n", {.format = "txt"});
   const Job failed = bench.put("abc\n", {.model = "none"});
@@ -349,10 +349,10 @@ TEST(JobsStore, WhatEndedLongAgoExpires) {
   bench.store->expire();
   EXPECT_FALSE(bench.store->find(job.id));
   EXPECT_FALSE(std::filesystem::exists(folder));
-  EXPECT_TRUE(bench.store->find(waits.id)) << "however old";
+  EXPECT_TRUE(bench.store->find(waits.id)) << "regardless of age";
 }
 
-TEST(JobsStore, ListsPageByPage) {
+TEST(JobsStore, ListsJobsByPage) {
   JobBench bench;
   std::vector<std::string> ids;
   for (int i = 0; i < 5; ++i) ids.insert(ids.begin(), bench.put("a\n", {.format = "txt"}).id);
@@ -368,7 +368,7 @@ TEST(JobsStore, ListsPageByPage) {
   EXPECT_TRUE(listed(2, ids[4]).empty());
 }
 
-TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {
+TEST(JobsStore, ResumesAfterStopWithSameBytes) {
   JobBench whole, stopped;
   const Job expected = whole.put(many_rows(1000));
   whole.store->run_next({});
@@ -390,7 +390,7 @@ TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {
   EXPECT_EQ(stopped.store->find(job.id)->completed_rows, whole.store->find(expected.id)->completed_rows);
 }
 
-TEST(JobsStore, KilledAtAnyMomentItGoesOnWithTheSameBytes) {
+TEST(JobsStore, ResumesAfterKillWithSameBytes) {
   JobBench whole;
   const Job expected = whole.put(many_rows(3000));
   whole.store->run_next({});
@@ -432,7 +432,7 @@ TEST(JobsStore, KilledAtAnyMomentItGoesOnWithTheSameBytes) {
   EXPECT_GT(kills, 5);
 }
 
-TEST(JobsStore, AWorkerWaitsForWork) {
+TEST(JobsStore, WorkerWaitsForJobs) {
   JobBench bench;
   std::jthread worker([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
@@ -446,7 +446,7 @@ TEST(JobsStore, AWorkerWaitsForWork) {
   for (const Job& job : sent) EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
 }
 
-TEST(JobsStore, ScoresWithRules) {
+TEST(JobsStore, ScoresWithVader) {
   JobBench bench;
   const std::shared_ptr<Scorer> vader = Scorer::open({.model = "vader"});
   bench.store = JobBench::make_store(*bench.state, vader);

@@ -10,7 +10,7 @@
 namespace brim::serve {
 namespace {
 
-constexpr int64_t kShortestSpillNs = 5'000'000'000;
+constexpr int64_t kMinSpillNs = 5'000'000'000;
 
 bool source_matches(const SourceRule& rule, const std::string& source) {
   return std::any_of(rule.match.begin(), rule.match.end(), [&](const std::string& pattern) {
@@ -35,23 +35,23 @@ Reason reason_of(std::string_view name) {
 }
 
 Ladder::Ladder(LadderRules rules) : rules_(std::move(rules)) {
-  if (rules_.rungs.empty()) fail(ErrorCode::usage, "ladder {}: has no rungs", rules_.name);
+  if (rules_.rungs.empty()) fail(ErrorCode::usage, "ladder {}: no rungs", rules_.name);
   for (const RungRules& rung : rules_.rungs) {
-    if (has(rung.model)) fail(ErrorCode::usage, "ladder {}: the rung {} stands twice", rules_.name, rung.model);
+    if (has(rung.model)) fail(ErrorCode::usage, "ladder {}: duplicate rung {}", rules_.name, rung.model);
     Rung state;
     state.model = rung.model;
     state.limits = rung.gate.value_or(rules_.gate.limits);
     state.gate = judge({}, state.limits, "");
     rungs_.push_back(std::move(state));
   }
-  default_ = rules_.default_rung.empty() ? 0 : place_of(rules_.default_rung, "default");
-  against_ = rules_.gate.against.empty() ? 0 : place_of(rules_.gate.against, "gate");
-  floor_ = rules_.load && !rules_.load->floor.empty() ? place_of(rules_.load->floor, "load") : rungs_.size() - 1;
-  for (const SourceRule& rule : rules_.sources) place_of(rule.rung, "sources");
+  default_ = rules_.default_rung.empty() ? 0 : index_of(rules_.default_rung, "default");
+  against_ = rules_.gate.against.empty() ? 0 : index_of(rules_.gate.against, "gate");
+  floor_ = rules_.load && !rules_.load->floor.empty() ? index_of(rules_.load->floor, "load") : rungs_.size() - 1;
+  for (const SourceRule& rule : rules_.sources) index_of(rule.rung, "sources");
   if (rules_.schedule)
-    for (const std::string& rung : rules_.schedule->rungs()) place_of(rung, "schedule");
+    for (const std::string& rung : rules_.schedule->rungs()) index_of(rung, "schedule");
   if (rules_.load && rules_.load->back_under_ms > rules_.load->spill_over_ms)
-    fail(ErrorCode::usage, "ladder {}: `back_under_ms={}` is above `spill_over_ms={}`", rules_.name,
+    fail(ErrorCode::usage, "ladder {}: `back_under_ms={}` exceeds `spill_over_ms={}`", rules_.name,
          rules_.load->back_under_ms, rules_.load->spill_over_ms);
 }
 
@@ -59,46 +59,46 @@ bool Ladder::has(const std::string& model) const {
   return std::any_of(rungs_.begin(), rungs_.end(), [&](const Rung& rung) { return rung.model == model; });
 }
 
-size_t Ladder::place_of(const std::string& model, const char* who) const {
+size_t Ladder::index_of(const std::string& model, const char* context) const {
   std::vector<std::string> names;
   for (size_t i = 0; i < rungs_.size(); ++i) {
     if (rungs_[i].model == model) return i;
     names.push_back(rungs_[i].model);
   }
   const std::string near = nearest_name(model, names);
-  fail(ErrorCode::usage, "ladder {}: {}: {} is none of its rungs ({}){}", rules_.name, who, model,
+  fail(ErrorCode::usage, "ladder {}: {}: unknown rung {} (rungs: {}){}", rules_.name, context, model,
        fmt::join(names, ", "), near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
-Ladder::Wish Ladder::wish(const std::string& source, int64_t unix_seconds) const {
+Ladder::Selection Ladder::select(const std::string& source, int64_t unix_seconds) const {
   if (pinned_) return {*pinned_, Reason::pinned};
   const bool closed = rules_.schedule && rules_.schedule->market_at(unix_seconds) == Market::closed;
   if (!source.empty())
     for (const SourceRule& rule : rules_.sources)
       if ((rule.wake || !closed) && source_matches(rule, source))
-        return {place_of(rule.rung, "sources"), Reason::source};
+        return {index_of(rule.rung, "sources"), Reason::source};
   if (rules_.schedule)
     if (const std::string rung = rules_.schedule->rung_at(unix_seconds); !rung.empty())
-      return {place_of(rung, "schedule"), Reason::schedule};
+      return {index_of(rung, "schedule"), Reason::schedule};
   return {default_, Reason::by_default};
 }
 
-// The rung itself, else the nearest below it that can answer, else the nearest above.
-std::optional<size_t> Ladder::answering(size_t wished) const {
-  for (size_t i = wished; i < rungs_.size(); ++i)
+// The rung itself, else the nearest available one below, else the nearest above.
+std::optional<size_t> Ladder::available(size_t selected) const {
+  for (size_t i = selected; i < rungs_.size(); ++i)
     if (rungs_[i].fault.empty()) return i;
-  for (size_t i = wished; i-- > 0;)
+  for (size_t i = selected; i-- > 0;)
     if (rungs_[i].fault.empty()) return i;
   return std::nullopt;
 }
 
-// Begins above one bound and ends below another, so that traffic does not go to and fro.
+// Hysteresis: starts above one bound and ends below a lower one, so that traffic does not oscillate.
 bool Ladder::overloaded(Rung& rung, double wait_ms, const LadderRequest& request, int64_t ns) {
   const LoadRules& load = *rules_.load;
   if (!rung.spilling && wait_ms > load.spill_over_ms) {
     rung.spilling = true;
     rung.spilling_since_ns = ns;
-  } else if (rung.spilling && wait_ms < load.back_under_ms && ns - rung.spilling_since_ns >= kShortestSpillNs) {
+  } else if (rung.spilling && wait_ms < load.back_under_ms && ns - rung.spilling_since_ns >= kMinSpillNs) {
     rung.spilling = false;
   }
   return rung.spilling || (request.deadline_ms && wait_ms > *request.deadline_ms);
@@ -107,23 +107,23 @@ bool Ladder::overloaded(Rung& rung, double wait_ms, const LadderRequest& request
 Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wait& wait) {
   const std::lock_guard lock(mutex_);
   if (!request.model.empty() && request.model != rules_.name) {
-    const Rung& rung = rungs_[place_of(request.model, "a request")];
-    if (!rung.fault.empty()) fail(ErrorCode::bad_model, "model {} cannot answer: {}", rung.model, rung.fault);
+    const Rung& rung = rungs_[index_of(request.model, "request")];
+    if (!rung.fault.empty()) fail(ErrorCode::bad_model, "model {} is unavailable: {}", rung.model, rung.fault);
     return {rung.model, Reason::requested, "", ""};
   }
-  const Wish wished = wish(request.source, now.unix_seconds);
-  const std::optional<size_t> place = answering(wished.rung);
-  if (!place)
-    fail(ErrorCode::bad_model, "ladder {}: no rung can answer; {}: {}", rules_.name, rungs_[wished.rung].model,
-         rungs_[wished.rung].fault);
-  Choice choice{rungs_[*place].model, wished.reason, "", ""};
-  if (*place != wished.rung) {
-    choice.instead_of = rungs_[wished.rung].model;
-    choice.why = rungs_[wished.rung].fault;
+  const Selection selected = select(request.source, now.unix_seconds);
+  const std::optional<size_t> index = available(selected.rung);
+  if (!index)
+    fail(ErrorCode::bad_model, "ladder {}: no rung is available; {}: {}", rules_.name, rungs_[selected.rung].model,
+         rungs_[selected.rung].fault);
+  Choice choice{rungs_[*index].model, selected.reason, "", ""};
+  if (*index != selected.rung) {
+    choice.instead_of = rungs_[selected.rung].model;
+    choice.why = rungs_[selected.rung].fault;
   }
   if (!rules_.load || !request.may_spill || pinned_) return choice;
-  if (!overloaded(rungs_[*place], wait(choice.model), request, now.ns)) return choice;
-  for (size_t i = *place + 1; i <= floor_; ++i) {
+  if (!overloaded(rungs_[*index], wait(choice.model), request, now.ns)) return choice;
+  for (size_t i = *index + 1; i <= floor_; ++i) {
     Rung& lower = rungs_[i];
     if (!lower.fault.empty() || lower.gate.verdict != Verdict::passed) continue;
     if (overloaded(lower, wait(lower.model), request, now.ns)) continue;
@@ -136,22 +136,22 @@ Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wai
 
 void Ladder::report_fault(const std::string& model, const std::string& fault) {
   const std::lock_guard lock(mutex_);
-  rungs_[place_of(model, "a report")].fault = fault;
+  rungs_[index_of(model, "report")].fault = fault;
 }
 
 void Ladder::report_gate(const std::string& model, const std::optional<GateFigures>& figures,
                          std::optional<uint64_t> as_of) {
   const std::lock_guard lock(mutex_);
   if (as_of && *as_of != changes_) return;
-  Rung& rung = rungs_[place_of(model, "a report")];
+  Rung& rung = rungs_[index_of(model, "report")];
   rung.gate = judge(figures, rung.limits, rungs_[against_].model);
 }
 
 void Ladder::forget_gate(const std::string& model) {
   const std::lock_guard lock(mutex_);
-  const size_t place = place_of(model, "a report");
+  const size_t index = index_of(model, "report");
   for (size_t i = 0; i < rungs_.size(); ++i)
-    if (i == place || place == against_) rungs_[i].gate = judge({}, rungs_[i].limits, "");
+    if (i == index || index == against_) rungs_[i].gate = judge({}, rungs_[i].limits, "");
   ++changes_;
 }
 
@@ -162,7 +162,7 @@ uint64_t Ladder::changes() const {
 
 void Ladder::pin(const std::string& model) {
   const std::lock_guard lock(mutex_);
-  pinned_ = place_of(model, "pin");
+  pinned_ = index_of(model, "pin");
 }
 
 void Ladder::unpin() {
@@ -180,32 +180,32 @@ std::optional<Ladder::Coming> Ladder::coming(int64_t unix_seconds) const {
   if (!rules_.schedule || pinned_ || rules_.lead_seconds <= 0) return std::nullopt;
   const std::optional<int64_t> change = rules_.schedule->next_change(unix_seconds);
   if (!change || static_cast<double>(*change - unix_seconds) > rules_.lead_seconds) return std::nullopt;
-  const std::optional<size_t> place = answering(wish("", *change).rung);
-  return place ? std::optional(Coming{rungs_[*place].model, *change}) : std::nullopt;
+  const std::optional<size_t> index = available(select("", *change).rung);
+  return index ? std::optional(Coming{rungs_[*index].model, *change}) : std::nullopt;
 }
 
 LadderView Ladder::view(int64_t unix_seconds) const {
   const std::lock_guard lock(mutex_);
   LadderView view;
   view.name = rules_.name;
-  const Wish wished = wish("", unix_seconds);
-  view.reason = wished.reason;
-  if (const auto place = answering(wished.rung)) view.active = rungs_[*place].model;
+  const Selection selected = select("", unix_seconds);
+  view.reason = selected.reason;
+  if (const auto index = available(selected.rung)) view.active = rungs_[*index].model;
   if (rules_.schedule) {
     view.market = rules_.schedule->market_at(unix_seconds);
     view.next_change = rules_.schedule->next_change(unix_seconds);
-    if (view.next_change) view.next = rungs_[wish("", *view.next_change).rung].model;
+    if (view.next_change) view.next = rungs_[select("", *view.next_change).rung].model;
   }
   for (size_t i = 0; i < rungs_.size(); ++i) {
     const Rung& rung = rungs_[i];
     view.rungs.push_back({rung.model, rung.fault.empty(), rung.spilling, rung.fault, rung.gate});
     if (!rung.fault.empty())
-      view.warnings.push_back(fmt::format("ladder {}: {} cannot answer: {}", rules_.name, rung.model, rung.fault));
+      view.warnings.push_back(fmt::format("ladder {}: {} is unavailable: {}", rules_.name, rung.model, rung.fault));
     if (rules_.load && i <= floor_ && rung.gate.verdict == Verdict::refused)
       view.warnings.push_back(
-          fmt::format("ladder {}: {} is not used under load: it {}", rules_.name, rung.model, rung.gate.why));
+          fmt::format("ladder {}: {} is not used under load: {}", rules_.name, rung.model, rung.gate.why));
   }
-  if (view.active.empty()) view.warnings.push_back(fmt::format("ladder {}: no rung can answer", rules_.name));
+  if (view.active.empty()) view.warnings.push_back(fmt::format("ladder {}: no rung is available", rules_.name));
   return view;
 }
 

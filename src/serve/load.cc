@@ -24,7 +24,7 @@
 namespace brim::serve {
 namespace {
 
-// A connection that has at most one request on its way.
+// A connection with at most one request in flight.
 struct LoadConnection {
   int descriptor = -1;
   size_t request = 0, sent = 0;
@@ -53,8 +53,8 @@ class LoadRun {
     std::exponential_distribution<double> gap(std::max(1e-9, options_.rate));
     int64_t next = begun;
     if (options_.rate > 0) next += static_cast<int64_t>(gap(random_) * 1e9);
-    const int64_t patience = end + 30'000'000'000;
-    for (int64_t now = begun; now < patience; now = now_ns()) {
+    const int64_t give_up = end + 30'000'000'000;
+    for (int64_t now = begun; now < give_up; now = now_ns()) {
       if (options_.rate > 0) {
         for (; next <= now && next < end; next += static_cast<int64_t>(gap(random_) * 1e9)) due_.push_back(next);
         for (; !due_.empty() && !idle_.empty(); due_.pop_front()) begin(due_.front());
@@ -78,9 +78,9 @@ class LoadRun {
     address.sin_family = AF_INET;
     address.sin_port = htons(options_.port);
     if (::inet_pton(AF_INET, options_.host.c_str(), &address.sin_addr) != 1)
-      fail(ErrorCode::usage, "{} is no IPv4 address", options_.host);
+      fail(ErrorCode::usage, "'{}' is not an IPv4 address", options_.host);
     if (::connect(c.descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      fail(ErrorCode::usage, "{}:{}: cannot connect: {}", options_.host, options_.port, std::strerror(errno));
+      fail(ErrorCode::usage, "cannot connect to {}:{}: {}", options_.host, options_.port, std::strerror(errno));
     const int on = 1;
     ::setsockopt(c.descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::fcntl(c.descriptor, F_SETFL, ::fcntl(c.descriptor, F_GETFL) | O_NONBLOCK);
@@ -115,12 +115,12 @@ class LoadRun {
     while (c.sent < bytes.size()) {
       const ssize_t n = ::send(c.descriptor, bytes.data() + c.sent, bytes.size() - c.sent, MSG_NOSIGNAL);
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return watch(i, true);
-      if (n <= 0) return lost(i);
+      if (n <= 0) return reconnect(i);
       c.sent += static_cast<size_t>(n);
     }
   }
 
-  void lost(size_t i) {
+  void reconnect(size_t i) {
     LoadConnection& c = connections_[i];
     if (c.busy) {
       ++result_.failed;
@@ -137,14 +137,14 @@ class LoadRun {
     for (;;) {
       const ssize_t n = ::recv(c.descriptor, buffer, sizeof buffer, 0);
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (n <= 0) return lost(i);
+      if (n <= 0) return reconnect(i);
       c.in.append(buffer, static_cast<size_t>(n));
-      if (c.busy && take_answer(i)) return;
+      if (c.busy && parse_response(i)) return;
     }
   }
 
-  // False: it is not there whole.
-  bool take_answer(size_t i) {
+  // Returns false while the response is incomplete.
+  bool parse_response(size_t i) {
     LoadConnection& c = connections_[i];
     const size_t head = c.in.find("\r\n\r\n");
     if (head == std::string::npos) return false;
@@ -181,10 +181,10 @@ class LoadRun {
 
   void wait(int64_t ns) {
     epoll_event events[256];
-    // epoll_wait takes whole milliseconds, which would send late.
+    // epoll_wait has millisecond resolution, which would send late.
     pollfd ready{poll_, POLLIN, 0};
-    const timespec most{ns / 1'000'000'000, ns % 1'000'000'000};
-    ::ppoll(&ready, 1, &most, nullptr);
+    const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
+    ::ppoll(&ready, 1, &timeout, nullptr);
     const int n = ::epoll_wait(poll_, events, 256, 0);
     for (int e = 0; e < n; ++e) {
       const auto i = static_cast<size_t>(events[e].data.u64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `brim bench serve` counts, against a server that answers as the test says.
+// Statistics of `brim bench serve`, with a server whose responses are set by the test.
 #include "serve/load.h"
 
 #include <gtest/gtest.h>
@@ -10,17 +10,17 @@
 
 #include "base/error.h"
 #include "jobs/spread.h"
-#include "serve/http.h"
+#include "serve/http_names.h"
 
 namespace brim::serve {
 namespace {
 
-// A path of /429 is answered with that status, any other with 200 and its own body; one request is late.
+// Responds to /429 with that status, to other paths with 200 and the request body; delays one request.
 class Stalling final : public Handler {
  public:
   std::optional<Response> admit(Exchange&) override { return std::nullopt; }
   void handle(Exchange& e) override {
-    if (++requests == stalls_at) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // and all others with it
+    if (++requests == stalls_at) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // stalls all others too
     const int status = std::atoi(std::string(e.path().substr(1)).c_str());
     e.answer({.status = status > 0 ? status : 200, .body = e.body()});
   }
@@ -52,8 +52,8 @@ class LoadTest : public ::testing::Test {
   HttpServer server_{parse_listen_address("127.0.0.1:0"), {}, handler_};
 };
 
-// With one connection a single request meets the stall; those that were due meanwhile count it too.
-TEST_F(LoadTest, AStallCannotHide) {
+// With one connection only one request is stalled, but latencies of requests due during the stall include it.
+TEST_F(LoadTest, CountsStallsFromScheduledTime) {
   handler_.stalls_at = 100;
   LoadOptions o = of({request("/a")});
   o.connections = 1;
@@ -68,7 +68,7 @@ TEST_F(LoadTest, AStallCannotHide) {
   EXPECT_GE(ms.p99, 150) << "a twentieth of them was due in the first 50 ms of the stall";
 }
 
-TEST_F(LoadTest, CountsEachKindOfAnswer) {
+TEST_F(LoadTest, CountsResponsesByKind) {
   LoadOptions o = of({request("/a", "good"), request("/a", "bad"), request("/429"), request("/503")});
   o.check = [](size_t request, std::string_view body) {
     EXPECT_EQ(body, request == 0 ? "good" : "bad");
@@ -86,7 +86,7 @@ TEST_F(LoadTest, CountsEachKindOfAnswer) {
   EXPECT_GT(r.seconds, 0.1);
 }
 
-TEST_F(LoadTest, CountsWhatFails) {
+TEST_F(LoadTest, CountsFailures) {
   LoadResult r = run_load(of({request("/401")}));
   EXPECT_EQ(r.failed, static_cast<uint64_t>(handler_.requests));
   EXPECT_GT(r.failed, 0u);

@@ -1,4 +1,4 @@
-# Puts the description of the routes into a header.
+# Embeds the OpenAPI document into a header.
 function(brim_openapi target)
   set(source ${CMAKE_CURRENT_SOURCE_DIR}/openapi.json)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
@@ -8,7 +8,7 @@ function(brim_openapi target)
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/made)
 endfunction()
 
-# Puts script and style into the dashboard's page, and the page with the hashes of both into a header.
+# Inlines script and style into the dashboard page, and embeds the page and the hashes of both into a header.
 function(brim_dashboard_page target)
   set(parts ${CMAKE_CURRENT_SOURCE_DIR}/dashboard)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${parts}.html ${parts}.css ${parts}.js)

@@ -16,7 +16,7 @@ const std::array<double, Histogram::kBounds>& Histogram::bounds() {
     for (size_t i = 0; i < kBounds; ++i) {
       const double exact = 50e-6 * std::pow(1.5, static_cast<double>(i));
       const double scale = std::pow(10.0, 3 - std::ceil(std::log10(exact)));
-      b[i] = std::round(exact * scale) / scale;  // three digits
+      b[i] = std::round(exact * scale) / scale;  // three significant digits
     }
     return b;
   }();
@@ -24,8 +24,8 @@ const std::array<double, Histogram::kBounds>& Histogram::bounds() {
 }
 
 void Histogram::add(double seconds) {
-  const auto place = std::lower_bound(bounds().begin(), bounds().end(), seconds) - bounds().begin();
-  ++buckets_[static_cast<size_t>(place)];
+  const auto bucket = std::lower_bound(bounds().begin(), bounds().end(), seconds) - bounds().begin();
+  ++buckets_[static_cast<size_t>(bucket)];
   ++count_;
   sum_ += seconds;
 }
@@ -37,13 +37,13 @@ void Histogram::merge(const Histogram& other) {
 }
 
 double Histogram::quantile(double share) const {
-  const double wanted = share * static_cast<double>(count_);
+  const double target = share * static_cast<double>(count_);
   uint64_t below = 0;
   for (size_t i = 0; i < kBounds; ++i) {
     const double before = static_cast<double>(below), from = i == 0 ? 0 : bounds()[i - 1];
     below += buckets_[i];
-    if (buckets_[i] > 0 && static_cast<double>(below) >= wanted)
-      return from + (bounds()[i] - from) * std::max(0.0, wanted - before) / static_cast<double>(buckets_[i]);
+    if (buckets_[i] > 0 && static_cast<double>(below) >= target)
+      return from + (bounds()[i] - from) * std::max(0.0, target - before) / static_cast<double>(buckets_[i]);
   }
   return count_ == 0 ? 0 : bounds().back();
 }
@@ -139,7 +139,7 @@ Metrics::Shard::Shard(size_t models) {
   counts.models.resize(models);
 }
 
-Metrics::Metrics(size_t models) : beside_(models), models_(models) {}
+Metrics::Metrics(size_t models) : off_thread_(models), models_(models) {}
 
 void Metrics::set_threads(int threads) {
   for (int i = 0; i < threads; ++i) shards_.push_back(std::make_unique<Shard>(models_));
@@ -151,7 +151,7 @@ Counts Metrics::total() const {
     std::lock_guard lock(shard.mutex);
     sum.counts.merge(shard.counts);
   };
-  add(beside_);
+  add(off_thread_);
   for (const auto& shard : shards_) add(*shard);
   return std::move(sum.counts);
 }

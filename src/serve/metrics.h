@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters and histograms of the server, and their text in Prometheus's form. Each I/O thread counts in a shard of its
-// own, all other threads in one more; reading adds them up.
+// Counters and histograms of the server, and their Prometheus text format. Each I/O thread has its own shard and all
+// other threads share one; reading sums them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,19 +18,19 @@
 
 namespace brim::serve {
 
-// Log buckets of 50 µs to 50 s by a factor of 1.5, the same for every time.
+// Logarithmic buckets from 50 µs to 50 s with a ratio of 1.5.
 class Histogram {
  public:
   static constexpr size_t kBounds = 36;
-  static const std::array<double, kBounds>& bounds();  // seconds, the last above 50
+  static const std::array<double, kBounds>& bounds();  // in seconds; the last is above 50
   void add(double seconds);
   void merge(const Histogram& other);
   uint64_t count() const { return count_; }
   double sum() const { return sum_; }
-  uint64_t bucket(size_t i) const { return buckets_[i]; }  // i == kBounds: longer than all
-  // Below which this share of the values lies, by a straight line through its bucket; 0 where there are none.
+  uint64_t bucket(size_t i) const { return buckets_[i]; }  // i == kBounds: above all bounds
+  // Linear interpolation within a bucket; 0 if empty.
   double quantile(double share) const;
-  Histogram since(const Histogram& earlier) const;  // what was added after it was so
+  Histogram since(const Histogram& earlier) const;  // values added after `earlier`
 
  private:
   std::array<uint64_t, kBounds + 1> buckets_{};
@@ -45,17 +45,17 @@ const char* stage_name(Stage stage);
 enum class Rejection : uint8_t { overloaded, deadline, draining, loading, body, auth };
 constexpr size_t kRejections = 6;
 
-// Texts of a model: interactive and bulk, by Reason.
+// Number of texts of a model: interactive and bulk, by Reason.
 using TextCounts = std::array<std::array<uint64_t, kReasonCount>, 2>;
 
 struct Counts {
-  // Route and model by their places, the status as it is.
+  // Keyed by route index, model index and status.
   std::map<std::tuple<int, int, int>, uint64_t> requests;
   std::map<int, Histogram> durations;  // by route
   std::array<Histogram, kStages> stages;
-  std::array<Histogram, kStages> slowest;  // whole requests, by the stage that took most of their time
-  std::vector<Histogram> models;           // whole requests, by model
-  std::vector<TextCounts> texts;           // by the model that answered them
+  std::array<Histogram, kStages> slowest;  // total duration, by slowest stage
+  std::vector<Histogram> models;           // total duration, by model
+  std::vector<TextCounts> texts;           // by model
   std::vector<uint64_t> tokens;            // by model
   std::array<uint64_t, kRejections> rejected{};
   uint64_t cancelled = 0, deadlines_missed = 0;
@@ -64,7 +64,7 @@ struct Counts {
   uint64_t texts_by(Reason reason) const;
 };
 
-// Of several models: those of one queue have its idle time in common.
+// Sums the work of several models. Models of one device queue share its idle time, which is counted once.
 ScorerWork work_of_all(std::span<const ScorerWork> works);
 uint64_t count_of(const ValueCounts& values);
 constexpr size_t kIdleCauses = 4;
@@ -73,20 +73,20 @@ std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWor
 class Metrics {
  public:
   explicit Metrics(size_t models);
-  void set_threads(int threads);  // before they count
+  void set_threads(int threads);  // call before counting
 
-  // Calls `count` with the thread's counts.
+  // Calls `fn` with the thread's counts.
   template <class Fn>
   void count(int thread, Fn&& fn) {
     Shard& shard = *shards_[static_cast<size_t>(thread)];
     std::lock_guard lock(shard.mutex);
     fn(shard.counts);
   }
-  // The same on any other thread: those of queues, jobs and streams of rows.
+  // The same for threads other than I/O threads, such as those of queues, jobs and row streams.
   template <class Fn>
-  void count_beside(Fn&& fn) {
-    std::lock_guard lock(beside_.mutex);
-    fn(beside_.counts);
+  void count_off_thread(Fn&& fn) {
+    std::lock_guard lock(off_thread_.mutex);
+    fn(off_thread_.counts);
   }
   Counts total() const;
 
@@ -97,11 +97,11 @@ class Metrics {
     Counts counts;
   };
   std::vector<std::unique_ptr<Shard>> shards_;
-  Shard beside_;
+  Shard off_thread_;
   size_t models_;
 };
 
-// The text form, family by family.
+// Writer of the Prometheus text format.
 class MetricsText {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server does for its models unasked: loaded ahead of a schedule, tried again, the device closed.
+// Model maintenance: preloading by schedule, retries, unloading, closing the device.
 #include <malloc.h>
 
 #include <atomic>
@@ -13,41 +13,41 @@
 namespace brim::serve {
 namespace {
 
-// A model whose weights come and go without a device.
-class ComingScorer final : public HeldScorer {
+// A model whose weights can be loaded and parked without a device.
+class SwitchableScorer final : public HeldScorer {
  public:
-  Residence residence() const override { return there ? Residence::resident : Residence::disk; }
+  Residence residence() const override { return loaded ? Residence::resident : Residence::disk; }
   ScorerWork work() const override {
     ScorerWork work;
-    work.loads = comings;
+    work.loads = load_count;
     return work;
   }
   void load_weights() override {
-    ++loads;
-    if (!room) throw Error(ErrorCode::does_not_fit, "others have the memory");
-    come();
+    ++load_calls;
+    if (!fits) throw Error(ErrorCode::does_not_fit, "others have the memory");
+    set_loaded();
   }
-  void park() override { there = false; }
-  void keep_loaded(bool keep) override { kept = keep; }
+  void park() override { loaded = false; }
+  void keep_loaded(bool keep) override { kept_loaded = keep; }
   bool close_device() override {
     if (lost) throw Error(ErrorCode::device_lost, "it has fallen off the bus");
-    return closed = !there;
+    return closed = !loaded;
   }
   void submit(std::span<const Request> requests, Completion& completion) override {
-    if (mistake) {  // found before anything is loaded
+    if (rejects_request) {  // rejected before loading
       HeldScorer::submit(requests, completion);
       return answer_all(Error(ErrorCode::usage, "takes no pairs"));
     }
-    if (room) come();
-    if (leaves_at_once) there = false;
+    if (fits) set_loaded();
+    if (unloads_at_once) loaded = false;
     HeldScorer::submit(requests, completion);
-    answer_all(room ? std::optional<Error>() : Error(ErrorCode::does_not_fit, "others have the memory"));
+    answer_all(fits ? std::optional<Error>() : Error(ErrorCode::does_not_fit, "others have the memory"));
   }
   Predictions score(std::span<const std::string_view> texts, std::stop_token,
                     const std::function<void(size_t)>&) override {
     ++scorings;
-    if (!room) throw Error(ErrorCode::does_not_fit, "others have the memory");
-    come();
+    if (!fits) throw Error(ErrorCode::does_not_fit, "others have the memory");
+    set_loaded();
     Predictions p;
     p.rows = texts.size();
     p.width = 2;
@@ -57,19 +57,19 @@ class ComingScorer final : public HeldScorer {
     p.tokens = static_cast<int64_t>(3 * p.rows);
     return p;
   }
-  void come() {
-    if (!there.exchange(true)) ++comings;
+  void set_loaded() {
+    if (!loaded.exchange(true)) ++load_count;
   }
-  std::atomic<bool> room{true}, there{false}, kept{false}, closed{false}, leaves_at_once{false}, mistake{false},
-      lost{false};
-  std::atomic<int> loads{0}, comings{0}, scorings{0};
+  std::atomic<bool> fits{true}, loaded{false}, kept_loaded{false}, closed{false}, unloads_at_once{false},
+      rejects_request{false}, lost{false};
+  std::atomic<int> load_calls{0}, load_count{0}, scorings{0};
 };
 
-class TendingTest : public ServiceTest {
+class ModelMaintenanceTest : public ServiceTest {
  protected:
-  // Two rungs: one that comes and goes, which answers from 09:00 to 17:00 UTC, and rules.
+  // Two rungs: a switchable model from 09:00 to 17:00 UTC, and VADER.
   ServerOptions two_rungs() {
-    ServerOptions o = serving("model", coming_);
+    ServerOptions o = serving("model", model_);
     o.load_retry_seconds = 0;
     o.tick_seconds = 0.02;
     o.models.push_back({"vader", "vader", "2", Scorer::open({.model = "vader"})});
@@ -84,14 +84,14 @@ class TendingTest : public ServiceTest {
     ladder_ = std::make_shared<Ladder>(rules);
     o.ladders.push_back(ladder_);
     o.unix_clock = [this] {
-      ++begun_looks_;
-      const std::lock_guard held(look_);
-      ++looks_;
+      ++started_ticks_;
+      const std::lock_guard held(tick_mutex_);
+      ++ticks_;
       return now_.load();
     };
     return o;
   }
-  // With queues of the ladder and of its first rung alone.
+  // Adds a queue for the ladder and one for its first rung.
   ServerOptions with_state(ServerOptions o) {
     o.state_dir = (temp_.path() / "state").string();
     QueueRules news, alone;
@@ -102,68 +102,68 @@ class TendingTest : public ServiceTest {
     return o;
   }
   void set_time(int hour, int minute, int second) { now_ = kMidnight + hour * 3600 + minute * 60 + second; }
-  // Until the server has tended its models since the last change, twice: one may have been under way.
-  void let_it_tend() {
-    const int seen = looks_;
-    wait_until([&] { return looks_ > seen + 8; });
+  // Waits for complete maintenance passes after the last change; one may have been in progress.
+  void wait_for_maintenance() {
+    const int seen = ticks_;
+    wait_until([&] { return ticks_ > seen + 8; });
   }
-  // The server's one thread that tends stands still, at its clock, until the lock goes. Nobody else may ask meanwhile.
+  // Blocks the maintenance thread at its clock until the lock is released. No requests may be sent meanwhile.
   std::unique_lock<std::mutex> hold_maintenance() {
-    std::unique_lock held(look_);
-    wait_until([&] { return begun_looks_ > looks_; });
+    std::unique_lock held(tick_mutex_);
+    wait_until([&] { return started_ticks_ > ticks_; });
     return held;
   }
   std::string answering() { return post("/predict", R"({"inputs":"good"})").fields["x-brim-model"].substr(0, 5); }
   std::string status() { return Json::parse(get("/health").body)["status"]; }
 
   static constexpr int64_t kMidnight = 1780358400;  // 2026-06-02, UTC
-  std::shared_ptr<ComingScorer> coming_ = std::make_shared<ComingScorer>();
+  std::shared_ptr<SwitchableScorer> model_ = std::make_shared<SwitchableScorer>();
   std::shared_ptr<Ladder> ladder_;
   std::atomic<int64_t> now_{kMidnight};
-  std::mutex look_;
-  std::atomic<int> begun_looks_{0}, looks_{0};
+  std::mutex tick_mutex_;
+  std::atomic<int> started_ticks_{0}, ticks_{0};
 };
 
-TEST_F(TendingTest, TheNextRungIsLoadedAheadOfItsTime) {
+TEST_F(ModelMaintenanceTest, PreloadsNextRung) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
   set_time(8, 59, 29);
   start(std::move(o));
-  let_it_tend();
-  EXPECT_EQ(coming_->loads, 0) << "31 s before";
+  wait_for_maintenance();
+  EXPECT_EQ(model_->load_calls, 0) << "31 s before";
   set_time(8, 59, 30);
-  wait_until([&] { return coming_->there.load(); });
+  wait_until([&] { return model_->loaded.load(); });
   EXPECT_EQ(answering(), "vader") << "it is not yet time";
-  let_it_tend();
-  EXPECT_TRUE(coming_->there) << "it waits for its hour, whatever keep_alive says";
-  EXPECT_EQ(coming_->loads, 1);
+  wait_for_maintenance();
+  EXPECT_TRUE(model_->loaded) << "stays loaded until its time, regardless of keep_alive";
+  EXPECT_EQ(model_->load_calls, 1);
   set_time(9, 0, 0);
   EXPECT_EQ(answering(), "model");
-  wait_until([&] { return !coming_->there; });  // keep_alive again
-  set_time(16, 59, 45);                         // rules need no loading
-  let_it_tend();
-  EXPECT_EQ(coming_->loads, 1);
+  wait_until([&] { return !model_->loaded; });  // keep_alive applies again
+  set_time(16, 59, 45);                         // VADER needs no loading
+  wait_for_maintenance();
+  EXPECT_EQ(model_->load_calls, 1);
 }
 
-TEST_F(TendingTest, ARungThatIsPinnedIsLoadedAndStays) {
+TEST_F(ModelMaintenanceTest, LoadsAndKeepsPinnedRung) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
   set_time(3, 0, 0);
   start(std::move(o));
-  let_it_tend();
-  EXPECT_FALSE(coming_->kept);
+  wait_for_maintenance();
+  EXPECT_FALSE(model_->kept_loaded);
   EXPECT_EQ(post("/admin/ladders/ladder/pin?rung=model", "").status, 200);
-  wait_until([&] { return coming_->there && coming_->kept; });
-  let_it_tend();
-  EXPECT_TRUE(coming_->there);
+  wait_until([&] { return model_->loaded && model_->kept_loaded; });
+  wait_for_maintenance();
+  EXPECT_TRUE(model_->loaded);
   EXPECT_EQ(post("/admin/ladders/ladder/unpin", "").status, 200);
-  wait_until([&] { return !coming_->there && !coming_->kept; });
+  wait_until([&] { return !model_->loaded && !model_->kept_loaded; });
 }
 
-TEST_F(TendingTest, WhoseModelCannotBeLoadedIsToldAndTheNextRungAnswers) {
+TEST_F(ModelMaintenanceTest, RejectsUnloadableModelAndFallsBackToNextRung) {
   ServerOptions o = two_rungs();
   o.load_retry_seconds = 1e9;
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   EXPECT_EQ(status(), "ok");
@@ -174,13 +174,13 @@ TEST_F(TendingTest, WhoseModelCannotBeLoadedIsToldAndTheNextRungAnswers) {
   EXPECT_NE(refused.fields.find("retry-after"), refused.fields.end());
   EXPECT_EQ(answering(), "vader");
   EXPECT_EQ(status(), "degraded");
-  EXPECT_NE(get("/health").body.find("model cannot answer: others have the memory"), std::string::npos);
+  EXPECT_NE(get("/health").body.find("model is unavailable: others have the memory"), std::string::npos);
 }
 
-TEST_F(TendingTest, AnswersNameTheRungTheyStandInFor) {
+TEST_F(ModelMaintenanceTest, ResponsesReportReplacedRung) {
   ServerOptions o = two_rungs();
   o.load_retry_seconds = 1e9;
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503);
@@ -189,7 +189,7 @@ TEST_F(TendingTest, AnswersNameTheRungTheyStandInFor) {
   EXPECT_EQ(answer.fields["x-brim-instead-of"], "model");
   set_time(20, 0, 0);
   answer = post("/predict", R"({"inputs":"good"})");
-  EXPECT_EQ(answer.fields.count("x-brim-instead-of"), 0u) << "the schedule names this one";
+  EXPECT_EQ(answer.fields.count("x-brim-instead-of"), 0u) << "selected by the schedule";
   ladder_->report_fault("vader", "gone");
   answer = post("/predict", R"({"inputs":"good"})");
   EXPECT_EQ(answer.status, 503) << answer.body;
@@ -197,38 +197,37 @@ TEST_F(TendingTest, AnswersNameTheRungTheyStandInFor) {
   EXPECT_TRUE(answer.fields.count("retry-after"));
 }
 
-// A pair for a model that takes none says nothing of the model.
-TEST_F(TendingTest, AMistakenRequestDoesNotMakeAModelFail) {
+TEST_F(ModelMaintenanceTest, InvalidRequestDoesNotFailModel) {
   ServerOptions o = two_rungs();
-  coming_->mistake = true;
+  model_->rejects_request = true;
   set_time(10, 0, 0);
   start(std::move(o));
   EXPECT_EQ(post("/predict", R"({"inputs":["good","day"]})").status, 424);
   EXPECT_EQ(status(), "ok");
-  coming_->mistake = false;
+  model_->rejects_request = false;
   EXPECT_EQ(answering(), "model");
 }
 
-TEST_F(TendingTest, AModelThatCouldNotBeLoadedIsTriedAgain) {
+TEST_F(ModelMaintenanceTest, RetriesFailedLoad) {
   ServerOptions o = two_rungs();
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503);
-  wait_until([&] { return coming_->loads >= 2; });
+  wait_until([&] { return model_->load_calls >= 2; });
   EXPECT_EQ(answering(), "vader");
-  coming_->room = true;
+  model_->fits = true;
   wait_until([&] { return answering() == "model"; });
   EXPECT_EQ(status(), "ok");
-  const int loads = coming_->loads;
-  let_it_tend();
-  EXPECT_EQ(coming_->loads, loads) << "it is there";
+  const int load_calls = model_->load_calls;
+  wait_for_maintenance();
+  EXPECT_EQ(model_->load_calls, load_calls) << "already loaded";
 }
 
-TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
+TEST_F(ModelMaintenanceTest, QueueItemsFallBackToNextRung) {
   ServerOptions o = with_state(two_rungs());
   o.load_retry_seconds = 1e9;
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   const auto flush = [&](const std::string& queue) {
@@ -243,21 +242,21 @@ TEST_F(TendingTest, ItemsOfARungThatCannotBeLoadedGoToTheNext) {
     EXPECT_EQ(item["reason"], "schedule");
     EXPECT_EQ(item["instead_of"], "model");
   }
-  EXPECT_EQ(coming_->scorings, 1);
-  EXPECT_EQ(answering(), "vader") << "the ladder was told";
+  EXPECT_EQ(model_->scorings, 1);
+  EXPECT_EQ(answering(), "vader") << "the ladder knows of the failure";
   EXPECT_EQ(status(), "degraded");
   EXPECT_EQ(flush("alone").status, 503) << "of that model alone";
-  EXPECT_EQ(coming_->scorings, 2) << "it is not tried twice";
+  EXPECT_EQ(model_->scorings, 2) << "it is not tried twice";
   RawAnswer refused = flush("alone");
   EXPECT_EQ(Json::parse(refused.body)["error_type"], "Unhealthy") << refused.body;
   EXPECT_EQ(refused.fields["retry-after"], "86400");
   EXPECT_EQ(get("/queues/alone").status, 200);
 }
 
-TEST_F(TendingTest, AStreamOfRowsReportsAModelThatCannotBeLoaded) {
+TEST_F(ModelMaintenanceTest, StreamReportsFailedLoad) {
   ServerOptions o = two_rungs();
   o.load_retry_seconds = 1e9;
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   RawAnswer refused = post("/score?format=txt", "good\n");
@@ -268,7 +267,7 @@ TEST_F(TendingTest, AStreamOfRowsReportsAModelThatCannotBeLoaded) {
   EXPECT_EQ(status(), "degraded");
 }
 
-TEST_F(TendingTest, BulkWorkIsCountedByTheReasonOfItsChoice) {
+TEST_F(ModelMaintenanceTest, CountsBulkTextsByReason) {
   set_time(10, 0, 0);
   start(with_state(two_rungs()));
   EXPECT_EQ(post("/queues/news/flush_and_apply", R"({"items":[{"text":"a","item":{"id":1}},{"text":"b"}]})").status,
@@ -276,17 +275,17 @@ TEST_F(TendingTest, BulkWorkIsCountedByTheReasonOfItsChoice) {
   EXPECT_EQ(post("/queues/alone/flush_and_apply", R"({"items":[{"text":"c","item":{"id":3}}]})").status, 200);
   EXPECT_EQ(post("/score?format=txt", "d\ne\n").status, 200);
   EXPECT_EQ(post("/jobs?format=txt", "f\ng\nh\n").status, 201);
-  const auto says = [&](const std::string& line) { return get("/metrics").body.find(line) != std::string::npos; };
-  wait_until([&] { return says("brim_job_rows_total{status=\"completed\"} 3\n"); });
-  EXPECT_TRUE(says("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"schedule\"} 7\n"));
-  EXPECT_TRUE(says("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"requested\"} 1\n"));
-  EXPECT_TRUE(says("brim_tokens_total{model=\"model\"} 24\n"));
+  const auto has_metric = [&](const std::string& line) { return get("/metrics").body.find(line) != std::string::npos; };
+  wait_until([&] { return has_metric("brim_job_rows_total{status=\"completed\"} 3\n"); });
+  EXPECT_TRUE(has_metric("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"schedule\"} 7\n"));
+  EXPECT_TRUE(has_metric("brim_texts_total{model=\"model\",class=\"bulk\",reason=\"requested\"} 1\n"));
+  EXPECT_TRUE(has_metric("brim_tokens_total{model=\"model\"} 24\n"));
 }
 
-TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
+TEST_F(ModelMaintenanceTest, JobFallsBackToNextRung) {
   ServerOptions o = with_state(two_rungs());
   o.load_retry_seconds = 1e9;
-  coming_->room = false;
+  model_->fits = false;
   set_time(10, 0, 0);
   start(std::move(o));
   const auto put = [&](const char* query) { return Json::parse(post(query, "good\n").body)["id"].get<std::string>(); };
@@ -301,71 +300,71 @@ TEST_F(TendingTest, AJobOfARungThatCannotBeLoadedGetsTheNext) {
   EXPECT_EQ(job(waits)["status"], "in_progress");
 }
 
-TEST_F(TendingTest, ADeviceThatOnlyRulesWouldUseIsClosed) {
+TEST_F(ModelMaintenanceTest, ClosesUnusedDevice) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
   o.release_device_seconds = 0;
   set_time(10, 0, 0);
   start(std::move(o));
-  wait_until([&] { return coming_->closed.load(); });  // it was not there from the start
-  coming_->closed = false;
+  wait_until([&] { return model_->closed.load(); });  // not loaded at the start
+  model_->closed = false;
   EXPECT_EQ(answering(), "model");
-  wait_until([&] { return coming_->closed.load(); });
+  wait_until([&] { return model_->closed.load(); });
   set_time(20, 0, 0);
   EXPECT_EQ(answering(), "vader");
-  coming_->closed = false;
-  let_it_tend();
-  EXPECT_FALSE(coming_->closed) << "once is enough";
+  model_->closed = false;
+  wait_for_maintenance();
+  EXPECT_FALSE(model_->closed) << "closed only once";
   set_time(10, 0, 0);
   EXPECT_EQ(answering(), "model");
-  wait_until([&] { return coming_->closed.load(); });
-  coming_->leaves_at_once = true;
-  coming_->closed = false;
+  wait_until([&] { return model_->closed.load(); });
+  model_->unloads_at_once = true;
+  model_->closed = false;
   EXPECT_EQ(answering(), "model");
-  wait_until([&] { return coming_->closed.load(); });  // though nobody saw it there
+  wait_until([&] { return model_->closed.load(); });  // although maintenance never saw it loaded
 }
 
-TEST_F(TendingTest, ADeviceThatIsLostWhileItIsClosedLeavesTheRules) {
+TEST_F(ModelMaintenanceTest, KeepsVaderIfDeviceIsLostWhileClosing) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
   o.release_device_seconds = 0;
   set_time(20, 0, 0);
-  coming_->lost = true;
+  model_->lost = true;
   start(std::move(o));
-  let_it_tend();
+  wait_for_maintenance();
   EXPECT_EQ(answering(), "vader");
 }
 
-TEST_F(TendingTest, WhatRequestsLeftInTheHeapIsGivenBack) {
+TEST_F(ModelMaintenanceTest, ReturnsFreedHeapToSystem) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer has a heap of its own";
+  GTEST_SKIP() << "sanitizers have their own heap";
 #endif
-  ::malloc_trim(0);  // what tests before left would be used again
+  ::malloc_trim(0);  // otherwise freed memory of earlier tests would be reused
   start(two_rungs());
-  let_it_tend();
+  wait_for_maintenance();
   std::vector<std::unique_ptr<char[]>> pieces;
   auto held = hold_maintenance();
   for (int i = 0; i < 8192; ++i) {
     pieces.push_back(std::make_unique<char[]>(4096));
     std::memset(pieces.back().get(), 1, 4096);
   }
-  const auto last = std::make_unique<char[]>(4096);  // what is in use above them keeps them from being cut off
+  const auto last = std::make_unique<char[]>(4096);  // memory in use above them prevents trimming the end of the heap
   pieces.clear();
   const int64_t before = monitor::own_resident_bytes();
   held.unlock();
   wait_until([&] { return monitor::own_resident_bytes() < before - (24 << 20); });
 }
 
-TEST_F(TendingTest, NobodyClosesADeviceUnasked) {
+TEST_F(ModelMaintenanceTest, KeepsDeviceOpenByDefault) {
   ServerOptions o = two_rungs();
   o.models[0].keep_alive_seconds = 0;
   start(std::move(o));
-  let_it_tend();
-  EXPECT_FALSE(coming_->closed);
+  wait_for_maintenance();
+  EXPECT_FALSE(model_->closed);
 }
 
-// The same with encoders: every byte of the plan goes, and the answers after it are those before.
-TEST_F(TendingTest, EncodersComeBackToADeviceThatWasClosed) {
+// The same with encoders: all planned bytes are released, and the results afterwards are the same.
+TEST_F(ModelMaintenanceTest, ReloadsEncodersOnClosedDevice) {
   ServerOptions o = tiny();
   for (ServedModel& model : o.models) model.keep_alive_seconds = 0;
   o.release_device_seconds = 0;

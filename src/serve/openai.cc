@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenAI's routes.
+// OpenAI-compatible routes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,11 +35,11 @@ void Service::embeddings(Call& call) {
     base64 = *format == "base64";
   }
   size_t dimensions = 0;
-  if (const auto asked = body.find("dimensions"); asked != body.end() && !asked->is_null()) {
-    // 0 is all of them to infinity's clients, which always say it.
-    if (!asked->is_number_integer() || asked->get<int64_t>() < 0)
-      throw invalid("`dimensions` must be a whole number; 0 is all");
-    dimensions = static_cast<size_t>(asked->get<int64_t>());
+  if (const auto value = body.find("dimensions"); value != body.end() && !value->is_null()) {
+    // Clients of infinity always send a value, with 0 for the full size.
+    if (!value->is_number_integer() || value->get<int64_t>() < 0)
+      throw invalid("`dimensions` must be a non-negative integer (0: full size)");
+    dimensions = static_cast<size_t>(value->get<int64_t>());
   }
   w.null_errors = false;
   score(call, w, texts_or_ids(body, "input", w.model), [this, base64, dimensions](std::string& out, Call& c) {
@@ -66,8 +66,8 @@ void Service::embeddings(Call& call) {
 nlohmann::ordered_json Service::described_models() const {
   using Json = nlohmann::ordered_json;
   Json data = Json::array();
-  for (size_t place = 0; place < slots_.size(); ++place) {
-    const Slot& slot = *slots_[place];
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    const Slot& slot = *slots_[index];
     Served served;
     std::string state, fault;
     bool opened;
@@ -79,7 +79,7 @@ nlohmann::ordered_json Service::described_models() const {
       opened = slot.opened;
     }
     if (served == nullptr) {
-      data.push_back({{"id", options_.models[place].name},
+      data.push_back({{"id", options_.models[index].name},
                       {"object", "model"},
                       {"created", started_unix_},
                       {"owned_by", "brim"},
@@ -92,7 +92,7 @@ nlohmann::ordered_json Service::described_models() const {
     const MemoryPlan plan = m.scorer->plan();
     Json bytes = Json::object();
     for (const auto& [purpose, n] : plan.bytes) bytes[purpose] = n;
-    std::vector<std::string> ladders;  // it is a rung of
+    std::vector<std::string> ladders;  // that contain the model
     for (const auto& ladder : options_.ladders)
       if (ladder->has(m.name)) ladders.push_back(ladder->rules().name);
     data.push_back({{"id", m.name},
@@ -133,7 +133,7 @@ void Service::show_model(Call& call) {
   const std::string name = percent_decoded(call.exchange->path().substr(std::string_view("/v1/models/").size()));
   const Json all = described_models();  // models, then ladders
   auto one = std::find_if(all.begin(), all.end(), [&](const Json& m) { return m["id"] == name; });
-  if (one == all.end()) one = all.begin() + find_model(name);  // by another of its names
+  if (one == all.end()) one = all.begin() + find_model(name);  // find_model() also knows the model's other names
   answer(call, one->dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

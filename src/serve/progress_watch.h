@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a device still gets on. Texts wait, and for far longer than predicted neither an answer came nor a batch
-// ended: a text of many batches has but one answer, and little is left to predict while its last ones run.
+// Detects a stalled device: texts are waiting, and for much longer than predicted there was neither a result nor a
+// finished batch. Both count, because a long text has many batches but one result, and the prediction shrinks towards
+// its end.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,16 +11,16 @@ namespace brim::serve {
 
 class ProgressWatch {
  public:
-  static constexpr double kSeconds = 5;  // of nothing at all, at least
+  static constexpr double kMinSeconds = 5;  // minimum time without any progress
 
-  static bool too_long(double seconds, double predicted) { return seconds > std::max(kSeconds, 10 * predicted); }
+  static bool too_long(double seconds, double predicted) { return seconds > std::max(kMinSeconds, 10 * predicted); }
 
-  // Any thread; moments are the caller's.
-  void note(int64_t now_ns) {  // an answer, or the first text where none waited
+  // Thread-safe; the caller supplies the time.
+  void note(int64_t now_ns) {  // call for each result, and for the first text after an idle time
     std::lock_guard lock(mutex_);
     last_ns_ = std::max(last_ns_, now_ns);
   }
-  // `batches`: of all models so far. What was computed since the last look counts as done now.
+  // `batches`: total of all models. A change since the last call counts as progress now.
   bool stuck(int64_t now_ns, bool texts_wait, int64_t batches, double predicted_seconds) {
     std::lock_guard lock(mutex_);
     if (batches != batches_) last_ns_ = std::max(last_ns_, now_ns);

@@ -24,24 +24,24 @@ void expect_looks(const std::vector<Look>& looks) {
         << look.at;
 }
 
-TEST(ProgressWatch, NothingAtAllForLongIsStuck) {
+TEST(ProgressWatch, ReportsStuckWithoutProgress) {
   expect_looks(
       {{11, true, 3, 0.1, false}, {16, true, 3, 0.1, false}, {17, true, 3, 0.1, true}, {90, true, 3, 0.1, true}});
-  expect_looks({{11, true, 3, 0, false}, {60, false, 3, 0, false}});  // nobody waits
+  expect_looks({{11, true, 3, 0, false}, {60, false, 3, 0, false}});  // no waiting requests
 }
 
-TEST(ProgressWatch, APredictedWaitIsWaitedFor) {
+TEST(ProgressWatch, AllowsPredictedTime) {
   expect_looks({{10, true, 3, 2, false}, {29, true, 3, 2, false}, {31, true, 3, 2, true}});
 }
 
-TEST(ProgressWatch, BatchesOfOneLongTextAreProgress) {
-  // Its answer comes after the last; then only that one is left to predict.
+TEST(ProgressWatch, CountsBatchesOfLongTextAsProgress) {
+  // The response follows the last batch; then only that batch remains to be predicted.
   expect_looks({{20, true, 40, 30, false}, {60, true, 200, 0.05, false}, {64, true, 220, 0.01, false}});
-  // The batches stop.
+  // No more batches.
   expect_looks({{20, true, 40, 0.01, false}, {24, true, 40, 0.01, false}, {26, true, 40, 0.01, true}});
 }
 
-TEST(ProgressWatch, AnAnswerIsProgress) {
+TEST(ProgressWatch, CountsResponseAsProgress) {
   ProgressWatch watch;
   watch.note(kWatchSecond);
   EXPECT_TRUE(watch.stuck(20 * kWatchSecond, true, 0, 0));

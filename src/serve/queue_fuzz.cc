@@ -7,24 +7,24 @@
 #include "serve/queue_journal.h"
 #include "serve/queue_state.h"
 
-// Any bytes are intact records, damage and a tail. Each record changes the queue or is refused, and the resulting state
-// survives a compaction.
+// Fuzz target: journals. Bytes are intact records, damage and a tail. Each record changes the queue or is rejected, and
+// the resulting state survives a compaction.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
   using namespace brim::serve;
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   const auto content = QueueJournal::read(bytes);
-  std::string again;
+  std::string rebuilt;
   auto damage = content.damage.begin();
   for (size_t i = 0; i <= content.records.size(); ++i) {
     bool recovered = false;
     for (; damage != content.damage.end() && damage->before == i; ++damage) {
       recovered = damage->recovered;
-      again += damage->bytes;
+      rebuilt += damage->bytes;
     }
-    if (i < content.records.size() && !recovered) again += QueueJournal::frame(content.records[i]);
+    if (i < content.records.size() && !recovered) rebuilt += QueueJournal::frame(content.records[i]);
   }
-  if (again.size() < content.bytes || again != bytes.substr(0, again.size())) std::abort();
+  if (rebuilt.size() < content.bytes || rebuilt != bytes.substr(0, rebuilt.size())) std::abort();
   const auto snapshot_text = [](const QueueState& state) {
     std::string text;
     for (const auto& record : state.snapshot(0, "q")) text += text_of(record) + "\n";
@@ -32,12 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   QueueState state;
   if (!content.damage.empty()) state.skip_damaged(content.damage[0].bytes, content.damage[0].records);
-  // Mutations rarely pass the checksums, so lines are tried as records too.
+  // Mutations rarely keep checksums valid, so lines are tried as records too.
   std::vector<std::string> payloads(content.records.begin(), content.records.end());
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t end = std::min(bytes.find('\n', at), bytes.size());
-    payloads.push_back(bytes.substr(at, end - at));
-    at = end + 1;
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', begin), bytes.size());
+    payloads.push_back(bytes.substr(begin, end - begin));
+    begin = end + 1;
   }
   for (const std::string& payload : payloads) {
     try {

@@ -109,12 +109,12 @@ bool has_wrong_length(std::string_view bytes) {
   return checksum_of(length_field(payload.size()), payload) == little_endian(bytes.substr(4));
 }
 
-// A write that was cut short ends before the announced length, or in zeros if the file grew before its data arrived.
-bool is_cut_short(std::string_view tail) { return !announced_length(tail, 0) || tail.back() == '\0'; }
+// A torn write ends before the announced length, or in zeros if the file grew before its data arrived.
+bool is_torn(std::string_view tail) { return !announced_length(tail, 0) || tail.back() == '\0'; }
 
 std::string bytes_of_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::cannot_write, "{}: cannot be read", path.string());
+  if (!in) fail(ErrorCode::cannot_write, "{}: cannot read", path.string());
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
@@ -175,7 +175,7 @@ QueueJournal::Content QueueJournal::read(std::string_view bytes) {
       content.records.push_back(bad.substr(kHeadBytes));
       content.bytes = at;
     } else if (next == bytes.size()) {
-      if (is_cut_short(bad)) break;
+      if (is_torn(bad)) break;
       content.damaged_tail = true;
     }
     content.damage.push_back(std::move(damage));
@@ -184,7 +184,7 @@ QueueJournal::Content QueueJournal::read(std::string_view bytes) {
 }
 
 std::string QueueJournal::frame(std::string_view payload) {
-  BRIM_CHECK(payload.size() <= kMaxRecord, "a record of {} bytes, at most {}", payload.size(), kMaxRecord);
+  BRIM_CHECK(payload.size() <= kMaxRecord, "record of {} bytes, at most {}", payload.size(), kMaxRecord);
   std::string framed = length_field(payload.size());
   framed.reserve(kHeadBytes + payload.size());
   framed += length_field(checksum_of(framed, payload));
@@ -215,10 +215,9 @@ QueueJournal::QueueJournal(std::filesystem::path path, std::string_view first) :
 
 void QueueJournal::cut_tail(std::string_view tail) {
   const std::filesystem::path kept = keep_tail(path_, tail);
-  if (::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
-    io::fail_write(path_.string(), "cannot cut off a torn record", errno);
-  log_warning("{}: cut off the last {} bytes, which are not a whole record; they are kept as {}", path_.string(),
-              tail.size(), kept.string());
+  if (::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) io::fail_write(path_.string(), "cannot truncate", errno);
+  log_warning("{}: removed an incomplete record of {} bytes from the end (saved as {})", path_.string(), tail.size(),
+              kept.string());
 }
 
 QueueJournal::~QueueJournal() {
@@ -243,7 +242,7 @@ void QueueJournal::write_and_sync(std::string_view bytes, size_t at) {
     write_all(fd_, bytes, path_.string(), never);
     if (::fdatasync(fd_) != 0) io::fail_write(path_.string(), "cannot sync", errno);
   } catch (...) {
-    // The next opening would cut off half a record anyway, but would report it.
+    // The next start would remove a partial record anyway, but with a warning.
     [[maybe_unused]] const int ignored = ::ftruncate(fd_, static_cast<off_t>(at));
     throw;
   }

@@ -32,8 +32,8 @@ class QueueJournal {
     std::vector<std::string_view> records;  // intact, in file order
     std::vector<JournalDamage> damage;      // in file order
     size_t bytes = 0;                       // up to the end of the last intact record
-    // The bytes after it look like a whole record that was changed later, not like a write that was cut short. The
-    // last entry of `damage` has them.
+    // The bytes after it look like a complete record that was changed later, not like a torn write. They are in the
+    // last entry of `damage`.
     bool damaged_tail = false;
   };
   // Finds all intact records in `bytes`, also behind damaged ones, in near-linear time. The views point into `bytes`.
@@ -48,8 +48,7 @@ class QueueJournal {
 
   const std::vector<std::string>& opened() const { return opened_; }  // the records found when opening
   const std::vector<JournalDamage>& damage() const { return damage_; }
-  // Opening removed damaged bytes from the file, or the file had no intact record: the next opening will not see this
-  // damage.
+  // Opening removed damaged bytes, or the file had no intact record, so the next opening will not see this damage.
   bool damage_removed() const { return damage_removed_; }
   void forget_opened();  // frees opened() and damage()
 
@@ -64,7 +63,7 @@ class QueueJournal {
   void rewrite(const std::vector<std::string>& payloads);
   bool failed() const;  // nothing more can be appended or committed
 
-  size_t bytes() const;  // committed
+  size_t bytes() const;
 
  private:
   void open_to_append();

@@ -20,7 +20,7 @@
 namespace brim::serve {
 namespace {
 
-TEST(QueueJournal, KeepsWhatWasCommitted) {
+TEST(QueueJournal, KeepsCommittedRecords) {
   const TempDir dir;
   {
     QueueJournal journal(dir / "q", "first");
@@ -40,14 +40,14 @@ TEST(QueueJournal, RewritesByRename) {
   QueueJournal journal(dir / "q", "first");
   const uint64_t waiting = journal.append("in the snapshot");
   journal.rewrite({"first", "in the snapshot"});
-  journal.commit(waiting);  // durable by the rewriting
+  journal.commit(waiting);  // already durable after the rewrite
   journal.commit(journal.append("after"));
   QueueJournal again(dir / "q", "");
   EXPECT_EQ(again.opened(), (std::vector<std::string>{"first", "in the snapshot", "after"}));
   EXPECT_EQ(again.bytes(), journal.bytes());
 }
 
-TEST(QueueJournal, ACutAtAnyByteLosesTheTornRecordAlone) {
+TEST(QueueJournal, TruncationLosesOnlyTornRecord) {
   std::string whole;
   std::vector<size_t> ends;
   for (int i = 0; i < 20; ++i) {
@@ -99,7 +99,7 @@ TEST(QueueJournal, FlippedBitLosesNoOtherRecord) {
     const auto content = QueueJournal::read(bent);
     const size_t hit = static_cast<size_t>(std::upper_bound(records.starts.begin(), records.starts.end(), at) - 1 -
                                            records.starts.begin());
-    const bool in_length = at - records.starts[hit] < 4;  // then even this record can be read
+    const bool in_length = at - records.starts[hit] < 4;  // then this record is readable too
     ASSERT_EQ(payloads_of(content), in_length ? records.payloads : without(records, hit)) << bit;
     ASSERT_EQ(content.damage.size(), 1u) << bit;
     ASSERT_EQ(content.damage[0].recovered, in_length) << bit;
@@ -118,7 +118,7 @@ TEST(QueueJournal, WrongLengthFieldHidesNoRecord) {
       std::string bent = records.bytes;
       for (size_t i = 0; i < 4; ++i) bent[records.starts[hit] + i] = static_cast<char>(wrong >> (8 * i));
       ASSERT_EQ(payloads_of(QueueJournal::read(bent)), records.payloads) << hit << " " << wrong;
-      bent[records.starts[hit] + 5] ^= 1;  // and now it cannot be read
+      bent[records.starts[hit] + 5] ^= 1;  // now unreadable
       ASSERT_EQ(payloads_of(QueueJournal::read(bent)), without(records, hit)) << hit << " " << wrong;
     }
 }
@@ -135,8 +135,8 @@ TEST(QueueJournal, SkipsSeveralDamagedRecordsAndCountsThem) {
   EXPECT_EQ(content.damage[1].bytes.size(), 8u + 7u);
 }
 
-// Every offset announces a length that fits: reading each of those payloads would take quadratic time.
-TEST(QueueJournal, FindsARecordBehindManyPlausibleLengths) {
+// Every offset contains a plausible length: reading all of these payloads would take quadratic time.
+TEST(QueueJournal, FindsRecordBehindManyPlausibleLengths) {
   const std::string good = QueueJournal::frame("good");
   std::string bytes;
   while (bytes.size() < (256 << 10)) bytes += std::string("\0\0\1\0", 4);
@@ -155,7 +155,7 @@ TEST(QueueJournal, HasTheFormatOfEarlierVersions) {
   EXPECT_EQ(payloads_of(QueueJournal::read(written + written)), (std::vector<std::string>{"first", "first"}));
 }
 
-TEST(QueueJournal, OpeningLeavesDamageBeforeIntactRecordsInTheFile) {
+TEST(QueueJournal, OpenKeepsDamageBeforeIntactRecords) {
   const TempDir dir;
   const Records records = make_records(5);
   std::string bent = records.bytes;
@@ -178,8 +178,8 @@ TEST(QueueJournal, OpeningLeavesDamageBeforeIntactRecordsInTheFile) {
   EXPECT_FALSE(std::filesystem::exists(dir / "q.damaged.2"));
 }
 
-// Otherwise a later torn write would hide where this record ends.
-TEST(QueueJournal, OpeningCorrectsTheLengthOfTheLastRecord) {
+// Otherwise the end of this record would be unknown after a later torn write.
+TEST(QueueJournal, OpenCorrectsLengthOfLastRecord) {
   const TempDir dir;
   const Records records = make_records(5);
   std::string bent = records.bytes;
@@ -193,7 +193,7 @@ TEST(QueueJournal, OpeningCorrectsTheLengthOfTheLastRecord) {
   EXPECT_EQ(get_file(dir / "q"), records.bytes);
 }
 
-TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
+TEST(QueueJournal, OpenMovesTornTailToSeparateFile) {
   const TempDir dir;
   const std::string good = QueueJournal::frame("first") + QueueJournal::frame("second");
   const std::string torn = QueueJournal::frame("third").substr(0, 9);
@@ -207,7 +207,7 @@ TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
   EXPECT_EQ(get_file(dir / "q"), good + QueueJournal::frame("next"));
 }
 
-TEST(QueueJournal, FileWithoutAnIntactRecordIsReportedAndStartsAfresh) {
+TEST(QueueJournal, ReplacesFileWithoutIntactRecords) {
   const TempDir dir;
   for (const size_t length : {size_t{0}, size_t{5}}) {
     put_file(dir / "new", QueueJournal::frame("first").substr(0, length));
@@ -219,11 +219,11 @@ TEST(QueueJournal, FileWithoutAnIntactRecordIsReportedAndStartsAfresh) {
   }
 }
 
-TEST(QueueJournal, NoTailThatIsKeptIsOverwritten) {
+TEST(QueueJournal, DoesNotOverwriteSavedTails) {
   const TempDir dir;
   const std::string good = QueueJournal::frame("first");
-  std::vector<std::string> said;
-  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  std::vector<std::string> lines;
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   for (const char* torn : {"one", "another", "another"}) {
     put_file(dir / "q", good + torn);
     QueueJournal(dir / "q", "");
@@ -233,12 +233,12 @@ TEST(QueueJournal, NoTailThatIsKeptIsOverwritten) {
   EXPECT_EQ(get_file(dir / "q.tail"), "one");
   EXPECT_EQ(get_file(dir / "q.tail.2"), "another");
   EXPECT_FALSE(std::filesystem::exists(dir / "q.tail.3")) << "the same bytes once";
-  ASSERT_EQ(said.size(), 3u) << "once for each that was cut off";
-  EXPECT_HAS(said[1], "7 bytes");
-  EXPECT_HAS(said[1], (dir / "q.tail.2").string());
+  ASSERT_EQ(lines.size(), 3u) << "once for each removed tail";
+  EXPECT_HAS(lines[1], "7 bytes");
+  EXPECT_HAS(lines[1], (dir / "q.tail.2").string());
 }
 
-TEST(QueueJournal, ManyThreadsCommitInOneOrder) {
+TEST(QueueJournal, ConcurrentCommitsHaveOneOrder) {
   const TempDir dir;
   std::vector<std::string> appended;
   {
@@ -263,7 +263,7 @@ TEST(QueueJournal, ManyThreadsCommitInOneOrder) {
   EXPECT_EQ(journal.opened(), appended);
 }
 
-// A limit on file size stands in for a full disk.
+// A file size limit simulates a full disk.
 class SmallDisk {
  public:
   explicit SmallDisk(rlim_t bytes) {
@@ -282,7 +282,7 @@ class SmallDisk {
   void (*before_handler_)(int);
 };
 
-TEST(QueueJournal, AFullDiskFailsTheCommitAndLosesNothing) {
+TEST(QueueJournal, FullDiskFailsCommitWithoutLoss) {
   const TempDir dir;
   QueueJournal journal(dir / "q", "first");
   journal.commit(journal.append("second"));
@@ -301,13 +301,13 @@ TEST(QueueJournal, AFullDiskFailsTheCommitAndLosesNothing) {
   EXPECT_FALSE(std::filesystem::exists(dir / "q.tail"));
 }
 
-TEST(QueueJournal, ARewritingThatDoesNotFitLeavesTheFile) {
+TEST(QueueJournal, FailedRewriteKeepsFile) {
   const TempDir dir;
   QueueJournal journal(dir / "q", "first");
   {
     const SmallDisk disk(64 << 10);
     error_of(ErrorCode::cannot_write, [&] { journal.rewrite({std::string(1 << 20, 'x')}); });
-    // So little is buffered until the file is committed.
+    // Small writes are buffered until the commit.
     error_of(ErrorCode::cannot_write, [&] { journal.rewrite({std::string(100 << 10, 'x')}); });
   }
   EXPECT_FALSE(journal.failed());
@@ -315,7 +315,7 @@ TEST(QueueJournal, ARewritingThatDoesNotFitLeavesTheFile) {
   EXPECT_EQ(QueueJournal(dir / "q", "").opened(), (std::vector<std::string>{"first", "second"}));
 }
 
-TEST(QueueState, RecordsGiveTheSameStateAfterACompaction) {
+TEST(QueueState, CompactionPreservesState) {
   QueueState state;
   const UsedKey key{"k", 7};
   state.apply(start_record("q", state));
@@ -343,12 +343,12 @@ TEST(QueueState, RecordsGiveTheSameStateAfterACompaction) {
   EXPECT_EQ(again.flushed.at("id 1").first, 2u) << "the newest";
   QueueState later;
   for (const QueueJson& record : state.snapshot(3000 + kKeepMs + 1, "q")) later.apply(record);
-  EXPECT_EQ(later.flushes.size(), 1u) << "what nobody has seen stays";
+  EXPECT_EQ(later.flushes.size(), 1u) << "unread results are kept";
   EXPECT_TRUE(later.keys.empty());
   EXPECT_EQ(later.waiting.size(), 1u);
   QueueState narrow;
   for (const QueueJson& record : state.snapshot(3000, "q", 10)) narrow.apply(record);
-  EXPECT_EQ(narrow.flushes.size(), 1u) << "what nobody has seen stays";
+  EXPECT_EQ(narrow.flushes.size(), 1u) << "unread results are kept";
   EXPECT_TRUE(narrow.flushes.contains(2));
   EXPECT_TRUE(narrow.keys.empty());
   EXPECT_EQ(narrow.waiting.size(), 1u);
@@ -356,7 +356,7 @@ TEST(QueueState, RecordsGiveTheSameStateAfterACompaction) {
   EXPECT_FALSE(again.flushed.contains("id 1"));
 }
 
-TEST(QueueState, RefusesWhatIsNoRecord) {
+TEST(QueueState, RejectsInvalidRecords) {
   for (const char* bad :
        {"[]", "{}", "3", "{\"record\":\"x\"}", "{\"record\":\"start\",\"version\":2}", "{\"record\":\"add\"}",
         "{\"record\":\"flush\",\"taken\":1,\"ms\":1,\"delivered\":true,\"items\":[],\"results\":[]}",
@@ -367,8 +367,8 @@ TEST(QueueState, RefusesWhatIsNoRecord) {
   }
 }
 
-// Found by the fuzz target: numbers that begin anew would be given to two flushes.
-TEST(QueueState, RefusesAStartBehindOtherRecords) {
+// Found by the fuzz target: restarted numbering would give the same id to two flushes.
+TEST(QueueState, RejectsStartAfterOtherRecords) {
   QueueState state;
   state.apply(start_record("q", state));
   state.apply(start_record("q", state));

@@ -2,14 +2,18 @@
 #include "serve/queue_repair.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <optional>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/descriptor.h"
 #include "serve/state_dir.h"
 
 namespace brim::serve {
@@ -17,11 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A repair by root must leave a journal that the server's user can still open.
+void keep_owner(const fs::path& path, const fs::path& original) {
+  struct stat before {};
+  struct stat now {};
+  if (::stat(original.c_str(), &before) != 0 || ::stat(path.c_str(), &now) != 0) return;
+  if (before.st_uid == now.st_uid && before.st_gid == now.st_gid) return;
+  if (::chown(path.c_str(), before.st_uid, before.st_gid) != 0)
+    io::fail_write(path.string(), "cannot restore the owner", errno);
+}
+
 JournalReport check_journal(const fs::path& path, bool apply, int64_t now_ms) {
   JournalReport report;
   report.journal = path;
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::cannot_write, "cannot be read");
+  if (!in) fail(ErrorCode::cannot_write, "cannot read");
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
   QueueJournal::Content content = QueueJournal::read(bytes);
   report.records = content.records.size();
@@ -38,6 +52,7 @@ JournalReport check_journal(const fs::path& path, bool apply, int64_t now_ms) {
     repaired += QueueJournal::frame(text_of(record));
   report.kept = keep_original(path, "damaged");
   io::write_file_atomically(path, repaired);
+  keep_owner(path, report.kept);
   return report;
 }
 
@@ -70,8 +85,8 @@ std::vector<JournalReport> repair_queues(const fs::path& state_dir, bool apply, 
   std::error_code error;
   const fs::path folder = state_dir / "queues";
   if (!fs::is_directory(folder, error))
-    fail(ErrorCode::usage, "{}: no queues here; name the state directory of a server", state_dir.string());
-  // A dry run creates nothing: without a lock file there is no server.
+    fail(ErrorCode::usage, "{}: no queues found; give the state directory of a server", state_dir.string());
+  // A dry run creates nothing; without a lock file no server is running.
   std::optional<StateDir> lock;
   if (apply || fs::exists(state_dir / "lock", error)) lock.emplace(state_dir, "stop that server first");
   std::vector<fs::path> journals;

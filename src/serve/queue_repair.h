@@ -14,13 +14,13 @@ namespace brim::serve {
 // Throws bad_data for an intact record that does not belong to a queue.
 QueueState replay_queue(const std::vector<std::string>& records, const std::vector<JournalDamage>& damage,
                         int64_t now_ms);
-size_t count_damaged(const std::vector<JournalDamage>& damage);  // records
+size_t count_damaged(const std::vector<JournalDamage>& damage);  // number of damaged records
 
 struct JournalReport {
   std::filesystem::path journal;
   size_t records = 0;  // intact
   std::vector<JournalDamage> damage;
-  size_t torn_bytes = 0;  // a write that was cut short; opening the queue cuts it off
+  size_t torn_bytes = 0;  // a torn write, which opening the queue removes
   size_t waiting = 0, flushes = 0;
   uint64_t next_flush = 0;
   std::string problem;         // the journal cannot be read or written

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues whose journals are damaged: no other record is lost, ids are not used twice, and repair keeps the original.
+// Queues with damaged journals: no other record is lost, ids are not reused, and repair keeps the original.
 #include "serve/queue_repair.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -56,7 +59,7 @@ struct RepairBench {
   std::optional<Queues> queues;
 };
 
-// Records of a queue that was filled, flushed in several ways, and filled again.
+// Records of a queue that is filled, flushed in several ways, and filled again.
 std::vector<QueueJson> some_records() {
   QueueState state;
   std::vector<QueueJson> records;
@@ -88,7 +91,7 @@ std::vector<QueueJson> some_records() {
   return records;
 }
 
-// As versions before ids in records wrote them.
+// Format of versions without ids in records.
 std::vector<QueueJson> older(std::vector<QueueJson> records) {
   for (QueueJson& record : records)
     if (record["record"] != "start") {
@@ -153,11 +156,9 @@ void flip_every_bit(const std::vector<QueueJson>& records, bool exact_ids) {
 
 TEST(QueueRepair, FlippedBitLosesNoOtherRecord) { flip_every_bit(some_records(), true); }
 
-TEST(QueueRepair, FlippedBitInAJournalOfEarlierVersionsLosesNoOtherRecord) {
-  flip_every_bit(older(some_records()), false);
-}
+TEST(QueueRepair, FlippedBitInOldJournalLosesNoOtherRecord) { flip_every_bit(older(some_records()), false); }
 
-TEST(QueueRepair, JournalsOfEarlierVersionsGiveTheSameState) {
+TEST(QueueRepair, ReadsOldJournals) {
   const auto text = [](const QueueState& state) {
     std::string all;
     for (const QueueJson& record : state.snapshot(5000, "news")) all += text_of(record) + "\n";
@@ -166,7 +167,7 @@ TEST(QueueRepair, JournalsOfEarlierVersionsGiveTheSameState) {
   EXPECT_EQ(text(replay(framed(older(some_records())))), text(replay(framed(some_records()))));
 }
 
-TEST(QueueRepair, OneFlippedBitOfFortyItemsLosesOne) {
+TEST(QueueRepair, FlippedBitLosesOneOfFortyItems) {
   RepairBench bench(100);
   for (int id = 0; id < 40; ++id) ASSERT_EQ(bench.put(id).status, 202);
   bench.close();
@@ -183,7 +184,7 @@ TEST(QueueRepair, OneFlippedBitOfFortyItemsLosesOne) {
   for (int i = 0; i < 39; ++i) EXPECT_EQ(flushed.body["items"][static_cast<size_t>(i)]["id"], i < 5 ? i : i + 1);
 }
 
-TEST(QueueRepair, IdsContinueAfterADamagedFlush) {
+TEST(QueueRepair, IdsContinueAfterDamagedFlush) {
   RepairBench bench(2);
   for (int id = 0; id < 6; ++id) bench.put(id);
   bench.close();
@@ -193,13 +194,13 @@ TEST(QueueRepair, IdsContinueAfterADamagedFlush) {
   EXPECT_HAS(bench.queues->faults().at(0), "1 damaged record");
   EXPECT_TRUE(fs::exists(bench.file.string() + ".tail"));
   bench.open();
-  EXPECT_EQ(bench.queue().describe()["last_flush_id"], 3) << "also once the damage is gone";
+  EXPECT_EQ(bench.queue().describe()["last_flush_id"], 3) << "also after the damage is repaired";
   EXPECT_TRUE(bench.queues->faults().empty());
   EXPECT_EQ(bench.queue().size(), 1u) << "its result is lost, so its item waits again";
   EXPECT_EQ(bench.put(6).body["flush_id"], 4);
 }
 
-TEST(QueueRepair, IdsContinueAfterADamagedStart) {
+TEST(QueueRepair, IdsContinueAfterDamagedStart) {
   RepairBench bench(2);
   for (int id = 0; id < 1400; ++id) {
     QueueJson item = {{"id", id}, {"more", std::string(1000, 'x')}};
@@ -209,13 +210,13 @@ TEST(QueueRepair, IdsContinueAfterADamagedStart) {
   bench.close();
   const auto content = get_file(bench.file);
   const auto records = QueueJournal::read(content).records;
-  ASSERT_EQ(parse_record(std::string(records[1])).at("record"), "start") << "compacted: the counters stand twice";
+  ASSERT_EQ(parse_record(std::string(records[1])).at("record"), "start") << "compacted: counters are stored twice";
   bench.flip(bench.payload_at(0) + 20);
   bench.open();
   EXPECT_EQ(bench.queue().describe()["last_flush_id"], 700);
 }
 
-TEST(QueueRepair, EmptyJournalIsReportedAndIdsAreNotUsedTwice) {
+TEST(QueueRepair, ReportsEmptyJournalAndDoesNotReuseIds) {
   RepairBench bench(1);
   for (int id = 0; id < 3; ++id) bench.put(id);
   bench.close();
@@ -227,7 +228,7 @@ TEST(QueueRepair, EmptyJournalIsReportedAndIdsAreNotUsedTwice) {
   EXPECT_GT(bench.put(3).body["flush_id"].get<uint64_t>(), 3u);
 }
 
-TEST(QueueRepair, DryRunReportsAndWritesNothing) {
+TEST(QueueRepair, DryRunWritesNothing) {
   RepairBench bench(2);
   for (int id = 0; id < 7; ++id) bench.put(id);
   bench.close();
@@ -246,11 +247,11 @@ TEST(QueueRepair, DryRunReportsAndWritesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(bench.file.parent_path()), {}), 1);
 }
 
-TEST(QueueRepair, RepairedJournalOpensWithoutDamageAndTheOriginalIsKept) {
+TEST(QueueRepair, RepairsJournalAndKeepsOriginal) {
   RepairBench bench(2);
   for (int id = 0; id < 7; ++id) bench.put(id);
   bench.close();
-  bench.flip(bench.payload_at(2) + 20);  // the first flush: its item waits again
+  bench.flip(bench.payload_at(2) + 20);  // the first flush, whose item waits again
   const std::string before = get_file(bench.file);
   const auto reports = repair_queues(bench.dir / "state", true, bench.now);
   ASSERT_EQ(reports.size(), 1u);
@@ -267,7 +268,25 @@ TEST(QueueRepair, RepairedJournalOpensWithoutDamageAndTheOriginalIsKept) {
   EXPECT_EQ(repair_queues(bench.dir / "state", true, bench.now)[0].kept, bench.file.string() + ".damaged.2");
 }
 
-TEST(QueueRepair, RefusesWhileAServerHoldsTheLock) {
+TEST(QueueRepair, RepairByRootKeepsTheOwnerAndTheMode) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  RepairBench bench(2);
+  for (int id = 0; id < 3; ++id) bench.put(id);
+  bench.close();
+  bench.flip(bench.payload_at(1) + 20);
+  ASSERT_EQ(::chmod(bench.file.c_str(), 0640), 0);
+  ASSERT_EQ(::chown(bench.file.c_str(), 12345, 12346), 0);
+  EXPECT_EQ(repair_queues(bench.dir / "state", true, bench.now)[0].problem, "");
+  for (const fs::path& file : {fs::path(bench.file), fs::path(bench.file.string() + ".damaged")}) {
+    struct stat info {};
+    ASSERT_EQ(::stat(file.c_str(), &info), 0) << file;
+    EXPECT_EQ(info.st_uid, 12345u) << file;
+    EXPECT_EQ(info.st_gid, 12346u) << file;
+    EXPECT_EQ(info.st_mode & 07777, 0640u) << file;
+  }
+}
+
+TEST(QueueRepair, FailsWhileServerHoldsLock) {
   RepairBench bench(2);
   bench.put(1);
   for (const bool apply : {false, true}) {
@@ -276,11 +295,12 @@ TEST(QueueRepair, RefusesWhileAServerHoldsTheLock) {
     EXPECT_HAS(refusal, "another server");
     EXPECT_HAS(refusal, "stop that server first");
   }
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { repair_queues(bench.dir / "none", true, bench.now); }), "no queues here");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { repair_queues(bench.dir / "none", true, bench.now); }),
+             "no queues found");
   EXPECT_FALSE(fs::exists(bench.dir / "none"));
 }
 
-TEST(QueueRepair, JournalOfALaterVersionIsReportedAndLeft) {
+TEST(QueueRepair, ReportsAndKeepsJournalOfLaterVersion) {
   RepairBench bench(2);
   bench.close();
   const std::string later = QueueJournal::frame(R"({"record":"start","version":9})");

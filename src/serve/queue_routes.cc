@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// /queues: items that are scored together and kept through a kill.
+// /queues: items that are collected, scored together, and survive a kill.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -32,8 +32,7 @@ QueuePath parse_queue_path(std::string_view path) {
 uint64_t flush_id(const std::string& text) {
   uint64_t id = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (problem != std::errc() || end != text.data() + text.size())
-    throw Refusal{404, "NotFound", "there is no such flush"};
+  if (problem != std::errc() || end != text.data() + text.size()) throw Refusal{404, "NotFound", "flush not found"};
   return id;
 }
 
@@ -43,8 +42,8 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
   if (queue == nullptr)
     throw Refusal{
         404, "NotFound",
-        fmt::format("there is no queue {}; there are {}", path.queue.substr(0, 200), fmt::join(queues.names(), ", "))};
-  const Refusal none{404, "NotFound", "there is no such flush"};
+        fmt::format("queue {} not found (queues: {})", path.queue.substr(0, 200), fmt::join(queues.names(), ", "))};
+  const Refusal not_found{404, "NotFound", "flush not found"};
   if (method == "POST" && path.verb == "score_or_queue") return queue->score_or_queue(body, key);
   if (method == "POST" && path.verb == "flush_and_apply") return queue->flush_and_apply(body, key);
   if (method == "GET" && path.verb.empty()) return {200, queue->describe()};
@@ -52,22 +51,24 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
     return {200, queue->flushes(after.empty() ? 0 : flush_id(after))};
   if (method == "GET" && path.verb == "flushes") {
     const auto flush = queue->flush(flush_id(path.id));
-    if (!flush) throw none;
+    if (!flush) throw not_found;
     return {200, *flush};
   }
   if (method == "DELETE" && path.verb == "flushes" && !path.id.empty()) {
-    if (!queue->acknowledge(flush_id(path.id))) throw none;
+    if (!queue->acknowledge(flush_id(path.id))) throw not_found;
     return {200, QueueJson{{"acknowledged", true}}};
   }
-  throw Refusal{404, "NotFound",
-                "a queue has score_or_queue and flush_and_apply (POST), flushes and flushes/ID (GET, DELETE)"};
+  throw Refusal{
+      404, "NotFound",
+      "unknown queue route (use POST score_or_queue or flush_and_apply, GET flushes, GET or DELETE flushes/ID)"};
 }
 
-void require_short_texts(const QueueJson& body, size_t most) {
+void require_short_texts(const QueueJson& body, size_t max_bytes) {
   const auto check = [&](const QueueJson& entry) {
     const auto text = entry.is_object() ? entry.find("text") : entry.end();
     if (text == entry.end() || !text->is_string()) return;
-    if (const size_t bytes = text->get_ref<const std::string&>().size(); bytes > most) throw too_large(bytes, most);
+    if (const size_t bytes = text->get_ref<const std::string&>().size(); bytes > max_bytes)
+      throw too_large(bytes, max_bytes);
   };
   check(body);
   if (body.is_object() && body.contains("items"))
@@ -94,62 +95,63 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
-     [this, path, method, key, after, held = hold_body(call)] {
-       if (!held->take()) return BlockingAnswer{};  // its client has left
-       QueueJson body = QueueJson::object();
-       if (!held->text.empty()) {
-         (void)parse_body(held->text);         // its bounds and its words for what is wrong
-         body = QueueJson::parse(held->text);  // items keep the order of their keys
-         require_short_texts(body, options_.text_bytes);
-       }
-       const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
-       return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
-     });
+  run_on(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
+         [this, path, method, key, after, held = hold_body(call)] {
+           if (!held->take()) return BlockingAnswer{};  // the client has disconnected
+           QueueJson body = QueueJson::object();
+           if (!held->text.empty()) {
+             (void)parse_body(held->text);         // enforces limits with the usual error messages
+             body = QueueJson::parse(held->text);  // keeps the key order of items
+             require_short_texts(body, options_.text_bytes);
+           }
+           const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
+           return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
+         });
 }
 
-// All items of a flush, each by the model the queue's ladder chooses for it. Those of a rung that cannot be loaded go
-// to the next.
+// Scores the items of a flush, each with the model that the queue's ladder chooses. Items of a rung that cannot be
+// loaded move to the next one.
 std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
   std::vector<QueueScore> scores(items.size());
   std::vector<RequestOptions> options(items.size());
   std::vector<size_t> left(items.size());
   std::iota(left.begin(), left.end(), size_t{0});
-  std::map<int, Error> failed;  // by model: none is tried twice
+  std::map<int, Error> failed;  // by model, so that none is tried twice
   while (!left.empty()) {
     std::map<int, std::vector<size_t>> by_model;
-    std::map<std::string, RequestOptions> chosen;  // by source: one more might wait for a model that this holds
+    std::map<std::string, RequestOptions>
+        chosen;  // by source; choosing again could wait for a model that this thread holds
     for (const size_t i : left) {
       try {
         auto [choice, first] = chosen.try_emplace(items[i].source);
         if (first) choice->second = choose_for_bulk(rules.model, items[i].source);
         options[i] = choice->second;
-        if (const auto before = failed.find(options[i].model); before != failed.end()) throw before->second;
+        if (const auto previous = failed.find(options[i].model); previous != failed.end()) throw previous->second;
       } catch (const Error& error) {
         fail(error.code(), "queue {}: {}", rules.name, error.what());
       }
       by_model[options[i].model].push_back(i);
     }
     left.clear();
-    for (const auto& [model, places] : by_model) {
-      const ServedModel& served = *options[places[0]].served;
+    for (const auto& [model, indices] : by_model) {
+      const ServedModel& served = *options[indices[0]].served;
       std::vector<std::string_view> texts;
-      for (const size_t i : places) texts.push_back(items[i].text);
+      for (const size_t i : indices) texts.push_back(items[i].text);
       try {
         const Predictions scored = served.scorer->score(texts);
         for (size_t row = 0; row < texts.size(); ++row) {
-          QueueScore& score = scores[places[row]] = queue_score(served, scored, row);
-          score.reason = options[places[row]].reason;
-          score.instead_of = options[places[row]].instead_of;
+          QueueScore& score = scores[indices[row]] = queue_score(served, scored, row);
+          score.reason = options[indices[row]].reason;
+          score.instead_of = options[indices[row]].instead_of;
         }
-        for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
-        count_bulk(options[places[0]], 0, scored.tokens);
-        for (const size_t i : places)
+        for (const auto& [row, error] : scored.errors) scores[indices[row]].error = error.what();
+        count_bulk(options[indices[0]], 0, scored.tokens);
+        for (const size_t i : indices)
           if (scores[i].error.empty()) count_bulk(options[i], 1, 0);
       } catch (const Error& error) {
         if (!note_if_not_loaded(served, error)) throw;
         failed.emplace(model, error);
-        left.insert(left.end(), places.begin(), places.end());
+        left.insert(left.end(), indices.begin(), indices.end());
       }
     }
   }

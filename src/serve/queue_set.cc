@@ -16,7 +16,7 @@ Queues::Queues(const StateDir& state, const std::vector<QueueRules>& rules, Queu
     try {
       queues_[rule.name] = std::make_unique<Queue>(rule, folder / (rule.name + ".journal"), scorer, clock);
     } catch (const Error& e) {
-      unopened_.push_back(fmt::format("queue {} is not open: {}", rule.name, e.what()));
+      unopened_.push_back(fmt::format("cannot open queue {}: {}", rule.name, e.what()));
     }
   }
 }
@@ -46,7 +46,7 @@ void Queues::flush_by_age() {
     try {
       queue->flush_by_age();
     } catch (const Error&) {
-      // Reported by fault() and tried again later; the other queues must not wait for it.
+      // Reported by fault() and retried later; other queues must not wait.
     }
   }
 }

@@ -10,15 +10,15 @@ namespace brim::serve {
 namespace {
 
 constexpr uint64_t kVersion = 1;
-constexpr int kMostDepth = 64;  // of an item; requests are held to less
+constexpr int kMaxDepth = 64;  // nesting of an item; requests have a lower limit
 
-uint64_t whole(const QueueJson& number) {
+uint64_t unsigned_from(const QueueJson& number) {
   if (!number.is_number_integer() || (!number.is_number_unsigned() && number.get<int64_t>() < 0))
-    fail(ErrorCode::bad_data, "a number that is not whole, or below zero");
+    fail(ErrorCode::bad_data, "not a non-negative integer");
   return number.get<uint64_t>();
 }
 
-int64_t milliseconds(const QueueJson& number) { return static_cast<int64_t>(whole(number) & INT64_MAX); }
+int64_t milliseconds(const QueueJson& number) { return static_cast<int64_t>(unsigned_from(number) & INT64_MAX); }
 
 QueueJson to_json(const QueueItem& item) {
   QueueJson json = {{"text", item.text}, {"item", item.item}};
@@ -28,7 +28,7 @@ QueueJson to_json(const QueueItem& item) {
 
 QueueItem item_from(const QueueJson& json) {
   QueueItem item{json.at("text").get<std::string>(), json.value("source", ""), json.at("item")};
-  if (!item.item.is_object()) fail(ErrorCode::bad_data, "an item that is no object");
+  if (!item.item.is_object()) fail(ErrorCode::bad_data, "item is not an object");
   return item;
 }
 
@@ -39,12 +39,13 @@ void add_key(QueueJson& record, const UsedKey* key, const QueueJson& answer) {
   record["answer"] = answer;
 }
 
-// The answer a record carries under a key.
+// Stores the response that a record carries under an idempotency key.
 void keep_key(QueueState& state, const QueueJson& record, int64_t done_ms, uint64_t flush, int status) {
   if (!record.contains("key")) return;
   state.keys[record.at("key").get<std::string>()] = {
-      static_cast<uint32_t>(whole(record.at("request"))), done_ms, flush,
-      record.contains("status") ? static_cast<int>(whole(record.at("status")) % 1000) : status, record.at("answer")};
+      static_cast<uint32_t>(unsigned_from(record.at("request"))), done_ms, flush,
+      record.contains("status") ? static_cast<int>(unsigned_from(record.at("status")) % 1000) : status,
+      record.at("answer")};
 }
 
 void know_flush_ids(QueueState& state) {
@@ -55,7 +56,7 @@ void know_flush_ids(QueueState& state) {
 void apply_add(QueueState& state, const QueueJson& record) {
   const int64_t ms = milliseconds(record.at("ms"));
   if (record.contains("next_flush")) {
-    state.next_flush = std::max(state.next_flush, whole(record.at("next_flush")) & INT64_MAX);
+    state.next_flush = std::max(state.next_flush, unsigned_from(record.at("next_flush")) & INT64_MAX);
     know_flush_ids(state);
   }
   for (const QueueJson& json : record.at("items")) {
@@ -78,11 +79,12 @@ std::string content_of(const QueueItem& item) { return item.text + '\0' + item.s
 void take_from_waiting(QueueState& state, const Flush& flush, uint64_t taken) {
   auto& waiting = state.waiting;
   if (!state.damaged) {
-    if (taken > waiting.size()) fail(ErrorCode::bad_data, "a flush of {} items where {} wait", taken, waiting.size());
+    if (taken > waiting.size())
+      fail(ErrorCode::bad_data, "flush of {} items, but {} are waiting", taken, waiting.size());
     waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(taken));
     return;
   }
-  // Some of the taken items may have been added by a damaged record, and some of the waiting ones taken by one.
+  // Taken items may have been added by a damaged record, and waiting ones taken by one.
   std::unordered_map<std::string, size_t> left;
   for (size_t i = 0; i < std::min<uint64_t>(taken, flush.items.size()); ++i) ++left[content_of(flush.items[i])];
   std::erase_if(waiting, [&](const WaitingItem& item) {
@@ -92,10 +94,10 @@ void take_from_waiting(QueueState& state, const Flush& flush, uint64_t taken) {
 }
 
 uint64_t id_of_flush(const QueueState& state, const QueueJson& record) {
-  if (record.contains("id")) return whole(record.at("id"));
-  // Flushes of older versions are numbered by their order, which is unreliable after damage.
+  if (record.contains("id")) return unsigned_from(record.at("id"));
+  // Older versions number flushes by position, which is unreliable after damage.
   if (state.damaged && record.contains("answer") && record.at("answer").contains("flush_id")) {
-    const uint64_t id = whole(record.at("answer").at("flush_id"));
+    const uint64_t id = unsigned_from(record.at("answer").at("flush_id"));
     if (!state.flushes.contains(id)) return id;
   }
   return state.next_flush;
@@ -107,13 +109,14 @@ void apply_flush(QueueState& state, const QueueJson& record) {
   flush.delivered = record.at("delivered").get<bool>();
   for (const QueueJson& json : record.at("items")) flush.items.push_back(item_from(json));
   for (const QueueJson& json : record.at("results")) flush.results.push_back(json);
-  if (flush.items.size() != flush.results.size()) fail(ErrorCode::bad_data, "a flush with too few results");
+  if (flush.items.size() != flush.results.size())
+    fail(ErrorCode::bad_data, "flush with different numbers of items and results");
   const uint64_t id = id_of_flush(state, record);
-  take_from_waiting(state, flush, whole(record.at("taken")));
+  take_from_waiting(state, flush, unsigned_from(record.at("taken")));
   state.next_flush = std::max(state.next_flush, id + 1);
   if (record.contains("id")) know_flush_ids(state);
   keep_key(state, record, flush.done_ms, id, 200);
-  for (size_t i = 0; i < flush.items.size(); ++i) state.flushed[sameness_of(flush.items[i])] = {id, i};
+  for (size_t i = 0; i < flush.items.size(); ++i) state.flushed[identity_of(flush.items[i])] = {id, i};
   forget_flush(state, id);
   if (!flush.delivered) ++state.unseen;
   state.flushes[id] = std::move(flush);
@@ -126,15 +129,15 @@ std::string text_of(const QueueJson& json) { return json.dump(-1, ' ', false, Qu
 QueueJson parse_record(const std::string& payload) {
   try {
     return QueueJson::parse(payload, [](int depth, QueueJson::parse_event_t, QueueJson&) {
-      if (depth > kMostDepth) fail(ErrorCode::bad_data, "nested deeper than {}", kMostDepth);
+      if (depth > kMaxDepth) fail(ErrorCode::bad_data, "nested deeper than {}", kMaxDepth);
       return true;
     });
   } catch (const QueueJson::exception& e) {
-    fail(ErrorCode::bad_data, "not a record of a queue: {}", e.what());
+    fail(ErrorCode::bad_data, "invalid queue record: {}", e.what());
   }
 }
 
-std::string sameness_of(const QueueItem& item) {
+std::string identity_of(const QueueItem& item) {
   const auto id = item.item.find("id");
   if (id != item.item.end() && (id->is_string() || id->is_number_integer())) return "id " + text_of(*id);
   return "content " + item.text + '\0' + text_of(item.item);
@@ -148,45 +151,46 @@ void QueueState::apply(const QueueJson& record) {
   try {
     const std::string kind = record.at("record").get<std::string>();
     if (kind == "start") {
-      if (const uint64_t version = whole(record.at("version")); version != kVersion)
-        fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", version, kVersion);
-      // Restarting the counters would use ids twice.
+      if (const uint64_t version = unsigned_from(record.at("version")); version != kVersion)
+        fail(ErrorCode::bad_data, "unsupported version {} (expected {})", version, kVersion);
+      // Restarting the counters would reuse ids.
       if (!waiting.empty() || !flushes.empty() || !keys.empty())
-        fail(ErrorCode::bad_data, "a start behind other records");
-      next_number = whole(record.at("next_number"));
-      next_flush = std::max(damaged ? next_flush : 0, whole(record.at("next_flush")));
+        fail(ErrorCode::bad_data, "start record after other records");
+      next_number = unsigned_from(record.at("next_number"));
+      next_flush = std::max(damaged ? next_flush : 0, unsigned_from(record.at("next_flush")));
       know_flush_ids(*this);
     } else if (kind == "add") {
       apply_add(*this, record);
     } else if (kind == "flush") {
       apply_flush(*this, record);
     } else if (kind == "key") {
-      keep_key(*this, record, milliseconds(record.at("ms")), record.contains("flush") ? whole(record.at("flush")) : 0,
-               200);
+      keep_key(*this, record, milliseconds(record.at("ms")),
+               record.contains("flush") ? unsigned_from(record.at("flush")) : 0, 200);
     } else if (kind == "acknowledge") {
-      const uint64_t id = whole(record.at("flush"));
+      const uint64_t id = unsigned_from(record.at("flush"));
       next_flush = std::max(next_flush, id + 1);
       const auto found = flushes.find(id);
       if (found == flushes.end()) return;
       for (const QueueItem& item : found->second.items)
-        if (const auto at = flushed.find(sameness_of(item)); at != flushed.end() && at->second.first == found->first)
-          flushed.erase(at);
+        if (const auto entry = flushed.find(identity_of(item));
+            entry != flushed.end() && entry->second.first == found->first)
+          flushed.erase(entry);
       forget_flush(*this, found->first);
     } else {
-      fail(ErrorCode::bad_data, "a record of the unknown kind {}", kind);
+      fail(ErrorCode::bad_data, "unknown record kind {}", kind);
     }
   } catch (const QueueJson::exception& e) {
-    fail(ErrorCode::bad_data, "not a record of a queue: {}", e.what());
+    fail(ErrorCode::bad_data, "invalid queue record: {}", e.what());
   }
 }
 
 void QueueState::skip_damaged(std::string_view bytes, size_t records) {
   damaged = true;
-  // The kind of most damaged records is still readable. Items may contain these words too, which skips a few ids.
+  // The kind of most damaged records is still readable. Items may contain the same text, which only skips a few ids.
   const auto count = [&](const char* kind) {
-    const std::string words = fmt::format("{{\"record\":\"{}\"", kind);
+    const std::string prefix = fmt::format("{{\"record\":\"{}\"", kind);
     size_t found = 0;
-    for (size_t at = bytes.find(words); at != bytes.npos; at = bytes.find(words, at + 1)) ++found;
+    for (size_t pos = bytes.find(prefix); pos != bytes.npos; pos = bytes.find(prefix, pos + 1)) ++found;
     return found;
   };
   const size_t flushes_found = count("flush");
@@ -238,12 +242,12 @@ QueueJson key_record(const UsedKey& key, int64_t now_ms, const QueueJson& answer
 
 QueueJson acknowledge_record(uint64_t flush) { return {{"record", "acknowledge"}, {"flush", flush}}; }
 
-std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& name, size_t most_bytes) const {
-  // Replaying the waiting items counts next_number up again.
+std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& name, size_t max_bytes) const {
+  // Replaying the waiting items increments next_number again.
   QueueState before = {};
   before.next_number = next_number - waiting.size();
   before.next_flush = next_flush;
-  // Twice, because no other record has the counters if nothing waits and all flushes are acknowledged.
+  // Written twice: if nothing waits and all flushes are acknowledged, no other record has the counters.
   std::vector<QueueJson> records(2, start_record(name, before));
   size_t delivered = 0, bytes = 0;
   std::vector<QueueJson> newest_first;
@@ -253,7 +257,7 @@ std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& n
     if (it->second.delivered) {
       delivered += it->second.results.size();
       bytes += text_of(record).size();
-      if (delivered > kMostKept || bytes > most_bytes || now_ms - it->second.done_ms > kKeepMs) continue;
+      if (delivered > kMaxKept || bytes > max_bytes || now_ms - it->second.done_ms > kKeepMs) continue;
     }
     newest_first.push_back(std::move(record));
   }
@@ -263,11 +267,11 @@ std::vector<QueueJson> QueueState::snapshot(int64_t now_ms, const std::string& n
     if (now_ms - entry.second.done_ms <= kKeepMs) recent.push_back(&entry);
   std::stable_sort(recent.begin(), recent.end(),
                    [](const auto* a, const auto* b) { return a->second.done_ms > b->second.done_ms; });
-  recent.resize(std::min(recent.size(), kMostKept));
+  recent.resize(std::min(recent.size(), kMaxKept));
   bytes = 0;
   for (const auto* entry : recent) {
     QueueJson record = key_record({entry->first, entry->second.request}, entry->second.done_ms, entry->second.body);
-    if (bytes += text_of(record).size(); bytes > most_bytes) break;
+    if (bytes += text_of(record).size(); bytes > max_bytes) break;
     record["flush"] = entry->second.flush;
     record["status"] = entry->second.status;
     records.push_back(std::move(record));

@@ -16,11 +16,11 @@
 namespace brim::serve {
 namespace {
 
-constexpr size_t kMostItems = 10'000;              // of one request
-constexpr size_t kMostUnseen = 10'000;             // flushes by age that nobody has fetched
-constexpr int64_t kMostTokens = 16 << 20;          // that wait, whatever the rules say
-constexpr size_t kMostBytes = size_t{64} << 20;    // that wait; of earlier results in one answer
-constexpr size_t kCompactBytes = size_t{1} << 20;  // a smaller journal is left alone
+constexpr size_t kMaxItems = 10'000;               // per request
+constexpr size_t kMaxUnseen = 10'000;              // flushes by age that no client has fetched
+constexpr int64_t kMaxTokens = 16 << 20;           // waiting tokens, regardless of the rules
+constexpr size_t kMaxBytes = size_t{64} << 20;     // waiting bytes; also bytes of earlier results in one response
+constexpr size_t kCompactBytes = size_t{1} << 20;  // smaller journals are not compacted
 constexpr int64_t kRetryMs = 5000;
 
 uint32_t request_checksum(const QueueJson& request, bool scoring) {
@@ -28,10 +28,10 @@ uint32_t request_checksum(const QueueJson& request, bool scoring) {
   return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
-// As other routes write it: the shortest that is the same float.
+// The shortest decimal that parses to the same float, as other routes write it.
 double plain_number(float value) { return std::stod(fmt::format("{}", value)); }
 
-// A client's {"text","item","source"}, or where that is allowed an item by itself.
+// Parses a client's {"text","item","source"}, or a bare item if allowed.
 QueueItem read_item(const QueueJson& json, const std::string& source, bool scoring, bool& has_text) {
   if (!json.is_object()) fail(ErrorCode::bad_data, "an entry of `items` must be an object");
   QueueItem item;
@@ -44,7 +44,7 @@ QueueItem read_item(const QueueJson& json, const std::string& source, bool scori
   if (has_text) item.text = text->get<std::string>();
   if (scoring && !has_text) fail(ErrorCode::bad_data, "`text` must be a string");
   if (scoring && !json.contains("item"))
-    item.item = {{"text", item.text}};  // so that it can be told what comes back
+    item.item = {{"text", item.text}};  // lets the client identify the result
   else
     item.item = wrapped ? json.at("item") : json;
   if (!item.item.is_object()) fail(ErrorCode::bad_data, "`item` must be an object");
@@ -53,11 +53,11 @@ QueueItem read_item(const QueueJson& json, const std::string& source, bool scori
 
 }  // namespace
 
-// Another call with the same key waits until this one is answered.
+// Makes other calls with the same key wait until this one is answered.
 class Queue::KeyInFlight {
  public:
-  KeyInFlight(Queue& queue, std::unique_lock<std::mutex>& lock, const Asked& asked)
-      : queue_(queue), lock_(lock), key_(asked.keyed ? asked.key.key : "") {
+  KeyInFlight(Queue& queue, std::unique_lock<std::mutex>& lock, const ParsedRequest& parsed)
+      : queue_(queue), lock_(lock), key_(parsed.keyed ? parsed.key.key : "") {
     if (!key_.empty()) queue_.keys_in_flight_.insert(key_);
   }
   ~KeyInFlight() {
@@ -89,13 +89,13 @@ void Queue::open() {
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", file_.string(), e.what());
   }
-  // An item from the future was queued before the clock was set back.
+  // A queue time in the future means that the clock was set back.
   for (WaitingItem& item : state.waiting) item.steady_ms = steady - std::max<int64_t>(0, now - item.queued_ms);
   if (const size_t damaged = count_damaged(journal->damage()); damaged > 0) {
     log_warning("{}: {}", file_.string(), format_count(static_cast<int64_t>(damaged), "damaged record"));
     damaged_ = std::max(damaged_, damaged);
   }
-  // The next opening does not see this damage, so the file must tell it that these ids are used.
+  // The next opening does not see this damage, so record that these ids are used.
   if (journal->damage_removed() && state.next_flush > 1)
     journal->commit(journal->append(text_of(acknowledge_record(state.next_flush - 1))));
   journal->forget_opened();
@@ -105,15 +105,15 @@ void Queue::open() {
   journal_ = std::move(journal);
   state_ = std::move(state);
   fault_.clear();
-  show();
+  publish_status();
 }
 
-// After a failed write the queue is read again from the disk, at the earliest after kRetryMs.
+// After a failed write, reopens the queue from disk, at most every kRetryMs.
 void Queue::require_open(std::unique_lock<std::mutex>& lock) {
   if (fault_.empty()) return;
   if (clock_.steady_ms() < retry_ms_) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
   changed_.wait(lock, [&] { return committing_ == 0 && !flushing_; });
-  if (fault_.empty()) return;  // another call was faster
+  if (fault_.empty()) return;  // another call has reopened it
   try {
     journal_.reset();
     open();
@@ -126,11 +126,11 @@ void Queue::require_open(std::unique_lock<std::mutex>& lock) {
 void Queue::become_read_only(const std::string& fault) {
   fault_ = fault;
   retry_ms_ = clock_.steady_ms() + kRetryMs;
-  show();
+  publish_status();
 }
 
-// Until no flush runs and the queue can be written.
-void Queue::await_turn(std::unique_lock<std::mutex>& lock) {
+// Waits until no flush runs and the queue is writable.
+void Queue::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     require_open(lock);
     if (!flushing_) return;
@@ -138,30 +138,30 @@ void Queue::await_turn(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-Queue::Asked Queue::read_request(const QueueJson& request, const std::string& key, bool scoring) const {
-  Asked asked;
+Queue::ParsedRequest Queue::read_request(const QueueJson& request, const std::string& key, bool scoring) const {
+  ParsedRequest parsed;
   if (!request.is_object()) fail(ErrorCode::bad_data, "the request must be an object");
   const auto named = request.find("source");
   const std::string source = named != request.end() && named->is_string() ? named->get<std::string>() : "";
   const auto add = [&](const QueueJson& json) {
-    Given given;
-    given.item = read_item(json, source, scoring, given.has_text);
-    asked.items.push_back(std::move(given));
+    RequestItem entry;
+    entry.item = read_item(json, source, scoring, entry.has_text);
+    parsed.items.push_back(std::move(entry));
   };
   const auto items = request.find("items");
   if (items != request.end() && !items->is_null()) {
     if (!items->is_array()) fail(ErrorCode::bad_data, "`items` must be a list");
-    if (items->size() > kMostItems)
-      fail(ErrorCode::bad_data, "`items` has {} entries, at most {} in one request", items->size(), kMostItems);
+    if (items->size() > kMaxItems)
+      fail(ErrorCode::bad_data, "`items` has {} entries, at most {} in one request", items->size(), kMaxItems);
     for (const QueueJson& json : *items) add(json);
   } else if (scoring) {
     add(request);
   }
-  if (scoring && asked.items.empty()) fail(ErrorCode::bad_data, "`items` cannot be empty");
-  asked.keyed = !key.empty();
-  if (key.size() > 256) fail(ErrorCode::bad_data, "an idempotency key has at most 256 characters");
-  asked.key = {key, request_checksum(request, scoring)};
-  return asked;
+  if (scoring && parsed.items.empty()) fail(ErrorCode::bad_data, "`items` cannot be empty");
+  parsed.keyed = !key.empty();
+  if (key.size() > 256) fail(ErrorCode::bad_data, "idempotency key longer than 256 characters");
+  parsed.key = {key, request_checksum(request, scoring)};
+  return parsed;
 }
 
 QueueAnswer Queue::answer_of(const KeyedAnswer& keyed) const {
@@ -173,35 +173,35 @@ QueueAnswer Queue::answer_of(const KeyedAnswer& keyed) const {
   return answer;
 }
 
-std::optional<QueueAnswer> Queue::answered(std::unique_lock<std::mutex>& lock, const Asked& asked) {
+std::optional<QueueAnswer> Queue::stored_answer(std::unique_lock<std::mutex>& lock, const ParsedRequest& parsed) {
   require_open(lock);
-  if (!asked.keyed) return std::nullopt;
-  while (keys_in_flight_.contains(asked.key.key)) {
+  if (!parsed.keyed) return std::nullopt;
+  while (keys_in_flight_.contains(parsed.key.key)) {
     changed_.wait(lock);
-    require_open(lock);  // an answer that did not reach the disk is none
+    require_open(lock);  // an answer that was not written to disk does not count
   }
-  const auto found = state_.keys.find(asked.key.key);
+  const auto found = state_.keys.find(parsed.key.key);
   if (found == state_.keys.end()) return std::nullopt;
-  if (found->second.request != asked.key.request)
-    fail(ErrorCode::bad_data, "the idempotency key {} was used for another request", asked.key.key);
+  if (found->second.request != parsed.key.request)
+    fail(ErrorCode::bad_data, "idempotency key {} was already used for another request", parsed.key.key);
   return answer_of(found->second);
 }
 
-bool Queue::fills(const Asked& asked) const {
+bool Queue::fills_batch(const ParsedRequest& parsed) const {
   const size_t waiting = state_.waiting.size() - taken_;
-  if (waiting + asked.items.size() >= static_cast<size_t>(rules_.flush_size)) return true;
+  if (waiting + parsed.items.size() >= static_cast<size_t>(rules_.flush_size)) return true;
   int64_t tokens = 0;
   size_t bytes = 0;
   for (size_t i = taken_; i < state_.waiting.size(); ++i) {
     tokens += tokens_of(state_.waiting[i]);
     bytes += state_.waiting[i].bytes;
   }
-  for (const Given& given : asked.items) {
-    tokens += tokens_of(given.item);
-    bytes += bytes_of(given.item);
+  for (const RequestItem& entry : parsed.items) {
+    tokens += tokens_of(entry.item);
+    bytes += bytes_of(entry.item);
   }
-  if (bytes >= kMostBytes) return true;  // a flush is one record
-  return tokens >= (rules_.flush_tokens > 0 ? std::min(rules_.flush_tokens, kMostTokens) : kMostTokens);
+  if (bytes >= kMaxBytes) return true;  // a flush is a single record
+  return tokens >= (rules_.flush_tokens > 0 ? std::min(rules_.flush_tokens, kMaxTokens) : kMaxTokens);
 }
 
 uint64_t Queue::record(const QueueJson& json) {
@@ -209,11 +209,11 @@ uint64_t Queue::record(const QueueJson& json) {
   const size_t before = state_.waiting.size();
   state_.apply(json);
   for (size_t i = before; i < state_.waiting.size(); ++i) state_.waiting[i].steady_ms = clock_.steady_ms();
-  show();
+  publish_status();
   return last_ticket_;
 }
 
-// Releases the lock while it waits, so that calls that arrive meanwhile share the next fdatasync.
+// Releases the lock while waiting, so that concurrent calls share the next fdatasync.
 void Queue::commit(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
   ++committing_;
   QueueJournal& journal = *journal_;
@@ -246,57 +246,57 @@ void Queue::compact_if_large() {
     for (size_t i = 0; i < kept.waiting.size(); ++i) kept.waiting[i].steady_ms = state_.waiting[i].steady_ms;
     state_ = std::move(kept);
   } catch (const Error& e) {
-    // Answered calls are on disk either way. The old file stays in use and is compacted at twice its size.
-    log_warning("queue {}: its journal is not compacted: {}", rules_.name, e.what());
+    // Answered calls are on disk in either case. The old file stays in use and is compacted at twice its size.
+    log_warning("queue {}: cannot compact the journal: {}", rules_.name, e.what());
     if (journal_->failed()) become_read_only(e.what());
   }
   compacted_bytes_ = journal_->bytes();
-  show();
+  publish_status();
 }
 
-QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const Asked& asked) {
+QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const ParsedRequest& parsed) {
   const int64_t now = clock_.steady_ms();
   std::vector<QueueItem> items;
-  for (const Given& given : asked.items) items.push_back(given.item);
+  for (const RequestItem& entry : parsed.items) items.push_back(entry.item);
   QueueJson body = {
       {"status", "queued"}, {"queued", state_.waiting.size() - taken_ + items.size()}, {"flush_in_ms", nullptr}};
   if (rules_.flush_age_ms > 0) {
     const int64_t oldest = state_.waiting.size() > taken_ ? state_.waiting[taken_].steady_ms : now;
     body["flush_in_ms"] = std::max<int64_t>(0, oldest + rules_.flush_age_ms - now);
   }
-  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
+  const UsedKey* key = parsed.keyed ? &parsed.key : nullptr;
   commit(lock, record(add_record(items, clock_.unix_ms(), key, body, state_.next_flush)));
   return {202, std::move(body)};
 }
 
 QueueAnswer Queue::score_or_queue(const QueueJson& request, const std::string& key) {
-  const Asked asked = read_request(request, key, true);
+  const ParsedRequest parsed = read_request(request, key, true);
   std::unique_lock lock(mutex_);
-  if (auto known = answered(lock, asked)) return std::move(*known);
-  const KeyInFlight in_flight(*this, lock, asked);
+  if (auto known = stored_answer(lock, parsed)) return std::move(*known);
+  const KeyInFlight in_flight(*this, lock, parsed);
   for (;;) {
     require_open(lock);
-    if (!rules_.immediate && !fills(asked)) return queue(lock, asked);
-    if (!flushing_) return run_flush(lock, asked, true, true);
-    changed_.wait(lock);  // the flush that runs may leave room
+    if (!rules_.immediate && !fills_batch(parsed)) return queue(lock, parsed);
+    if (!flushing_) return run_flush(lock, parsed, true, true);
+    changed_.wait(lock);  // the running flush may make room
   }
 }
 
 QueueAnswer Queue::flush_and_apply(const QueueJson& request, const std::string& key) {
-  const Asked asked = read_request(request, key, false);
+  const ParsedRequest parsed = read_request(request, key, false);
   std::unique_lock lock(mutex_);
-  if (auto known = answered(lock, asked)) return std::move(*known);
-  const KeyInFlight in_flight(*this, lock, asked);
-  await_turn(lock);
-  return run_flush(lock, asked, false, true);
+  if (auto known = stored_answer(lock, parsed)) return std::move(*known);
+  const KeyInFlight in_flight(*this, lock, parsed);
+  wait_until_idle(lock);
+  return run_flush(lock, parsed, false, true);
 }
 
-QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
+QueueJson Queue::apply_score(const QueueItem& item, const QueueScore& score) const {
   QueueJson result = item.item;
   const ApplyFields& fields = rules_.apply;
   for (const std::string* field :
        {&fields.compound, &fields.label, &fields.score, &fields.error, &fields.reason, &fields.instead_of})
-    if (!field->empty()) result.erase(*field);  // of an earlier scoring
+    if (!field->empty()) result.erase(*field);  // from an earlier scoring
   if (!score.error.empty()) {
     if (!fields.error.empty()) result[fields.error] = score.error;
     return result;
@@ -310,47 +310,47 @@ QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
   return result;
 }
 
-// The result of an item that was flushed before with the same text, if kept. Adds its size to `bytes`.
-std::optional<QueueJson> Queue::earlier_result(const Given& given, size_t& bytes) const {
-  const auto before = state_.flushed.find(sameness_of(given.item));
-  if (before == state_.flushed.end()) return std::nullopt;
-  const auto [id, index] = before->second;
+// The kept result of an item that was flushed before with the same text. Adds its size to `bytes`.
+std::optional<QueueJson> Queue::earlier_result(const RequestItem& entry, size_t& bytes) const {
+  const auto previous = state_.flushed.find(identity_of(entry.item));
+  if (previous == state_.flushed.end()) return std::nullopt;
+  const auto [id, index] = previous->second;
   const Flush& flush = state_.flushes.at(id);
-  if (given.has_text && flush.items[index].text != given.item.text) return std::nullopt;
-  if (bytes += text_of(flush.results[index]).size(); bytes > kMostBytes)
-    fail(ErrorCode::bad_data, "the results of items that were flushed before have more than {} bytes", kMostBytes);
+  if (entry.has_text && flush.items[index].text != entry.item.text) return std::nullopt;
+  if (bytes += text_of(flush.results[index]).size(); bytes > kMaxBytes)
+    fail(ErrorCode::bad_data, "the results of already flushed items exceed {} bytes", kMaxBytes);
   return flush.results[index];
 }
 
-Queue::Batch Queue::collect(const Asked& asked, bool scoring) const {
+Queue::Batch Queue::collect(const ParsedRequest& parsed, bool scoring) const {
   Batch batch;
   std::unordered_map<std::string, std::vector<std::string>> waiting_texts;
   for (const WaitingItem& item : state_.waiting) {
     batch.flush.items.push_back(item);
-    if (!asked.items.empty()) waiting_texts[sameness_of(item)].push_back(item.text);
+    if (!parsed.items.empty()) waiting_texts[identity_of(item)].push_back(item.text);
   }
   batch.taken = batch.flush.items.size();
   size_t reused_bytes = 0;
-  for (const Given& given : asked.items) {
+  for (const RequestItem& entry : parsed.items) {
     if (!scoring) {
-      const auto waits = waiting_texts.find(sameness_of(given.item));
-      if (waits != waiting_texts.end() && std::ranges::any_of(waits->second, [&](const std::string& text) {
-            return !given.has_text || text == given.item.text;
+      const auto waiting = waiting_texts.find(identity_of(entry.item));
+      if (waiting != waiting_texts.end() && std::ranges::any_of(waiting->second, [&](const std::string& text) {
+            return !entry.has_text || text == entry.item.text;
           }))
         continue;
-      if (auto result = earlier_result(given, reused_bytes)) {
+      if (auto result = earlier_result(entry, reused_bytes)) {
         batch.others.emplace_back(std::move(result));
         batch.reused = true;
         continue;
       }
     }
-    if (given.has_text) {
+    if (entry.has_text) {
       batch.others.emplace_back();
-      batch.flush.items.push_back(given.item);
+      batch.flush.items.push_back(entry.item);
     } else {
-      QueueScore none;
-      none.error = "no `text`, and no waiting item is the same";
-      batch.others.emplace_back(applied(given.item, none));
+      QueueScore missing;
+      missing.error = "missing `text`, and no matching item is waiting";
+      batch.others.emplace_back(apply_score(entry.item, missing));
       batch.reused = true;
     }
   }
@@ -376,16 +376,17 @@ void Queue::score(std::unique_lock<std::mutex>& lock, Batch& batch) {
     throw;
   }
   lock.lock();
-  for (size_t i = 0; i < scores.size(); ++i) batch.flush.results.push_back(applied(items[i], scores[i]));
+  for (size_t i = 0; i < scores.size(); ++i) batch.flush.results.push_back(apply_score(items[i], scores[i]));
 }
 
-// Returns the ticket of the record; empty if there is nothing to record.
-std::optional<uint64_t> Queue::record_flush(const Asked& asked, const Batch& batch, const QueueAnswer& answer) {
+// Returns the record's ticket; empty if there is nothing to record.
+std::optional<uint64_t> Queue::record_flush(const ParsedRequest& parsed, const Batch& batch,
+                                            const QueueAnswer& answer) {
   if (!fault_.empty()) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
   const bool empty = batch.flush.items.empty();
-  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
+  const UsedKey* key = parsed.keyed ? &parsed.key : nullptr;
   QueueJson kept = QueueJson::object();
-  // The flush itself has the items, unless the answer has results of other flushes.
+  // The flush already contains the items, unless the answer includes results of other flushes.
   for (const auto& [name, value] : answer.body.items())
     if (key != nullptr && (name != "items" || batch.reused || empty)) kept[name] = value;
   if (!empty) return record(flush_record(batch.taken, batch.flush, key, kept, state_.next_flush));
@@ -393,8 +394,9 @@ std::optional<uint64_t> Queue::record_flush(const Asked& asked, const Batch& bat
   return std::nullopt;
 }
 
-QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& asked, bool scoring, bool delivered) {
-  Batch batch = collect(asked, scoring);
+QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const ParsedRequest& parsed, bool scoring,
+                             bool delivered) {
+  Batch batch = collect(parsed, scoring);
   batch.flush.delivered = delivered;
   flushing_ = true;
   taken_ = batch.taken;
@@ -411,16 +413,16 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& as
     size_t next = batch.taken;
     for (std::optional<QueueJson>& other : batch.others) items.push_back(other ? std::move(*other) : results[next++]);
     answer.body["items"] = std::move(items);
-    ticket = record_flush(asked, batch, answer);
+    ticket = record_flush(parsed, batch, answer);
   } catch (...) {
     end_flush();
     throw;
   }
   end_flush();
-  // Without a record of its own, the answer may still have results of a flush that is being written.
+  // Even without its own record, the answer may include results of a flush that is being written.
   commit(lock, ticket.value_or(last_ticket_));
   if (id) durable_flush_ = std::max(durable_flush_, *id);
-  show();
+  publish_status();
   compact_if_large();
   return answer;
 }
@@ -430,20 +432,20 @@ bool Queue::flush_by_age() {
   const auto due = due_at();
   if (!due || clock_.steady_ms() < *due) return false;
   try {
-    await_turn(lock);
+    wait_until_idle(lock);
     if (state_.waiting.empty() || clock_.steady_ms() < state_.waiting.front().steady_ms + rules_.flush_age_ms)
       return false;
-    if (state_.unseen >= kMostUnseen)
-      fail(ErrorCode::busy, "{} flushes wait to be fetched and acknowledged", state_.unseen);
+    if (state_.unseen >= kMaxUnseen)
+      fail(ErrorCode::busy, "{} flushes have not been fetched and acknowledged", state_.unseen);
     run_flush(lock, {}, false, false);
     age_fault_.clear();
-    show();
+    publish_status();
     return true;
   } catch (const Error& e) {
     if (!lock.owns_lock()) lock.lock();
     age_fault_ = e.what();
     age_retry_ms_ = clock_.steady_ms() + kRetryMs;
-    show();
+    publish_status();
     throw;
   }
 }
@@ -458,27 +460,27 @@ std::optional<int64_t> Queue::due_ms() const {
   return due_at();
 }
 
-void Queue::show() {
-  Shown now{.waiting = state_.waiting.size(),
-            .flushes = state_.flushes.size(),
-            .unseen = state_.unseen,
-            .journal_bytes = journal_ ? journal_->bytes() : 0,
-            .oldest_ms = state_.waiting.empty() ? 0 : state_.waiting.front().steady_ms,
-            .last_flush = durable_flush_,
-            .damaged = damaged_,
-            .fault = fault_,
-            .age_fault = age_fault_};
-  const std::lock_guard lock(shown_mutex_);
-  shown_ = std::move(now);
+void Queue::publish_status() {
+  Status now{.waiting = state_.waiting.size(),
+             .flushes = state_.flushes.size(),
+             .unseen = state_.unseen,
+             .journal_bytes = journal_ ? journal_->bytes() : 0,
+             .oldest_ms = state_.waiting.empty() ? 0 : state_.waiting.front().steady_ms,
+             .last_flush = durable_flush_,
+             .damaged = damaged_,
+             .fault = fault_,
+             .age_fault = age_fault_};
+  const std::lock_guard lock(status_mutex_);
+  status_ = std::move(now);
 }
 
-Queue::Shown Queue::shown() const {
-  const std::lock_guard lock(shown_mutex_);
-  return shown_;
+Queue::Status Queue::status() const {
+  const std::lock_guard lock(status_mutex_);
+  return status_;
 }
 
 QueueJson Queue::describe() const {
-  const Shown now = shown();
+  const Status now = status();
   QueueJson oldest = nullptr;
   if (now.waiting > 0) oldest = std::max<int64_t>(0, clock_.steady_ms() - now.oldest_ms);
   return {{"queue", rules_.name},
@@ -522,19 +524,19 @@ bool Queue::acknowledge(uint64_t id) {
 }
 
 std::string Queue::fault() const {
-  const Shown now = shown();
+  const Status now = status();
   if (!now.fault.empty()) return fmt::format("queue {} is read-only: {}", rules_.name, now.fault);
-  if (!now.age_fault.empty()) return fmt::format("queue {} could not be flushed: {}", rules_.name, now.age_fault);
+  if (!now.age_fault.empty()) return fmt::format("cannot flush queue {}: {}", rules_.name, now.age_fault);
   return {};
 }
 
 std::string Queue::damage() const {
-  const size_t records = shown().damaged;
+  const size_t records = status().damaged;
   if (records == 0) return {};
   return fmt::format("queue {}: {} in its journal; stop the server and run `brim queue repair`", rules_.name,
                      format_count(static_cast<int64_t>(records), "damaged record"));
 }
 
-size_t Queue::size() const { return shown().waiting; }
+size_t Queue::size() const { return status().waiting; }
 
 }  // namespace brim::serve

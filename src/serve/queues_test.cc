@@ -18,7 +18,7 @@
 namespace brim::serve {
 namespace {
 
-// A text's score is its length; one that begins with "bad" has none.
+// The score of a text is its length; texts that start with "bad" have none.
 class LengthScorer : public QueueScorer {
  public:
   std::vector<QueueScore> score(const QueueRules&, std::span<const QueueItem> items) override {
@@ -58,7 +58,7 @@ struct QueueBench {
   Queue::Clock clock() {
     return {[this] { return now; }, [this] { return now - set_by; }};
   }
-  // As an operator or NTP would: the steady clock does not notice.
+  // Changes the system clock, as an operator or NTP would, but not the steady clock.
   void set_clock(int64_t by) {
     now += by;
     set_by += by;
@@ -74,7 +74,7 @@ struct QueueBench {
   std::unique_ptr<Queue> queue;
 };
 
-TEST(Queue, ItemsWaitUntilOneFillsTheBatch) {
+TEST(Queue, FlushesWhenBatchIsFull) {
   QueueBench bench({.flush_size = 3, .flush_age_ms = 2000});
   const QueueAnswer first = bench.put("aa", "", {{"z", 1}, {"id", "x"}});
   EXPECT_EQ(first.status, 202);
@@ -95,7 +95,7 @@ TEST(Queue, ItemsWaitUntilOneFillsTheBatch) {
   EXPECT_EQ(bench.queue->flush(1)->at("items"), third.body["items"]);
 }
 
-TEST(Queue, ItemsSayWhoStoodInForWhom) {
+TEST(Queue, ItemsReportReplacedModel) {
   QueueBench bench;
   const auto flushed = [&](const QueueJson& item, const char* source) {
     return bench.queue->flush_and_apply({{"items", {{{"text", "a"}, {"item", item}, {"source", source}}}}}, "")
@@ -104,7 +104,7 @@ TEST(Queue, ItemsSayWhoStoodInForWhom) {
   EXPECT_EQ(bench.queue->score_or_queue(QueueJson::parse(R"({"items":[{"text":"ab"},{"text":"bad"}]})"), "").status,
             202);
   const QueueJson both = bench.queue->flush_and_apply(QueueJson::object(), "").body["items"];
-  EXPECT_EQ(both[0]["text"], "ab") << "what was given nothing to come back in";
+  EXPECT_EQ(both[0]["text"], "ab") << "queued without an item";
   EXPECT_EQ(both[0]["sentiment_score"].dump(), "0.02");
   EXPECT_EQ(both[1]["text"], "bad");
   const QueueJson item = flushed({{"id", 1}}, "reuters");
@@ -115,28 +115,28 @@ TEST(Queue, ItemsSayWhoStoodInForWhom) {
   EXPECT_EQ(flushed({{"id", 1}}, "reuters"), item) << "it is in the journal";
 }
 
-TEST(Queue, FlushAndApplyScoresWhatWaitsAndWhatIsGivenOnce) {
+TEST(Queue, FlushAndApplyScoresWaitingAndGivenItemsOnce) {
   QueueBench bench;
   bench.put("first", "", {{"id", 1}});
   bench.put("second", "", {{"title", "no id"}});
   bench.put("third", "", {{"id", "3"}, {"text", "third"}});
   const QueueJson given = {{"items",
-                            {{{"id", 1}, {"since", "changed"}},                          // waits, by its id
-                             {{"text", "new"}, {"item", {{"id", 9}}}},                   // does not wait
-                             {{"text", "second"}, {"item", {{"title", "no id"}}}},       // waits, by text and item
-                             {{"id", "3"}, {"text", "third"}},                           // waits, as an item by itself
-                             {{"id", 10}},                                               // has nothing to score
-                             {{"text", "second"}, {"item", {{"title", "another"}}}}}}};  // another item
+                            {{{"id", 1}, {"since", "changed"}},                     // waiting, matched by id
+                             {{"text", "new"}, {"item", {{"id", 9}}}},              // not waiting
+                             {{"text", "second"}, {"item", {{"title", "no id"}}}},  // waiting, matched by text and item
+                             {{"id", "3"}, {"text", "third"}},                      // waiting, matched as an item
+                             {{"id", 10}},                                          // nothing to score
+                             {{"text", "second"}, {"item", {{"title", "another"}}}}}}};  // different item
   const QueueAnswer answer = bench.queue->flush_and_apply(given, "");
   EXPECT_EQ(bench.scorer.seen, (std::vector<std::string>{"first", "second", "third", "new", "second"}));
   ASSERT_EQ(answer.body["items"].size(), 6u);
   EXPECT_EQ(answer.body["items"][0]["id"], 1);
   EXPECT_EQ(answer.body["items"][3]["id"], 9);
-  EXPECT_HAS(answer.body["items"][4]["sentiment_error"].get<std::string>(), "no `text`");
+  EXPECT_HAS(answer.body["items"][4]["sentiment_error"].get<std::string>(), "missing `text`");
   EXPECT_FALSE(answer.body["items"][4].contains("sentiment_score"));
   EXPECT_EQ(answer.body["items"][5]["title"], "another");
 
-  // The very items again, with their scores: nothing is scored anew; a changed text is.
+  // The same items with scores are not scored again, unless the text changed.
   bench.scorer.seen.clear();
   const QueueAnswer again = bench.queue->flush_and_apply(
       {{"items",
@@ -149,7 +149,7 @@ TEST(Queue, FlushAndApplyScoresWhatWaitsAndWhatIsGivenOnce) {
   EXPECT_EQ(text_of(bench.queue->flush_and_apply(QueueJson::object(), "").body), R"({"flush_id":null,"items":[]})");
 }
 
-TEST(Queue, AKeyIsAnsweredTheSameAlsoAfterARestart) {
+TEST(Queue, RepeatsResponseForKeyAfterRestart) {
   QueueBench bench({.flush_size = 2});
   const QueueAnswer queued = bench.put("a", "k1");
   EXPECT_EQ(text_of(bench.put("a", "k1").body), text_of(queued.body));
@@ -174,7 +174,7 @@ TEST(Queue, AKeyIsAnsweredTheSameAlsoAfterARestart) {
   EXPECT_EQ(bench.put("b", "k2").body["acknowledged"], true) << "not scored again";
 }
 
-TEST(Queue, FlushesByAgeAreKeptUntilAcknowledged) {
+TEST(Queue, KeepsFlushesByAgeUntilAcknowledged) {
   QueueBench bench({.flush_age_ms = 1000});
   bench.put("a");
   EXPECT_FALSE(bench.queue->flush_by_age());
@@ -194,7 +194,7 @@ TEST(Queue, FlushesByAgeAreKeptUntilAcknowledged) {
   EXPECT_EQ(bench.queue->describe()["last_flush_id"], 1) << "numbers are not used again";
 }
 
-TEST(Queue, WhatCannotBeScoredGoesOnWaiting) {
+TEST(Queue, KeepsItemsThatCannotBeScored) {
   QueueBench bench({.flush_size = 2, .flush_age_ms = 100});
   bench.put("a");
   bench.scorer.broken = true;
@@ -202,7 +202,7 @@ TEST(Queue, WhatCannotBeScoredGoesOnWaiting) {
   EXPECT_EQ(bench.queue->size(), 1u) << "the refused item is its client's";
   bench.now += 200;
   error_of(ErrorCode::device_lost, [&] { bench.queue->flush_by_age(); });
-  EXPECT_HAS(bench.queue->fault(), "could not be flushed");
+  EXPECT_HAS(bench.queue->fault(), "cannot flush queue");
   EXPECT_FALSE(bench.queue->flush_by_age()) << "a little later";
   bench.scorer.broken = false;
   bench.now += 5000;
@@ -210,7 +210,7 @@ TEST(Queue, WhatCannotBeScoredGoesOnWaiting) {
   EXPECT_EQ(bench.queue->fault(), "");
 }
 
-TEST(Queue, ImmediateAndTokenLimits) {
+TEST(Queue, AppliesImmediateSourcesAndTokenLimits) {
   QueueBench immediate({.immediate = true});
   EXPECT_EQ(immediate.put("a").status, 200);
   QueueBench tokens({.flush_tokens = 30});
@@ -218,8 +218,8 @@ TEST(Queue, ImmediateAndTokenLimits) {
   EXPECT_EQ(tokens.put(std::string(80, 'x')).body["items"].size(), 2u);
 }
 
-// What comes with a text is not scored, but a flush is one record and one answer.
-TEST(Queue, WhatComesWithTextsIsBoundedToo) {
+// Items are not scored, but a flush is one record and one response.
+TEST(Queue, BoundsSizeOfItems) {
   QueueBench bench({.flush_size = 100});
   const QueueJson large = {{"id", 1}, {"b", std::string(33 << 20, 'x')}};
   EXPECT_EQ(bench.put("a", "", large).status, 202);
@@ -233,10 +233,10 @@ TEST(Queue, WhatComesWithTextsIsBoundedToo) {
   };
   EXPECT_EQ(again(1).body["items"][0]["sentiment_label"], "negative");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { again(2); }), "more than");
-  EXPECT_EQ(bench.put("c").status, 202) << "it goes on";
+  EXPECT_EQ(bench.put("c").status, 202) << "continues to accept items";
 }
 
-TEST(Queue, RefusesWhatIsNoRequest) {
+TEST(Queue, RejectsInvalidRequests) {
   QueueBench bench;
   const auto refusal = [&](const char* json) {
     return error_of(ErrorCode::bad_data, [&] { bench.queue->score_or_queue(QueueJson::parse(json), ""); });
@@ -252,7 +252,7 @@ TEST(Queue, RefusesWhatIsNoRequest) {
   EXPECT_EQ(bench.queue->size(), 0u);
 }
 
-TEST(Queue, AFullDiskMakesItReadOnlyUntilThereIsRoom) {
+TEST(Queue, IsReadOnlyWhileDiskIsFull) {
   QueueBench bench({.flush_size = 1000});
   bench.put("kept", "k");
   rlimit before{};
@@ -275,7 +275,7 @@ TEST(Queue, AFullDiskMakesItReadOnlyUntilThereIsRoom) {
   EXPECT_EQ(bench.queue->flush_and_apply(QueueJson::object(), "").body["items"].size(), 2u);
 }
 
-TEST(Queue, CompactsItsJournal) {
+TEST(Queue, CompactsJournal) {
   QueueBench bench({.flush_size = 2});
   const std::string text(2000, 'x');
   for (int i = 0; i < 600; ++i) {
@@ -289,8 +289,8 @@ TEST(Queue, CompactsItsJournal) {
   EXPECT_EQ(bench.queue->describe()["last_flush_id"], 300);
 }
 
-// A link in its place lets the new journal be written and not be opened.
-TEST(Queue, ACompactionThatLeavesNothingOpenIsTriedAgain) {
+// A symlink in its place allows writing the new journal but not opening it.
+TEST(Queue, RetriesCompactionThatCannotReopen) {
   QueueBench bench({.flush_size = 2});
   bench.put(std::string(1 << 20, 'x'));
   const auto journal = bench.dir / "news.journal", behind = bench.dir / "behind";
@@ -308,7 +308,7 @@ TEST(Queue, ACompactionThatLeavesNothingOpenIsTriedAgain) {
   EXPECT_EQ(bench.queue->size(), 1u);
 }
 
-// The ids of the items of a queue in order: those of its flushes, then those that wait.
+// Item ids of a queue in order: flushed, then waiting.
 struct ItemIds {
   std::vector<int> flushed, waiting;
   bool operator==(const ItemIds&) const = default;
@@ -322,8 +322,8 @@ ItemIds ids_in(const QueueState& state) {
   return ids;
 }
 
-// Each prefix of a journal must give the items and results acknowledged by then, and open as a queue that continues.
-TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
+// Each prefix of a journal must contain the items and results acknowledged by then, and open as a working queue.
+TEST(Queue, TruncatedJournalLosesNothingAcknowledged) {
   QueueBench bench({.flush_size = 4});
   struct Point {
     size_t bytes;
@@ -371,7 +371,7 @@ TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
     ASSERT_EQ(ids_in(state), points[at].ids) << cut;
     ASSERT_EQ(state.next_flush, points[at].last_flush + 1) << cut;
     if (cut % 41 != 0 && cut != points[at].bytes) continue;
-    // Through files: the same items, and the queue continues.
+    // Opened from the file: the same items, and a working queue.
     put_file(bench.dir / "cut.journal", bytes);
     Queue queue(bench.rules_, bench.dir / "cut.journal", bench.scorer, bench.clock());
     ASSERT_EQ(queue.damage(), "") << cut;
@@ -385,7 +385,7 @@ TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
   }
 }
 
-TEST(Queue, ResultsAreReadableOnceTheirRecordIsDurable) {
+TEST(Queue, ResultsAreReadableAfterSync) {
   QueueBench bench({.flush_size = 2});
   bench.put("a");
   std::vector<std::string> early;
@@ -405,7 +405,7 @@ TEST(Queue, ResultsAreReadableOnceTheirRecordIsDurable) {
   EXPECT_EQ(bench.queue->describe()["last_flush_id"], 1);
 }
 
-TEST(Queue, FlushAgeIgnoresAClockThatIsSetBack) {
+TEST(Queue, FlushAgeIgnoresClockSetBack) {
   QueueBench bench({.flush_age_ms = 2000});
   bench.put("a");
   bench.set_clock(-600'000);
@@ -421,7 +421,7 @@ TEST(Queue, FlushAgeIgnoresAClockThatIsSetBack) {
   EXPECT_TRUE(bench.queue->flush_by_age()) << "later items do not wait longer either";
 }
 
-TEST(Queue, FlushAgeIgnoresAClockThatIsSetForward) {
+TEST(Queue, FlushAgeIgnoresClockSetForward) {
   QueueBench bench({.flush_age_ms = 2000});
   bench.put("a");
   bench.set_clock(3'600'000);
@@ -430,7 +430,7 @@ TEST(Queue, FlushAgeIgnoresAClockThatIsSetForward) {
   EXPECT_TRUE(bench.queue->flush_by_age());
 }
 
-TEST(Queue, ItemsOfTheFutureCountAsNewAfterARestart) {
+TEST(Queue, TreatsFutureItemsAsNewAfterRestart) {
   QueueBench bench({.flush_age_ms = 2000});
   bench.put("a");
   bench.set_clock(-600'000);
@@ -446,7 +446,7 @@ TEST(Queue, ItemsOfTheFutureCountAsNewAfterARestart) {
   EXPECT_TRUE(bench.queue->flush_by_age());
 }
 
-TEST(Queue, RetriesAreNotDelayedByAClockThatIsSetBack) {
+TEST(Queue, RetriesIgnoreClockSetBack) {
   QueueBench bench({.flush_age_ms = 100});
   bench.put("a");
   bench.scorer.broken = true;
@@ -458,7 +458,7 @@ TEST(Queue, RetriesAreNotDelayedByAClockThatIsSetBack) {
   EXPECT_TRUE(bench.queue->flush_by_age());
 }
 
-// A child queues and flushes under keys and reports each answer before the next; it is killed at a random moment.
+// A child queues and flushes with keys and reports each response; it is killed at a random moment.
 int run_child(const std::filesystem::path& file, int from, int report) {
   LengthScorer scorer;
   Queue queue({.name = "news", .flush_size = 4}, file, scorer, fixed_clock(1000));
@@ -469,7 +469,7 @@ int run_child(const std::filesystem::path& file, int from, int report) {
   }
 }
 
-TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
+TEST(Queue, KillLosesOrRepeatsNothingAcknowledged) {
   const TempDir dir;
   std::mt19937 random(7);
   int acknowledged = -1;
@@ -479,7 +479,7 @@ TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(pipe_ends[0]);
-      // The item whose answer may have been lost is sent again under its key.
+      // Repeat the item whose response may have been lost, with the same key.
       ::_exit(run_child(dir / "news.journal", acknowledged + 1, pipe_ends[1]));
     }
     ::close(pipe_ends[1]);
@@ -502,8 +502,8 @@ TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
   for (int i = 0; i < static_cast<int>(ids.size()); ++i) ASSERT_EQ(ids[static_cast<size_t>(i)], i) << "in order, once";
 }
 
-// A queue reads its clock while a call holds it, as it does to rewrite its journal: health must not wait for that.
-TEST(Queue, IsLookedAtWhileACallHoldsIt) {
+// A call may hold the queue for long, as for a journal rewrite; health must not wait for it.
+TEST(Queue, ReportsStateDuringCall) {
   const TempDir dir;
   LengthScorer scorer;
   std::unique_ptr<Queue> queue;
@@ -524,7 +524,7 @@ TEST(Queue, IsLookedAtWhileACallHoldsIt) {
   EXPECT_EQ(queue->size(), 2u);
 }
 
-TEST(Queue, ManyThreadsShareIt) {
+TEST(Queue, SupportsConcurrentCalls) {
   QueueBench bench({.flush_size = 7});
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -556,7 +556,7 @@ TEST(Queue, ManyThreadsShareIt) {
   EXPECT_EQ(bench.scorer.seen.size(), expected.size());
 }
 
-TEST(Queues, OneBadJournalLeavesTheOthersOpen) {
+TEST(Queues, DamagedJournalDoesNotAffectOthers) {
   const TempDir dir;
   LengthScorer scorer;
   const StateDir state(dir / "state");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: a model is exchanged for another where the limit has no room for both.
+// Replacing a model when the limit does not allow loading both, over real sockets.
 #include <functional>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 class ReplaceTest : public ServiceTest {
  protected:
-  // Models of which each fits alone under the limit, and no two do.
+  // Options with a limit that fits one model but not two.
   ScorerOptions tight(std::initializer_list<const char*> models) {
     ScorerOptions o;
     o.model = (temp_.path() / "cls").string();
@@ -50,21 +50,21 @@ class ReplaceTest : public ServiceTest {
     o.reopen = [this](const std::string& name, const Scorer* beside, bool stays) {
       if (!stays) {
         ++replaced_;
-        if (meanwhile_) meanwhile_();
+        if (during_replacement_) during_replacement_();
       }
       return ServedModel{name, name, std::to_string(revision_.load()),
                          beside != nullptr ? Scorer::open_beside(*beside, options_, stays) : Scorer::open(options_)};
     };
     return o;
   }
-  // By renaming: a model that is there reads its old files.
+  // Renames, because the loaded model reads its old files.
   void change_files(const char* model = "bert_sequence") {
-    const auto dir = temp_.path() / "cls", coming = temp_.path() / "coming";
+    const auto dir = temp_.path() / "cls", new_dir = temp_.path() / "coming";
     const auto before = std::filesystem::last_write_time(dir / "model.safetensors");
-    model::put_golden_model(coming, model);
-    std::filesystem::last_write_time(coming / "model.safetensors", before + std::chrono::seconds(2));
+    model::put_golden_model(new_dir, model);
+    std::filesystem::last_write_time(new_dir / "model.safetensors", before + std::chrono::seconds(2));
     std::filesystem::rename(dir, temp_.path() / fmt::format("before{}", revision_.load()));
-    std::filesystem::rename(coming, dir);
+    std::filesystem::rename(new_dir, dir);
     ++revision_;
   }
   std::string state() { return Json::parse(get("/v1/models").body)["data"][0]["state"]; }
@@ -74,18 +74,18 @@ class ReplaceTest : public ServiceTest {
 
   ScorerOptions options_;
   std::atomic<int> revision_{1}, replaced_{0};
-  std::function<void()> meanwhile_;  // between the one and the other, on the administration's thread
+  std::function<void()> during_replacement_;  // called between unloading and loading, on the admin thread
 };
 
-TEST_F(ReplaceTest, RequestsWaitThroughTheExchange) {
+TEST_F(ReplaceTest, RequestsWaitDuringReplacement) {
   start(changing());
   const std::string before = predict().body;
   change_files();
   RawClient waiting(server_->port()), leaving(server_->port());
-  meanwhile_ = [&] {
+  during_replacement_ = [&] {
     waiting.post("/predict", R"({"inputs":"w6 w7","model":"cls"})");
     leaving.post("/predict", R"({"inputs":"w6 w7","model":"cls"})");
-    EXPECT_EQ(predict("vader").status, 200) << "others are answered";
+    EXPECT_EQ(predict("vader").status, 200) << "other models respond";
     EXPECT_EQ(get("/health/ready").status, 503);
     leaving.close();
   };
@@ -101,14 +101,14 @@ TEST_F(ReplaceTest, RequestsWaitThroughTheExchange) {
   EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
 }
 
-TEST_F(ReplaceTest, StreamsOfRowsAndJobsWaitThroughTheExchange) {
+TEST_F(ReplaceTest, StreamsAndJobsWaitDuringReplacement) {
   ServerOptions o = changing();
   o.state_dir = (temp_.path() / "state").string();
   start(std::move(o));
   change_files();
   RawClient stream(server_->port());
   std::string job;
-  meanwhile_ = [&] {
+  during_replacement_ = [&] {
     stream.post("/score?format=txt&model=cls", "w6 w7\n");
     const RawAnswer made = post("/jobs?format=txt&model=cls", "w6 w7\n");
     EXPECT_EQ(made.status, 201) << made.body;
@@ -152,21 +152,21 @@ TEST_F(ReplaceTest, NoRequestFailsUnderLoad) {
   EXPECT_EQ(predict().fields["x-brim-model"], "cls@6");
 }
 
-TEST_F(ReplaceTest, TheOldOneComesBackOrOthersServe) {
+TEST_F(ReplaceTest, RestoresOldModelOnFailure) {
   start(changing());
-  meanwhile_ = [] { fail(ErrorCode::bad_model, "it is broken"); };
+  during_replacement_ = [] { fail(ErrorCode::bad_model, "it is broken"); };
   EXPECT_EQ(post("/admin/models/cls/reload", "").status, 409);
   EXPECT_EQ(replaced_, 1);
   EXPECT_EQ(predict().fields["x-brim-model"], "cls@1") << "from its files, which are the same";
   EXPECT_EQ(state(), "resident");
   EXPECT_NE(get("/health").body.find("it is broken"), std::string::npos);
-  // Files that are others and broken: it is lost.
+  // New, damaged files: the old model cannot be restored.
   change_files();
   std::filesystem::resize_file(temp_.path() / "cls/model.safetensors", 1000);
-  meanwhile_ = {};
+  during_replacement_ = {};
   const RawAnswer refused = post("/admin/reload", "");
   EXPECT_EQ(refused.status, 424);
-  if (replaced_ == 2) {  // its size is read, and wrong, only when the old one had to leave
+  if (replaced_ == 2) {  // its size is wrong, which is found only after unloading the old model
     EXPECT_EQ(state(), "failed");
     EXPECT_EQ(predict().status, 503);
   }
@@ -177,23 +177,23 @@ TEST_F(ReplaceTest, TheOldOneComesBackOrOthersServe) {
   EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
 }
 
-TEST_F(ReplaceTest, WhatNeverComesBackIsFailed) {
+TEST_F(ReplaceTest, FailsIfOldModelCannotBeRestored) {
   start(changing());
   change_files();
-  meanwhile_ = [] { fail(ErrorCode::bad_model, "it is broken"); };
+  during_replacement_ = [] { fail(ErrorCode::bad_model, "it is broken"); };
   RawClient waiting(server_->port());
   EXPECT_EQ(post("/admin/models/cls/reload", "").status, 409);
   EXPECT_EQ(state(), "failed");
   EXPECT_EQ(predict().status, 503);
   EXPECT_EQ(predict("vader").status, 200);
-  EXPECT_NE(get("/health").body.find("cannot come back"), std::string::npos);
-  meanwhile_ = {};
+  EXPECT_NE(get("/health").body.find("cannot be restored"), std::string::npos);
+  during_replacement_ = {};
   EXPECT_EQ(post("/admin/models/cls/load", "").status, 200);
   EXPECT_EQ(predict().fields["x-brim-model"], "cls@2");
 }
 
-// One of another shape, which a queue made for the old one's batches has no room for.
-TEST_F(ReplaceTest, AloneItHasTheWholeLimit) {
+// A larger model, which does not fit into the queue of the old one.
+TEST_F(ReplaceTest, ReplacementUsesWholeLimit) {
   start(changing({"roberta_sequence", "bert_sequence"}));
   change_files("roberta_sequence");
   const RawAnswer answer = post("/admin/models/cls/reload", "");
@@ -202,8 +202,8 @@ TEST_F(ReplaceTest, AloneItHasTheWholeLimit) {
   EXPECT_EQ(predict().fields["x-brim-model"], "cls@2");
 }
 
-// A stream of rows keeps the model it began with.
-TEST_F(ReplaceTest, WhatIsUsedForLongDoesNotGo) {
+// A stream of rows keeps its model.
+TEST_F(ReplaceTest, RejectsReplacementOfModelInUse) {
   ServerOptions o = changing();
   o.max_queue_ms = 1;
   start(std::move(o));
@@ -220,7 +220,7 @@ TEST_F(ReplaceTest, WhatIsUsedForLongDoesNotGo) {
   std::string chunk;
   while (stream.read_chunk(chunk) && !chunk.empty()) {
   }
-  EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200) << "then it goes";
+  EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200) << "no longer in use";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every scoring route takes, from a request's body, its head or its query; and the model it gets.
+// Options common to all scoring routes, and the choice of model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ int Service::find_model(const std::string& name) const {
   }
   for (const auto& ladder : options_.ladders) names.push_back(ladder->rules().name);
   throw Refusal{404, "NotFound",
-                fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
+                fmt::format("model {} not found (available: {})", name.substr(0, 200), fmt::join(names, ", "))};
 }
 
 int Service::first_model(Kinds kinds, bool loaded) const {
@@ -41,7 +41,7 @@ void Service::require_kind(int model, Kinds kinds, const char* what) const {
 }
 
 void Service::choose_model(RequestOptions& w, const std::string& model, const std::string& source, Kinds kinds) {
-  // Tokens are any model's, and rules have none: a ladder is not asked for who has them.
+  // Ladders choose classifiers only; any model with a tokenizer can handle token routes.
   const bool classifies = std::all_of(kinds.begin(), kinds.end(), [](ModelKind kind) {
     return kind == ModelKind::classifier || kind == ModelKind::rules;
   });
@@ -50,9 +50,10 @@ void Service::choose_model(RequestOptions& w, const std::string& model, const st
   });
   if (ladder == options_.ladders.end()) {
     w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
-    // Where any kind will do, for tokens, a model that is not there is passed over.
+    // For token routes, any loaded model will do.
     const bool any_kind = !classifies && kinds.size() > 1;
-    if (const int there = first_model(kinds, true); model.empty() && any_kind && there >= 0) w.model = there;
+    if (const int loaded_model = first_model(kinds, true); model.empty() && any_kind && loaded_model >= 0)
+      w.model = loaded_model;
     w.reason = model.empty() ? "default" : "requested";
     w.served = model_at(w.model, w.may_wait);
     return;
@@ -65,7 +66,7 @@ void Service::choose_model(RequestOptions& w, const std::string& model, const st
   Choice choice;
   try {
     choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
-  } catch (const Error& error) {  // no rung can answer now
+  } catch (const Error& error) {  // no rung is available
     throw Refusal{503, "Unhealthy", error.what(), retry_after(options_.load_retry_seconds)};
   }
   w.model = find_model(choice.model);
@@ -82,36 +83,38 @@ Service::RequestOptions Service::request_options(Call& call, const Body& body, K
     const auto found = body.find(key);
     if (found == body.end() || found->is_null()) return std::string(head.find(field));
     if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
-    const bool any = key == std::string_view("model") || key == std::string_view("source");  // none is a choice too
-    if (!any && found->get_ref<const std::string&>().empty()) throw invalid(fmt::format("`{}` must not be empty", key));
+    // An empty model or source means the default.
+    const bool may_be_empty = key == std::string_view("model") || key == std::string_view("source");
+    if (!may_be_empty && found->get_ref<const std::string&>().empty())
+      throw invalid(fmt::format("`{}` must not be empty", key));
     return found->get<std::string>();
   };
-  const auto truth_of = [&](const char* key, bool otherwise) {
+  const auto truth_of = [&](const char* key, bool fallback) {
     const auto found = body.find(key);
-    if (found == body.end() || found->is_null()) return otherwise;
+    if (found == body.end() || found->is_null()) return fallback;
     if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
     return found->get<bool>();
   };
   std::string model = text_of("model", "x-brim-model");
-  if (const std::string asked = query_value(call.exchange->query(), "model"); !asked.empty()) model = asked;
+  if (const std::string value = query_value(call.exchange->query(), "model"); !value.empty()) model = value;
   const std::string priority = text_of("priority", "x-brim-priority");
   if (!priority.empty() && priority != "interactive" && priority != "bulk")
     throw invalid("`priority` must be interactive or bulk");
   w.bulk = priority == "bulk";
   const std::string_view envoy = head.find("x-envoy-expected-rq-timeout-ms");
-  if (const auto given = body.find("timeout_ms"); given != body.end() && !given->is_null()) {
-    if (!given->is_number() || given->get<double>() <= 0 || given->get<double>() > 86'400'000)
+  if (const auto value = body.find("timeout_ms"); value != body.end() && !value->is_null()) {
+    if (!value->is_number() || value->get<double>() <= 0 || value->get<double>() > 86'400'000)
       throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
-    w.timeout_ms = given->get<double>();
+    w.timeout_ms = value->get<double>();
   } else if (!envoy.empty() && envoy.size() < 10 &&
              std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
     w.timeout_ms = std::stod(std::string(envoy));
   }
   choose_model(w, model, text_of("source", "x-brim-source"), kinds);
-  const std::string side = text_of("truncation_direction", "");
-  if (!side.empty() && !same_ignoring_case(side, "left") && !same_ignoring_case(side, "right"))
+  const std::string direction = text_of("truncation_direction", "");
+  if (!direction.empty() && !same_ignoring_case(direction, "left") && !same_ignoring_case(direction, "right"))
     throw invalid("`truncation_direction` must be left or right");
-  w.keep_end = same_ignoring_case(side, "left");
+  w.keep_end = same_ignoring_case(direction, "left");
   if (!truth_of("truncate", options_.truncates))
     w.long_text = LongText::error;
   else if (body.contains("truncate") && !body["truncate"].is_null())
@@ -135,7 +138,7 @@ Service::RequestOptions Service::request_options(Call& call, const Body& body, K
   if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
   w.null_errors = on_error == "null";
   if (const auto top = body.find("top_k"); top != body.end() && !top->is_null()) {
-    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a whole number from 1");
+    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a positive integer");
     w.top_k = static_cast<size_t>(top->get<int64_t>());
   }
   return w;

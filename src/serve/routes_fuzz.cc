@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as the body of any route (the first byte: which), sent to a server of tiny models. Whatever is
-// asked, there is an answer in JSON that blames nobody but the client, and the connection goes on. To /score and /jobs
-// the first line is the query and the rest the rows; of a job's output the bytes are its `Range`.
+// Fuzz target: any body on any route (chosen by the first byte), sent to a server with tiny models. Every request must
+// get a JSON answer that is not a server error, and the connection must stay usable. For /score and /jobs the first
+// line is the query and the rest the rows; for a job's output the bytes are the `Range` header.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -78,24 +78,24 @@ class FuzzedServer {
     client_->get(job_ + "/output");
     output_ = client_->read().body;
   }
-  void ask(std::string_view path, std::string_view body) {
+  void send(std::string_view path, std::string_view body) {
     static const std::set<int> kAnswers = {200, 202, 400, 404, 413, 422, 424, 504};  // 504: its own timeout_ms
-    if (path == "/score" || path == "/jobs") return ask_rows(path, body);
-    if (path == "/jobs/ID/output") return ask_output(body);
+    if (path == "/score" || path == "/jobs") return send_rows(path, body);
+    if (path == "/jobs/ID/output") return send_range(body);
     client_->post(path, body);
     const RawAnswer answer = client_->read();
     require(kAnswers.contains(answer.status) && nlohmann::json::accept(answer.body), path, answer);
   }
 
  private:
-  static void require(bool good, std::string_view path, const RawAnswer& answer) {
-    if (good) return;
+  static void require(bool valid, std::string_view path, const RawAnswer& answer) {
+    if (valid) return;
     std::fprintf(stderr, "%.*s: %d %s\n", static_cast<int>(path.size()), path.data(), answer.status,
                  answer.body.c_str());
     std::abort();
   }
-  // Rows come back, or part of them and no end (0) where what followed could not be read.
-  void ask_rows(std::string_view path, std::string_view input) {
+  // The response has the rows, or status 0 if it ended early because later rows could not be read.
+  void send_rows(std::string_view path, std::string_view input) {
     static const std::set<int> kAnswers = {0, 200, 201, 400, 403, 404, 413, 422, 424};
     const size_t line = std::min(input.find('\n'), input.size());
     std::string target(path);
@@ -109,12 +109,12 @@ class FuzzedServer {
     require(kAnswers.contains(answer.status) && (!json || nlohmann::json::accept(answer.body)), target, answer);
     if (answer.status != 201) return;
     const std::string job = "/jobs/" + nlohmann::json::parse(answer.body)["id"].get<std::string>();
-    for (int i = 0; i < 2; ++i) {  // cancelled, then removed
+    for (int i = 0; i < 2; ++i) {  // cancels, then removes
       client_->send("DELETE " + job + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
       client_->read();
     }
   }
-  void ask_output(std::string_view input) {
+  void send_range(std::string_view input) {
     std::string range;
     for (const char c : input.substr(0, std::min<size_t>(input.size(), 1000)))
       if (c >= 0x20 && c < 0x7F) range += c;
@@ -140,6 +140,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim::serve::routes_fuzz;
   static FuzzedServer server;
   if (size == 0) return 0;
-  server.ask(paths()[data[0] % paths().size()], {reinterpret_cast<const char*>(data) + 1, size - 1});
+  server.send(paths()[data[0] % paths().size()], {reinterpret_cast<const char*>(data) + 1, size - 1});
   return 0;
 }

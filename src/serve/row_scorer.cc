@@ -7,18 +7,17 @@
 namespace brim::serve {
 namespace {
 
-// Past this many bytes no honest file is a hundred times what it was compressed to.
-constexpr int64_t kAnyBytes = 16 << 20, kMostTimes = 100;
+// Guards against decompression bombs: beyond this size, real data is not compressed by such a ratio.
+constexpr int64_t kUncheckedBytes = 16 << 20, kMaxRatio = 100;
 
-void require_modest(const RowPlace& last) {
+void require_plausible_ratio(const RowRef& last) {
   const int64_t bytes = last.chunk->position_after(last.row).offset, packed = last.chunk->file_bytes();
-  if (bytes > kAnyBytes && bytes / kMostTimes > packed)
-    fail(ErrorCode::bad_data, "the rows are compressed to less than a {}th: {} bytes of {} so far", kMostTimes, packed,
-         bytes);
+  if (bytes > kUncheckedBytes && bytes / kMaxRatio > packed)
+    fail(ErrorCode::bad_data, "compression ratio above {}: {} bytes expand to {}", kMaxRatio, packed, bytes);
 }
 
-// The reader ends where it would have to hold a longer one; up to twice as much it may have read at once.
-void require_short(std::span<const RowPlace> rows) {
+// The reader stops at records that exceed its buffer, but may already have read records of twice the limit.
+void require_short(std::span<const RowRef> rows) {
   for (const auto& [chunk, row] : rows)
     if (chunk->records[row].size() > kLongestRow)
       fail(ErrorCode::bad_data, "line {}: the record is longer than {}", chunk->lines[row],
@@ -32,8 +31,7 @@ Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_toke
 }
 
 rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {
-  if (scorer.kind() == ModelKind::embedder)
-    fail(ErrorCode::bad_model, "{}: gives vectors, and rows want labels", model);
+  if (scorer.kind() == ModelKind::embedder) fail(ErrorCode::bad_model, "{}: embedding models cannot score rows", model);
   rows::ResultColumns columns;
   columns.entities = scorer.kind() == ModelKind::tagger;
   if (!all_scores || columns.entities) return columns;
@@ -42,51 +40,51 @@ rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, co
   return columns;
 }
 
-std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes,
+std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowRef> rows, std::string& bytes,
                                                      std::stop_token stop) {
-  if (!rows.empty()) require_modest(rows.back());
+  if (!rows.empty()) require_plausible_ratio(rows.back());
   require_short(rows);
   texts_.clear();
   pairs_.clear();
-  for (const RowPlace& place : rows) {
-    if (place.chunk->error(place.row) != nullptr) continue;
-    texts_.push_back(place.chunk->texts[place.row]);
-    if (const auto pair = place.chunk->pair(place.row)) pairs_.push_back(*pair);
+  for (const RowRef& ref : rows) {
+    if (ref.chunk->error(ref.row) != nullptr) continue;
+    texts_.push_back(ref.chunk->texts[ref.row]);
+    if (const auto pair = ref.chunk->pair(ref.row)) pairs_.push_back(*pair);
   }
   const Predictions p = score_(texts_, pairs_, stop);
   if (stop.stop_requested()) return std::nullopt;
-  if (!pairs_.empty() && p.errors.size() == texts_.size())  // the model's fault, not one row's
+  if (!pairs_.empty() && p.errors.size() == texts_.size())  // the model cannot score pairs at all
     for (const auto& [row, error] : p.errors)
       if (error.code() == ErrorCode::bad_model || error.code() == ErrorCode::usage) throw error;
   Done done;
   done.tokens = p.tokens;
   size_t text = 0, error = 0;
-  for (const RowPlace& place : rows) {
-    const bool readable = place.chunk->error(place.row) == nullptr;
-    const size_t at = readable ? text++ : 0;
-    while (error < p.errors.size() && readable && p.errors[error].first < at) ++error;
-    const bool scored = readable && (error == p.errors.size() || p.errors[error].first != at);
+  for (const RowRef& ref : rows) {
+    const bool readable = ref.chunk->error(ref.row) == nullptr;
+    const size_t index = readable ? text++ : 0;
+    while (error < p.errors.size() && readable && p.errors[error].first < index) ++error;
+    const bool scored = readable && (error == p.errors.size() || p.errors[error].first != index);
     ++(scored ? done.good : done.bad);
     if (scored)
-      put(bytes, place, p, at);
+      put(bytes, ref, p, index);
     else
-      writer_.null_row(bytes, *place.chunk, place.row);
+      writer_.null_row(bytes, *ref.chunk, ref.row);
   }
   return done;
 }
 
-void RowScorer::put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at) {
+void RowScorer::put(std::string& bytes, const RowRef& ref, const Predictions& p, size_t index) {
   rows::RowResult result;
   if (!p.entities.empty()) {
     spans_.clear();
-    for (const Entity& e : p.entities[at]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
+    for (const Entity& e : p.entities[index]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
     result.entities = spans_;
   } else {
-    result.label = scorer_.labels()[static_cast<size_t>(p.labels[at])];
-    result.score = p.label_scores[at];
-    if (all_scores_) result.scores = std::span(p.scores).subspan(at * p.width, p.width);
+    result.label = scorer_.labels()[static_cast<size_t>(p.labels[index])];
+    result.score = p.label_scores[index];
+    if (all_scores_) result.scores = std::span(p.scores).subspan(index * p.width, p.width);
   }
-  writer_.row(bytes, *place.chunk, place.row, result);
+  writer_.row(bytes, *ref.chunk, ref.row, result);
 }
 
 }  // namespace brim::serve

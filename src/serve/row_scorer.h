@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a file or a stream in, the same rows with their scores out, as bytes: for jobs and for /score.
+// Scores rows of a file or stream and writes them with their scores, for jobs and for /score.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,15 +17,15 @@
 
 namespace brim::serve {
 
-// Of a row of a stream or a job; a file with a longer one ends there with an error.
+// Maximum size of a row in a stream or job; a longer row is an error that ends the input.
 constexpr size_t kLongestRow = size_t{16} << 20;
 
-struct RowPlace {
+struct RowRef {
   const rows::RowChunk* chunk;
   size_t row;
 };
 
-// Texts, or pairs where there are any, as bulk work; whoever gives it sees what was scored and what failed.
+// Scores texts, or pairs if `pairs` is not empty, as bulk work.
 using Texts = std::span<const std::string_view>;
 using ScoreTexts = std::function<Predictions(Texts texts, Texts pairs, std::stop_token stop)>;
 Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop);
@@ -35,19 +35,19 @@ class RowScorer {
   RowScorer(const Scorer& scorer, ScoreTexts score, rows::RowWriter& writer, bool all_scores)
       : scorer_(scorer), score_(std::move(score)), writer_(writer), all_scores_(all_scores) {}
 
-  // What is added to rows. Throws bad_model where the model gives vectors.
+  // The added columns. Throws bad_model for embedding models.
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
 
-  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. Nothing: stopped. Throws
-  // bad_data where few bytes were decompressed to very many or a row is too long, and what a model says that takes no
-  // pairs.
+  // Appends the rows to `bytes` and counts them; a row that cannot be scored gets empty fields. Returns nothing if
+  // stopped. Throws bad_data for an implausible compression ratio or an overlong row, and the model's error if it
+  // cannot score pairs.
   struct Done {
     int64_t good = 0, bad = 0, tokens = 0;
   };
-  std::optional<Done> operator()(std::span<const RowPlace> rows, std::string& bytes, std::stop_token stop);
+  std::optional<Done> operator()(std::span<const RowRef> rows, std::string& bytes, std::stop_token stop);
 
  private:
-  void put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at);
+  void put(std::string& bytes, const RowRef& ref, const Predictions& p, size_t index);
 
   const Scorer& scorer_;
   const ScoreTexts score_;

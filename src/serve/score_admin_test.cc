@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: streams of rows, and models and keys that change while the server runs.
+// Streams of rows, and reloading models and keys, over real sockets.
 #include <atomic>
 #include <thread>
 
@@ -33,7 +33,7 @@ class ScoreRouteTest : public ServiceTest {
   }
 };
 
-TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
+TEST_F(ScoreRouteTest, ReturnsRowsWithScores) {
   start(rules());
   RawAnswer answer = score("format=csv&text_column=t", "id,t\n1,I love it\n2,\"I hate it, really\"\n");
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -45,12 +45,12 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(answer.fields["content-type"], "application/x-ndjson");
   const size_t line = answer.body.find('\n');
   EXPECT_EQ(Json::parse(answer.body.substr(0, line))["label"], "positive");
-  EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row stays in its place";
+  EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row keeps its position";
   EXPECT_EQ(score("", "a\nb\n", "Content-Type: text/plain\r\n").body.substr(0, 16), "text,label,score");
   EXPECT_EQ(score("", "").status, 200);
   answer = score("", "id,text\n1,I love it\n");
   EXPECT_EQ(answer.status, 422) << answer.body;
-  EXPECT_NE(answer.body.find("say what rows these are"), std::string::npos) << answer.body;
+  EXPECT_NE(answer.body.find("the first row is not JSON; set `format`"), std::string::npos) << answer.body;
   EXPECT_NE(get("/metrics").body.find("brim_texts_total{model=\"mood\",class=\"bulk\",reason=\"default\"} 5"),
             std::string::npos);
 
@@ -59,10 +59,10 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(score("model=none", "a").status, 404);
   EXPECT_EQ(score("", "a", "Origin: http://elsewhere\r\n").status, 403);
   EXPECT_EQ(score("", "{\"text\":\"a\"}", "Origin: http://localhost\r\n").status, 200);
-  EXPECT_EQ(get("/ping").status, 200) << "a connection goes on after a stream";
+  EXPECT_EQ(get("/ping").status, 200) << "the connection is usable after a stream";
 }
 
-TEST_F(ScoreRouteTest, PairsAreScoredAsPairs) {
+TEST_F(ScoreRouteTest, ScoresPairs) {
   ServerOptions o = rules();
   o.models.push_back({"nli", "nli", "5", open("bert_pair")});
   const auto nli = o.models.back().scorer;
@@ -71,15 +71,15 @@ TEST_F(ScoreRouteTest, PairsAreScoredAsPairs) {
   const std::string rows = "{\"a\":\"w6 w7\",\"b\":\"w8\"}\n{\"a\":\"w6\"}\n{\"a\":\"w8\",\"b\":\"w6 w7\"}\n";
   const RawAnswer answer = score("model=nli&text_column=a&pair_column=b&all_scores=true", rows);
   ASSERT_EQ(answer.status, 200) << answer.body;
-  std::vector<Json> said;
+  std::vector<Json> scored;
   for (size_t at = 0; at < answer.body.size(); at = answer.body.find('\n', at) + 1)
-    said.push_back(Json::parse(answer.body.substr(at, answer.body.find('\n', at) - at)));
-  ASSERT_EQ(said.size(), 3u);
-  EXPECT_TRUE(said[1]["label"].is_null()) << "half a pair";
+    scored.push_back(Json::parse(answer.body.substr(at, answer.body.find('\n', at) - at)));
+  ASSERT_EQ(scored.size(), 3u);
+  EXPECT_TRUE(scored[1]["label"].is_null()) << "incomplete pair";
   for (const size_t row : {0, 2}) {
     const Prediction want = nli->submit({.text = row == 0 ? "w6 w7" : "w8", .pair = row == 0 ? "w8" : "w6 w7"}).get();
-    EXPECT_EQ(said[row]["label"], want.label);
-    EXPECT_NEAR(said[row]["score"].get<double>(), want.score, 1e-6);
+    EXPECT_EQ(scored[row]["label"], want.label);
+    EXPECT_NEAR(scored[row]["score"].get<double>(), want.score, 1e-6);
   }
   EXPECT_EQ(score("model=nli&text_column=a&pair_column=c", rows).status, 422);
   EXPECT_EQ(score("model=mood&text_column=a&pair_column=b", rows).status, 422);
@@ -88,7 +88,7 @@ TEST_F(ScoreRouteTest, PairsAreScoredAsPairs) {
   EXPECT_NE(refused.body.find("token type 1"), std::string::npos) << refused.body;
 }
 
-TEST_F(ScoreRouteTest, AFewBytesThatBecomeVeryManyAreRefused) {
+TEST_F(ScoreRouteTest, RejectsDecompressionBombs) {
   start(rules());
   const auto packed = [&](const std::string& rows) {
     const auto path = temp_.path() / "rows.csv.gz";
@@ -105,7 +105,7 @@ TEST_F(ScoreRouteTest, AFewBytesThatBecomeVeryManyAreRefused) {
   EXPECT_EQ(answer.status, 422) << answer.body;
   std::string rows = head;
   for (int i = 0; i < 300; ++i) rows += "good," + std::string(100'000, 'x') + "\n";
-  // Where an answer has begun its status is gone: it has no end.
+  // Once a response has started, its status cannot change: the stream is aborted.
   RawClient begun(server_->port());
   const std::string first = packed(head + "so good,\n"), second = packed(rows.substr(head.size()));
   begun.send("POST /score?format=csv&text_column=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
@@ -115,15 +115,15 @@ TEST_F(ScoreRouteTest, AFewBytesThatBecomeVeryManyAreRefused) {
   ASSERT_TRUE(begun.read_chunk(chunk));
   EXPECT_NE(chunk.find("so good,,positive"), std::string::npos) << chunk;
   std::thread more([&] { begun.send(second); });
-  while (begun.read_chunk(chunk)) ASSERT_NE(chunk, "") << "it came to its end";
+  while (begun.read_chunk(chunk)) ASSERT_NE(chunk, "") << "the stream ended";
   more.join();
   RawClient client(server_->port());
   std::thread sending([&] { send(client, "format=csv&text_column=t", rows); });
-  EXPECT_EQ(client.read().status, 200) << "as they are they may come";
+  EXPECT_EQ(client.read().status, 200) << "uncompressed rows are accepted";
   sending.join();
 }
 
-TEST_F(ScoreRouteTest, SixteenStreamsAtOneTime) {
+TEST_F(ScoreRouteTest, LimitsConcurrentStreams) {
   start(rules());
   const auto begin = [&](RawClient& client) {
     client.send(
@@ -145,7 +145,7 @@ TEST_F(ScoreRouteTest, SixteenStreamsAtOneTime) {
   });
 }
 
-TEST_F(ScoreRouteTest, ARowThatIsTooLongEndsTheStream) {
+TEST_F(ScoreRouteTest, RejectsOverlongRow) {
   start(rules());
   RawClient client(server_->port());
   std::thread sending([&] { send(client, "format=txt", std::string((16 << 20) + 1, 'x')); });
@@ -155,7 +155,7 @@ TEST_F(ScoreRouteTest, ARowThatIsTooLongEndsTheStream) {
   sending.join();
 }
 
-TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {
+TEST_F(ScoreRouteTest, RespondsDuringUpload) {
   start(rules());
   RawClient client(server_->port());
   client.send("POST /score?format=txt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -175,8 +175,8 @@ TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {
   EXPECT_EQ(chunk, "");
 }
 
-// A body that is there whole: its first rows come back while the others are worked on.
-TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
+// A complete body: the first rows are returned while the others are processed.
+TEST_F(ScoreRouteTest, StreamsRowsInChunksWithSlowModel) {
   class SlowScorer final : public HeldScorer {
    public:
     Predictions score(std::span<const std::string_view> texts, std::stop_token,
@@ -211,7 +211,7 @@ TEST_F(ScoreRouteTest, RowsComeInPiecesHoweverSlowTheModel) {
   EXPECT_LT(slow->calls, 10) << "pieces grow where a device is fast";
 }
 
-TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
+TEST_F(ScoreRouteTest, LogsAndCountsAbortedStreams) {
   class FailingScorer final : public HeldScorer {
    public:
     Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -233,10 +233,10 @@ TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
   o.models = {{"failing", "failing", "1", failing}};
   o.access_log = (temp_.path() / "access.log").string();
   std::mutex mutex;
-  std::string said;
+  std::string log_lines;
   const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
     std::lock_guard lock(mutex);
-    said += line;
+    log_lines += line;
   });
   start(o);
   std::string rows, chunk;
@@ -260,8 +260,9 @@ TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
         << metrics;
   server_.reset();
   set_log_sink(before);
-  EXPECT_NE(said.find("/score halfway: broken off: Backend error: the card is gone"), std::string::npos) << said;
-  EXPECT_EQ(said.find("secret"), std::string::npos);
+  EXPECT_NE(log_lines.find("/score halfway: response aborted: Backend error: the card is gone"), std::string::npos)
+      << log_lines;
+  EXPECT_EQ(log_lines.find("secret"), std::string::npos);
   const std::string log = get_file(o.access_log);
   const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["id"], "halfway");
@@ -270,12 +271,13 @@ TEST_F(ScoreRouteTest, AStreamThatEndsHalfwayIsLoggedAndCounted) {
   EXPECT_EQ(entry["tokens"], 2 * entry["texts"].get<int>());
 }
 
-TEST_F(ScoreRouteTest, WaitsForAClientThatReadsLater) {
+TEST_F(ScoreRouteTest, WaitsForSlowReader) {
   start(rules());
   std::string rows;
   for (int i = 0; i < 400'000; ++i) rows += "some day " + std::to_string(i) + "\n";
   RawClient client(server_->port(), 4096);
-  std::thread sending([&] { send(client, "format=txt", rows); });  // it cannot be sent whole before it is read
+  std::thread sending(
+      [&] { send(client, "format=txt", rows); });  // cannot be sent completely before the response is read
   const RawAnswer answer = client.read();
   sending.join();
   EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 400'001);
@@ -284,7 +286,7 @@ TEST_F(ScoreRouteTest, WaitsForAClientThatReadsLater) {
   leaving.send("POST /score?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n" + rows);
   leaving.read_head();
   leaving.close();
-  server_.reset();  // and nobody waits for it
+  server_.reset();  // does not wait for the stream
 }
 
 class AdminTest : public ScoreRouteTest {
@@ -307,7 +309,7 @@ class AdminTest : public ScoreRouteTest {
   std::atomic<bool> broken_{false};
 };
 
-// Notes which threads used it and which took it down.
+// Records the threads that use and destroy it.
 class NotedScorer final : public HeldScorer {
  public:
   struct Threads {
@@ -324,7 +326,7 @@ class NotedScorer final : public HeldScorer {
   Threads& threads_;
 };
 
-TEST_F(AdminTest, NoIoThreadFreesAModelThatARequestHeldForLong) {
+TEST_F(AdminTest, IoThreadsDoNotFreeModels) {
   NotedScorer::Threads threads;
   auto noted = std::make_shared<NotedScorer>(threads);
   NotedScorer* const scorer = noted.get();
@@ -333,7 +335,7 @@ TEST_F(AdminTest, NoIoThreadFreesAModelThatARequestHeldForLong) {
   scorer->wait_held(1);
   RawClient administrator(server_->port());
   administrator.post("/admin/models/noted/unload", "");
-  EXPECT_EQ(administrator.read().status, 200) << "it waits for a second, then goes on";
+  EXPECT_EQ(administrator.read().status, 200) << "waits for a second, then continues";
   EXPECT_EQ(threads.frees.load(), std::thread::id()) << "the request has it";
   scorer->answer_all();
   EXPECT_EQ(client_->read().status, 200);
@@ -341,7 +343,7 @@ TEST_F(AdminTest, NoIoThreadFreesAModelThatARequestHeldForLong) {
   EXPECT_NE(threads.frees.load(), threads.submits.load());
 }
 
-TEST_F(AdminTest, ModelsComeAndGo) {
+TEST_F(AdminTest, LoadsUnloadsAndReloadsModels) {
   ServerOptions o = changing();
   LadderRules ladder;
   ladder.name = "ladder";
@@ -352,9 +354,9 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["ladder"], Json::array({"ladder"}));
   EXPECT_EQ(get("/health/ready").status, 200);
   EXPECT_EQ(Json::parse(admin("models/mood/unload").body)["state"], "disk");
-  EXPECT_EQ(get("/health/ready").status, 503) << "nobody answers requests that name no model";
+  EXPECT_EQ(get("/health/ready").status, 503) << "the default model is not loaded";
   EXPECT_EQ(post("/predict", R"({"inputs":"good","model":"mood"})").status, 503);
-  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503) << "no rung of the ladder can answer";
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 503) << "no rung of the ladder is available";
   EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["state"], "disk");
   EXPECT_EQ(Json::parse(get("/health").body)["status"], "degraded");
   revision_ = 2;
@@ -364,7 +366,7 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(answering(), "mood@2");
   broken_ = true;
   EXPECT_EQ(admin("models/mood/reload").status, 409);
-  EXPECT_EQ(answering(), "mood@2") << "it goes on";
+  EXPECT_EQ(answering(), "mood@2") << "the old model stays in use";
   EXPECT_NE(get("/health").body.find("its files are broken"), std::string::npos);
   broken_ = false;
   revision_ = 3;
@@ -383,7 +385,7 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
 }
 
-TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
+TEST_F(AdminTest, FailedModelDoesNotAffectOthers) {
   ServerOptions o = changing();
   ServedModel broken{"bad", "org/bad", "", nullptr};
   broken.fault = "its disk is not there";
@@ -398,7 +400,7 @@ TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
   EXPECT_EQ(answering(), "mood@1");
   EXPECT_EQ(listed()["state"], "failed");
   EXPECT_EQ(listed()["fault"], "its disk is not there");
-  EXPECT_TRUE(listed()["task"].is_null()) << "nobody knows";
+  EXPECT_TRUE(listed()["task"].is_null()) << "unknown";
   EXPECT_EQ(Json::parse(get("/info").body)["served_model_name"], "mood");
   EXPECT_EQ(status(), "degraded");
   EXPECT_NE(get("/health").body.find("model bad: its disk is not there"), std::string::npos);
@@ -415,7 +417,7 @@ TEST_F(AdminTest, AModelThatCannotBeOpenedLeavesTheOthersServing) {
   EXPECT_EQ(status(), "ok");
 }
 
-TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
+TEST_F(AdminTest, ReloadsKeysAndChangedModels) {
   ServerOptions o = changing();
   std::atomic<int> times{0};
   o.read_keys = [&] {
@@ -430,13 +432,13 @@ TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
   EXPECT_EQ(admin("reload", with("web")).status, 403);
   EXPECT_EQ(admin("reload", with("old")).status, 200);
   EXPECT_EQ(get("/info", with("old")).status, 401);
-  EXPECT_EQ(Json::parse(get("/info", with("new")).body)["model_sha"], "1") << "its files are the same";
+  EXPECT_EQ(Json::parse(get("/info", with("new")).body)["model_sha"], "1") << "unchanged files";
   revision_ = 2;
   EXPECT_EQ(admin("reload", with("new")).status, 424) << "the keys cannot be read";
   EXPECT_EQ(Json::parse(get("/info", with("new")).body)["model_sha"], "2");
 }
 
-TEST_F(AdminTest, NoExceptionEndsTheProcess) {
+TEST_F(AdminTest, ReportsExceptions) {
   ServerOptions o = rules();
   o.reopen = [](const std::string&, const Scorer*, bool) -> ServedModel { throw std::bad_alloc(); };
   o.revision_of = [](const std::string&) -> std::string { throw std::runtime_error("no revision"); };
@@ -450,7 +452,7 @@ TEST_F(AdminTest, NoExceptionEndsTheProcess) {
   EXPECT_EQ(answering(), "mood@1");
 }
 
-TEST_F(AdminTest, ReloadsUnderLoadWithoutAFailedRequest) {
+TEST_F(AdminTest, ReloadsUnderLoadWithoutFailedRequests) {
   start(changing());
   std::atomic<bool> ending{false};
   std::vector<std::thread> clients;
@@ -471,18 +473,18 @@ TEST_F(AdminTest, ReloadsUnderLoadWithoutAFailedRequest) {
   EXPECT_EQ(answering(), "mood@21");
 }
 
-TEST_F(AdminTest, AServerIsToldToEnd) {
+TEST_F(AdminTest, DrainsOnRequest) {
   start(changing());
   const std::atomic<bool> stop{false};
   std::atomic<bool> reload{true};
   std::thread running([&] { EXPECT_TRUE(server_->run(stop, &reload)); });
-  wait_until([&] { return !reload; });  // as SIGHUP asks for
+  wait_until([&] { return !reload; });  // as with SIGHUP
   EXPECT_EQ(admin("drain").status, 200);
   running.join();
 }
 
-// As a supervisor hands a socket from one server to the next: nobody is turned away meanwhile.
-TEST_F(AdminTest, ServersThatShareASocketFollowEachOtherWithoutAFailedRequest) {
+// Socket handed from one server to the next, as by a supervisor.
+TEST_F(AdminTest, ConsecutiveServersOnOneSocketFailNoRequest) {
   const Listener kept(parse_listen_address("127.0.0.1:0"));
   ListenAddress address = parse_listen_address("127.0.0.1:0");
   address.port = kept.port();
@@ -491,7 +493,7 @@ TEST_F(AdminTest, ServersThatShareASocketFollowEachOtherWithoutAFailedRequest) {
   std::vector<std::thread> clients;
   const auto open = [&] {
     ServerOptions o = rules();
-    o.lame_duck_seconds = 30;  // it ends sooner when the last connection does
+    o.lame_duck_seconds = 30;  // ends earlier, with the last connection
     address.descriptor = ::dup(kept.descriptor());
     o.socket = address;
     start(std::move(o));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /score: rows in, rows out, as `brim score` does with a file. The body is never whole: a thread of its own reads
-// rows from it as they come, scores them as bulk work and sends them back; where either side is slow, the other waits.
+// POST /score: scores rows as a stream, as `brim score` does with a file. A separate thread reads rows from the body as
+// it arrives, scores them as bulk work and sends them back, with backpressure in both directions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,14 +20,14 @@
 namespace brim::serve {
 namespace {
 
-constexpr int kMostRowStreams = 16;
-constexpr size_t kMostAhead = 1 << 20;  // bytes of rows that wait to be scored, or to be read by the client
+constexpr int kMaxRowStreams = 16;
+constexpr size_t kMaxBufferedBytes = 1 << 20;  // rows waiting to be scored, or to be read by the client
 
-// Rows are scored and sent in pieces of about a second's work, so that a client sees them come however slow or
-// busy the device is. How much that is shows with each piece; smaller ones than the least would cost a tenth more.
+// Sends rows in pieces of about one second of work, so that a client sees progress even if the device is slow or busy.
+// Adapts to the time of each piece. Pieces below kMin would cost 10 % more.
 class PieceSize {
  public:
-  // How many of the rows from `begin` on are the next piece.
+  // Number of rows from `begin` in the next piece.
   size_t rows(const rows::RowChunk& chunk, size_t begin) {
     taken_ = 0;
     size_t end = begin;
@@ -35,15 +35,15 @@ class PieceSize {
       taken_ += chunk.texts[end].size() + chunk.pair(end).value_or("").size() + 1;
     return end - begin;
   }
-  void took(double seconds) {
-    const double wanted = static_cast<double>(taken_) * std::min(kMostGrowth, kSeconds / std::max(seconds, 1e-6));
-    bytes_ = std::clamp(static_cast<size_t>(wanted), kLeast, kMost);
+  void record_time(double seconds) {
+    const double target = static_cast<double>(taken_) * std::min(kMaxGrowth, kTargetSeconds / std::max(seconds, 1e-6));
+    bytes_ = std::clamp(static_cast<size_t>(target), kMin, kMax);
   }
 
  private:
-  static constexpr double kSeconds = 1, kMostGrowth = 8;
-  static constexpr size_t kFirst = 8 << 10, kLeast = 32 << 10, kMost = 512 << 10;
-  size_t bytes_ = kFirst, taken_ = 0;
+  static constexpr double kTargetSeconds = 1, kMaxGrowth = 8;
+  static constexpr size_t kInitial = 8 << 10, kMin = 32 << 10, kMax = 512 << 10;
+  size_t bytes_ = kInitial, taken_ = 0;
 };
 
 const char* rows_type(rows::OutputFormat format) {
@@ -52,17 +52,17 @@ const char* rows_type(rows::OutputFormat format) {
                                              : "application/x-ndjson";
 }
 
-// What the I/O thread and the rows' thread share of one stream.
+// Shared by the I/O thread and the scoring thread of a stream.
 struct RowPipe {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::string> body;  // that came and was not read yet
+  std::deque<std::string> body;  // received, not yet read
   size_t body_bytes = 0;
   bool body_ended = false, gone = false, paused = false;
-  size_t unsent = 0;  // bytes of rows that the client has not read
+  size_t unsent = 0;  // bytes of rows the client has not read
   std::stop_source stop;
 
-  void give_up() {
+  void abandon() {
     {
       std::lock_guard lock(mutex);
       gone = true;
@@ -74,28 +74,28 @@ struct RowPipe {
 
 class BodySource final : public io::ByteSource {
  public:
-  BodySource(std::shared_ptr<RowPipe> pipe, std::function<void()> room)
-      : ByteSource("the body"), pipe_(std::move(pipe)), room_(std::move(room)) {}
+  BodySource(std::shared_ptr<RowPipe> pipe, std::function<void()> on_space)
+      : ByteSource("the body"), pipe_(std::move(pipe)), on_space_(std::move(on_space)) {}
 
   size_t read(char* into, size_t capacity) override {
     std::unique_lock lock(pipe_->mutex);
     pipe_->changed.wait(lock, [&] { return !pipe_->body.empty() || pipe_->body_ended || pipe_->gone; });
-    if (pipe_->gone) fail(ErrorCode::interrupted, "the client left");
+    if (pipe_->gone) fail(ErrorCode::interrupted, "the client disconnected");
     if (pipe_->body.empty()) return 0;
     std::string& piece = pipe_->body.front();
-    const size_t n = std::min(capacity, piece.size() - at_);
-    std::memcpy(into, piece.data() + at_, n);
-    at_ += n;
+    const size_t n = std::min(capacity, piece.size() - offset_);
+    std::memcpy(into, piece.data() + offset_, n);
+    offset_ += n;
     position_ += static_cast<int64_t>(n);
     pipe_->body_bytes -= n;
-    if (at_ == piece.size()) {
+    if (offset_ == piece.size()) {
       pipe_->body.pop_front();
-      at_ = 0;
+      offset_ = 0;
     }
-    const bool has_room = pipe_->paused && pipe_->body_bytes <= kMostAhead / 2;
-    if (has_room) pipe_->paused = false;
+    const bool has_space = pipe_->paused && pipe_->body_bytes <= kMaxBufferedBytes / 2;
+    if (has_space) pipe_->paused = false;
     lock.unlock();
-    if (has_room) room_();
+    if (has_space) on_space_();
     return n;
   }
   bool ready() override {
@@ -107,14 +107,14 @@ class BodySource final : public io::ByteSource {
 
  private:
   const std::shared_ptr<RowPipe> pipe_;
-  const std::function<void()> room_;
-  size_t at_ = 0;  // in the first piece
+  const std::function<void()> on_space_;
+  size_t offset_ = 0;  // in the first piece
   int64_t position_ = 0;
 };
 
 }  // namespace
 
-// The I/O thread's side. The rows' thread has the pipe, and finds this one by its weak pointer.
+// The I/O thread's side. The scoring thread shares the pipe and reaches this object through a weak pointer.
 class Service::RowStream final : public Stream, public std::enable_shared_from_this<RowStream> {
  public:
   RowStream(Service& service, Call& call, const RequestOptions& options, JobRequest request, std::string source)
@@ -122,7 +122,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     call.bulk = true;
     choose(options);
   }
-  ~RowStream() override { pipe_->give_up(); }
+  ~RowStream() override { pipe_->abandon(); }
 
   void begin() {
     {
@@ -132,13 +132,13 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     try {
       std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
                    options = options_, request = request_, source = source_]() mutable {
-        Rows{pipe, self, service, thread, std::move(options), request, source}.run();  // and lets the model go
-        // Nothing of the service is touched after this.
+        ScoringThread{pipe, self, service, thread, std::move(options), request, source}.run();  // releases the model
+        // Must not use the service after the count is decremented.
         std::lock_guard lock(service.rows_mutex_);
         --service.row_streams_;
         service.rows_ended_.notify_all();
       }).detach();
-    } catch (...) {  // no thread: nobody would count it down
+    } catch (...) {  // no thread was started that would decrement it
       std::lock_guard lock(service_.rows_mutex_);
       --service_.row_streams_;
       throw;
@@ -151,7 +151,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       std::lock_guard lock(pipe_->mutex);
       pipe_->body.emplace_back(bytes);
       pipe_->body_bytes += bytes.size();
-      full = pipe_->body_bytes > kMostAhead;
+      full = pipe_->body_bytes > kMaxBufferedBytes;
       pipe_->paused = pipe_->paused || full;
     }
     if (full) call_->exchange->pause();
@@ -173,8 +173,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
   }
 
  private:
-  // The rows' thread.
-  struct Rows {
+  // Runs on the scoring thread.
+  struct ScoringThread {
     std::shared_ptr<RowPipe> pipe;
     std::weak_ptr<RowStream> stream;
     Service& service;
@@ -202,7 +202,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       }
     }
     void score_all() {
-      if (options.served == nullptr) {  // it is being replaced
+      if (options.served == nullptr) {  // the model was being replaced
         options = service.choose_for_bulk(request.model, source);
         post([chosen = options](RowStream& s) { s.choose(chosen); });
       }
@@ -211,7 +211,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       reading.text_column = request.text_column;
       reading.pair_column = request.pair_column;
       reading.max_record_bytes = kLongestRow;
-      auto body = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.go_on(); }); });
+      auto body = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.resume(); }); });
       rows::RowReader reader(io::decompressed(std::move(body)), reading);
       rows::RowWriterOptions writing;
       writing.format = request.output_format == "auto" ? rows::output_format_of("", reading.format)
@@ -223,20 +223,18 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
       std::string bytes;
       writer.header(bytes);
       rows::RowChunk chunk;
-      std::vector<RowPlace> places;
+      std::vector<RowRef> refs;
       PieceSize piece;
       for (bool first = true; reader.next_chunk(chunk); first = false) {
         if (first && !request.format_given && chunk.size() > 0 && chunk.error(0) != nullptr)
-          fail(ErrorCode::bad_data,
-               "the first row is not JSON: say what rows these are by `format` (csv, tsv, txt, jsonl) or Content-Type");
-        for (size_t begin = 0; begin < chunk.size(); begin += places.size()) {
-          places.clear();
-          for (size_t n = piece.rows(chunk, begin), row = begin; row < begin + n; ++row)
-            places.push_back({&chunk, row});
+          fail(ErrorCode::bad_data, "the first row is not JSON; set `format` (csv, tsv, txt, jsonl) or Content-Type");
+        for (size_t begin = 0; begin < chunk.size(); begin += refs.size()) {
+          refs.clear();
+          for (size_t n = piece.rows(chunk, begin), row = begin; row < begin + n; ++row) refs.push_back({&chunk, row});
           const int64_t since = now_ns();
-          const std::optional<RowScorer::Done> done = score(places, bytes, pipe->stop.get_token());
+          const std::optional<RowScorer::Done> done = score(refs, bytes, pipe->stop.get_token());
           if (!done) fail(ErrorCode::interrupted, "stopped");
-          piece.took(seconds_since(since));
+          piece.record_time(seconds_since(since));
           send(bytes, *done, writing.format);
         }
       }
@@ -245,8 +243,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     void send(std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
       {
         std::unique_lock lock(pipe->mutex);
-        pipe->changed.wait(lock, [&] { return pipe->unsent < kMostAhead || pipe->gone; });
-        if (pipe->gone) fail(ErrorCode::interrupted, "the client left");
+        pipe->changed.wait(lock, [&] { return pipe->unsent < kMaxBufferedBytes || pipe->gone; });
+        if (pipe->gone) fail(ErrorCode::interrupted, "the client disconnected");
         pipe->unsent += bytes.size();
       }
       post([piece = std::exchange(bytes, {}), done, format](RowStream& s) { s.send(piece, done, format); });
@@ -260,7 +258,7 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
     call_->reason = options.reason;
     call_->instead_of = options.instead_of;
   }
-  void go_on() { call_->exchange->resume(); }
+  void resume() { call_->exchange->resume(); }
   void send(const std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
     call_->rows += static_cast<size_t>(done.good + done.bad);
     call_->tokens += static_cast<size_t>(done.tokens);
@@ -278,13 +276,13 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
         std::nullopt);
   }
   void finish() {
-    start(rows::OutputFormat::jsonl);  // of no rows
+    start(rows::OutputFormat::jsonl);  // if there were no rows
     call_->done = true;
     call_->exchange->end_answer();
   }
   void fail_with(const Refusal& refusal) {
     if (!begun_) return service_.refuse(*call_, refusal);
-    service_.break_off(*call_, refusal);  // a stream without its end says that something was wrong
+    service_.abort_response(*call_, refusal);  // the missing end of the stream signals the error
   }
 
   Service& service_;
@@ -298,8 +296,8 @@ class Service::RowStream final : public Stream, public std::enable_shared_from_t
 void Service::begin_score(Call& call) {
   {
     std::lock_guard lock(rows_mutex_);
-    if (row_streams_ >= kMostRowStreams)
-      throw Refusal{429, "Overloaded", fmt::format("{} streams of rows are being scored already", kMostRowStreams),
+    if (row_streams_ >= kMaxRowStreams)
+      throw Refusal{429, "Overloaded", fmt::format("too many concurrent row streams (at most {})", kMaxRowStreams),
                     "Retry-After: 1\r\n"};
   }
   const std::string_view query = call.exchange->query();
@@ -307,18 +305,18 @@ void Service::begin_score(Call& call) {
   if (!request.format_given) request.format = "jsonl";
   RequestOptions w;
   w.bulk = true;
-  std::string asked_by = query_value(query, "source");
+  std::string source = query_value(query, "source");
   try {
-    choose_model(w, request.model, asked_by, {ModelKind::classifier, ModelKind::rules});
-  } catch (const ModelIsComing& coming) {  // its thread waits for it
-    w.model = coming.model;
+    choose_model(w, request.model, source, {ModelKind::classifier, ModelKind::rules});
+  } catch (const ModelBeingReplaced& replacing) {  // the scoring thread waits for it
+    w.model = replacing.model;
   }
-  const auto stream = std::make_shared<RowStream>(*this, call, w, std::move(request), std::move(asked_by));
+  const auto stream = std::make_shared<RowStream>(*this, call, w, std::move(request), std::move(source));
   call.stream = stream;
   stream->begin();
 }
 
-// Before the service goes: streams whose connection has ended see it and end.
+// Call before destroying the service: waits for streams whose connection has closed.
 void Service::end_row_streams() {
   std::unique_lock lock(rows_mutex_);
   rows_ended_.wait(lock, [this] { return row_streams_ == 0; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: keys, hosts, pages of other origins, and what logs may say.
+// API keys, host names, cross-origin requests and log contents, over real sockets.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -14,25 +14,25 @@
 namespace brim::serve {
 namespace {
 
-TEST_F(ServiceTest, KeysAndHosts) {
+TEST_F(ServiceTest, ChecksKeysAndHosts) {
   ServerOptions o = held();
   o.keys = ApiKeys::parse(
       "web:score:" + io::sha256_hex("secret") + "\nops:metrics,admin:" + io::sha256_hex("other") + "\n", "keys");
   start(o);
   EXPECT_EQ(get("/ping").status, 200);
   EXPECT_EQ(get("/health").status, 200);
-  EXPECT_EQ(get("/metrics").status, 200) << "from this machine";
+  EXPECT_EQ(get("/metrics").status, 200) << "loopback";
   RawAnswer answer = get("/info");
   EXPECT_EQ(answer.status, 401);
   EXPECT_EQ(answer.fields["www-authenticate"], "Bearer");
   const RawAnswer unknown = get("/info", "Authorization: Bearer wrong\r\n");
   EXPECT_EQ(unknown.status, 401);
-  EXPECT_NE(unknown.body.find("this key is not known"), std::string::npos);
+  EXPECT_NE(unknown.body.find("unknown API key"), std::string::npos);
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
   const RawAnswer narrow = get("/info", "Authorization: Bearer other\r\n");
   EXPECT_EQ(narrow.status, 403);
   EXPECT_NE(narrow.body.find("API key 'ops' lacks scope 'score'"), std::string::npos) << narrow.body;
-  EXPECT_EQ(get("/nothing").status, 401) << "what is there is nobody's business";
+  EXPECT_EQ(get("/nothing").status, 401) << "routes are not disclosed";
   start(held());
   const auto by_host = [&](const std::string& host, const std::string& path) {
     RawClient client(server_->port());
@@ -58,7 +58,7 @@ TEST_F(ServiceTest, KeysAndHosts) {
   Server allowed{open};
 }
 
-TEST_F(ServiceTest, AKeyWithoutTheMetricsScopeReadsMetricsFromLoopback) {
+TEST_F(ServiceTest, KeyWithoutMetricsScopeReadsMetricsFromLoopback) {
   ServerOptions o = held();
   o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("secret") + "\n", "keys");
   start(o);
@@ -73,7 +73,7 @@ TEST_F(ServiceTest, AKeyWithoutTheMetricsScopeReadsMetricsFromLoopback) {
   EXPECT_NE(narrow.body.find("API key 'web' lacks scope 'metrics'"), std::string::npos) << narrow.body;
 }
 
-TEST_F(ServiceTest, TheHostOfAnAbsoluteTargetReplacesTheHostField) {
+TEST_F(ServiceTest, HostOfAbsoluteTargetReplacesHostField) {
   start(held());
   const auto answer_to = [&](const std::string& target, const std::string& host) {
     RawClient client(server_->port());
@@ -89,7 +89,7 @@ TEST_F(ServiceTest, TheHostOfAnAbsoluteTargetReplacesTheHostField) {
       << refused.body;
 }
 
-TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
+TEST_F(ServiceTest, AllowsConfiguredOrigins) {
   ServerOptions o = held();
   o.keys = ApiKeys::parse("web:score,admin:" + io::sha256_hex("secret") + "\n", "keys");
   const auto preflight = [&](const std::string& origin, const std::string& path = "/predict") {
@@ -99,17 +99,17 @@ TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
   };
   const std::string page = "Origin: https://a.example\r\nAuthorization: Bearer secret\r\n";
   start(o);
-  EXPECT_EQ(preflight("https://a.example").status, 401) << "nobody is named";
+  EXPECT_EQ(preflight("https://a.example").status, 401) << "no origin is allowed";
   EXPECT_EQ(get("/info", page).fields.count("access-control-allow-origin"), 0u);
   o.models[0].scorer = std::make_shared<HeldScorer>();
   o.cors_origins = {"https://a.example", "http://b.example:8080"};
   start(o);
-  RawAnswer asked = preflight("https://a.example");
-  EXPECT_EQ(asked.status, 200) << "without the key, which a browser sends only then";
-  EXPECT_EQ(asked.fields["access-control-allow-methods"], "POST");
-  EXPECT_NE(asked.fields["access-control-allow-headers"].find("Authorization"), std::string::npos);
-  EXPECT_EQ(asked.fields["access-control-allow-origin"], "https://a.example");
-  EXPECT_EQ(asked.fields["vary"], "Origin");
+  RawAnswer allowed = preflight("https://a.example");
+  EXPECT_EQ(allowed.status, 200) << "without a key, because browsers send none in preflights";
+  EXPECT_EQ(allowed.fields["access-control-allow-methods"], "POST");
+  EXPECT_NE(allowed.fields["access-control-allow-headers"].find("Authorization"), std::string::npos);
+  EXPECT_EQ(allowed.fields["access-control-allow-origin"], "https://a.example");
+  EXPECT_EQ(allowed.fields["vary"], "Origin");
   for (const char* other : {"https://c.example", "http://a.example", "https://a.example:444", "null"})
     EXPECT_EQ(preflight(other).fields.count("access-control-allow-origin"), 0u) << other;
   EXPECT_EQ(preflight("https://a.example", "/nothing").status, 401);
@@ -117,8 +117,8 @@ TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example");
   answer = get("/info", "Origin: https://a.example\r\n");
-  EXPECT_EQ(answer.status, 401) << "keys are needed all the same";
-  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example") << "so that the page reads why";
+  EXPECT_EQ(answer.status, 401) << "keys are still required";
+  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example") << "so that the page can read the error";
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").fields.count("access-control-allow-origin"), 0u)
       << "of this request alone";
   EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "named pages are no strangers";
@@ -130,21 +130,21 @@ TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
   o = held();
   o.cors_origins = {"*"};
   start(o);
-  EXPECT_EQ(preflight("https://c.example").status, 200) << "any page may score";
-  EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "and not administer without keys";
+  EXPECT_EQ(preflight("https://c.example").status, 200) << "any origin may score";
+  EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "admin routes still require keys";
   const RawAnswer foreign = get("/trace", "Sec-Fetch-Site: cross-site\r\n");
   EXPECT_EQ(foreign.status, 403) << "nor by a picture's address";
   EXPECT_NE(foreign.body.find("cross-origin request refused"), std::string::npos) << foreign.body;
 }
 
-TEST_F(ServiceTest, LogsWithoutTexts) {
+TEST_F(ServiceTest, LogsContainNoTexts) {
   const auto file = (temp_.path() / "access.log").string();
   ServerOptions o = tiny();
   o.access_log = file;
   start(o);
   good("/predict", R"({"inputs":"w6 w7 w8"})");
   get("/nothing/w6");
-  get("/ping");  // by now the answers before it were counted and logged
+  get("/ping");  // the preceding responses are counted and logged by now
   server_.reset();
   std::ifstream stream(file);
   std::stringstream all;

@@ -23,42 +23,42 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kLastAnswersSeconds = 0.5;  // for clients to read that they were refused
-constexpr int kLostSamples = 3;              // of a card, before the server ends for a supervisor to start it again
+constexpr double kRefusalSeconds = 0.5;  // time for clients to read the refusals
+constexpr int kLostSamples = 3;  // samples with a lost GPU before the server exits, so that a supervisor can restart it
 
 template <class T>
 Json reading_json(const std::optional<T>& value, double scale = 1) {
   return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
 }
 
-bool is_on_card(const Served& model) { return !model->scorer->device().starts_with("cpu"); }
+bool is_on_gpu(const Served& model) { return !model->scorer->device().starts_with("cpu"); }
 
-CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_card,
-                         const MemoryPlan& planned, std::optional<int64_t> held) {
+GpuReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_gpu,
+                        const MemoryPlan& planned, std::optional<int64_t> held) {
   constexpr double kMiB = 1.0 / (1 << 20);
-  CardReadings readings;
+  GpuReadings readings;
   for (size_t i = 0; i < watch.active().size(); ++i)
     readings.warnings.push_back({watch.active_kinds()[i].name, watch.active()[i], watch.active_kinds()[i].fault});
-  const bool over = on_card && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
+  const bool over = on_gpu && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
   if (over)
-    readings.warnings.push_back({"held", fmt::format("{} of the card are held, the limit is {}", format_bytes(*held),
+    readings.warnings.push_back({"held", fmt::format("{} of GPU memory in use, the limit is {}", format_bytes(*held),
                                                      format_bytes(planned.limit_bytes))});
-  const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
-  readings.computes = on_card;
-  readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
+  const monitor::GpuSample* first = gpus.empty() ? nullptr : &gpus[0];
+  readings.computes = on_gpu;
+  readings.healthy = !on_gpu || first == nullptr || first->state == monitor::GpuState::ok;
   const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
-                      {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
-                      {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
-                      {"driver", card != nullptr ? Json(card->driver) : Json(nullptr)},
-                      {"utilization_pct", card != nullptr ? reading_json(card->utilization, 100) : Json(nullptr)},
-                      {"vram_used_mb", card != nullptr ? reading_json(card->used_bytes, kMiB) : Json(nullptr)},
-                      {"vram_total_mb", card != nullptr ? reading_json(card->total_bytes, kMiB) : Json(nullptr)},
-                      {"vram_free_mb", card != nullptr ? reading_json(card->free_bytes, kMiB) : Json(nullptr)},
-                      {"temperature_c", card != nullptr ? reading_json(card->temperature_c) : Json(nullptr)},
-                      {"power_w", card != nullptr ? reading_json(card->power_w) : Json(nullptr)},
-                      {"sm_clock_mhz", card != nullptr ? reading_json(card->sm_clock_mhz) : Json(nullptr)},
-                      {"planned_mb", on_card ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
-                      {"limit_mb", on_card ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
+                      {"gpu_available", first != nullptr && first->state == monitor::GpuState::ok},
+                      {"name", first != nullptr ? Json(first->name) : Json(nullptr)},
+                      {"driver", first != nullptr ? Json(first->driver) : Json(nullptr)},
+                      {"utilization_pct", first != nullptr ? reading_json(first->utilization, 100) : Json(nullptr)},
+                      {"vram_used_mb", first != nullptr ? reading_json(first->used_bytes, kMiB) : Json(nullptr)},
+                      {"vram_total_mb", first != nullptr ? reading_json(first->total_bytes, kMiB) : Json(nullptr)},
+                      {"vram_free_mb", first != nullptr ? reading_json(first->free_bytes, kMiB) : Json(nullptr)},
+                      {"temperature_c", first != nullptr ? reading_json(first->temperature_c) : Json(nullptr)},
+                      {"power_w", first != nullptr ? reading_json(first->power_w) : Json(nullptr)},
+                      {"sm_clock_mhz", first != nullptr ? reading_json(first->sm_clock_mhz) : Json(nullptr)},
+                      {"planned_mb", on_gpu ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
+                      {"limit_mb", on_gpu ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
                       {"device_busy_pct", nullptr},
                       {"warnings", sentences(readings.warnings)}};
@@ -76,21 +76,22 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
   };
   if (!gpus.empty()) {
     reading(
-        "brim_gpu_utilization_ratio", "gauge", "share of the time some kernel ran",
+        "brim_gpu_utilization_ratio", "gauge", "share of time with a kernel running",
         [](const monitor::GpuSample& g) { return g.utilization; }, 1);
     reading(
-        "brim_gpu_memory_used_bytes", "gauge", "by all processes",
+        "brim_gpu_memory_used_bytes", "gauge", "GPU memory used by all processes",
         [](const monitor::GpuSample& g) { return g.used_bytes; }, 1);
     reading(
-        "brim_gpu_temperature_celsius", "gauge", "of the card",
+        "brim_gpu_temperature_celsius", "gauge", "GPU temperature",
         [](const monitor::GpuSample& g) { return g.temperature_c; }, 1);
     reading(
-        "brim_gpu_power_watts", "gauge", "drawn now", [](const monitor::GpuSample& g) { return g.power_w; }, 1);
+        "brim_gpu_power_watts", "gauge", "current GPU power draw",
+        [](const monitor::GpuSample& g) { return g.power_w; }, 1);
     reading(
-        "brim_gpu_energy_joules_total", "counter", "since the driver was loaded",
+        "brim_gpu_energy_joules_total", "counter", "GPU energy since the driver was loaded",
         [](const monitor::GpuSample& g) { return g.energy_mj; }, 1e-3);
     reading(
-        "brim_gpu_sm_clock_hertz", "gauge", "of the multiprocessors",
+        "brim_gpu_sm_clock_hertz", "gauge", "clock of the multiprocessors",
         [](const monitor::GpuSample& g) { return g.sm_clock_mhz; }, 1e6);
   }
   readings.metrics_text = text.take();
@@ -99,13 +100,14 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const moni
 
 int default_io_threads(const std::vector<Served>& models) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const bool card = std::any_of(models.begin(), models.end(), is_on_card);
-  return card ? std::clamp(cores / 2, 1, 8) : std::max(1, cores / 8);
+  const bool on_gpu = std::any_of(models.begin(), models.end(), is_on_gpu);
+  return on_gpu ? std::clamp(cores / 2, 1, 8) : std::max(1, cores / 8);
 }
 
 }  // namespace
 
-// Asks the card once a second: a driver may take its time, and /health may not. Then takes the dashboard's figures.
+// Reads the GPU once per tick on its own thread, because a driver call may be slow and /health must not be. Also
+// samples the dashboard's figures and maintains the models.
 class Server::Sampler {
  public:
   Sampler(Service& service, const monitor::WatchLimits& limits, double tick_seconds)
@@ -123,36 +125,36 @@ class Server::Sampler {
   void run() {
     monitor::Nvml nvml;
     monitor::Watch watch{limits_};
-    std::optional<std::string> own_card;  // by its address: NVML has an order of its own, and cards that CUDA hides
+    std::optional<std::string> own_gpu;  // PCI address; NVML's order differs from CUDA's, and CUDA may hide GPUs
     int lost_samples = 0;
-    const monitor::GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
+    const monitor::GpuSampleOptions basic{.pcie_throughput = false, .processes = false, .gpm = false};
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
       std::vector<Served> models = service_.loaded();
-      const auto computing = std::find_if(models.begin(), models.end(), is_on_card);
-      const bool on_card = computing != models.end();
+      const auto computing = std::find_if(models.begin(), models.end(), is_on_gpu);
+      const bool on_gpu = computing != models.end();
       const bool resident = std::any_of(models.begin(), models.end(), [](const Served& model) {
-        return is_on_card(model) && model->scorer->residence() == Residence::resident;
+        return is_on_gpu(model) && model->scorer->residence() == Residence::resident;
       });
-      if (on_card) own_card = (*computing)->scorer->pci_bus_id();
-      models.clear();  // one that is unloaded or replaced would stay for as long as this waits
-      // The models' card, once there was one, and no other's business; else whatever the machine has.
+      if (on_gpu) own_gpu = (*computing)->scorer->pci_bus_id();
+      models.clear();  // do not keep unloaded or replaced models alive during the wait
+      // Sample only the models' GPU once it is known, otherwise all GPUs.
       std::vector<monitor::GpuSample> gpus;
-      if (nvml.ready() && own_card) {
-        if (auto card = nvml.sample_card(*own_card, little)) gpus.push_back(std::move(*card));
+      if (nvml.ready() && own_gpu) {
+        if (auto gpu = nvml.sample_card(*own_gpu, basic)) gpus.push_back(std::move(*gpu));
       } else if (nvml.ready()) {
-        gpus = nvml.sample(little);
+        gpus = nvml.sample(basic);
       }
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
       std::optional<int64_t> held;
-      if (!on_card) held = monitor::own_resident_bytes();
-      if (on_card && nvml.ready()) held = nvml.own_bytes(*own_card);
-      CardReadings readings = readings_of(gpus, watch, on_card, service_.planned(), held);
+      if (!on_gpu) held = monitor::own_resident_bytes();
+      if (on_gpu && nvml.ready()) held = nvml.own_bytes(*own_gpu);
+      GpuReadings readings = readings_of(gpus, watch, on_gpu, service_.planned(), held);
       readings.lost = resident && !gpus.empty() && gpus[0].state == monitor::GpuState::lost;
       lost_samples = readings.lost ? lost_samples + 1 : 0;
       readings.gone = lost_samples >= kLostSamples;
-      service_.set_card(std::move(readings));
+      service_.set_gpu(std::move(readings));
       service_.sample(held);
       service_.maintain_models();
       lock.lock();
@@ -184,15 +186,15 @@ ListenAddress address_of(const ServerOptions& options) {
 void require_allowed(const ServerOptions& options) {
   const ListenAddress address = address_of(options);
   if (!address.is_loopback() && options.keys.empty() && !options.insecure)
-    fail(ErrorCode::usage, Remedy{"give `api_key_file`, or `insecure=true` where the network is trusted"},
-         "`listen={}`: others could reach this address, and there are no keys", address.text());
+    fail(ErrorCode::usage, Remedy{"set `api_key_file`, or `insecure=true` on a trusted network"},
+         "`listen={}`: not a loopback address, and there are no API keys", address.text());
 }
 
 Server::Server(ServerOptions options) : options_(std::move(options)) {
   require_allowed(options_);
   const ListenAddress address = address_of(options_);
   ServiceOptions service;
-  service.models = std::exchange(options_.models, {});  // so that one that is unloaded goes
+  service.models = std::exchange(options_.models, {});  // the service alone owns them, so that unloading frees memory
   service.ladders = options_.ladders;
   service.queues = options_.queues;
   service.state_dir = options_.state_dir;
@@ -208,10 +210,10 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.allowed_hosts = options_.allowed_hosts;
   service.cors_origins = options_.cors_origins;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
-  // A handed-over socket knows numbers alone; the name it was asked for by stays one.
+  // An inherited socket only has a numeric address; also allow the host name of `listen`.
   if (options_.socket)
-    if (const ListenAddress asked = parse_listen_address(options_.listen); !asked.host.empty())
-      service.allowed_hosts.push_back(asked.host);
+    if (const ListenAddress listen = parse_listen_address(options_.listen); !listen.host.empty())
+      service.allowed_hosts.push_back(listen.host);
   service.queue_seconds = options_.max_queue_ms * 1e-3;
   service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
   service.payload_bytes = static_cast<size_t>(options_.payload_limit);
@@ -228,7 +230,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   }
   HttpOptions http;
   if (options_.tls_cert.empty() != options_.tls_key.empty())
-    fail(ErrorCode::usage, "TLS needs a certificate and its key: `tls_cert` and `tls_key`");
+    fail(ErrorCode::usage, "TLS needs both `tls_cert` and `tls_key`");
   if (!options_.tls_cert.empty()) {
     http.tls = TlsContext::load(options_.tls_cert, options_.tls_key);
     service.read_certificate = [this] { http_->set_tls(TlsContext::load(options_.tls_cert, options_.tls_key)); };
@@ -246,10 +248,10 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
 }
 
 Server::~Server() {
-  gates_ = {};  // stops them
+  gates_ = {};  // stops the measurement
   sampler_.reset();
   http_->stop();
-  service_.reset();  // what still comes back is dropped; the loops it would wake are still there
+  service_.reset();  // before the I/O loops, which late results would wake
 }
 
 void Server::start() {
@@ -273,7 +275,7 @@ std::string Server::address() const {
 }
 
 bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining) {
-  const auto is_lost = [this] { return service_->device_lost() || service_->card_gone(); };
+  const auto is_lost = [this] { return service_->device_lost() || service_->gpu_gone(); };
   while (!stop && !is_lost() && !service_->drain_wanted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (reload != nullptr && reload->exchange(false)) service_->request_reload();
@@ -287,7 +289,7 @@ bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const
 void Server::drain() {
   gates_.request_stop();
   http_->close_after_answers();
-  if (options_.socket) {  // the next server takes who comes now; those that are here get their last answer
+  if (options_.socket) {  // a new server accepts connections; answer the existing ones
     http_->stop_accepting();
     service_->begin_drain();
   } else {
@@ -301,7 +303,7 @@ void Server::drain() {
   http_->stop_listening();
   while (http_->busy() > 0 && seconds_since(since) < options_.drain_seconds) pause();
   if (http_->busy() > 0) service_->refuse_all();
-  for (const int64_t then = now_ns(); http_->busy() > 0 && seconds_since(then) < kLastAnswersSeconds;) pause();
+  for (const int64_t refused = now_ns(); http_->busy() > 0 && seconds_since(refused) < kRefusalSeconds;) pause();
   http_->stop();
 }
 

@@ -21,18 +21,18 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNewYorkZone = "America/New_York";
 
-// A mapping whose keys are known beforehand.
+// A YAML mapping with a fixed set of keys.
 class ConfigBlock {
  public:
   ConfigBlock(const YAML::Node& node, const fs::path& file, std::string what, const std::vector<std::string>& keys)
       : node_(node), file_(file), what_(std::move(what)) {
-    if (!node.IsMap()) fail(ErrorCode::usage, "{}: {}: not a mapping of keys to values", where(node), what_);
+    if (!node.IsMap()) fail(ErrorCode::usage, "{}: {}: must be a mapping", where(node), what_);
     std::set<std::string> seen;
     for (const auto& item : node) {
-      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "a key that is no word";
+      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "(not a scalar)";
       if (std::find(keys.begin(), keys.end(), key) == keys.end())
         refuse_key(key, fmt::format("{}: {}", where(item.first), what_), nearest_name(key, keys));
-      if (!seen.insert(key).second) fail(ErrorCode::usage, "{}: {}: {} is given twice", where(item.first), what_, key);
+      if (!seen.insert(key).second) fail(ErrorCode::usage, "{}: {}: duplicate key {}", where(item.first), what_, key);
     }
   }
 
@@ -41,20 +41,20 @@ class ConfigBlock {
   bool has(const char* key) const { return static_cast<bool>(node_[key]); }
   YAML::Node node(const char* key) const { return node_[key]; }
 
-  std::string text(const char* key, const std::string& otherwise = "") const {
+  std::string text(const char* key, const std::string& fallback = "") const {
     const YAML::Node value = node_[key];
-    if (!value) return otherwise;
-    if (!value.IsScalar() || value.Scalar().empty()) refuse(key, "give one value");
+    if (!value) return fallback;
+    if (!value.IsScalar() || value.Scalar().empty()) refuse(key, "must be a single value");
     return value.Scalar();
   }
-  std::string must(const char* key) const {
-    if (!has(key)) fail(ErrorCode::usage, "{}: {}: needs {}", where(), what_, key);
+  std::string required(const char* key) const {
+    if (!has(key)) fail(ErrorCode::usage, "{}: {}: missing key {}", where(), what_, key);
     return text(key);
   }
-  // What `read` makes of the value; it throws BadValue.
+  // Parses the value with `read`, which throws BadValue.
   template <class Read>
-  auto value(const char* key, Read read, decltype(read("")) otherwise) const {
-    if (!has(key)) return otherwise;
+  auto value(const char* key, Read read, decltype(read("")) fallback) const {
+    if (!has(key)) return fallback;
     try {
       return read(text(key));
     } catch (const BadValue& bad) {
@@ -66,30 +66,29 @@ class ConfigBlock {
     const YAML::Node value = node_[key];
     if (value && value.IsScalar()) all.push_back(text(key));
     for (size_t i = 0; value && value.IsSequence() && i < value.size(); ++i) {
-      if (!value[i].IsScalar()) refuse(key, "is a list of plain values");
+      if (!value[i].IsScalar()) refuse(key, "must be a list of scalars");
       all.push_back(value[i].Scalar());
     }
     return all;
   }
-  // A mapping from words to words.
-  std::map<std::string, std::string> names(const char* key) const {
+  std::map<std::string, std::string> string_map(const char* key) const {
     std::map<std::string, std::string> all;
     const YAML::Node value = node_[key];
     if (!value) return all;
-    if (!value.IsMap()) refuse(key, "is a mapping of names to names");
+    if (!value.IsMap()) refuse(key, "must be a mapping of strings to strings");
     for (const auto& item : value) {
-      const bool words = item.first.IsScalar() && item.second.IsScalar() && !item.second.Scalar().empty();
-      if (!words || !all.emplace(item.first.Scalar(), item.second.Scalar()).second)
-        refuse(key, "gives each name one other name");
+      const bool strings = item.first.IsScalar() && item.second.IsScalar() && !item.second.Scalar().empty();
+      if (!strings || !all.emplace(item.first.Scalar(), item.second.Scalar()).second)
+        refuse(key, "each key must be unique and have a non-empty value");
     }
     return all;
   }
-  // Each mapping of a list.
+  // Calls `each` for every element of a list.
   template <class Each>
   void list(const char* key, Each each) const {
     const YAML::Node value = node_[key];
     if (!value) return;
-    if (!value.IsSequence()) refuse(key, "is a list");
+    if (!value.IsSequence()) refuse(key, "must be a list");
     for (size_t i = 0; i < value.size(); ++i) each(value[i]);
   }
   [[noreturn]] void refuse(const char* key, const std::string& what) const {
@@ -106,28 +105,28 @@ class ConfigBlock {
   std::string what_;
 };
 
-// A name that can stand in a path of the server and as a label of its metrics.
+// Names appear in URL paths and metric labels.
 void check_name(const ConfigBlock& in, const YAML::Node& key, const std::string& name) {
-  const bool good = !name.empty() && name.size() <= 64 && name[0] != '.' &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-                    });
-  if (!good)
-    fail(ErrorCode::usage, "{}: {}: {}: a name has up to 64 letters, digits, -, _ and .", in.where(key), in.what(),
-         name);
+  const bool valid = !name.empty() && name.size() <= 64 && name[0] != '.' &&
+                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                     });
+  if (!valid)
+    fail(ErrorCode::usage, "{}: {}: {}: invalid name (use up to 64 letters, digits, -, _ and .)", in.where(key),
+         in.what(), name);
 }
 
 double read_share(std::string_view text) {
   try {
     return jobs::parse_share(std::string(text));
   } catch (const Error&) {
-    throw BadValue{"give a share such as 2% or 0.02"};
+    throw BadValue{"must be a share such as 2% or 0.02"};
   }
 }
 
 double read_ms(std::string_view text) {
   const double ms = read_number(text);
-  if (!(ms > 0)) throw BadValue{"must be above zero"};
+  if (!(ms > 0)) throw BadValue{"must be positive"};
   return ms;
 }
 
@@ -141,7 +140,7 @@ Pooling read_pooling(std::string_view text) {
   for (const auto& [name, pooling] : {std::pair("auto", Pooling::automatic), std::pair("mean", Pooling::mean),
                                       std::pair("cls", Pooling::cls), std::pair("none", Pooling::none)})
     if (text == name) return pooling;
-  throw BadValue{"use auto, mean, cls or none"};
+  throw BadValue{"must be auto, mean, cls or none"};
 }
 
 int64_t read_size(std::string_view text) {
@@ -152,23 +151,23 @@ int64_t read_size(std::string_view text) {
 
 std::string read_calendar_file(const fs::path& path, const std::string& where) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::usage, "{}: {}: cannot be read", where, path.string());
+  if (!in) fail(ErrorCode::usage, "{}: cannot read {}", where, path.string());
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Files that the YAML names lie beside it.
-std::string beside(const fs::path& file, const std::string& named) {
+// Paths in the YAML file are relative to its directory.
+std::string relative_to(const fs::path& file, const std::string& named) {
   return named.empty() ? named : (file.parent_path() / named).lexically_normal().string();
 }
 
-GateLimits limits_of(const ConfigBlock& block, const GateLimits& otherwise) {
-  return {block.value("max_loss", read_share, otherwise.max_loss),
-          block.value("min_agreement", read_share, otherwise.min_agreement)};
+GateLimits limits_of(const ConfigBlock& block, const GateLimits& fallback) {
+  return {block.value("max_loss", read_share, fallback.max_loss),
+          block.value("min_agreement", read_share, fallback.min_agreement)};
 }
 
 double read_lead(std::string_view text) {
   const double seconds = read_seconds(text);
-  if (seconds < 0 || seconds > 86'400) throw BadValue{"give a time such as 30s or 5m, up to a day"};
+  if (seconds < 0 || seconds > 86'400) throw BadValue{"must be a time such as 30s or 5m, at most one day"};
   return seconds;
 }
 
@@ -178,29 +177,31 @@ Schedule schedule_of(const ConfigBlock& ladder, LadderRules& rules) {
   rules.lead_seconds = in.value("lead", read_lead, rules.lead_seconds);
   TimeZone zone = TimeZone::load(in.text("zone", kNewYorkZone));
   if (!in.has("times")) {
-    if (const std::string name = in.must("calendar"); name != "nyse") in.refuse("calendar", "use nyse, or `times`");
-    MarketRungs rungs{MarketCalendar::nyse(), in.must("open"), in.text("extended", in.text("open")), in.text("closed")};
+    if (const std::string name = in.required("calendar"); name != "nyse")
+      in.refuse("calendar", "must be nyse (or use `times`)");
+    MarketRungs rungs{MarketCalendar::nyse(), in.required("open"), in.text("extended", in.text("open")),
+                      in.text("closed")};
     if (in.has("calendar_file")) {
-      const std::string path = beside(in.file(), in.text("calendar_file"));
+      const std::string path = relative_to(in.file(), in.text("calendar_file"));
       rungs.calendar.read_exceptions(read_calendar_file(path, in.where(in.node("calendar_file"))), path);
     }
     return {std::move(zone), std::move(rungs)};
   }
   for (const char* key : {"calendar", "calendar_file", "open", "extended", "closed"})
-    if (in.has(key)) in.refuse(key, "stands beside `times`; use one of the two");
+    if (in.has(key)) in.refuse(key, "cannot be combined with `times`");
   std::vector<TimedRung> times;
   in.list("times", [&](const YAML::Node& node) {
     const ConfigBlock span(node, in.file(), in.what() + ": times", {"days", "from", "to", "rung"});
     const auto days = [](std::string_view text) {
       const auto all = weekdays_of(text);
-      return all ? *all : throw BadValue{"give days such as mon-fri or sat,sun"};
+      return all ? *all : throw BadValue{"must be days such as mon-fri or sat,sun"};
     };
     const auto minute = [](std::string_view text) {
-      const auto at = minute_of_day(text);
-      return at ? *at : throw BadValue{"give a time such as \"07:00\""};
+      const auto minutes = minute_of_day(text);
+      return minutes ? *minutes : throw BadValue{"must be a time such as \"07:00\""};
     };
     times.push_back({span.value("days", days, uint8_t{0x7F}), span.value("from", minute, 0),
-                     span.value("to", minute, 24 * 60), span.must("rung")});
+                     span.value("to", minute, 24 * 60), span.required("rung")});
   });
   return {std::move(zone), std::move(times)};
 }
@@ -208,13 +209,13 @@ Schedule schedule_of(const ConfigBlock& ladder, LadderRules& rules) {
 LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
   LadderRules rules;
   rules.name = name;
-  rules.place = in.where();
+  rules.location = in.where();
   rules.default_rung = in.text("default");
   if (in.has("gate")) {
     const ConfigBlock gate(in.node("gate"), in.file(), in.what() + ": gate",
                            {"data", "text", "label", "max_loss", "min_agreement", "against"});
-    rules.gate = {beside(in.file(), gate.text("data")), gate.text("text"), gate.text("label"), gate.text("against"),
-                  limits_of(gate, {})};
+    rules.gate = {relative_to(in.file(), gate.text("data")), gate.text("text"), gate.text("label"),
+                  gate.text("against"), limits_of(gate, {})};
   }
   in.list("rungs", [&](const YAML::Node& node) {
     if (node.IsScalar()) {
@@ -222,12 +223,12 @@ LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
       return;
     }
     const ConfigBlock rung(node, in.file(), in.what() + ": rungs", {"model", "max_loss", "min_agreement"});
-    rules.rungs.push_back({rung.must("model"), limits_of(rung, rules.gate.limits)});
+    rules.rungs.push_back({rung.required("model"), limits_of(rung, rules.gate.limits)});
   });
   in.list("sources", [&](const YAML::Node& node) {
     const ConfigBlock source(node, in.file(), in.what() + ": sources", {"match", "rung", "wake"});
-    rules.sources.push_back({source.texts("match"), source.must("rung"), source.value("wake", read_truth, false)});
-    if (rules.sources.back().match.empty()) fail(ErrorCode::usage, "{}: sources: needs match", source.where());
+    rules.sources.push_back({source.texts("match"), source.required("rung"), source.value("wake", read_truth, false)});
+    if (rules.sources.back().match.empty()) fail(ErrorCode::usage, "{}: sources: missing key match", source.where());
   });
   if (in.has("schedule")) rules.schedule = schedule_of(in, rules);
   if (in.has("load")) {
@@ -245,8 +246,8 @@ LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
 QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   QueueRules rules;
   rules.name = name;
-  rules.place = in.where();
-  if (in.has("model") && in.has("ladder")) in.refuse("ladder", "stands beside `model`; use one of the two");
+  rules.location = in.where();
+  if (in.has("model") && in.has("ladder")) in.refuse("ladder", "cannot be combined with `model`");
   rules.model = in.text(in.has("ladder") ? "ladder" : "model");
   rules.flush_size = in.value("flush_size", read_size, rules.flush_size);
   rules.flush_tokens = in.value("flush_tokens", read_count, rules.flush_tokens);
@@ -255,7 +256,7 @@ QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   if (in.has("apply")) {
     const ConfigBlock apply(in.node("apply"), in.file(), in.what() + ": apply",
                             {"compound", "label", "score", "error", "reason", "instead_of"});
-    // Named fields are added and no others; an error has a place anyway.
+    // Only the given fields are added; errors are always reported.
     rules.apply = {apply.text("compound"), apply.text("label"),
                    apply.text("score"),    apply.text("error", rules.apply.error),
                    apply.text("reason"),   apply.text("instead_of")};
@@ -263,21 +264,22 @@ QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   return rules;
 }
 
-// Each entry of a mapping from names to blocks.
+// Calls `each` for every entry of a mapping from names to blocks.
 template <class Each>
 void each_named(const YAML::Node& root, const char* section, const fs::path& file, const std::vector<std::string>& keys,
                 Each each) {
   const YAML::Node all = root[section];
   if (!all) return;
   if (!all.IsMap())
-    fail(ErrorCode::usage, "{}:{}: {}: give a name to each", file.string(), all.Mark().line + 1, section);
+    fail(ErrorCode::usage, "{}:{}: {}: must be a mapping of names to settings", file.string(), all.Mark().line + 1,
+         section);
   std::set<std::string> seen;
   for (const auto& item : all) {
     const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
     const ConfigBlock block(item.second, file, fmt::format("{}: {}", section, name), keys);
     check_name(block, item.first, name);
     if (!seen.insert(name).second)
-      fail(ErrorCode::usage, "{}: {}: {} is given twice", block.where(item.first), section, name);
+      fail(ErrorCode::usage, "{}: {}: duplicate name {}", block.where(item.first), section, name);
     each(block, name);
   }
 }
@@ -317,15 +319,17 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling", "labels"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
-                 fail(ErrorCode::usage, "{}: {}: give `path` or `builtin`", in.where(), in.what());
-               if (in.has("builtin") && in.text("builtin") != "vader") in.refuse("builtin", "use vader");
+                 fail(ErrorCode::usage, "{}: {}: exactly one of `path` and `builtin` is required", in.where(),
+                      in.what());
+               if (in.has("builtin") && in.text("builtin") != "vader") in.refuse("builtin", "must be vader");
                ModelEntry entry{name, in.has("builtin") ? "vader" : in.text("path"), in.text("precision", "auto"), {}};
-               // A relative directory lies beside the file; anything else is a model's name.
-               if (entry.path.starts_with('.')) entry.path = beside(path, entry.path);
-               if (in.has("pooling") && in.has("builtin")) in.refuse("pooling", "rules have no vectors");
+               // A path starting with a dot is relative to the file; anything else is a model name.
+               if (entry.path.starts_with('.')) entry.path = relative_to(path, entry.path);
+               if (in.has("pooling") && in.has("builtin"))
+                 in.refuse("pooling", "not supported by VADER, which has no embeddings");
                if (in.has("pooling")) entry.pooling = in.value("pooling", read_pooling, Pooling::mean);
-               if (in.has("labels") && in.has("builtin")) in.refuse("labels", "rules have their own");
-               entry.labels = in.names("labels");
+               if (in.has("labels") && in.has("builtin")) in.refuse("labels", "not supported by VADER");
+               entry.labels = in.string_map("labels");
                if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
                config.models.push_back(std::move(entry));
              });
@@ -346,9 +350,9 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
 }
 
 ServeConfig config_from_env(const std::function<std::optional<std::string>(const char* name)>& get) {
-  const auto read = [&](const char* key, auto reader, decltype(reader("")) otherwise) {
+  const auto read = [&](const char* key, auto reader, decltype(reader("")) fallback) {
     const auto value = get(key);
-    return value ? read_setting(key, *value, reader) : otherwise;
+    return value ? read_setting(key, *value, reader) : fallback;
   };
   const bool adaptive = read("FEATURE_ADAPTIVE_SENTIMENT", read_truth, false);
   const auto named = get("SENTIMENT_MODEL_NAME"), batch = get("SENTIMENT_BATCH_SIZE");
@@ -356,7 +360,7 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
   ServeConfig config;
   LadderRules ladder;
   ladder.name = "sentiment";
-  // A rung has its model's name; of a directory, the last part.
+  // A rung is named after its model; for a directory, after its last component.
   const auto add = [&](const std::string& model) {
     const fs::path path = fs::path(model).lexically_normal();
     const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
@@ -366,19 +370,19 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
     }
     return name;
   };
-  // Every hour has a rung of its own in the adaptive ladder: another default is there only for requests that name it.
+  // The schedule of an adaptive ladder covers every hour, so another default only serves requests that name it.
   if (named || !adaptive) ladder.default_rung = add(named.value_or("finbert"));
   if (adaptive) {
     const std::string open = add(get("SENTIMENT_MODEL_OPEN").value_or("distilbert"));
     const std::string closed = add(get("SENTIMENT_MODEL_CLOSED").value_or("vader"));
     if (ladder.default_rung.empty()) ladder.default_rung = open;
-    if (hub::names_vader(closed))  // nothing on the card while rules answer
+    if (hub::names_vader(closed))  // free the GPU while VADER answers
       for (const char* key : {"keep_alive", "release_device_after"})
         config.settings.push_back({key, "10m", "FEATURE_ADAPTIVE_SENTIMENT"});
     ladder.schedule = Schedule(TimeZone::load(kNewYorkZone), MarketRungs{MarketCalendar::nyse(), open, open, closed});
     const auto market = [](std::string_view text) {
       const auto fixed = market_of(text);
-      return fixed ? fixed : throw BadValue{"use open, extended or closed"};
+      return fixed ? fixed : throw BadValue{"must be open, extended or closed"};
     };
     if (const auto fixed = read("MARKET_STATUS_OVERRIDE", market, std::optional<Market>()))
       ladder.schedule->fix_market(*fixed);
@@ -398,24 +402,24 @@ void check_names(const ServeConfig& config) {
   const auto known = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  const auto unknown = [&](const std::string& who, const std::string& name) {
+  const auto unknown = [&](const std::string& subject, const std::string& name) {
     const std::string near = nearest_name(name, names);
-    fail(ErrorCode::usage, "{}: {}: no such model{}", who, name,
+    fail(ErrorCode::usage, "{}: unknown model {}{}", subject, name,
          near.empty() ? "" : fmt::format("; did you mean {}?", near));
   };
-  const auto called = [](const char* kind, const auto& rules) {
-    return fmt::format("{}{}{} {}", rules.place, rules.place.empty() ? "" : ": ", kind, rules.name);
+  const auto described = [](const char* kind, const auto& rules) {
+    return fmt::format("{}{}{} {}", rules.location, rules.location.empty() ? "" : ": ", kind, rules.name);
   };
   for (const LadderRules& ladder : config.ladders)
     for (const RungRules& rung : ladder.rungs)
-      if (!known(rung.model)) unknown(called("ladder", ladder) + ": rungs", rung.model);
+      if (!known(rung.model)) unknown(described("ladder", ladder) + ": rungs", rung.model);
   for (const LadderRules& ladder : config.ladders) {
     if (known(ladder.name))
-      fail(ErrorCode::usage, "{}: a model or a ladder has this name already", called("ladder", ladder));
+      fail(ErrorCode::usage, "{}: the name is already used by a model or ladder", described("ladder", ladder));
     names.push_back(ladder.name);
   }
   for (const QueueRules& queue : config.queues)
-    if (!queue.model.empty() && !known(queue.model)) unknown(called("queue", queue), queue.model);
+    if (!queue.model.empty() && !known(queue.model)) unknown(described("queue", queue), queue.model);
 }
 
 }  // namespace brim::serve

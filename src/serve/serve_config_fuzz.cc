@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz entry: any bytes as a serve.yaml. What is taken names what is there; what is refused is the user's to mend.
+// Fuzz target: serve.yaml. Accepted configurations must be consistent; rejected ones must not be internal errors.
 #include <unistd.h>
 
 #include <cstdlib>

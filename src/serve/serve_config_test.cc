@@ -37,7 +37,7 @@ queues:
 
 const std::vector<std::string> kSettings = {"listen", "memory_limit"};
 
-TEST(ServeConfig, ReadsAWholeFile) {
+TEST(ServeConfig, ReadsCompleteFile) {
   const TempDir dir;
   put_file(dir / "serve.yaml", kWhole);
   put_file(dir / "days.txt", "2026-06-02 closed\n");
@@ -49,7 +49,7 @@ TEST(ServeConfig, ReadsAWholeFile) {
   EXPECT_EQ(config.models[0].pooling, std::nullopt);
   EXPECT_EQ(config.models[3].pooling, Pooling::cls);
   EXPECT_EQ(config.allowed_hosts, (std::vector<std::string>{"news.example", "bot.example"}));
-  EXPECT_EQ(config.models[0].path, (dir / "finbert").string()) << "beside the file";
+  EXPECT_EQ(config.models[0].path, (dir / "finbert").string()) << "relative to the file";
   EXPECT_EQ(config.models[0].keep_alive_seconds, 600);
   EXPECT_EQ(config.models[1].path, "distilbert") << "a model's name stays one";
   EXPECT_EQ(config.models[1].keep_alive_seconds, -1);
@@ -59,13 +59,13 @@ TEST(ServeConfig, ReadsAWholeFile) {
   EXPECT_EQ(ladder.gate.data, (dir / "gate.csv").string());
   EXPECT_NEAR(ladder.gate.limits.min_agreement, 0.88, 1e-12);
   EXPECT_NEAR(ladder.rungs[1].gate->max_loss, 0.03, 1e-12);
-  EXPECT_NEAR(ladder.rungs[1].gate->min_agreement, 0.88, 1e-12) << "what a rung does not say is the ladder's";
+  EXPECT_NEAR(ladder.rungs[1].gate->min_agreement, 0.88, 1e-12) << "default from the ladder";
   EXPECT_FALSE(ladder.rungs[0].gate);
   EXPECT_EQ(ladder.sources[0].match.size(), 2u);
   EXPECT_TRUE(ladder.sources[1].wake);
   EXPECT_EQ(ladder.load->floor, "distil");
   EXPECT_EQ(ladder.lead_seconds, 120);
-  // 2026-06-02 12:00 UTC is a Tuesday that the file of days closes; the day after is usual, and extended is as open.
+  // Tuesday, 2026-06-02, 12:00 UTC is closed by the exceptions file; the next day is regular, with extended as open.
   EXPECT_EQ(ladder.schedule->rung_at(1780401600), "vader");
   EXPECT_EQ(ladder.schedule->rung_at(1780401600 + 86400), "distil");
   EXPECT_EQ(ladder.schedule->rung_at(1780401600 + 86400 - 6 * 3600), "distil");
@@ -78,7 +78,7 @@ TEST(ServeConfig, ReadsAWholeFile) {
   EXPECT_EQ(config.queues[1].apply.label, "sentiment_label");
 }
 
-TEST(ServeConfig, SpansOfTheWeek) {
+TEST(ServeConfig, ReadsWeeklySpans) {
   const TempDir dir;
   put_file(dir / "serve.yaml", R"(models: {a: {path: a}, b: {path: b}}
 ladders:
@@ -91,55 +91,55 @@ ladders:
   EXPECT_EQ(config.ladders[0].schedule->rung_at(1780401600 + 12 * 3600), "");
 }
 
-TEST(ServeConfig, RefusesWithPlaceAndNearestName) {
+TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
   const TempDir dir;
   const std::string models = "models: {finbert: {path: f}, vader: {builtin: vader}}\n";
   const std::string ladder = models + "ladders: {s: {rungs: [finbert, vader], ";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"lisen: x\n", "serve.yaml:1: serve: unknown key lisen; did you mean listen?"},
-      {"listen: [a, b]\n", "serve.yaml:1: serve: listen: give one value"},
+      {"listen: [a, b]\n", "serve.yaml:1: serve: listen: must be a single value"},
       {"models: {a: {pth: x}}\n", "serve.yaml:1: models: a: unknown key pth; did you mean path?"},
-      {"models: {a: {precision: bf16}}\n", "give `path` or `builtin`"},
-      {"models: {a: {path: x, builtin: vader}}\n", "give `path` or `builtin`"},
-      {"models: {a: {builtin: vade}}\n", "use vader"},
-      {"models: {a: {path: x, keep_alive: soon}}\n", "keep_alive: soon: give a time such as 30s"},
-      {"models: {a: {path: x, keep_alive: -5}}\n", "give a time such as 30s"},
-      {"models: {a: {builtin: vader, labels: {x: y}}}\n", "rules have their own"},
-      {"models: {a: {path: x, labels: [y]}}\n", "labels: is a mapping of names to names"},
-      {"models: {a: {path: x, labels: {y: [z]}}}\n", "labels: gives each name one other name"},
-      {"models: {a: {path: x, labels: {y: z, y: w}}}\n", "labels: gives each name one other name"},
-      {"models: {a/b: {path: x}}\n", "a name has up to 64"},
-      {"models: {a: {path: x}, a: {path: y}}\n", "twice"},
-      {"models: {a: x}\n", "models: a: not a mapping"},
-      {"models: [a]\n", "give a name to each"},
+      {"models: {a: {precision: bf16}}\n", "exactly one of `path` and `builtin` is required"},
+      {"models: {a: {path: x, builtin: vader}}\n", "exactly one of `path` and `builtin` is required"},
+      {"models: {a: {builtin: vade}}\n", "must be vader"},
+      {"models: {a: {path: x, keep_alive: soon}}\n", "keep_alive: soon: must be a time such as 30s"},
+      {"models: {a: {path: x, keep_alive: -5}}\n", "must be a time such as 30s"},
+      {"models: {a: {builtin: vader, labels: {x: y}}}\n", "not supported by VADER"},
+      {"models: {a: {path: x, labels: [y]}}\n", "labels: must be a mapping of strings to strings"},
+      {"models: {a: {path: x, labels: {y: [z]}}}\n", "labels: each key must be unique and have a non-empty value"},
+      {"models: {a: {path: x, labels: {y: z, y: w}}}\n", "labels: each key must be unique and have a non-empty value"},
+      {"models: {a/b: {path: x}}\n", "invalid name (use up to 64"},
+      {"models: {a: {path: x}, a: {path: y}}\n", "duplicate name"},
+      {"models: {a: x}\n", "models: a: must be a mapping"},
+      {"models: [a]\n", "must be a mapping of names to settings"},
       {ladder + "schedul: {}}}\n", "serve.yaml:2: ladders: s: unknown key schedul; did you mean schedule?"},
-      {ladder + "default: fin}}\n", "fin is none of its rungs"},
+      {ladder + "default: fin}}\n", "unknown rung fin"},
       {models + "ladders: {s: {rungs: [finbrt]}}\n",
-       "serve.yaml:2: ladder s: rungs: finbrt: no such model; did you mean finbert?"},
-      {models + "ladders: {vader: {rungs: [vader]}}\n", "has this name already"},
-      {ladder + "gate: {max_loss: 5}}}\n", "give a share such as 2%"},
-      {ladder + "load: {spill_over_ms: -1}}}\n", "must be above zero"},
+       "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
+      {models + "ladders: {vader: {rungs: [vader]}}\n", "the name is already used"},
+      {ladder + "gate: {max_loss: 5}}}\n", "must be a share such as 2%"},
+      {ladder + "load: {spill_over_ms: -1}}}\n", "must be positive"},
       {ladder + "load: {spill_over_ms: 50, back_under_ms: 60}}}\n", "back_under_ms=60"},
-      {ladder + "sources: [{rung: vader}]}}\n", "needs match"},
-      {ladder + "sources: {a: b}}}\n", "is a list"},
-      {ladder + "schedule: {calendar: lse, open: vader}}}\n", "use nyse"},
+      {ladder + "sources: [{rung: vader}]}}\n", "missing key match"},
+      {ladder + "sources: {a: b}}}\n", "must be a list"},
+      {ladder + "schedule: {calendar: lse, open: vader}}}\n", "must be nyse"},
       {ladder + "schedule: {zone: Mars/Base, calendar: nyse, open: vader}}}\n", "Mars/Base"},
-      {ladder + "schedule: {calendar: nyse, open: vader, times: []}}}\n", "use one of the two"},
-      {ladder + "schedule: {calendar: nyse, open: vader, lead: -1}}}\n", "lead: -1: give a time such as 30s or 5m"},
-      {ladder + "schedule: {calendar: nyse, open: vader, lead: soon}}}\n", "lead: soon: give a time"},
-      {ladder + "schedule: {calendar: nyse, open: vader, calendar_file: none.txt}}}\n", "cannot be read"},
+      {ladder + "schedule: {calendar: nyse, open: vader, times: []}}}\n", "cannot be combined with `times`"},
+      {ladder + "schedule: {calendar: nyse, open: vader, lead: -1}}}\n", "lead: -1: must be a time such as 30s or 5m"},
+      {ladder + "schedule: {calendar: nyse, open: vader, lead: soon}}}\n", "lead: soon: must be a time"},
+      {ladder + "schedule: {calendar: nyse, open: vader, calendar_file: none.txt}}}\n", "cannot read"},
       {ladder + "schedule: {times: [{days: monday, rung: vader}]}}}\n", "mon-fri"},
-      {ladder + "schedule: {times: [{from: 7, rung: vader}]}}}\n", "give a time such as"},
-      {ladder + "schedule: {times: [{from: \"07:00\"}]}}}\n", "needs rung"},
-      {models + "queues: {q: {model: vadr}}\n", "serve.yaml:2: queue q: vadr: no such model; did you mean vader?"},
-      {models + "queues: {q: {model: vader, ladder: vader}}\n", "use one of the two"},
+      {ladder + "schedule: {times: [{from: 7, rung: vader}]}}}\n", "must be a time such as"},
+      {ladder + "schedule: {times: [{from: \"07:00\"}]}}}\n", "missing key rung"},
+      {models + "queues: {q: {model: vadr}}\n", "serve.yaml:2: queue q: unknown model vadr; did you mean vader?"},
+      {models + "queues: {q: {model: vader, ladder: vader}}\n", "cannot be combined with `model`"},
       {models + "queues: {q: {flush_size: 0}}\n", "must be from 1"},
       {models + "queues: {q: {flush_sise: 5}}\n", "did you mean flush_size?"},
       {models + "queues: {q: {apply: {lable: x}}}\n", "did you mean label?"},
   };
-  for (const auto& [yaml, says] : cases) {
+  for (const auto& [yaml, message] : cases) {
     put_file(dir / "serve.yaml", yaml);
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_serve_config(dir / "serve.yaml", kSettings); }), says);
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_serve_config(dir / "serve.yaml", kSettings); }), message);
   }
 }
 
@@ -150,7 +150,7 @@ ServeConfig from_variables(const std::map<std::string, std::string>& variables) 
   });
 }
 
-TEST(ServeConfig, TheKeysOfANewsBotBuildALadder) {
+TEST(ServeConfig, BuildsLadderFromEnvironmentVariables) {
   EXPECT_TRUE(from_variables({}).ladders.empty());
   EXPECT_TRUE(from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "0"}}).ladders.empty());
 
@@ -162,16 +162,16 @@ TEST(ServeConfig, TheKeysOfANewsBotBuildALadder) {
   EXPECT_FALSE(plain.ladders[0].schedule);
   EXPECT_EQ(plain.queues[0].flush_size, 25);
   EXPECT_EQ(plain.queues[0].model, "sentiment");
-  EXPECT_TRUE(plain.settings.empty()) << "one model answers at all times";
+  EXPECT_TRUE(plain.settings.empty()) << "one model at all times";
   check_names(plain);
 }
 
-TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
+TEST(ServeConfig, AdaptiveVariablesFollowMarketHours) {
   if (!std::filesystem::exists("/usr/share/zoneinfo/America/New_York")) GTEST_SKIP() << "no tzdata";
   const ServeConfig config = from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}});
-  ASSERT_EQ(config.models.size(), 2u) << "no default that nobody named: every hour has a rung";
+  ASSERT_EQ(config.models.size(), 2u) << "no implicit default, because every hour has a rung";
   EXPECT_EQ(config.models[1].name, "vader");
-  ASSERT_EQ(config.settings.size(), 2u) << "the card is nobody's at night";
+  ASSERT_EQ(config.settings.size(), 2u) << "the GPU is released at night";
   EXPECT_EQ(config.settings[0].key + " " + config.settings[0].value, "keep_alive 10m");
   EXPECT_EQ(config.settings[1].key + " " + config.settings[1].value, "release_device_after 10m");
   EXPECT_EQ(from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {"SENTIMENT_MODEL_NAME", "finbert"}}).models.size(),
@@ -191,10 +191,10 @@ TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
                                             {"MARKET_STATUS_OVERRIDE", "closed"},
                                             {"SENTIMENT_MODEL_CLOSED", "finbert"}});
   EXPECT_EQ(fixed.models.size(), 2u);
-  EXPECT_TRUE(fixed.settings.empty()) << "finbert wants the card at night";
+  EXPECT_TRUE(fixed.settings.empty()) << "finbert uses the GPU at night";
   EXPECT_EQ(from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {"SENTIMENT_MODEL_NAME", "distilbert"}}).models.size(),
             2u)
-      << "a rung named twice stands once";
+      << "duplicate rungs are merged";
   Ladder at_night(fixed.ladders[0]);
   EXPECT_EQ(model_at(at_night, 1717423200), "finbert");
   for (const auto& [key, value] : std::map<std::string, std::string>{
@@ -211,12 +211,12 @@ TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
              "true or false");
 }
 
-TEST(ServeConfig, AnyBytesAreReadOrRefused) {
+TEST(ServeConfig, AcceptsOrRejectsAnyBytes) {
   drive_fuzz(fuzz_serve_config,
              {kWhole, "models: {a: {path: x}}\n", "models: [a, b]\nqueues: {q: {model: a}}\n", "&a [*a]"}, 500);
 }
 
-TEST(ServeConfig, Seconds) {
+TEST(ServeConfig, ParsesSeconds) {
   EXPECT_EQ(read_seconds("30s"), 30);
   EXPECT_EQ(read_seconds("500ms"), 0.5);
   EXPECT_EQ(read_seconds("10m"), 600);

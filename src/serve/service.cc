@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an admitted request to its scorer and back; what each route's body means is in the files beside.
+// Passes admitted requests to scorers and their results back to clients. The files *_routes.cc, tei.cc and openai.cc
+// parse the requests.
 #include "serve/service.h"
 
 #include <fmt/format.h>
@@ -22,9 +23,9 @@
 namespace brim::serve {
 namespace {
 
-constexpr int kClientLeft = 499;  // nginx's word for it
+constexpr int kClientClosedRequest = 499;  // status 499, as in nginx's logs
 
-// The scorers are the slots' alone, so that one that is unloaded goes.
+// Only the slots own scorers, so that an unloaded model is freed.
 ServiceOptions without_scorers(ServiceOptions options) {
   for (ServedModel& model : options.models) model.scorer.reset();
   return options;
@@ -51,7 +52,7 @@ Service::Service(ServiceOptions options)
     }
   }
   keys_ = std::make_shared<const ApiKeys>(options_.keys);
-  BRIM_CHECK(!options_.models.empty(), "a service without a model");
+  BRIM_CHECK(!options_.models.empty(), "a service needs a model");
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
   metrics_ = std::make_unique<Metrics>(options_.models.size());
@@ -65,7 +66,7 @@ Service::Service(ServiceOptions options)
         options_.state_dir, options_.queues, *this, [this](const Job& job) { return job_model(job); }, jobs);
   } catch (const Error& error) {
     if (options_.state_needed || !options_.queues.empty()) throw;
-    log_warning("{}: this one takes no jobs", error.what());
+    log_warning("{}; jobs are disabled", error.what());
   }
 }
 
@@ -85,10 +86,10 @@ void Service::refuse_all() {
   for (int thread = 0; thread < server_->threads(); ++thread)
     server_->post(thread, [this, thread] {
       for (Call* const call : inboxes_[static_cast<size_t>(thread)]->calls()) {
-        // What a queue or an administrator asked for may be done yet: it is cut, so that nobody takes it for undone.
+        // Queue and admin calls may still complete, so an error response could be wrong: cut the connection instead.
         if (call->done || !call->counted) continue;
         call->stop.request_stop();
-        refuse(*call, {503, "Unhealthy", "the server is going down", retry_after(1)});
+        refuse(*call, {503, "Unhealthy", "the server is shutting down", retry_after(1)});
       }
     });
 }
@@ -110,9 +111,9 @@ void Service::attach(HttpServer& server) {
   events_.resize(static_cast<size_t>(server.threads()));
 }
 
-void Service::set_card(CardReadings readings) {
-  std::lock_guard lock(card_mutex_);
-  card_ = std::move(readings);
+void Service::set_gpu(GpuReadings readings) {
+  std::lock_guard lock(gpu_mutex_);
+  gpu_ = std::move(readings);
 }
 
 std::vector<Served> Service::loaded() const {
@@ -135,7 +136,7 @@ Served Service::model_at(int model, bool may_wait) const {
   std::unique_lock lock(slot.mutex);
   if (may_wait) slot.replaced.wait(lock, [&] { return !slot.replacing; });
   if (slot.replacing)
-    throw ModelIsComing{
+    throw ModelBeingReplaced{
         {503, "Unhealthy", fmt::format("model {} is being replaced", options_.models[static_cast<size_t>(model)].name),
          retry_after(1)},
         model};
@@ -156,7 +157,7 @@ double Service::queue_seconds(int model) const {
 bool Service::stuck() const {
   double predicted = 0;
   int64_t batches = 0;
-  bool batch_is_late = false;  // rows, queues and jobs have no texts outstanding, but batches
+  bool batch_is_late = false;  // rows, queues and jobs count as batches, not as outstanding texts
   for (const Served& model : loaded()) {
     const ScorerLoad load = model->scorer->load();
     predicted = std::max(predicted, load.wait_seconds);
@@ -170,31 +171,31 @@ bool Service::stuck() const {
 
 void Service::hold(Call& call, int model) {
   call.left = 1;
-  const uint32_t place = inboxes_[static_cast<size_t>(call.thread)]->put(call);
+  const uint32_t inbox_slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
   Slot& slot = *slots_[static_cast<size_t>(model)];
   {
     std::lock_guard lock(slot.mutex);
     if (slot.replacing) {
-      slot.held.emplace_back(call.thread, place);
+      slot.held.emplace_back(call.thread, inbox_slot);
       return;
     }
   }
-  go_on(call.thread, place);
+  resume(call.thread, inbox_slot);
 }
 
-Service::Call* Service::take_back(int thread, uint32_t place) {
+Service::Call* Service::reclaim(int thread, uint32_t inbox_slot) {
   Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
-  Call& call = inbox.at(place);
-  inbox.remove(place);
+  Call& call = inbox.at(inbox_slot);
+  inbox.remove(inbox_slot);
   call.left = 0;
   if (!call.ended) return &call;
   delete &call;
   return nullptr;
 }
 
-void Service::go_on(int thread, uint32_t place) {
-  server_->post(thread, [this, thread, place] {
-    Call* const call = take_back(thread, place);
+void Service::resume(int thread, uint32_t inbox_slot) {
+  server_->post(thread, [this, thread, inbox_slot] {
+    Call* const call = reclaim(thread, inbox_slot);
     if (call != nullptr && !call->done) run_held(*call);
   });
 }
@@ -219,13 +220,13 @@ void Service::stream_ended(Call& call) {
   if (!call.done) call.stream->ended();
 }
 
-void Service::beside(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
+void Service::run_on(Workers& workers, Call& call, std::function<std::optional<Refusal>()> work,
                      std::function<void(Call&)> then) {
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
   workers.call([this, thread = call.thread, slot, work = std::move(work), then = std::move(then)] {
     server_->post(thread, [this, thread, slot, refusal = work(), then] {
-      Call* const held = take_back(thread, slot);
+      Call* const held = reclaim(thread, slot);
       if (held == nullptr || held->done) return;
       if (refusal)
         refuse(*held, *refusal);
@@ -235,7 +236,7 @@ void Service::beside(Workers& workers, Call& call, std::function<std::optional<R
   });
 }
 
-void Service::at(Workers& workers, Call& call, std::function<BlockingAnswer()> work) {
+void Service::run_on(Workers& workers, Call& call, std::function<BlockingAnswer()> work) {
   const auto answer = std::make_shared<BlockingAnswer>();
   const auto run = [this, answer, work = std::move(work)]() -> std::optional<Refusal> {
     try {
@@ -249,7 +250,7 @@ void Service::at(Workers& workers, Call& call, std::function<BlockingAnswer()> w
       return refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
     }
   };
-  beside(workers, call, run, [answer](Call& held) {
+  run_on(workers, call, run, [answer](Call& held) {
     held.done = true;
     answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
     held.exchange->answer(
@@ -295,7 +296,7 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
     if (call.left > 0) continue;
     try {
       finish(call);
-    } catch (const std::exception& error) {  // of one answer; the others' come all the same
+    } catch (const std::exception& error) {  // concerns one response only
       log_warning("{}: {}", call.exchange->path(), error.what());
       if (!call.done) refuse(call, {500, "Backend", "internal error"});
     }
@@ -303,8 +304,8 @@ void Service::take_answers(int thread, std::vector<Answer>& answers) {
 }
 
 bool Service::note_if_not_loaded(const ServedModel& model, const Error& error) {
-  const bool of_loading = error.code() == ErrorCode::does_not_fit || error.code() == ErrorCode::bad_model;
-  if (!of_loading || model.scorer->residence() == Residence::resident) return false;
+  const bool is_load_error = error.code() == ErrorCode::does_not_fit || error.code() == ErrorCode::bad_model;
+  if (!is_load_error || model.scorer->residence() == Residence::resident) return false;
   note_not_loaded(static_cast<size_t>(find_model(model.name)), error.what());
   return true;
 }
@@ -314,10 +315,10 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
   switch (error.code()) {
     case ErrorCode::timed_out:
       return {504, "Timeout",
-              fmt::format("waited {:.0f} of {:.0f} ms",
+              fmt::format("timed out after {:.0f} ms (limit {:.0f} ms)",
                           static_cast<double>(now_ns() - call.exchange->begun_ns()) * 1e-6, call.timeout_ms)};
     case ErrorCode::busy: {
-      // Too long a wait of this client's; or, of all of them, more bytes than may wait.
+      // Either this client's queue is too long, or all clients' queued bytes exceed the limit.
       const ClientWait wait = call.served->scorer->wait_of(client_of(call), 0, call.bulk);
       const bool long_wait = wait.own_tokens > 0 || wait.begin_seconds > options_.queue_seconds;
       Refusal refusal = overloaded(long_wait ? wait.begin_seconds : queue_seconds(call.model), options_.queue_seconds);
@@ -325,7 +326,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
       return refusal;
     }
     case ErrorCode::cancelled:
-      return {503, "Unhealthy", "the server is going down", retry_after(1)};
+      return {503, "Unhealthy", "the server is shutting down", retry_after(1)};
     case ErrorCode::does_not_fit:
       return refusal_of_blocking_work(error);
     case ErrorCode::bad_data: {
@@ -339,7 +340,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
   }
 }
 
-// All texts of a call have their results.
+// Called when all texts of a call have results.
 void Service::finish(Call& call) {
   inboxes_[static_cast<size_t>(call.thread)]->remove(call.slot);
   call.finished_ns = now_ns();
@@ -353,14 +354,14 @@ void Service::finish(Call& call) {
       c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0][static_cast<size_t>(reason_of(call.reason))] +=
           call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
-      const auto most = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
+      const auto stage = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
       const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
-      c.slowest[most].add(total);
+      c.slowest[stage].add(total);
       c.models[static_cast<size_t>(call.model)].add(total);
     });
     answer(call, std::move(out));
   }
-  call.served.reset();  // a client that reads slowly keeps no model
+  call.served.reset();  // a slow reader must not keep a model loaded
   call.other.reset();
   if (call.ended) delete &call;
 }
@@ -374,7 +375,7 @@ std::array<double, kStages> Service::stages_of(const Call& call, int64_t written
   const auto between = [](int64_t begin, int64_t end) {
     return static_cast<double>(std::max<int64_t>(0, end - begin)) * 1e-9;
   };
-  // What a helper tokenized was ready when nothing else is left of the time.
+  // Helpers tokenize without a timestamp: tokenization is the rest of the time.
   const double tokenized = call.submitted_ns > 0
                                ? between(call.parsed_ns, call.submitted_ns)
                                : std::max(0.0, between(call.parsed_ns, call.finished_ns) - waited - computed);
@@ -391,14 +392,14 @@ std::string Service::compute_fields(const Call& call) const {
   const auto [parsed, tokenized, waited, computed, written] = ms;
   const auto errors = std::ranges::count_if(call.predictions, [](const Prediction& p) { return p.error.has_value(); });
   const ServedModel& model = *call.served;
-  const bool card = !model.scorer->device().starts_with("cpu");
+  const bool on_gpu = !model.scorer->device().starts_with("cpu");
   std::string fields = fmt::format(
       "x-compute-type: {}\r\nx-compute-time: {:.0f}\r\nx-compute-characters: {}\r\nx-compute-tokens: {}\r\n"
       "x-total-time: {:.0f}\r\nx-tokenization-time: {:.0f}\r\nx-queue-time: {:.0f}\r\nx-inference-time: {:.0f}\r\n"
       "Server-Timing: parse;dur={:.3f}, tok;dur={:.3f}, queue;dur={:.3f}, infer;dur={:.3f}, write;dur={:.3f}\r\n"
       "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n",
-      card ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited, computed,
-      parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
+      on_gpu ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited,
+      computed, parsed, tokenized, waited, computed, written, model.name, model.revision, call.reason);
   if (!call.instead_of.empty()) fields += fmt::format("X-Brim-Instead-Of: {}\r\n", call.instead_of);
   if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
   if (call.passes > 0) fields += fmt::format("X-Brim-Passes: {}\r\n", call.passes);
@@ -438,8 +439,8 @@ void Service::refuse(Call& call, const Refusal& refusal) {
   call.exchange->answer(std::move(response));
 }
 
-void Service::break_off(Call& call, const Refusal& refusal) {
-  log_warning("{} {}: broken off: {}", call.exchange->path(), call.id, refusal.message);
+void Service::abort_response(Call& call, const Refusal& refusal) {
+  log_warning("{} {}: response aborted: {}", call.exchange->path(), call.id, refusal.message);
   call.done = true;
   call.broken = refusal.status;
   call.exchange->drop();
@@ -451,7 +452,7 @@ void Service::note_end(const Exchange& exchange, const Call* call, int status, s
   metrics_->count(exchange.thread(), [&](Counts& c) {
     ++c.requests[{route, call == nullptr ? -1 : call->model, status}];
     c.durations[route].add(seconds);
-    if (status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];  // also before a request is one
+    if (status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];  // also if rejected by the HTTP layer
   });
   if (options_.access_log) {
     const auto unix_ms =
@@ -494,16 +495,16 @@ void Service::gone(Exchange& exchange) noexcept {
   Call* call = reinterpret_cast<Call*>(exchange.tag);
   if (call == nullptr) return;
   if (call->held_body != nullptr && call->held_body->take()) std::string().swap(call->held_body->text);
-  // Who listens to /events leaves when it likes; nothing is withdrawn by it.
+  // Disconnecting from /events cancels nothing.
   const bool streams = call->stream != nullptr && call->route->scores && !call->done;
   if (call->left > 0) call->stop.request_stop();
-  const bool left = !cutting_;  // else it is this server that goes
-  if (left && (call->left > 0 || streams)) metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
-  note_end(exchange, call, call->broken > 0 ? call->broken : left ? kClientLeft : 503, 0);
+  const bool client_left = !cutting_;  // otherwise the server cut the connection
+  if (client_left && (call->left > 0 || streams)) metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
+  note_end(exchange, call, call->broken > 0 ? call->broken : client_left ? kClientClosedRequest : 503, 0);
   release(*call);
 }
 
-// The exchange is over; the call stays until its last text has come back.
+// The exchange is over; the call lives until its last result has arrived.
 void Service::release(Call& call) noexcept {
   call.exchange->tag = 0;
   if (call.stream != nullptr) call.stream->leave();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: the server in this process with tiny models, or with one that answers when it is told to.
+// Test fixture: an in-process server with tiny models, or with a scorer that responds on request.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,22 +13,24 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
+#include "http/raw_client.h"
 #include "model/golden_models.h"
-#include "serve/raw_client.h"
 #include "serve/serve.h"
 
 namespace brim::serve {
 
 using Json = nlohmann::json;
+using http::RawAnswer;
+using http::RawClient;
 
-// Keeps what it is given until the test lets go.
+// Holds requests until the test completes them.
 class HeldScorer : public Scorer {
  public:
   ModelKind kind() const override { return ModelKind::classifier; }
   const std::vector<std::string>& labels() const override { return labels_; }
   const std::vector<std::string>& score_names() const override { return labels_; }
-  std::string device() const override { return card.empty() ? "cpu" : "cuda:0"; }
-  std::string pci_bus_id() const override { return card; }
+  std::string device() const override { return gpu.empty() ? "cpu" : "cuda:0"; }
+  std::string pci_bus_id() const override { return gpu; }
   std::string precision() const override { return "fp32"; }
   MemoryPlan plan() const override { return {}; }
   int64_t max_length() const override { return 16; }
@@ -46,11 +48,12 @@ class HeldScorer : public Scorer {
     ++scoring;
     wait_until([&] { return !hold_scores; });
     const size_t n = texts.size();
-    Predictions made{.rows = n, .width = 2, .labels = std::vector<int32_t>(n, 1), .scores = {}, .label_scores = {}};
-    made.label_scores.assign(n, 0.75f);
-    made.truncated.assign(n, 0);
-    for (size_t i = 0; i < n; ++i) made.scores.insert(made.scores.end(), {0.25f, 0.75f});
-    return made;
+    Predictions predictions{
+        .rows = n, .width = 2, .labels = std::vector<int32_t>(n, 1), .scores = {}, .label_scores = {}};
+    predictions.label_scores.assign(n, 0.75f);
+    predictions.truncated.assign(n, 0);
+    for (size_t i = 0; i < n; ++i) predictions.scores.insert(predictions.scores.end(), {0.25f, 0.75f});
+    return predictions;
   }
   void close() override { answer_all(Error(ErrorCode::cancelled, "closed")); }
 
@@ -60,7 +63,7 @@ class HeldScorer : public Scorer {
       return held_.size() == n;
     });
   }
-  std::vector<uint64_t> clients() {  // of what it holds
+  std::vector<uint64_t> clients() {  // clients of held requests
     std::lock_guard lock(mutex_);
     std::vector<uint64_t> all;
     for (const Held& h : held_) all.push_back(h.request.client);
@@ -87,7 +90,7 @@ class HeldScorer : public Scorer {
   }
   std::atomic<int> scoring{0};  // calls of score() so far
   std::atomic<bool> hold_scores{false};
-  std::string card;  // whose address it says it has; set it before the server starts
+  std::string gpu;  // reported PCI address; set it before starting the server
   void set_load(const ScorerLoad& load) {
     std::lock_guard lock(mutex_);
     load_ = load;
@@ -162,12 +165,12 @@ class ServiceTest : public ::testing::Test {
     return answer.status == 200 ? Json::parse(answer.body) : Json();
   }
   void bad(const std::string& path, const std::string& body, int status, const std::string& type,
-           const std::string& says = "") {
+           const std::string& message = "") {
     const RawAnswer answer = post(path, body);
     EXPECT_EQ(answer.status, status) << path << " " << body << " " << answer.body;
-    const Json said = Json::parse(answer.body);
-    EXPECT_EQ(said.value("error_type", said.value("type", "")), type) << answer.body;
-    EXPECT_NE(answer.body.find(says), std::string::npos) << answer.body;
+    const Json json = Json::parse(answer.body);
+    EXPECT_EQ(json.value("error_type", json.value("type", "")), type) << answer.body;
+    EXPECT_NE(answer.body.find(message), std::string::npos) << answer.body;
     EXPECT_TRUE(answer.fields.count("x-request-id"));
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the answers of a thread's requests arrive.
+// Collects the results of an I/O thread's requests.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -11,10 +11,10 @@
 
 namespace brim::serve {
 
-// A text's ticket is its call's slot, then its place among the call's texts.
+// A ticket is the slot of the call, then the index of the text within the call.
 constexpr int kIndexBits = 24;
 
-// Takes a batch's answers on the device's thread and wakes its I/O thread once for all of them.
+// Receives a batch's results on the device thread and wakes the I/O thread once for all of them.
 class Service::Inbox final : public Completion {
  public:
   Inbox(Service& service, int thread) : service_(service), thread_(thread) {}
@@ -29,7 +29,7 @@ class Service::Inbox final : public Completion {
     if (first) service_.server_->post(thread_, [this] { take(); });
   }
 
-  // On the I/O thread.
+  // Runs on the I/O thread.
   void take() {
     {
       std::lock_guard lock(mutex_);
@@ -40,7 +40,7 @@ class Service::Inbox final : public Completion {
     taken_.clear();
   }
 
-  // Calls whose texts are on their way, by slot.
+  // Calls with texts in flight, by slot.
   uint32_t put(Call& call) {
     if (free_.empty()) {
       calls_.push_back(&call);
@@ -61,7 +61,7 @@ class Service::Inbox final : public Completion {
     calls_[slot] = nullptr;
     free_.push_back(slot);
   }
-  // After the threads have ended.
+  // Call after the threads have ended.
   void drop_all() {
     for (Call* call : calls_) delete call;
     calls_.clear();

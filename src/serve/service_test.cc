@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server in this process, over real sockets, with tiny models: overload, clients that leave, ladders, queues,
-// drains.
+// In-process server with tiny models, over real sockets: overload, disconnecting clients, ladders, queues, draining.
 #include "serve/service.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +26,7 @@
 namespace brim::serve {
 namespace {
 
-TEST_F(ServiceTest, SaysHowItIs) {
+TEST_F(ServiceTest, ReportsStatus) {
   start(tiny());
   EXPECT_EQ(get("/ping").status, 200);
   EXPECT_EQ(Json::parse(get("/health/live").body)["status"], "ok");
@@ -44,7 +43,7 @@ TEST_F(ServiceTest, SaysHowItIs) {
   const Json models = Json::parse(get("/v1/models").body);
   EXPECT_EQ(models["data"][1]["task"], "token-classification");
   EXPECT_EQ(Json::parse(get("/v1/models/ner").body), models["data"][1]);
-  EXPECT_EQ(Json::parse(get("/v1/models/org%2Fcls").body), models["data"][0]) << "by the name of its directory";
+  EXPECT_EQ(Json::parse(get("/v1/models/org%2Fcls").body), models["data"][0]) << "by directory name";
   EXPECT_EQ(get("/v1/models/nerd").status, 404);
   good("/predict", R"({"inputs":"w6"})");
   bad("/predict", R"({"inputs":""})", 400, "Empty");
@@ -61,17 +60,17 @@ TEST_F(ServiceTest, SaysHowItIs) {
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
 }
 
-TEST_F(ServiceTest, OverloadIsSaidAtOnce) {
+TEST_F(ServiceTest, RejectsImmediatelyWhenOverloaded) {
   start(held());
   scorer_->set_load({.texts = 100, .tokens = 5000, .tokens_per_second = 1000, .wait_seconds = 5});
   RawAnswer answer = post("/predict", R"({"inputs":"a"})");
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "5");
-  const Json said = Json::parse(answer.body);
-  EXPECT_EQ(said["error_type"], "Overloaded");
-  EXPECT_EQ(said["error"], "Model is overloaded");
-  EXPECT_EQ(said["queue_ms"], 5000);
-  EXPECT_EQ(said["limit_ms"], 1000);
+  const Json json = Json::parse(answer.body);
+  EXPECT_EQ(json["error_type"], "Overloaded");
+  EXPECT_EQ(json["error"], "Model is overloaded");
+  EXPECT_EQ(json["queue_ms"], 5000);
+  EXPECT_EQ(json["limit_ms"], 1000);
   scorer_->set_load({.texts = 1, .tokens = 500, .tokens_per_second = 1000, .wait_seconds = 0.5});
   EXPECT_EQ(post("/predict", R"({"inputs":"a","timeout_ms":300})").status, 429) << "it could not be met";
   client_->post("/predict", R"({"inputs":"a"})");
@@ -88,13 +87,13 @@ TEST_F(ServiceTest, OverloadIsSaidAtOnce) {
       "Content-Length: 99999999\r\n\r\n");
   EXPECT_EQ(other.read().status, 413);
   for (const char* reason : {"loading", "body"})
-    wait_until([&] {  // the last is counted once its answer is on its way
+    wait_until([&] {  // requests are counted after the response is sent
       return get("/metrics").body.find(fmt::format("brim_rejected_total{{reason=\"{}\"}} 1\n", reason)) !=
              std::string::npos;
     });
 }
 
-TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {
+TEST_F(ServiceTest, ReportsScorerErrors) {
   start(held());
   for (const auto& [error, status] : std::vector<std::pair<Error, int>>{{Error(ErrorCode::timed_out, "late"), 504},
                                                                         {Error(ErrorCode::busy, "busy"), 429},
@@ -118,13 +117,13 @@ TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {
   EXPECT_FALSE(server_->run(never)) << "it ends by itself";
 }
 
-// Rows, queues and jobs have no texts that wait: only the batch itself says that a device is wedged.
-TEST_F(ServiceTest, ABatchFarBeyondItsPredictionIsUnhealthy) {
+// Rows, queues and jobs have no waiting texts: a hung device is detected by the duration of the batch.
+TEST_F(ServiceTest, BatchFarBeyondPredictionIsUnhealthy) {
   start(held());
   scorer_->set_load({.batch_seconds = 4, .batch_predicted_seconds = 0.1});
-  EXPECT_EQ(get("/health").status, 200) << "five seconds are none";
+  EXPECT_EQ(get("/health").status, 200) << "below five seconds";
   scorer_->set_load({.batch_seconds = 6, .batch_predicted_seconds = 1});
-  EXPECT_EQ(get("/health").status, 200) << "nor ten times what is predicted";
+  EXPECT_EQ(get("/health").status, 200) << "below ten times the prediction";
   scorer_->set_load({.batch_seconds = 6, .batch_predicted_seconds = 0.1});
   const RawAnswer answer = get("/health");
   EXPECT_EQ(answer.status, 503);
@@ -133,7 +132,7 @@ TEST_F(ServiceTest, ABatchFarBeyondItsPredictionIsUnhealthy) {
   EXPECT_EQ(get("/health").status, 200);
 }
 
-TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
+TEST_F(ServiceTest, CancelsTextsOfDisconnectedClient) {
   ServerOptions o = held();
   o.access_log = (temp_.path() / "access.log").string();
   start(o);
@@ -153,7 +152,7 @@ TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
   EXPECT_EQ(entry["code"], 499);
 }
 
-TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
+TEST_F(ServiceTest, LadderReportsChoiceAndReason) {
   ServerOptions o = tiny();
   LadderRules rules;
   rules.name = "sentiment";
@@ -162,18 +161,18 @@ TEST_F(ServiceTest, ALadderChoosesAndSaysWhy) {
   rules.sources.push_back({{"reuters", "bloom*"}, "cls", false});
   o.ladders.push_back(std::make_shared<Ladder>(rules));
   start(o);
-  const auto asked = [&](const std::string& more) {
+  const auto chosen = [&](const std::string& more) {
     RawAnswer answer = post("/predict", R"({"inputs":"w6")" + more + "}");
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.fields["x-brim-model"] + " " + answer.fields["x-brim-reason"];
   };
-  EXPECT_EQ(asked(""), "vader@3 default");
-  EXPECT_EQ(asked(R"(,"model":"sentiment","source":"Reuters")"), "cls@12345678 source");
-  EXPECT_EQ(asked(R"(,"source":"bloomberg")"), "cls@12345678 source");
-  EXPECT_EQ(asked(R"(,"model":"cls")"), "cls@12345678 requested");
+  EXPECT_EQ(chosen(""), "vader@3 default");
+  EXPECT_EQ(chosen(R"(,"model":"sentiment","source":"Reuters")"), "cls@12345678 source");
+  EXPECT_EQ(chosen(R"(,"source":"bloomberg")"), "cls@12345678 source");
+  EXPECT_EQ(chosen(R"(,"model":"cls")"), "cls@12345678 requested");
   const Json health = Json::parse(get("/health").body);
   EXPECT_EQ(health["ladder"]["sentiment"]["active"], "vader");
-  EXPECT_EQ(health["model"], "vader") << "who answers, not who is first";
+  EXPECT_EQ(health["model"], "vader") << "the selected model, not the first one";
   EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u) << "of a model that has tokens, whatever the rung";
   EXPECT_EQ(good("/decode", R"({"ids":[6]})").size(), 1u);
   EXPECT_NE(get("/metrics").body.find("brim_ladder_rung{ladder=\"sentiment\"} 1\n"), std::string::npos);
@@ -198,8 +197,8 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   const std::string metrics = get("/metrics").body;
   EXPECT_NE(metrics.find("brim_queue_items{queue=\"news\"} 1\n"), std::string::npos);
   for (const char* line : {"te_request_success 1\n", "te_request_failure 0\n"})
-    EXPECT_NE(metrics.find(line), std::string::npos) << "an item that waits is no failure: " << line;
-  server_.reset();  // what was acknowledged is still there
+    EXPECT_NE(metrics.find(line), std::string::npos) << "a waiting item is not a failure: " << line;
+  server_.reset();  // acknowledged items are kept
   ServerOptions again = tiny();
   again.state_dir = o.state_dir;
   again.queues = o.queues;
@@ -213,8 +212,8 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(flushed["items"][0]["sentiment_label"], "positive");
   EXPECT_GT(flushed["items"][0]["sentiment_score"].get<double>(), 0);
   EXPECT_LT(flushed["items"][1]["sentiment_score"].get<double>(), 0);
-  EXPECT_NE(answer.body.find(R"("z":0,"a":0)"), std::string::npos) << "keys keep their order";
-  EXPECT_EQ(post("/queues/news/flush_and_apply", "", "Origin: https://c.example\r\n").status, 403) << "a page's";
+  EXPECT_NE(answer.body.find(R"("z":0,"a":0)"), std::string::npos) << "order of keys is preserved";
+  EXPECT_EQ(post("/queues/news/flush_and_apply", "", "Origin: https://c.example\r\n").status, 403) << "cross-origin";
   EXPECT_EQ(post("/queues/news/flush_and_apply", "").status, 200);
   EXPECT_EQ(get("/queues/news").status, 200);
   EXPECT_EQ(get("/queues/news/flushes?after=0").status, 200);
@@ -239,7 +238,7 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
     EXPECT_EQ(answer.fields["allow"], allow) << path;
   }
   EXPECT_EQ(post("/jobs/1", "{}").fields["allow"], "GET, DELETE");
-  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
+  client_ = std::make_unique<RawClient>(server_->port());  // the body was not read
   bad("/queues/news/nothing", "{}", 404, "NotFound");
 }
 
@@ -254,7 +253,7 @@ TEST_F(ServiceTest, HealthDoesNotWaitBehindTexts) {
   EXPECT_EQ(waiting.read().status, 200);
 }
 
-TEST_F(ServiceTest, OneRequestTooManyIsRefused) {
+TEST_F(ServiceTest, RejectsRequestsBeyondLimit) {
   ServerOptions o = held();
   o.max_requests = 1;
   start(std::move(o));
@@ -262,10 +261,10 @@ TEST_F(ServiceTest, OneRequestTooManyIsRefused) {
   waiting.post("/predict", R"({"inputs":"a"})");
   scorer_->wait_held(1);
   bad("/predict", R"({"inputs":"b"})", 429, "Overloaded");
-  EXPECT_EQ(get("/health").status, 200);  // has no texts
+  EXPECT_EQ(get("/health").status, 200);  // does not count
   scorer_->answer_all();
   EXPECT_EQ(waiting.read().status, 200);
-  RawClient reader(server_->port());  // has no texts either, however long it stays
+  RawClient reader(server_->port());  // a stream without texts does not count
   reader.send("GET /events HTTP/1.1\r\nHost: a\r\n");
   waiting.post("/predict", R"({"inputs":"a"})");
   scorer_->wait_held(1);
@@ -273,7 +272,7 @@ TEST_F(ServiceTest, OneRequestTooManyIsRefused) {
   EXPECT_EQ(waiting.read().status, 200);
 }
 
-TEST_F(ServiceTest, DrainsWithoutLosingARequest) {
+TEST_F(ServiceTest, DrainsWithoutLosingRequests) {
   ServerOptions o = held();
   o.lame_duck_seconds = 0.3;
   start(o);
@@ -294,7 +293,7 @@ TEST_F(ServiceTest, DrainsWithoutLosingARequest) {
   running.join();
 }
 
-TEST_F(ServiceTest, WhoWaitsAtTheEndOfADrainIsRefusedInWords) {
+TEST_F(ServiceTest, RespondsToWaitingClientsAtEndOfDrain) {
   ServerOptions o = held();
   o.drain_seconds = 0.1;
   start(o);
@@ -314,7 +313,7 @@ TEST_F(ServiceTest, WhoWaitsAtTheEndOfADrainIsRefusedInWords) {
   EXPECT_TRUE(scorer_->all_stopped());
 }
 
-TEST_F(ServiceTest, AQueuesCallIsCutAtTheEndOfADrainAndAskedAgain) {
+TEST_F(ServiceTest, QueueCallCanBeRepeatedAfterDrain) {
   ServerOptions o = held();
   o.drain_seconds = 0.1;
   o.state_dir = (temp_.path() / "state").string();
@@ -335,10 +334,10 @@ TEST_F(ServiceTest, AQueuesCallIsCutAtTheEndOfADrainAndAskedAgain) {
   const RawAnswer answer = post("/queues/news/score_or_queue", body, key);
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(Json::parse(answer.body)["items"][0]["sentiment_label"], "yes") << answer.body;
-  EXPECT_EQ(scorer_->scoring, 0) << "what the first server scored is not scored again";
+  EXPECT_EQ(scorer_->scoring, 0) << "results of the first server are not computed again";
 }
 
-TEST_F(ServiceTest, ManyClientsAtOnce) {
+TEST_F(ServiceTest, ServesManyClients) {
   start(tiny());
   const auto scorer = open("bert_sequence");
   std::vector<std::thread> threads;
@@ -356,8 +355,8 @@ TEST_F(ServiceTest, ManyClientsAtOnce) {
                                                                (i % 2 == 0 ? "bulk" : "interactive") + "\"}");
         const RawAnswer answer = client.read();
         ASSERT_EQ(answer.status, 200) << answer.body;
-        const Json said = Json::parse(answer.body);
-        const Json& labels = i % 3 == 0 ? said["data"][0] : said;
+        const Json json = Json::parse(answer.body);
+        const Json& labels = i % 3 == 0 ? json["data"][0] : json;
         const Prediction expected = scorer->submit({.text = text}).get();
         ASSERT_NEAR(labels[0]["score"].get<double>(), expected.score, 1e-4);
       }
@@ -365,7 +364,7 @@ TEST_F(ServiceTest, ManyClientsAtOnce) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(MetricsTest, BucketsAndQuantiles) {
+TEST(MetricsTest, ComputesBucketsAndQuantiles) {
   Histogram h;
   EXPECT_EQ(h.quantile(0.5), 0);
   for (int i = 1; i <= 1000; ++i) h.add(i * 1e-3);
@@ -384,14 +383,14 @@ TEST(MetricsTest, BucketsAndQuantiles) {
   EXPECT_EQ(text.take(), "# HELP a_total things\n# TYPE a_total counter\na_total{x=\"a\\\"b\\\\c\\n\"} 2\n");
 }
 
-TEST(BodyTest, TakesWhatIsJson) {
+TEST(BodyTest, ParsesJson) {
   drive_fuzz(fuzz_body,
              {R"({"inputs":["a","b"],"truncate":null,"x":{"y":[1,2.5,-3e9,true]}})", R"("\u00e4\ud83d\ude00")",
               "[[[[[[]]]]]]", R"({"a":1,"a":2})"},
              20'000);
 }
 
-TEST(RoutesTest, AnyBodyHasAnAnswer) {
+TEST(RoutesTest, RespondsToAnyBody) {
   const char* const bodies[] = {
       R"({"inputs":"w6","model":"cls","truncate":false,"raw_scores":true})",
       R"({"inputs":[["w6","w7"],["w8"]],"top_k":1,"on_error":"null"})",
@@ -441,7 +440,7 @@ TEST_F(ServiceTest, NotFiniteOutputIs424AndDegradesHealth) {
   good("/predict", R"({"inputs":"w5 w6"})");
 }
 
-TEST_F(ServiceTest, EmbedsAsSentenceTransformersFilesSay) {
+TEST_F(ServiceTest, EmbedsWithSentenceTransformersSettings) {
   model::put_golden_model(temp_.path() / "bert_encoder", "bert_encoder");
   hub::put_modules(temp_.path() / "bert_encoder", hub::kClsPooling);
   ServerOptions options = serving("auto", open("bert_encoder", Pooling::automatic));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: what each dialect is answered, and what it is told when it is wrong.
+// Responses and errors of each API dialect, over real sockets.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace brim::serve {
 namespace {
 
-TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
+TEST_F(ServiceTest, PredictMatchesTextEmbeddingsInference) {
   start(tiny());
   const auto scorer = open("bert_sequence");
   RawAnswer answer = post("/predict", R"({"inputs":"w6 w7 w8"})", "X-Request-Id: abc\r\n");
@@ -25,7 +25,7 @@ TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
   EXPECT_EQ(one[0]["label"], expected.label);
   EXPECT_NEAR(one[0]["score"].get<double>(), expected.score, 1e-5);
   EXPECT_GE(one[0]["score"].get<double>(), one[1]["score"].get<double>());
-  EXPECT_EQ(answer.body.find("{\"score\":"), 1u) << "score comes first";
+  EXPECT_EQ(answer.body.find("{\"score\":"), 1u) << "score is the first key";
   EXPECT_EQ(answer.fields["x-request-id"], "abc");
   EXPECT_EQ(answer.fields["x-brim-model"], "cls@12345678");
   EXPECT_EQ(answer.fields["x-brim-reason"], "default");
@@ -47,7 +47,7 @@ TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
   EXPECT_EQ(good("/predict", R"({"inputs":"I love it","model":"vader"})")[0]["label"], "positive");
 }
 
-TEST_F(ServiceTest, PairsAndRanks) {
+TEST_F(ServiceTest, ScoresAndRanksPairs) {
   ServerOptions o = tiny();
   o.models.push_back({"rank", "rank", "4", open("bert_rerank")});
   o.models.push_back({"nli", "nli", "5", open("bert_pair")});
@@ -84,18 +84,18 @@ TEST_F(ServiceTest, PairsAndRanks) {
   bad("/rerank", R"({"query":"a","texts":["b"],"model":"nli"})", 424, "Backend", "re-ranker");
   client_->get("/info");
   EXPECT_NE(client_->read().body.find("\"reranker\""), std::string::npos);
-  // A query counts with every text: a body of a megabyte would be a gigabyte to read.
+  // The query counts for every text: a body of a megabyte could mean a gigabyte of input.
   const std::string query(1 << 20, 'w');
   bad("/rerank", Json{{"query", query}, {"texts", std::vector<std::string>(1000, "w6")}}.dump(), 413, "Validation",
       "as pairs, at most 16777216");
   EXPECT_EQ(good("/rerank", Json{{"query", query}, {"texts", {"w6", "w7"}}}.dump()).size(), 2u);
 }
 
-TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
+TEST_F(ServiceTest, ReturnsDocumentedErrors) {
   ServerOptions o = tiny();
   o.max_client_batch_size = 3;
   start(o);
-  bad("/predict", R"({"inputs":["a","b"],"model":"vader"})", 424, "Backend", "single texts");
+  bad("/predict", R"({"inputs":["a","b"],"model":"vader"})", 424, "Backend", "do not support pairs");
   bad("/predict", R"({"inputs":[["a",""]]})", 400, "Empty");
   bad("/predict", R"({"inputs":[["a","b","c"]]})", 422, "Validation");
   bad("/predict", R"({"inputs":["a","b","c"]})", 422, "Validation", R"([[\"a\"],[\"b\"]])");
@@ -105,7 +105,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/predict", R"({})", 422, "Validation", "inputs");
   bad("/predict", R"([])", 422, "Validation");
   bad("/predict", "{\"inputs\":\n  x}", 400, "Syntax", "2:3");
-  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "twice");
+  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "duplicate key");
   bad("/predict", "{\"inputs\":\"\xFF\"}", 400, "Syntax");
   bad("/predict", R"({"inputs":[["a"],["b"],["c"],["d"]]})", 422, "Validation", "batch size 4 > maximum allowed");
   bad("/predict", R"({"inputs":"a","truncate":"x"})", 422, "Validation", "truncate");
@@ -119,7 +119,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/embed", R"({"inputs":[1,-2],"model":"emb"})", 422, "Validation", "token ids");
   bad("/embed", R"({"inputs":[1,"a"],"model":"emb"})", 422, "Validation", "token ids");
   bad("/embed", R"({"inputs":["a",1],"model":"emb"})", 422, "Validation", "token ids");
-  bad("/embed", R"({"inputs":[1,960],"model":"emb"})", 422, "Validation", "960 is no token");
+  bad("/embed", R"({"inputs":[1,960],"model":"emb"})", 422, "Validation", "token id 960 is out of range");
   bad("/embed", R"({"inputs":[[1],[]],"model":"emb"})", 400, "Empty");
   bad("/predict", R"({"inputs":[1,2]})", 422, "Validation");
   bad("/similarity",
@@ -127,8 +127,8 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
       "Validation", "truncate");
   bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
   const std::string large = Json{{"inputs", std::string((1 << 20) + 1, 'a')}}.dump();
-  bad("/predict", large, 422, "Validation", "at most 1048576 are taken");
-  bad("/tokenize", large, 422, "Validation", "at most 1048576 are taken");
+  bad("/predict", large, 422, "Validation", "at most 1048576 allowed");
+  bad("/tokenize", large, 422, "Validation", "at most 1048576 allowed");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
   std::string long_text;
   for (int i = 0; i < 600; ++i) long_text += "w6 ";
@@ -140,7 +140,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   RawAnswer answer = client_->read();
   EXPECT_EQ(answer.status, 404);
   EXPECT_NE(answer.body.find("did you mean /predict"), std::string::npos) << answer.body;
-  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
+  client_ = std::make_unique<RawClient>(server_->port());  // the body was not read
   answer = get("/predict");
   EXPECT_EQ(answer.status, 405);
   EXPECT_EQ(answer.fields["allow"], "POST");
@@ -151,27 +151,27 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   EXPECT_EQ(post("/predict", R"({"inputs":"a"})", "Content-Encoding: gzip\r\n").status, 415);
 }
 
-TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
+TEST_F(ServiceTest, BadTextDoesNotAffectOthers) {
   start(tiny());
   std::string long_text;
   for (int i = 0; i < 600; ++i) long_text += "w6 ";
   RawAnswer answer =
       post("/classify", R"({"on_error":"null","truncate":false,"input":["w6","",")" + long_text + R"(","w7"]})");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  const Json said = Json::parse(answer.body);
-  EXPECT_TRUE(said["data"][0].is_array());
-  EXPECT_TRUE(said["data"][1].is_null());
-  EXPECT_TRUE(said["data"][2].is_null());
-  EXPECT_TRUE(said["data"][3].is_array());
-  EXPECT_EQ(said["errors"][0]["index"], 1);
-  EXPECT_EQ(said["errors"][1]["index"], 2);
+  const Json json = Json::parse(answer.body);
+  EXPECT_TRUE(json["data"][0].is_array());
+  EXPECT_TRUE(json["data"][1].is_null());
+  EXPECT_TRUE(json["data"][2].is_null());
+  EXPECT_TRUE(json["data"][3].is_array());
+  EXPECT_EQ(json["errors"][0]["index"], 1);
+  EXPECT_EQ(json["errors"][1]["index"], 2);
   EXPECT_EQ(answer.fields["x-brim-errors"], "2");
   EXPECT_EQ(good("/predict", R"({"on_error":"null","inputs":[[""]]})"), Json::parse("[null]"));
   const Json vectors = good("/models/emb", R"({"on_error":"null","inputs":["","w6"]})");
   EXPECT_TRUE(vectors[0].is_null() && vectors[1].size() > 1) << vectors.dump();
 }
 
-TEST_F(ServiceTest, OtherShapes) {
+TEST_F(ServiceTest, SupportsOtherRoutes) {
   start(tiny());
   const Json embedded = good("/embed", R"({"inputs":["w6 w7","w8"],"model":"emb"})");
   ASSERT_EQ(embedded.size(), 2u);
@@ -225,7 +225,7 @@ TEST_F(ServiceTest, OtherShapes) {
   EXPECT_TRUE(analyzed[0]["labels"].is_array());
   EXPECT_TRUE(analyzed[1]["entities"].is_array());
 
-  // Entities come from the whole of a long text: 100 words of which the model takes 42.
+  // Entities cover all of a long text: 100 words, of which the model accepts 42.
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
   const auto last_start = [](const Json& entities) {
@@ -262,12 +262,12 @@ TEST_F(ServiceTest, OtherShapes) {
   EXPECT_EQ(good("/models/org%2Fcl%73", R"({"inputs":["w6","w7"]})").size(), 2u);
   EXPECT_EQ(post("/admin/models/cl%73/park", "").status, 200);
 
-  // Both functions from the same scores before them.
+  // Both functions of the same raw scores.
   const auto scores_by = [&](const char* function) {
-    const Json said =
+    const Json json =
         good("/models/cls", fmt::format(R"({{"inputs":"w6 w7","parameters":{{"function_to_apply":{}}}}})", function));
     std::map<std::string, double> by_label;
-    for (const Json& label : said[0]) by_label[label["label"]] = label["score"];
+    for (const Json& label : json[0]) by_label[label["label"]] = label["score"];
     return by_label;
   };
   const auto raw = scores_by("\"none\""), own = scores_by("null"), soft = scores_by("\"softmax\""),
@@ -283,7 +283,7 @@ TEST_F(ServiceTest, OtherShapes) {
   bad("/models/other", R"({"inputs":"w6"})", 404, "NotFound");
 }
 
-TEST_F(ServiceTest, ATaggerCutsTextsWhereThatWasAskedFor) {
+TEST_F(ServiceTest, TaggerTruncatesIfRequested) {
   ServerOptions o = tiny();
   o.tags_whole_texts = false;
   start(std::move(o));

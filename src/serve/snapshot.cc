@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the dashboard shows: sampled every second, so that a hundred pages cost as much as one, and sent to those that
-// listen.
+// Dashboard figures: sampled once per second for all clients, and pushed to subscribers of /events.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,13 +17,13 @@
 namespace brim::serve {
 namespace {
 
-constexpr size_t kRecentSamples = 6;  // seconds that rates and percentiles are taken over
-constexpr size_t kMinutes = 15;       // of the histogram
-constexpr size_t kMostSwitches = 20;
-constexpr size_t kMostJobs = 20;
-constexpr int kMostSubscribers = 32;
-constexpr size_t kMostUnsent = 64 << 10;  // a page that does not read is let go
-constexpr int kCommentSeconds = 15;
+constexpr size_t kRecentSamples = 6;  // window of rates and percentiles, in seconds
+constexpr size_t kMinutes = 15;       // window of the histograms
+constexpr size_t kMaxSwitches = 20;
+constexpr size_t kMaxJobs = 20;
+constexpr int kMaxSubscribers = 32;
+constexpr size_t kMaxUnsent = 64 << 10;  // clients that fall further behind are disconnected
+constexpr int kKeepAliveSeconds = 15;
 
 int64_t unix_ms_now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -35,7 +34,7 @@ int64_t unix_ms_now() {
 
 class Service::EventStream final : public Stream {
  public:
-  EventStream(Service& service, Call& call, int every) : Stream(call), service_(service), every_(every) {
+  EventStream(Service& service, Call& call, int interval) : Stream(call), service_(service), interval_(interval) {
     ++service_.subscribers_;
     thread_ = static_cast<size_t>(call.thread);
     service_.events_[thread_].insert(this);
@@ -44,14 +43,14 @@ class Service::EventStream final : public Stream {
     --service_.subscribers_;
     service_.events_[thread_].erase(this);
   }
-  // Every second with the snapshot; at once with anything else.
+  // Sends snapshots at the client's interval, other events at once.
   void deliver(const std::string& event, bool snapshot) {
     if (call_ == nullptr || call_->done) return;
     Exchange& exchange = *call_->exchange;
-    if (exchange.unsent() > kMostUnsent) return exchange.drop();
-    if (!snapshot || ++seconds_ % every_ == 0)
+    if (exchange.unsent() > kMaxUnsent) return exchange.drop();
+    if (!snapshot || ++seconds_ % interval_ == 0)
       exchange.send(event);
-    else if (seconds_ % kCommentSeconds == 0)
+    else if (seconds_ % kKeepAliveSeconds == 0)
       exchange.send(":\n\n");
     if (snapshot || !service_.draining_) return;
     call_->done = true;
@@ -60,7 +59,7 @@ class Service::EventStream final : public Stream {
 
  private:
   Service& service_;
-  const int every_;  // seconds
+  const int interval_;  // seconds
   int seconds_ = 0;
   size_t thread_;
 };
@@ -85,25 +84,26 @@ void Service::snapshot(Call& call) {
 }
 
 void Service::history(Call& call) {
-  const std::string given = query_value(call.exchange->query(), "minutes");
+  const std::string value = query_value(call.exchange->query(), "minutes");
   int64_t minutes = static_cast<int64_t>(kMinutes);
-  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), minutes);
-  if (!given.empty() && (problem != std::errc() || end != given.data() + given.size() || minutes < 1))
-    throw invalid("`minutes` must be a number from 1 to 15");
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), minutes);
+  if (!value.empty() && (problem != std::errc() || end != value.data() + value.size() || minutes < 1))
+    throw invalid("`minutes` must be from 1 to 15");
   answer(call, history_.json(minutes));
 }
 
 void Service::events(Call& call) {
-  if (draining_) throw Refusal{503, "Unhealthy", "the server is going down", "Retry-After: 1\r\n"};
-  if (subscribers_ >= kMostSubscribers)
-    throw Refusal{503, "Overloaded", fmt::format("{} others listen already", kMostSubscribers), "Retry-After: 60\r\n"};
-  std::string given = query_value(call.exchange->query(), "interval");
-  if (given.ends_with('s')) given.pop_back();
-  int every = 1;
-  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), every);
-  if (!given.empty() && (problem != std::errc() || end != given.data() + given.size() || every < 1 || every > 60))
+  if (draining_) throw Refusal{503, "Unhealthy", "the server is shutting down", "Retry-After: 1\r\n"};
+  if (subscribers_ >= kMaxSubscribers)
+    throw Refusal{503, "Overloaded", fmt::format("too many event streams (at most {})", kMaxSubscribers),
+                  "Retry-After: 60\r\n"};
+  std::string value = query_value(call.exchange->query(), "interval");
+  if (value.ends_with('s')) value.pop_back();
+  int interval = 1;
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), interval);
+  if (!value.empty() && (problem != std::errc() || end != value.data() + value.size() || interval < 1 || interval > 60))
     throw invalid("`interval` must be from 1s to 60s");
-  call.stream = std::make_shared<EventStream>(*this, call, every);
+  call.stream = std::make_shared<EventStream>(*this, call, interval);
   std::string first;
   {
     std::lock_guard lock(snapshot_mutex_);
@@ -113,14 +113,15 @@ void Service::events(Call& call) {
                                .content_type = "text/event-stream",
                                .fields = fmt::format("Cache-Control: no-store\r\nX-Request-Id: {}\r\n", call.id)},
                               std::nullopt);
-  if (draining_) call.exchange->send("event: drain\ndata: {}\n\n");  // it began meanwhile, and this one was not told
+  // If draining began after the check above, this stream has missed the event.
+  if (draining_) call.exchange->send("event: drain\ndata: {}\n\n");
   if (!draining_ && call.exchange->head().method != "HEAD") return;
   call.done = true;
   call.exchange->end_answer();
 }
 
 void Service::deliver(int thread, const std::string& event, bool is_snapshot) {
-  const std::set<EventStream*> all = events_[static_cast<size_t>(thread)];  // some end meanwhile
+  const std::set<EventStream*> all = events_[static_cast<size_t>(thread)];  // a copy: streams may end while sending
   for (EventStream* stream : all)
     if (events_[static_cast<size_t>(thread)].contains(stream)) stream->deliver(event, is_snapshot);
 }
@@ -132,7 +133,7 @@ void Service::post_events(const std::string& event, bool is_snapshot) {
 }
 
 DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const HealthView& health,
-                                   const CardReadings& card) {
+                                   const GpuReadings& gpu_state) {
   DashboardSnapshot s;
   s.t_unix_ms = unix_ms_now();
   s.state = health.status;
@@ -190,78 +191,79 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   if (memory.limit_bytes > 0) s.device.limit = memory.limit_bytes;
   s.device.held = held_bytes;
   s.device.tags = std::move(memory.bytes);
-  s.device.gpu = nlohmann::ordered_json::parse(card.health_json);
+  s.device.gpu = nlohmann::ordered_json::parse(gpu_state.health_json);
 
   if (!recent_.empty()) {
-    const Sample& then = recent_.front();
-    const double seconds = static_cast<double>(now.ns - then.ns) * 1e-9;
+    const Sample& previous = recent_.front();
+    const double seconds = static_cast<double>(now.ns - previous.ns) * 1e-9;
     const auto per_second = [&](double n) { return n / seconds; };
     uint64_t texts = 0, tokens = 0;
     for (size_t m = 0; m < now.texts.size(); ++m) {
-      const uint64_t more = now.texts[m] - then.texts[m];
-      texts += more;
-      tokens += counts.tokens[m] - then.counts.tokens[m];
-      s.models[m].texts_s = per_second(static_cast<double>(more));
-      const Histogram took = counts.models[m].since(then.counts.models[m]);
-      if (took.count() > 0) s.models[m].p99_ms = took.quantile(0.99) * 1e3;
+      const uint64_t added = now.texts[m] - previous.texts[m];
+      texts += added;
+      tokens += counts.tokens[m] - previous.counts.tokens[m];
+      s.models[m].texts_s = per_second(static_cast<double>(added));
+      const Histogram latency = counts.models[m].since(previous.counts.models[m]);
+      if (latency.count() > 0) s.models[m].p99_ms = latency.quantile(0.99) * 1e3;
     }
     s.texts_s = per_second(static_cast<double>(texts));
     s.tokens_s = per_second(static_cast<double>(tokens));
-    s.requests_s = per_second(static_cast<double>(now.requests - then.requests));
-    const Histogram took = now.requests_by_duration.since(then.requests_by_duration);
-    if (took.count() > 0) {
-      s.p50_ms = took.quantile(0.5) * 1e3;
-      s.p95_ms = took.quantile(0.95) * 1e3;
-      s.p99_ms = took.quantile(0.99) * 1e3;
+    s.requests_s = per_second(static_cast<double>(now.requests - previous.requests));
+    const Histogram latency = now.requests_by_duration.since(previous.requests_by_duration);
+    if (latency.count() > 0) {
+      s.p50_ms = latency.quantile(0.5) * 1e3;
+      s.p95_ms = latency.quantile(0.95) * 1e3;
+      s.p99_ms = latency.quantile(0.99) * 1e3;
     }
-    // A model that was loaded meanwhile counts from nothing.
-    const auto more = [&](double was, double is) { return std::max(0.0, is - was); };
-    const double busy = std::min(1.0, more(then.work.busy_seconds, now.work.busy_seconds) / seconds);
-    const double batches = more(static_cast<double>(then.work.batches), static_cast<double>(now.work.batches));
+    // A model loaded since then restarts its counters.
+    const auto increase = [&](double before, double after) { return std::max(0.0, after - before); };
+    const double busy = std::min(1.0, increase(previous.work.busy_seconds, now.work.busy_seconds) / seconds);
+    const double batches = increase(static_cast<double>(previous.work.batches), static_cast<double>(now.work.batches));
     s.device.busy = busy;
     if (const double rate = now.work.flops_per_second; rate > 0)
-      s.device.mfu = more(then.work.flops, now.work.flops) / seconds / rate;
+      s.device.mfu = increase(previous.work.flops, now.work.flops) / seconds / rate;
     s.batches.batches_s = per_second(batches);
     if (now.work.queue != 0) {
-      const auto were = by_cause(then.work.idle);
+      const auto before = by_cause(previous.work.idle);
       size_t cause = 0;
-      for (const auto& [name, is] : by_cause(now.work.idle))
-        s.batches.idle.emplace_back(name, std::min(1.0, more(were[cause++].second, is) / seconds));
+      for (const auto& [name, after] : by_cause(now.work.idle))
+        s.batches.idle.emplace_back(name, std::min(1.0, increase(before[cause++].second, after) / seconds));
     }
     if (batches > 0) {
       s.batches.mean_tokens =
-          more(static_cast<double>(then.work.tokens), static_cast<double>(now.work.tokens)) / batches;
-      s.batches.fill = more(then.work.batch_fill.sum, now.work.batch_fill.sum) / batches;
+          increase(static_cast<double>(previous.work.tokens), static_cast<double>(now.work.tokens)) / batches;
+      s.batches.fill = increase(previous.work.batch_fill.sum, now.work.batch_fill.sum) / batches;
       s.batches.graph_share =
-          more(static_cast<double>(then.work.graph_batches), static_cast<double>(now.work.graph_batches)) / batches;
+          increase(static_cast<double>(previous.work.graph_batches), static_cast<double>(now.work.graph_batches)) /
+          batches;
     }
   }
-  // The first minute begins with the server: a first sample that came late would hide what was answered before it.
+  // The first minute begins at the start of the server; a late first sample would hide earlier requests.
   if (minutes_.empty()) minutes_.emplace_back().ns = started_ns_;
-  const Sample& quarter = minutes_.front();
+  const Sample& oldest = minutes_.front();
   for (size_t i = 0; i < Histogram::kBounds; ++i) {
     LatencyBucket bucket;
     bucket.le_ms = Histogram::bounds()[i] * 1e3;
     for (size_t stage = 0; stage < kStages; ++stage) {
-      const uint64_t before = quarter.counts.slowest[stage].bucket(i);
+      const uint64_t before = oldest.counts.slowest[stage].bucket(i);
       if (const uint64_t n = counts.slowest[stage].bucket(i) - before; n > 0)
         bucket.stages[stage_name(static_cast<Stage>(stage))] = n;
     }
     s.buckets.push_back(std::move(bucket));
   }
   for (size_t i = 0; i < now.work.batch_tokens.counts.size(); ++i) {
-    const ValueCounts& is = now.work.batch_tokens;
-    const bool known = !quarter.work.batch_tokens.counts.empty();
-    const int64_t before = known ? quarter.work.batch_tokens.counts[i] : 0;
-    s.batches.tokens.emplace_back(i < is.bounds.size() ? std::optional(is.bounds[i]) : std::nullopt,
-                                  std::max<int64_t>(0, is.counts[i] - before));
+    const ValueCounts& current = now.work.batch_tokens;
+    const bool known = !oldest.work.batch_tokens.counts.empty();
+    const int64_t before = known ? oldest.work.batch_tokens.counts[i] : 0;
+    s.batches.tokens.emplace_back(i < current.bounds.size() ? std::optional(current.bounds[i]) : std::nullopt,
+                                  std::max<int64_t>(0, current.counts[i] - before));
   }
   for (size_t l = 0; l < health.ladders.size(); ++l) {
     DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
     double all = 0, spilled = 0;
     for (size_t i = 0; i < kReasonCount; ++i) {
       const auto reason = static_cast<Reason>(i);
-      const auto n = static_cast<double>(counts.texts_by(reason) - quarter.counts.texts_by(reason));
+      const auto n = static_cast<double>(counts.texts_by(reason) - oldest.counts.texts_by(reason));
       all += n;
       if (reason == Reason::load) spilled = n;
     }
@@ -271,9 +273,9 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   if (blocking_work_ != nullptr) {
     for (const std::string& name : blocking_work_->queues().names())
       s.queues.push_back(blocking_work_->queues().find(name)->describe());
-    for (const Job& job : blocking_work_->jobs().list(kMostJobs)) {
+    for (const Job& job : blocking_work_->jobs().list(kMaxJobs)) {
       s.jobs.push_back(to_json(job));
-      s.jobs.back().erase("errors");  // they may quote a row; /jobs/ID has them, for who may see jobs
+      s.jobs.back().erase("errors");  // may quote a row; /jobs/ID has them, with its own scope
     }
   }
 
@@ -287,12 +289,13 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
 }
 
 void Service::sample(std::optional<int64_t> held_bytes) {
-  const CardReadings card = this->card();
-  const HealthView health = health_view(card);
-  DashboardSnapshot s = figures(held_bytes, health, card);
+  const GpuReadings gpu_state = this->gpu_readings();
+  const HealthView health = health_view(gpu_state);
+  DashboardSnapshot s = figures(held_bytes, health, gpu_state);
   std::vector<std::string> rungs, choices;
   for (const DashboardLadder& ladder : s.ladders) {
-    std::string rung = choices.emplace_back(ladder.view.active + " by " + reason_name(ladder.view.reason));
+    std::string rung =
+        choices.emplace_back(fmt::format("{} ({})", ladder.view.active, reason_name(ladder.view.reason)));
     for (const RungView& view : ladder.view.rungs)
       if (view.spilling) rung += fmt::format(", {} is overloaded", view.model);
     rungs.push_back(std::move(rung));
@@ -318,7 +321,7 @@ void Service::sample(std::optional<int64_t> held_bytes) {
                 false);
   }
   warned_ = std::move(kinds);
-  while (switches_.size() > kMostSwitches) switches_.pop_back();
+  while (switches_.size() > kMaxSwitches) switches_.pop_back();
   s.switches.assign(switches_.begin(), switches_.end());
   history_.add(s);
   std::string text = to_json(s).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -333,11 +336,11 @@ void Service::sample(std::optional<int64_t> held_bytes) {
     if (switched[l]) ++ladder_switches_[l][static_cast<size_t>(*switched[l])];
 }
 
-void Service::measure_gates(const std::stop_token& stop, bool goes_on) {
+void Service::measure_gates(const std::stop_token& stop, bool repeat) {
   for (const auto& ladder : options_.ladders) measure_again(ladder->rules().rungs.front().model);
   std::unique_lock lock(gates_mutex_);
   while (!stop.stop_requested()) {
-    if (goes_on) gates_changed_.wait(lock, stop, [this] { return !unmeasured_.empty(); });
+    if (repeat) gates_changed_.wait(lock, stop, [this] { return !unmeasured_.empty(); });
     if (unmeasured_.empty()) return;
     Ladder& ladder = *unmeasured_.front();
     unmeasured_.erase(unmeasured_.begin());
@@ -370,13 +373,13 @@ void Service::measure_gates_of(Ladder& ladder, const std::stop_token& stop) {
     faults = measure_gate(ladder, model, cache, stop);
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return measure_again(ladder.rules().rungs.front().model);
-    faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
+    faults.push_back(fmt::format("ladder {}: cannot measure the gate: {}", name, error.what()));
   }
   for (const std::string& fault : faults) log_warning("{}", fault);
   for (const RungView& rung : ladder.view(unix_now()).rungs)
     if (rung.gate.figures)
       log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
-  std::lock_guard lock(card_mutex_);
+  std::lock_guard lock(gpu_mutex_);
   gate_faults_[name] = std::move(faults);
 }
 
@@ -391,7 +394,7 @@ void Service::measure_again(const std::string& model) {
   gates_changed_.notify_all();
 }
 
-// What is being measured is left, as it holds its models, and begun again.
+// Stops a running measurement, because it holds its models, and restarts it.
 void Service::forget_gates(const std::string& model) {
   for (const auto& ladder : options_.ladders)
     if (ladder->has(model)) ladder->forget_gate(model);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: the dashboard and what it shows, and gates that the server measures by itself.
+// Dashboard, snapshots and events, and gates measured by the server, over real sockets.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,15 +13,15 @@ namespace {
 
 class SnapshotTest : public ServiceTest {
  protected:
-  // The first snapshot that is as wanted.
+  // The first snapshot for which `wanted` is true.
   template <class Fn>
   Json snapshot_with(Fn&& wanted) {
-    Json said;
+    Json snapshot;
     wait_until([&] {
-      said = Json::parse(get("/snapshot").body);
-      return said.is_object() && wanted(said);
+      snapshot = Json::parse(get("/snapshot").body);
+      return snapshot.is_object() && wanted(snapshot);
     });
-    return said;
+    return snapshot;
   }
   double metric(const std::string& name) {
     const std::string all = get("/metrics").body;
@@ -30,7 +30,7 @@ class SnapshotTest : public ServiceTest {
   }
 };
 
-TEST_F(SnapshotTest, ThePageComesWithItsPolicy) {
+TEST_F(SnapshotTest, PageHasContentSecurityPolicy) {
   start(held());
   for (const char* path : {"/dashboard", "/"}) {
     RawAnswer page = get(path);
@@ -41,21 +41,22 @@ TEST_F(SnapshotTest, ThePageComesWithItsPolicy) {
   }
 }
 
-TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
+TEST_F(SnapshotTest, FiguresMatchMetrics) {
   ServerOptions o = tiny();
   o.state_dir = (temp_.path() / "state").string();
   o.queues.push_back({.name = "news", .model = "vader"});
   start(std::move(o));
   for (int i = 0; i < 5; ++i) good("/classify", R"({"input":["w6 w7","w8"]})");
   bad("/classify", R"({"input":"a","model":"none"})", 404, "NotFound");
-  const auto timed = [](const Json& said) {
+  const auto timed = [](const Json& snapshot) {
     uint64_t counted = 0;
-    for (const Json& bucket : said["latency_ms"]["buckets"])
+    for (const Json& bucket : snapshot["latency_ms"]["buckets"])
       for (const auto& [stage, n] : bucket["stages"].items()) counted += n.get<uint64_t>();
     return counted;
   };
-  // A request's time is counted once its answer is on its way, which the client may have read by then.
-  const Json s = snapshot_with([&](const Json& said) { return said["totals"]["texts"] == 10 && timed(said) >= 5; });
+  // Latency is counted after the response is sent; the client may have read it before.
+  const Json s =
+      snapshot_with([&](const Json& snapshot) { return snapshot["totals"]["texts"] == 10 && timed(snapshot) >= 5; });
   EXPECT_EQ(s["schema_version"], 1);
   EXPECT_EQ(s["state"], "ok");
   EXPECT_EQ(metric("brim_texts_total{model=\"cls\",class=\"interactive\",reason=\"default\"}"), 10);
@@ -70,11 +71,11 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   }
   for (const Json& model : s["models"]) own += model["bytes"].is_null() ? 0 : model["bytes"].get<int64_t>();
   EXPECT_EQ(s["device"]["memory"]["planned"], planned);
-  EXPECT_LT(own, planned) << "batches are no model's own";
+  EXPECT_LT(own, planned) << "batch memory belongs to no model";
   EXPECT_EQ(metric("brim_memory_limit_bytes"), s["device"]["memory"]["limit"].get<double>());
   EXPECT_EQ(s["queues"][0]["queue"], "news");
   EXPECT_EQ(timed(s), 5u);
-  const Json later = snapshot_with([](const Json& said) { return !said["device"]["busy"].is_null(); });
+  const Json later = snapshot_with([](const Json& snapshot) { return !snapshot["device"]["busy"].is_null(); });
   EXPECT_GE(later["device"]["busy"].get<double>(), 0);
   EXPECT_EQ(Json::parse(get("/history?minutes=15").body)[0]["schema_version"], 1);
   EXPECT_EQ(get("/history?minutes=x").status, 422);
@@ -84,7 +85,7 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   const double batches = metric("brim_batches_total{model=\"cls\",kind=\"eager\"}");
   EXPECT_GT(batches, 0);
 
-  EXPECT_EQ(s["batches"]["batches"].get<double>(), batches) << "no other model computed";
+  EXPECT_EQ(s["batches"]["batches"].get<double>(), batches) << "no other model was used";
   double counted = 0;
   for (const Json& bucket : s["batches"]["tokens"]) {
     counted += bucket["batches"].get<double>();
@@ -111,7 +112,7 @@ TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
   EXPECT_GT(idle, 0);
 }
 
-TEST_F(SnapshotTest, RulesAloneHaveNoBatches) {
+TEST_F(SnapshotTest, VaderHasNoBatches) {
   ServerOptions o;
   o.listen = "127.0.0.1:0";
   o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
@@ -121,12 +122,12 @@ TEST_F(SnapshotTest, RulesAloneHaveNoBatches) {
   for (const char* none : {"brim_batch_tokens", "brim_device_idle_seconds_total", "te_batch_next_tokens",
                            "brim_memory_planned_bytes", "load\""})
     EXPECT_EQ(all.find(none), std::string::npos) << none;
-  const Json s = snapshot_with([](const Json& said) { return !said["device"]["busy"].is_null(); });
+  const Json s = snapshot_with([](const Json& snapshot) { return !snapshot["device"]["busy"].is_null(); });
   EXPECT_TRUE(s["batches"]["idle"].empty());
   EXPECT_TRUE(s["batches"]["tokens"].empty());
 }
 
-TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
+TEST_F(SnapshotTest, SendsEventsUntilServerStops) {
   start(held());
   snapshot_with([](const Json&) { return true; });
   EXPECT_EQ(get("/events?interval=0s").status, 422);
@@ -137,7 +138,7 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   EXPECT_EQ(head.fields["content-type"], "text/event-stream");
   std::string event;
   for (int i = 0; i < 2; ++i) {
-    do {  // a busy GPU of this machine adds warnings
+    do {  // a busy GPU on this machine adds warnings
       ASSERT_TRUE(listener.read_chunk(event));
     } while (event.starts_with("event: warning"));
     ASSERT_EQ(event.find("event: snapshot\ndata: {"), 0u) << event;
@@ -155,7 +156,7 @@ TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
   draining.join();
 }
 
-TEST_F(SnapshotTest, ThirtyTwoListenAtOneTime) {
+TEST_F(SnapshotTest, LimitsListeners) {
   start(held());
   const auto listens = [&](RawClient& client) {
     client.get("/events");
@@ -169,25 +170,25 @@ TEST_F(SnapshotTest, ThirtyTwoListenAtOneTime) {
   const RawAnswer refused = get("/events");
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.fields.at("retry-after"), "60");
-  EXPECT_NE(refused.body.find("32 others listen already"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("too many event streams (at most 32)"), std::string::npos) << refused.body;
   EXPECT_EQ(get("/health").status, 200);
   listeners.pop_back();
   wait_until(
       [&] { return listens(*listeners.emplace_back(std::make_unique<RawClient>(server_->port()))).status == 200; });
 }
 
-// By what waits for it, long before the half minute that any answer has to be read.
-TEST_F(SnapshotTest, AListenerThatDoesNotReadIsLetGo) {
+// By the size of the pending events, long before the write timeout of 30 seconds.
+TEST_F(SnapshotTest, DisconnectsListenerThatDoesNotRead) {
   ServerOptions o = held();
   o.tick_seconds = 0.005;
-  for (int i = 0; i < 16; ++i)  // each snapshot names them all
+  for (int i = 0; i < 16; ++i)  // each snapshot contains all of them
     o.models.push_back({std::to_string(i) + std::string(1500, 'x'), "more", "1", scorer_});
   start(std::move(o));
   RawClient sleeps(server_->port(), 4096), reads(server_->port());
   sleeps.get("/events");
-  reads.get("/events?interval=60s");  // a few bytes every fifteen ticks: it is never behind
+  reads.get("/events?interval=60s");  // a few bytes every fifteen ticks: never behind
   for (RawClient* client : {&sleeps, &reads}) ASSERT_EQ(client->read_head().status, 200);
-  const auto open = [&] { return metric("brim_connections{state=\"busy\"}"); };  // this one, and who listens
+  const auto open = [&] { return metric("brim_connections{state=\"busy\"}"); };  // this client and the listeners
   EXPECT_EQ(open(), 3);
   std::string piece;
   int pieces = 0;
@@ -195,7 +196,7 @@ TEST_F(SnapshotTest, AListenerThatDoesNotReadIsLetGo) {
   EXPECT_EQ(open(), 2) << "after " << 15 * pieces << " events";
 }
 
-TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
+TEST_F(SnapshotTest, ReadsGpuOfItsModels) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv(
       "BRIM_NVML_SCENARIO",
@@ -204,14 +205,14 @@ TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
           .c_str(),
       1);
   ServerOptions o = held();
-  scorer_->card = "0000:B3:00.0";  // CUDA's spelling; its first card, and NVML's second
+  scorer_->gpu = "0000:B3:00.0";  // in CUDA's format; the second GPU of NVML
   start(std::move(o));
-  const Json s = snapshot_with([](const Json& said) { return !said["device"]["gpu"].is_null(); });
+  const Json s = snapshot_with([](const Json& snapshot) { return !snapshot["device"]["gpu"].is_null(); });
   const Json health = Json::parse(get("/health").body);
   const std::string metrics = get("/metrics").body;
-  start(held());  // a CPU's
-  const Json beside = snapshot_with([](const Json& said) { return !said["device"]["gpu"].is_null(); });
-  server_.reset();  // its threads read the environment too
+  start(held());  // on a CPU
+  const Json beside = snapshot_with([](const Json& snapshot) { return !snapshot["device"]["gpu"].is_null(); });
+  server_.reset();  // its threads also read the environment
   ::unsetenv("BRIM_NVML_LIBRARY");
   ::unsetenv("BRIM_NVML_SCENARIO");
   EXPECT_EQ(health["gpu"]["name"], "Second");
@@ -219,23 +220,23 @@ TEST_F(SnapshotTest, ReadsTheCardThatItsModelsRunOn) {
   EXPECT_EQ(health["gpu"]["vram_used_mb"], 2000);
   EXPECT_EQ(health["gpu"]["sm_clock_mhz"], 1755);
   EXPECT_EQ(health["gpu"]["healthy"], true);
-  EXPECT_EQ(health["status"], "ok") << "that the other card is hot is not ours: " << health["warnings"];
+  EXPECT_EQ(health["status"], "ok") << "warnings of the other GPU are ignored: " << health["warnings"];
   EXPECT_EQ(s["device"]["gpu"]["power_w"], 123);
   EXPECT_NE(metrics.find("brim_gpu_temperature_celsius{gpu=\"1\",uuid=\"GPU-2\",pci_bus_id=\"0000:b3:00.0\"} 40\n"),
             std::string::npos)
       << metrics;
   EXPECT_EQ(metrics.find("uuid=\"GPU-1\""), std::string::npos);
   EXPECT_NE(metrics.find("\nbrim_memory_held_bytes "), std::string::npos);
-  EXPECT_EQ(beside["device"]["gpu"]["name"], "First") << "whatever the machine has";
+  EXPECT_EQ(beside["device"]["gpu"]["name"], "First") << "first GPU of the machine";
   EXPECT_NE(beside["warnings"].dump().find("99 °C"), std::string::npos);
 }
 
-TEST_F(SnapshotTest, ACardThatItsDriverCallsLostIsUnhealthyAndABusyOneIsNot) {
+TEST_F(SnapshotTest, LostGpuIsUnhealthyAndBusyGpuIsNot) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   for (const bool lost : {false, true}) {
     ::setenv("BRIM_NVML_SCENARIO", lost ? "name=A,pci=65,lose=0" : "name=A,pci=65,util=99,mem=100/8000", 1);
     ServerOptions o = held();
-    scorer_->card = "0000:65:00.0";
+    scorer_->gpu = "0000:65:00.0";
     start(std::move(o));
     Json health;
     wait_until([&] {
@@ -254,7 +255,7 @@ TEST_F(SnapshotTest, ACardThatItsDriverCallsLostIsUnhealthyAndABusyOneIsNot) {
   ::unsetenv("BRIM_NVML_SCENARIO");
 }
 
-TEST_F(SnapshotTest, WarningsAreEventsToo) {
+TEST_F(SnapshotTest, SendsWarningsAsEvents) {
   ServerOptions o = held();
   LadderRules rules;
   rules.name = "ladder";
@@ -266,12 +267,11 @@ TEST_F(SnapshotTest, WarningsAreEventsToo) {
   EXPECT_EQ(listener.read_head().status, 200);
   EXPECT_EQ(post("/admin/models/held/unload", "").status, 200);
   std::string event;
-  for (int i = 0; i < 60 && event.find("it was unloaded") == std::string::npos; ++i)
-    ASSERT_TRUE(listener.read_chunk(event));
-  EXPECT_TRUE(event.starts_with("event: warning") && event.find("it was unloaded") != std::string::npos) << event;
+  for (int i = 0; i < 60 && event.find("unloaded") == std::string::npos; ++i) ASSERT_TRUE(listener.read_chunk(event));
+  EXPECT_TRUE(event.starts_with("event: warning") && event.find("unloaded") != std::string::npos) << event;
 }
 
-TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
+TEST_F(SnapshotTest, MeasuresGatesAndSpills) {
   ServerOptions o = held();
   o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
   o.state_dir = (temp_.path() / "state").string();
@@ -289,9 +289,9 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   o.ladders.push_back(std::make_shared<Ladder>(blind));
   start(std::move(o));
   scorer_->set_load({.tokens = 50, .bulk_tokens = 20, .tokens_per_second = 100, .wait_seconds = 0.5});
-  const Json s = snapshot_with([](const Json& said) {
-    return said["ladders"][0]["rungs"][1]["gate"] == "passed" &&
-           said["warnings"].dump().find("blind") != std::string::npos;
+  const Json s = snapshot_with([](const Json& snapshot) {
+    return snapshot["ladders"][0]["rungs"][1]["gate"] == "passed" &&
+           snapshot["warnings"].dump().find("blind") != std::string::npos;
   });
   EXPECT_EQ(s["ladders"][0]["rungs"][0]["gate"], "not measured");
   EXPECT_EQ(s["state"], "degraded");
@@ -300,43 +300,43 @@ TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
   EXPECT_EQ(answer.fields.at("x-brim-reason"), "load");
   EXPECT_EQ(answer.fields.at("x-brim-model"), "vader@3");
   EXPECT_EQ(metric("brim_texts_total{model=\"vader\",class=\"interactive\",reason=\"load\"}"), 1);
-  client_->post("/predict", R"({"inputs":"I love it","model":"blind"})");  // whose rung was not measured
+  client_->post("/predict", R"({"inputs":"I love it","model":"blind"})");  // this rung was not measured
   scorer_->wait_held(1);
   scorer_->answer_all();
   EXPECT_EQ(client_->read().fields.at("x-brim-model"), "held@1");
   snapshot_with(
-      [](const Json& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
+      [](const Json& snapshot) { return snapshot["switches"].dump().find("held is overloaded") != std::string::npos; });
   EXPECT_FALSE(std::filesystem::is_empty(temp_.path() / "state" / "gates"));
   EXPECT_EQ(metric("brim_gate_agreement_ratio{ladder=\"mood/of the day\",model=\"vader\"}"), 1);
   EXPECT_GE(metric("brim_ladder_switches_total{ladder=\"mood/of the day\",reason=\"load\"}"), 1);
   EXPECT_EQ(metric("te_predict_success"), 2);
 }
 
-// Two models that say yes and no. What the lower one says, and whether it says it now, is the test's to choose.
+// Two models that predict yes and no. The test controls whether the lower one is correct and whether it responds.
 class GateReloadTest : public SnapshotTest {
  protected:
-  struct Sayings {
-    std::atomic<bool> right{true}, silent{false};
+  struct Behavior {
+    std::atomic<bool> right{true}, blocked{false};
     std::atomic<int> runs{0}, revision{1};
   };
-  class SayingScorer final : public HeldScorer {
+  class YesNoScorer final : public HeldScorer {
    public:
-    SayingScorer(Sayings& sayings, bool right) : sayings_(sayings), right_(right) {}
+    YesNoScorer(Behavior& behavior, bool right) : behavior_(behavior), right_(right) {}
     void submit(std::span<const Request> requests, Completion& completion) override {
       HeldScorer::submit(requests, completion);
       answer_all();
     }
     Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                       const std::function<void(size_t)>&) override {
-      ++sayings_.runs;
-      wait_until([&] { return !sayings_.silent || stop.stop_requested(); });
+      ++behavior_.runs;
+      wait_until([&] { return !behavior_.blocked || stop.stop_requested(); });
       Predictions p;
       for (const std::string_view text : texts) p.labels.push_back(right_ && text.starts_with("yes") ? 1 : 0);
       return p;
     }
 
    private:
-    Sayings& sayings_;
+    Behavior& behavior_;
     const bool right_;
   };
   ServerOptions two_rungs() {
@@ -352,28 +352,28 @@ class GateReloadTest : public SnapshotTest {
     rules.gate = {temp_ / "gate.csv", "text", "label", "", {}};
     rules.load = LoadRules{};
     o.ladders.push_back(std::make_shared<Ladder>(rules));
-    o.reopen = [this](const std::string& name, const Scorer*, bool) { return made(name); };
+    o.reopen = [this](const std::string& name, const Scorer*, bool) { return make_model(name); };
     o.revision_of = [this](const std::string& name) { return std::to_string(of(name).revision); };
-    for (const char* name : {"large", "small"}) o.models.push_back(made(name));
+    for (const char* name : {"large", "small"}) o.models.push_back(make_model(name));
     return o;
   }
-  ServedModel made(const std::string& name) {
-    Sayings& sayings = of(name);
-    auto scorer = std::make_shared<SayingScorer>(sayings, sayings.right);
+  ServedModel make_model(const std::string& name) {
+    Behavior& behavior = of(name);
+    auto scorer = std::make_shared<YesNoScorer>(behavior, behavior.right);
     if (name == "large") scorer->set_load({.tokens = 50, .tokens_per_second = 100, .wait_seconds = 0.5});
-    return {name, name, std::to_string(sayings.revision), std::move(scorer)};
+    return {name, name, std::to_string(behavior.revision), std::move(scorer)};
   }
-  Sayings& of(const std::string& name) { return name == "small" ? small_ : large_; }
+  Behavior& of(const std::string& name) { return name == "small" ? small_ : large_; }
   std::string gate(size_t rung) { return Json::parse(get("/health").body)["ladder"]["ladder"]["rungs"][rung]["gate"]; }
   std::string answering() { return post("/predict", R"({"inputs":"yes"})").fields["x-brim-model"]; }
   void wait_for(size_t rung, const std::string& verdict) {
     wait_until([&] { return gate(rung) == verdict; });
   }
 
-  Sayings large_, small_;
+  Behavior large_, small_;
 };
 
-TEST_F(GateReloadTest, AModelThatIsAnotherNowIsMeasuredAgain) {
+TEST_F(GateReloadTest, MeasuresReplacedModelAgain) {
   start(two_rungs());
   wait_for(1, "passed");
   EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), 1);
@@ -383,37 +383,37 @@ TEST_F(GateReloadTest, AModelThatIsAnotherNowIsMeasuredAgain) {
   EXPECT_EQ(answering(), "small@1") << "by load";
 
   small_.right = false;
-  small_.silent = true;
+  small_.blocked = true;
   ++small_.revision;
   EXPECT_EQ(post("/admin/reload", "").status, 200);
   wait_until([&] { return small_.runs == 2; });
   EXPECT_EQ(gate(1), "not measured");
   EXPECT_EQ(answering(), "large@1");
   EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), -1);
-  small_.silent = false;
+  small_.blocked = false;
   wait_for(1, "refused");
   EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), 0.5);
 }
 
-TEST_F(GateReloadTest, AMeasurementUnderWayIsBegunAgainWithTheNextModel) {
-  small_.silent = true;
+TEST_F(GateReloadTest, RestartsMeasurementForReplacedModel) {
+  small_.blocked = true;
   start(two_rungs());
   wait_until([&] { return small_.runs == 1; });
   small_.right = false;
   ++small_.revision;
   EXPECT_EQ(post("/admin/models/small/reload", "").status, 200);
   wait_until([&] { return small_.runs == 2; });
-  small_.silent = false;
+  small_.blocked = false;
   wait_for(1, "refused");
 }
 
-TEST_F(GateReloadTest, ARungThatComesLaterIsMeasured) {
-  large_.silent = true;
+TEST_F(GateReloadTest, MeasuresRungLoadedLater) {
+  large_.blocked = true;
   start(two_rungs());
   wait_until([&] { return large_.runs == 1; });
   EXPECT_EQ(post("/admin/models/small/unload", "").status, 200);
-  large_.silent = false;
-  wait_until([&] { return get("/health").body.find("small is not measured") != std::string::npos; });
+  large_.blocked = false;
+  wait_until([&] { return get("/health").body.find("cannot measure small") != std::string::npos; });
   EXPECT_EQ(post("/admin/models/small/load", "").status, 200);
   wait_for(1, "passed");
   wait_until([&] { return Json::parse(get("/health").body)["status"] == "ok"; });

@@ -23,8 +23,7 @@ void make_private_folder(const std::filesystem::path& path) {
     io::sync_directory(path.parent_path());
   else if (errno != EEXIST)
     io::fail_write(path.string(), "cannot create", errno);
-  if (!std::filesystem::is_directory(path, error))
-    fail(ErrorCode::cannot_write, "{}: is not a directory", path.string());
+  if (!std::filesystem::is_directory(path, error)) fail(ErrorCode::cannot_write, "{}: not a directory", path.string());
 }
 
 }  // namespace
@@ -36,9 +35,10 @@ StateDir::StateDir(std::filesystem::path path, const std::string& remedy)
   const std::filesystem::path file = path_ / "lock";
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_ < 0) io::fail_write(file.string(), "cannot create", errno);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 &&
+      errno == EWOULDBLOCK) {  // other errors: the file system does not support locks
     ::close(lock_);
-    fail(ErrorCode::cannot_write, Remedy{remedy}, "{}: another server keeps its state there", path_.string());
+    fail(ErrorCode::cannot_write, Remedy{remedy}, "{}: in use by another server", path_.string());
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of a request, and its texts to their scorers.
+// Parses request bodies and submits their texts to scorers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,12 +23,12 @@ std::shared_ptr<Service::HeldBody> Service::hold_body(Call& call) {
   return call.held_body;
 }
 
-// The body is the helper's meanwhile: its client may leave, and its exchange with it.
+// The helper owns the body during this time, because the client may disconnect and destroy the exchange.
 void Service::parse_on_helper(Call& call) {
   const auto body = hold_body(call);
   const auto parsed = std::make_shared<nlohmann::json>();
   const auto parse = [body, parsed]() -> std::optional<Refusal> {
-    if (!body->take()) return std::nullopt;  // nobody waits for it
+    if (!body->take()) return std::nullopt;  // the client has disconnected
     try {
       *parsed = parse_body(body->text);
       return std::nullopt;
@@ -38,7 +38,7 @@ void Service::parse_on_helper(Call& call) {
       return Refusal{500, "Backend", error.what()};
     }
   };
-  beside(helpers_, call, parse, [this, body, parsed](Call& held) {
+  run_on(helpers_, call, parse, [this, body, parsed](Call& held) {
     held.exchange->body() = std::move(body->text);
     held.parsed = parsed;
     run_held(held);
@@ -52,7 +52,7 @@ nlohmann::json Service::body_of(Call& call) {
 
 namespace {
 
-// Texts that outlive the body they came in.
+// Copies of texts and token ids that outlive the request body.
 struct Submission {
   Served served;
   std::vector<Request> requests;
@@ -65,11 +65,11 @@ struct Submission {
       total += request.text.size() + request.pair.value_or("").size();
       tokens += request.ids.size();
     }
-    bytes.reserve(total);  // so that nothing moves
+    bytes.reserve(total);  // the views below need stable addresses
     ids.reserve(tokens);
     for (Request& request : requests) {
-      request.text = own(request.text);
-      if (request.pair) request.pair = own(*request.pair);
+      request.text = copy(request.text);
+      if (request.pair) request.pair = copy(*request.pair);
       const size_t begin = ids.size();
       ids.insert(ids.end(), request.ids.begin(), request.ids.end());
       request.ids = std::span(ids).subspan(begin);
@@ -77,7 +77,7 @@ struct Submission {
   }
 
  private:
-  std::string_view own(std::string_view text) {
+  std::string_view copy(std::string_view text) {
     const size_t begin = bytes.size();
     bytes += text;
     return std::string_view(bytes).substr(begin);
@@ -122,21 +122,21 @@ void Service::score(Call& call, const RequestOptions& options, const std::vector
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
     bytes += text.size() + pair.size() + 4 * texts[i].ids.size();
-    std::optional<Refusal> bad;
-    if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
+    std::optional<Refusal> problem;
+    if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) problem = empty;
     if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
-      bad = too_large(longer, options_.text_bytes);
-    if (bad && !options.null_errors) throw *bad;
-    if (bad) {
-      call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
+      problem = too_large(longer, options_.text_bytes);
+    if (problem && !options.null_errors) throw *problem;
+    if (problem) {
+      call.predictions[i].error.emplace(ErrorCode::bad_data, problem->message);
       continue;
     }
     call.characters += count_code_points(text) + count_code_points(pair);
   }
   const double limit =
       options.timeout_ms > 0 ? std::min(options_.queue_seconds, options.timeout_ms * 1e-3) : options_.queue_seconds;
-  // A token has about four bytes. Of a client that has nothing waiting, what others let go first must fit the limit;
-  // how long its own texts take is then its own affair, but for its deadline.
+  // Estimates four bytes per token. If the client has nothing waiting, only the wait for other clients' texts must be
+  // below the limit, plus the deadline; the time for its own texts does not count.
   const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), options.bulk, deadline);
   const bool late = options.timeout_ms > 0 && wait.end_seconds > options.timeout_ms * 1e-3;
   if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
@@ -150,8 +150,8 @@ void Service::score(Call& call, const RequestOptions& options, const std::vector
       std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
   if (call.left == 0) return finish(call);
   if (outstanding_.fetch_add(call.left) == 0) progress_.note(now_ns());
-  // Those of one model together, so that an idle device begins with all of them. Entities come from the whole of a
-  // long text where nobody wants it cut.
+  // Submits texts of the same model together, so that an idle device starts with all of them. Taggers read long texts
+  // in windows unless the request asks for truncation.
   for (size_t begin = 0; begin < texts.size();) {
     size_t end = begin;
     requests.clear();
@@ -183,12 +183,12 @@ void Service::score(Call& call, const RequestOptions& options, const std::vector
         submit_on_helper(served, requests, inbox);
       else
         served->scorer->submit(requests, inbox);
-    } catch (...) {  // these and what follows will not come back
-      const auto lost =
+    } catch (...) {  // these and the following texts will get no result
+      const auto unsubmitted =
           static_cast<size_t>(std::count_if(call.predictions.begin() + static_cast<std::ptrdiff_t>(begin),
                                             call.predictions.end(), [](const Prediction& p) { return !p.error; }));
-      outstanding_ -= lost;
-      call.left -= lost;
+      outstanding_ -= unsubmitted;
+      call.left -= unsubmitted;
       call.stop.request_stop();
       if (call.left == 0) inbox.remove(call.slot);
       throw;
@@ -198,12 +198,12 @@ void Service::score(Call& call, const RequestOptions& options, const std::vector
   call.submitted_ns = bytes > kHelperBytes ? 0 : now_ns();
 }
 
-// Each of them is answered: by the scorer, or by what kept it from taking them.
+// Every request gets a result, from the scorer or as an error.
 void Service::submit_on_helper(const Served& served, const std::vector<Request>& requests, Inbox& inbox) {
   helpers_.call([work = std::make_shared<Submission>(served, requests), &inbox] {
     std::optional<Error> error;
     try {
-      if (work->requests.front().stop.stop_requested()) fail(ErrorCode::cancelled, "its client has left");
+      if (work->requests.front().stop.stop_requested()) fail(ErrorCode::cancelled, "the client disconnected");
       work->served->scorer->submit(work->requests, inbox);
     } catch (const Error& e) {
       error = e;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests with so many texts that helpers tokenize them.
+// Requests with many texts, which helper threads tokenize.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace brim::serve {
 namespace {
 
-// Tokenizes until the test lets go, or fails.
+// Blocks tokenization until released by the test, or fails.
 class SlowScorer final : public HeldScorer {
  public:
   void submit(std::span<const Request> requests, Completion& completion) override {
@@ -44,12 +44,12 @@ class SubmitTest : public ServiceTest {
   std::shared_ptr<SlowScorer> slow_;
 };
 
-TEST_F(SubmitTest, OtherConnectionsDoNotWaitForALargeRequest) {
+TEST_F(SubmitTest, LargeRequestDoesNotBlockOtherConnections) {
   start_slow();
   slow_->waits = true;
   client_->post("/predict", large(40));
   wait_until([&] { return slow_->begun == 1; });
-  RawClient other(server_->port());  // of the same I/O thread: there is one
+  RawClient other(server_->port());  // on the same, single I/O thread
   other.get("/health/live");
   EXPECT_EQ(other.read().status, 200);
   slow_->waits = false;
@@ -59,10 +59,10 @@ TEST_F(SubmitTest, OtherConnectionsDoNotWaitForALargeRequest) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(Json::parse(answer.body).size(), 40u);
   ASSERT_EQ(slow_->texts.size(), 40u);
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(slow_->texts[static_cast<size_t>(i)], text(i)) << "the body is gone by then";
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(slow_->texts[static_cast<size_t>(i)], text(i)) << "the body is freed by then";
 }
 
-TEST_F(SubmitTest, WhatAHelperCannotReadOrSubmitIsAnswered) {
+TEST_F(SubmitTest, ReportsErrorsOfHelpers) {
   start_slow();
   EXPECT_EQ(post("/predict", large(40) + "]").status, 400);
   EXPECT_EQ(post("/predict", "[" + std::string(40'000, ' ') + "]").status, 422) << "no object";
@@ -77,18 +77,18 @@ TEST_F(SubmitTest, WhatAHelperCannotReadOrSubmitIsAnswered) {
   EXPECT_EQ(client_->read().status, 200);
 }
 
-TEST_F(SubmitTest, ABodyHasSoManyValues) {
+TEST_F(SubmitTest, LimitsValuesInBody) {
   start_slow();
-  const auto values = [](int n) {  // the object, its list, and what is in it
+  const auto values = [](int n) {  // the object, its list and the elements
     std::string body = R"({"inputs":[1)";
     for (int i = 3; i < n; ++i) body += ",1";
     return body + "]}";
   };
   bad("/embed", values(600'001), 422, "Validation", "more than 600000 values");
-  bad("/predict", values(600'000), 422, "Validation", "list of lists");  // it was read, and has no texts
+  bad("/predict", values(600'000), 422, "Validation", "list of lists");  // parsed, but contains no texts
 }
 
-TEST_F(SubmitTest, TimeInAHelperIsTokenizingTime) {
+TEST_F(SubmitTest, CountsHelperTimeAsTokenization) {
   start_slow();
   slow_->waits = true;
   client_->post("/predict", large(40));
@@ -102,7 +102,7 @@ TEST_F(SubmitTest, TimeInAHelperIsTokenizingTime) {
   EXPECT_GE(std::stod(answer.fields.at("x-tokenization-time")), 20);
 }
 
-TEST_F(SubmitTest, AClientThatLeavesWithdrawsItsTexts) {
+TEST_F(SubmitTest, CancelsTextsOfDisconnectedClient) {
   start_slow();
   slow_->waits = true;
   {
@@ -118,7 +118,7 @@ TEST_F(SubmitTest, AClientThatLeavesWithdrawsItsTexts) {
   EXPECT_EQ(client_->read().status, 200);
 }
 
-TEST_F(SubmitTest, ALargeRequestGivesWhatSmallOnesGive) {
+TEST_F(SubmitTest, LargeRequestMatchesSmallRequests) {
   start(tiny());
   Json inputs = Json::array();
   for (int i = 0; i < 60; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// text-embeddings-inference's routes, as its code answers.
+// Routes of text-embeddings-inference, with its response formats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,19 +19,19 @@ namespace {
 
 using Body = nlohmann::json;
 
-// A re-ranker gives a query and a text one value.
+// A re-ranker is a classifier with a single output.
 bool ranks(const Scorer& scorer) { return scorer.kind() == ModelKind::classifier && scorer.labels().size() == 1; }
 
-bool truth_or(const Body& body, const char* key, bool otherwise) {
+bool truth_or(const Body& body, const char* key, bool fallback) {
   const auto found = body.find(key);
-  if (found == body.end() || found->is_null()) return otherwise;
+  if (found == body.end() || found->is_null()) return fallback;
   if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
   return found->get<bool>();
 }
 
 void refuse_prompts(const Body& body) {
   if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
-    throw invalid("`prompt_name` is not supported: texts get the model's default prompt, if it has one");
+    throw invalid("`prompt_name` is not supported (the model's default prompt is always used)");
 }
 
 const char* pooling_name(std::optional<Pooling> pooling) {
@@ -74,7 +74,7 @@ std::vector<Service::Text> Service::texts_or_ids(const Body& body, const char* k
     else if (value.is_string())
       text.text = value.get_ref<const std::string&>();
     else
-      throw invalid(fmt::format("`{}` must be a text, token ids, or a list of texts or of token ids", key));
+      throw invalid(fmt::format("`{}` must be a string, a list of token ids, or a list of these", key));
   };
   if (found->is_array() && (found->empty() || !found->front().is_number()))
     for (const Body& value : *found) add(value);
@@ -83,7 +83,7 @@ std::vector<Service::Text> Service::texts_or_ids(const Body& body, const char* k
   return texts;
 }
 
-void Service::append_labels(std::string& out, const Call& call, size_t i, size_t most) const {
+void Service::append_labels(std::string& out, const Call& call, size_t i, size_t top_k) const {
   const Prediction& p = call.predictions[i];
   const Scorer& scorer = *call.served->scorer;
   if (p.error) {
@@ -93,9 +93,9 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
     append_scores(
         out, scorer.labels(),
         {static_cast<float>(shares.negative), static_cast<float>(shares.neutral), static_cast<float>(shares.positive)},
-        most);
+        top_k);
   } else {
-    append_scores(out, scorer.score_names(), p.scores, most);
+    append_scores(out, scorer.score_names(), p.scores, top_k);
   }
 }
 
@@ -107,10 +107,10 @@ void Service::predict(Call& call) {
   if (found == body.end()) throw invalid("missing field `inputs`");
   std::vector<Text> texts;
   const auto text_in = [](const Body& value) -> std::string_view {
-    if (!value.is_string()) throw invalid("`inputs` must have strings");
+    if (!value.is_string()) throw invalid("`inputs` must contain strings");
     return value.get_ref<const std::string&>();
   };
-  const auto add = [&](const Body& list) {  // of one or two
+  const auto add = [&](const Body& list) {  // one or two strings
     texts.push_back({w.model, text_in(list.front())});
     if (list.size() == 2) texts.back().pair = text_in(list.back());
   };
@@ -119,10 +119,10 @@ void Service::predict(Call& call) {
     texts.push_back({w.model, text_in(*found)});
   } else if (!found->is_array()) {
     throw invalid("`inputs` must be a string, a list of one or two strings, or a list of such lists");
-  } else if (!found->empty() && found->front().is_string()) {  // a flat list is one text, or a pair
+  } else if (!found->empty() && found->front().is_string()) {  // a flat list is one text or a pair
     if (found->size() > 2)
       throw invalid(
-          fmt::format("`inputs` is a list of {} strings, which is neither a text nor a pair; a batch is a list "
+          fmt::format("`inputs` is a flat list of {} strings, at most 2 (a pair) allowed; send a batch as a list "
                       "of lists: [[\"a\"],[\"b\"]]",
                       found->size()));
     add(*found);
@@ -130,16 +130,16 @@ void Service::predict(Call& call) {
     batch = true;
     for (const Body& one : *found) {
       if (!one.is_array() || one.empty() || one.size() > 2)
-        throw invalid("a batch is a list of lists: [[\"a\"],[\"b\"]]");
+        throw invalid("a batch must be a list of lists of one or two strings: [[\"a\"],[\"b\"]]");
       add(one);
     }
   }
-  score(call, w, texts, [this, batch, most = w.top_k](std::string& out, Call& c) {
-    if (!batch) return append_labels(out, c, 0, most);
+  score(call, w, texts, [this, batch, top_k = w.top_k](std::string& out, Call& c) {
+    if (!batch) return append_labels(out, c, 0, top_k);
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
-      append_labels(out, c, i, most);
+      append_labels(out, c, i, top_k);
     }
     out += ']';
   });
@@ -180,18 +180,18 @@ void Service::rerank(Call& call) {
   const auto query = texts_of(body, "query"), texts = texts_of(body, "texts");
   if (query.size() != 1 || body["query"].is_array()) throw invalid("`query` must be a string");
   if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `texts` cannot be empty"};
-  // Every text is read with the query, on the thread that other requests wait for.
+  // Every text is paired with the query and tokenized on the I/O thread.
   const size_t bytes = std::accumulate(texts.begin(), texts.end(), texts.size() * query[0].size(),
                                        [](size_t sum, std::string_view text) { return sum + text.size(); });
   if (bytes > options_.payload_bytes)
-    throw Refusal{413, "Validation",
-                  fmt::format("the query and its texts have {} bytes as pairs, at most {} are taken", bytes,
-                              options_.payload_bytes)};
+    throw Refusal{
+        413, "Validation",
+        fmt::format("query and texts have {} bytes as pairs, at most {} allowed", bytes, options_.payload_bytes)};
   std::vector<Text> pairs;
   for (const std::string_view text : texts) pairs.push_back({w.model, query[0], text});
   std::vector<std::string> returned;
   if (truth_or(body, "return_text", false)) returned.assign(texts.begin(), texts.end());
-  // What the head gives, whatever the model's files say: a sigmoid of it unless the request wants it raw.
+  // Scores are a sigmoid of the logit unless the request wants it raw, whatever the model's files say.
   const bool raw = std::exchange(w.raw, true);
   score(call, w, pairs, [raw, returned = std::move(returned)](std::string& out, Call& c) {
     std::vector<size_t> order(c.predictions.size());
@@ -253,7 +253,7 @@ void Service::similarity(Call& call) {
 namespace {
 
 std::string tokens_json(const Scorer& scorer, const std::vector<std::string_view>& texts, bool special) {
-  constexpr size_t kMostBytes = size_t{64} << 20;
+  constexpr size_t kMaxBytes = size_t{64} << 20;
   std::string out = "[";
   for (size_t i = 0; i < texts.size(); ++i) {
     out += i > 0 ? ",[" : "[";
@@ -271,8 +271,8 @@ std::string tokens_json(const Scorer& scorer, const std::vector<std::string_view
         out += fmt::format(",\"special\":false,\"start\":{},\"stop\":{}}}", token.start, token.end);
     }
     out += ']';
-    if (out.size() > kMostBytes)
-      throw invalid(fmt::format("the answer is larger than {} bytes: send fewer texts", kMostBytes));
+    if (out.size() > kMaxBytes)
+      throw invalid(fmt::format("response larger than {} bytes; send fewer texts", kMaxBytes));
   }
   return out + ']';
 }
@@ -283,7 +283,7 @@ void Service::tokenize(Call& call) {
   const auto parsed = std::make_shared<const Body>(body_of(call));
   const Body& body = *parsed;
   const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
-  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "a model with a tokenizer");
   refuse_prompts(body);
   const bool special = truth_or(body, "add_special_tokens", true);
   const auto texts = texts_of(body, "inputs");
@@ -295,17 +295,17 @@ void Service::tokenize(Call& call) {
     if (text.size() > options_.text_bytes) throw too_large(text.size(), options_.text_bytes);
   call.model = w.model;
   if (call.exchange->body().size() <= kHelperBytes) return answer(call, tokens_json(*w.served->scorer, texts, special));
-  at(helpers_, call, [served = w.served, parsed, texts, special] {
+  run_on(helpers_, call, [served = w.served, parsed, texts, special] {
     return BlockingAnswer{200, tokens_json(*served->scorer, texts, special)};
   });
 }
 
-// By what the default model does.
+// Dispatches by the kind of the default model.
 void Service::by_task(Call& call) {
   const auto body = std::make_shared<Body>(body_of(call));
   const ModelKind kind = request_options(call, *body, {slots_[0]->kind}).served->scorer->kind();
   const bool ranks = body->contains("query");
-  call.parsed = body;  // so that it is parsed once
+  call.parsed = body;  // avoids parsing twice
   switch (kind) {
     case ModelKind::embedder:
       return embed(call);
@@ -316,7 +316,9 @@ void Service::by_task(Call& call) {
   }
 }
 
-void Service::not_here(Call&) { throw Refusal{424, "Backend", "Backend error: no model of this server does this"}; }
+void Service::embed_sparse(Call&) {
+  throw Refusal{424, "Backend", "Backend error: sparse embeddings are not supported"};
+}
 
 void Service::info(Call& call) {
   const auto model_type = [](const ServedModel& model) {
@@ -342,8 +344,8 @@ void Service::info(Call& call) {
                       {"precision", m.scorer->precision()},
                       {"model_type", model_type(m)}});
   }
-  const std::vector<Served> there = loaded();
-  const Served served = there.empty() ? model_at(0) : there[0];
+  const std::vector<Served> all_loaded = loaded();
+  const Served served = all_loaded.empty() ? model_at(0) : all_loaded[0];
   const ServedModel& first = *served;
   const MemoryPlan plan = first.scorer->plan();
   const nlohmann::ordered_json all = {{"model_id", first.id},

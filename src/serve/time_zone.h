@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Civil time in a zone of the system's tzdata (RFC 8536 files, versions 1 to 4, with the rule in their footer for the
-// years after the last listed change). Leap seconds are not counted, as everywhere on Unix.
+// Local time in a zone of the system's tzdata (RFC 8536 files, versions 1 to 4, with the footer's rule for the years
+// after the last listed change). Ignores leap seconds, as Unix time does.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,27 +12,26 @@
 
 namespace brim::serve {
 
-// Seconds of civil time, counted as if the zone were UTC: what a clock on the wall shows.
+// Seconds of local time, counted as if the zone were UTC.
 using LocalSeconds = int64_t;
 
 class TimeZone {
  public:
-  // "America/New_York", "UTC". Throws usage for a name that tzdata does not have, bad_data for a file that is none.
+  // Loads a zone such as "America/New_York" or "UTC". Throws usage for an unknown name, bad_data for an invalid file.
   static TimeZone load(const std::string& name, const std::filesystem::path& folder = "/usr/share/zoneinfo");
-  // The bytes of such a file; `name` is for messages. Throws bad_data.
+  // Parses the bytes of a zone file; `name` is for messages. Throws bad_data.
   static TimeZone parse(std::string_view bytes, const std::string& name);
 
   const std::string& name() const { return name_; }
   int64_t offset_at(int64_t unix_seconds) const;  // seconds east of Greenwich
   LocalSeconds local(int64_t unix_seconds) const { return unix_seconds + offset_at(unix_seconds); }
-  // The first moment after `unix_seconds` with another offset; empty: none.
+  // First time after `unix_seconds` with a different offset; empty if none.
   std::optional<int64_t> next_change(int64_t unix_seconds) const;
-  // Every moment at which clocks show `local`: one, two in the hour that comes twice, none in the hour that is left
-  // out.
+  // All times at which clocks show `local`: usually one, two in a repeated hour, none in a skipped hour.
   std::vector<int64_t> moments_of(LocalSeconds local) const;
 
  private:
-  // When in a year, and at what second of that day, clocks change. Days are counted from 0.
+  // Day of a year and second of that day at which clocks change. Days are counted from 0.
   struct YearDay {
     enum class Kind : uint8_t { julian_without_leap, day_of_year, weekday_of_month } kind = Kind::day_of_year;
     int day = 0, month = 0, week = 0;
@@ -56,7 +55,7 @@ class TimeZone {
   std::string name_;
   int64_t first_offset_ = 0;     // before the first change
   std::vector<Change> changes_;  // by time
-  std::optional<Rule> rule_;     // after the last one
+  std::optional<Rule> rule_;     // after the last change
 };
 
 }  // namespace brim::serve

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "serve/time_zone.h"
 
-// Any bytes are a zone or a refusal; a zone answers about any moment, and consistently.
+// Fuzz target: zone files. Any bytes are a zone or an error; a zone answers consistently for any time.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids back to texts, and vectors of every token, as text-embeddings-inference has them.
+// Token decoding and token embeddings, as in text-embeddings-inference.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ using Body = nlohmann::json;
 void Service::decode(Call& call) {
   const Body body = body_of(call);
   const RequestOptions w = request_options(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
-  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "a model with a tokenizer");
   const auto found = body.find("ids");
   if (found == body.end() || !found->is_array())
     throw invalid("`ids` must be a list of token ids, or a list of such lists");
@@ -45,8 +45,9 @@ void Service::embed_all(Call& call) {
   const RequestOptions w = request_options(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   if (w.served->pooling != Pooling::none)
-    throw Refusal{424, "Backend",
-                  "Backend error: this model gives one vector a text; `pooling=none` keeps every token's"};
+    throw Refusal{
+        424, "Backend",
+        "Backend error: this model returns one vector per text; serve it with `pooling=none` for token vectors"};
   score(call, w, texts_or_ids(body, "inputs", w.model), [](std::string& out, Call& c) {
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
@@ -58,9 +59,10 @@ void Service::embed_all(Call& call) {
       }
       const size_t width = p.embedding.size() / static_cast<size_t>(std::max(1, p.vectors));
       out += '[';
-      for (auto at = p.embedding.begin(); at != p.embedding.end(); at += static_cast<std::ptrdiff_t>(width)) {
-        if (at != p.embedding.begin()) out += ',';
-        append_floats(out, {at, at + static_cast<std::ptrdiff_t>(width)});
+      for (auto vector = p.embedding.begin(); vector != p.embedding.end();
+           vector += static_cast<std::ptrdiff_t>(width)) {
+        if (vector != p.embedding.begin()) out += ',';
+        append_floats(out, {vector, vector + static_cast<std::ptrdiff_t>(width)});
       }
       out += ']';
     }

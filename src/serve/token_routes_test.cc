@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real sockets: ids and vectors of tokens, models that leave the device and come back, and the routes'
-// description.
+// Token ids and vectors, unloading and reloading idle models, traces and the OpenAPI description, over real sockets.
 #include <thread>
 
 #include "base/mapped_file.h"
@@ -16,7 +15,7 @@ class TokenRoutesTest : public ServiceTest {
     o.models.push_back({"all", "all", "4", open("bert_sequence", Pooling::none), Pooling::none});
     return o;
   }
-  // A classifier and a tagger with its encoder, and a tagger of its own.
+  // A classifier and a tagger that share an encoder, and a separate tagger.
   ServerOptions both_heads() {
     ServerOptions o;
     o.listen = "127.0.0.1:0";
@@ -45,21 +44,21 @@ class TokenRoutesTest : public ServiceTest {
   }
 };
 
-TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
+TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderUseOnePass) {
   start(both_heads());
   std::string words;
   for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
   for (const std::string& text : {std::string("w6 w7 w8"), words}) {
     const RawAnswer one = post("/analyze", Json{{"inputs", text}}.dump());
     EXPECT_EQ(one.fields.at("x-brim-passes"), "1");
-    const Json said = Json::parse(one.body), labels = good("/predict", Json{{"inputs", text}}.dump());
-    EXPECT_EQ(said["labels"][0]["label"], labels[0]["label"]);
-    EXPECT_NEAR(said["labels"][0]["score"].get<double>(), labels[0]["score"].get<double>(), 1e-5);
+    const Json json = Json::parse(one.body), labels = good("/predict", Json{{"inputs", text}}.dump());
+    EXPECT_EQ(json["labels"][0]["label"], labels[0]["label"]);
+    EXPECT_NEAR(json["labels"][0]["score"].get<double>(), labels[0]["score"].get<double>(), 1e-5);
     const Json entities = good("/ner", Json{{"inputs", text}, {"model", "tags"}}.dump());
-    ASSERT_EQ(said["entities"].size(), entities.size()) << one.body;
-    for (size_t i = 0; i < entities.size(); ++i) EXPECT_EQ(said["entities"][i]["word"], entities[i]["word"]);
-    for (const char* way : {"window-mean", "window-max"})  // labels from all windows: the classifier's own
-      EXPECT_EQ(post("/analyze", Json{{"inputs", text}, {"long_text", way}}.dump()).fields.at("x-brim-passes"), "2");
+    ASSERT_EQ(json["entities"].size(), entities.size()) << one.body;
+    for (size_t i = 0; i < entities.size(); ++i) EXPECT_EQ(json["entities"][i]["word"], entities[i]["word"]);
+    for (const char* mode : {"window-mean", "window-max"})  // labels from all windows need the classifier's own pass
+      EXPECT_EQ(post("/analyze", Json{{"inputs", text}, {"long_text", mode}}.dump()).fields.at("x-brim-passes"), "2");
   }
   const RawAnswer several =
       post("/analyze", R"({"inputs":["w6 w7","w8"],"parameters":{"aggregation_strategy":"none"}})");
@@ -67,30 +66,30 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderTakeOnePass) {
   EXPECT_EQ(Json::parse(several.body).size(), 2u);
   bad("/analyze", Json{{"inputs", words}, {"truncate", false}}.dump(), 422, "Validation", "44");
   ServerOptions merging = both_heads();
-  merging.merges_windows = true;  // the server's own way with long texts, where a request does not say
+  merging.merges_windows = true;  // default handling of long texts
   start(std::move(merging));
-  const std::string asked = Json{{"inputs", words}}.dump();
-  const RawAnswer merged = post("/analyze", asked);
+  const std::string body = Json{{"inputs", words}}.dump();
+  const RawAnswer merged = post("/analyze", body);
   EXPECT_EQ(merged.fields.at("x-brim-passes"), "2");
   EXPECT_EQ(post("/analyze", Json{{"inputs", words}, {"long_text", "truncate"}}.dump()).fields.at("x-brim-passes"),
             "1");
 }
 
-TEST_F(TokenRoutesTest, AHeadThatWasExchangedIsNotUsed) {
+TEST_F(TokenRoutesTest, DoesNotUseReplacedHead) {
   ServerOptions o = tiny();
   o.models[0].tagger = "ner";
-  o.models[0].tagger_revision = "0";  // the tagger's is another by now
+  o.models[0].tagger_revision = "0";  // differs from the tagger's current revision
   start(std::move(o));
   EXPECT_EQ(post("/analyze", R"({"inputs":"w6"})").fields.at("x-brim-passes"), "2");
 }
 
-TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
+TEST_F(TokenRoutesTest, HeadsUseOnePassAfterSharingAgain) {
   ServerOptions o = both_heads();
   std::atomic<bool> share{true};
   o.tagger_of = [&](const std::string& name) { return name == "cls" && share ? "tags" : ""; };
   o.revision_of = [](const std::string& name) { return name == "ner" ? "3" : name == "tags" ? "2" : "1"; };
   o.reopen = [&, dir = temp_.path()](const std::string& name, const Scorer* beside, bool) {
-    EXPECT_EQ(name, "cls") << "no other changed";
+    EXPECT_EQ(name, "cls") << "no other model changed";
     ScorerOptions s;
     s.model = (dir / name).string();
     s.device = "cpu";
@@ -111,7 +110,7 @@ TEST_F(TokenRoutesTest, HeadsThatShareAnEncoderAgainTakeOnePassAgain) {
   }
 }
 
-TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
+TEST_F(TokenRoutesTest, DecodesIds) {
   start(tiny());
   const Json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
   const Json many =
@@ -135,15 +134,15 @@ TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
   bad("/decode", R"({"ids":[1],"model":"vader"})", 424, "Backend");
 }
 
-TEST_F(TokenRoutesTest, TokensAreOfAModelThatIsThere) {
+TEST_F(TokenRoutesTest, TokenizeUsesLoadedModel) {
   start(tiny());
   const Json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
   ASSERT_EQ(post("/admin/models/cls/unload", "").status, 200);
-  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6 w7"})"), tokens) << "the next one's";
+  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6 w7"})"), tokens) << "uses the next model";
   bad("/tokenize", R"({"inputs":"w6 w7","model":"cls"})", 503, "Unhealthy");
 }
 
-TEST_F(TokenRoutesTest, VectorsOfEveryToken) {
+TEST_F(TokenRoutesTest, EmbedsEveryToken) {
   start(embedders());
   const Json all = good("/embed_all", R"({"inputs":["w6 w7","w8"],"model":"all"})");
   ASSERT_EQ(all.size(), 2u);
@@ -159,14 +158,14 @@ TEST_F(TokenRoutesTest, VectorsOfEveryToken) {
   EXPECT_EQ(Json::parse(get("/info").body)["models"][4]["model_type"]["embedding"]["pooling"], "none");
 }
 
-TEST_F(TokenRoutesTest, IdleModelsLeaveAndComeBack) {
+TEST_F(TokenRoutesTest, UnloadsAndReloadsIdleModels) {
   ServerOptions o = tiny();
   o.models[0].keep_alive_seconds = 0;
   start(std::move(o));
   const Json before = good("/predict", R"({"inputs":"w6 w7"})");
   wait_until([&] { return state("cls") != "resident"; });
   EXPECT_EQ(state("cls"), "disk") << "on a CPU";
-  EXPECT_EQ(state("ner"), "resident") << "it is kept";
+  EXPECT_EQ(state("ner"), "resident") << "stays loaded";
   EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
   EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), before);
 
@@ -174,10 +173,10 @@ TEST_F(TokenRoutesTest, IdleModelsLeaveAndComeBack) {
   EXPECT_NE(get("/metrics").body.find("brim_model_state{model=\"ner\",state=\"disk\"} 1"), std::string::npos);
   EXPECT_TRUE(good("/ner", R"({"inputs":"w6"})").is_array());
   EXPECT_EQ(state("ner"), "resident");
-  EXPECT_EQ(Json::parse(post("/admin/models/vader/park", "").body)["state"], "resident") << "rules hold nothing";
+  EXPECT_EQ(Json::parse(post("/admin/models/vader/park", "").body)["state"], "resident") << "VADER uses no memory";
 }
 
-TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
+TEST_F(TokenRoutesTest, ReloadedModelSharesQueue) {
   ServerOptions o = tiny();
   std::atomic<const Scorer*> beside{nullptr};
   const auto dir = (temp_.path() / "bert_sequence").string();
@@ -196,15 +195,15 @@ TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
   start(std::move(o));
   const Json before = good("/predict", R"({"inputs":"w6"})");
   EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200);
-  EXPECT_EQ(beside, old) << "the queue of the one it replaces";
+  EXPECT_EQ(beside, old) << "queue of the replaced model";
   EXPECT_EQ(good("/predict", R"({"inputs":"w6"})"), before);
   EXPECT_EQ(post("/admin/models/cls/unload", "").status, 200);
   EXPECT_EQ(post("/admin/models/cls/load", "").status, 200);
-  EXPECT_EQ(beside, ner) << "or of another that is there";
+  EXPECT_EQ(beside, ner) << "or of another loaded model";
   EXPECT_EQ(good("/predict", R"({"inputs":"w6"})"), before);
 }
 
-TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
+TEST_F(TokenRoutesTest, OpenApiDescribesAllRoutes) {
   start(held());
   const Json document = Json::parse(get("/openapi.json").body);
   EXPECT_EQ(document["info"]["version"], version());
@@ -216,7 +215,7 @@ TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
       described.emplace_back(upper, path);
       EXPECT_TRUE(operation["responses"].is_object()) << path;
     }
-  const auto matches = [](const std::pair<std::string, std::string>& route, const auto& one) {  // * is any end
+  const auto matches = [](const std::pair<std::string, std::string>& route, const auto& one) {  // * matches any suffix
     const bool begins = route.second.ends_with('*');
     return route.first == one.first && (begins ? one.second.starts_with(route.second.substr(0, route.second.size() - 1))
                                                : one.second == route.second);
@@ -227,10 +226,10 @@ TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
         << route.first << " " << route.second << " is not described";
   for (const auto& one : described)
     EXPECT_TRUE(std::any_of(routes.begin(), routes.end(), [&](const auto& route) { return matches(route, one); }))
-        << one.first << " " << one.second << " is not there";
+        << one.first << " " << one.second << " is missing";
 }
 
-TEST_F(TokenRoutesTest, ATraceShowsWhatIsDoneMeanwhile) {
+TEST_F(TokenRoutesTest, TraceRecordsConcurrentWork) {
   start(tiny());
   client_->get("/trace?seconds=0.3");
   RawClient other(server_->port());
@@ -248,14 +247,14 @@ TEST_F(TokenRoutesTest, ATraceShowsWhatIsDoneMeanwhile) {
     EXPECT_EQ(get(std::string("/trace?seconds=") + seconds).status, 422) << seconds;
   client_->get("/trace?seconds=30");
   other.post("/admin/reload", "");
-  EXPECT_EQ(other.read().status, 200) << "waits for no trace";
+  EXPECT_EQ(other.read().status, 200) << "does not wait for the trace";
   std::thread draining([this] { server_->drain(); });
   EXPECT_EQ(client_->read().status, 200) << "a drain ends it";
   draining.join();
 }
 
-// The board for Grafana in docs asks for nothing that no server has.
-TEST_F(TokenRoutesTest, MetricsOfTheBoardAreThere) {
+// All metrics used by the Grafana dashboard in docs exist.
+TEST_F(TokenRoutesTest, GrafanaMetricsExist) {
   ServerOptions o = tiny();
   LadderRules ladder;
   ladder.name = "ladder";
@@ -268,15 +267,15 @@ TEST_F(TokenRoutesTest, MetricsOfTheBoardAreThere) {
   start(std::move(o));
   good("/predict", R"({"inputs":"w6"})");
   std::string there = get("/metrics").body;
-  // Of a card, and of its arithmetic: only where there is one.
+  // GPU metrics exist only with a GPU.
   for (const char* source : {"serve.cc", "operations.cc"})
     there += read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "src/serve" / source);
   const Json board = Json::parse(read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "docs/grafana.json"));
-  size_t asked = 0;
+  size_t count = 0;
   for (const Json& panel : board["panels"])
     for (const Json& target : panel["targets"]) {
       const std::string expression = target["expr"];
-      for (size_t at = 0; (at = expression.find("brim_", at)) != std::string::npos; ++asked) {
+      for (size_t at = 0; (at = expression.find("brim_", at)) != std::string::npos; ++count) {
         const size_t end = std::min(expression.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at), expression.size());
         const std::string name = expression.substr(at, end - at);
         EXPECT_TRUE(there.find(name + "{") != std::string::npos || there.find(name + " ") != std::string::npos ||
@@ -285,7 +284,7 @@ TEST_F(TokenRoutesTest, MetricsOfTheBoardAreThere) {
         at = end;
       }
     }
-  EXPECT_GT(asked, 20u);
+  EXPECT_GT(count, 20u);
 }
 
 }  // namespace

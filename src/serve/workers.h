@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few threads for work that an I/O thread may not wait for.
+// A small thread pool for work that would block an I/O thread.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -20,14 +20,14 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  void call(std::function<void()> work) {  // any thread; run soon on one of these. It may not throw.
+  void call(std::function<void()> work) {  // thread-safe; `work` must not throw
     {
       std::lock_guard lock(mutex_);
       waiting_.push_back(std::move(work));
     }
     changed_.notify_one();
   }
-  // What has begun is finished, what waits is dropped.
+  // Finishes running tasks and drops waiting ones.
   void stop() {
     {
       std::lock_guard lock(mutex_);
@@ -48,7 +48,7 @@ class Workers {
       waiting_.pop_front();
       lock.unlock();
       next();
-      next = nullptr;  // what it held goes while nobody waits for the lock
+      next = nullptr;  // destroy captures without holding the lock
       lock.lock();
     }
   }

@@ -4,7 +4,7 @@
 namespace brim::tensor {
 
 TensorView::TensorView(void* where, DType type, std::initializer_list<int64_t> dims) : data(where), dtype(type) {
-  BRIM_CHECK(dims.size() <= kMaxRank, "rank {} is past {}", dims.size(), kMaxRank);
+  BRIM_CHECK(dims.size() <= kMaxRank, "rank {} exceeds {}", dims.size(), kMaxRank);
   for (const int64_t d : dims) dim[rank++] = d;
   int64_t step = 1;
   for (int i = rank - 1; i >= 0; --i) {
@@ -30,7 +30,8 @@ bool TensorView::contiguous() const {
 }
 
 TensorView TensorView::slice_rows(int64_t begin, int64_t end) const {
-  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[0], "rows {}..{} of {}", begin, end, shape_text());
+  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[0], "rows {}..{} out of range for {}", begin, end,
+             shape_text());
   TensorView v = *this;
   v.dim[0] = end - begin;
   if (data != nullptr) v.data = static_cast<char*>(data) + begin * stride[0] * dtype_bytes(dtype);
@@ -38,8 +39,8 @@ TensorView TensorView::slice_rows(int64_t begin, int64_t end) const {
 }
 
 TensorView TensorView::slice_cols(int64_t begin, int64_t end) const {
-  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[rank - 1], "columns {}..{} of {}", begin, end,
-             shape_text());
+  BRIM_CHECK(rank > 0 && 0 <= begin && begin <= end && end <= dim[rank - 1], "columns {}..{} out of range for {}",
+             begin, end, shape_text());
   TensorView v = *this;
   v.dim[rank - 1] = end - begin;
   if (data != nullptr) v.data = static_cast<char*>(data) + begin * dtype_bytes(dtype);
@@ -47,9 +48,9 @@ TensorView TensorView::slice_cols(int64_t begin, int64_t end) const {
 }
 
 TensorView TensorView::reshape(std::initializer_list<int64_t> dims) const {
-  BRIM_CHECK(contiguous(), "reshape of {} which is not contiguous", shape_text());
+  BRIM_CHECK(contiguous(), "cannot reshape {}: not contiguous", shape_text());
   TensorView v(data, dtype, dims);
-  BRIM_CHECK(v.elements() == elements(), "{} reshaped to {}", shape_text(), v.shape_text());
+  BRIM_CHECK(v.elements() == elements(), "cannot reshape {} to {}", shape_text(), v.shape_text());
   return v;
 }
 

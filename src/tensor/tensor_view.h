@@ -33,7 +33,7 @@ struct TensorView {
 
   template <class T>
   T* as() const {
-    BRIM_CHECK(data == nullptr || DTypeOf<T>::value == dtype, "a view of {} read as {}", dtype_name(dtype),
+    BRIM_CHECK(data == nullptr || DTypeOf<T>::value == dtype, "{} view read as {}", dtype_name(dtype),
                dtype_name(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }

@@ -38,7 +38,7 @@ bool JsonValue::as_bool() const {
 }
 
 int64_t JsonValue::as_int() const {
-  if (!value_->is_number_integer()) fail("must be a whole number");
+  if (!value_->is_number_integer()) fail("must be an integer");
   if (value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) fail("is too large");
   return value_->get<int64_t>();
 }
@@ -67,13 +67,13 @@ nlohmann::json parse_json_file(const std::filesystem::path& file) {
   // Real files nest only a few levels; values are printed recursively, so depth is limited to protect the stack.
   constexpr int kDeepest = 100;
   const auto watch = [&](int depth, json::parse_event_t, const json&) {
-    if (depth > kDeepest) brim::fail(ErrorCode::bad_model, "{}: nested more than {} deep", file.string(), kDeepest);
+    if (depth > kDeepest) brim::fail(ErrorCode::bad_model, "{}: nesting depth exceeds {}", file.string(), kDeepest);
     return true;
   };
   try {
     return json::parse(text, watch);
   } catch (const json::exception& error) {
-    brim::fail(ErrorCode::bad_model, "{}: not valid JSON ({}); fetch the file again", file.string(), error.what());
+    brim::fail(ErrorCode::bad_model, "{}: not valid JSON ({}); download the file again", file.string(), error.what());
   }
 }
 

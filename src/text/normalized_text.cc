@@ -36,8 +36,7 @@ void NormalizedText::swap(NormalizedText& other) noexcept {
 
 void NormalizedText::fail_limit() const {
   fail(ErrorCode::bad_model,
-       "the tokenizer's normalizer turns a text of {} bytes into more than {} bytes; remove the rules that grow texts "
-       "from "
+       "the tokenizer's normalizer expands a text of {} bytes to more than {} bytes; remove the expanding rules from "
        "tokenizer.json",
        (limit - kFreeBytes) / kMostGrowth, limit);
 }

@@ -66,19 +66,19 @@ std::optional<Error> why_no_pairs(const Tokenizer& tokenizer, const std::filesys
                                   int64_t max_length) {
   const auto& pair = tokenizer.pair();
   if (!pair)
+    return Error(ErrorCode::bad_model,
+                 fmt::format("{}: pairs are not supported: the tokenizer adds no separator between two texts "
+                             "(\"post_processor\" has 0 tokens there, at least 1 is required)",
+                             dir.string()));
+  if (types > 0 && pair->largest_type() >= types)
     return Error(
         ErrorCode::bad_model,
-        fmt::format("{}: takes no pairs: its tokenizer puts no separator between two texts (\"post_processor\" "
-                    "has 0 tokens there, a pair needs at least 1)",
-                    dir.string()));
-  if (types > 0 && pair->largest_type() >= types)
-    return Error(ErrorCode::bad_model, fmt::format("{}: the tokenizer gives pairs token type {}, the model's table has "
-                                                   "{} (config.json type_vocab_size)",
-                                                   dir.string(), pair->largest_type(), types));
+        fmt::format(
+            "{}: the tokenizer uses token type {} for pairs, but the model has only {} (config.json type_vocab_size)",
+            dir.string(), pair->largest_type(), types));
   if (static_cast<int64_t>(pair->special()) >= max_length)
-    return Error(ErrorCode::usage,
-                 fmt::format("`max_length={}`: the {} special tokens of a pair leave no room for text", max_length,
-                             pair->special()));
+    return Error(ErrorCode::usage, fmt::format("`max_length={}`: must be greater than the {} special tokens of a pair",
+                                               max_length, pair->special()));
   return std::nullopt;
 }
 

@@ -11,7 +11,7 @@
 namespace brim::text {
 namespace {
 
-TEST(Pairs, IdsAndTypesAreHuggingFaces) {
+TEST(Pairs, MatchesHuggingFaceIdsAndTypes) {
   std::map<std::string, std::unique_ptr<Tokenizer>> loaded;
   std::ifstream in(golden_tokenizers() / "pairs.jsonl");
   size_t cases = 0, second_type = 0, cut = 0;
@@ -38,7 +38,7 @@ TEST(Pairs, IdsAndTypesAreHuggingFaces) {
   EXPECT_GT(cut, 100u);
 }
 
-TEST(Pairs, TheLongerTextLosesFirst) {
+TEST(Pairs, TruncatesTheLongerTextFirst) {
   const auto kept = [](int64_t first, int64_t second, int64_t room) {
     const PairLengths fit = fit_pair(first, second, room);
     return std::pair(fit.first, fit.second);
@@ -51,12 +51,12 @@ TEST(Pairs, TheLongerTextLosesFirst) {
   EXPECT_EQ(kept(0, 9, 7), std::pair(0L, 7L));
 }
 
-TEST(Pairs, WhoPutsNothingBetweenTakesNone) {
+TEST(Pairs, RejectsPairsWithoutASeparator) {
   for (const char* name : {"byte_bpe_llama3", "byte_normalizer", "bpe_bytes"})
     EXPECT_FALSE(Tokenizer::load(golden_tokenizers() / name)->pair()) << name;
 }
 
-TEST(Pairs, DirectoriesWithoutTokenizerJsonJoinAsTheirFamily) {
+TEST(Pairs, JoinsByFamilyWithoutTokenizerJson) {
   const auto albert = Tokenizer::load(golden_tokenizers() / "spm_albert");
   EXPECT_EQ(albert->pair()->after, std::vector<int32_t>{typed(albert->sep_id(), 1)});
   EXPECT_EQ(albert->pair()->largest_type(), 1);
@@ -65,7 +65,7 @@ TEST(Pairs, DirectoriesWithoutTokenizerJsonJoinAsTheirFamily) {
   EXPECT_EQ(xlmr->pair()->largest_type(), 0);
 }
 
-TEST(Pairs, AModelThatIsGivenNoTypesHasNone) {
+TEST(Pairs, OmitsTypesForModelsWithoutTypes) {
   const TempDir temp;
   std::filesystem::copy(golden_tokenizers() / "bert_cased", temp.path());
   EXPECT_EQ(Tokenizer::load(temp.path())->pair()->largest_type(), 1);
@@ -74,7 +74,7 @@ TEST(Pairs, AModelThatIsGivenNoTypesHasNone) {
 }
 
 // MPNet splits words like BERT: <s> a </s></s> b </s>. The ids are those of transformers' MPNetTokenizer.
-TEST(Pairs, MPNetJoinsAsRobertaDoes) {
+TEST(Pairs, MpnetJoinsLikeRoberta) {
   const TempDir temp;
   std::ofstream(temp.path() / "vocab.txt")
       << "<s>\n<pad>\n</s>\n<unk>\n[UNK]\n<mask>\nhello\nworld\na\nb\nc\n##s\n##ing\n"
@@ -89,7 +89,7 @@ TEST(Pairs, MPNetJoinsAsRobertaDoes) {
   EXPECT_EQ(ids, (std::vector<int32_t>{0, 6, 4, 2}));
 }
 
-TEST(Pairs, WhyAModelTakesNoneIsSaid) {
+TEST(Pairs, ReportsWhyPairsAreUnsupported) {
   const auto none = why_no_pairs(*Tokenizer::load(golden_tokenizers() / "bpe_bytes"), "some/model", 2, 64);
   ASSERT_TRUE(none);
   EXPECT_EQ(none->code(), ErrorCode::bad_model);
@@ -99,7 +99,7 @@ TEST(Pairs, WhyAModelTakesNoneIsSaid) {
   const auto types = why_no_pairs(*bert, "some/model", 1, 64);
   ASSERT_TRUE(types);
   EXPECT_EQ(types->code(), ErrorCode::bad_model);
-  for (const char* part : {"token type 1", "table has 1", "type_vocab_size"})
+  for (const char* part : {"token type 1", "has only 1", "type_vocab_size"})
     EXPECT_NE(std::string(types->what()).find(part), std::string::npos) << types->what();
   EXPECT_FALSE(why_no_pairs(*bert, "some/model", 2, 64));
 }

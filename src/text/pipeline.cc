@@ -39,7 +39,7 @@ class PipelineTokenizer : public Tokenizer {
     vocab_size_ = parts_.model->vocab_size();
     for (const AddedToken& t : parts_.added) {
       if (t.id < 0 || t.id >= (1 << 24)) {
-        fail(ErrorCode::bad_model, "{}: the added token \"{}\" has id {}", file.string(), t.content, t.id);
+        fail(ErrorCode::bad_model, "{}: the added token \"{}\" has the invalid id {}", file.string(), t.content, t.id);
       }
       vocab_size_ = std::max(vocab_size_, t.id + 1);
     }

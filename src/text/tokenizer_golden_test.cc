@@ -36,7 +36,7 @@ TEST(TokenizerGolden, IdsTokensAndOffsets) {
   }
 }
 
-TEST(TokenizerGolden, IdsAloneAreTheSameAndAppended) {
+TEST(TokenizerGolden, IdOnlyEncodingAppendsTheSameIds) {
   for (const fs::path& folder : folders()) {
     const auto tokenizer = Tokenizer::load(folder);
     for (int round = 0; round < 2; ++round) {  // the second round uses the cache

@@ -15,14 +15,14 @@ Vocab::Vocab(const std::vector<std::pair<std::string, int32_t>>& tokens, const s
   int32_t largest = -1;
   for (const auto& [token, id] : tokens) {
     if (id < 0 || id >= kMostIds) {
-      fail(ErrorCode::bad_model, "{}: token \"{}\" has id {}, which must be between 0 and {}", file.string(), token, id,
+      fail(ErrorCode::bad_model, "{}: token \"{}\" has id {}, must be between 0 and {}", file.string(), token, id,
            kMostIds - 1);
     }
     largest = std::max(largest, id);
     bytes += token.size();
   }
   if (bytes > UINT32_MAX / 2)
-    fail(ErrorCode::bad_model, "{}: the vocabulary has {} bytes of text", file.string(), bytes);
+    fail(ErrorCode::bad_model, "{}: the vocabulary is too large: {} bytes of text", file.string(), bytes);
   bytes_.reserve(bytes);
   begins_.assign(static_cast<size_t>(largest + 1), UINT32_MAX);
   lengths_.assign(static_cast<size_t>(largest + 1), 0);
@@ -31,8 +31,7 @@ Vocab::Vocab(const std::vector<std::pair<std::string, int32_t>>& tokens, const s
   for (const auto& [token, id] : tokens) {
     const auto i = static_cast<size_t>(id);
     if (begins_[i] != UINT32_MAX) {
-      fail(ErrorCode::bad_model, "{}: id {} is given to \"{}\" and to \"{}\"; every token needs its own", file.string(),
-           id, this->token(id), token);
+      fail(ErrorCode::bad_model, "{}: duplicate id {} of \"{}\" and \"{}\"", file.string(), id, this->token(id), token);
     }
     begins_[i] = static_cast<uint32_t>(bytes_.size());
     lengths_[i] = static_cast<uint32_t>(token.size());

@@ -6,7 +6,7 @@
 namespace brim::text {
 namespace {
 
-TEST(Words, SpansAreThoseOfTheJoinedText) {
+TEST(Words, SpansReferToTheJoinedText) {
   const std::vector<std::string> words = {"New York", "é", "", "a\nb"};
   const JoinedWords joined = join_words(words);
   EXPECT_EQ(joined.text, "New York é  a b");

@@ -74,7 +74,7 @@ uint32_t checksum(const std::string& text) {
 }
 
 // Offset of each parameter's moments, in elements; the moments file itself stores no names.
-nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
+nlohmann::ordered_json moment_offsets(const model::SlabLayout& layout) {
   auto places = nlohmann::ordered_json::object();
   for (size_t i = 0; i < layout.params.size(); ++i)
     if (layout.params[i].rows > 0) places[layout.params[i].names[0]] = layout.offset[i];
@@ -82,32 +82,33 @@ nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
 }
 
 // Checkpoints of earlier versions have no offsets; their order is the current one.
-void check_places(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
-  const auto now = moment_places(layout);
+void check_offsets(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
+  const auto now = moment_offsets(layout);
   for (const auto& [name, offset] : now.items())
     if (!then.contains(name) || then[name] != offset)
-      fail(ErrorCode::bad_model, "{}: has the moments of {} at {}, this model has them at {}",
-           (dir / kMoments).string(), name, then.contains(name) ? then[name].dump() : "no place", offset.dump());
+      fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}", (dir / kMoments).string(), name,
+           then.contains(name) ? then[name].dump() : "missing", offset.dump());
 }
 
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
-    fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: not a Brim checkpoint", (dir / kState).string());
   const auto b = state["brim"];
   if (const int version = b.value("version", 1); version > kCheckpointVersion)
-    fail(ErrorCode::bad_model, "{}: of version {}, this Brim knows {} and before; continue with the one that wrote it",
+    fail(ErrorCode::bad_model,
+         "{}: unsupported version {} (the latest supported is {}); resume with the version of Brim that wrote it",
          (dir / kState).string(), version, kCheckpointVersion);
   state.erase("brim");
   if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
-    fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: damaged (checksum mismatch)", (dir / kState).string());
   for (const auto& [name, file] : b.at("files").items()) {
     const fs::path path = dir / name;
     std::error_code ec;
     const auto size = fs::file_size(path, ec);
-    if (ec || size != file.at("bytes").get<uint64_t>()) fail(ErrorCode::bad_model, "{}: cut short", path.string());
+    if (ec || size != file.at("bytes").get<uint64_t>()) fail(ErrorCode::bad_model, "{}: truncated", path.string());
     if (checksum(path) != file.at("crc32").get<uint32_t>())
-      fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", path.string());
+      fail(ErrorCode::bad_model, "{}: damaged (checksum mismatch)", path.string());
   }
   LoadedCheckpoint c;
   c.dir = dir;
@@ -122,7 +123,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
-  if (b.contains("places")) check_places(dir, b["places"], slab_layout(shape));
+  if (b.contains("places")) check_offsets(dir, b["places"], slab_layout(shape));
   const auto source = hub::WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
@@ -134,7 +135,7 @@ LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& s
   try {
     return parse_checkpoint(dir, shape);
   } catch (const nlohmann::json::exception&) {
-    fail(ErrorCode::bad_model, "{}: cut short or not a checkpoint's", (dir / kState).string());
+    fail(ErrorCode::bad_model, "{}: truncated or not a checkpoint", (dir / kState).string());
   }
 }
 
@@ -244,7 +245,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
                      {"evaluations_since_best", p.evaluations_since_best},
                      {"settings", nlohmann::ordered_json::parse(p.settings)},
                      {"plan", nlohmann::ordered_json::parse(p.plan_json)},
-                     {"places", moment_places(layout)},
+                     {"places", moment_offsets(layout)},
                      {"files", listed},
                      {"state_crc32", crc}};
     io::write_file_atomically(part / kState, state.dump(2) + "\n");
@@ -304,13 +305,13 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
   if (which != "last") {
     std::error_code ec;
     if (!fs::is_directory(which, ec))
-      fail(ErrorCode::usage,
-           Remedy{
-               fmt::format("take the newest checkpoint in {} with `resume_from_checkpoint=last`", output_dir.string())},
-           "`resume_from_checkpoint={}`: no such directory", which);
+      fail(
+          ErrorCode::usage,
+          Remedy{fmt::format("set `resume_from_checkpoint=last` for the newest checkpoint in {}", output_dir.string())},
+          "`resume_from_checkpoint={}`: no such directory", which);
     if (!found.empty())
-      fail(ErrorCode::usage, Remedy{fmt::format("name a checkpoint in it, such as {}", found[0].string())},
-           "`resume_from_checkpoint={}`: a run's directory", which);
+      fail(ErrorCode::usage, Remedy{fmt::format("set a checkpoint in it, such as {}", found[0].string())},
+           "`resume_from_checkpoint={}`: is the directory of a run, not a checkpoint", which);
     return read_checkpoint(fs::canonical(which), shape);  // also accepts a trailing slash
   }
   for (const auto& dir : found) {
@@ -318,7 +319,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
       return read_checkpoint(dir, shape);
     } catch (const Error& e) {
       log_warning("{}; {}", e.what(),
-                  &dir == &found.back() ? "no checkpoint is left" : "trying the checkpoint before it");
+                  &dir == &found.back() ? "no other checkpoint found" : "trying the previous checkpoint");
     }
   }
   return std::nullopt;

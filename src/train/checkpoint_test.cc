@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit
 // the files, and the resumed run matches the original, bit for bit if the arithmetic is the same.
 class Golden : public ::testing::TestWithParam<model::Optimizer> {};
 
-TEST_P(Golden, ResumesAsItsWriterDid) {
+TEST_P(Golden, ResumesOldCheckpoints) {
   const std::string name = optimizer_name(GetParam());
   const fs::path golden = model::golden_models().parent_path() / "train" / "checkpoints" / name;
   TinyJob t;
@@ -147,7 +147,7 @@ TEST_P(Golden, ResumesAsItsWriterDid) {
 INSTANTIATE_TEST_SUITE_P(Each, Golden, ::testing::Values(model::Optimizer::adamw, model::Optimizer::adamw_8bit),
                          [](const auto& p) { return std::string(optimizer_name(p.param)); });
 
-TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
+TEST(Checkpoint, FallsBackToThePreviousOneIfDamaged) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
@@ -157,12 +157,12 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   const fs::path newest = t.out() / "checkpoint-10";
   ASSERT_TRUE(fs::exists(newest));
   const auto resumes_from = [&](int64_t step) {
-    std::string said;
+    std::string lines;
     TrainCallbacks callbacks;
-    callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+    callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
     fs::remove(t.out() / "model.safetensors");
     train(resumed(t.settings), callbacks);
-    EXPECT_HAS(said, "(checkpoint-" + std::to_string(step) + ")");
+    EXPECT_HAS(lines, "(checkpoint-" + std::to_string(step) + ")");
     EXPECT_TRUE(t.weights() == want);
   };
   resumes_from(10);
@@ -177,7 +177,7 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   });
   damage(t.out() / "checkpoint-10/model.safetensors", [](std::string& b) { b.resize(b.size() / 2); });
   resumes_from(8);
-  EXPECT_HAS(warnings.at(0), "cut short");
+  EXPECT_HAS(warnings.at(0), "truncated");
   for (const auto& [file, step] :
        {std::pair{"checkpoint-8/optimizer.bin", 6}, {"checkpoint-6/trainer_state.json", 4}}) {
     const fs::path whole = t.out() / file;
@@ -190,7 +190,7 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   set_log_sink(sink);
 }
 
-TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
+TEST(Checkpoint, DamagedNamedCheckpointIsAnError) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 4;
@@ -200,14 +200,14 @@ TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
   put_file(dir / "trainer_state.json", "{\"global_step\": 4, \"brim\": {}}");
   error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); });
   put_file(dir / "trainer_state.json", "{\"global_st");
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "truncated");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }),
              "no such directory");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }),
              "such as " + (t.out() / "checkpoint-8").string());
 }
 
-TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
+TEST(Checkpoint, RejectsAnotherRunAndListsTheDifference) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 4;
@@ -219,7 +219,7 @@ TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings), {}); }), "data");
 }
 
-TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
+TEST(Checkpoint, KeepsTheLatestAndRemovesIncompleteFiles) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
@@ -234,7 +234,7 @@ TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
   EXPECT_EQ(left, (std::set<std::string>{"checkpoint-10", "checkpoint-8"}));
 }
 
-TEST(Checkpoint, IsDurableBeforeItGetsItsNameAndBeforeOlderOnesGo) {
+TEST(Checkpoint, IsSyncedBeforeRenameAndBeforeRemovingOlderOnes) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
@@ -260,7 +260,7 @@ TEST(Checkpoint, IsDurableBeforeItGetsItsNameAndBeforeOlderOnesGo) {
     for (const char* name : {"model.safetensors", "config.json"}) EXPECT_NE(fs::path(path).filename(), name);
 }
 
-TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
+TEST(Checkpoint, RemovesThoseOfAnOverwrittenRun) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
@@ -277,7 +277,7 @@ TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
   EXPECT_EQ(train(resumed(t.settings), {}).steps, 12);
 }
 
-TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
+TEST(Checkpoint, KeepsTheNewOneDespiteDamagedOnesOfAHigherStep) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 5;
@@ -287,13 +287,13 @@ TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
   const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
   ASSERT_TRUE(run_until(resumed(t.settings), 2).interrupted);
   set_log_sink(sink);
-  EXPECT_HAS(warnings.at(0), "no checkpoint is left");
+  EXPECT_HAS(warnings.at(0), "no other checkpoint found");
   EXPECT_FALSE(fs::exists(t.out() / "checkpoint-99"));
   EXPECT_LT(train(resumed(t.settings), {}).own_steps, 12);
 }
 
 // Checkpoints do not contain the best model so far; a run resumed into another directory must still produce one.
-TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
+TEST(Checkpoint, ResumeInAnotherDirectoryKeepsTheBestModel) {
   TinyJob t;
   TrainSettings& s = t.settings;
   s.save_strategy = s.eval_strategy = Strategy::steps;
@@ -306,15 +306,15 @@ TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
   EXPECT_TRUE(t.weights("other") == t.weights());
   EXPECT_TRUE(fs::exists(t.dir / "other/vocab.txt"));
   fs::remove(t.out() / "model.safetensors");
-  std::string said;
+  std::string lines;
   TrainCallbacks callbacks;
-  callbacks.say = [&](const std::string& line) { said += line; };
+  callbacks.say = [&](const std::string& line) { lines += line; };
   train(resumed(t.to("without"), named), callbacks);
-  EXPECT_HAS(said, "the best from here on is kept");
+  EXPECT_HAS(lines, "only later models are considered");
   EXPECT_TRUE(fs::exists(t.dir / "without/model.safetensors"));
 }
 
-TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
+TEST(Checkpoint, FullDiskIsReportedAndTheLastGoodOneStays) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 3;
@@ -342,14 +342,14 @@ TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
   EXPECT_TRUE(t.weights("full") == want);
 }
 
-TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
+TEST(Checkpoint, ResumeWithoutACheckpointStartsFromTheBeginning) {
   TinyJob t;
   t.run();
   EXPECT_EQ(train(resumed(t.to("fresh")), {}).steps, 12);
   EXPECT_TRUE(t.weights() == t.weights("fresh"));
 }
 
-TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
+TEST(Checkpoint, RejectsARunWithAnotherTeacher) {
   TinyJob t;
   model::put_golden_model(t.dir / "other", "bert_sequence");
   t.settings.teachers = {(t.dir / "model").string()};
@@ -363,15 +363,15 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   weights.back() ^= 1;
   put_file(t.dir / "other/model.safetensors", weights);
   const std::string message = error_of(ErrorCode::usage, [&] { train(s, {}); });
-  EXPECT_HAS(message, "teacher_weights: then ");
+  EXPECT_HAS(message, "teacher_weights: was ");
   EXPECT_HAS(message, "`model=");
   s.teachers = {(t.dir / "model").string(), (t.dir / "model").string()};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: was ");
   s.teachers.clear();
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: was ");
 }
 
-TEST(Checkpoint, AnEvaluationThatIsNoNumberIsNeverTheBest) {
+TEST(Checkpoint, NonFiniteEvaluationIsNeverTheBest) {
   TrainProgress p;
   for (const bool lower : {false, true}) {
     EXPECT_FALSE(p.improved_by(NAN, lower));
@@ -387,7 +387,7 @@ TEST(Checkpoint, AnEvaluationThatIsNoNumberIsNeverTheBest) {
   EXPECT_TRUE(p.improved_by(0.6, false));
 }
 
-TEST(Checkpoint, CarriesItsVersion) {
+TEST(Checkpoint, StoresItsVersion) {
   TinyJob t;
   t.settings.save_strategy = Strategy::epoch;
   t.run();
@@ -406,17 +406,18 @@ TEST(Checkpoint, CarriesItsVersion) {
   state["brim"]["places"]["classifier.weight"] = 7;
   put_file(path, state.dump());
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
-             "has the moments of classifier.weight at 7, this model has them at");
+             "offset of the moments of classifier.weight is 7, expected");
   state["brim"].erase("places");  // earlier versions did not write them
   put_file(path, state.dump());
   EXPECT_EQ(train(t.settings, {}).steps, 12);
   state["brim"]["version"] = 2;
   put_file(path, state.dump());
-  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }), "of version 2, this Brim knows 1");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
+             "unsupported version 2 (the latest supported is 1)");
 }
 
 // Earlier versions wrote the settings in another order.
-TEST(Checkpoint, SettingsAreComparedByNameNotByOrder) {
+TEST(Checkpoint, ComparesSettingsByName) {
   TinyJob t;
   t.settings.save_strategy = Strategy::epoch;
   t.run();
@@ -434,19 +435,19 @@ TEST(Checkpoint, SettingsAreComparedByNameNotByOrder) {
   EXPECT_EQ(train(t.settings, {}).steps, 12);
 }
 
-TEST(Checkpoint, AResumedRunStartsNoClassifier) {
+TEST(Checkpoint, ResumedRunKeepsItsClassifier) {
   TinyJob t("bert_encoder");
   t.settings.save_strategy = Strategy::epoch;
-  std::string said;
+  std::string lines;
   TrainCallbacks callbacks;
-  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
   train(t.settings, callbacks);
-  EXPECT_HAS(said, "this model has no classifier yet: starting one for negative, neutral, positive");
-  said.clear();
+  EXPECT_HAS(lines, "the model has no classifier; adding a new one for negative, neutral, positive");
+  lines.clear();
   t.settings.resume_from_checkpoint = "last";
   train(t.settings, callbacks);
-  EXPECT_HAS(said, "resuming after step");
-  EXPECT_EQ(said.find("classifier"), std::string::npos) << said;
+  EXPECT_HAS(lines, "resuming after step");
+  EXPECT_EQ(lines.find("classifier"), std::string::npos) << lines;
 }
 
 }  // namespace

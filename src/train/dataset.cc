@@ -60,11 +60,11 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
   const auto take = [&](size_t r) {
     const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
     if (const Error* error = chunk.error(r)) {
-      std::string_view told = error->what();  // may already start with the location
-      if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
-          told.starts_with(place))
-        told.remove_prefix(place.size());
-      throw Error(error->code(), fmt::format("{}: {}", where(), told));
+      std::string_view problem = error->what();  // may already start with the location
+      if (const std::string prefix = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
+          problem.starts_with(prefix))
+        problem.remove_prefix(prefix.size());
+      throw Error(error->code(), fmt::format("{}: {}", where(), problem));
     }
     if (reader.schema().format == rows::RowFormat::txt && is_blank(chunk.texts[r])) return;
     const auto& columns = reader.schema().label_columns;
@@ -75,8 +75,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
     if (none && !labels_optional && !s.several_labels())
       fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
     if (none && labels_optional) labels = {};
-    if (is_blank(chunk.texts[r]))
-      fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
+    if (is_blank(chunk.texts[r])) fail(ErrorCode::bad_data, "{}: empty text; remove this row", where());
     fn(RowRead{chunk.texts[r], chunk.pair(r), labels, static_cast<int32_t>(first_file + chunk.input),
                static_cast<int32_t>(chunk.lines[r])},
        where);
@@ -87,7 +86,7 @@ void for_each_row(const std::vector<std::string>& files, size_t first_file, bool
         take(r);
       } catch (const Error& e) {
         if (e.code() != ErrorCode::bad_data) throw;
-        if (!s.skip_bad_rows) throw Error(e.code(), e.what(), {"set `on_error=skip` to continue without it"});
+        if (!s.skip_bad_rows) throw Error(e.code(), e.what(), {"set `on_error=skip` to skip it"});
         if (skipped.rows++ == 0) skipped.first = e.what();
       }
     }
@@ -129,7 +128,7 @@ class Classes {
     if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second;
     if (loosely_)
       if (const auto found = rows::find_label(labels_, name)) return *found;
-    fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}", where(), what, name, some_of(labels_));
+    fail(ErrorCode::bad_data, "{}: unknown {} '{}'; known: {}", where(), what, name, some_of(labels_));
   }
 
  private:
@@ -182,7 +181,7 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     } else if (s.numbers()) {
       marks = {static_cast<float>(rows::read_number(row.labels[0], where()))};
       if (!std::isfinite(marks[0]))
-        fail(ErrorCode::bad_data, "{}: the label {} is larger than a 32-bit number holds", where(),
+        fail(ErrorCode::bad_data, "{}: the label {} exceeds the range of 32-bit floats", where(),
              io::quote_text(row.labels[0]));
     } else if (s.several_labels()) {
       marks.assign(labels.size(), 0.0f);
@@ -223,7 +222,8 @@ EncodedSentence encode_sentence(const rows::TaggedWords& sentence, const Classes
   const text::JoinedWords joined = text::join_words(sentence.words);
   text::Encoding e = tokenizer.encode(joined.text);
   if (e.offsets.empty())
-    fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
+    fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets, which token classification requires",
+         tokenizer.kind());
   EncodedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), ops::kIgnoredTarget)};
   const std::vector<size_t> tokens = first_tokens(e, joined.words);
   for (size_t w = 0; w < tags.size(); ++w) {
@@ -259,7 +259,7 @@ std::string some_of(const std::vector<std::string>& labels) {
   constexpr size_t kShown = 12;
   const std::span some(labels.data(), std::min(kShown, labels.size()));
   return fmt::format("{}{}", fmt::join(some, ", "),
-                     labels.size() > kShown ? fmt::format(", … ({} in all)", labels.size()) : "");
+                     labels.size() > kShown ? fmt::format(", … ({} in total)", labels.size()) : "");
 }
 
 void TrainRows::end_row() {
@@ -355,9 +355,8 @@ std::string note_on_labels(const std::vector<std::string>& labels) {
   }
   if (!fraction) return "";
   return fmt::format(
-      "the labels are numbers with a fraction ({}): each of the {} becomes a class of its own; set `task=regression` "
-      "to "
-      "predict numbers",
+      "the labels are fractional numbers ({}), and each of the {} becomes a class; set `task=regression` to predict "
+      "numbers",
       some_of(labels), format_count(static_cast<int64_t>(labels.size())));
 }
 

@@ -32,18 +32,19 @@ std::string data_error(TinyJob& t, const std::string& csv, ErrorCode code = Erro
   return error_of(code, [&] { open(t); });
 }
 
-TEST(TrainData, ErrorsNameFileAndLine) {
+TEST(TrainData, ErrorsHaveFileAndLine) {
   TinyJob t;
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\nw7,\n"), "train.csv:3: no label in column label");
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\n  ,positive\n"), "train.csv:3: empty text");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,negative\n"), "only one label");
-  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"), "train.csv:3: 3 fields, the header has 2");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"),
+             "train.csv:3: 3 fields, but the header has 2");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6\n"), "train.csv:3");
   EXPECT_HAS(data_error(t, "text,label\n"), "train.csv: no rows");
   EXPECT_HAS(data_error(t, "text,stance\nw5,negative\n", ErrorCode::usage), "label");
 }
 
-TEST(TrainData, LabelsOtherThanTheModelsNeedLeave) {
+TEST(TrainData, OtherLabelsRequireIgnoreMismatchedHead) {
   TinyJob t;
   const std::string message = data_error(t, "text,label\nw5,joy\nw6,anger\nw7,joy\n");
   EXPECT_HAS(message, "anger, joy");
@@ -58,11 +59,11 @@ TEST(TrainData, LabelsOtherThanTheModelsNeedLeave) {
   t.settings.ignore_mismatched_head = false;
 }
 
-TEST(TrainData, UnknownLabelInTheValidationSetIsToldWithItsLine) {
+TEST(TrainData, UnknownValidationLabelIsReportedWithItsLine) {
   TinyJob t;
   put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
   const std::string message = error_of(ErrorCode::bad_data, [&] { open(t); });
-  EXPECT_HAS(message, "val.csv:3: label 'angry' is none of: negative, neutral, positive");
+  EXPECT_HAS(message, "val.csv:3: unknown label 'angry'; known: negative, neutral, positive");
 }
 
 TEST(TrainData, SubsetOfTheModelsLabelsKeepsItsHead) {
@@ -74,7 +75,7 @@ TEST(TrainData, SubsetOfTheModelsLabelsKeepsItsHead) {
   EXPECT_TRUE(job.new_tensors.empty());
 }
 
-TEST(TrainData, NumbersAreOrderedByValue) {
+TEST(TrainData, SortsNumericLabelsByValue) {
   TinyJob t("bert_encoder");
   std::string csv = "text,label\n";
   for (int i = 0; i < 12; ++i) csv += "w5," + std::to_string(i) + "\n";
@@ -85,7 +86,7 @@ TEST(TrainData, NumbersAreOrderedByValue) {
   EXPECT_EQ(job.labels.sequence[11], "11");
 }
 
-TEST(TrainData, RowsRememberWhereTheyCameFrom) {
+TEST(TrainData, RowsStoreTheirSource) {
   TinyJob t;
   put_file(t.dir / "more.csv", "text,label\n\"w5\nw6\",neutral\nw7,positive\n");
   t.settings.train_files.push_back((t.dir / "more.csv").string());
@@ -97,7 +98,7 @@ TEST(TrainData, RowsRememberWhereTheyCameFrom) {
   EXPECT_EQ(job.train_set.line[49], 4);  // a quoted text spans two lines
 }
 
-TEST(TrainData, LongTextsAreCutBeforeTheLastToken) {
+TEST(TrainData, TruncatesLongTextsBeforeTheLastToken) {
   TinyJob t;
   std::string words;
   for (int i = 0; i < 100; ++i) words += "w9 ";
@@ -110,7 +111,7 @@ TEST(TrainData, LongTextsAreCutBeforeTheLastToken) {
   EXPECT_EQ(job.train_set.truncated, 1);
 }
 
-TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
+TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNoLabels) {
   TinyJob t("bert_multilabel");
   t.settings.multi_label = true;
   put_file(t.dir / "train.csv", "text,label\nw5,negative|positive\nw6,neutral\nw7,\n");
@@ -121,7 +122,7 @@ TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
   EXPECT_EQ(job.class_weights, (std::vector<float>{1, 1, 1}));
 }
 
-TEST(TrainData, MultiLabelFromAColumnALabel) {
+TEST(TrainData, ReadsMultiLabelFromOneColumnPerLabel) {
   TinyJob t("bert_multilabel");
   // The columns are not in the model's order, and one of its labels is not in the data.
   t.settings.label_columns = {"positive", "negative"};
@@ -144,22 +145,23 @@ TEST(TrainData, MultiLabelFromAColumnALabel) {
   EXPECT_EQ(list(made.train_set.multi_label), (std::vector<float>{1, 0, 0, 1}));
 }
 
-TEST(TrainData, BadMarksNameFileLineColumnAndValue) {
+TEST(TrainData, InvalidMarksAreReportedWithFileLineColumnAndValue) {
   TinyJob t("bert_multilabel");
   t.settings.label_columns = {"negative", "positive"};
   t.settings.validation_files.clear();
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"),
-             "train.csv:3: column positive is 'maybe', wanted 0 or 1");
-  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"), "train.csv:2: column negative is ''");
-  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "no column positive");
+             "train.csv:3: column positive: expected 0, 1, true or false, found 'maybe'");
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"),
+             "train.csv:2: column negative: expected 0, 1, true or false, found ''");
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "unknown column positive");
   t.settings.label_columns = {"negative", "negative"};
-  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is given twice");
   t.settings.label_columns = {"negative", "positive"};
   t.settings.task = TaskChoice::multi;
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label per row");
 }
 
-TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
+TEST(TrainData, FirstSubwordGetsTheTagAndIob1BecomesBio) {
   TinyJob t("bert_token");
   std::string vocab = get_file(t.dir / "model/vocab.txt");
   vocab.replace(vocab.find("w95\n"), 4, "##x\n");
@@ -174,7 +176,7 @@ TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
   EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{1, 6}));
 }
 
-TEST(TrainData, TaggedWordsInEveryForm) {
+TEST(TrainData, ReadsTaggedWordsInEveryFormat) {
   TinyJob t("bert_token");
   t.settings.validation_files.clear();
   const auto labels = [&](const std::string& name, const std::string& bytes) {
@@ -200,7 +202,7 @@ TEST(TrainData, TaggedWordsInEveryForm) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(fresh); }), "n.jsonl: line 1: tag 1 is a number");
 }
 
-TEST(TrainData, UnknownTagAndRaggedLineAreTold) {
+TEST(TrainData, UnknownTagAndIncompleteLineAreReported) {
   TinyJob t("bert_token");
   t.settings.validation_files.clear();
   t.settings.train_files = {(t.dir / "train.conll").string()};
@@ -210,7 +212,7 @@ TEST(TrainData, UnknownTagAndRaggedLineAreTold) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "train.conll: line 2");
 }
 
-TEST(TrainData, ClassWeights) {
+TEST(TrainData, ParsesClassWeights) {
   TinyJob t;
   put_file(t.dir / "train.csv", "text,label\nw5,negative\nw6,negative\nw7,neutral\nw8,positive\n");
   t.settings.class_weights = "balanced";
@@ -244,7 +246,7 @@ auto rows_from(int32_t seed) {
   };
 }
 
-TEST(TrainData, LabelsThatAreNotUtf8AreRefusedWithTheirLine) {
+TEST(TrainData, RejectsLabelsThatAreNotUtf8) {
   TinyJob t;
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,caf\xe9\n"), "train.csv:3: byte 7 (0xE9) is not UTF-8");
   put_file(t.dir / "train.conll", "w5 O\nw6 B-\xff\n");
@@ -252,52 +254,52 @@ TEST(TrainData, LabelsThatAreNotUtf8AreRefusedWithTheirLine) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "train.conll: line 2: byte 6 (0xFF) is not UTF-8");
 }
 
-TEST(TrainData, BadRowsAreSkippedWhereAskedFor) {
+TEST(TrainData, SkipsBadRowsIfRequested) {
   TinyJob t;
   t.settings.skip_bad_rows = true;
   put_file(t.dir / "train.csv", "text,label\nw5,negative\nw6,\n  ,positive\nw7,positive,more\nw8,positive\n");
   put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
   for (const bool cached : {false, true}) {
-    std::string said;
-    const TrainJob job = open_train_job(t.settings, [&](const std::string& line) { said += line + "\n"; });
+    std::string lines;
+    const TrainJob job = open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
     EXPECT_EQ(job.tokens_cached, cached);
     EXPECT_EQ(job.train_set.rows(), 2);
     EXPECT_EQ(list(job.train_set.label), (std::vector<int32_t>{0, 2}));
     EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{2, 6}));
     EXPECT_EQ(job.validation_set.rows(), 1);
-    EXPECT_HAS(said, "3 training rows skipped");
-    EXPECT_HAS(said, "1 validation row skipped");
+    EXPECT_HAS(lines, "3 training rows skipped");
+    EXPECT_HAS(lines, "1 validation row skipped");
     if (!cached) {
-      EXPECT_HAS(said, "train.csv:3: no label in column label");
+      EXPECT_HAS(lines, "train.csv:3: no label in column label");
     }
   }
   t.settings.skip_bad_rows = false;
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "`on_error=skip`");
 }
 
-TEST(TrainData, ColumnsMayBeSeparatedOtherwise) {
+TEST(TrainData, SupportsOtherDelimiters) {
   TinyJob t;
   put_file(t.dir / "train.csv", "text;label\nw5, w6;negative\n\"w7;positive\n");
   put_file(t.dir / "val.csv", "text;label\nw5;negative\n");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "Set `delimiter=';'`");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "set `delimiter=';'`");
   t.settings.delimiter = ';';
   t.settings.no_quotes = true;
   EXPECT_EQ(open(t).train_set.rows(), 2);
 }
 
-TEST(TrainData, LabelsThatLookLikeMeasurementsDeserveAWord) {
+TEST(TrainData, NotesFractionalLabels) {
   EXPECT_HAS(note_on_labels({"0.25", "0.5", "1"}), "each of the 3 becomes a class");
   EXPECT_EQ(note_on_labels({"0", "1", "2"}), "");
   EXPECT_EQ(note_on_labels({"v1.5", "v2.0"}), "");
   TinyJob t("bert_encoder");
   put_file(t.dir / "train.csv", "text,label\nw5,0.25\nw6,0.75\n");
   t.settings.validation_files.clear();
-  std::string said;
-  open_train_job(t.settings, [&](const std::string& line) { said += line + "\n"; });
-  EXPECT_HAS(said, "numbers with a fraction (0.25, 0.75)");
+  std::string lines;
+  open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
+  EXPECT_HAS(lines, "fractional numbers (0.25, 0.75)");
 }
 
-TEST(TrainData, ANewClassifierKeepsThePoolerBelowIt) {
+TEST(TrainData, NewClassifierKeepsThePooler) {
   TinyJob t;
   const TrainJob before = open(t);
   put_file(t.dir / "train.csv", "text,label\nw5,joy\nw6,anger\n");
@@ -319,7 +321,7 @@ TEST(TrainData, ANewClassifierKeepsThePoolerBelowIt) {
   EXPECT_EQ(job.new_tensors, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
 }
 
-TEST(TokenCache, GivesBackWhatWasStored) {
+TEST(TokenCache, ReturnsTheStoredRows) {
   TempDir dir;
   TokenCache cache(dir / "tokens", kCacheLimit);
   cache.get("k", rows_from(7));
@@ -375,7 +377,7 @@ auto many_rows(size_t* most, int* times) {
   };
 }
 
-TEST(TokenCache, TokensGoToDiskAsTheyCome) {
+TEST(TokenCache, StreamsTokensToDisk) {
   TempDir dir;
   TokenCache cache(dir / "tokens", int64_t{1} << 30);
   size_t most = 0;
@@ -395,7 +397,7 @@ TEST(TokenCache, TokensGoToDiskAsTheyCome) {
   }
 }
 
-TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
+TEST(TokenCache, FallsBackToMemoryIfTheDiskIsFull) {
   TempDir dir;
   TokenCache cache(dir / "tokens", int64_t{24} << 20);  // two thirds of the set
   size_t most = 0;
@@ -404,7 +406,7 @@ TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
   const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warning += text; });
   const TrainSet set = cache.get("k", many_rows(&most, &times));
   set_log_sink(sink);
-  EXPECT_HAS(warning, "tokens are not cached: more than 24");
+  EXPECT_HAS(warning, "cannot cache tokens: exceeds 24");
   EXPECT_EQ(times, 2);
   EXPECT_FALSE(set.mapped);
   EXPECT_EQ(set.ids.back(), kManyRows * kManyTokens - 1);
@@ -412,7 +414,7 @@ TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
   EXPECT_TRUE(std::filesystem::is_empty(dir / "tokens"));
 }
 
-TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
+TEST(TokenCache, RebuildsDamagedFiles) {
   TempDir dir;
   TokenCache cache(dir / "tokens", kCacheLimit);
   cache.get("k", rows_from(7));
@@ -430,7 +432,7 @@ TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
   }
 }
 
-TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
+TEST(TokenCache, EvictsTheOldest) {
   TempDir dir;
   TokenCache probe(dir / "tokens", kCacheLimit);
   probe.get("size", rows_from(1));
@@ -457,7 +459,7 @@ TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
   EXPECT_FALSE(std::filesystem::exists(tiny.path("a")));
 }
 
-TEST(TokenCache, KeyFollowsDataTokenizerAndSettings) {
+TEST(TokenCache, KeyDependsOnDataTokenizerAndSettings) {
   TinyJob t;
   const LabelSets labels{{"a", "b"}, {}};
   std::set<std::string> keys;
@@ -478,7 +480,7 @@ TEST(TokenCache, KeyFollowsDataTokenizerAndSettings) {
   EXPECT_FALSE(keys.insert(key()).second);
 }
 
-TEST(TokenCache, SecondRunReadsIt) {
+TEST(TokenCache, SecondRunUsesIt) {
   TinyJob t;
   EXPECT_FALSE(open(t).tokens_cached);
   const TrainJob again = open(t);
@@ -486,7 +488,7 @@ TEST(TokenCache, SecondRunReadsIt) {
   EXPECT_EQ(again.train_set.rows(), 48);
 }
 
-TEST(TrainData, PairsAreOneSequenceOfTwoTypes) {
+TEST(TrainData, EncodesPairsAsOneSequenceWithTwoTypes) {
   TinyJob t("bert_pair");
   put_file(t.dir / "train.csv", "text,other,label\nw5 w6,w7,negative\nw8,,neutral\nw9,w10 w11,positive\n");
   put_file(t.dir / "val.csv", "text,other,label\nw5,w6,negative\n");

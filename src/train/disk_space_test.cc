@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(DiskNeed, CountsTheModelAndTheCheckpointsKept) {
+TEST(DiskNeed, CountsTheModelAndItsCheckpoints) {
   DiskNeed need{.model_bytes = 10, .checkpoint_bytes = 30};
   EXPECT_EQ(need.bytes(), 10);
   need.saves = 1, need.keep = 2;
@@ -25,7 +25,7 @@ TEST(DiskNeed, CountsTheModelAndTheCheckpointsKept) {
   EXPECT_EQ(need.bytes(), 5 * 30 + 2 * 40);
 }
 
-TEST(DiskNeed, SubtractsWhatAResumedRunHasOnDisk) {
+TEST(DiskNeed, SubtractsFilesOfAResumedRun) {
   DiskNeed need{.model_bytes = 10, .checkpoint_bytes = 30, .saves = 5, .keep = 2, .kept = 2};
   EXPECT_EQ(need.bytes(), 30);
   need.rewrites_model = need.has_model = true;
@@ -53,7 +53,7 @@ TEST(DiskSpace, IsCheckedBeforeTheFirstStep) {
 }
 
 // Compares the estimate with the bytes a run leaves on disk, so that nothing of a model's size is missing.
-TEST(DiskSpace, EstimateCoversWhatARunWrites) {
+TEST(DiskSpace, EstimateCoversTheBytesWritten) {
   TinyJob t;
   t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
@@ -75,7 +75,7 @@ TEST(DiskSpace, EstimateCoversWhatARunWrites) {
 }
 
 // A directory at the path of the weights file makes the last write fail.
-TEST(DiskSpace, AModelThatCannotBeWrittenIsSavedInTheTemporaryDirectory) {
+TEST(DiskSpace, SavesAnUnwritableModelInTheTemporaryDirectory) {
   TinyJob t;
   t.settings.load_best_model_at_end = false;
   t.run();

@@ -31,7 +31,7 @@ TrainTask task_of(const TrainSettings& s) {
   if (s.task == TaskChoice::ner) return TrainTask::token;
   if (s.task == TaskChoice::multi) {
     if (s.token_train_file.empty())
-      fail(ErrorCode::usage, Remedy{"give the CoNLL side with `token_train=FILE`"}, "`task=multi` has two sides");
+      fail(ErrorCode::usage, Remedy{"set `token_train=FILE`"}, "`task=multi` also requires tagged words (CoNLL)");
     return TrainTask::multi;
   }
   if (s.task == TaskChoice::classification || s.numbers()) return TrainTask::sequence;
@@ -43,24 +43,22 @@ void check_task(const TrainSettings& s, TrainTask task) {
   const std::string metric = best_metric(s, task);
   const bool of_numbers = metric == "mse" || metric == "pearson" || metric == "spearman";
   if (metric != "loss" && of_numbers != s.numbers())
-    fail(
-        ErrorCode::usage, "`metric_for_best_model={}`: {}", metric,
-        s.numbers() ? "regression has mse, pearson, spearman and loss" : "mse, pearson and spearman are of regression");
+    fail(ErrorCode::usage, "`metric_for_best_model={}`: {}", metric,
+         s.numbers() ? "use mse, pearson, spearman or loss for regression" : "only supported for regression");
   if ((metric == "entity_f1" || metric == "mean_f1") && task == TrainTask::sequence)
     fail(ErrorCode::usage,
-         "`metric_for_best_model={}`: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
+         "`metric_for_best_model={}`: use accuracy, macro_f1 (f1), macro_recall or loss for classification", metric);
   if (metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
-    fail(ErrorCode::usage, "`metric_for_best_model={}`: token classification has entity_f1 (f1) and loss", metric);
+    fail(ErrorCode::usage, "`metric_for_best_model={}`: use entity_f1 (f1) or loss for token classification", metric);
   if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.skip_bad_rows))
-    fail(ErrorCode::usage,
-         "`delimiter`, `no_quotes` and `on_error` are for rows of csv, tsv and jsonl; a file of tags is taken whole");
+    fail(ErrorCode::usage, "`delimiter`, `no_quotes` and `on_error` are not supported for token classification");
   if (task == TrainTask::token && s.class_weights != "none")
-    fail(ErrorCode::usage, "`class_weights`: token classification has none");
+    fail(ErrorCode::usage, "`class_weights`: not supported for token classification");
   if (task == TrainTask::token && !s.teachers.empty())
-    fail(ErrorCode::usage, "`teacher`: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
+    fail(ErrorCode::usage, "`teacher`: not supported for token classification");
   for (const std::string& teacher : s.teachers)
     if (model::read_shape(teacher).sequence_classes == 0)
-      fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", teacher);
+      fail(ErrorCode::bad_model, "{}: the teacher has no classification head", teacher);
 }
 
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
@@ -93,16 +91,16 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
                                 ? job.settings.token_train_file
                                 : job.settings.train_files[0];
   // Teacher classes are matched by index, so the student uses the teacher's order, including classes without rows.
-  std::vector<std::string> taught;
+  std::vector<std::string> teacher_labels;
   if (!job.settings.teachers.empty() && what == std::string_view("label"))
-    taught = hub::load_hf_config(job.settings.teachers[0]).id2label;
-  if (taught.empty() || !contains_all(taught, data)) {
-    taught.clear();
+    teacher_labels = hub::load_hf_config(job.settings.teachers[0]).id2label;
+  if (teacher_labels.empty() || !contains_all(teacher_labels, data)) {
+    teacher_labels.clear();
     if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
     if (data.size() < 2)
-      fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
+      fail(ErrorCode::bad_data, "{}: only one {} ('{}'); at least two are required", file, what, data[0]);
   }
-  if (!taught.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return taught;
+  if (!teacher_labels.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return teacher_labels;
   if (!model_has_head) return data;
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
@@ -110,8 +108,9 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
     return job.config.id2label;
   fail(ErrorCode::bad_data,
        Remedy{fmt::format("set `ignore_mismatched_head=true` to start a new head{}",
-                          data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "")},
-       "{}: the data's {}s ({}) are not the model's ({})", file, what, some_of(data), some_of(job.config.id2label));
+                          data.size() == job.config.id2label.size() ? ", or use the model's names in the file" : "")},
+       "{}: the {}s of the data ({}) do not match the model's ({})", file, what, some_of(data),
+       some_of(job.config.id2label));
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -149,12 +148,12 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     at = end + 1;
   }
   if (weights.size() != K)
-    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes: {}", weights.size(), K,
+    fail(ErrorCode::usage, "class_weights has {} numbers, the model has {} classes: {}", weights.size(), K,
          fmt::join(job.labels.sequence, ", "));
   for (const float w : weights)
-    if (!(w >= 0) || std::isinf(w)) fail(ErrorCode::usage, "class_weights '{}': a weight is a number from 0", text);
+    if (!(w >= 0) || std::isinf(w)) fail(ErrorCode::usage, "class_weights '{}': weights must be numbers from 0", text);
   if (std::none_of(weights.begin(), weights.end(), [](float w) { return w > 0; }))
-    fail(ErrorCode::usage, "class_weights '{}': no class counts, so there is nothing to learn", text);
+    fail(ErrorCode::usage, "class_weights '{}': all weights are zero", text);
   return weights;
 }
 
@@ -163,7 +162,7 @@ void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<floa
   const model::SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
   auto copy = [&](int64_t source_layer, int64_t target_layer) {
-    const auto sources = places_of_layer(from.params, source_layer), targets = places_of_layer(to.params, target_layer);
+    const auto sources = params_of_layer(from.params, source_layer), targets = params_of_layer(to.params, target_layer);
     for (size_t i = 0; i < sources.size(); ++i)
       std::copy_n(master.begin() + from.offset[sources[i]], from.params[sources[i]].elements(),
                   out.begin() + to.offset[targets[i]]);
@@ -293,18 +292,19 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     const bool has_one = head == HeadKind::sequence && job.config.num_labels == 1;
     if (head != HeadKind::encoder && !has_one && !s.ignore_mismatched_head)
       fail(ErrorCode::bad_data, Remedy{"set `ignore_mismatched_head=true` to start a new head"},
-           "{}: `task=regression` learns one number; the model has {} labels ({})", job.model_dir.string(),
-           job.config.num_labels, some_of(job.config.id2label));
+           "{}: `task=regression` requires a head with one output; the model has {} labels ({})",
+           job.model_dir.string(), job.config.num_labels, some_of(job.config.id2label));
     job.labels.sequence = has_one ? job.config.id2label : std::vector<std::string>{"LABEL_0"};
     shape.sequence_classes = 1;
     shape.regression = true;
-    say("learning numbers: mean squared error of one value per text");
+    say("regression: one value per text, mean squared error");
   } else if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
     job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label &&
                          !contains_all(job.labels.sequence, data.sequence);
     if (job.labels.loosely)
-      say(fmt::format("labels taken as the model's: {}", some_of(loosely_matched(job.labels.sequence, data.sequence))));
+      say(fmt::format("labels mapped to the model's: {}",
+                      some_of(loosely_matched(job.labels.sequence, data.sequence))));
     shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
     shape.multi_label = s.several_labels();
   }
@@ -319,9 +319,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const model::ModelShape whole = shape;
   if (s.student_layers > 0) {
     if (s.student_layers > shape.layers)
-      fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
+      fail(ErrorCode::usage, "student_layers is {}, the model has {} layers", s.student_layers, shape.layers);
     if (s.student_layers < shape.layers && shape.local_layers != 0)
-      fail(ErrorCode::usage, "{}: student_layers: its layers differ (some see a window), so none can be left out",
+      fail(ErrorCode::usage, "{}: student_layers: not supported for models with local attention layers",
            job.model_dir.string());
     shape.layers = s.student_layers;
   }
@@ -335,10 +335,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
   if (const auto special = static_cast<int64_t>(job.tokenizer->prefix().size() + job.tokenizer->suffix().size());
       job.max_length <= special)
-    fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
+    fail(ErrorCode::usage, "max_length {}: must be above the model's {} special tokens", job.max_length, special);
   if (!s.pair_column.empty()) {
     if (job.task != TrainTask::sequence)
-      fail(ErrorCode::usage, "`pair_column={}`: pairs get one label; tagged words are of single texts", s.pair_column);
+      fail(ErrorCode::usage, "`pair_column={}`: not supported for token classification", s.pair_column);
     if (auto problem = text::why_no_pairs(*job.tokenizer, job.model_dir, shape.types, job.max_length)) throw *problem;
   }
   check_teachers(job);
@@ -358,8 +358,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     if (job.train_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.train_files[0]);
     job.unlabelled = job.train_set.unlabelled();
     if (job.unlabelled > 0 && s.hard_weight == 1)
-      fail(ErrorCode::usage, Remedy{"set a `hard_weight` below 1"},
-           "`hard_weight=1`: of {} without a label nothing would be learnt", format_count(job.unlabelled, "row"));
+      fail(ErrorCode::usage, Remedy{"set `hard_weight` below 1"},
+           "`hard_weight=1`: {} without a label would have no effect", format_count(job.unlabelled, "row"));
     if (!s.validation_files.empty()) {
       job.validation_set = load(s.validation_files, s.token_validation_file);
       if (job.validation_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.validation_files[0]);
@@ -369,9 +369,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
-  const std::vector<std::string>& learnt = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
+  const std::vector<std::string>& head_labels = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
-                      (s.numbers() ? job.config.num_labels != 1 : learnt != job.config.id2label);
+                      (s.numbers() ? job.config.num_labels != 1 : head_labels != job.config.id2label);
   job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master,
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
@@ -386,9 +386,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     if (set->skipped > 0)
       say(fmt::format("{} skipped{}",
                       format_count(set->skipped, set == &job.train_set ? "training row" : "validation row"),
-                      set->first_skipped.empty() ? "" : ", the first: " + set->first_skipped));
+                      set->first_skipped.empty() ? "" : ", first: " + set->first_skipped));
   if (job.train_set.truncated > 0)
-    say(fmt::format("{} cut to {} tokens", format_count(job.train_set.truncated, "training text"), job.max_length));
+    say(fmt::format("{} truncated to {} tokens", format_count(job.train_set.truncated, "training text"),
+                    job.max_length));
   return job;
 }
 

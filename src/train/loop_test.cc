@@ -56,7 +56,7 @@ std::string logged(Recorded& program, const Cadence& cadence, int64_t first = 0,
   return program.log;
 }
 
-TEST(TrainLoop, EvaluatesSavesAndEndsWhenItShould) {
+TEST(TrainLoop, EvaluatesSavesAndEndsOnSchedule) {
   const Cadence by_steps{Strategy::steps, Strategy::steps, 3, 4}, by_epoch{Strategy::epoch, Strategy::epoch, 0, 0};
   Recorded plain(10), epochs(10), resumed(10), last(6), blind(4);
   EXPECT_EQ(logged(plain, by_steps), "012(e)3(s)45(e)67(s)8(e)9(e)");
@@ -68,7 +68,7 @@ TEST(TrainLoop, EvaluatesSavesAndEndsWhenItShould) {
   EXPECT_EQ(last.most_unread, 2) << "one runs, one waits";
 }
 
-TEST(TrainLoop, StopsEarlyWhenAskedToAndWhereInputEnds) {
+TEST(TrainLoop, StopsEarlyOnRequestAndAtTheEndOfInput) {
   const Cadence cadence{Strategy::steps, Strategy::no, 2, 0};
   Recorded enough(10), asked(10), out(10), careful(3);
   enough.patience = 2;

@@ -21,7 +21,7 @@ bool adjust_loss_scale(TrainProgress& p, double norm) {
   }
   if (p.loss_scale <= 1)
     fail(ErrorCode::diverged,
-         Remedy{"set `precision=fp32` (or bf16 where the device has it), or a smaller `learning_rate`"},
+         Remedy{"set `precision=fp32` (or bf16 if the device supports it) or a smaller `learning_rate`"},
          "step {}: gradients overflow fp16 even with a loss scale of 1", p.step);
   ++p.skipped_steps;
   p.loss_scale = std::max(1.0, p.loss_scale / 2);

@@ -11,7 +11,7 @@
 namespace brim::train {
 namespace {
 
-TEST(LossScale, GivesUpOnlyWhenAScaleOfOneOverflows) {
+TEST(LossScale, FailsOnlyIfAScaleOfOneOverflows) {
   TrainProgress p;
   p.loss_scale = kFirstLossScale;
   double tried = kFirstLossScale;
@@ -26,7 +26,7 @@ TEST(LossScale, GivesUpOnlyWhenAScaleOfOneOverflows) {
   EXPECT_THROW(adjust_loss_scale(p, NAN), Error);
 }
 
-TEST(LossScale, DoublesAfterManyGoodStepsUpToABound) {
+TEST(LossScale, DoublesAfterManyGoodStepsUpToALimit) {
   TrainProgress p;
   p.loss_scale = 1 << 23;
   for (int i = 0; i < 1999; ++i) adjust_loss_scale(p, 1.0);
@@ -40,7 +40,7 @@ TEST(LossScale, DoublesAfterManyGoodStepsUpToABound) {
   EXPECT_EQ(p.good_steps, 0);
 }
 
-TEST(StepScales, AHeadWithNothingToLearnFromHasNone) {
+TEST(StepScales, HeadWithoutTargetsHasZeroScale) {
   model::ModelShape both;
   both.sequence_classes = 3;
   both.token_classes = 5;

@@ -7,7 +7,7 @@
 namespace brim::train {
 namespace {
 
-TEST(Losses, FirstTwentyEqualPyTorch) {
+TEST(Losses, FirstTwentyMatchPyTorch) {
   const auto golden = golden_losses();
   ASSERT_GE(golden["losses"].size(), 16u);
   const auto device = device::open_cpu_device(1);

@@ -92,7 +92,7 @@ BatchStager::BatchStager(device::Device& device, const model::ModelShape& shape,
   spans_ = device::DeviceSpans::make(device, *copy_, "copy", Zone::copy);
   memory::TagBytes each;
   each[Tag::staging] = staged_micro_batch_bytes(shape, limits);
-  if (token_set) each[Tag::token_set] = staged_places_bytes(limits);
+  if (token_set) each[Tag::token_set] = staged_offsets_bytes(limits);
   memory::TagBytes all;
   for (const Tag tag : {Tag::staging, Tag::token_set}) all[tag] = depth * each[tag];
   block_ = memory::Ledger::allocate(device, planned, all, "micro-batches in flight");
@@ -130,14 +130,14 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   report_copies();
   ScopedZone zone(Zone::stage, m.packed.tokens());
   int64_t at = 0;
-  const auto give_place = [&](TensorView& v) {
+  const auto assign = [&](TensorView& v) {
     v.data = slot.device + at;
     at += memory::align_up(v.bytes());
   };
   const auto send = [&](TensorView& v) {
     if (!v) return;
     std::memcpy(static_cast<char*>(slot.host.data()) + at, v.data, static_cast<size_t>(v.bytes()));
-    give_place(v);
+    assign(v);
   };
   TensorView begins(const_cast<int64_t*>(m.begins.data()), tensor::DType::i64, {m.packed.sequences()});
   for (TensorView* v :
@@ -152,9 +152,9 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   if (spans_) spans_->begin();
   copy_->copy(slot.device, slot.host.data(), static_cast<size_t>(at));
   if (token_set_) {
-    give_place(s.batch.ids);
+    assign(s.batch.ids);
     const int64_t positions_at = at;
-    give_place(s.batch.positions);
+    assign(s.batch.positions);
     ops::gather_tokens(*copy_, {.tokens = token_set_,
                                 .begins = begins,
                                 .starts = s.batch.starts,
@@ -174,7 +174,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
 }
 
 void BatchStager::report_copies() {
-  if (spans_) spans_->tell();
+  if (spans_) spans_->record_completed();
 }
 
 void BatchStager::mark_used(device::Stream& compute) {

@@ -24,7 +24,7 @@ std::array<std::string, 2> texts_of(const std::vector<int32_t>& ids) {
 }
 
 // Three full-batch updates from files, compared with the passes and updates of the golden gradient tests.
-TEST(Regression, PairsTrainAsTheirTokensDo) {
+TEST(Regression, PairsTrainLikeTheirTokens) {
   for (const char* model : {"bert_pair", "bert_rerank"}) {
     SCOPED_TRACE(model);
     const auto ids = model::golden_json(model, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>();
@@ -82,7 +82,7 @@ std::string numbered(int rows, unsigned seed) {
   return text;
 }
 
-TEST(Regression, LearnsNumbersAndIsMeasuredByThem) {
+TEST(Regression, LearnsNumbersAndReportsRegressionMetrics) {
   for (const bool new_head : {false, true}) {
     TinyJob t(new_head ? "bert_encoder" : "bert_rerank");
     put_file(t.dir / "train.csv", numbered(240, 1));
@@ -91,13 +91,13 @@ TEST(Regression, LearnsNumbersAndIsMeasuredByThem) {
     t.settings.num_train_epochs = 8;
     t.settings.learning_rate = 2e-3;
     t.settings.dropout = 0;
-    std::string said;
-    const TrainOutcome outcome = train(t.settings, {.say = [&](const std::string& line) { said += line + "\n"; }});
+    std::string lines;
+    const TrainOutcome outcome = train(t.settings, {.say = [&](const std::string& line) { lines += line + "\n"; }});
     EXPECT_EQ(outcome.best_metric_name, "pearson");
     EXPECT_GT(outcome.best_metric, 0.5);
-    EXPECT_NE(said.find("learning numbers"), std::string::npos) << said;
-    for (const char* name : {"mse", "pearson", "spearman"}) EXPECT_NE(said.find(name), std::string::npos) << said;
-    EXPECT_EQ(said.find("accuracy"), std::string::npos) << said;
+    EXPECT_NE(lines.find("regression: one value per text"), std::string::npos) << lines;
+    for (const char* name : {"mse", "pearson", "spearman"}) EXPECT_NE(lines.find(name), std::string::npos) << lines;
+    EXPECT_EQ(lines.find("accuracy"), std::string::npos) << lines;
     const hub::HfConfig config = hub::load_hf_config(t.out());
     EXPECT_EQ(config.problem_type, "regression");
     EXPECT_EQ(config.num_labels, 1);
@@ -105,7 +105,7 @@ TEST(Regression, LearnsNumbersAndIsMeasuredByThem) {
   }
 }
 
-TEST(Regression, SaysWhatDoesNotFit) {
+TEST(Regression, RejectsIncompatibleSettings) {
   struct Case {
     const char* model;
     const char* csv;
@@ -121,7 +121,7 @@ TEST(Regression, SaysWhatDoesNotFit) {
        "text,label\nw5,1.5\n",
        [](TrainSettings& s) { s.task = TaskChoice::regression; },
        ErrorCode::bad_data,
-       {"one number", "3 labels"}},
+       {"one output", "3 labels"}},
       {"bert_rerank",
        "text,label\nw5,1.5\n",
        [](TrainSettings& s) { s.class_weights = "balanced"; },

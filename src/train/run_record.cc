@@ -196,13 +196,13 @@ std::string RunRecord::card(const RunFacts& f) const {
                      job_.config.model_type, job_.shape.layers, format_count(param_count(job_.shape)), base,
                      teacher_names(s.teachers));
   if (job_.shape.regression)
-    out += "It gives one number per text, learnt by mean squared error.\n\n";
+    out += "It predicts one number per text and was trained with mean squared error.\n\n";
   else if (!job_.labels.sequence.empty())
     out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
   if (!job_.labels.token.empty())
     out += fmt::format(
         "Tags: {}.{}\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))),
-        job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a model of its own in `{}`.", kTagger));
+        job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a separate model in `{}`.", kTagger));
   out += "## Data\n\n| set | files | rows | tokens |\n| --- | --- | --- | --- |\n";
   const bool both = job_.task == TrainTask::multi;
   const auto add_set = [&](const char* name, const std::vector<std::string>& files, const std::string& token_file,
@@ -213,11 +213,11 @@ std::string RunRecord::card(const RunFacts& f) const {
   };
   add_set("training", s.train_files, s.token_train_file, job_.train_set);
   add_set("validation", s.validation_files, s.token_validation_file, job_.validation_set);
-  if (!s.teachers.empty()) out += fmt::format("\n{}.\n", taught_by(job_));
+  if (!s.teachers.empty()) out += fmt::format("\n{}.\n", teaching_text(job_));
   if (job_.train_set.skipped > 0)
-    out += fmt::format("\n{} left out (`on_error: skip`).\n", format_count(job_.train_set.skipped, "bad training row"));
+    out += fmt::format("\n{} skipped (`on_error: skip`).\n", format_count(job_.train_set.skipped, "bad training row"));
   if (job_.train_set.truncated > 0)
-    out += fmt::format("\n{} cut to {} tokens.\n", format_count(job_.train_set.truncated, "training text"),
+    out += fmt::format("\n{} truncated to {} tokens.\n", format_count(job_.train_set.truncated, "training text"),
                        job_.max_length);
   out += "\n## Metrics\n\n";
   std::map<int64_t, Json> evaluations;  // by step, so that a resumed run has no duplicates
@@ -242,7 +242,7 @@ std::string RunRecord::card(const RunFacts& f) const {
       out += "\n";
     }
     if (f.best_step >= 0 && s.load_best_model_at_end)
-      out += fmt::format("\nThese weights are those of step {}, chosen by {}{}.\n", f.best_step, f.metric,
+      out += fmt::format("\nThe weights are from step {}, selected by {}{}.\n", f.best_step, f.metric,
                          f.metric == "mean_f1" ? ", the mean of macro_f1 and entity_f1" : "");
   }
   out += fmt::format("\n## Training\n\n{} in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
@@ -254,7 +254,7 @@ std::string RunRecord::card(const RunFacts& f) const {
       out += fmt::format("| {} | {} |\n", kept.name, one_line(kept.value));
   const plan::Plan& p = job_.plan;
   out += fmt::format(
-      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| "
+      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| part | bytes |\n| "
       "--- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
       token_placement_name(job_.token_placement), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));

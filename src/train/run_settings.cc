@@ -40,7 +40,8 @@ class YamlWalk {
 
   std::vector<std::string> notes() {
     if (!foreign_.empty())
-      notes_.push_back(fmt::format("{}: ignored unknown {}: {}", path_, foreign_.size() == 1 ? "block" : "blocks",
+      notes_.push_back(fmt::format("{}: ignored {}: {}", path_,
+                                   foreign_.size() == 1 ? "a block of another program" : "blocks of other programs",
                                    fmt::join(foreign_, ", ")));
     return std::move(notes_);
   }
@@ -56,7 +57,7 @@ class YamlWalk {
     } else if (value.IsMap()) {
       other_block(key, top);
     } else if (block && row == nullptr && !value.IsNull()) {
-      fail(ErrorCode::usage, "{}: {} must be a mapping (indent its keys below it)", where_, key);
+      fail(ErrorCode::usage, "{}: {} is a block; put its keys below it, indented", where_, key);
     } else if (value.IsSequence()) {
       list(key, value, row);
     } else if (!value.IsNull()) {

@@ -50,7 +50,7 @@ SettingValue<S> delimiter_value() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
     const auto character = rows::parse_delimiter(v);
-    if (!character) throw BadValue{"must be one character other than a letter, digit or quote, or tab"};
+    if (!character) throw BadValue{"must be tab or one character that is not a letter, digit or quote"};
     s.delimiter = *character;
   };
   return value;

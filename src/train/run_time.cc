@@ -10,7 +10,7 @@
 namespace brim::train {
 namespace {
 
-constexpr double kBusyEnough = 0.95, kMuchOfIt = 1.0 / 3;
+constexpr double kBusyEnough = 0.95, kLargeShare = 1.0 / 3;
 
 std::string part(const char* name, double seconds, double whole) {
   return fmt::format("{} {} ({:.0f} %)", name, format_duration(seconds), whole > 0 ? 100 * seconds / whole : 0);
@@ -25,25 +25,24 @@ std::string to_text(const RunTime& t) {
 
 std::string limited_by(const RunTime& t, int threads, const monitor::OtherProcesses::Load& others) {
   if (t.evaluation > t.steps && t.evaluation >= t.saving)
-    return fmt::format("evaluation, {} of {}; a larger eval_steps evaluates less often", format_duration(t.evaluation),
+    return fmt::format("evaluation ({} of {}); increase eval_steps", format_duration(t.evaluation),
                        format_duration(t.whole()));
   if (t.saving > t.steps)
-    return fmt::format("saving, {} of {}; a larger `save_steps` saves less often", format_duration(t.saving),
+    return fmt::format("saving ({} of {}); increase `save_steps`", format_duration(t.saving),
                        format_duration(t.whole()));
   if (threads > 0 && others.disturbs()) return others.text();
-  if (t.teacher > kMuchOfIt * t.steps)
-    return fmt::format("the teacher: its passes took {} of the steps' {}", format_duration(t.teacher),
-                       format_duration(t.steps));
+  if (t.teacher > kLargeShare * t.steps)
+    return fmt::format("teacher passes ({} of {} in steps)", format_duration(t.teacher), format_duration(t.steps));
   const double idle = std::max(0.0, t.steps - t.busy);
   if (t.busy >= kBusyEnough * t.steps) {
-    if (threads == 0) return "compute (the card was busy through the steps)";
+    if (threads == 0) return "compute (GPU busy during steps)";
     if (threads < others.usable_cores)
       return fmt::format("compute with {} of {} cores (`threads`)", threads, others.usable_cores);
-    return fmt::format("compute ({} busy through the steps)", threads == 1 ? "the core was" : "all cores were");
+    return fmt::format("compute ({} busy during steps)", threads == 1 ? "core" : "all cores");
   }
-  if (t.waited > idle / 2) return fmt::format("packing: micro-batches came late ({})", format_duration(t.waited));
+  if (t.waited > idle / 2) return fmt::format("packing: micro-batches were late ({})", format_duration(t.waited));
   return fmt::format("gaps between steps ({} idle){}", format_duration(idle),
-                     threads == 0 ? "; a larger batch hides launches and read-backs" : "");
+                     threads == 0 ? "; a larger batch hides launch and read-back latency" : "");
 }
 
 }  // namespace brim::train

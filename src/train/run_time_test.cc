@@ -12,7 +12,7 @@ monitor::OtherProcesses::Load quiet() {
   return load;
 }
 
-TEST(RunTime, TellsTheWholeTimeInParts) {
+TEST(RunTime, SplitsTheTotalTime) {
   RunTime t;
   t.steps = 6.5;
   t.evaluation = 4;
@@ -20,40 +20,40 @@ TEST(RunTime, TellsTheWholeTimeInParts) {
   EXPECT_EQ(to_text(t), "12 s: steps 6.5 s (52 %), evaluation 4.0 s (32 %), saving 2.0 s (16 %)");
 }
 
-TEST(RunTime, WhatLimitsIsTheLargestPart) {
+TEST(RunTime, BottleneckIsTheLargestPart) {
   RunTime t;
   t.steps = t.busy = 2;
   t.evaluation = 3.5;
   t.saving = 1;
-  EXPECT_NE(limited_by(t, 2, quiet()).find("evaluation, 3.5 s of 6.5 s"), std::string::npos);
+  EXPECT_NE(limited_by(t, 2, quiet()).find("evaluation (3.5 s of 6.5 s)"), std::string::npos);
   t.saving = 4;
-  EXPECT_NE(limited_by(t, 2, quiet()).find("saving, 4.0 s of 9.5 s"), std::string::npos);
+  EXPECT_NE(limited_by(t, 2, quiet()).find("saving (4.0 s of 9.5 s)"), std::string::npos);
 }
 
-TEST(RunTime, TheTeacherAndOthersAreNamed) {
+TEST(RunTime, NamesTheTeacherAndOtherProcesses) {
   RunTime t;
   t.steps = 5;
   t.busy = 4.9;
   t.teacher = 2.3;
-  EXPECT_EQ(limited_by(t, 2, quiet()), "the teacher: its passes took 2.3 s of the steps' 5.0 s");
+  EXPECT_EQ(limited_by(t, 2, quiet()), "teacher passes (2.3 s of 5.0 s in steps)");
   monitor::OtherProcesses::Load load = quiet();
   load.cores = 1.2;
   load.by_name = {{"cc1plus", 1.1}};
   EXPECT_EQ(limited_by(t, 2, load), "other processes used 1.2 of 2 cores (cc1plus 1.1)");
-  EXPECT_NE(limited_by(t, 0, load).find("the teacher"), std::string::npos) << "on a card the cores matter less";
+  EXPECT_NE(limited_by(t, 0, load).find("teacher passes"), std::string::npos) << "on a card the cores matter less";
 }
 
-TEST(RunTime, UnusedCoresGapsAndPacking) {
+TEST(RunTime, ReportsUnusedCoresGapsAndPacking) {
   RunTime t;
   t.steps = 5;
   t.busy = 4.9;
   EXPECT_EQ(limited_by(t, 1, quiet()), "compute with 1 of 2 cores (`threads`)");
-  EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores were busy through the steps)");
+  EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores busy during steps)");
   t.busy = 3;
   EXPECT_EQ(limited_by(t, 2, quiet()), "gaps between steps (2.0 s idle)");
-  EXPECT_NE(limited_by(t, 0, quiet()).find("launches"), std::string::npos);
+  EXPECT_NE(limited_by(t, 0, quiet()).find("hides launch"), std::string::npos);
   t.waited = 1.5;
-  EXPECT_EQ(limited_by(t, 0, quiet()), "packing: micro-batches came late (1.5 s)");
+  EXPECT_EQ(limited_by(t, 0, quiet()), "packing: micro-batches were late (1.5 s)");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(LearningRate, LinearWithWarmup) {
   for (int64_t step = 0; step <= 10; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, step, 10), want[step]) << step;
 }
 
-TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
+TEST(LearningRate, WarmupBelowOneIsARatioRoundedUp) {
   TrainSettings a, b;
   a.learning_rate = b.learning_rate = 1;
   a.warmup_steps = 0.15;
@@ -74,7 +74,7 @@ TEST(LearningRate, ScalesWithTheBatch) {
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 4e-5);
 }
 
-TEST(LearningRate, ABatchOfTokensCountsTheRowsItHolds) {
+TEST(LearningRate, BatchOfTokensUsesAverageRowLength) {
   TrainSettings s;
   s.learning_rate = 1e-5;
   s.lr_scaling = LrScaling::linear;
@@ -85,7 +85,7 @@ TEST(LearningRate, ABatchOfTokensCountsTheRowsItHolds) {
   EXPECT_DOUBLE_EQ(StepSchedule(s, rows_of(std::vector<int>(200, 3))).peak_learning_rate(), 2e-5);
 }
 
-TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {
+TEST(StepSchedule, EveryEpochHasEveryRowOnce) {
   const TrainSet set = rows_of(std::vector<int>(23, 3));
   TrainSettings s;
   s.train_batch_size = 4;
@@ -110,7 +110,7 @@ TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {
   EXPECT_EQ(StepSchedule(s, set).rows(4), schedule.rows(4));  // as in a resumed run
 }
 
-TEST(StepSchedule, TokensStepsAndPartEpochs) {
+TEST(StepSchedule, SupportsTokenBatchesMaxStepsAndPartialEpochs) {
   const TrainSet set = rows_of({5, 9, 2, 7, 4, 8, 1, 6, 3, 10});
   TrainSettings s;
   s.batch_tokens = 12;
@@ -140,7 +140,7 @@ TEST(StepSchedule, TokensStepsAndPartEpochs) {
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 22);
 }
 
-TEST(MicroBatches, HoldEveryRowOnceUnderTheBudget) {
+TEST(MicroBatches, HoldEveryRowOnceWithinTheBudget) {
   std::mt19937 random(3);
   std::vector<int> lengths;
   for (int i = 0; i < 200; ++i) lengths.push_back(1 + static_cast<int>(random() % 40));

@@ -125,11 +125,11 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
       return run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
     };
     if (m.number == 0) {
-      const int rehearsals = state_.needs_rehearsal() ? model::kFp8Rehearsals : 0;
-      for (int i = 0; i < rehearsals; ++i) {
+      const int passes = state_.needs_calibration() ? model::kFp8CalibrationPasses : 0;
+      for (int i = 0; i < passes; ++i) {
         state_.begin_step(*stream_, scales.unit);
         run();
-        state_.end_rehearsal(*stream_);
+        state_.end_calibration(*stream_);
       }
       state_.begin_step(*stream_, scales.unit);
     }
@@ -180,7 +180,7 @@ StepResult TrainSession::read() {
   r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
   for (size_t i = 0; teachers_ && i < static_cast<size_t>(p->micros); ++i)
     r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
-  if (spans_) spans_->tell();
+  if (spans_) spans_->record_completed();
   const auto* values = static_cast<const float*>(p->values.data());
   double sequence = 0, token = 0;
   for (int64_t i = 0; i < p->micros; ++i) {

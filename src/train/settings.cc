@@ -61,21 +61,22 @@ void check_values(const TrainSettings& s) {
   if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs)
     fail(ErrorCode::usage, "`num_train_epochs={}`: must be at most {}", s.num_train_epochs, kMostEpochs);
   if (s.train_batch_size > kMostSamples / s.gradient_accumulation_steps)
-    fail(ErrorCode::usage, "`batch_size={}` times `gradient_accumulation_steps={}`: must be at most {} rows",
+    fail(ErrorCode::usage, "`batch_size={}` times `gradient_accumulation_steps={}`: at most {} rows per step",
          s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
   if (s.eval_strategy == Strategy::steps) need_above_zero("eval_steps");
   if (s.save_strategy == Strategy::steps) need_above_zero("save_steps");
   if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))
-    fail(ErrorCode::usage, "`teacher`: {} given, at most {} are supported", s.teachers.size(), ops::kMostTeachers);
+    fail(ErrorCode::usage, "`teacher`: {} given, at most {} supported", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
-    fail(ErrorCode::usage, Remedy{"train multi-label models separately"}, "`task=multi` requires one label per row");
+    fail(ErrorCode::usage, Remedy{"use `task=classification` for multi-label rows"},
+         "`task=multi` supports one label per row");
   if (s.several_labels() && s.label_smoothing > 0)
-    fail(ErrorCode::usage, "`label_smoothing` requires one label per row");
+    fail(ErrorCode::usage, "`label_smoothing` is not supported for multi-label rows");
   if (!s.numbers()) return;
-  if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` requires one number per row");
-  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: distillation does not support regression");
-  if (s.class_weights != "none") fail(ErrorCode::usage, "`class_weights`: regression has no classes");
-  if (s.label_smoothing > 0) fail(ErrorCode::usage, "`label_smoothing`: regression has no classes");
+  if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` supports one number per row");
+  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: not supported for regression");
+  if (s.class_weights != "none") fail(ErrorCode::usage, "`class_weights`: not supported for regression");
+  if (s.label_smoothing > 0) fail(ErrorCode::usage, "`label_smoothing`: not supported for regression");
 }
 
 void check_settings(const TrainSettings& s) {
@@ -83,16 +84,16 @@ void check_settings(const TrainSettings& s) {
   if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"set `output=DIR`"}, "no output directory");
   check_values(s);
   if (s.precision.precision == ops::Precision::int8)
-    fail(ErrorCode::usage, "`precision=int8`: unsupported for training; use fp32, tf32, bf16, fp16 or fp8");
+    fail(ErrorCode::usage, "`precision=int8`: training supports fp32, tf32, bf16, fp16 and fp8");
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == Strategy::no))
-    fail(ErrorCode::usage, Remedy{"set `val=FILE` and `eval_strategy=steps` or `eval_strategy=epoch`"},
+    fail(ErrorCode::usage, Remedy{"set `val=FILE`, and `eval_strategy=steps` or `eval_strategy=epoch`"},
          "`early_stopping_patience` requires evaluations");
   if (s.task != TaskChoice::multi && !(s.token_train_file.empty() && s.token_validation_file.empty()))
-    fail(ErrorCode::usage, Remedy{"for tags only, pass the CoNLL file as `train`"},
+    fail(ErrorCode::usage, Remedy{"set `train` to the CoNLL file to train on tags only"},
          "`token_train` and `token_val` require `task=multi`");
   if (s.task == TaskChoice::multi && s.validation_files.empty() != s.token_validation_file.empty())
     fail(ErrorCode::usage, Remedy{"set both `val=FILE` and `token_val=FILE`, or neither"},
-         "`task=multi` requires validation data for both heads or none");
+         "`task=multi` requires validation data for both heads");
 }
 
 }  // namespace brim::train

@@ -65,9 +65,9 @@ std::string evaluation_text(const TrainJob& job) {
   const std::string metric = best_metric(s, job.task);
   const std::string kept =
       s.load_best_model_at_end
-          ? fmt::format("the model with the {} {} is kept", metric == "loss" || metric == "mse" ? "lowest" : "best",
+          ? fmt::format("keeping the model with the {} {}", metric == "loss" || metric == "mse" ? "lowest" : "best",
                         metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
-          : "the last model is kept, not the best";
+          : "keeping the last model, not the best";
   return fmt::format("{} evaluated every {} · {}", format_count(job.validation_set.rows(), "validation row"),
                      s.eval_strategy == Strategy::epoch ? "epoch" : format_count(s.eval_steps, "step"), kept);
 }
@@ -86,7 +86,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(tokens ? s.batch_tokens : s.global_batch(), tokens ? "token" : "row"),
                               format_count(param_count(job.shape))));
   lines.push_back("labels: " + all_labels(job.labels));
-  if (!s.teachers.empty()) lines.push_back(taught_by(job));
+  if (!s.teachers.empty()) lines.push_back(teaching_text(job));
   lines.push_back(rate_text(job, schedule));
   if (job.validation_set.rows() > 0 && s.eval_strategy != Strategy::no) lines.push_back(evaluation_text(job));
   lines.push_back(fmt::format("{} in {} ({}) · micro-batch {} · recompute {} · {} · memory planned {} of {}",
@@ -101,11 +101,11 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
 std::string new_head_line(const TrainJob& job) {
   if (job.task == TrainTask::multi && !job.replaces_head && job.head != hub::HeadKind::encoder) {
     const bool tags = job.head == hub::HeadKind::sequence;
-    return fmt::format("the model's {} is kept: starting a {} for {}", tags ? "classifier" : "tagger",
+    return fmt::format("keeping the model's {}; adding a new {} for {}", tags ? "classifier" : "tagger",
                        tags ? "tagger" : "classifier", some_of(tags ? job.labels.token : job.labels.sequence));
   }
-  if (!job.replaces_head) return "this model has no classifier yet: starting one for " + all_labels(job.labels);
-  return fmt::format("the model's classifier is for {}: starting a new one for {}; what lies below it is kept",
+  if (!job.replaces_head) return "the model has no classifier; adding a new one for " + all_labels(job.labels);
+  return fmt::format("the model's classifier is for {}; replacing it with a new one for {}; other layers are kept",
                      some_of(job.config.id2label), all_labels(job.labels));
 }
 
@@ -183,8 +183,8 @@ std::optional<GpuSample> StepReporter::sample_card() {
 
 int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
   const bool all_ours = card && !plan::shares_process();
-  const std::optional<int64_t> told = all_ours ? own_bytes(*card) : std::nullopt;
-  return told ? *told : counted_bytes_();
+  const std::optional<int64_t> reported = all_ours ? own_bytes(*card) : std::nullopt;
+  return reported ? *reported : counted_bytes_();
 }
 
 // Publishes at most five times per second.

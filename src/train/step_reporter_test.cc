@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kCounted = 7 << 20;
 
 // Log of two steps with a line each.
-std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<device::Device> device, std::string& said,
+std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<device::Device> device, std::string& lines,
                                       int64_t& held) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", scenario, 1);
@@ -26,7 +26,7 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<devi
   std::filesystem::create_directories(t.out());
   const StepSchedule schedule(job.settings, job.train_set);
   TrainCallbacks callbacks;
-  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
   RunRecord record(job);
   record.open("");
   StepReporter reporter(job, schedule, callbacks, record, [] { return kCounted; });
@@ -40,19 +40,19 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<devi
   return rows;
 }
 
-TEST(StepReporter, ReadsTheCardOnceALine) {
-  std::string said;
+TEST(StepReporter, SamplesTheGpuOncePerLine) {
+  std::string lines;
   int64_t held = 0;
   // Lost at the third sample, after those of the start and the first line.
   const auto rows = two_lines("pci=17|pci=65,util=87,mem=1000/8000,temp=54,power=412,lose=2",
-                              std::make_unique<device::StandInCard>("0000:65:00.0"), said, held);
+                              std::make_unique<device::StandInCard>("0000:65:00.0"), lines, held);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["gpu_utilization"], 0.87);
   EXPECT_EQ(rows[0]["gpu_memory_used_bytes"], 1000 << 20);
   EXPECT_EQ(rows[0]["gpu_temperature_c"], 54);
   EXPECT_EQ(rows[0]["gpu_power_w"], 412);
   EXPECT_EQ(rows[0]["memory_used_bytes"], 300 << 20);  // this process's share, as reported by the stand-in
-  EXPECT_HAS(said, "GPU 87 % | memory 1000 MiB / 7.81 GiB | 54 °C | 412 W");
+  EXPECT_HAS(lines, "GPU 87 % | memory 1000 MiB / 7.81 GiB | 54 °C | 412 W");
   for (const char* name : {"gpu_utilization", "gpu_memory_used_bytes", "gpu_temperature_c", "gpu_power_w"}) {
     ASSERT_TRUE(rows[1].contains(name)) << name;
     EXPECT_TRUE(rows[1][name].is_null()) << name;
@@ -61,19 +61,19 @@ TEST(StepReporter, ReadsTheCardOnceALine) {
   EXPECT_EQ(held, kCounted);
 }
 
-TEST(StepReporter, HoldsWhatItCountsWhereNoDriverTells) {
+TEST(StepReporter, ReportsItsOwnCountWithoutADriverFigure) {
   for (const bool card : {false, true}) {
-    std::string said;
+    std::string lines;
     int64_t held = 0;
     const auto rows = two_lines("pci=65,no=processes",
-                                card ? std::make_unique<device::StandInCard>("0000:65:00.0") : nullptr, said, held);
+                                card ? std::make_unique<device::StandInCard>("0000:65:00.0") : nullptr, lines, held);
     ASSERT_EQ(rows.size(), 2u);
     for (const auto& row : rows) {
       EXPECT_EQ(row["memory_used_bytes"], kCounted);
       EXPECT_EQ(row.contains("gpu_utilization"), card);
     }
     EXPECT_EQ(held, kCounted);
-    EXPECT_EQ(said.find("GPU") != std::string::npos, card) << said;  // a CPU run reports no GPU
+    EXPECT_EQ(lines.find("GPU") != std::string::npos, card) << lines;  // a CPU run reports no GPU
   }
 }
 

@@ -42,7 +42,7 @@ std::string difference(const text::Tokenizer& teacher, const text::Tokenizer& st
     if (teacher.token(id) != student.token(id))
       return fmt::format("its token {} is '{}', the student's '{}'", id, teacher.token(id), student.token(id));
   if (!same(teacher.prefix(), student.prefix()) || !same(teacher.suffix(), student.suffix()))
-    return "it puts other tokens around a text";
+    return "it adds different special tokens";
   std::vector<std::string> probes(std::begin(kProbes), std::end(kProbes));
   probes.push_back(some_tokens(student));
   std::vector<int32_t> a, b;
@@ -51,23 +51,23 @@ std::string difference(const text::Tokenizer& teacher, const text::Tokenizer& st
     b.clear();
     teacher.encode_ids(probe, a);
     student.encode_ids(probe, b);
-    if (a != b) return fmt::format("it splits \"{}\" otherwise", probe);
+    if (a != b) return fmt::format("it tokenizes \"{}\" differently", probe);
   }
   const auto parts = [](const text::PairTemplate& p) {
     return std::tie(p.before, p.between, p.after, p.first_type, p.second_type);
   };
   if (teacher.pair() && student.pair() && parts(*teacher.pair()) != parts(*student.pair()))
-    return "it joins pairs otherwise";
+    return "it encodes pairs differently";
   return "";
 }
 
 void check_teacher(const TrainJob& job, const std::string& dir) {
   const model::ModelShape shape = model::read_shape(dir);
   if (const auto labels = hub::load_hf_config(dir).id2label; labels != job.labels.sequence)
-    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must be the same",
-         dir, some_of(labels), some_of(job.labels.sequence));
+    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must match", dir,
+         some_of(labels), some_of(job.labels.sequence));
   if (shape.multi_label != job.shape.multi_label)
-    fail(ErrorCode::bad_model, "{}: the teacher gives {}, the student learns {}", dir,
+    fail(ErrorCode::bad_model, "{}: the teacher predicts {}, the student {}", dir,
          shape.multi_label ? "any number of labels per text" : "one label per text",
          job.shape.multi_label ? "any number" : "one");
   if (shape.vocab != job.shape.vocab || shape.position_offset != job.shape.position_offset)
@@ -77,11 +77,11 @@ void check_teacher(const TrainJob& job, const std::string& dir) {
         dir, shape.vocab, shape.position_offset, job.shape.vocab, job.shape.position_offset);
   if (shape.max_tokens() < job.max_length)
     fail(ErrorCode::bad_model, Remedy{fmt::format("set `max_length={}`", shape.max_tokens())},
-         "{}: the teacher takes {} tokens, the student's texts may have {}", dir, shape.max_tokens(), job.max_length);
+         "{}: the teacher supports {} tokens, the student's texts have up to {}", dir, shape.max_tokens(),
+         job.max_length);
   const auto tokenizer = text::Tokenizer::load(dir);
   if (const std::string why = difference(*tokenizer, *job.tokenizer); !why.empty())
-    fail(ErrorCode::bad_model, "{}: the teacher has another tokenizer than the student, whose tokens it would read: {}",
-         dir, why);
+    fail(ErrorCode::bad_model, "{}: the teacher's tokenizer differs from the student's: {}", dir, why);
   if (!job.settings.pair_column.empty())
     if (auto problem = text::why_no_pairs(*tokenizer, dir, shape.types, job.max_length)) throw *problem;
 }
@@ -92,17 +92,17 @@ void check_teachers(const TrainJob& job) {
   for (const std::string& dir : job.settings.teachers) check_teacher(job, dir);
 }
 
-std::string taught_by(const TrainJob& job) {
+std::string teaching_text(const TrainJob& job) {
   const size_t n = job.settings.teachers.size();
   const std::string teachers = n == 1 ? "the teacher" : fmt::format("{} teachers", n);
   int64_t labelled = 0;  // rows of this task only
   for (const int32_t label : job.train_set.label) labelled += label >= 0;
   std::string text;
   if (labelled > 0)
-    text = fmt::format("{} learnt from labels ({:.3g}) and {} ({:.3g})", format_count(labelled, "row"),
+    text = fmt::format("{} trained on labels ({:.3g}) and {} ({:.3g})", format_count(labelled, "row"),
                        job.settings.hard_weight, teachers, 1 - job.settings.hard_weight);
   if (job.unlabelled > 0)
-    text += fmt::format("{}{} without a label from {} alone", text.empty() ? "" : " · ",
+    text += fmt::format("{}{} without a label trained on {} only", text.empty() ? "" : " · ",
                         format_count(job.unlabelled, "row"), teachers);
   return text;
 }

@@ -16,7 +16,7 @@ namespace brim::train {
 void check_teachers(const TrainJob& job);
 
 // Line for display: which rows are trained on labels, teachers or both.
-std::string taught_by(const TrainJob& job);
+std::string teaching_text(const TrainJob& job);
 
 class Teachers {
  public:

@@ -55,7 +55,7 @@ std::string texts_of(const std::string& csv) {
   return out;
 }
 
-TEST(Teachers, AStudentOfOneIsPlannedAndLearns) {
+TEST(Teachers, StudentOfOneTeacherLearns) {
   TinyJob t("bert_sequence", 120);
   t.settings.num_train_epochs = 4;
   t.run();
@@ -78,13 +78,13 @@ TEST(Teachers, AStudentOfOneIsPlannedAndLearns) {
   EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
 }
 
-TEST(Teachers, LayersThatDifferAreNotLeftOut) {
+TEST(Teachers, RejectsStudentLayersForMixedAttention) {
   TinyJob t("modernbert_sequence", 20);
   t.settings.student_layers = 1;
   EXPECT_THROW(open_train_job(t.settings, silent), Error);
 }
 
-TEST(Teachers, TheirMeanIsLearntAndNothingElse) {
+TEST(Teachers, StudentLearnsTheMeanOfTheTeachers) {
   Class t;
   const std::string one = t.weights_of("a", {t.first}, 0.3), both = t.weights_of("b", {t.first, t.second}, 0.3);
   EXPECT_TRUE(one == t.weights_of("c", {t.first, t.first}, 0.3));
@@ -102,7 +102,7 @@ double log_sum(const float* x, size_t K, double t) {
 }
 
 // Compares the first step's loss over all rows with the formula in docs/training.md.
-TEST(Teachers, LossOfRowsWithAndWithoutLabelsIsTheFormulas) {
+TEST(Teachers, LossMatchesTheDocumentedFormula) {
   Class t;
   put_file(t.dir / "texts.txt", texts_of(TinyJob::csv(20, 5)));
   TrainSettings s = t.to("student");
@@ -146,7 +146,7 @@ TEST(Teachers, LossOfRowsWithAndWithoutLabelsIsTheFormulas) {
   EXPECT_NEAR(got, loss / weight, 1e-5 * loss / weight);
 }
 
-TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
+TEST(Teachers, ReadsUnlabelledRowsFromEveryFormat) {
   Class t;
   put_file(t.dir / "a.csv", "text,label\nw5 w6,positive\nw7,\n");
   put_file(t.dir / "b.csv", "text\nw8\nw9 w10\n");
@@ -166,15 +166,15 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
     EXPECT_EQ(job.train_set.line.back(), 4);
     EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
     const std::string line =
-        "2 rows learnt from labels (0.5) and 2 teachers (0.5) · 7 rows without a label from 2 teachers alone";
-    EXPECT_EQ(taught_by(job), line);
+        "2 rows trained on labels (0.5) and 2 teachers (0.5) · 7 rows without a label trained on 2 teachers only";
+    EXPECT_EQ(teaching_text(job), line);
     const auto lines = start_lines(job, StepSchedule(job.settings, job.train_set));
     EXPECT_NE(std::find(lines.begin(), lines.end(), line), lines.end());
   }
   train(s, {});
   const std::string card = get_file(t.dir / "student/README.md");
   EXPECT_HAS(card, "distilled from `first` and `second`");
-  EXPECT_HAS(card, "7 rows without a label from 2 teachers alone.");
+  EXPECT_HAS(card, "7 rows without a label trained on 2 teachers only.");
   // No row has a label: names and order come from the teachers for a new head.
   model::put_golden_model(t.dir / "bare", "bert_sequence");
   auto config = json_of(t.dir / "bare/config.json");
@@ -222,7 +222,7 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
   EXPECT_TRUE(std::isfinite(train(s, {}).final_loss));
 }
 
-TEST(Teachers, WhatCannotTeachIsRefusedBeforeTraining) {
+TEST(Teachers, RejectsIncompatibleTeachers) {
   TinyJob t;
   const auto put_model = [&](const char* name, auto change) {
     model::put_golden_model(t.dir / name, "bert_sequence");
@@ -258,7 +258,7 @@ TEST(Teachers, WhatCannotTeachIsRefusedBeforeTraining) {
   const std::string texts = (t.dir / "texts.txt").string(), gap = (t.dir / "gap.csv").string();
   EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(other_words); }),
              "its token 17 is 'x17'");
-  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(cased); }), "otherwise");
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(cased); }), "differently");
   EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers.push_back(other_labels); }), "labels are a, b, c");
   EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.teachers.assign(9, s.model); }), "at most 8");
   EXPECT_HAS(refused(ErrorCode::usage,
@@ -266,7 +266,7 @@ TEST(Teachers, WhatCannotTeachIsRefusedBeforeTraining) {
                        s.train_files.push_back(texts);
                        s.hard_weight = 1;
                      }),
-             "`hard_weight=1`: of 1 row without a label");
+             "`hard_weight=1`: 1 row without a label");
   EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.validation_files = {texts}; }), "labels need csv");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {gap}; }), "gap.csv:3: no label");
   for (const auto& [code, file] : {std::pair(ErrorCode::usage, texts), std::pair(ErrorCode::bad_data, gap)})

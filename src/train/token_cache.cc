@@ -76,7 +76,7 @@ class TokenWriter {
   // The hash takes whole words, so that it does not depend on how the data is split.
   void put(const void* data, size_t bytes) {
     if (static_cast<int64_t>(file_.position() + bytes) > limit_)
-      fail(ErrorCode::cannot_write, "more than {}, the limit of {}", format_bytes(limit_),
+      fail(ErrorCode::cannot_write, "exceeds {}, the size limit of {}", format_bytes(limit_),
            file_.path().parent_path().string());
     file_.write(data, bytes);
     const auto* from = static_cast<const char*>(data);
@@ -127,13 +127,13 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     const MappedFile& file = *set.mapped;
     if (file.size() < sizeof kMagic + sizeof(Table) + kHashBytes ||
         std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
-      fail(ErrorCode::bad_data, "no token cache");
+      fail(ErrorCode::bad_data, "not a token cache");
     const size_t end = file.size() - kHashBytes, arrays_end = end - sizeof(Table);
     if (!written_just_now) {
       ContentHash hash;
       hash.add_pieces(file.data(), end, &file);
       if (std::memcmp(hash.value().data(), file.data() + end, kHashBytes) != 0)
-        fail(ErrorCode::bad_data, "its hash differs");
+        fail(ErrorCode::bad_data, "hash mismatch");
     }
     Table table;
     std::memcpy(&table, file.data() + arrays_end, sizeof table);
@@ -144,7 +144,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
         [&]<class T>(std::span<const T>& view) {
           const auto [at, count] = table.arrays.at(number++);
           if (at % kWord != 0 || at > arrays_end || count > (arrays_end - at) / sizeof(T))
-            fail(ErrorCode::bad_data, "an array lies outside");
+            fail(ErrorCode::bad_data, "array out of bounds");
           view = {reinterpret_cast<const T*>(file.data() + at), count};
         },
         set);
@@ -158,7 +158,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
   }
 }
 
-void TokenCache::make_room(int64_t bytes) const {
+void TokenCache::evict_to_fit(int64_t bytes) const {
   struct Old {
     fs::path path;
     fs::file_time_type used;
@@ -195,7 +195,7 @@ TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainR
     rows.spill = [&](std::span<const int32_t> ids) { file.add_ids(ids); };
     make(rows);
     made = true;
-    make_room(file.finish(rows));
+    evict_to_fit(file.finish(rows));
     file.commit();
     if (auto set = load(path, true)) {
       set->first_skipped = rows.first_skipped;
@@ -203,7 +203,7 @@ TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainR
     }
   } catch (const Error& e) {
     if (e.code() != ErrorCode::cannot_write) throw;
-    log_warning("tokens are not cached: {}", e.what());
+    log_warning("cannot cache tokens: {}", e.what());
   }
   rows.spill = nullptr;
   if (!made || rows.spilled > 0) {

@@ -23,7 +23,7 @@ class TokenCache {
 
  private:
   std::optional<TrainSet> load(const std::filesystem::path& path, bool written_just_now) const;
-  void make_room(int64_t bytes) const;
+  void evict_to_fit(int64_t bytes) const;
   std::filesystem::path dir_;
   int64_t limit_;
   bool hit_ = false;

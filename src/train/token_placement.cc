@@ -21,7 +21,7 @@ memory::TagBytes resident_bytes(const TrainJob& job) {
   memory::TagBytes bytes;
   const int64_t depth = job.plan.staging_depth;
   bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) +
-                                  depth * staged_places_bytes(job.plan.limits());
+                                  depth * staged_offsets_bytes(job.plan.limits());
   if (job.device->kind() == device::DeviceKind::cpu)
     bytes[memory::Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits());
   return bytes;
@@ -40,30 +40,30 @@ std::string token_placement_text(const TrainJob& job) {
   const bool cpu = job.device->kind() == device::DeviceKind::cpu;
   if (job.token_placement == TokenPlacement::resident) return fmt::format("tokens resident on the device ({})", ids);
   if (job.token_placement == TokenPlacement::streamed)
-    return fmt::format("tokenized rows are read from their cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
+    return fmt::format("tokens streamed from the cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
   return cpu ? fmt::format("tokens in host memory ({})", bytes)
              : fmt::format("tokens in host memory ({}), staged ahead", bytes);
 }
 
 void place_token_set(TrainJob& job) {
-  const std::optional<TokenPlacement> asked = job.settings.token_set;
-  const bool cpu = job.device->kind() == device::DeviceKind::cpu, free = !asked;
+  const std::optional<TokenPlacement> requested = job.settings.token_set;
+  const bool cpu = job.device->kind() == device::DeviceKind::cpu, free = !requested;
   plan::Plan& plan = job.plan;
   const memory::TagBytes more = resident_bytes(job);
-  const int64_t room = plan.limit_bytes - plan.peak_bytes;
-  if (asked == TokenPlacement::resident && more.total() > room)
-    fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no room on the device"},
-         "`token_set=resident`: the tokens take {}, the plan leaves {} of {}", format_bytes(more.total()),
-         format_bytes(room), format_bytes(plan.limit_bytes));
-  if (asked == TokenPlacement::streamed && !job.train_set.mapped)
-    fail(ErrorCode::cannot_write,
-         "`token_set=streamed`: the token cache holds no file of this set, see the warning above");
-  if (asked == TokenPlacement::resident || (free && !cpu && more.total() <= room)) {
+  const int64_t available = plan.limit_bytes - plan.peak_bytes;
+  if (requested == TokenPlacement::resident && more.total() > available)
+    fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no device memory"},
+         "`token_set=resident`: the tokens need {}, the plan leaves {} of {}", format_bytes(more.total()),
+         format_bytes(available), format_bytes(plan.limit_bytes));
+  if (requested == TokenPlacement::streamed && !job.train_set.mapped)
+    fail(ErrorCode::cannot_write, "`token_set=streamed`: the tokens could not be cached, see the warning above");
+  if (requested == TokenPlacement::resident || (free && !cpu && more.total() <= available)) {
     job.token_placement = TokenPlacement::resident;
     plan.add(more, "training tokens");
     job.memory.change(plan.parts);
-    plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
-  } else if (asked == TokenPlacement::staged || !job.train_set.mapped ||
+    plan.why.push_back(
+        fmt::format("the token set is resident: {} in addition to the plan", format_bytes(more.total())));
+  } else if (requested == TokenPlacement::staged || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
     job.token_placement = TokenPlacement::staged;
     job.train_set = job.train_set.in_memory();

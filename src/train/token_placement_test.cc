@@ -34,7 +34,7 @@ void expect_same_choices(const Plan& a, const Plan& b) {
   EXPECT_EQ(b.bytes.total(), b.peak_bytes);
 }
 
-TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
+TEST(TokenPlacement, GpuHoldsTheSetIfThePlanLeavesMemory) {
   TinyJob t;
   TrainJob job = opened(t.settings);
   job.device = std::make_unique<device::StandInCard>();  // place_token_set only uses its kind
@@ -65,7 +65,7 @@ TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { place_token_set(job); }), "`token_set=resident`");
 }
 
-TEST(TokenPlacement, ACpuReadsTheMappedFile) {
+TEST(TokenPlacement, CpuReadsTheMappedFile) {
   TinyJob t;
   TrainJob job = opened(t.settings);
   const Plan before = job.plan;
@@ -79,7 +79,7 @@ TEST(TokenPlacement, ACpuReadsTheMappedFile) {
   EXPECT_FALSE(job.train_set.mapped);
 }
 
-TEST(TokenPlacement, WithoutACacheTheSetStaysInMemory) {
+TEST(TokenPlacement, SetStaysInMemoryWithoutACache) {
   TinyJob t;
   put_file(t.dir / "file", "");
   ::setenv("BRIM_CACHE", (t.dir / "file/cache").c_str(), 1);
@@ -101,7 +101,7 @@ void expect_same_bytes(const tensor::TensorView& a, const tensor::TensorView& b,
   }
 }
 
-TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
+TEST(TokenPlacement, ResidentBatchMatchesTheStagedOne) {
   for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; float targets
     TinyJob t(model);
     t.settings.multi_label = std::string(model) == "bert_multilabel";
@@ -118,7 +118,7 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
     EXPECT_EQ(ledger.reserved_bytes(), before);
     BatchStager resident(*job.device, job.shape, limits, 2, set);
     EXPECT_EQ(ledger.reserved_bytes() - before,
-              2 * (staged_micro_batch_bytes(job.shape, limits) + staged_places_bytes(limits)));
+              2 * (staged_micro_batch_bytes(job.shape, limits) + staged_offsets_bytes(limits)));
     for (const std::vector<int64_t>& rows :
          {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 48, 1, 49, 2}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
       MicroBatch m;
@@ -138,7 +138,7 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
   }
 }
 
-TEST(TokenPlacement, EveryWayIsTheSameRun) {
+TEST(TokenPlacement, EveryPlacementGivesTheSameRun) {
   for (const bool tags : {false, true}) {
     TinyJob t(tags ? "bert_token" : "bert_sequence");
     if (tags) {
@@ -151,24 +151,24 @@ TEST(TokenPlacement, EveryWayIsTheSameRun) {
     for (const char* way : {"staged", "resident", "streamed"}) {
       TrainSettings s = t.to(way);
       apply_setting(s, "token_set", way);
-      std::string said;
+      std::string lines;
       nlohmann::json record;
       TrainCallbacks callbacks;
-      callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+      callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
       callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
       train(s, callbacks);
       EXPECT_EQ(record["data"]["token_set"], way);
       EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
-      EXPECT_HAS(said, std::string(way) == "staged"     ? "tokens in host memory"
-                       : std::string(way) == "resident" ? "tokens resident"
-                                                        : "tokenized rows are read from their cache in ");
+      EXPECT_HAS(lines, std::string(way) == "staged"     ? "tokens in host memory"
+                        : std::string(way) == "resident" ? "tokens resident"
+                                                         : "tokens streamed from the cache in ");
       EXPECT_HAS(get_file(fs::path(s.output_dir) / "README.md"), "token set " + std::string(way));
       EXPECT_TRUE(t.weights("staged") == t.weights(way)) << way;
     }
   }
 }
 
-TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
+TEST(TokenPlacement, ResumedRunMayUseAnotherPlacement) {
   TinyJob t;
   t.settings.dropout = 0.1;
   t.settings.token_set = TokenPlacement::resident;

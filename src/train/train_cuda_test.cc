@@ -41,7 +41,7 @@ std::vector<Arithmetic> arithmetics() {
   return all;
 }
 
-TEST(TrainCuda, EveryGradientEqualsPyTorch) {
+TEST(TrainCuda, GradientsMatchPyTorch) {
   BRIM_NEEDS_GPU();
   const auto device = device::open_cuda_device(0);
   for (const auto& [name, unused] : golden_losses()["losses"].items())
@@ -86,7 +86,7 @@ TEST(TrainCuda, EveryGradientEqualsPyTorch) {
 
 // fp32 follows PyTorch for all 20 steps. In half precision, relu units switched by rounding make the runs diverge later
 // (PyTorch's own bf16 run by 17 %); before that they agree within 2 %.
-TEST(TrainCuda, TheFirstLossesEqualPyTorch) {
+TEST(TrainCuda, FirstLossesMatchPyTorch) {
   BRIM_NEEDS_GPU();
   const auto golden = golden_losses();
   const auto device = device::open_cuda_device(0);
@@ -108,7 +108,7 @@ bool has_fp8() {
 }
 
 // The bf16 error bound is that of the tests above.
-TEST(TrainCuda, Fp8GradientsAreThoseOfFp32UpToTheirCodes) {
+TEST(TrainCuda, Fp8GradientsMatchFp32UpToRounding) {
   BRIM_NEEDS_GPU();
   if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
   const auto device = device::open_cuda_device(0);
@@ -146,7 +146,7 @@ Trained run(const TrainSettings& s) {
   return r;
 }
 
-TEST(TrainCuda, EveryTokenPlacementIsTheSameRun) {
+TEST(TrainCuda, EveryTokenPlacementGivesTheSameRun) {
   BRIM_NEEDS_GPU();
   for (const bool tags : {false, true}) {
     TinyJob t(tags ? "bert_token" : "roberta_sequence", 96);
@@ -167,7 +167,7 @@ TEST(TrainCuda, EveryTokenPlacementIsTheSameRun) {
   }
 }
 
-TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
+TEST(TrainCuda, SetIsStagedIfMemoryIsShortWithTheSameRun) {
   BRIM_NEEDS_GPU();
   TinyJob t("bert_sequence", 96);
   on_card(t, false);
@@ -192,7 +192,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
 }
 
 // In addition to weights and moments, fp8 resumes with the maxima of earlier steps, which no other precision has.
-TEST(TrainCuda, AnFp8RunIsResumedBitForBitAndInFp8Alone) {
+TEST(TrainCuda, ResumesAnFp8RunBitForBitOnlyInFp8) {
   BRIM_NEEDS_GPU();
   if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
   for (const bool tags : {false, true}) {
@@ -214,14 +214,14 @@ TEST(TrainCuda, AnFp8RunIsResumedBitForBitAndInFp8Alone) {
     parts.resume_from_checkpoint = "last";
     TrainSettings other = parts;
     other.precision = {Precision::fp32};  // supported by every GPU
-    const std::string said = error_of(ErrorCode::usage, [&] { train(other, {}); });
-    EXPECT_HAS(said, "precision: then \"fp8\", now \"fp32\"");
+    const std::string message = error_of(ErrorCode::usage, [&] { train(other, {}); });
+    EXPECT_HAS(message, "precision: was \"fp8\", now \"fp32\"");
     run(parts);
     EXPECT_TRUE(t.weights() == t.weights("parts"));
   }
 }
 
-TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {
+TEST(TrainCuda, ReplansForALargerContextWithTheSameRun) {
   BRIM_NEEDS_GPU();
   TinyJob t("bert_sequence", 96);
   on_card(t, false);
@@ -236,7 +236,7 @@ TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {
   EXPECT_TRUE(t.weights() == t.weights("again"));
 }
 
-TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {
+TEST(TrainCuda, TraceHasGpuSpansAndDoesNotChangeResults) {
   BRIM_NEEDS_GPU();
   TinyJob t("bert_sequence", 96);
   on_card(t, false);

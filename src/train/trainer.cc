@@ -69,7 +69,7 @@ class TextProgram final : public TrainProgram {
     if (callbacks_.begins) callbacks_.begins(job_);
     others_.emplace();
     if (out_of_patience()) {
-      say(fmt::format("no improvement in {}: the run had stopped early",
+      say(fmt::format("no improvement in {}: the run has already stopped early",
                       format_count(progress_.evaluations_since_best, "evaluation")));
     } else {
       run_steps();
@@ -92,11 +92,11 @@ class TextProgram final : public TrainProgram {
     const bool resume = !s_.resume_from_checkpoint.empty();
     if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
       fail(ErrorCode::cannot_write,
-           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start afresh"},
-           "{}: exists and is not empty", out.string());
+           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start over"},
+           "{}: directory is not empty", out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
-    if (!resume) start_afresh(out);
+    if (!resume) remove_old_run(out);
     files_.config = &job_.config;
     files_.tokenizer_dir = job_.model_dir;
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
@@ -106,7 +106,7 @@ class TextProgram final : public TrainProgram {
     remove_parts(out);
     open_session(resume);
     if (plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                                   "planning again")) {
+                                   "replanning")) {
       session_.reset();
       plan_train_job(job_, 0, std::nullopt);
       session_ = std::make_unique<TrainSession>(job_);
@@ -140,7 +140,7 @@ class TextProgram final : public TrainProgram {
   }
 
   // Removes an earlier run's checkpoints, which would be mistaken for this run's.
-  void start_afresh(const std::filesystem::path& out) {
+  void remove_old_run(const std::filesystem::path& out) {
     std::error_code ec;
     std::vector<std::string> sources = s_.teachers;
     sources.push_back(s_.model);
@@ -148,8 +148,8 @@ class TextProgram final : public TrainProgram {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
           std::filesystem::equivalent(dir.parent_path(), out, ec))
-        fail(ErrorCode::usage, Remedy{"choose another `output`"}, "{}: a checkpoint of the run to be overwritten",
-             source);
+        fail(ErrorCode::usage, Remedy{"set another `output`"},
+             "{}: is a checkpoint of the run that would be overwritten", source);
     }
     remove_checkpoints(out);
   }
@@ -165,13 +165,13 @@ class TextProgram final : public TrainProgram {
                                 {"tags", job_.labels.token}};
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
-    auto taught = nlohmann::ordered_json::array();
+    auto teachers = nlohmann::ordered_json::array();
     for (const std::string& teacher : s_.teachers) {  // identified by content, not by path
       ContentHash weights;
       for (const auto& file : hub::WeightSource::open(teacher)->files()) weights.add_file(file);
-      taught.push_back(weights.hex());
+      teachers.push_back(weights.hex());
     }
-    if (!taught.empty()) j["teacher_weights"] = taught.size() == 1 ? taught[0] : taught;
+    if (!teachers.empty()) j["teacher_weights"] = teachers.size() == 1 ? teachers[0] : teachers;
     return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
@@ -180,9 +180,9 @@ class TextProgram final : public TrainProgram {
     std::string text;
     for (const auto& [key, value] : b.items())
       if (!a.contains(key) || a[key] != value)
-        text += fmt::format("\n  {}: then {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
+        text += fmt::format("\n  {}: was {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
     for (const auto& [key, value] : a.items())
-      if (!b.contains(key)) text += fmt::format("\n  {}: then {}, now none", key, value.dump());
+      if (!b.contains(key)) text += fmt::format("\n  {}: was {}, now none", key, value.dump());
     return text;
   }
 
@@ -190,15 +190,14 @@ class TextProgram final : public TrainProgram {
   bool resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
-      opening_.emplace_back("no checkpoint to continue from; starting at the beginning");
+      opening_.emplace_back("no checkpoint found; starting from the beginning");
       return false;
     }
     if (const std::string differs = difference(checkpoint->progress.settings, progress_.settings); !differs.empty())
-      fail(
-          ErrorCode::usage,
-          "{0}: made with other settings or data, so it cannot be continued as this run; to train longer or otherwise, "
-          "start a new run from it: `model={0} output=NEW`{1}",
-          checkpoint->dir.string(), differs);
+      fail(ErrorCode::usage,
+           "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
+           "with `model={0} output=NEW`{1}",
+           checkpoint->dir.string(), differs);
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
@@ -212,7 +211,7 @@ class TextProgram final : public TrainProgram {
         plan_train_job(job_, budget, level);
       } catch (const Error&) {
         opening_.push_back(fmt::format(
-            "the checkpoint's micro-batch of {} tokens does not fit here: the run continues, but not bit for bit",
+            "the checkpoint's micro-batch of {} tokens does not fit; the resumed run will not match bit for bit",
             format_count(budget)));
       }
     }
@@ -231,7 +230,7 @@ class TextProgram final : public TrainProgram {
     const std::filesystem::path out = s_.output_dir;
     const bool here = std::filesystem::equivalent(run, out, ec);
     if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
-    opening_.push_back(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept",
+    opening_.push_back(fmt::format("the best model so far (step {}) is missing in {}; only later models are considered",
                                    format_count(progress_.best_step), run.string()));
     progress_.best_step = -1;
     progress_.evaluations_since_best = 0;
@@ -368,7 +367,7 @@ class TextProgram final : public TrainProgram {
     outcome_.time.teacher += r.teacher_seconds;
     if (job_.precision == ops::Precision::fp16) {
       if (!adjust_loss_scale(progress_, r.norm))
-        say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
+        say(fmt::format("gradient overflow: update skipped, loss scale now {}", progress_.loss_scale));
     } else if (!std::isfinite(r.loss) || !std::isfinite(r.norm)) {
       diverged(r);
     }
@@ -392,17 +391,17 @@ class TextProgram final : public TrainProgram {
       std::vector<int32_t> ids;
       for (auto at = set.begin[row]; at < set.begin[row + 1]; ++at)
         ids.push_back(id_of(set.ids[static_cast<size_t>(at)]));
-      j["rows"].push_back({{"row", id}, {"from", place(id)}, {"label", set.label[row]}, {"ids", ids}});
+      j["rows"].push_back({{"row", id}, {"from", location(id)}, {"label", set.label[row]}, {"ids", ids}});
     }
     io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
-         "step {}: the loss is {} and the gradient norm {}; its {}, the first of them {}, are saved in {}; try a "
-         "smaller learning_rate or a warm-up",
+         "step {}: loss is {}, gradient norm is {}; {} of this step (first: {}) saved in {}; try a smaller "
+         "learning_rate or a warm-up",
          r.step + 1, r.loss, r.norm, format_count(static_cast<int64_t>(r.row_ids.size()), "row"),
-         r.row_ids.empty() ? "none" : place(r.row_ids[0]), path.string());
+         r.row_ids.empty() ? "none" : location(r.row_ids[0]), path.string());
   }
 
-  std::string place(int64_t row) const {
+  std::string location(int64_t row) const {
     const auto file = static_cast<size_t>(job_.train_set.file[static_cast<size_t>(row)]);
     const std::string& name = file < s_.train_files.size() ? s_.train_files[file] : s_.token_train_file;
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
@@ -417,13 +416,13 @@ class TextProgram final : public TrainProgram {
 
   bool evaluate() override {
     const double saved = outcome_.time.saving;
-    bool goes_on = true;
+    bool continues = true;
     {
       Stopwatch watch(outcome_.time.evaluation);
-      goes_on = evaluate_now();
+      continues = evaluate_now();
     }
     outcome_.time.evaluation -= outcome_.time.saving - saved;  // evaluation includes writing the best model
-    return goes_on;
+    return continues;
   }
 
   // Returns false if the metric has not improved for as long as the settings allow.
@@ -538,7 +537,7 @@ class TextProgram final : public TrainProgram {
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     // Library kernels are loaded when a step first needs them.
     plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                               "the next plan counts that");
+                               "the next plan will use that");
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;

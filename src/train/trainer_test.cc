@@ -61,7 +61,7 @@ std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recom
   return state.download(*stream);
 }
 
-TEST(Update, IsTheSameHoweverTheBatchIsCut) {
+TEST(Update, DoesNotDependOnMicroBatches) {
   for (const char* model : {"bert_sequence", "roberta_sequence", "distilbert_sequence"}) {
     TinyJob t(model);
     t.settings.dropout = 0;
@@ -93,7 +93,7 @@ TEST(Update, IsTheSameHoweverTheBatchIsCut) {
   }
 }
 
-TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
+TEST(Update, BatchTimesAccumulationIsTheGlobalBatch) {
   TinyJob t;
   t.settings.train_batch_size = 8;
   t.run();
@@ -107,7 +107,7 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
 }
 
 // Timeline read by the doctor: every pass and update on the device and every prepared micro-batch, but no waiting.
-TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
+TEST(Trainer, TimelineHasDeviceAndLoopEvents) {
   TinyJob t;
   t.settings.train_batch_size = 16;
   t.settings.save_strategy = Strategy::epoch;
@@ -152,15 +152,15 @@ TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
   EXPECT_GT(tokens, o.tokens) << "evaluations count too";
 }
 
-TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
+TEST(Trainer, LearnsAndWritesAHuggingFaceDirectory) {
   TinyJob t("bert_sequence", 240);
   t.settings.num_train_epochs = 6;
   t.settings.save_strategy = Strategy::epoch;
-  std::string said;
+  std::string lines;
   std::string record;
   double last_done = 0;
   TrainCallbacks callbacks;
-  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
   callbacks.record = [&](const std::string& json) { record = json; };
   callbacks.progress = [&](double done, double total, const std::string& text) {
     EXPECT_LE(done, total);
@@ -171,11 +171,11 @@ TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
   EXPECT_EQ(o.steps, 180);
   EXPECT_EQ(last_done, 180);
   EXPECT_GT(o.best_metric, 0.7);
-  EXPECT_HAS(said, "240 rows, ");
-  EXPECT_HAS(said, "labels: negative, neutral, positive\n");
-  EXPECT_HAS(said, "6 epochs · learning rate 0.001, schedule linear\n");
-  EXPECT_HAS(said, "24 validation rows evaluated every epoch · the model with the best macro_f1 is kept\n");
-  EXPECT_EQ(said.find("GPU"), std::string::npos) << said;
+  EXPECT_HAS(lines, "240 rows, ");
+  EXPECT_HAS(lines, "labels: negative, neutral, positive\n");
+  EXPECT_HAS(lines, "6 epochs · learning rate 0.001, schedule linear\n");
+  EXPECT_HAS(lines, "24 validation rows evaluated every epoch · keeping the model with the best macro_f1\n");
+  EXPECT_EQ(lines.find("GPU"), std::string::npos) << lines;
   for (const char* file :
        {"config.json", "model.safetensors", "vocab.txt", "trainer_state.json", "train_log.jsonl", "README.md"})
     EXPECT_TRUE(fs::exists(t.out() / file)) << file;
@@ -186,18 +186,18 @@ TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
   EXPECT_EQ(state["global_step"], 180);
   EXPECT_EQ(state["best_metric"].get<double>(), o.best_metric);
   EXPECT_EQ(state["log_history"].size(), 186u);  // every step and six evaluations
-  int64_t lines = 0;
+  int64_t count = 0;
   std::istringstream log(get_file(t.out() / "train_log.jsonl"));
-  for (std::string line; std::getline(log, line); ++lines)
-    EXPECT_EQ(nlohmann::json::parse(line), state["log_history"][static_cast<size_t>(lines)]);
-  EXPECT_EQ(lines, 186);
+  for (std::string line; std::getline(log, line); ++count)
+    EXPECT_EQ(nlohmann::json::parse(line), state["log_history"][static_cast<size_t>(count)]);
+  EXPECT_EQ(count, 186);
   const std::string card = get_file(t.out() / "README.md");
   for (const char* part : {"train.csv", "| 240 |", "(best)", "learning_rate", "## Plan", "macro_f1"})
     EXPECT_HAS(card, part);
   EXPECT_EQ(nlohmann::json::parse(record)["state"]["global_step"], 180);
 }
 
-TEST(Trainer, WhoWatchesSeesTheStages) {
+TEST(Trainer, MonitorsSeeTheStages) {
   TinyJob t;
   monitor::LivePublisher live(t.dir.path());
   TrainCallbacks callbacks;
@@ -212,7 +212,7 @@ TEST(Trainer, WhoWatchesSeesTheStages) {
   EXPECT_EQ(runs[0].stages[0].busy, runs[0].busy);
 }
 
-TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
+TEST(Trainer, SeedDeterminesTheRun) {
   TinyJob t;
   t.settings.dropout = 0.1;
   t.run();
@@ -225,7 +225,7 @@ TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
   EXPECT_FALSE(t.weights() == t.weights("other"));
 }
 
-TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
+TEST(Trainer, KeepsAnExistingOutputDirectory) {
   TinyJob t;
   put_file(t.out() / "mine.txt", "precious");
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { t.run(); }), "`overwrite_output_dir=true`");
@@ -239,7 +239,7 @@ TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
   error_of(ErrorCode::cannot_write, [&] { train(unwritable, {}); });
 }
 
-TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
+TEST(Trainer, NonFiniteLossStopsAndSavesTheBatch) {
   TinyJob t;
   t.settings.learning_rate = 1e30;
   t.settings.save_strategy = Strategy::steps;
@@ -263,7 +263,7 @@ TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
   EXPECT_FALSE(batch["rows"][0]["ids"].empty());
 }
 
-TEST(Trainer, StopAsksForACheckpointFirst) {
+TEST(Trainer, StopWritesACheckpointFirst) {
   TinyJob t;
   std::atomic<bool> stop{true};
   TrainCallbacks callbacks;
@@ -286,7 +286,7 @@ TEST(Trainer, StopsEarlyWithoutImprovement) {
   EXPECT_EQ(o.steps, 18);
 }
 
-TEST(Trainer, ARunThatStoppedEarlyIsNotResumedPastItsEnd) {
+TEST(Trainer, EarlyStoppedRunIsNotResumedPastItsEnd) {
   TinyJob t;
   t.settings.eval_strategy = Strategy::steps;
   t.settings.eval_steps = 1;
@@ -320,7 +320,7 @@ TEST(Trainer, ARunThatStoppedEarlyIsNotResumedPastItsEnd) {
 
 double final_loss(const TrainSettings& s) { return train(s, {}).final_loss; }
 
-TEST(Trainer, OptionsOfTheLossChangeIt) {
+TEST(Trainer, LossOptionsChangeTheLoss) {
   TinyJob t;
   t.settings.max_steps = 1;
   t.settings.num_train_epochs = 1;
@@ -334,7 +334,7 @@ TEST(Trainer, OptionsOfTheLossChangeIt) {
   EXPECT_NEAR(final_loss(even), plain, 1e-6 * plain);  // a mean weighted by a constant
 }
 
-TEST(Trainer, MultiLabel) {
+TEST(Trainer, TrainsMultiLabel) {
   TinyJob t("bert_multilabel");
   std::mt19937 random(5);
   std::string csv = "text,label\n";
@@ -371,7 +371,7 @@ TEST(Trainer, MultiLabel) {
   EXPECT_TRUE(t.weights() == t.weights("columns"));
 }
 
-TEST(Trainer, TokensAndBothTasks) {
+TEST(Trainer, TrainsTokensAndBothTasks) {
   TinyJob t("bert_token");
   put_file(t.dir / "train.conll", TinyJob::conll(120, 1));
   put_file(t.dir / "val.conll", TinyJob::conll(24, 2));
@@ -418,7 +418,7 @@ TEST(Trainer, TokensAndBothTasks) {
   EXPECT_NEAR(same.best_metric, kept["eval_entity_f1"].get<double>(), 1e-9);
 }
 
-TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
+TEST(Trainer, MatchesLabelsByIndexOrCase) {
   TinyJob t;
   t.run();
   const auto rewrite = [&](const char* file, unsigned seed, int rows, const std::vector<std::string>& names) {
@@ -432,20 +432,20 @@ TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
        {std::vector<std::string>{"0", "1", "2"}, {"Negative", "NEUTRAL", "Positive"}}) {
     rewrite("train.csv", 1, 48, names);
     rewrite("val.csv", 2, 24, names);
-    std::string said;
+    std::string lines;
     TrainCallbacks callbacks;
-    callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+    callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
     const TrainSettings s = t.to(names[0]);
     train(s, callbacks);
-    EXPECT_HAS(said, names[1] + " = neutral");
+    EXPECT_HAS(lines, names[1] + " = neutral");
     EXPECT_TRUE(t.weights() == t.weights(names[0]));
   }
   rewrite("train.csv", 1, 48, {"1", "2", "3"});
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "are not the model's");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "do not match the model's");
 }
 
 // A large batch under a small limit: thousands of micro-batches per step.
-TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
+TEST(Trainer, StepSplitsIntoManyMicroBatches) {
   TinyJob t("bert_sequence", 8000);
   t.settings.validation_files.clear();
   t.settings.train_batch_size = 8000;
@@ -460,7 +460,7 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   EXPECT_TRUE(std::isfinite(o.final_loss));
 }
 
-TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
+TEST(Trainer, RejectsIncompatibleSettingsBeforeTraining) {
   TinyJob t;
   model::put_golden_model(t.dir / "tagger", "bert_token");
   put_file(t.dir / "train.conll", TinyJob::conll(12, 1));
@@ -507,25 +507,25 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
              "empty.conll: no rows");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }),
              "empty.csv: no rows");
-  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: no room");
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: must be above");
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.format = "xml"; }), "conll");
   std::string many = "text,label\n";
   for (int i = 0; i < 300; ++i) many += "w5,class" + std::to_string(i) + "\n";
   put_file(t.dir / "many.csv", many);
-  const std::string told =
+  const std::string message =
       refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
-  EXPECT_HAS(told, "(300 in all)");
-  EXPECT_LT(told.size(), 600u);
+  EXPECT_HAS(message, "(300 in total)");
+  EXPECT_LT(message.size(), 600u);
   for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})
     EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
 }
 
-TEST(Trainer, Fp8IsForCardsAndInt8ForScoring) {
+TEST(Trainer, RejectsFp8OnTheCpuAndInt8Training) {
   TinyJob t;
   t.settings.precision = {ops::Precision::fp8};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 needs a card of sm_89 or newer");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 requires sm_89 or newer");
   t.settings.precision = {ops::Precision::int8};
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training runs in fp32, tf32, bf16, fp16 or fp8");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training supports fp32, tf32, bf16, fp16 and fp8");
 }
 
 TEST(Trainer, HalfPrecisionSwitchIsOptionalOnTheCpu) {
@@ -543,7 +543,7 @@ TEST(Trainer, HalfPrecisionSwitchIsOptionalOnTheCpu) {
 }
 
 // File names may contain arbitrary bytes; they are read before the training and written after it.
-TEST(Trainer, AFileNameThatIsNotUtf8IsNoHindrance) {
+TEST(Trainer, SupportsFileNamesThatAreNotUtf8) {
   TinyJob t;
   const std::string odd = (t.dir / "rows-\xe9.csv").string();
   put_file(odd, TinyJob::csv(48, 1));
@@ -556,7 +556,7 @@ TEST(Trainer, AFileNameThatIsNotUtf8IsNoHindrance) {
   EXPECT_HAS(get_file(t.out() / "README.md"), "| training | rows-\xEF\xBF\xBD.csv | 48 |");
 }
 
-TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
+TEST(Trainer, ModelCardSeparatesBothTasks) {
   TinyJob t("bert_encoder", 48);
   put_file(t.dir / "train.conll", TinyJob::conll(20, 1));
   put_file(t.dir / "val.conll", TinyJob::conll(10, 2));
@@ -566,10 +566,10 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   t.settings.token_train_file = (t.dir / "train.conll").string();
   t.settings.token_validation_file = (t.dir / "val.conll").string();
   t.settings.num_train_epochs = 1;
-  std::string said;
+  std::string lines;
   TrainCallbacks callbacks;
   nlohmann::json record;
-  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
   callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
   const TrainOutcome o = train(t.settings, callbacks);
   const std::string card = get_file(t.out() / "README.md");
@@ -577,8 +577,8 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   EXPECT_HAS(card, "| training, tags | train.conll | 20 |");
   EXPECT_HAS(card, "| validation | val.csv | 24 |");
   EXPECT_HAS(card, "| validation, tags | val.conll | 10 |");
-  EXPECT_HAS(card, "chosen by mean_f1, the mean of macro_f1 and entity_f1");
-  EXPECT_HAS(said, "the model with the best mean_f1 (of macro_f1 and entity_f1) is kept");
+  EXPECT_HAS(card, "selected by mean_f1, the mean of macro_f1 and entity_f1");
+  EXPECT_HAS(lines, "keeping the model with the best mean_f1 (of macro_f1 and entity_f1)");
   EXPECT_EQ(record["data"]["train"].size(), 3u);  // the same rows as in the model card
   EXPECT_EQ(record["data"]["rows"], 68);
   EXPECT_EQ(o.best_metric_name, "mean_f1");
@@ -592,7 +592,7 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   EXPECT_EQ(train(one, {}).best_metric_name, "entity_f1");
 }
 
-TEST(Trainer, F1IsTheTasksOwn) {
+TEST(Trainer, F1DependsOnTheTask) {
   TinyJob t;
   t.settings.metric_for_best_model = "f1";
   EXPECT_EQ(t.run().best_metric_name, "macro_f1");

@@ -35,7 +35,8 @@ double ValidationResult::value(const std::string& name) const {
     if (key == name) return number;
   std::vector<std::string> names;
   for (const auto& [key, number] : values) names.push_back(key);
-  fail(ErrorCode::usage, "metric_for_best_model {}: this task has {}", name, fmt::join(names, ", "));
+  fail(ErrorCode::usage, "metric_for_best_model {}: not available for this task, which has {}", name,
+       fmt::join(names, ", "));
 }
 
 Validator::Validator(const TrainJob& job, const model::TrainState& state)
@@ -72,7 +73,7 @@ void Validator::run_pass(device::Stream& stream, Output output,
     host.resize(static_cast<size_t>(result.elements()));
     stream.copy(host.data(), result.data, host.size() * 4);
     stream.synchronize();
-    if (spans_ != nullptr) spans_->tell();
+    if (spans_ != nullptr) spans_->record_completed();
     for (int64_t b = 0; b < batch.sequences(); ++b) {
       const int64_t row = output == Output::token_logits ? batch.starts[static_cast<size_t>(b)] : b;
       take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K,

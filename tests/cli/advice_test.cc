@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// doctor, compare and plan as a user meets them: what they say of files, flags and signals that are not as expected.
+// doctor, compare, plan and profile with unexpected files, flags and signals.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ class Advice : public ProgramTest {
   }
 };
 
-TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
+TEST_F(Advice, InterruptedDoctorStopsItsRunAndRemovesFiles) {
   put("in.txt", made_up_lines(400'000));
   fs::create_directory(folder_ / "tmp");
   Running doctor(folder_,
@@ -30,7 +30,7 @@ TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
                   "-o", "o.csv", "-q"},
                  temporary(folder_ / "tmp"));
   while (!doctor.ended() && !exists("o.csv.part")) ::usleep(1000);
-  doctor.signal(SIGTERM);  // to the doctor alone, not to its run
+  doctor.signal(SIGTERM);  // only to the doctor, not to its run
   const Outcome got = doctor.wait();
   EXPECT_EQ(got.code, 130) << got.err;
   EXPECT_NE(got.err.find("interrupted after"), std::string::npos) << got.err;
@@ -38,7 +38,7 @@ TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder_ / "tmp")) << "the trace stayed behind";
 }
 
-TEST_F(Advice, DoctorSaysWhichRunsItLooksAt) {
+TEST_F(Advice, DoctorRejectsUnsupportedRuns) {
   refused(2, {"brim score", "brim train"}, {"doctor", "--", "brim", "eval", "--model", "tiny"});
   refused(2, {"--trace", "remove it from the command"},
           {"doctor", "--", "brim", "train", "--model", "tiny", "--trace", "t.json"});
@@ -56,7 +56,7 @@ std::string labelled_rows(int rows) {
   return text;
 }
 
-TEST_F(Advice, DoctorLooksAtTraining) {
+TEST_F(Advice, DoctorDiagnosesTraining) {
   put("rows.csv", labelled_rows(600));
   put("val.csv", labelled_rows(60));
   const std::vector<std::string> run = {
@@ -77,7 +77,7 @@ TEST_F(Advice, DoctorLooksAtTraining) {
   EXPECT_GT(d.at("idle_by_cause").at("writer").get<double>(), 0) << "a checkpoint every second step";
   EXPECT_GT(d.at("idle_by_cause").at("evaluation").get<double>(), 0);
 
-  // Full recomputation where memory needs none is known to cost; the second run leaves nothing behind.
+  // Unnecessary full recomputation must be reported; the verification run leaves no files.
   const auto verified =
       nlohmann::json::parse(must(with({"doctor", "--verify", "--json", "--"},
                                       {"--recompute=full", "--overwrite-output-dir", "--save-strategy", "no"}),
@@ -93,16 +93,16 @@ TEST_F(Advice, DoctorLooksAtTraining) {
     EXPECT_FALSE(file.path().filename().string().starts_with("brim_doctor_")) << file.path();
 }
 
-TEST_F(Advice, DoctorDoesNotPraiseAFileWithoutSettings) {
+TEST_F(Advice, DoctorReportsWhetherSettingsWereWritten) {
   put("in.txt", made_up_lines(2000));
-  const std::string said = must({"doctor", "--apply", "fast.env", "--", "score", "in.txt", "--model", "tiny",
-                                 "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"});
+  const std::string output = must({"doctor", "--apply", "fast.env", "--", "score", "in.txt", "--model", "tiny",
+                                   "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"});
   const bool any = get("fast.env").find("\nBRIM_") != std::string::npos;
-  EXPECT_EQ(said.find("settings written to fast.env") != std::string::npos, any) << said;
-  EXPECT_EQ(said.find("no setting would help") != std::string::npos, !any) << said;
+  EXPECT_EQ(output.find("settings written to fast.env") != std::string::npos, any) << output;
+  EXPECT_EQ(output.find("no setting would help") != std::string::npos, !any) << output;
 }
 
-TEST_F(Advice, APlanThatDoesNotFitIsJsonToo) {
+TEST_F(Advice, PlanThatDoesNotFitIsReportedAsJson) {
   const Outcome got =
       refused(5, {"--memory-limit"},
               {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB", "--json"});
@@ -113,18 +113,18 @@ TEST_F(Advice, APlanThatDoesNotFitIsJsonToo) {
         std::to_string(plan.at("smallest_limit_bytes").get<int64_t>()) + "B"});
 }
 
-TEST_F(Advice, PlanTakesACardOrItsDescription) {
+TEST_F(Advice, PlanAcceptsGpuNameOrDescription) {
   refused(2, {"cannot be combined with --vram"},
           {"plan", "--model", "tiny", "--device", "all", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300"});
   const auto own = nlohmann::json::parse(
       must({"plan", "--model", "tiny", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300", "--json"}));
   EXPECT_EQ(own.at("device").at("total_bytes"), int64_t{8} << 30);
-  ASSERT_EQ(own.at("neighbours").size(), 1u) << "a GiB more is more than the card has";
+  ASSERT_EQ(own.at("neighbours").size(), 1u) << "one GiB more exceeds the GPU's memory";
   EXPECT_EQ(own.at("neighbours")[0].at("limit_bytes"), own.at("limit_bytes").get<int64_t>() - (int64_t{1} << 30));
   refused(2, {"--learning-rate"}, {"plan", "--model", "tiny", "--task", "train", "--learning-rate", "-1"});
 }
 
-TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
+TEST_F(Advice, CompareReportsErrorsBeforeItRuns) {
   put("rows.csv", "text,label\nw5,neutral\nw6,positive\n");
   const auto compare = [](const std::string& models, std::vector<std::string> more) {
     more.insert(more.begin(), {"compare", "--models", models, "-q"});
@@ -145,7 +145,7 @@ TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
     config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
   });
   const std::string differing = must(compare("vader,topics", {"--data", "rows.csv"}));
-  EXPECT_NE(differing.find("topics does not know neutral: 1 row with that label counts as wrong"), std::string::npos)
+  EXPECT_NE(differing.find("topics has no neutral: 1 row with that label counts as wrong"), std::string::npos)
       << differing;
   make_model("bert_encoder", "bare");
   make_model("bert_token", "words");
@@ -162,16 +162,16 @@ TEST_F(Advice, ProfilePrintsTablesByBatchAndBySize) {
     config["id2label"] = {{"0", "negative"}, {"1", "positive"}, {"2", "mixed"}};
     config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
   });
-  const std::string said =
+  const std::string output =
       must({"profile", "--models", "tiny,pair", "--device", "cpu", "--batch-sizes", "1,3", "--sizes", "20,1k",
             "--seconds", "0.01", "--texts", "rows.csv", "--label-column", "label", "--output-dir", "reports", "-q"});
   for (const char* part : {"one at a time/s", "whole file rows/s", "tiny by texts per call", "range", "speed-up",
                            "pair by size of the data set", "\n  20 ", "\n  1,000 ", "limited by",
-                           "1 of 3 rows have a label the model does not know (neutral; it knows"})
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+                           "1 of 3 rows have a label unknown to the model (neutral; known:"})
+    EXPECT_NE(output.find(part), std::string::npos) << part << "\n" << output;
 }
 
-TEST_F(Advice, ATrainingSummarySplitsTheWholeTime) {
+TEST_F(Advice, TrainingSummarySplitsTotalTime) {
   put("rows.csv", labelled_rows(24));
   const Outcome got = brim({"train", "--model", "tiny", "--device", "cpu", "--train", "rows.csv", "--val", "rows.csv",
                             "--output-dir", "out", "--num-train-epochs", "1", "--per-device-train-batch-size", "8"});
@@ -180,7 +180,7 @@ TEST_F(Advice, ATrainingSummarySplitsTheWholeTime) {
     EXPECT_NE(got.err.find(part), std::string::npos) << part << "\n" << got.err;
 }
 
-TEST_F(Advice, APlaceForFiguresIsTriedBeforeTheRun) {
+TEST_F(Advice, SummaryPathIsCheckedBeforeTheRun) {
   put("in.txt", made_up_lines(50));
   for (const char* flag : {"--trace", "--summary-json"}) {
     refused(7, {"nosuch"}, {"score", "in.txt", "--model", "tiny", "-o", "o.csv", flag, "nosuch/f.json"});
@@ -192,7 +192,7 @@ TEST_F(Advice, APlaceForFiguresIsTriedBeforeTheRun) {
   EXPECT_FALSE(exists("o.csv"));
 }
 
-TEST_F(Advice, EvalWritesItsTimeline) {
+TEST_F(Advice, EvalWritesTimeline) {
   put("rows.csv", "text,label\nw5 w6,0\nw7,1\n");
   brim({"eval", "rows.csv", "--model", "tiny", "--trace", "t.json", "-q"});
   ASSERT_TRUE(exists("t.json"));

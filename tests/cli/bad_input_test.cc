@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input nobody hopes for: each ends in labels or in a message that names the file, the place, the value and what to do.
+// Invalid and unusual input: gives labels, or a message with the file, the location, the value and a fix.
 #include <fmt/format.h>
 
 #include <regex>
@@ -19,7 +19,7 @@ class BadInput : public ProgramTest {
   }
 };
 
-TEST_F(BadInput, EmptyFilesAndBlankLines) {
+TEST_F(BadInput, ScoresEmptyFilesAndBlankLines) {
   EXPECT_EQ(must(tiny({"-"}), {.input = ""}), "text,label,score\n");
   EXPECT_EQ(must(tiny({"--format", "jsonl"}), {.input = "\n\n"}), "");
   EXPECT_EQ(must(tiny({"--format", "csv"}), {.input = "text\n"}), "text,label,score\n");
@@ -27,11 +27,11 @@ TEST_F(BadInput, EmptyFilesAndBlankLines) {
   ASSERT_EQ(blank.size(), 4u);
   EXPECT_EQ(blank[1].substr(0, 1), ",");
   put("empty.csv", "");
-  refused(3, {"empty.csv", "column names"}, tiny({"empty.csv"}));
+  refused(3, {"empty.csv", "header line"}, tiny({"empty.csv"}));
   EXPECT_EQ(must({"score", "--model", "vader", "-q"}, {.input = "\n"}), "text,label,score\n,neutral,1\n");
 }
 
-TEST_F(BadInput, SkippedBlankLinesAreReported) {
+TEST_F(BadInput, ReportsSkippedBlankLines) {
   put("one.csv", "text\ngood\n\n\"\"\n\nbad\n");
   const Outcome got = brim({"score", "one.csv", "--model", "vader", "-o", "o.csv", "--summary-json", "s.json"});
   EXPECT_EQ(got.code, 0) << got.err;
@@ -42,13 +42,13 @@ TEST_F(BadInput, SkippedBlankLinesAreReported) {
   EXPECT_EQ(brim({"score", "two.csv", "--model", "vader", "-o", "o.csv"}).err.find("blank"), std::string::npos);
 }
 
-TEST_F(BadInput, BareCrLineEndsAreRefused) {
+TEST_F(BadInput, RejectsBareCrLineEnds) {
   put("mac.txt", "good\rbad\rugly\r");
-  refused(3, {"mac.txt: has CR line ends", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
-  refused(3, {"stdin: has CR line ends"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
+  refused(3, {"mac.txt: has CR line endings", "tr '\\r' '\\n'"}, {"score", "mac.txt", "--model", "vader"});
+  refused(3, {"stdin: has CR line endings"}, {"score", "--model", "vader"}, {.input = "good\rbad\rugly\r"});
 }
 
-TEST_F(BadInput, NulBytesAreText) {
+TEST_F(BadInput, AcceptsNulBytesInText) {
   const std::string text("a\0b\nw5\n", 7);
   const std::string out = must(tiny({"-"}), {.input = text});
   EXPECT_EQ(lines_of(out).size(), 3u);
@@ -59,7 +59,7 @@ TEST_F(BadInput, NulBytesAreText) {
   EXPECT_EQ(lines_of(must({"score", "--model", "vader", "-q"}, {.input = text})).size(), 3u);
 }
 
-TEST_F(BadInput, InvalidUtf8IsABadRow) {
+TEST_F(BadInput, TreatsInvalidUtf8AsBadRow) {
   put("a.txt", "w5\nw6\n\xff\xfe w5\nw7\nw8 \xe9\n");
   for (const char* model : {"tiny", "vader"})
     refused(3, {"a.txt: line 3: byte 1 (0xFF) is not UTF-8", "iconv", "--on-error skip"},
@@ -69,7 +69,7 @@ TEST_F(BadInput, InvalidUtf8IsABadRow) {
   ASSERT_EQ(null.size(), 6u);
   EXPECT_EQ(null[3], "\xff\xfe w5,,");
   const auto rows = json_lines(must(tiny({"a.txt", "--on-error", "null", "--output-format", "jsonl"})));
-  ASSERT_EQ(rows.size(), 5u);  // valid JSON whatever came in
+  ASSERT_EQ(rows.size(), 5u);  // always valid JSON
   EXPECT_EQ(rows[2].at("text").get<std::string>(), "\xef\xbf\xbd\xef\xbf\xbd w5");
   EXPECT_TRUE(rows[2].at("label").is_null());
   put("a.jsonl", "{\"text\":\"w5\"}\n{\"text\":\"\xe9\"}\n");
@@ -81,7 +81,7 @@ TEST_F(BadInput, InvalidUtf8IsABadRow) {
   refused(3, {"latin1.csv", "Latin-1", "iconv -f WINDOWS-1252 -t UTF-8"}, tiny({"latin1.csv", "--on-error", "skip"}));
 }
 
-TEST_F(BadInput, Utf16IsRefusedWithTheCommandThatConvertsIt) {
+TEST_F(BadInput, RejectsUtf16AndSuggestsConversion) {
   put("a.txt", std::string("\xff\xfe"
                            "w\0"
                            "5\0\n\0",
@@ -89,8 +89,8 @@ TEST_F(BadInput, Utf16IsRefusedWithTheCommandThatConvertsIt) {
   refused(3, {"a.txt", "UTF-16", "iconv"}, tiny({"a.txt"}));
 }
 
-TEST_F(BadInput, WhatIsNoTextIsNotScored) {
-  put("a.txt", std::string("I\0 \0l\0o\0v\0e\0 \0i\0t\0\n\0", 20));  // UTF-16 without its mark
+TEST_F(BadInput, RejectsBinaryInput) {
+  put("a.txt", std::string("I\0 \0l\0o\0v\0e\0 \0i\0t\0\n\0", 20));  // UTF-16 without byte order mark
   refused(3, {"a.txt", "UTF-16LE", "iconv -f UTF-16LE"}, tiny({"a.txt"}));
   put("b.csv.xz", std::string("\xFD"
                               "7zXZ\0\0\4",
@@ -109,7 +109,7 @@ TEST_F(BadInput, WhatIsNoTextIsNotScored) {
   EXPECT_EQ(lines_of(must(tiny({"f.txt"}))).size(), 2u);
 }
 
-TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
+TEST_F(BadInput, RejectsUnexpectedSeparator) {
   put("a.csv", "text;id\nw5;1\n");
   refused(2, {"a.csv", "text;id", "semicolons", "--text-column"}, tiny({"a.csv"}));
   EXPECT_EQ(lines_of(must(tiny({"a.csv", "--text-column", "text;id"}))).size(), 2u);
@@ -137,7 +137,7 @@ TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
   EXPECT_EQ(lines_of(must(tiny({"c.csv"}))).size(), 2u);
 }
 
-TEST_F(BadInput, APipeThatIsPlainlyATableGetsAWord) {
+TEST_F(BadInput, WarnsAboutTableOnStdin) {
   for (const auto& [text, format] : {std::pair("{\"text\":\"w5\"}\n", "jsonl"), std::pair("id,text\n1,w5\n", "csv"),
                                      std::pair("text\tid\nw5\t1\n", "tsv")}) {
     const Outcome got = brim(tiny({}), {.input = text});
@@ -149,22 +149,22 @@ TEST_F(BadInput, APipeThatIsPlainlyATableGetsAWord) {
   EXPECT_EQ(brim(tiny({}), {.input = "{curly} w5\n"}).err, "");
 }
 
-TEST_F(BadInput, OutputsThatCannotBeMeant) {
+TEST_F(BadInput, RejectsImplausibleOutputs) {
   put("a.txt", "w5\n");
   for (const char* name : {"o.xlsx", "o.parquet", "o.csv.bz2", "o.csv.zip"}) {
     refused(2, {name, ".gz"}, tiny({"a.txt", "-o", name}));
     EXPECT_FALSE(exists(name));
   }
   for (const char* verb : {"score", "embed", "tokenize"})
-    refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
+    refused(2, {"./a.txt", "is also the input a.txt"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
   EXPECT_EQ(get("a.txt"), "w5\n");
-  refused(7, {"no/dir/o.csv: ", "make the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
+  refused(7, {"no/dir/o.csv: ", "create the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
   refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
   EXPECT_EQ(nlohmann::json::parse(must(tiny({"a.txt", "-o", "o.csv", "--summary-json", "-"}))).at("rows"), 1);
 }
 
-// A name in another encoding than UTF-8 is a name like any other, though JSON cannot hold it.
-TEST_F(BadInput, FileNamesOfAnyBytes) {
+// File names need not be UTF-8, although JSON cannot represent them.
+TEST_F(BadInput, AcceptsFileNamesThatAreNotUtf8) {
   put("caf\xe9.txt", made_up_lines(300));
   must(tiny({"caf\xe9.txt", "-o", "o\xe9.csv", "--checkpoint-seconds", "0", "--summary-json", "s.json", "--trace",
              "t.json"}));
@@ -173,7 +173,7 @@ TEST_F(BadInput, FileNamesOfAnyBytes) {
   EXPECT_TRUE(json_of("t.json").is_object());
 }
 
-TEST_F(BadInput, WordsOf300000Characters) {
+TEST_F(BadInput, ScoresVeryLongWords) {
   for (const char* unit : {"x", "é", "😍", "!", "#"}) {
     std::string word;
     while (word.size() < 300'000) word += unit;
@@ -185,9 +185,9 @@ TEST_F(BadInput, WordsOf300000Characters) {
   }
 }
 
-TEST_F(BadInput, BrokenRowsAreNamed) {
+TEST_F(BadInput, ReportsLineOfBadRows) {
   put("a.csv", "text,id\nw5,1\n\"w6,2\nw7,3\n");
-  refused(3, {"a.csv: line 3: ", "never closed"}, tiny({"a.csv"}));
+  refused(3, {"a.csv: line 3: ", "unterminated quote"}, tiny({"a.csv"}));
   put("b.csv", "text,id\n\"w6\"x,2\n");
   refused(3, {"b.csv: line 2: ", "field 1"}, tiny({"b.csv"}));
   put("c.csv", "text,id\nw6,2,3\n");
@@ -197,26 +197,26 @@ TEST_F(BadInput, BrokenRowsAreNamed) {
   put("b.jsonl", "{\"text\":\"w5\"}\n\n{\"text\":7}\n");
   refused(3, {"b.jsonl: line 3: ", "\"text\" is a number"}, tiny({"b.jsonl"}));
   put("c.jsonl", "{\"text\":\"w5\"}\n{\"txt\":\"w5\"}\n[1]\n");
-  refused(3, {"c.jsonl: line 2: no key \"text\""}, tiny({"c.jsonl"}));
+  refused(3, {"c.jsonl: line 2: missing key \"text\""}, tiny({"c.jsonl"}));
   must(tiny({"c.jsonl", "--on-error", "skip", "--summary-json", "s.json"}));
   EXPECT_EQ(json_of("s.json").at("bad_rows"), 2);
 }
 
-TEST_F(BadInput, APlaceIsNamedOnce) {
+TEST_F(BadInput, NamesLocationOnce) {
   put("a.csv", "text,label\nw5,neutral\n\"w6,2\n");
   for (const char* model : {"tiny", "vader"})
     for (const auto& command : {std::vector<std::string>{"score", "a.csv", "--model", model, "-q"},
                                 {"score", "a.csv", "--model", model, "-q", "--on-error", "skip", "-o", "o.csv"},
                                 {"eval", "a.csv", "--model", model},
                                 {"compare", "--models", "vader,tiny", "--data", "a.csv"}}) {
-      const std::string said = brim(command).err;
-      const size_t first = said.find("a.csv: line 3: the quote");
-      EXPECT_NE(first, std::string::npos) << said;
-      EXPECT_EQ(said.find("a.csv", first + 1), std::string::npos) << said;
+      const std::string err = brim(command).err;
+      const size_t first = err.find("a.csv: line 3: the quote");
+      EXPECT_NE(first, std::string::npos) << err;
+      EXPECT_EQ(err.find("a.csv", first + 1), std::string::npos) << err;
     }
 }
 
-TEST_F(BadInput, OneOfAThingIsNotSeveral) {
+TEST_F(BadInput, UsesSingularForms) {
   put("one.csv", "text,label\nw5,neutral\n");
   EXPECT_EQ(must({"eval", "one.csv", "--model", "vader"}).substr(0, 6), "1 row ");
   EXPECT_NE(brim({"score", "one.csv", "--model", "vader", "-o", "o.csv"}).err.find("vader on cpu (rules)"),
@@ -224,7 +224,7 @@ TEST_F(BadInput, OneOfAThingIsNotSeveral) {
   EXPECT_NE(brim({"eval", "one.csv", "--model", "vader"}).err.find("vader on cpu (rules)"), std::string::npos);
 }
 
-TEST_F(BadInput, CorruptCompressionNamesTheFile) {
+TEST_F(BadInput, ReportsFileOfCorruptCompression) {
   put("a.txt", made_up_lines(5000));
   must(tiny({"a.txt", "-o", "a.csv.gz"}));
   must(tiny({"a.txt", "-o", "a.csv.zst"}));
@@ -240,7 +240,7 @@ TEST_F(BadInput, CorruptCompressionNamesTheFile) {
   }
 }
 
-TEST_F(BadInput, WrongFlagsAndVerbs) {
+TEST_F(BadInput, RejectsUnknownFlagsAndSubcommands) {
   refused(2, {"unknown flag --modle", "did you mean --model?", "brim score --help"}, {"score", "--modle", "tiny"});
   refused(2, {"'scroe'", "did you mean score?"}, {"scroe"});
   refused(2, {"--precison", "did you mean --precision?"}, {"models", "export", "tiny", "--precison", "int8"});
@@ -257,7 +257,7 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--output-format xml", "jsonl"}, tiny({"--output-format", "xml"}), {.input = "w5\n"});
   refused(2, {"--precision int3", "int8"}, tiny({"--precision", "int3"}), {.input = "w5\n"});
   refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
-  // Asking a build without the CUDA backend for a card is a mistake of the command, not a lost device.
+  // A GPU requested from a build without the CUDA backend is a usage error, not a lost device.
   if (const Outcome o = brim({"score", "--model", "tiny", "--device", "cuda"}, {.input = "w5\n"}); o.code != 0) {
     EXPECT_EQ(o.code, o.err.find("no CUDA backend") != std::string::npos ? 2 : 6) << o.err;
   }
@@ -271,7 +271,7 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"nothere.csv", "No such file"}, tiny({"nothere.csv"}));
 }
 
-TEST_F(BadInput, VadersFlagsAreCheckedToo) {
+TEST_F(BadInput, ValidatesFlagsForVader) {
   const auto vader = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"score", "--model", "vader", "-q"});
     return more;
@@ -283,7 +283,7 @@ TEST_F(BadInput, VadersFlagsAreCheckedToo) {
   EXPECT_EQ(lines_of(must(vader({"--threads", "1", "--memory-limit", "1GiB"}), {.input = "w5\n"})).size(), 2u);
 }
 
-TEST_F(BadInput, FlagsOfOtherToolsAndValuesOutOfRange) {
+TEST_F(BadInput, RejectsFlagsOfOtherToolsAndValuesOutOfRange) {
   refused(2, {"--batch-size", "--memory-limit"}, {"score", "--batch-size", "32"});
   refused(2, {"--num_workers", "--threads"}, {"score", "--num_workers", "4"});
   refused(2, {"--threads 1.5: "}, tiny({"--threads", "1.5"}), {.input = "w5\n"});
@@ -291,11 +291,11 @@ TEST_F(BadInput, FlagsOfOtherToolsAndValuesOutOfRange) {
     refused(2, {fmt::format("--threads {}", threads), "1024"}, {"tokenize", "--model", "tiny", "--threads", threads},
             {.input = "w5\n"});
   const Outcome no_column =
-      refused(2, {"no column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
+      refused(2, {"unknown column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
   EXPECT_EQ(no_column.err.find("did you mean"), std::string::npos) << no_column.err;
 }
 
-TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
+TEST_F(BadInput, WarnsAboutMisspelledEnvironmentVariable) {
   const Outcome got =
       brim(tiny({}), {.input = "w5\n", .environment = {{"BRIM_PRECISON", "int8"}, {"BRIM_UNRELATED_THING", "1"}}});
   EXPECT_EQ(got.code, 0);
@@ -304,8 +304,8 @@ TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
   EXPECT_EQ(got.err.find("UNRELATED"), std::string::npos) << got.err;
 }
 
-// What Kubernetes sets beside a service called brim, and variables of other programs' flags.
-TEST_F(BadInput, OthersVariablesAreNoSettings) {
+// Variables set by Kubernetes for a service named brim, and names that match flags.
+TEST_F(BadInput, IgnoresUnrelatedEnvironmentVariables) {
   const Outcome got =
       brim(tiny({}),
            {.input = "w5\n",
@@ -313,8 +313,8 @@ TEST_F(BadInput, OthersVariablesAreNoSettings) {
   EXPECT_EQ(got.code, 0) << got.err;
 }
 
-// Names and labels come from files of others; a terminal must not obey them.
-TEST_F(BadInput, EscapeSequencesOfFilesDoNotReachTheTerminal) {
+// Names and labels come from untrusted files and must not control the terminal.
+TEST_F(BadInput, EscapesControlSequencesInMessages) {
   const std::string evil = "\x1b]0;owned\x07\x1b[2J", shown = "\\x1b]0;owned\\x07\\x1b[2J";
   const auto expect_escaped = [&](const Outcome& got, int code) {
     EXPECT_EQ(got.code, code) << got.err;
@@ -336,7 +336,7 @@ TEST_F(BadInput, EscapeSequencesOfFilesDoNotReachTheTerminal) {
   EXPECT_NE(get("o.csv").find(evil), std::string::npos) << "results are unchanged";
 }
 
-TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
+TEST_F(BadInput, RejectsMisspelledVariableInEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
           {"--env-file", "wrong.env", "models", "list"});
@@ -349,10 +349,11 @@ TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }
 
-// Walks the variables of all flags, as help shows them, so that a new one has to be classified.
-TEST_F(BadInput, OnlyHarmlessVariablesAreTakenFromAnEnvFile) {
+// Tests the variables of all flags shown by help, so that new ones must be classified.
+TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
   const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
                                          "BRIM_ALLOWED_HOST",
+                                         "BRIM_ALLOW_PICKLE",
                                          "BRIM_API_KEY",
                                          "BRIM_API_KEY_FILE",
                                          "BRIM_APPLY",
@@ -387,9 +388,10 @@ TEST_F(BadInput, OnlyHarmlessVariablesAreTakenFromAnEnvFile) {
     for (std::sregex_iterator at(help.begin(), help.end(), variable), end; at != end; ++at) into.insert((*at)[1]);
   };
   std::set<std::string> all = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_NVML_LIBRARY", "BRIM_DEBUG"};
-  for (const char* verb : {"bench", "compare", "doctor", "embed", "eval", "forecast train", "forecast predict",
-                           "forecast eval", "forecast roll", "models export", "monitor", "plan", "profile", "score",
-                           "serve", "shards", "tokenize", "train", "tune"}) {
+  for (const char* verb :
+       {"bench",         "compare",       "doctor",        "embed",   "eval",     "forecast train", "forecast predict",
+        "forecast eval", "forecast roll", "models export", "monitor", "plan",     "profile",        "pull",
+        "score",         "queue repair",  "serve",         "shards",  "tokenize", "train",          "tune"}) {
     std::vector<std::string> words = {"help", "--all"};
     const std::string_view name = verb;
     words.emplace_back(name.substr(0, name.find(' ')));
@@ -410,7 +412,7 @@ TEST_F(BadInput, OnlyHarmlessVariablesAreTakenFromAnEnvFile) {
   }
 }
 
-TEST_F(BadInput, AnEnvFileCannotReplaceAFile) {
+TEST_F(BadInput, EnvFileCannotOverwriteFiles) {
   put("precious", "precious");
   put("project.env", "BRIM_OUTPUT=precious\n");
   refused(2, {"project.env:1: BRIM_OUTPUT", "use --output"}, {"--env-file", "project.env", "score", "--model", "vader"},
@@ -443,25 +445,25 @@ TEST_F(BadInput, UnprefixedVariablesDoNotChangeGeneralCommands) {
       << named.err;
 }
 
-// Libraries name settings in backquotes; each verb renders those it has a flag for, and no other.
-TEST_F(BadInput, SettingsAreNamedAsTheVerbsFlags) {
+// The library's messages contain settings in backquotes; a subcommand renders those for which it has a flag.
+TEST_F(BadInput, NamesSettingsAsFlagsOfTheSubcommand) {
   put("a.csv", "text\nw5\n");
   refused(2, {"brim: model 'a.csv': is a file"}, {"models", "show", "a.csv"});
   refused(2, {"brim: --models 'a.csv': is a file"}, {"compare", "--models", "vader,a.csv", "--data", "a.csv"});
   refused(2, {"brim: --model 'a.csv': is a file"}, {"score", "--model", "a.csv"}, {.input = "w5\n"});
   put("long.txt", "w5 w6 w7 w8\n");
-  refused(3, {"the text has 6 tokens, the model takes 4; set --long-text truncate or --long-text window-mean; "},
+  refused(3, {"the text has 6 tokens, the model supports 4; set --long-text truncate or --long-text window-mean; "},
           tiny({"long.txt", "--max-length", "4", "--long-text", "error"}));
   const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3070", "--fill", "--json"}));
   EXPECT_NE(plan.at("why").dump().find("--fill"), std::string::npos) << plan.at("why");
   put("trace.json", "{}");
-  refused(3, {"write one with `brim score --trace FILE` or `brim train --trace FILE`"},
+  refused(3, {"create one with `brim score --trace FILE` or `brim train --trace FILE`"},
           {"doctor", "--run", "trace.json"});
   put("tags.conll", "London B-LOC\nis O\n\n");
-  refused(2, {"`brim train --task ner` learns from it", "(--format txt takes"}, tiny({"tags.conll"}));
+  refused(2, {"`brim train --task ner` to train on it", "(--format txt scores"}, tiny({"tags.conll"}));
 }
 
-TEST_F(BadInput, HelpIsThere) {
+TEST_F(BadInput, PrintsHelp) {
   EXPECT_NE(must({"help"}).find("label the texts of files"), std::string::npos);
   for (const char* verb : {"score", "train", "eval", "embed", "tokenize", "models", "plan"})
     EXPECT_NE(must({"help", verb}).find(fmt::format("Usage: brim {} [flags]", verb)), std::string::npos) << verb;
@@ -474,7 +476,7 @@ TEST_F(BadInput, HelpIsThere) {
   refused(2, {"brim models: unknown subcommand 'shw'", "did you mean show?"}, {"models", "shw"});
   refused(2, {"brim models: unknown subcommand 'shw'"}, {"help", "models", "shw"});
   refused(2, {"brim bench: missing subcommand: streams, latency"}, {"bench"});
-  EXPECT_EQ(refused(2, {}, {"eval"}).err.substr(0, 10), "brim eval:");  // the program is named once
+  EXPECT_EQ(refused(2, {}, {"eval"}).err.substr(0, 10), "brim eval:");  // the program name occurs once
   EXPECT_EQ(must({"--version"}).substr(0, 5), "brim ");
   EXPECT_NE(must({"completion"}).find("complete "), std::string::npos);
 }

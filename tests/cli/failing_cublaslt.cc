@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt whose products fail after the first BRIM_TEST_GOOD_PRODUCTS, or, with BRIM_TEST_ONE_ALGORITHM, succeed
-// without computing anything by any algorithm but the first that is met for the same operands: everything else is the
-// real library's, found through this one's dependency on it. Given to the program as BRIM_CUBLASLT.
+// Mock of cuBLASLt whose products fail after the first BRIM_TEST_GOOD_PRODUCTS. With BRIM_TEST_ONE_ALGORITHM, products
+// compute nothing except with the first algorithm used for the same operands. All other functions are those of the real
+// library, on which this one depends. Loaded by the program with BRIM_CUBLASLT.
 #include <cublasLt.h>
 #include <dlfcn.h>
 

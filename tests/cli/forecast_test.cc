@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast from the command line: files in, forecasts out, figures, and what is refused.
+// brim forecast: files in, forecasts out, metrics, and invalid input.
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ class Forecast : public ProgramTest {
   const std::string goldens_ = BRIM_SOURCE_DIR "/tests/data/forecast/";
 };
 
-TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
+TEST_F(Forecast, PredictsWithColumnsOfNeuralForecast) {
   put("s/AAPL.csv", "Date,Open,Adj Close\n2015-01-01,1,10\n2015-01-02,2,20\n2015-01-05,3,30\n");
   put("s/MSFT.csv", "Date,Open,Adj Close\n2015-01-01,1,5\n2015-01-02,2,6\n2015-01-06,3,7\n");
   const std::vector<std::string> stocks = {"forecast", "predict",         "--data",    "s",         "--model",
@@ -24,7 +24,7 @@ TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out,
             "unique_id,ds,Naive\nAAPL,2015-01-06,30\nAAPL,2015-01-07,30\nMSFT,2015-01-07,7\nMSFT,2015-01-08,7\n");
-  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point absent, masked"),
+  EXPECT_NE(o.err.find("long layout · 2 series · 6 points · business days (B) · 1 point missing, masked"),
             std::string::npos)
       << o.err;
   auto named = stocks;
@@ -34,13 +34,13 @@ TEST_F(Forecast, PredictsInNeuralForecastsColumns) {
   put("a.yaml", "forecast:\n  data: s\n  model: naive\n  horizon: 1\n  target_column: Open\ncache:\n  ttl: 5\n");
   const Outcome from_file = brim({"forecast", "predict", "--config", "a.yaml", "--horizon", "2"});
   EXPECT_EQ(lines_of(from_file.out).size(), 5u) << from_file.err;
-  EXPECT_NE(from_file.err.find("ignored unknown block: cache"), std::string::npos) << from_file.err;
+  EXPECT_NE(from_file.err.find("another program: cache"), std::string::npos) << from_file.err;
   const Outcome by_variable = brim({"forecast", "predict", "--data", "s", "--target-column", "Open", "-q"},
                                    {.environment = {{"BRIM_HORIZON", "3"}, {"BRIM_MODEL", "naive"}}});
   EXPECT_EQ(lines_of(by_variable.out).size(), 7u) << by_variable.err;
 }
 
-TEST_F(Forecast, MeasuresModelsAndFiles) {
+TEST_F(Forecast, EvaluatesModelsAndFiles) {
   const std::vector<std::string> files = {
       "--data", goldens_ + "train.csv", "--actual", goldens_ + "test.csv", "--season", "4", "--json"};
   const auto measured = [&](std::vector<std::string> what) {
@@ -65,8 +65,7 @@ TEST_F(Forecast, MeasuresModelsAndFiles) {
   EXPECT_NE(must(table).find("(seasonal naive)"), std::string::npos);
 }
 
-// A regular series costs its values: times or rows kept beside them would show.
-TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
+TEST_F(Forecast, TrainsEnsembleAndPredicts) {
   const std::vector<std::string> train = {"forecast",      "train", "--data",      goldens_ + "train.csv",
                                           "--horizon",     "8",     "--season",    "4",
                                           "--lookbacks",   "2,3",   "--losses",    "smape,mae",
@@ -83,7 +82,7 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
   EXPECT_NE(o.err.find("4 lanes of 2 blocks · 70 steps of 16 windows"), std::string::npos) << o.err;
   EXPECT_NE(get("m/README.md").find("| 3 | 24 | mae |"), std::string::npos);
   must(into("again", {"-q"}));
-  EXPECT_EQ(get("m/model.safetensors"), get("again/model.safetensors")) << "the same seed, the same bits";
+  EXPECT_EQ(get("m/model.safetensors"), get("again/model.safetensors")) << "equal seeds give equal bits";
   const std::string forecasts =
       must({"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--device", "cpu", "-q"});
   EXPECT_EQ(lines_of(forecasts)[0], "unique_id,ds,NBEATS");
@@ -92,16 +91,16 @@ TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
                                              goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
   EXPECT_GT(e.at("owa").get<double>(), 0);
   refused(7, {"m: not empty", "--output"}, into("m"));
-  refused(5, {"One lane at a time needs", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
+  refused(5, {"One lane requires", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
   refused(2, {"--horizon 9", "8 points"},
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
 }
 
-TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
-  if (kInstrumented) GTEST_SKIP() << "a sanitizer's own memory counts too";
+TEST_F(Forecast, ReadsLongSeriesWithLittleOverhead) {
+  if (kInstrumented) GTEST_SKIP() << "sanitizers add memory";
   constexpr int kPoints = 2'000'000;
   const auto peak = [&](int points) {
-    {  // gone before the program starts, whose peak would count it
+    {  // freed before the program starts, because its peak would include it
       std::string text = "ds,y\n";
       for (int i = 0; i < points; ++i) text += std::to_string(i) + "," + std::to_string(i % 97) + "\n";
       put("long.csv", text);
@@ -112,7 +111,7 @@ TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
     return o.peak_kib;
   };
   const long values_kib = 4L * kPoints / 1024;
-  EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a vector that doubles holds up to three times as much
+  EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a growing vector uses up to three times as much
 }
 
 std::string random_walks() {
@@ -128,7 +127,7 @@ std::string random_walks() {
   return text;
 }
 
-TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
+TEST_F(Forecast, ResumesTrainingAfterKillAndWritesReport) {
   put("walks.csv", random_walks());
   const auto train = [](const char* output) {
     return std::vector<std::string>{"forecast",
@@ -177,7 +176,7 @@ TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
   EXPECT_GT(kills, 0);
   EXPECT_EQ(get("killed/model.safetensors"), get("whole/model.safetensors"));
   EXPECT_FALSE(exists("killed/state"));
-  for (const char* part : {"Loss by lane", "against the limit", "Components", "seasonality"})
+  for (const char* part : {"Loss by lane", "Memory per wave and limit", "Components", "seasonality"})
     EXPECT_NE(get("whole/report.html").find(part), std::string::npos) << part;
   const std::string shown = must({"models", "show", "whole"});
   for (const char* part :
@@ -189,22 +188,22 @@ TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
   EXPECT_EQ(rows.size(), 1u + 3 * 4);
 }
 
-TEST_F(Forecast, IsPlannedBeforeItRuns) {
+TEST_F(Forecast, PlansTrainingAndRolling) {
   put("walks.csv", random_walks());
   const std::vector<std::string> plan = {"plan",  "--task",   "forecast", "--horizon",      "13",   "--preset",
                                          "paper", "--device", "rtx3060",  "--memory-limit", "11GiB"};
-  const std::string said = must(plan);
+  const std::string output = must(plan);
   for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "total", "waves", "without --data"})
-    EXPECT_NE(said.find(part), std::string::npos) << part << said;
+    EXPECT_NE(output.find(part), std::string::npos) << part << output;
   auto as_json = plan;
   as_json.insert(as_json.end(), {"--json", "--folds", "20", "--data", "walks.csv"});
   const auto j = nlohmann::json::parse(must(as_json));
-  EXPECT_EQ(j.at("lanes"), 18 * 21);  // and a training before the first fold
+  EXPECT_EQ(j.at("lanes"), 18 * 21);  // includes the training before the first fold
   EXPECT_LE(j.at("planned_bytes"), j.at("limit_bytes"));
   EXPECT_GT(j.at("waves"), 1);
   auto small = plan;
   small.back() = "500MiB";
-  refused(5, {"One lane at a time needs", "--memory-limit"}, small);
+  refused(5, {"One lane requires", "--memory-limit"}, small);
   refused(2, {"--folds: requires --task forecast"}, {"plan", "--folds", "3"});
 }
 
@@ -225,8 +224,8 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
       "  dynamic_batch_sizing: true\n  memory_monitoring: true\n  target_utilization: 85\n");
   const Outcome o = brim(roll_command("r", {"--config", "gpu.yaml", "--warm", "anchor", "--keep-models"}));
   EXPECT_EQ(o.code, 0) << o.err;
-  for (const char* part : {"8 folds", "warm start: anchor", "dynamic_batch_sizing is not needed",
-                           "memory_monitoring is not needed", "11.2 GiB"})
+  for (const char* part :
+       {"8 folds", "warm start: anchor", "dynamic_batch_sizing is ignored", "memory_monitoring is ignored", "11.2 GiB"})
     EXPECT_NE(o.err.find(part), std::string::npos) << part << o.err;
   EXPECT_NE(o.out.find("naive"), std::string::npos) << o.out;
   const auto rows = lines_of(get("r/forecasts.csv"));
@@ -242,12 +241,12 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
   EXPECT_GE(j.at("against_naive").at("p_value").get<double>(), 0);
   const std::string page = get("r/report.html");
   for (const char* part :
-       {"Warm starts", "Error by fold", "Skill against naive by series", "Worst: ", "target_utilization"})
+       {"Warm starts", "Error by fold", "Skill vs. naive by series", "Worst: ", "target_utilization"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
 }
 
-TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
+TEST_F(Forecast, DoctorAndMonitorSupportForecastRuns) {
   put("walks.csv", random_walks());
   must(roll_command("r", {"-q", "--trace", "t.json"}));
   const auto d = nlohmann::json::parse(must({"doctor", "--run", "t.json", "--json"})).at("run");
@@ -265,9 +264,9 @@ TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
   };
   auto diagnosed = train("m", "400");
   diagnosed.insert(diagnosed.begin(), {"doctor", "--verify", "--"});
-  const std::string said = must(diagnosed);
-  EXPECT_NE(said.find("device busy"), std::string::npos) << said;
-  EXPECT_NE(said.find("verified"), std::string::npos) << said;
+  const std::string output = must(diagnosed);
+  EXPECT_NE(output.find("device busy"), std::string::npos) << output;
+  EXPECT_NE(output.find("verified"), std::string::npos) << output;
   EXPECT_TRUE(exists("m/config.json"));
   EXPECT_FALSE(exists("m.doctor"));
   refused(2, {"brim forecast train", "brim forecast roll"}, {"doctor", "--", "brim", "forecast", "eval"});
@@ -290,8 +289,8 @@ TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
   EXPECT_GT(number("loss"), 0) << seen.dump(2);
 }
 
-// The same bytes after twenty kills at random moments, some of them while a checkpoint is written.
-TEST_F(Forecast, RollsOnAfterKills) {
+// Twenty kills at random moments, some while a checkpoint is written, do not change the output bytes.
+TEST_F(Forecast, ResumesRollAfterKills) {
   put("walks.csv", random_walks());
   std::mt19937 random(7);
   for (const char* warm : {"none", "chain"}) {
@@ -318,12 +317,12 @@ TEST_F(Forecast, RollsOnAfterKills) {
   }
 }
 
-TEST_F(Forecast, RollRefusesWithARemedy) {
+TEST_F(Forecast, RollRejectsInvalidInput) {
   put("walks.csv", random_walks());
   put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
   put("mine/notes.txt", "mine");
   refused(7, {"mine: not a rolling run", "--output"}, roll_command("mine"));
-  refused(3, {"twice.csv: line 3", "there already"}, roll_command("r", {"--data", "twice.csv"}));
+  refused(3, {"twice.csv: line 3", "duplicate time"}, roll_command("r", {"--data", "twice.csv"}));
   refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
   refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
   refused(2, {"--precision fp16", "loss scale", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
@@ -331,12 +330,12 @@ TEST_F(Forecast, RollRefusesWithARemedy) {
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
-  refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
+  refused(7, {"with --max-steps 60, but this run has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
   EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
   EXPECT_NE(brim(roll_command("r")).err.find("(10 resumed)"), std::string::npos);
 }
 
-TEST_F(Forecast, RefusesWithARemedy) {
+TEST_F(Forecast, RejectsInvalidInput) {
   put("a.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n");
   put("b.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-02,2\n");
   put("out.csv", "mine");
@@ -344,9 +343,9 @@ TEST_F(Forecast, RefusesWithARemedy) {
     more.insert(more.begin(), {"forecast", "predict", "--model", "naive", "--horizon", "1"});
     return more;
   };
-  refused(3, {"a.csv: line 3", "there already", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
+  refused(3, {"a.csv: line 3", "duplicate time", "--id-column"}, predict({"--data", "a.csv", "-o", "out.csv"}));
   EXPECT_EQ(get("out.csv"), "mine");  // nothing is written over
-  refused(3, {"b.csv: line 1: no column price", "--target-column"},
+  refused(3, {"b.csv: line 1: unknown column price", "--target-column"},
           predict({"--data", "b.csv", "--target-column", "price"}));
   refused(2, {"--horizon 0"}, predict({"--data", "b.csv", "--horizon", "0"}));
   refused(2, {"b.csv", "input"}, predict({"--data", "b.csv", "-o", "b.csv"}));
@@ -357,10 +356,10 @@ TEST_F(Forecast, RefusesWithARemedy) {
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
   refused(2, {"train, roll, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
-  refused(3, {"b.csv: the longest series, 'A', has 2 points; a horizon of 4 needs 5", "--horizon 1"},
+  refused(3, {"b.csv: the longest series, 'A', has 2 points, but a horizon of 4 requires 5", "--horizon 1"},
           {"forecast", "train", "--data", "b.csv", "--horizon", "4", "-o", "m", "--device", "cpu"});
   EXPECT_FALSE(exists("m"));
-  refused(3, {"'A'", "after 2015-01-02"},
+  refused(3, {"'A'", "at 2015-01-02"},
           {"forecast", "eval", "--data", "b.csv", "--actual", "b.csv", "--model", "naive"});
 }
 

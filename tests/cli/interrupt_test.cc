@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals at bad moments: while a pipe pauses, while nobody takes the output, before the first row. Within a second and
-// the running batch all that was scored is saved and the exit code is 130.
+// Signals while an input pipe pauses, while an output pipe is full, and before the first row. All scored rows are saved
+// within a second after the current batch, and the exit code is 130.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -22,8 +22,8 @@ class Interrupt : public ProgramTest {
       at += static_cast<size_t>(n);
     }
   }
-  static void expect_end(Running& run) { EXPECT_TRUE(run.ends_within(20)) << "it goes on after the signal"; }
-  // Rows of a csv that was left behind, without its header. Each is whole.
+  static void expect_end(Running& run) { EXPECT_TRUE(run.ends_within(20)) << "still running after the signal"; }
+  // Rows of a partial CSV file, without its header. The last row must be complete.
   std::vector<std::string> rows_left(const std::string& name) const {
     if (!exists(name) || get(name).empty()) return {};
     EXPECT_EQ(get(name).back(), '\n');
@@ -31,7 +31,7 @@ class Interrupt : public ProgramTest {
     rows.erase(rows.begin());
     return rows;
   }
-  // The file in which a run that cannot be resumed left its rows; empty if there is none.
+  // Partial file of a run that cannot be resumed; empty if none.
   std::string kept_file(const std::string& output) const {
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       const std::string name = entry.path().filename().string();
@@ -41,12 +41,12 @@ class Interrupt : public ProgramTest {
   }
 };
 
-TEST_F(Interrupt, APipeThatPausesKeepsEveryScoredRow) {
+TEST_F(Interrupt, KeepsScoredRowsOfPausedPipe) {
   for (const char* model : {"tiny", "vader"})
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
       SCOPED_TRACE(fmt::format("{} signal {}", model, number));
       std::vector<std::string> rows;
-      // The rows are scored a moment after they are written; on a slow machine the moment is longer.
+      // Scoring may take longer on a slow machine.
       for (useconds_t moment = 300'000; rows.size() < 3 && moment < 8'000'000; moment *= 2) {
         Running* run = nullptr;
         Surroundings around;
@@ -73,7 +73,7 @@ TEST_F(Interrupt, APipeThatPausesKeepsEveryScoredRow) {
     }
 }
 
-TEST_F(Interrupt, ABadRowEndsARunWhosePipePauses) {
+TEST_F(Interrupt, BadRowEndsRunOfPausedPipe) {
   for (const char* model : {"tiny", "vader"}) {
     Running* run = nullptr;
     Surroundings around;
@@ -88,7 +88,7 @@ TEST_F(Interrupt, ABadRowEndsARunWhosePipePauses) {
   }
 }
 
-TEST_F(Interrupt, BeforeTheFirstRowItEndsAtOnce) {
+TEST_F(Interrupt, EndsImmediatelyBeforeFirstRow) {
   Running* run = nullptr;
   Surroundings around;
   around.feed = [&](int) {
@@ -102,11 +102,11 @@ TEST_F(Interrupt, BeforeTheFirstRowItEndsAtOnce) {
   EXPECT_FALSE(exists("o.csv"));
 }
 
-// Every queue is full because nobody reads the labels.
-TEST_F(Interrupt, AnOutputThatNobodyTakesIsNotWaitedFor) {
+// All queues are full, because the labels are not read.
+TEST_F(Interrupt, EndsWhileOutputPipeIsFull) {
   const std::string fifo = (folder_ / "labels").string();
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  const int taken_by_nobody = ::open(fifo.c_str(), O_RDWR | O_CLOEXEC);
+  const int unread_pipe = ::open(fifo.c_str(), O_RDWR | O_CLOEXEC);
   put("in.txt", made_up_lines(60'000));
   for (const bool named : {false, true})
     for (const char* model : {"tiny", "vader"}) {
@@ -120,19 +120,19 @@ TEST_F(Interrupt, AnOutputThatNobodyTakesIsNotWaitedFor) {
       int bytes = 0;
       while (bytes < 60'000 && !run.ended()) {
         ::usleep(1000);
-        ASSERT_EQ(::ioctl(taken_by_nobody, FIONREAD, &bytes), 0);
+        ASSERT_EQ(::ioctl(unread_pipe, FIONREAD, &bytes), 0);
       }
       run.signal(SIGTERM);
       ASSERT_TRUE(run.ends_within(20)) << model << (named ? " -o" : "");
       EXPECT_EQ(run.wait().code, 130);
       std::string drop(size_t{1} << 20, '\0');
-      ASSERT_GT(::read(taken_by_nobody, drop.data(), drop.size()), 0);
+      ASSERT_GT(::read(unread_pipe, drop.data(), drop.size()), 0);
     }
-  ::close(taken_by_nobody);
+  ::close(unread_pipe);
 }
 
-// The rows on their way are cut at the first that was not scored; what is said is what is saved.
-TEST_F(Interrupt, AFileIsLeftWithAllThatWasScored) {
+// Rows after the first unscored one are dropped; the reported count equals the saved rows.
+TEST_F(Interrupt, SavesAllScoredRows) {
   put("in.txt", made_up_lines(60'000));
   const std::vector<std::string> command = {"score", "in.txt",    "--model", "tiny", "--device", "cpu",  "--precision",
                                             "fp32",  "--threads", "1",       "-q",   "-o",       "o.csv"};
@@ -140,16 +140,16 @@ TEST_F(Interrupt, AFileIsLeftWithAllThatWasScored) {
   Running run(folder_, command, {});
   while (!run.ended() && glimpse("o.csv.part").empty()) ::usleep(300);
   run.signal(SIGHUP);
-  run.signal(SIGTERM);  // a terminal that closes may bring both
+  run.signal(SIGTERM);  // a closing terminal may send both
   ASSERT_TRUE(run.ends_within(20));
   const Outcome got = run.wait();
-  if (got.code == 0) return;  // it was faster than the signal
+  if (got.code == 0) return;  // finished before the signal
   ASSERT_EQ(got.code, 130) << got.err;
   const size_t rows = rows_left("o.csv.part").size();
   EXPECT_GT(rows, 0u);
-  std::string said = std::to_string(rows);
-  if (said.size() > 3) said.insert(said.size() - 3, ",");
-  EXPECT_NE(got.err.find("after " + said + " rows"), std::string::npos) << said << ": " << got.err;
+  std::string count = std::to_string(rows);
+  if (count.size() > 3) count.insert(count.size() - 3, ",");
+  EXPECT_NE(got.err.find("after " + count + " rows"), std::string::npos) << count << ": " << got.err;
   EXPECT_EQ(get("whole.csv").substr(0, get("o.csv.part").size()), get("o.csv.part"));
   auto again = command;
   again.emplace_back("--resume");
@@ -157,8 +157,8 @@ TEST_F(Interrupt, AFileIsLeftWithAllThatWasScored) {
   EXPECT_EQ(get("o.csv"), get("whole.csv"));
 }
 
-// Ctrl-C, a service manager and a closed terminal alike; continued, the run is the one that was not interrupted.
-TEST_F(Interrupt, TrainingEndsWithACheckpoint) {
+// SIGINT, SIGTERM and SIGHUP. The resumed run gives the same result as an uninterrupted one.
+TEST_F(Interrupt, TrainingWritesCheckpoint) {
   std::string rows = "text,label\n";
   for (int r = 0; r < 24; ++r)
     rows += fmt::format("w{} w{},{}\n", 5 + 3 * r, 95 - r, r % 2 == 0 ? "neutral" : "positive");
@@ -204,7 +204,7 @@ TEST_F(Interrupt, TrainingEndsWithACheckpoint) {
   }
 }
 
-TEST_F(Interrupt, ARunUnderNohupOutlivesItsTerminal) {
+TEST_F(Interrupt, RunUnderNohupIgnoresHangup) {
   ::signal(SIGHUP, SIG_IGN);
   Running* run = nullptr;
   Surroundings around;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that fails in the middle of a file: the op is named, the exit code is 6, what was written stays, --resume
-// finishes.
+// A GPU that fails in the middle of a file: the message contains the op, the exit code is 6, the partial output is kept
+// and --resume completes it.
 #include <fmt/format.h>
 
 #include "cli/program.h"
@@ -23,8 +23,7 @@ class LostDevice : public ProgramTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // First column to label: a row's score may differ in its last bits with its neighbours, which a resumed run packs
-  // anew.
+  // Without scores, whose last bits depend on the batch composition, which differs in a resumed run.
   static std::vector<std::string> labels(const std::string& csv) {
     std::vector<std::string> rows = lines_of(csv);
     for (std::string& row : rows) row.resize(std::min(row.size(), row.rfind(',')));
@@ -32,12 +31,12 @@ class LostDevice : public ProgramTest {
   }
 };
 
-TEST_F(LostDevice, EndsWithSixAndGoesOnFromWhatWasWritten) {
+TEST_F(LostDevice, ExitsWithSixAndResumes) {
   BRIM_NEEDS_GPU();
   put("in.txt", made_up_lines(kRows));
   make_model("bert_sequence", "tiny");
   must(score("whole.csv"));
-  // Products grow in number until one run fails with rows behind it and rows before it.
+  // Increase the number of good products until a run fails in the middle.
   bool met_in_the_middle = false;
   for (int products = 200; products < 100'000 && !met_in_the_middle; products = products * 3 / 2) {
     std::filesystem::remove(folder_ / "o.csv.part");
@@ -56,8 +55,8 @@ TEST_F(LostDevice, EndsWithSixAndGoesOnFromWhatWasWritten) {
   EXPECT_TRUE(met_in_the_middle);
 }
 
-// Algorithms that compute nothing are the fastest of all; the tuner must not take one.
-TEST_F(LostDevice, TuningRefusesAnAlgorithmWithAnotherResult) {
+// Algorithms that compute nothing are the fastest; the tuner must not select them.
+TEST_F(LostDevice, TuningRejectsAlgorithmWithWrongResult) {
   BRIM_NEEDS_GPU();
   make_model("bert_sequence", "tiny");
   const Outcome got = brim({"tune", "--model", "tiny", "--device", "cuda", "--precision", "fp32", "--seconds", "0.05"},
@@ -65,7 +64,7 @@ TEST_F(LostDevice, TuningRefusesAnAlgorithmWithAnotherResult) {
                                             {"BRIM_TEST_ONE_ALGORITHM", "1"},
                                             {"BRIM_CACHE", (folder_ / "cache").string()}}});
   EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_NE(got.err.find("and is not used"), std::string::npos) << got.err << got.out;
+  EXPECT_NE(got.err.find("rejected an algorithm"), std::string::npos) << got.err << got.out;
 }
 
 }  // namespace

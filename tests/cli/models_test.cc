@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model directories from the command line: found or not, broken in every way, listed, shown, exported and back.
+// Model directories: lookup, damaged files, `brim models list`, `show` and `export`.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -26,15 +26,15 @@ class Models : public ProgramTest {
   }
 };
 
-TEST_F(Models, AMissingOneSaysHowToGetIt) {
-  refused(2, {"'finbert'", "hf download ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
+TEST_F(Models, MissingModelSuggestsDownload) {
+  refused(2, {"'finbert'", "brim pull ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
   refused(2, {"'fibert'", "did you mean finbert?"}, {"score", "--model", "fibert"}, {.input = "a\n"});
   refused(2, {"no weights"}, {"models", "export", "vader", "-o", "out"});
-  refused(2, {"no such directory"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
+  refused(2, {"directory not found"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
   refused(2, {"is a file"}, {"score", "--model", "tiny/config.json"}, {.input = "a\n"});
 }
 
-TEST_F(Models, AreFoundInTheirParams) {
+TEST_F(Models, FindsModelsInSearchPath) {
   fs::create_directories(folder_ / "zoo");
   make_model("bert_sequence", "zoo/mine");
   EXPECT_EQ(brim({"score", "--model", "mine", "-q"},
@@ -50,7 +50,7 @@ TEST_F(Models, AreFoundInTheirParams) {
   EXPECT_NE(list.find("ProsusAI/finbert"), std::string::npos) << list;
 }
 
-TEST_F(Models, ShowSaysWhatItIs) {
+TEST_F(Models, ShowDescribesModel) {
   const std::string shown = must({"models", "show", "tiny"});
   for (const char* part : {"bert", "sequence classification", "2 layers", "hidden 48", "44 tokens",
                            "negative, neutral, positive", "wordpiece"})
@@ -63,7 +63,7 @@ TEST_F(Models, ShowSaysWhatItIs) {
   refused(4, {"classifier", "[3,48]", "different models"}, {"models", "show", "tiny"});
 }
 
-TEST_F(Models, Int8AndBack) {
+TEST_F(Models, ExportsInt8AndBack) {
   must({"models", "export", "tiny", "--precision", "int8", "-o", "tiny8"});
   EXPECT_EQ(json_of("tiny8/config.json").contains("quantization_config"), true);
   must({"models", "export", "tiny8", "--precision", "fp32", "-o", "back"});
@@ -83,7 +83,7 @@ TEST_F(Models, Int8AndBack) {
       for (const auto& [label, p] : want[i].at("scores").items())
         EXPECT_NEAR(rows[i].at("scores").at(label).get<double>(), p.get<double>(), 0.03) << model;
   }
-  // The same numbers either way, but for tables that the CPU keeps in 16 bits where they were stored in 8.
+  // Equal up to tables that the CPU keeps in 16 bits if they are stored in 8.
   const auto stored = json_lines(score("tiny8", {"--precision", "fp32"}).out),
              widened = json_lines(score("back", {"--precision", "fp32"}).out);
   for (size_t i = 0; i < stored.size(); ++i)
@@ -94,7 +94,7 @@ TEST_F(Models, Int8AndBack) {
   refused(2, {"-o DIR"}, {"models", "export", "tiny", "--precision", "int8"});
 }
 
-TEST_F(Models, TruncatedAndLyingWeights) {
+TEST_F(Models, RejectsTruncatedAndInconsistentWeights) {
   const std::string whole = get("tiny/model.safetensors");
   for (const size_t size : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
     put("tiny/model.safetensors", whole.substr(0, size));
@@ -102,19 +102,19 @@ TEST_F(Models, TruncatedAndLyingWeights) {
   }
   std::string lying = whole;
   lying[0] = '\xff';
-  lying[6] = '\x7f';  // the header's length
+  lying[6] = '\x7f';  // header length
   put("tiny/model.safetensors", lying);
   bad_model("tiny", {"model.safetensors"});
   fs::remove(folder_ / "tiny/model.safetensors");
   bad_model("tiny", {"tiny", "model.safetensors"});
 }
 
-// The key, what it says and what there is.
-TEST_F(Models, ContradictoryConfigs) {
+// Messages contain the key, its value and the actual value.
+TEST_F(Models, RejectsContradictoryConfigs) {
   struct Case {
     const char* model;
     nlohmann::json changed;
-    std::vector<std::string> said;
+    std::vector<std::string> parts;
   };
   const std::vector<Case> cases = {
       {"bert_sequence",
@@ -122,9 +122,9 @@ TEST_F(Models, ContradictoryConfigs) {
        {"classifier", "[3,48]", "[2,48]", "\"id2label\" has 2"}},
       {"bert_sequence", {{"hidden_size", 50}}, {"\"hidden_size\" 50", "\"num_attention_heads\" 3"}},
       {"bert_sequence", {{"vocab_size", 97}}, {"[96,48]", "[97,48]", "\"vocab_size\" is 97"}},
-      {"bert_sequence", {{"num_hidden_layers", 3}}, {"\"num_hidden_layers\"", "asks for 3", "hold 2"}},
-      {"albert_groups", {{"num_hidden_groups", 3}}, {"\"num_hidden_groups\"", "asks for 3", "hold 2"}},
-      {"bert_sequence", {{"model_type", "gpt2"}}, {"\"model_type\" is 'gpt2'", "Brim runs bert"}},
+      {"bert_sequence", {{"num_hidden_layers", 3}}, {"\"num_hidden_layers\"", "requires at least 3", "have 2"}},
+      {"albert_groups", {{"num_hidden_groups", 3}}, {"\"num_hidden_groups\"", "requires at least 3", "have 2"}},
+      {"bert_sequence", {{"model_type", "gpt2"}}, {"\"model_type\" is 'gpt2'", "supported are bert"}},
       {"bert_sequence", {{"hidden_act", "mish"}}, {"\"hidden_act\" is 'mish'", "gelu_new"}},
       {"bert_sequence",
        {{"position_embedding_type", "relative_key"}},
@@ -136,7 +136,7 @@ TEST_F(Models, ContradictoryConfigs) {
   for (const Case& c : cases) {
     make_model(c.model, "broken");
     edit_config("broken", [&](nlohmann::json& config) { config.update(c.changed); });
-    bad_model("broken", c.said);
+    bad_model("broken", c.parts);
   }
   put("tiny/config.json", "{\"model_type\": \"bert\",");
   bad_model("tiny", {"config.json"});
@@ -144,14 +144,14 @@ TEST_F(Models, ContradictoryConfigs) {
   bad_model("tiny", {"config.json"});
 }
 
-TEST_F(Models, PairsThatAModelCannotTake) {
+TEST_F(Models, RejectsPairsIfUnsupported) {
   put("pairs.csv", "text,other\nw5,w6\n");
   const auto refuses = [&](const std::vector<std::string>& parts) {
     refused(4, parts, {"score", "pairs.csv", "--pair-column", "other", "--model", "tiny", "--device", "cpu"});
     refused(4, parts,
             {"profile", "--texts", "pairs.csv", "--pair-column", "other", "--model", "tiny", "--device", "cpu"});
   };
-  make_model("roberta_sequence", "tiny");  // its table has one type, BERT's vocabulary gives pairs two
+  make_model("roberta_sequence", "tiny");  // one token type, while pairs in BERT's format need two
   refuses({"token type 1", "table has 1", "type_vocab_size"});
   make_model("bert_sequence", "tiny");
   nlohmann::json tokenizer = {{"post_processor", nullptr}, {"pre_tokenizer", {{"type", "Whitespace"}}}};
@@ -160,7 +160,7 @@ TEST_F(Models, PairsThatAModelCannotTake) {
   refuses({"no separator", "\"post_processor\" has 0", "at least 1"});
 }
 
-TEST_F(Models, VocabulariesOfTheWrongSize) {
+TEST_F(Models, RejectsVocabulariesOfWrongSize) {
   std::string vocabulary = get("tiny/vocab.txt");
   put("tiny/vocab.txt", vocabulary + "w96\nw97\n");
   bad_model("tiny", {"97", "96"});
@@ -170,7 +170,7 @@ TEST_F(Models, VocabulariesOfTheWrongSize) {
   bad_model("tiny", {"tiny", "tokenizer"});
 }
 
-TEST_F(Models, AnEncoderWithoutHeadIsExplained) {
+TEST_F(Models, RejectsScoringWithEncoderWithoutHead) {
   make_model("bert_encoder", "plain");
   bad_model("plain", {"no classification head", "brim train", "brim embed"});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No telemetry, no network: the verbs that read texts open no internet socket. The one that may, `profile --llm-url`,
-// shows that a socket would have been seen.
+// No telemetry, no network: commands that read texts open no internet socket. `profile --llm-url` and `pull` show that
+// the test detects sockets.
 #include "cli/program.h"
 
 namespace brim {
@@ -8,11 +8,13 @@ namespace {
 
 class Network : public ProgramTest {
  protected:
-  bool opens_socket(const std::vector<std::string>& arguments, bool must_succeed = true) const {
+  bool opens_socket(const std::vector<std::string>& arguments, bool must_succeed = true,
+                    std::vector<std::pair<std::string, std::string>> environment = {}) const {
     const auto log = folder_ / "sockets";
     std::filesystem::remove(log);
     Surroundings around;
     around.environment = {{"LD_PRELOAD", BRIM_SOCKET_LOG}, {"BRIM_TEST_SOCKET_LOG", log.string()}};
+    for (const auto& variable : environment) around.environment.push_back(variable);
     const Outcome got = brim(arguments, around);
     if (must_succeed) {
       EXPECT_EQ(got.code, 0) << got.err;
@@ -21,21 +23,23 @@ class Network : public ProgramTest {
   }
 };
 
-TEST_F(Network, IsNotUsedByVerbsThatReadTexts) {
+TEST_F(Network, IsNotUsedByTextCommands) {
   put("rows.csv", "text,label\nw5 w6,negative\nw7 w8,neutral\nw9 w10,positive\n");
   EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "tiny", "-o", "out.csv"}));
   EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "vader"}));
   EXPECT_FALSE(opens_socket({"eval", "rows.csv", "--model", "tiny"}));
   EXPECT_FALSE(opens_socket({"embed", "rows.csv", "--model", "tiny"}));
+  EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "org/name"}, /*must_succeed=*/false));
   EXPECT_FALSE(opens_socket({"train", "--model", "tiny", "--train", "rows.csv", "--val", "rows.csv", "--output", "out",
                              "--max-steps", "2", "--device", "cpu"}));
   EXPECT_FALSE(opens_socket({"plan", "--model", "tiny", "--task", "train", "--device", "rtx3070"}));
 }
 
-TEST_F(Network, ASocketWouldBeSeen) {
+TEST_F(Network, DetectsOpenedSocket) {
   EXPECT_TRUE(opens_socket({"profile", "--mode", "llm", "--llm-url", "http://127.0.0.1:9", "--llm-model", "m",
                             "--llm-api", "openai", "--output-dir", "report"},
                            /*must_succeed=*/false));
+  EXPECT_TRUE(opens_socket({"pull", "org/name"}, /*must_succeed=*/false, {{"HF_ENDPOINT", "http://127.0.0.1:9"}}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands with a model that computes NaN: no label, no vector and no metric is made of it.
+// Commands with a model that computes NaN output no label, vector or metric for it.
 #include <limits>
 
 #include "cli/program.h"
@@ -14,7 +14,7 @@ class NotFiniteOutput : public ProgramTest {
     ProgramTest::SetUp();
     for (const char* golden : {"bert_sequence", "bert_token"}) {
       make_model(golden, golden);
-      // Only rows with the word w7 meet it.
+      // Affects only rows with the word w7.
       hub::edit_weight(folder_ / golden, "bert.embeddings.word_embeddings.weight", 7 * 48,
                        std::numeric_limits<float>::quiet_NaN());
     }
@@ -42,12 +42,21 @@ TEST_F(NotFiniteOutput, IsARowErrorOfScore) {
   }
 }
 
-TEST_F(NotFiniteOutput, OfOneOfSeveralModelsIsARowError) {
+TEST_F(NotFiniteOutput, OfOneModelIsARowErrorForAll) {
   refused(4, says_, with({"score", "a.csv", "--model", "tiny"}, "bert_sequence"));
   refused(4, says_, with({"score", "a.csv", "--model", "bert_sequence"}, "tiny"));
 }
 
-TEST_F(NotFiniteOutput, EndsEvalCompareAndEmbed) {
+// Rounding to int8 would turn NaN into a finite weight.
+TEST_F(NotFiniteOutput, Int8ExportRejectsWeightsThatAreNotFinite) {
+  refused(4, {"bert.embeddings.word_embeddings.weight", "contains NaN or infinity", "int8"},
+          {"models", "export", "bert_sequence", "--precision", "int8", "-o", "small"});
+  EXPECT_FALSE(exists("small/model.safetensors"));
+  must({"models", "export", "bert_sequence", "--precision", "fp16", "-o", "half"});
+  refused(4, says_, with({"score", "a.csv"}, "half"));
+}
+
+TEST_F(NotFiniteOutput, FailsEvalCompareAndEmbed) {
   const Outcome eval = refused(4, says_, with({"eval", "a.csv"}, "bert_sequence"));
   EXPECT_EQ(eval.out.find("accuracy"), std::string::npos) << eval.out;
   refused(4, says_, {"compare", "--models", "tiny,bert_sequence", "--data", "a.csv", "--device", "cpu", "-q"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim plan: cards by name or description, several models together, files of training settings.
+// brim plan: GPUs by name or description, several models, files of training settings.
 #include <algorithm>
 
 #include "cli/program.h"
@@ -15,42 +15,42 @@ class PlanVerb : public ProgramTest {
   }
 };
 
-TEST_F(PlanVerb, MemoryAloneDescribesACard) {
-  const std::string said = must(plan({"--vram", "8GiB"}));
-  EXPECT_NE(said.find("custom, 8.00 GiB"), std::string::npos) << said;
-  EXPECT_NE(said.find("note: speed as of rtx3050-8gb"), std::string::npos) << said;
+TEST_F(PlanVerb, MemorySizeSufficesAsDescription) {
+  const std::string output = must(plan({"--vram", "8GiB"}));
+  EXPECT_NE(output.find("custom, 8.00 GiB"), std::string::npos) << output;
+  EXPECT_NE(output.find("note: speed taken from rtx3050-8gb"), std::string::npos) << output;
   const auto own = nlohmann::json::parse(must(plan({"--vram", "8GiB", "--tflops", "20", "--json"})));
   EXPECT_EQ(own.at("device").at("tflops_half"), 20);
   refused(2, {"--vram 8: missing unit", "did you mean 8GiB?"}, plan({"--vram", "8"}));
   refused(2, {"--vram: must be a memory size"}, plan({"--tflops", "8"}));
 }
 
-TEST_F(PlanVerb, CardsByTheNamesPeopleHave) {
+TEST_F(PlanVerb, AcceptsCommonGpuNames) {
   EXPECT_NE(must(plan({"--device", "rtx3060-12gb"})).find("device       rtx3060, 12.0 GiB"), std::string::npos);
   const std::string a100 = must(plan({"--device", "A100"}));
-  EXPECT_NE(a100.find("note: A100 comes in several sizes: a100-40gb (40.0 GiB), a100-80gb (80.0 GiB); planned for "
+  EXPECT_NE(a100.find("note: A100 has several memory sizes (a100-40gb (40.0 GiB), a100-80gb (80.0 GiB)); planning for "
                       "a100-40gb"),
             std::string::npos)
       << a100;
   EXPECT_NE(must(plan({"--device", "rtx4070"})).find("340 MiB of driver memory are estimated"), std::string::npos);
-  EXPECT_NE(must(plan({"--device", "k80"})).find("note: this build cannot run k80 (sm_37)"), std::string::npos);
+  EXPECT_NE(must(plan({"--device", "k80"})).find("note: this build does not support k80 (sm_37)"), std::string::npos);
 }
 
-TEST_F(PlanVerb, EveryCardInOneTableWithUnits) {
+TEST_F(PlanVerb, PrintsTableOfAllGpus) {
   const auto score = lines_of(must(plan({"--device", "all"})));
   for (const char* head : {"needs", "tokens/batch", "texts/batch", "tokens/s"})
     EXPECT_NE(score.at(0).find(head), std::string::npos) << score.at(0);
   const auto train = lines_of(must(plan({"--device", "all", "--task", "train", "--batch-size", "64", "--lr-scaling",
                                          "sqrt", "--lr-reference-batch", "16", "--learning-rate", "1e-5"})));
   for (const char* head : {"texts/update", "learn rate"}) EXPECT_NE(train.at(0).find(head), std::string::npos);
-  for (const char* card : {"rtx3050-laptop", "rtx4060 ", "rtx5090", "h200"}) {
-    const auto row = std::find_if(train.begin(), train.end(), [&](const auto& line) { return line.starts_with(card); });
-    ASSERT_NE(row, train.end()) << card;
+  for (const char* gpu : {"rtx3050-laptop", "rtx4060 ", "rtx5090", "h200"}) {
+    const auto row = std::find_if(train.begin(), train.end(), [&](const auto& line) { return line.starts_with(gpu); });
+    ASSERT_NE(row, train.end()) << gpu;
     EXPECT_NE(row->find(" 64      2e-05"), std::string::npos) << *row;
   }
 }
 
-TEST_F(PlanVerb, WhatAutoLeavesToOthers) {
+TEST_F(PlanVerb, AutoLimitReservesMemoryForOthers) {
   const auto limit = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--device", "rtx3090", "--json"});
     return nlohmann::json::parse(must(plan(std::move(more)))).at("limit_bytes").get<int64_t>();
@@ -62,15 +62,15 @@ TEST_F(PlanVerb, WhatAutoLeavesToOthers) {
                 .find("note: 8.00 GiB of the free memory are left to other processes (--leave-free)"),
             std::string::npos);
   refused(2, {"--leave-free 32GiB: rtx3090 has 24.0 GiB"}, plan({"--device", "rtx3090", "--leave-free", "32GiB"}));
-  refused(2, {"--leave-free lots: give a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
-  refused(5, {"--leave-free 24GiB: 24.0 GiB of rtx3090 are free now"},
+  refused(2, {"--leave-free lots: use a size"}, plan({"--device", "rtx3090", "--leave-free", "lots"}));
+  refused(5, {"--leave-free 24GiB: only 24.0 GiB free on rtx3090"},
           plan({"--device", "rtx3090", "--leave-free", "24GiB"}));
   put("run.yaml", "model: tiny\nleave_free: 4GiB\n");
   const auto train = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3090", "--json"}));
   EXPECT_EQ(train.at("limit_bytes"), int64_t{20} << 30);
 }
 
-TEST_F(PlanVerb, AFileOfTrainingSettingsPlansTraining) {
+TEST_F(PlanVerb, PlansTrainingFromConfigFile) {
   put("run.yaml", "model: tiny\nper_device_train_batch_size: 8\ngpu_optimization:\n  max_memory_gb: 4\n");
   const auto plan = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3070", "--json"}));
   EXPECT_EQ(plan.at("task"), "train");
@@ -86,11 +86,11 @@ TEST_F(PlanVerb, AFileOfTrainingSettingsPlansTraining) {
   put("large.yaml", "model: tiny\nmemory_limit: 12GiB\n");
   refused(2, {"large.yaml:2: memory_limit: 12GiB: rtx3070 has 8.00 GiB"},
           {"plan", "--config", "large.yaml", "--device", "rtx3070"});
-  refused(5, {"brim: does not fit in", "(--memory-limit "},  // a flag wins, and is the remedy
+  refused(5, {"brim: does not fit in", "(--memory-limit "},  // the flag takes precedence, and is suggested
           {"plan", "--config", "small.yaml", "--device", "rtx3070", "--memory-limit", "40MiB"});
 }
 
-TEST_F(PlanVerb, SeveralModelsTogether) {
+TEST_F(PlanVerb, PlansSeveralModels) {
   make_model("bert_token", "tagger");
   const auto run = [&](const std::string& models, std::vector<std::string> more) {
     more.insert(more.begin(), {"plan", "--model", models, "--device", "rtx3060"});
@@ -113,16 +113,16 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   }
   EXPECT_EQ(reserved, all.at("peak_bytes").get<int64_t>());
   EXPECT_EQ(contexts, 1) << "held once for both";
-  const std::string said = must(run("tiny,tagger,vader", {}));
+  const std::string output = must(run("tiny,tagger,vader", {}));
   for (const char* part :
        {"tiny", "tagger", "vader", "no device memory", "tiny: model", "driver and libraries", "total", "left"})
-    EXPECT_NE(said.find(part), std::string::npos) << said;
+    EXPECT_NE(output.find(part), std::string::npos) << output;
   EXPECT_EQ(must({"plan", "--model", "tiny", "--model", "tagger", "--device", "rtx3060"}),
             must(run("tiny,tagger", {})));
   EXPECT_EQ(must(run("VADER", {})), "vader: no device memory (0 bytes), runs on the CPU\n");
-  refused(5, {"2 models do not fit together in 280 MiB on rtx3060: they need at least", "--memory-limit"},
+  refused(5, {"2 models do not fit in 280 MiB on rtx3060: they need at least", "--memory-limit"},
           run("tiny,tagger", {"--memory-limit", "280MiB"}));
-  // A server's models need not all fit at once.
+  // The models of a server need not fit at the same time.
   const auto served = [&](const std::string& limit) {
     put("serve.yaml", "listen: 127.0.0.1:1\nmemory_limit: " + limit +
                           "\nmodels: {a: {path: tiny}, b: {path: tagger, precision: fp32}, c: {builtin: vader}}\n");
@@ -154,7 +154,7 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   };
   EXPECT_EQ(sets("4GiB"), R"(["a","b"])");
   EXPECT_EQ(sets(std::to_string(mib) + "MiB"), R"(["a"]["b"])");
-  // The ladder that a bot's .env builds, by the environment or by its file.
+  // A ladder configured by environment variables or an env file.
   const std::vector<std::string> of_env = {"plan", "--device", "rtx3060", "--serve"};
   const Surroundings bot{.environment = {{"SENTIMENT_MODEL_NAME", "tiny"}, {"SENTIMENT_BATCH_SIZE", "5"}}};
   EXPECT_NE(must(of_env, bot).find("\n  tiny "), std::string::npos);

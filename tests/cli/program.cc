@@ -27,10 +27,11 @@ void write_all(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Nothing of the machine's own settings reaches the program.
+// A clean environment, independent of this machine's settings.
 std::vector<std::string> environment_of(const fs::path& folder, const Surroundings& around) {
   std::vector<std::string> all;
-  for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);  // the first of a name counts
+  for (const auto& [name, value] : around.environment)
+    all.push_back(name + "=" + value);  // the first definition of a name applies
   all.insert(all.end(), {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + folder.string(), "BRIM_HOME=" BRIM_SOURCE_DIR});
   return all;
 }
@@ -76,7 +77,7 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   argv.push_back(nullptr);
   envp.push_back(nullptr);
 
-  ::malloc_trim(0);  // the child's peak counts what this process held when it forked
+  ::malloc_trim(0);  // the child's peak includes this process's memory at the fork
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
@@ -158,7 +159,7 @@ Outcome ProgramTest::refused(int code, const std::vector<std::string>& parts, co
   const std::string command = fmt::format("brim {}\n{}", fmt::join(arguments, " "), got.err);
   EXPECT_EQ(got.code, code) << command;
   for (const auto& part : parts)
-    EXPECT_NE(got.err.find(part), std::string::npos) << "not said: " << part << "\n" << command;
+    EXPECT_NE(got.err.find(part), std::string::npos) << "missing: " << part << "\n" << command;
   return got;
 }
 

@@ -5,7 +5,7 @@
 namespace brim {
 namespace {
 
-// A journal as a server wrote it: u32 length, u32 crc32, payload.
+// Journal records: u32 length, u32 crc32, payload.
 std::string journal() {
   static const std::pair<std::string, uint32_t> kRecords[] = {
       {R"({"record":"start","version":1,"queue":"news","next_number":1,"next_flush":1})", 0xa65a2d27},
@@ -30,7 +30,7 @@ class QueueVerb : public ProgramTest {
   }
 };
 
-TEST_F(QueueVerb, RepairReportsDamageAndWritesOnRequest) {
+TEST_F(QueueVerb, RepairReportsDamageAndWritesWithApply) {
   std::string damaged = journal();
   damaged[damaged.size() / 2 + 30] ^= 1;  // in the payload of the second item
   put("state/queues/news.journal", damaged);
@@ -48,8 +48,8 @@ TEST_F(QueueVerb, RepairReportsDamageAndWritesOnRequest) {
   EXPECT_NE(clean.find("2 waiting items"), std::string::npos) << clean;
 }
 
-TEST_F(QueueVerb, RefusesADirectoryWithoutQueues) {
-  refused(2, {"no queues here", "state directory"}, {"queue", "repair", "nothing"});
+TEST_F(QueueVerb, RejectsDirectoryWithoutQueues) {
+  refused(2, {"no queues found", "state directory"}, {"queue", "repair", "nothing"});
   refused(2, {"repair"}, {"queue"});
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that are cut short: Ctrl-C, kill -9, a full disk, an output that cannot be written. Nothing is lost, nothing is
-// written over, and --resume gives the file of a run that was never interrupted.
+// Interrupted runs: Ctrl-C, kill -9, full disk, unwritable output. No rows are lost, existing files are kept, and
+// --resume gives the same file as an uninterrupted run.
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class Resume : public ProgramTest {
  protected:
-  // Long enough to be met in the middle: one thread, and the place is saved as often as possible.
+  // Slow enough to be interrupted: one thread, with the position saved as often as possible.
   static constexpr size_t kRows = 12'000;
   std::vector<std::string> command(const std::string& output, std::vector<std::string> more = {}) const {
     std::vector<std::string> all = {"score",       "in.txt", "--model",   "tiny", "--device", "cpu",
@@ -25,13 +25,14 @@ class Resume : public ProgramTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // The same without waiting for the disk so often.
+  // The same with fewer syncs.
   void whole(const std::string& output) const {
     auto all = command(output);
     all[12] = "2";
     must(all);
   }
-  // Waits until the rows saved for --resume have passed `rows`, then sends `number`. False: the run was faster.
+  // Waits until more than `rows` rows are saved for --resume, then sends signal `number`. False if the run ended
+  // before.
   bool strike(Running& run, const std::string& output, int64_t rows, int number) const {
     while (!run.ended()) {
       if (saved_rows(output) >= rows) {
@@ -48,7 +49,7 @@ class Resume : public ProgramTest {
   }
 };
 
-TEST_F(Resume, AfterCtrlCTheFileIsThatOfAnUninterruptedRun) {
+TEST_F(Resume, GivesSameFileAfterCtrlC) {
   put("in.txt", made_up_lines(kRows));
   whole("whole.csv");
   for (const char* name : {"o.csv", "o.csv.zst"}) {
@@ -70,7 +71,7 @@ TEST_F(Resume, AfterCtrlCTheFileIsThatOfAnUninterruptedRun) {
   }
 }
 
-TEST_F(Resume, AfterKillsAtRandomPlacesTheBytesAreTheSame) {
+TEST_F(Resume, GivesSameBytesAfterRandomKills) {
   put("in.txt", made_up_lines(kRows));
   unsigned seed = static_cast<unsigned>(::getpid());
   SCOPED_TRACE(seed);
@@ -83,7 +84,7 @@ TEST_F(Resume, AfterKillsAtRandomPlacesTheBytesAreTheSame) {
       from += 1 + static_cast<int64_t>(rand_r(&seed) % (kRows / 5));
       const bool struck = strike(run, name, from, SIGKILL);
       const Outcome got = run.wait();
-      if (!struck || got.signal != SIGKILL) break;  // it was done before
+      if (!struck || got.signal != SIGKILL) break;  // it had finished
       ++kills;
       from = std::max(from, saved_rows(name));
     }
@@ -93,7 +94,7 @@ TEST_F(Resume, AfterKillsAtRandomPlacesTheBytesAreTheSame) {
   }
 }
 
-TEST_F(Resume, AnotherRunIsRefusedAndSaysWhy) {
+TEST_F(Resume, RejectsDifferentRun) {
   const std::string lines = made_up_lines(kRows);
   put("in.txt", lines);
   Running run(folder_, command("o.csv"), {});
@@ -107,7 +108,7 @@ TEST_F(Resume, AnotherRunIsRefusedAndSaysWhy) {
     c["id2label"]["0"] = "awful";
     c["label2id"] = {{"awful", 0}, {"neutral", 1}, {"positive", 2}};
   });
-  refused(2, {"tiny/config.json", "another run"}, command("o.csv", {"--resume"}));
+  refused(2, {"tiny/config.json", "different run"}, command("o.csv", {"--resume"}));
   edit_config("tiny", [](nlohmann::json& c) {
     c["id2label"]["0"] = "negative";
     c["label2id"] = {{"negative", 0}, {"neutral", 1}, {"positive", 2}};
@@ -118,21 +119,21 @@ TEST_F(Resume, AnotherRunIsRefusedAndSaysWhy) {
   with_other[3] = "other";
   refused(2, {"other"}, with_other);
   put("in.txt", lines + "w5\n");
-  refused(2, {"in.txt had"}, command("o.csv", {"--resume"}));
-  EXPECT_EQ(get("o.csv.part"), part);  // a refusal costs nothing
+  refused(2, {"in.txt changed"}, command("o.csv", {"--resume"}));
+  EXPECT_EQ(get("o.csv.part"), part);  // a rejected run changes nothing
 }
 
-TEST_F(Resume, WhereItCannotBeItSaysSo) {
+TEST_F(Resume, RejectsUnsupportedInputsAndOutputs) {
   put("in.txt", "w5\n");
   refused(2, {"--resume", "--output OUT"}, {"score", "in.txt", "--model", "vader", "--resume"});
   refused(2, {"--resume", "stdin"}, {"score", "-", "--model", "vader", "--resume", "-o", "o.csv"}, {.input = "a\n"});
-  const Outcome fresh = brim(command("o.csv", {"--resume"}));  // nothing there yet: a normal run
+  const Outcome fresh = brim(command("o.csv", {"--resume"}));  // no partial output: a normal run
   EXPECT_EQ(fresh.code, 0) << fresh.err;
   EXPECT_EQ(lines_of(get("o.csv")).size(), 2u);
 }
 
-TEST_F(Resume, AFailureKeepsWhatWasWrittenAndTheOldOutput) {
-  // A limit on the file's size ends it as a full disk would.
+TEST_F(Resume, FailureKeepsPartialAndOldOutput) {
+  // A file size limit has the effect of a full disk.
   put("in.txt", made_up_lines(kRows));
   put("o.csv", "the old output\n");
   whole("whole.csv");
@@ -145,7 +146,7 @@ TEST_F(Resume, AFailureKeepsWhatWasWrittenAndTheOldOutput) {
   EXPECT_EQ(get("o.csv"), get("whole.csv"));
 }
 
-TEST_F(Resume, AFullDiskKeepsWhatWasWritten) {
+TEST_F(Resume, FullDiskKeepsPartialOutput) {
   put("in.txt", made_up_lines(kRows));
   whole("whole.csv");
   const fs::path disk = folder_ / "disk";
@@ -163,7 +164,7 @@ TEST_F(Resume, AFullDiskKeepsWhatWasWritten) {
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
-TEST_F(Resume, OutputsThatCannotBeWritten) {
+TEST_F(Resume, ReportsOutputsThatCannotBeWritten) {
   put("in.txt", made_up_lines(2000));
   refused(7, {"nodir/o.csv", "No such file or directory"}, command("nodir/o.csv"));
   refused(7, {"stdout", "No space left"}, {"score", "in.txt", "--model", "vader", "-q"}, {.stdout_path = "/dev/full"});

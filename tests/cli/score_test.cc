@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim score as it is used: every format in and out, columns kept, long texts, scores that do not depend on the door.
+// brim score: input and output formats, columns, long texts; scores do not depend on the format.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ class Score : public ProgramTest {
   }
 };
 
-TEST_F(Score, TxtInGivesCsvWithTheTextFirst) {
+TEST_F(Score, WritesCsvWithTextColumnForTxtInput) {
   const auto lines = lines_of(must(tiny({"-"}), {.input = "w5 w6\nw7, w8\n"}));
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0], "text,label,score");
@@ -31,7 +31,7 @@ TEST_F(Score, TxtInGivesCsvWithTheTextFirst) {
   EXPECT_EQ(lines[2].substr(0, 9), "\"w7, w8\",");
 }
 
-TEST_F(Score, EveryFormatGivesTheSameScores) {
+TEST_F(Score, GivesSameScoresForAllFormats) {
   put("a.txt", "w5 w6\nw7 w8\n");
   put("a.csv", "id,text\r\n1,w5 w6\r\n2,\"w7 w8\"\r\n");
   put("a.tsv", "id\ttext\n1\tw5 w6\n2\tw7 w8\n");
@@ -51,8 +51,8 @@ TEST_F(Score, EveryFormatGivesTheSameScores) {
   EXPECT_EQ(must(tiny({"a.jsonl"})).substr(0, 35), "{\"text\":\"w5 w6\",\"id\":1,\"label\":\"neu");
 }
 
-// A pair is one sequence: its second text counts, its order counts, and the format it came in does not.
-TEST_F(Score, PairsOfTexts) {
+// Scores of pairs depend on the second text and the order, not on the format.
+TEST_F(Score, ScoresPairs) {
   make_model("bert_pair", "pair");
   put("a.csv", "a,b\nw5 w6,w7\nw7,w5 w6\nw5 w6,w8\n");
   put("a.jsonl", "{\"b\":\"w7\",\"a\":\"w5 w6\"}\n{\"a\":\"w7\",\"b\":\"w5 w6\"}\n{\"a\":\"w5 w6\",\"b\":\"w8\"}\n");
@@ -72,19 +72,19 @@ TEST_F(Score, PairsOfTexts) {
   const Outcome missing =
       brim({"score", "a.csv", "--model", "pair", "--device", "cpu", "--text-column", "a", "--pair-column", "c"});
   EXPECT_EQ(missing.code, 2) << missing.err;
-  EXPECT_NE(missing.err.find("no column c; it has: a, b"), std::string::npos) << missing.err;
+  EXPECT_NE(missing.err.find("unknown column c; columns: a, b"), std::string::npos) << missing.err;
   const Outcome rules = brim({"score", "a.csv", "--model", "vader", "--text-column", "a", "--pair-column", "b"});
   EXPECT_EQ(rules.code, 2) << rules.err;
 }
 
-TEST_F(Score, CompressedInAndOut) {
+TEST_F(Score, ReadsAndWritesCompressedFiles) {
   put("a.txt", made_up_lines(10'000));
   pack("gzip", "a.txt");
   pack("zstd", "a.txt");
   const std::string want = must(tiny({"a.txt"}));
   EXPECT_EQ(lines_of(want).size(), 10'001u);
   for (const char* name : {"a.txt.gz", "a.txt.zst"}) EXPECT_EQ(must(tiny({name})), want) << name;
-  EXPECT_EQ(must(tiny({"-"}), {.input = get("a.txt.zst")}), want);  // told by its bytes on a pipe
+  EXPECT_EQ(must(tiny({"-"}), {.input = get("a.txt.zst")}), want);  // detected by its first bytes on a pipe
   for (const char* name : {"o.csv", "o.csv.gz", "o.csv.zst"}) {
     must(tiny({"a.txt", "-o", name}));
     EXPECT_EQ(std::string(name) == "o.csv" ? get(name) : unpacked(name), want) << name;
@@ -93,7 +93,7 @@ TEST_F(Score, CompressedInAndOut) {
   }
 }
 
-TEST_F(Score, OutputFormatFollowsTheName) {
+TEST_F(Score, SelectsOutputFormatByFileName) {
   put("a.txt", "w5\n");
   must(tiny({"a.txt", "-o", "o.jsonl"}));
   EXPECT_EQ(json_lines(get("o.jsonl")).at(0).at("text"), "w5");
@@ -101,7 +101,7 @@ TEST_F(Score, OutputFormatFollowsTheName) {
   EXPECT_EQ(lines_of(get("o.tsv")).at(0), "text\tlabel\tscore");
 }
 
-TEST_F(Score, AllScoresNameEveryLabel) {
+TEST_F(Score, AllScoresIncludesEveryLabel) {
   const auto csv = lines_of(must(tiny({"--all-scores"}), {.input = "w5 w6\n"}));
   EXPECT_EQ(csv.at(0), "text,label,score,negative,neutral,positive");
   const auto row = json_lines(must(tiny({"--all-scores", "--output-format", "jsonl"}), {.input = "w5 w6\n"})).at(0);
@@ -113,7 +113,7 @@ TEST_F(Score, AllScoresNameEveryLabel) {
   EXPECT_EQ(scores.at(row.at("label").get<std::string>()), row.at("score"));
 }
 
-TEST_F(Score, VadersFourValuesAreTheReferences) {
+TEST_F(Score, VaderMatchesReference) {
   const std::vector<std::string> arguments = {"score", "--model", "vader", "--all-scores", "-q", "--output-format"};
   auto with = [&](const char* format) {
     auto all = arguments;
@@ -122,21 +122,21 @@ TEST_F(Score, VadersFourValuesAreTheReferences) {
   };
   const auto rows = json_lines(with("jsonl"));
   EXPECT_EQ(rows.at(0).at("label"), "positive");
-  EXPECT_EQ(rows.at(0).at("compound"), 0.8439);  // as in the reference's own README
+  EXPECT_EQ(rows.at(0).at("compound"), 0.8439);  // from the README of the reference
   EXPECT_EQ(rows.at(0).at("pos"), 0.752);
   EXPECT_EQ(rows.at(1).at("label"), "negative");
   EXPECT_EQ(rows.at(2).at("label"), "neutral");
   EXPECT_EQ(lines_of(with("csv")).at(0), "text,label,score,neg,neu,pos,compound");
 }
 
-TEST_F(Score, EntitiesHaveOffsetsInCharacters) {
+TEST_F(Score, ReportsEntityOffsetsInCharacters) {
   make_model("bert_token", "ner");
   const auto rows =
       json_lines(must({"score", "--model", "ner", "-q", "--output-format", "jsonl"}, {.input = "é w5 w6 w9 w33\n\n"}));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[1].at("entities").empty());
   for (const auto& entity : rows[0].at("entities")) {
-    const std::string text = "e w5 w6 w9 w33";  // one byte a character
+    const std::string text = "e w5 w6 w9 w33";  // one byte per character
     const size_t start = entity.at("start"), end = entity.at("end");
     if (start > 0) {
       EXPECT_EQ(text.substr(start, end - start), entity.at("word").get<std::string>());
@@ -147,7 +147,7 @@ TEST_F(Score, EntitiesHaveOffsetsInCharacters) {
   EXPECT_EQ(lines_of(must({"score", "--model", "ner", "-q"}, {.input = "w5\n"})).at(0), "text,entities");
 }
 
-TEST_F(Score, SeveralModelsInOnePass) {
+TEST_F(Score, ScoresWithSeveralModelsInOnePass) {
   make_model("bert_token", "ner");
   put("a.txt", made_up_lines(3000));
   const auto with = [&](std::vector<std::string> models, std::vector<std::string> more) {
@@ -182,8 +182,7 @@ TEST_F(Score, SeveralModelsInOnePass) {
   refused(2, {"--trace"}, with({"tiny", "vader"}, {"--trace", "t.json"}));
 }
 
-// A text that one model refuses has no result of any.
-TEST_F(Score, ARowThatOneModelRefusesIsBadForAll) {
+TEST_F(Score, RowRejectedByOneModelIsBadForAll) {
   make_model("bert_sequence", "other");
   std::string words;
   for (int i = 5; i < 96; ++i) words += fmt::format("w{} ", i);
@@ -196,9 +195,9 @@ TEST_F(Score, ARowThatOneModelRefusesIsBadForAll) {
   EXPECT_EQ(rows[3].find(",,"), std::string::npos) << rows[3];
 }
 
-// On the CPU the limit holds for the whole process: a run that cannot fit is refused with the smallest limit that
-// works, and with that limit the resident peak stays below it.
-class ScoreUnderALimit : public Score {
+// On the CPU the limit applies to the whole process. The error for a limit that is too small contains the smallest
+// limit that works; with that limit, the resident peak stays below it.
+class ScoreMemoryLimit : public Score {
  protected:
   void expect_limit_holds(const std::string& model, const char* precision) const {
     SCOPED_TRACE(model + " in " + precision);
@@ -221,14 +220,14 @@ class ScoreUnderALimit : public Score {
   }
 };
 
-TEST_F(ScoreUnderALimit, StaysBelowItOnTheCpu) {
+TEST_F(ScoreMemoryLimit, HoldsOnCpu) {
   put("a.txt", made_up_lines(300));
   make_model("bert_token", "ner");
   for (const char* model : {BRIM_SOURCE_DIR "/models/default", "tiny", "ner"})
     for (const char* precision : {"fp32", "int8"}) expect_limit_holds(model, precision);
 }
 
-TEST_F(ScoreUnderALimit, StaysBelowItWithMisalignedWeights) {
+TEST_F(ScoreMemoryLimit, HoldsWithMisalignedWeights) {
   put("a.txt", made_up_lines(300));
   for (const char* stored : {"fp32", "fp16", "int8"}) {
     must({"models", "export", BRIM_SOURCE_DIR "/models/default", "-o", stored, "--precision", stored});
@@ -246,7 +245,7 @@ TEST_F(ScoreUnderALimit, StaysBelowItWithMisalignedWeights) {
   }
 }
 
-// Limits below what the loader of shared libraries needs end with 127 before main(); it crashes itself below 32 MiB.
+// Below the needs of the dynamic loader, the exit code is 127; below 32 MiB the loader crashes.
 TEST_F(Score, ReportsTooLittleAddressSpaceAsOutOfMemory) {
   if (kInstrumented) GTEST_SKIP() << "a sanitizer reserves terabytes of address space";
   put("a.txt", made_up_lines(3000));
@@ -262,7 +261,7 @@ TEST_F(Score, ReportsTooLittleAddressSpaceAsOutOfMemory) {
   EXPECT_GT(successes, 0);
 }
 
-TEST_F(Score, LongTextModes) {
+TEST_F(Score, SupportsLongTextModes) {
   std::string text;
   for (int i = 5; i < 96; ++i) text += fmt::format("w{} ", i);
   auto score = [&](const char* mode) {
@@ -272,7 +271,7 @@ TEST_F(Score, LongTextModes) {
   EXPECT_NE(cut[0].at("score"), mean[0].at("score"));
   EXPECT_NE(most[0].at("score"), mean[0].at("score"));
   EXPECT_EQ(cut[1].at("score"), mean[1].at("score"));
-  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "takes 44", "window-mean"},
+  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "supports 44", "window-mean"},
                               tiny({"--long-text", "error"}), {.input = text + "\nw5\n"});
   const auto kept = lines_of(must(tiny({"--long-text", "error", "--on-error", "skip"}), {.input = text + "\nw5\n"}));
   ASSERT_EQ(kept.size(), 2u);
@@ -284,7 +283,7 @@ TEST_F(Score, LongTextModes) {
   refused(2, {"--long-text cut", "window-mean"}, tiny({"--long-text", "cut"}), {.input = "w5\n"});
 }
 
-TEST_F(Score, SeveralInputsOneAfterAnother) {
+TEST_F(Score, ReadsSeveralInputs) {
   put("a.csv", "text,n\nw5,1\n");
   put("b.csv", "text,n\nw6,2\n");
   put("c.csv", "n,text\n3,w7\n");
@@ -294,21 +293,21 @@ TEST_F(Score, SeveralInputsOneAfterAnother) {
   refused(2, {"c.csv", "n, text", "text, n"}, tiny({"a.csv", "c.csv"}));
 }
 
-TEST_F(Score, ColumnsOfTheSameNameAreKept) {
+TEST_F(Score, KeepsColumnsWithEqualNames) {
   const auto rows = lines_of(must(tiny({"--format", "csv"}), {.input = "text,label\nw5,mine\n"}));
   EXPECT_EQ(rows.at(0), "text,label,predicted_label,predicted_score");
   EXPECT_EQ(rows.at(1).substr(0, 8), "w5,mine,");
 }
 
-TEST_F(Score, TheTextColumnIsNamedOrGuessedOrAskedFor) {
+TEST_F(Score, DeterminesTextColumn) {
   EXPECT_EQ(lines_of(must(tiny({"--format", "csv"}), {.input = "tweet\nw5\n"})).at(0), "tweet,label,score");
   EXPECT_EQ(lines_of(must(tiny({"--format", "csv", "--text-column", "b"}), {.input = "a,b\n1,w5\n"})).size(), 2u);
   refused(2, {"--text-column", "a, b"}, tiny({"--format", "csv"}), {.input = "a,b\n1,w5\n"});
-  refused(2, {"no column bb", "a, b"}, tiny({"--format", "csv", "--text-column", "bb"}), {.input = "a,b\n1,w5\n"});
+  refused(2, {"unknown column bb", "a, b"}, tiny({"--format", "csv", "--text-column", "bb"}), {.input = "a,b\n1,w5\n"});
   refused(2, {"--text-column", "a, b"}, tiny({"--format", "jsonl"}), {.input = "{\"a\":\"w5\",\"b\":\"w6\"}\n"});
 }
 
-TEST_F(Score, WhatTheRulesHaveNotIsNull) {
+TEST_F(Score, SummaryHasNullPlanForVader) {
   for (const char* model : {"tiny", "vader"}) {
     must({"score", "--model", model, "-o", "o.csv", "--summary-json", "s.json", "-q"}, {.input = "w5\n"});
     for (const char* name : {"planned_bytes", "limit_bytes", "token_budget"})
@@ -316,10 +315,11 @@ TEST_F(Score, WhatTheRulesHaveNotIsNull) {
   }
 }
 
-TEST_F(Score, BadRowsStopAreSkippedOrStayEmpty) {
+TEST_F(Score, HandlesBadRowsByOnErrorSetting) {
   put("a.csv", "text,id\nw5,1\nw6\nw7,3\n");
   const Outcome stopped = refused(3, {"a.csv: line 3: ", "--on-error skip or null"}, tiny({"a.csv"}));
-  EXPECT_EQ(stopped.err.find("a.csv", stopped.err.find("a.csv") + 1), std::string::npos) << stopped.err;  // named once
+  EXPECT_EQ(stopped.err.find("a.csv", stopped.err.find("a.csv") + 1), std::string::npos)
+      << stopped.err;  // contained once
   must(tiny({"a.csv", "--on-error", "skip", "-o", "skip.csv", "--summary-json", "skip.json"}));
   EXPECT_EQ(lines_of(get("skip.csv")).size(), 3u);
   must(tiny({"a.csv", "--on-error", "null", "-o", "null.csv", "--summary-json", "null.json"}));
@@ -337,19 +337,19 @@ TEST_F(Score, BadRowsStopAreSkippedOrStayEmpty) {
   refused(2, {"--on-error ignore", "stop, skip or null"}, tiny({"a.csv", "--on-error", "ignore"}));
 }
 
-TEST_F(Score, ThePrecisionUsedIsPrinted) {
+TEST_F(Score, PrintsPrecision) {
   const Outcome got = brim({"score", "--model", "tiny", "--precision", "fp32", "--device", "cpu"}, {.input = "w5\n"});
   EXPECT_EQ(got.code, 0);
   EXPECT_NE(got.err.find("fp32"), std::string::npos) << got.err;
 }
 
-TEST_F(Score, FlagsComeFromTheEnvironmentToo) {
+TEST_F(Score, ReadsFlagsFromEnvironment) {
   const auto rows = lines_of(
       must({"score", "-q"}, {.input = "w5\n", .environment = {{"BRIM_MODEL", "tiny"}, {"BRIM_ALL_SCORES", "true"}}}));
   EXPECT_EQ(rows.at(0), "text,label,score,negative,neutral,positive");
 }
 
-TEST_F(Score, FlagsComeFromAYamlFileToo) {
+TEST_F(Score, ReadsFlagsFromYamlFile) {
   put("in.txt", "w5\nw6\n");
   put("run.yaml",
       "input: [in.txt]\nmodel: [mood=tiny, vader]\ndevice: cpu\nall_scores: true\noutput-format: jsonl\nquiet: yes\n");
@@ -357,7 +357,7 @@ TEST_F(Score, FlagsComeFromAYamlFileToo) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[0].contains("mood_scores")) << rows[0];
   EXPECT_TRUE(rows[0].contains("vader_compound")) << rows[0];
-  // The command line wins, and the environment does.
+  // The command line and the environment take precedence.
   EXPECT_EQ(lines_of(must({"score", "--config", "run.yaml", "--model", "tiny"},
                           {.environment = {{"BRIM_OUTPUT_FORMAT", "csv"}}}))
                 .at(0),
@@ -374,7 +374,7 @@ TEST_F(Score, FlagsComeFromAYamlFileToo) {
   refused(2, {"--config none.yaml", "cannot be read"}, {"score", "in.txt", "--config", "none.yaml"});
 }
 
-TEST_F(Score, TheShippedModelIsTheDefault) {
+TEST_F(Score, UsesIncludedModelByDefault) {
   if (!std::filesystem::exists(BRIM_SOURCE_DIR "/models/default/config.json")) GTEST_SKIP() << "no models/default here";
   const auto rows = json_lines(must({"score", "-q", "--output-format", "jsonl"},
                                     {.input = "I love this phone\nThis is the worst service ever\n"}));
@@ -382,7 +382,7 @@ TEST_F(Score, TheShippedModelIsTheDefault) {
   EXPECT_EQ(rows.at(1).at("label"), "negative");
 }
 
-TEST_F(Score, RulesInPlaceOfTheShippedModelAreSaid) {
+TEST_F(Score, WarnsIfVaderReplacesMissingDefaultModel) {
   const Surroundings elsewhere = {.input = "I love this phone\n", .environment = {{"BRIM_HOME", folder_.string()}}};
   const Outcome got = brim({"score", "-q"}, elsewhere);
   EXPECT_EQ(got.code, 0) << got.err;
@@ -394,30 +394,30 @@ TEST_F(Score, RulesInPlaceOfTheShippedModelAreSaid) {
   }
 }
 
-// tail -f into a pipe: the labels of what was written come while the writer waits, not when it closes.
-TEST_F(Score, APipeThatPausesGetsItsLabels) {
+// As with `tail -f`: labels are written while the input pipe is open.
+TEST_F(Score, WritesLabelsWhileInputPipePauses) {
   for (const char* model : {"tiny", "vader"}) {
     const std::string labels = (folder_ / "live.csv").string();
-    bool came = false;
+    bool written = false;
     Surroundings around;
     around.feed = [&](int fd) {
       (void)!::write(fd, "w5\n", 3);
-      for (int i = 0; i < 1000 && !came; ++i) {
+      for (int i = 0; i < 1000 && !written; ++i) {
         ::usleep(10'000);
-        came = get("live.csv").find("\nw5,") != std::string::npos;
+        written = get("live.csv").find("\nw5,") != std::string::npos;
       }
       (void)!::write(fd, "w6\n", 3);
     };
     around.stdout_path = labels;
     EXPECT_EQ(brim({"score", "--model", model, "--device", "cpu", "-q"}, around).code, 0);
-    EXPECT_TRUE(came) << model;
+    EXPECT_TRUE(written) << model;
     EXPECT_EQ(lines_of(get("live.csv")).size(), 3u);
   }
 }
 
-// Chunks that are done wait behind one whose last row did not fit its batch, until every chunk that may be on its way
-// waits there: the device then computes what it has.
-TEST_F(Score, AFileWhoseChunksWaitForOneSkippedRowIsScored) {
+// Finished chunks wait for a chunk whose last row did not fit into its batch. When all chunks in flight wait, the
+// device must process the partial batch.
+TEST_F(Score, ScoresFileWithOneDelayedRow) {
   std::string rows = "text,more\n", words;
   for (int i = 0; i < 42; ++i) words += fmt::format("w{} ", 5 + i);
   for (int i = 0; i < 134; ++i) rows += words + ",\n";
@@ -429,8 +429,8 @@ TEST_F(Score, AFileWhoseChunksWaitForOneSkippedRowIsScored) {
   EXPECT_EQ(lines_of(get("o.csv")).size(), 175u);
 }
 
-// What is held does not grow with the input: ten times the rows through a pipe, the same peak but for fuller queues.
-TEST_F(Score, MemoryIsFlatOnAStream) {
+// Ten times the rows through a pipe give the same peak memory, up to the fill level of the queues.
+TEST_F(Score, UsesConstantMemoryOnStreams) {
   std::string block;
   for (const auto& line : lines_of(made_up_lines(1000, 3))) block += line + "," + std::string(500, 'x') + "\n";
   auto peak = [&](const std::string& model, int blocks) {
@@ -453,7 +453,7 @@ TEST_F(Score, MemoryIsFlatOnAStream) {
   };
   for (const char* model : {"vader", "tiny"}) {
     const long small = peak(model, 20), large = peak(model, 200);
-    EXPECT_LT(large, small + 40 * 1024) << model;  // of the 100 MB that came in addition
+    EXPECT_LT(large, small + 40 * 1024) << model;  // for 100 MB of additional input
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every setting of the tables through every door of the command line, and the completion scripts made from them.
+// Every setting as a flag, environment variable and file entry; and the completion scripts generated from the tables.
 #include "train/settings.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ class Settings : public ProgramTest {
     for (const char c : name) out += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return out;
   }
-  // What is said of `name` given as a flag, in the environment and in a file.
-  std::vector<std::string> said(const std::string& verb, const std::string& name, const std::string& value) {
+  // Error messages for `name` given as a flag, in the environment and in a file.
+  std::vector<std::string> errors_of(const std::string& verb, const std::string& name, const std::string& value) {
     put("a.yaml", fmt::format("{}: {}\n", name, value));
     std::vector<std::string> all;
     for (const Outcome& o : {brim({verb, fmt::format("--{}={}", dashed(name), value)}, {.input = "w5\n"}),
@@ -31,7 +31,7 @@ class Settings : public ProgramTest {
     }
     return all;
   }
-  // The flags that the complete help of a command shows, or that of the program.
+  // Flags in the help of a subcommand, or of the program if `words` is empty.
   std::set<std::string> flags_of(std::vector<std::string> words) {
     words.insert(words.begin(), {"help", "--all"});
     const std::string help = must(words);
@@ -57,52 +57,53 @@ bool refuses(const std::string& name, const std::string& value) {
   }
 }
 
-TEST_F(Settings, TrainingsAreReachedByFlagVariableAndFile) {
+TEST_F(Settings, OfTrainingWorkAsFlagVariableAndInFile) {
   int refused = 0;
   for (const SettingInfo& setting : train::train_settings().infos()) {
     const std::string flag = dashed(setting.name);
     const std::string value = setting.is_list || !refuses(setting.name, "neither") ? "w" : "neither";
-    const auto all = said("train", setting.name, value);
-    const auto expect = [&](size_t way, const std::string& part) {
-      EXPECT_NE(all[way].find(part), std::string::npos) << setting.name << ": " << all[way];
+    const auto all = errors_of("train", setting.name, value);
+    const auto expect = [&](size_t source, const std::string& part) {
+      EXPECT_NE(all[source].find(part), std::string::npos) << setting.name << ": " << all[source];
     };
     if (setting.ignored) {
-      for (const size_t way : {0, 1}) expect(way, fmt::format("--{} is not needed: ", flag));
-      expect(2, fmt::format("a.yaml:1: {} is not needed: ", setting.name));
+      for (const size_t source : {0, 1}) expect(source, fmt::format("--{} is ignored: ", flag));
+      expect(2, fmt::format("a.yaml:1: {} is ignored: ", setting.name));
     } else if (value == "neither") {
       ++refused;
-      for (const size_t way : {0, 1}) expect(way, fmt::format("brim: --{} neither: ", flag));
+      for (const size_t source : {0, 1}) expect(source, fmt::format("brim: --{} neither: ", flag));
       expect(2, fmt::format("brim: a.yaml:1: {}: neither: ", setting.name));
-    } else {  // any text is taken: what is missed is another setting
-      for (const size_t way : {0, 1, 2}) {
-        EXPECT_EQ(all[way].find("unknown"), std::string::npos) << setting.name << ": " << all[way];
-        EXPECT_EQ(all[way].find("no flag"), std::string::npos) << setting.name << ": " << all[way];
+    } else {  // any text is accepted; the error is about a different setting
+      for (const size_t source : {0, 1, 2}) {
+        EXPECT_EQ(all[source].find("unknown"), std::string::npos) << setting.name << ": " << all[source];
+        EXPECT_EQ(all[source].find("no flag"), std::string::npos) << setting.name << ": " << all[source];
       }
     }
   }
   EXPECT_GT(refused, 40) << "numbers, choices and switches";
 }
 
-TEST_F(Settings, OfEnginesAreReachedByFlagVariableAndFile) {
+TEST_F(Settings, OfEngineWorkAsFlagVariableAndInFile) {
   for (const auto& [name, value, wanted] :
        std::vector<std::tuple<std::string, std::string, std::string>>{{"device", "tpu", "use auto, cpu"},
                                                                       {"precision", "int3", "use auto, fp32"},
-                                                                      {"memory_limit", "lots", "give bytes"},
-                                                                      {"threads", "2000", "from 1 to 1024"},
+                                                                      {"memory_limit", "lots", "use a size"},
+                                                                      {"threads", "2000", "use 1 to 1024"},
                                                                       {"max_length", "-1", "must not be negative"},
                                                                       {"long_text", "cut", "use truncate, window-mean"},
                                                                       {"fill", "perhaps", "true or false"}}) {
-    const auto all = said("score", name, value);
-    for (const size_t way : {0, 1}) {
-      EXPECT_NE(all[way].find(fmt::format("brim: --{} {}: ", dashed(name), value)), std::string::npos) << all[way];
-      EXPECT_NE(all[way].find(wanted), std::string::npos) << all[way];
+    const auto all = errors_of("score", name, value);
+    for (const size_t source : {0, 1}) {
+      EXPECT_NE(all[source].find(fmt::format("brim: --{} {}: ", dashed(name), value)), std::string::npos)
+          << all[source];
+      EXPECT_NE(all[source].find(wanted), std::string::npos) << all[source];
     }
     EXPECT_NE(all[2].find(fmt::format("brim: a.yaml:1: {}: {}: ", name, value)), std::string::npos) << all[2];
     EXPECT_NE(all[2].find(wanted), std::string::npos) << all[2];
   }
 }
 
-TEST_F(Settings, CompletionListsEveryVerbAndFlag) {
+TEST_F(Settings, CompletionListsAllSubcommandsAndFlags) {
   std::vector<std::vector<std::string>> verbs = {{"score"},     {"train"},
                                                  {"plan"},      {"eval"},
                                                  {"embed"},     {"doctor"},
@@ -114,7 +115,7 @@ TEST_F(Settings, CompletionListsEveryVerbAndFlag) {
                                                  {"forecast"},  {"forecast", "eval"},
                                                  {"completion"}};
   if (brim({"help", "serve"}).code == 0)
-    verbs.insert(verbs.end(), {{"serve"}, {"bench", "serve"}});  // a build may lack it
+    verbs.insert(verbs.end(), {{"serve"}, {"bench", "serve"}});  // not in every build
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = must({"completion", shell});
     for (const auto& verb : verbs) {
@@ -132,23 +133,22 @@ TEST_F(Settings, CompletionListsEveryVerbAndFlag) {
   refused(2, {"brim completion tcsh: use bash, zsh or fish"}, {"completion", "tcsh"});
 }
 
-// As bash calls it.
-TEST_F(Settings, BashCompletes) {
+TEST_F(Settings, CompletesInBash) {
   put("c.sh",
-      "source complete\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _brim; echo \"${COMPREPLY[*]}\" > answer\n");
+      "source complete\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _brim; echo \"${COMPREPLY[*]}\" > reply\n");
   put("complete", must({"completion"}));
-  const auto answer = [&](const std::string& words) {
+  const auto reply = [&](const std::string& words) {
     EXPECT_EQ(std::system(fmt::format("cd '{}' && bash c.sh {}", folder_.string(), words).c_str()), 0);
-    return get("answer");
+    return get("reply");
   };
-  EXPECT_EQ(answer("brim sc"), "score\n");
-  EXPECT_EQ(answer("brim score --mem"), "--memory-limit\n");
-  EXPECT_EQ(answer("brim models exp"), "export\n");
-  EXPECT_EQ(answer("brim models export --o"), "--output\n");
-  EXPECT_EQ(answer("brim train --lr-scaling ''"), "none sqrt linear\n");
-  EXPECT_EQ(answer("brim score --long-text w"), "window-mean window-max\n");
-  EXPECT_EQ(answer("brim forecast eval --gaps ''"), "mask error fill\n");
-  EXPECT_EQ(answer("brim score c"), "c.sh complete\n");  // files
+  EXPECT_EQ(reply("brim sc"), "score\n");
+  EXPECT_EQ(reply("brim score --mem"), "--memory-limit\n");
+  EXPECT_EQ(reply("brim models exp"), "export\n");
+  EXPECT_EQ(reply("brim models export --o"), "--output\n");
+  EXPECT_EQ(reply("brim train --lr-scaling ''"), "none sqrt linear\n");
+  EXPECT_EQ(reply("brim score --long-text w"), "window-mean window-max\n");
+  EXPECT_EQ(reply("brim forecast eval --gaps ''"), "mask error fill\n");
+  EXPECT_EQ(reply("brim score c"), "c.sh complete\n");  // files
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `brim score --shard` and `brim shards`: many processes, any of them killed, every row once.
+// `brim score --shard` and `brim shards`: many processes, some killed, every row once.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ class Shards : public ProgramTest {
       put(name, text);
     }
   }
-  // The parts one after another, their headers once.
+  // The concatenated parts with one header.
   std::string together(int count) const {
     std::string all;
     for (int i = 0; i < count; ++i) {
@@ -35,7 +35,7 @@ class Shards : public ProgramTest {
   }
 };
 
-TEST_F(Shards, PartsTogetherAreTheWhole) {
+TEST_F(Shards, PartsConcatenateToWholeOutput) {
   put_inputs(500);
   must({"score", "a.csv", "b.csv", "--model", "vader", "-q", "-o", "whole.csv"});
   for (int i = 0; i < 5; ++i)
@@ -43,7 +43,7 @@ TEST_F(Shards, PartsTogetherAreTheWhole) {
   EXPECT_EQ(must({"shards", "out"}), "4 of 5 shards done\nmissing 3\n");
   EXPECT_EQ(must({"shards", "out", "--missing"}), "3\n");
   refused(3, {"1 of 5 shards", ": 3"}, {"shards", "out", "--check"});
-  // A part of a Slurm array, run again: the job that is there says how many there are.
+  // Rerun of a task of a Slurm array: the number of shards is read from the existing job.
   must(command("auto"), {.environment = {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "1"}}});
   EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all complete\n");
   EXPECT_EQ(together(5), get("whole.csv"));
@@ -54,11 +54,11 @@ TEST_F(Shards, PartsTogetherAreTheWhole) {
   EXPECT_EQ(get("out/part-00002.csv"), before);
 }
 
-TEST_F(Shards, WhatIsRefused) {
+TEST_F(Shards, RejectsInvalidShards) {
   put_inputs(20);
   must(command("auto/3"), {.environment = {{"JOB_COMPLETION_INDEX", "1"}}});
-  refused(2, {"another job", "3 shards, not 4"}, command("0/4"));
-  refused(2, {"all-scores was no and is yes"}, command("0/3", {"--all-scores"}));
+  refused(2, {"another job", "shards is 3, not 4"}, command("0/4"));
+  refused(2, {"all-scores changed from no to yes"}, command("0/3", {"--all-scores"}));
   refused(2, {"out of range"}, command("3/3"));
   refused(2, {"--shard", "3/64"}, command("3"));
   refused(2, {"JOB_COMPLETION_INDEX"}, command("auto"));
@@ -71,17 +71,17 @@ TEST_F(Shards, WhatIsRefused) {
   refused(2, {"a.csv has changed"}, command("0/3"));
 }
 
-TEST_F(Shards, ABadRowFailsItsShardAlone) {
+TEST_F(Shards, BadRowFailsOnlyItsShard) {
   put_inputs(50);
   put("b.csv", get("b.csv") + "too,many,fields\n");
   must(command("0/2"));
   refused(3, {"b.csv (from byte", "3 fields"}, command("1/2"));
-  const std::string told = must({"shards", "out"});
-  EXPECT_NE(told.find("missing 1\nfailed 1: "), std::string::npos) << told;
-  EXPECT_NE(told.find("3 fields"), std::string::npos) << told;
+  const std::string status = must({"shards", "out"});
+  EXPECT_NE(status.find("missing 1\nfailed 1: "), std::string::npos) << status;
+  EXPECT_NE(status.find("3 fields"), std::string::npos) << status;
 }
 
-TEST_F(Shards, KilledOnesGoOnWhereTheyWere) {
+TEST_F(Shards, KilledShardsResume) {
   put("in.txt", made_up_lines(12'000));
   const std::vector<std::string> one = {"score",       "in.txt", "--model",   "tiny", "--device", "cpu",
                                         "--precision", "fp32",   "--threads", "1",    "-q",       "-o"};
@@ -101,7 +101,7 @@ TEST_F(Shards, KilledOnesGoOnWhereTheyWere) {
   half.push_back("s.json");
   must(half);
   EXPECT_EQ(json_of("out/_brim/job.json").at("model_name"), (folder_ / "tiny").string());
-  EXPECT_LT(json_of("s.json").at("rows"), json_of("s.json").at("rows_in_all"));  // it did not begin anew
+  EXPECT_LT(json_of("s.json").at("rows"), json_of("s.json").at("rows_in_all"));  // it did not start over
   half[half.size() - 3] = "0/2";
   must(half);
   must({"shards", "out", "--check"});

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several tests use: the default model, VADER, the example's tweets, tiny models of a seed."""
+"""Shared fixtures: the default model, VADER, the example tweets, tiny seeded models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tweets():
 
 
 def tiny_model(name: str, to: pathlib.Path) -> pathlib.Path:
-    """A model of tests/data, which has no tokenizer, with one of as many words as it has vectors."""
+    """Copies a model of tests/data, which has no tokenizer, and adds one with a matching vocabulary size."""
     shutil.copytree(SOURCE / "tests" / "data" / "models" / name, to)
     size = json.loads((to / "config.json").read_text())["vocab_size"]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "lives", "in", "london", "paris", "."]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files: one by the command, many by shards, every row exactly once whatever is killed."""
+"""Scoring Parquet files with the command and in shards: every row exactly once, even if processes are killed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_row_once_in_order(inputs, tmp_path, vader):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
-def test_the_output_folder_is_read_as_one_table(inputs, tmp_path):
+def test_output_folder_reads_as_one_table(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     bulk.run(job)
     bulk.finish(job)
@@ -84,11 +84,11 @@ def test_finish_replaces_the_manifest_of_an_earlier_version(inputs, tmp_path):
         assert old.read_text() == text
     old.write_text(json.dumps({"job": job.id}))
     assert bulk.finish(job)["rows"] == 2 * ROWS and not old.exists()
-    from brim._places import Place
+    from brim._storage import Store
 
     old.write_text('{"rows": 7}')
     (tmp_path / "out" / "_manifest.json").unlink()
-    assert bulk._read_manifest(Place(str(tmp_path / "out"))) == {"rows": 7}
+    assert bulk._read_manifest(Store(str(tmp_path / "out"))) == {"rows": 7}
 
 
 NAMES = ["a.parquet", "b.parquet", "x.txt", ".hidden.parquet", "_metadata.parquet", "deep/c.parquet", "deep/er/d.parquet",
@@ -109,7 +109,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, monkeypatch):
-    from brim._places import expand
+    from brim._storage import expand
 
     for name in NAMES:
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def test_patterns_stay_within_a_folder_and_skip_hidden_names(pattern, tmp_path, 
 
 
 class Listing:
-    """Names as S3 lists them: all with a prefix, in pages."""
+    """Lists names like S3: all with a prefix, in pages."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -138,15 +138,15 @@ class Listing:
 def test_patterns_of_objects_follow_the_same_rules(pattern, monkeypatch):
     import contextlib
 
-    from brim import _places
+    from brim import _storage
 
     listing = Listing([f"in/{name}" for name in NAMES] + ["in/", "in/deep/", "inner/a.txt"])
-    monkeypatch.setattr(_places, "_s3", lambda: listing)
-    monkeypatch.setattr(_places, "_reading", lambda _: contextlib.nullcontext())
-    assert _places.expand(f"s3://bkt/{pattern}") == [f"s3://bkt/in/{name}" for name in PATTERNS[pattern]]
+    monkeypatch.setattr(_storage, "_s3", lambda: listing)
+    monkeypatch.setattr(_storage, "_reading", lambda _: contextlib.nullcontext())
+    assert _storage.expand(f"s3://bkt/{pattern}") == [f"s3://bkt/in/{name}" for name in PATTERNS[pattern]]
 
 
-def test_planned_again_is_the_same_job(inputs, tmp_path):
+def test_planning_twice_returns_the_same_job(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     assert planned(inputs, tmp_path) == job == bulk.load(str(tmp_path / "out"))
     assert pickle.loads(pickle.dumps(job.shards[3])) == job.shards[3]
@@ -159,9 +159,9 @@ def test_planned_again_is_the_same_job(inputs, tmp_path):
         planned(inputs, tmp_path, model="")
 
 
-def test_what_is_refused(inputs, tmp_path):
-    for settings, said in (({"text": "body"}, "body"), ({"keep": ["score"]}, "score"), ({"rows_per_shard": 0}, "rows")):
-        with pytest.raises(brim.UsageError, match=said):
+def test_rejects_invalid_arguments(inputs, tmp_path):
+    for settings, match in (({"text": "body"}, "body"), ({"keep": ["score"]}, "score"), ({"rows_per_shard": 0}, "rows")):
+        with pytest.raises(brim.UsageError, match=match):
             planned(inputs, tmp_path, **settings)
     with pytest.raises(brim.UsageError, match="no such file"):
         planned(str(tmp_path / "none" / "*.parquet"), tmp_path)
@@ -180,10 +180,10 @@ def test_what_is_refused(inputs, tmp_path):
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(brim.BadData, match="folder.parquet"):
         planned(str(tmp_path / "folder.parquet"), tmp_path)
-    assert not (tmp_path / "out").exists()  # nothing half-written
+    assert not (tmp_path / "out").exists()  # no partial output
 
 
-def test_rows_that_are_no_texts(tmp_path):
+def test_rows_without_text(tmp_path):
     pq.write_table(pa.table({"id": [0, 1], "text": [1, 2]}), tmp_path / "numbers.parquet")
     job = planned(str(tmp_path / "numbers.parquet"), tmp_path)
     ((shard, error),) = bulk.run(job, tries=1)
@@ -214,7 +214,7 @@ except brim.CannotWrite as error:
     assert os.listdir(tmp_path / "out") == ["_brim"] and os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
-def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
+def test_changed_inputs_models_and_parts_are_errors(inputs, tmp_path, encoder_dir):
     job = planned(inputs, tmp_path)
     other = pq.read_table(tmp_path / "in" / "b.parquet").slice(0, 150)
     pq.write_table(other, tmp_path / "in" / "b.parquet", row_group_size=GROUP)
@@ -233,16 +233,16 @@ def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
 
 
 def spoil(path, group, column):
-    """Overwrites a column's pages; the footer, and so the file's signature, stays."""
-    told = pq.ParquetFile(path).metadata.row_group(group).column(column)
-    begin = told.dictionary_page_offset or told.data_page_offset
+    """Overwrites a column's pages, but not the footer, which determines the file's signature."""
+    metadata = pq.ParquetFile(path).metadata.row_group(group).column(column)
+    begin = metadata.dictionary_page_offset or metadata.data_page_offset
     with open(path, "r+b") as file:
         file.seek(begin)
-        file.write(b"\xff" * told.total_compressed_size)
+        file.write(b"\xff" * metadata.total_compressed_size)
 
 
-def test_a_row_group_that_cannot_be_read(tmp_path):
-    rows = 20_000  # the footer alone is signed
+def test_unreadable_row_group(tmp_path):
+    rows = 20_000  # the signature covers only the footer
     pq.write_table(pa.table({"id": range(rows), "text": texts_of(rows)}), tmp_path / "x.parquet", row_group_size=rows // 4)
     job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=rows // 4)
     spoil(tmp_path / "x.parquet", 0, 1)
@@ -251,7 +251,7 @@ def test_a_row_group_that_cannot_be_read(tmp_path):
     assert job.missing() == [shard]  # the others were scored
 
 
-def test_a_damaged_part_is_found(inputs, tmp_path):
+def test_damaged_part_is_detected(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     bulk.run(job)
     part = tmp_path / "out" / job.shards[2].part
@@ -261,7 +261,7 @@ def test_a_damaged_part_is_found(inputs, tmp_path):
         bulk.finish(job)
 
 
-def test_damage_anywhere_in_a_part_is_found(inputs, tmp_path):
+def test_damage_anywhere_in_a_part_is_detected(inputs, tmp_path):
     job = planned(inputs, tmp_path, keep=["id", "text"], rows_per_shard=ROWS)
     bulk.run(job)
     part = tmp_path / "out" / job.shards[1].part
@@ -280,16 +280,16 @@ def test_damage_anywhere_in_a_part_is_found(inputs, tmp_path):
     assert bulk.finish(job)["rows"] == 2 * ROWS
 
 
-def test_a_part_of_an_earlier_version(inputs, tmp_path):
-    """Its note has a checksum of the scores alone."""
+def test_part_of_an_earlier_version(inputs, tmp_path):
+    """Its note contains only a checksum of the scores."""
     job = planned(inputs, tmp_path)
     bulk.run(job)
     for shard in job.shards:
         table = pq.read_table(tmp_path / "out" / shard.part)
-        told = json.loads(table.schema.metadata[b"brim"])
-        assert told.pop("file_crc") and told["format"] == 2
-        told["format"] = 1
-        pq.write_table(table.replace_schema_metadata({b"brim": json.dumps(told).encode()}), tmp_path / "out" / shard.part)
+        note = json.loads(table.schema.metadata[b"brim"])
+        assert note.pop("file_crc") and note["format"] == 2
+        note["format"] = 1
+        pq.write_table(table.replace_schema_metadata({b"brim": json.dumps(note).encode()}), tmp_path / "out" / shard.part)
     assert bulk.finish(job)["rows"] == 2 * ROWS
     part = tmp_path / "out" / job.shards[5].part
     spoil(part, 0, 2)
@@ -312,13 +312,13 @@ def start(job, seed):
     return subprocess.Popen([sys.executable, "-c", WORKER, job.place, str(seed)], stdout=subprocess.PIPE, text=True)
 
 
-def test_kills_of_workers_lose_and_double_nothing(tmp_path):
+def test_killed_workers_lose_and_duplicate_nothing(tmp_path):
     pq.write_table(pa.table({"id": range(2 * ROWS), "text": texts_of(2 * ROWS)}), tmp_path / "x.parquet", row_group_size=4)
     job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=4)
     assert len(job.shards) == 200
     random.seed(7)
     for seed in range(int(os.environ.get("BRIM_KILLS", "4"))):
-        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two at once race for the same parts
+        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two workers race for the same parts
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
         time.sleep(random.uniform(0, 0.05))
@@ -332,8 +332,8 @@ def test_kills_of_workers_lose_and_double_nothing(tmp_path):
     assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
-def test_workers_forked_after_a_shard_was_scored_here(inputs, tmp_path):
-    """A copied model has its threads in the parent: each process opens its own."""
+def test_workers_forked_after_scoring_a_shard(inputs, tmp_path):
+    """The threads of a forked model are in the parent, so each process must open its own."""
     job = planned(inputs, tmp_path, model="")
     code = """
 import multiprocessing, sys, brim.bulk
@@ -353,9 +353,9 @@ def test_s3(tmp_path, monkeypatch):
     for key, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "us-east-1")):
         monkeypatch.setenv(f"AWS_{key}", value)
     with moto.mock_aws():
-        from brim import _places
+        from brim import _storage
 
-        _places._clients.clear()
+        _storage._clients.clear()
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket="bkt")
         pq.write_table(pa.table({"id": range(100), "text": texts_of(100)}), tmp_path / "x.parquet", row_group_size=25)
@@ -365,11 +365,11 @@ def test_s3(tmp_path, monkeypatch):
         job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/out", model="vader", keep=["id"], rows_per_shard=50)
         assert len(job.shards) == 2 and len(job.missing()) == 2
         s3.put_object(Bucket="bkt", Key="out/part-old/part-00000.parquet", Body=b"of a deeper folder")
-        assert _places.Place.of("s3://bkt/out").names("part-") == set() and len(job.missing()) == 2
-        assert not _places.Place.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
+        assert _storage.Store.of("s3://bkt/out").names("part-") == set() and len(job.missing()) == 2
+        assert not _storage.Store.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
         assert bulk.run(job) == [] and bulk.finish(job)["rows"] == 100 and bulk.load("s3://bkt/out") == job
         s3.put_object(Bucket="bkt", Key="out/manifest.json", Body=json.dumps({"job": job.id}).encode())
-        assert bulk.finish(job)["rows"] == 100 and _places.Place.of("s3://bkt/out").names("manifest") == set()
+        assert bulk.finish(job)["rows"] == 100 and _storage.Store.of("s3://bkt/out").names("manifest") == set()
         s3.download_file("bkt", "out/part-00001.parquet", str(tmp_path / "part.parquet"))
         assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == list(range(50, 100))
         with pytest.raises(brim.UsageError, match="no such object"):
@@ -380,7 +380,7 @@ def test_s3(tmp_path, monkeypatch):
         job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/strange", model="vader", rows_per_shard=50)
         with pytest.raises(brim.BadData, match="another job"):
             bulk.run_shard(job.shards[0])
-        _places._clients.clear()
+        _storage._clients.clear()
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):
@@ -397,16 +397,16 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_bucket_that_refuses(inputs, tmp_path, monkeypatch):
+def test_bucket_without_permission(inputs, tmp_path, monkeypatch):
     pytest.importorskip("boto3")
-    from brim import _places
+    from brim import _storage
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for key, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "us-east-1"), ("MAX_ATTEMPTS", "1"),
                        ("ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")):
         monkeypatch.setenv(f"AWS_{key}", value)
-    _places._clients.clear()
+    _storage._clients.clear()
     for source in ("s3://bkt/in/*.parquet", "s3://bkt/in/x.parquet"):
         with pytest.raises(brim.BadData, match="s3://bkt/in") as caught:
             bulk.plan(source, str(tmp_path / "out"), model="vader")
@@ -417,15 +417,15 @@ def test_a_bucket_that_refuses(inputs, tmp_path, monkeypatch):
     with pytest.raises(brim.BadData, match="AccessDenied|Forbidden"):
         bulk.load("s3://bkt/out")
     server.shutdown()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is there
-    _places._clients.clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server there
+    _storage._clients.clear()
     with pytest.raises(brim.BadData) as caught:
         bulk.load("s3://bkt/out")
     assert "AWS_ENDPOINT_URL" in caught.value.remedy
-    _places._clients.clear()
+    _storage._clients.clear()
 
 
-def test_jobs_of_the_program_are_jobs_here(tmp_path):
+def test_runs_jobs_planned_by_the_program(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("id,text\n" + "".join(f'{i},"great\nthing {i}"\n' for i in range(50)))
     files = [tmp_path / "a.csv", tmp_path / "b.csv"]
@@ -446,7 +446,7 @@ def test_jobs_of_the_program_are_jobs_here(tmp_path):
         bulk.run_shard(job.shards[0])
 
 
-def test_the_program_sees_jobs_of_parquet_files(inputs, tmp_path):
+def test_program_checks_jobs_of_parquet_files(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     bulk.run_shard(job.shards[2])
     assert command("shards", tmp_path / "out", "--missing").stdout == "0-1,3-7\n"
@@ -458,7 +458,7 @@ def command(*arguments):
     return subprocess.run([sys.executable, "-m", "brim", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_the_command_reads_parquet(tmp_path, vader):
+def test_command_reads_parquet(tmp_path, vader):
     table = pa.table({"id": range(120), "text": pa.array(texts_of(120)).dictionary_encode(), "n": [None] * 120})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=50)
     refused = command("score", tmp_path / "x.parquet", "-o", tmp_path / "y.parquet", "--model", "vader")
@@ -478,7 +478,7 @@ def test_the_command_reads_parquet(tmp_path, vader):
     assert sorted(os.listdir(tmp_path)) == ["bad.parquet", "e.parquet", "empty.parquet", "x.parquet", "y.parquet"]
 
 
-def test_the_command_says_which_file_is_at_fault(tmp_path):
+def test_command_names_the_invalid_file(tmp_path):
     pq.write_table(pa.table({"id": range(120), "text": ["great"] * 120}), tmp_path / "x.parquet")
     refused = command("score", tmp_path / "x.parquet", "-o", tmp_path / "none" / "y.parquet", "-m", "vader")
     assert refused.returncode == 7 and "none/y.parquet" in refused.stderr, refused.stderr
@@ -488,8 +488,8 @@ def test_the_command_says_which_file_is_at_fault(tmp_path):
     assert os.listdir(tmp_path) == ["x.parquet"]
 
 
-def test_two_runs_into_one_target(tmp_path, monkeypatch):
-    """Each has a draft of its own: the one that ends last stays, and it is whole."""
+def test_two_runs_with_one_target(tmp_path, monkeypatch):
+    """Each writes its own temporary file; the last one replaces the target, completely."""
     from brim import parquet
 
     source, target = tmp_path / "x.parquet", tmp_path / "y.parquet"
@@ -510,10 +510,10 @@ def test_two_runs_into_one_target(tmp_path, monkeypatch):
     assert pq.read_table(target).column_names == ["text", "label", "score", "all_scores"]
     assert sorted(os.listdir(tmp_path)) == ["x.parquet", "y.parquet"]
     (tmp_path / "plain").write_text("")
-    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as other files
+    assert target.stat().st_mode == (tmp_path / "plain").stat().st_mode  # permissions of regular files
 
 
-def test_the_command_is_the_program_otherwise():
-    told = command("--version")
-    assert told.returncode == 0 and brim.__version__ in told.stdout
+def test_other_commands_run_the_program():
+    done = command("--version")
+    assert done.returncode == 0 and brim.__version__ in done.stdout
     assert command("score", "/no/such.csv").returncode == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifier: transformers.pipeline's call, results by columns, the same numbers as the program's."""
+"""Classifier: calls like transformers.pipeline, results as columns, the same scores as the program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_one_text_gives_a_list_of_one_dict(clf):
     assert answer["label"] == "positive" and isinstance(answer["score"], float) and answer["score"] > 0.5
 
 
-def test_many_texts_give_a_dict_each(clf):
+def test_many_texts_give_one_dict_each(clf):
     answers = clf(["I love this", "what a waste of money"])
     assert [a["label"] for a in answers] == ["positive", "negative"]
 
@@ -45,8 +45,8 @@ def test_dict_input_and_generators(clf, tweets):
     assert list(stream) == clf(tweets[:5])
 
 
-def test_needless_settings_are_taken_and_others_refused(clf):
-    with pytest.warns(UserWarning, match="batch_size is not needed"):
+def test_ignored_settings_warn_and_unknown_ones_fail(clf):
+    with pytest.warns(UserWarning, match="batch_size is ignored"):
         clf(["a"], batch_size=8)
     with pytest.raises(brim.UsageError, match="colour"):
         clf("a", colour="red")
@@ -64,7 +64,7 @@ def sigmoid(logits):
 @pytest.mark.parametrize("model, own", [("bert_sequence", softmax), ("bert_multilabel", sigmoid)])
 def test_function_to_apply(model, own, tmp_path):
     clf = brim.Classifier(tiny_model(model, tmp_path / model), precision="fp32", long_text="truncate")
-    texts = ["ada lives in london", "paris", "word1 word2 " * 400, "word3 ."] * 800  # several blocks, and one too long
+    texts = ["ada lives in london", "paris", "word1 word2 " * 400, "word3 ."] * 800  # several blocks, with overlong texts
     logits = clf.predict(texts, function_to_apply="none")
     assert logits.scores.min() < 0 and logits.truncated.tolist() == [False, False, True, False] * 800
     for function, wanted in ((None, own), ("softmax", softmax), ("sigmoid", sigmoid), ("NONE", lambda x: x)):
@@ -91,7 +91,7 @@ def test_function_to_apply_of_pairs_and_single_values(tmp_path):
     assert np.allclose(own, softmax(logits[None])[0] if len(logits) > 1 else sigmoid(logits), atol=1e-5)
 
 
-def test_unknown_functions_are_refused(clf, vader):
+def test_rejects_unknown_functions(clf, vader):
     for wrong in ("softplus", "", "default", 3):
         with pytest.raises(brim.UsageError, match="function_to_apply") as caught:
             clf("a", function_to_apply=wrong)
@@ -146,7 +146,7 @@ def test_same_numbers_as_the_program(clf, tweets, tmp_path):
         rows = list(csv.DictReader(file))
     result = clf.predict(tweets)
     assert [row["label"] for row in rows] == result.labels
-    assert np.allclose([float(row["score"]) for row in rows], result.score, atol=2e-4)  # int8 batches differ a little
+    assert np.allclose([float(row["score"]) for row in rows], result.score, atol=2e-4)  # int8 scores depend slightly on the batch
 
 
 def test_same_bytes_again(clf, tweets):
@@ -170,12 +170,12 @@ def test_stream_is_in_order(vader, tweets):
     assert [label for p in parts for label in p.labels] == vader.predict(texts).labels
 
 
-@pytest.mark.parametrize("bad, said", [
+@pytest.mark.parametrize("bad, message", [
     (None, "None"), (float("nan"), "NaN"), (b"bytes", "bytes"), (7, "int"), ("lone \ud800", "surrogate"), ([], "list"),
 ])
-def test_bad_texts(clf, bad, said):
+def test_bad_texts(clf, bad, message):
     texts = ["good", bad, "bad"]
-    with pytest.raises(brim.BadData, match=said) as caught:
+    with pytest.raises(brim.BadData, match=message) as caught:
         clf.predict(texts)
     assert caught.value.row == 1 and "on_error" in caught.value.remedy and caught.value.code == "bad_data"
     with pytest.raises(brim.BadData):
@@ -205,7 +205,7 @@ def test_long_texts_follow_the_setting():
         brim.Classifier(long_text="sometimes")
 
 
-def test_a_model_that_is_not_there(tmp_path):
+def test_missing_model(tmp_path):
     with pytest.raises(brim.UsageError, match="no-such-model"):
         brim.Classifier("no-such-model")
     with pytest.raises(brim.BadModel):
@@ -221,7 +221,7 @@ def test_a_model_that_is_not_there(tmp_path):
         assert clf.predict(["good"]).labels
 
 
-def test_the_library_speaks_through_logging(caplog):
+def test_library_messages_use_logging(caplog):
     with brim.Classifier(max_length=100_000):
         assert "max_length=100000" in caplog.text and caplog.records[0].name == "brim"
 
@@ -246,7 +246,7 @@ def test_pickle_opens_again(clf):
     assert again("I love this")[0]["label"] == "positive" and again._options["long_text"] == "window-mean"
 
 
-def test_threads_share_one(clf, tweets):
+def test_threads_share_one_model(clf, tweets):
     wanted = clf.predict(tweets * 20).labels
     got = {}
 
@@ -261,7 +261,7 @@ def test_threads_share_one(clf, tweets):
     assert all(got[i] == [wanted] * 3 + [wanted[0]] for i in range(4))
 
 
-def test_other_threads_run_meanwhile(clf, tweets):
+def test_other_threads_run_during_a_call(clf, tweets):
     ticks = []
     done = threading.Event()
 
@@ -292,10 +292,10 @@ def test_interrupt_ends_a_long_call(clf, tweets):
     with pytest.raises(KeyboardInterrupt):
         clf._open().score(texts, progress)
     assert 0 < seen[-1] < len(texts) / 2
-    assert clf("I love this")[0]["label"] == "positive"  # and the model is as it was
+    assert clf("I love this")[0]["label"] == "positive"  # the model still works
 
 
-def test_an_interrupted_call_leaves_nothing_behind(tweets):
+def test_interrupted_call_frees_everything(tweets):
     code = """
 import os, signal, sys, threading, brim
 clf = brim.Classifier(precision="fp32")
@@ -313,7 +313,7 @@ threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     clf.predict([t * 3 for t in sys.argv[1:]] * 2000)
 except KeyboardInterrupt:
-    pid = os.fork()  # the child has no such thread to wait for
+    pid = os.fork()  # that thread does not exist in the child
     if pid == 0:
         sys.exit(0)
     print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -322,7 +322,7 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "interrupted", "positive", "child", "0"]), done
 
 
-def test_a_progress_that_raises_ends_the_call(clf, tweets):
+def test_exception_in_progress_ends_the_call(clf, tweets):
     def progress(rows):
         raise RuntimeError("enough")
 
@@ -336,7 +336,7 @@ def test_progress_bar(clf, tweets, capsys):
     assert "texts" in capsys.readouterr().err
 
 
-def test_a_fork_is_noticed(clf):
+def test_fork_is_detected(clf):
     clf("warm")
     pid = os.fork()
     if pid == 0:
@@ -366,11 +366,11 @@ def test_pairs_are_scored_together(vader, tmp_path):
     assert scores.score[0] == pytest.approx(one["score"], abs=1e-6)
     assert sorted(scores.scores[1].tolist(), reverse=True) == pytest.approx([e["score"] for e in other], abs=1e-6)
     assert clf("ada lives")[0] != one
-    with pytest.raises(brim.UsageError, match="every pair has two"):
+    with pytest.raises(brim.UsageError, match="second texts"):
         clf.predict(["a"], pairs=["b", "c"])
     with pytest.raises(brim.BadData):
         clf.predict(["a"], pairs=[None])
     with pytest.raises(brim.UsageError, match="apart"):
         clf([pair, {"text": "a"}])
-    with pytest.raises(brim.UsageError, match="single texts"):
+    with pytest.raises(brim.UsageError, match="do not support pairs"):
         vader(pair)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beside PyTorch in one process on a card: plans and limits hold, whoever came first. Each case is a process of its own,
-since contexts stay until a process ends. Skipped without a card, PyTorch or CUDA in the module; BRIM_REQUIRE_GPU=1 fails."""
+"""Brim and PyTorch in one process on a GPU: plans and limits hold in either order of loading. Each case is a separate process,
+because contexts exist until exit. Skipped without a GPU, PyTorch or CUDA in the module; fails instead with BRIM_REQUIRE_GPU=1."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)) == 0
 
 
 def held():
-    # What the driver counts for this process; 0 without a context.
+    # Memory of this process according to the driver; 0 without a context.
     count, rows = ctypes.c_uint(256), (Process * 256)()
     assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), rows) == 0
     return sum(row.bytes for row in rows[:count.value] if row.pid == os.getpid())
 
 
 class Peak:
-    # The most this process held while the block ran.
+    # Peak memory of this process during the block.
     def __enter__(self):
         self.bytes, self.stop = held(), threading.Event()
         self.thread = threading.Thread(target=self.look)
@@ -172,7 +172,7 @@ for limit in ("auto", "6GiB"):
         report[limit] = bool(error.remedy or error.problem)
 del block
 torch.cuda.empty_cache()
-with brim.Classifier(device="cuda", memory_limit="2GiB") as clf:  # and the process goes on
+with brim.Classifier(device="cuda", memory_limit="2GiB") as clf:  # the process can continue
     report["after"] = len(clf.predict(texts).labels) == len(texts)
 """,
 }
@@ -185,7 +185,7 @@ def why_not():
     except ImportError:
         return "no PyTorch"
     if not torch.cuda.is_available():
-        return "no card"
+        return "no GPU"
     import brim
 
     try:
@@ -201,7 +201,7 @@ def cache(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_beside_pytorch(case, cache):
+def test_with_pytorch_in_one_process(case, cache):
     if why := why_not():
         assert not os.environ.get("BRIM_REQUIRE_GPU"), why
         pytest.skip(why)
@@ -223,6 +223,6 @@ def test_beside_pytorch(case, cache):
         assert report["steps"] == 40 and report["intact"], report
     elif case == "almost_nothing_free":
         assert report["auto"] and report["6GiB"] and report["after"], report
-    # What PyTorch held was not taken for the driver's context, which later plans of anyone would count.
+    # PyTorch's memory must not be cached as the size of the driver's context, which later plans include.
     kept = [json.loads(path.read_text()) for path in cache.rglob("*.json")]
     assert all(one.get("context_bytes", 0) < 4 << 30 for one in kept), kept

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of brim.bulk on Ray and Spark, workers killed meanwhile; and the row by row adapters."""
+"""Jobs of brim.bulk on Ray and Spark with killed workers, and the row by row adapters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spark():
 
 
 def kill_workers(marker, times, stopped):
-    """Now and then a process whose command line has `marker`, among those that this one started."""
+    """Kills descendants of this process whose command line contains `marker`."""
     def children(parent):
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -74,15 +74,15 @@ def test_ray(ray, inputs, tmp_path):  # noqa: F811
     import brim.ray
 
     job = planned(inputs, tmp_path, rows_per_shard=50)
-    # Each of the three kills may cost the same shard a try.
+    # All three kills may hit the same shard.
     assert while_killing("ray::_Worker", lambda: brim.ray.score(job, tries=4, progress=True)) == []
     assert bulk.finish(job)["rows"] == ROWS and all_rows(job)["id"].to_pylist() == list(range(ROWS))
     assert brim.ray.score(job) == []
-    with pytest.raises(brim.UsageError, match="2 cores and 0 cards"):
+    with pytest.raises(brim.UsageError, match="2 cores and 0 GPUs"):
         brim.ray.score(planned(inputs, tmp_path / "b"), num_gpus=1)
 
 
-def test_ray_returns_what_failed(ray, inputs, tmp_path):  # noqa: F811
+def test_ray_returns_failed_shards(ray, inputs, tmp_path):  # noqa: F811
     import brim.ray
 
     job = planned(inputs, tmp_path)
@@ -120,7 +120,7 @@ def test_spark(spark, inputs, tmp_path):  # noqa: F811
     assert brim.spark.score(job, spark) == []
 
 
-def test_spark_returns_what_failed(spark, inputs, tmp_path):  # noqa: F811
+def test_spark_returns_failed_shards(spark, inputs, tmp_path):  # noqa: F811
     import brim.spark
 
     job = planned(inputs, tmp_path)
@@ -151,7 +151,7 @@ def test_spark_rows(spark, tmp_path):
 
 
 def test_ray_workers_without_the_module():
-    """As Ray reports it; a worker on this machine would find the module where its driver does."""
+    """Simulates Ray's error, because workers on this machine find the module."""
     import brim.ray
 
     class Ray:
@@ -161,14 +161,14 @@ def test_ray_workers_without_the_module():
         def get(ready):
             raise RuntimeError(ready)
 
-    with pytest.raises(brim.UsageError, match="no module brim") as caught:
+    with pytest.raises(brim.UsageError, match="module brim is missing") as caught:
         brim.ray._outcome(Ray, "The actor failed to import: ModuleNotFoundError: No module named 'brim'")
     assert "every node" in caught.value.remedy
     assert "disk" in brim.ray._outcome(Ray, "out of disk").problem
 
 
 class FakeRay:
-    """Ray's actors, in this process. A deadly shard ends its actor; only `free` actors ever start."""
+    """Mock of Ray's actors. A deadly shard kills its actor; only `free` actors start."""
 
     class exceptions:
         class RayError(Exception):
@@ -206,7 +206,7 @@ class FakeRay:
                 if fake.broken:
                     self.dead = True
                     return "the actor cannot start"
-                return None if self.started else ...  # ... is no result yet
+                return None if self.started else ...  # ...: no result yet
 
             def outcome(self, shard):
                 assert self.started and not self.dead
@@ -246,7 +246,7 @@ def test_a_shard_that_kills_its_worker(inputs, tmp_path, monkeypatch):  # noqa: 
     monkeypatch.setitem(sys.modules, "ray", fake)
     ((shard, error),) = brim.ray.score(job)
     assert shard.id == 2 and "the actor died" in error.problem and fake.given.count(2) == 3
-    assert job.missing() == [shard]  # the others have had workers
+    assert job.missing() == [shard]  # the others were scored
     assert all(actor.dead for actor in fake.actors)
 
 
@@ -259,7 +259,7 @@ def test_workers_that_wait_for_a_core_get_no_shards(inputs, tmp_path, monkeypatc
     assert all(actor.dead for actor in fake.actors)
 
 
-def test_no_core_is_free(inputs, tmp_path, monkeypatch):  # noqa: F811
+def test_times_out_without_a_free_core(inputs, tmp_path, monkeypatch):  # noqa: F811
     import brim.ray
 
     fake = FakeRay(free=0, cores=4)
@@ -300,7 +300,7 @@ def test_ray_with_a_core_held_by_another_actor(ray, inputs, tmp_path):  # noqa: 
         ray.kill(holder)
 
 
-def test_without_the_engine_it_says_so(monkeypatch):
+def test_missing_ray_is_reported(monkeypatch):
     import brim.ray
 
     monkeypatch.setitem(sys.modules, "ray", None)

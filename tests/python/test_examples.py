@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container's and Kubernetes' examples, which nothing here can run, by their linters."""
+"""Checks the container and Kubernetes examples with linters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.forecast: the program's forecasts, from tables and back into them."""
+"""brim.forecast: forecasts of the program with tables as input and output."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_index_of_pandas_is_read():
         assert indexed.equals(before) and indexed.index.names == before.index.names
 
 
-def test_columns_that_are_called_by_numbers():
+def test_columns_with_numeric_names():
     columns = series()
     wide = {"ds": columns["ds"][:63], 0: columns["y"][:63], 1: columns["y"][63:]}
     found = brim.forecast.predict(wide, model="snaive", season=7, horizon=7)
@@ -79,7 +79,7 @@ def test_train_and_roll(tmp_path):
     assert (tmp_path / "rolled" / "report.html").exists()
 
 
-def test_false_is_an_answer(tmp_path):
+def test_false_overrides_a_preset(tmp_path):
     small = {"preset": "interpretable", "lookbacks": 3, "max_steps": 2, "mlp_units": 8, "device": "cpu", "threads": 1}
     for given, wanted in ((None, True), (False, False), (True, True)):
         model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / str(given), shared_weights=given, trace=False, **small)
@@ -88,14 +88,14 @@ def test_false_is_an_answer(tmp_path):
         assert len(brim.forecast.predict(series(), model=model, components=False).columns) == 3
 
 
-def test_every_switch_of_the_program_is_known():
-    """Flags without a value in its help, but for those that stand bare."""
-    told = "".join(_program.run(["forecast", verb, "--help-all"])[0] for verb in ("train", "roll", "predict", "eval"))
-    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)(?:  |$)", told, re.M)}
+def test_knows_every_switch_of_the_program():
+    """Flags that the help shows without a value, except for bare ones."""
+    help_text = "".join(_program.run(["forecast", verb, "--help-all"])[0] for verb in ("train", "roll", "predict", "eval"))
+    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)(?:  |$)", help_text, re.M)}
     assert switches - {"help", "help_all", "json", "quiet"} == set(brim.forecast._SWITCHES)
 
 
-def test_what_is_refused(tmp_path):
+def test_rejects_invalid_arguments(tmp_path):
     for call, kind in ((lambda: brim.forecast.predict(7, horizon=1), brim.UsageError),
                        (lambda: brim.forecast.predict("no.csv", horizon=1), brim.UsageError),
                        (lambda: brim.forecast.predict({"a": ["x"], "b": ["z"]}, horizon=1), brim.BadData),
@@ -112,7 +112,7 @@ def test_what_is_refused(tmp_path):
         assert remedy in caught.value.remedy
 
 
-def test_an_interrupt_reaches_the_program(tmp_path):
+def test_interrupt_reaches_the_program(tmp_path):
     code = """
 import os, signal, sys, threading, time, brim
 def stop():

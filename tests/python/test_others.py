@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import pathlib
 import pickle
@@ -36,7 +37,7 @@ def test_encode(encoder_dir):
 
 
 def tables(texts):
-    """The same texts as every library holds them."""
+    """The same texts in the formats of several libraries."""
     pd, pa, pl = (pytest.importorskip(name) for name in ("pandas", "pyarrow", "polars"))
     frame = pd.DataFrame({"text": texts}, index=range(10, 10 + len(texts)))
     columns = [texts, tuple(texts), iter(texts), np.array(texts), np.array(texts, dtype=object), frame["text"],
@@ -80,10 +81,10 @@ def test_sentence_transformers_files(encoder_dir, tmp_path):
     (path / "1_Pooling").mkdir()
     (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
     (path / "config_sentence_transformers.json").write_text('{"prompts": {"query": "ada lives in "}}')
-    plain, told = brim.Encoder(encoder_dir, pooling="cls"), brim.Encoder(path)
+    plain, configured = brim.Encoder(encoder_dir, pooling="cls"), brim.Encoder(path)
     wanted = plain.encode("ada lives in london", normalize_embeddings=True)
-    assert np.allclose(told.encode("ada lives in london"), wanted, atol=1e-6)
-    assert np.allclose(told.encode("london", prompt_name="query"), wanted, atol=1e-6)
+    assert np.allclose(configured.encode("ada lives in london"), wanted, atol=1e-6)
+    assert np.allclose(configured.encode("london", prompt_name="query"), wanted, atol=1e-6)
     (path / "config_sentence_transformers.json").write_text(
         '{"prompts": {"query": "ada lives in "}, "default_prompt_name": "query", "truncate_dim": 5}')
     assert np.allclose(brim.Encoder(path).encode("london"), wanted[:5], atol=1e-6)
@@ -93,9 +94,9 @@ def test_sentence_transformers_files(encoder_dir, tmp_path):
     (path / "config_sentence_transformers.json").write_text("{}")
     (path / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": true}')
     (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true, "include_prompt": false}')
-    told, plain = brim.Encoder(path), brim.Encoder(encoder_dir)
-    assert np.allclose(told.encode("LONDON"), plain.encode("london"), atol=1e-5)
-    assert np.abs(told.encode("london", prompt="ada lives in ") - plain.encode("ada lives in london")).max() > 1e-3
+    configured, plain = brim.Encoder(path), brim.Encoder(encoder_dir)
+    assert np.allclose(configured.encode("LONDON"), plain.encode("london"), atol=1e-5)
+    assert np.abs(configured.encode("london", prompt="ada lives in ") - plain.encode("ada lives in london")).max() > 1e-3
     (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(brim.BadModel, match="max_tokens"):
         brim.Encoder(path)
@@ -126,7 +127,7 @@ def test_the_wrong_class_for_a_model(tagger_dir):
         brim.Classifier(tagger_dir)
     with pytest.raises(brim.UsageError, match="brim.Classifier"):
         brim.Tagger()
-    with pytest.raises(brim.UsageError, match="vectors"):
+    with pytest.raises(brim.UsageError, match="embeddings"):
         brim.Encoder("vader")
 
 
@@ -149,7 +150,7 @@ def test_batch_scorer(model):
     assert scorer.flush_and_apply() == [item] and item.sentiment_score > 0
 
 
-def test_batch_scorer_and_a_text_that_cannot_be_read():
+def test_batch_scorer_with_an_invalid_text():
     scorer, items = brim.BatchScorer("vader", batch_size=3), [{}, {}, {}]
     assert [scorer.score_or_queue(text, item) for text, item in zip(["great", "half \ud83d", "awful"], items)][2] < 0
     assert items[0]["sentiment_score"] > 0 and items[1] == {"sentiment_score": None} and len(scorer) == 0
@@ -158,12 +159,12 @@ def test_batch_scorer_and_a_text_that_cannot_be_read():
 
 
 @pytest.mark.parametrize("reported", ["raised", "by row"])
-def test_batch_scorer_keeps_a_batch_that_failed(monkeypatch, reported):
+def test_batch_scorer_keeps_a_failed_batch(monkeypatch, reported):
     scorer, items = brim.BatchScorer("vader", batch_size=2), [{"n": n} for n in range(4)]
     predict = scorer.classifier.predict
 
     def failing(texts, **settings):
-        scorer._waiting.append(("awful", items[3]))  # another thread's, which comes meanwhile
+        scorer._waiting.append(("awful", items[3]))  # added by another thread in the meantime
         if reported == "raised":
             raise brim.DeviceLost("the card is gone", "start again")
         result = predict(texts, **settings)
@@ -180,7 +181,7 @@ def test_batch_scorer_keeps_a_batch_that_failed(monkeypatch, reported):
     assert [item["sentiment_score"] > 0 for item in items] == [True, False, True, False]
 
 
-def test_batch_scorer_and_an_item_that_takes_no_score():
+def test_batch_scorer_with_a_readonly_item():
     scorer, items = brim.BatchScorer("vader"), [{}, object(), {}]
     for item in items:
         scorer.score_or_queue("great", item)
@@ -199,7 +200,7 @@ def test_batch_scorer_settings(monkeypatch, tagger_dir):
 
 
 def labelled_model(labels, to):
-    """A classifier of a seed with as many labels as its head is cut to."""
+    """A seeded classifier with its head truncated to the given labels."""
     tiny_model("bert_sequence", to)
     config = json.loads((to / "config.json").read_text())
     weights = to / "model.safetensors"
@@ -207,10 +208,10 @@ def labelled_model(labels, to):
     length = int.from_bytes(data[:8], "little")
     header, body = json.loads(data[8:8 + length]), data[8 + length:]
     tensors = {}
-    for name, told in header.items():
+    for name, entry in header.items():
         if name != "__metadata__":
-            begin, end = told["data_offsets"]
-            array = np.frombuffer(body[begin:end], np.float32).reshape(told["shape"])
+            begin, end = entry["data_offsets"]
+            array = np.frombuffer(body[begin:end], np.float32).reshape(entry["shape"])
             if name.startswith("classifier."):
                 array = np.resize(array, (len(labels), *array.shape[1:]))
             tensors[name] = array
@@ -242,7 +243,7 @@ def test_batch_scorer_knows_labels_by_name(labels, signs, tmp_path):
     [f"LABEL_{i}" for i in range(5)], ["very negative", "negative", "neutral", "positive", "very positive"],
     ["joy", "anger"], ["negative", "neg", "positive"], ["LABEL_1", "LABEL_2"],
 ])
-def test_batch_scorer_wants_a_mapping_for_other_labels(labels, tmp_path):
+def test_batch_scorer_requires_a_mapping_for_other_labels(labels, tmp_path):
     model = brim.Classifier(labelled_model(labels, tmp_path / "m"), precision="fp32")
     with pytest.raises(brim.UsageError, match=labels[-1]) as caught:
         brim.BatchScorer(model)
@@ -270,7 +271,7 @@ def test_plan():
         brim.plan(device="toaster")
 
 
-def test_a_model_shows_its_plan(clf):
+def test_model_has_a_plan(clf):
     assert clf.plan.peak_bytes == sum(clf.plan.bytes.values()) > 0 and "<table>" in clf.plan._repr_html_()
     assert "default" in repr(clf)
 
@@ -284,7 +285,7 @@ def test_types():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_stub_names_what_is_there():
+def test_stub_matches_the_module():
     """Every class, method, property and parameter of _brim.pyi and of the module itself."""
     from brim import _brim
 
@@ -298,11 +299,11 @@ def test_the_stub_names_what_is_there():
         for key, method in methods.items():
             if signature := getattr(here[key], "__nb_signature__", None):
                 wanted = [argument.arg for argument in method.args.args]
-                told = signature[0][0]
-                assert [part.split(":")[0].strip() for part in told[told.index("(") + 1:told.rindex(")")].split(",")] == wanted
+                declaration = signature[0][0]
+                assert [part.split(":")[0].strip() for part in declaration[declaration.index("(") + 1:declaration.rindex(")")].split(",")] == wanted
 
 
-def test_import_takes_numpy_alone():
+def test_import_requires_only_numpy():
     code = "import sys, brim; print([m for m in ('pandas', 'pyarrow', 'torch', 'polars', 'tqdm') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -320,17 +321,34 @@ print([m for m in ("pandas", "pyarrow", "ray", "pyspark", "boto3") if m in sys.m
 
 def test_names_in_the_docs_exist():
     found = set()
-    for page in ("README.md", "docs/python.md", "docs/bulk.md"):
-        for block in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(encoding="utf-8"), re.S):
+    for page in [SOURCE / "README.md", *(SOURCE / "docs").glob("*.md")]:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
             found |= set(re.findall(r"\bbrim((?:\.[A-Za-z_]\w*)+)", block))
     assert {".bulk.plan", ".ray.score", ".spark.score", ".forecast.predict"} <= found
-    for name in found - {".sklearn"}:  # imported by name, and not always installed
+    for name in found - {".sklearn"}:  # imported explicitly, not always installed
         value = brim
         for part in name.split(".")[1:]:
             value = getattr(value, part)
 
 
-def test_nothing_is_connected_to(tmp_path):
+def test_blocks_of_the_docs_run(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "my-model").symlink_to(SOURCE / "models" / "default")
+    monkeypatch.chdir(tmp_path)
+    ran = 0
+    for page in ("README.md", "docs/python.md"):
+        names: dict[str, object] = {"df": pandas.DataFrame({"text": ["great stuff", "awful"]})}
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        for block in re.findall(r"(?<! -->\n)^```python\n(.*?)^```", text, re.S | re.M):
+            if importlib.util.find_spec("polars") is None:
+                block = block.replace(", r.to_polars()", "")
+            exec(compile(block, page, "exec"), names)
+            ran += 1
+    assert ran >= 2
+
+
+def test_no_network_connections(tmp_path):
     code = """
 import sys
 connected = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels, scores and vectors against transformers in fp32: skipped where that is not installed (run-tests --all)."""
+"""Compares labels, scores and vectors with transformers in fp32; skipped if that is not installed (run-tests --all)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_function_to_apply(directory, function):
 
 
 def test_default_model(tweets, tmp_path):
-    directory = str(tmp_path / "default")  # its int8 weights are Brim's own format
+    directory = str(tmp_path / "default")  # its int8 weights are in Brim's format
     subprocess.run([_program.path(), "models", "export", "default", "--precision", "fp32", "-o", directory], check=True)
     theirs = transformers.pipeline("text-classification", model=directory, device="cpu")
     with brim.Classifier(directory, precision="fp32") as ours:
@@ -65,7 +65,7 @@ def test_default_model(tweets, tmp_path):
             assert a["label"] == b["label"] and abs(a["score"] - b["score"]) < 1e-5
 
 
-# Models of a seed, the tokenizers that the tests of src/text have. The weights are drawn wide, so that labels differ.
+# Seeded models with the tokenizers of the tests of src/text. Large weights make the labels differ.
 FAMILIES = {"bert": "bert_uncased", "distilbert": "bert_uncased", "roberta": "byte_bpe", "xlm-roberta": "spm_unigram_first",
             "camembert": "spm_unigram_first"}
 
@@ -90,7 +90,7 @@ def made_model(family, kind, folder, **more):
 
 
 def many_texts(n=1000):
-    """Every script and oddity that the tokenizers' own tests know, and rows of words."""
+    """Texts of the tokenizer tests, and rows of words."""
     lines = (SOURCE / "tests" / "data" / "tokenizers" / "bert_uncased" / "golden.jsonl").read_text().split("\n")
     odd = [json.loads(line)["text"] for line in lines if line]
     odd = [text for text in odd if text.isprintable() and text.strip()]
@@ -100,7 +100,7 @@ def many_texts(n=1000):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families(family, tmp_path):
-    """A thousand texts: equal labels, scores within 1e-5."""
+    """Equal labels and scores within 1e-5 for a thousand texts."""
     labels = {i: f"class{i}" for i in range(4)}
     folder = made_model(family, transformers.AutoModelForSequenceClassification, tmp_path, num_labels=4, id2label=labels)
     theirs = transformers.pipeline("text-classification", model=folder, device="cpu", top_k=None, truncation=True)
@@ -156,7 +156,7 @@ def test_tagger(strategy, tmp_path):
     folder = made_model("bert", transformers.AutoModelForTokenClassification, tmp_path, num_labels=len(labels),
                         id2label=dict(enumerate(labels)))
     theirs = transformers.pipeline("token-classification", model=folder, device="cpu", aggregation_strategy=strategy)
-    # Elsewhere transformers takes a token whose length is not its text's for a continuation: accents that are split off.
+    # transformers treats a token whose length differs from its text's, as with split accents, as a continuation.
     texts, found = [text.lower() for text in many_texts(400) if text.isascii()][:60], 0
     with brim.Tagger(folder, precision="fp32", device="cpu", aggregation_strategy=strategy) as ours:
         for text, got in zip(texts, ours(texts), strict=True):

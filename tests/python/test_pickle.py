@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 
-def test_errors_keep_what_they_carry():
+def test_pickled_errors_keep_their_attributes():
     error = brim.BadData("row 3 is None, not str", "drop such rows")
     error.row = 3
     error.add_note("of the second file")

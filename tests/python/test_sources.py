@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts from wherever they are held, results to wherever they are wanted."""
+"""Inputs and outputs in the formats of several libraries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pyarrow_nulls(clf):
     assert len(clf.predict(pa.array([], pa.int64()))) == 0 and len(clf.predict(pa.array([], pa.string()))) == 0
 
 
-def test_pyarrow_bytes_that_are_no_utf8(clf):
+def test_pyarrow_bytes_that_are_not_utf8(clf):
     pa = pytest.importorskip("pyarrow")
     array = pa.array([b"good", b"bad \xff"]).view(pa.string())
     with pytest.raises(brim.BadData, match="row 1: .*UTF-8"):
@@ -70,7 +70,7 @@ def test_pyarrow_bytes_that_are_no_utf8(clf):
 
 
 def test_columns_beyond_2_gib(vader):
-    """Offsets of 64 bits: a text behind 2 GiB that are not touched, since their row is null."""
+    """64-bit offsets: a text behind 2 GiB of untouched memory (of null rows)."""
     pa = pytest.importorskip("pyarrow")
     data = np.zeros((1 << 31) + 64, np.uint8)
     data[:5], data[-5:] = np.frombuffer(b"great", np.uint8), np.frombuffer(b"awful", np.uint8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.train and brim.sklearn: the program's training from tables, stopped and resumed, as an estimator."""
+"""brim.train and brim.sklearn: training from tables, interruption and resume, scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_shows_its_history(run):
     assert run._repr_html_().count("<svg ") == 4 and run.plots()[0].startswith("<svg xmlns=")
 
 
-def test_the_same_bits_as_the_program(run, start, tmp_path):
+def test_same_bits_as_the_program(run, start, tmp_path):
     for name, (texts, labels) in (("a", rows_of(ROWS)), ("b", rows_of(60, 2))):
         lines = [json.dumps({"text": t, "label": l}) for t, l in zip(texts, labels)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
@@ -87,12 +87,12 @@ def test_teachers(run, start, tmp_path):
     done = brim.train(start, rows, output_dir=tmp_path / "out", teacher=[run.output_dir, run.output_dir], max_steps=2,
                       progress=False, **QUICK)
     card = open(f"{done.output_dir}/README.md").read()
-    assert "30 rows learnt from labels (0.5) and 2 teachers (0.5) · 2 rows without a label from 2 teachers alone" in card
+    assert "30 rows trained on labels (0.5) and 2 teachers (0.5) · 2 rows without a label trained on 2 teachers only" in card
     with pytest.raises(brim.BadData, match="row 0: label is None"):
         brim.train(start, rows, output_dir=tmp_path / "alone", progress=False, **QUICK)
 
 
-class NAType:  # as pandas has it
+class NAType:  # like in pandas
     def __eq__(self, other):
         raise TypeError("boolean value of NA is ambiguous")
 
@@ -100,13 +100,13 @@ class NAType:  # as pandas has it
 def test_missing_labels_of_tables(tmp_path):
     from brim.training import _written
 
-    rows = {"text": ["a", "b", "c", "d"], "label": [0.0, NAType(), 1.0, float("nan")]}  # what a column of Int64 or floats gives
+    rows = {"text": ["a", "b", "c", "d"], "label": [0.0, NAType(), 1.0, float("nan")]}  # as from a column of Int64 or floats
     lines = open(_written(rows, tmp_path / "rows.jsonl", None, "label", True)).read().splitlines()
     assert [json.loads(line).get("label") for line in lines] == [0, None, 1, None]
     assert '"label": 0}' in lines[0]
 
 
-def test_what_is_refused(start, tmp_path):
+def test_rejects_invalid_arguments(start, tmp_path):
     texts, labels = rows_of(8)
     train = lambda rows, **more: brim.train(start, rows, output_dir=tmp_path / "out", progress=False, **{**QUICK, **more})
     with pytest.raises(brim.UsageError, match="8 of text, 7 of label"):
@@ -120,9 +120,9 @@ def test_what_is_refused(start, tmp_path):
         train({"text": texts})
     with pytest.raises(brim.UsageError, match="learning_rte"):
         train((texts, labels), learning_rte=1)
-    with pytest.raises(brim.UsageError, match="no value of a setting"):
+    with pytest.raises(brim.UsageError, match="not a valid value"):
         train((texts, labels), seed={})
-    with pytest.raises(brim.UsageError, match="int was given"):
+    with pytest.raises(brim.UsageError, match="got int"):
         train(3)
     with pytest.raises(brim.UsageError, match="no-such"):
         brim.train("no-such", (texts, labels), output_dir=tmp_path / "out")
@@ -148,17 +148,17 @@ def test_ctrl_c_writes_a_checkpoint_and_resuming_gives_the_same_bits(start, tmp_
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 
-def test_ctrl_c_tells_of_a_checkpoint_that_is_there(start, tmp_path, monkeypatch, caplog):
+def test_ctrl_c_reports_an_existing_checkpoint(start, tmp_path, monkeypatch, caplog):
     def interrupted(*_):
         raise KeyboardInterrupt
     monkeypatch.setattr(brim.training._brim, "train", interrupted)
-    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # what a full disk leaves
-    for steps, told in (([], "no checkpoint"), ([4, 20], "goes on from step 20, checkpoint-20 in")):
+    (tmp_path / "out" / "checkpoint-30.part").mkdir(parents=True)  # left over from a full disk
+    for steps, message in (([], "no checkpoint"), ([4, 20], "continues from step 20, checkpoint-20 in")):
         for step in steps:
             (tmp_path / "out" / f"checkpoint-{step}").mkdir()
         with pytest.raises(KeyboardInterrupt):
             brim.train(start, rows_of(8), output_dir=tmp_path / "out", progress=False)
-        assert told in caplog.text and ("resume_from_checkpoint" in caplog.text) == bool(steps)
+        assert message in caplog.text and ("resume_from_checkpoint" in caplog.text) == bool(steps)
         caplog.clear()
 
 
@@ -197,7 +197,7 @@ def test_estimator(estimator):
     folder = fitted.training_.output_dir
     again = pickle.loads(pickle.dumps(fitted))
     assert (again.predict_proba(held_out[0]) == proba).all()
-    fitted.fit(texts[:40], labels[:40])  # anew, with other classes
+    fitted.fit(texts[:40], labels[:40])  # again, with different classes
     assert fitted.classes_.tolist() == ["bad", "good"] and fitted.training_.output_dir != folder
     del fitted, again
     assert not os.path.exists(folder) or not os.listdir(folder)
@@ -226,14 +226,14 @@ def test_estimator_checks_that_make_sense_for_texts(estimator):
         if hasattr(checks, name):
             getattr(checks, name)("BrimClassifier", BrimClassifier())
     texts, labels = rows_of(8)
-    for X, y, said in (("text", ["a"], "list"), (texts, labels[:-1], "one label per text"), ([], [], "no texts"),
-                       (texts, ["a"] * 8, "one class"), ([None, *texts[1:]], labels, "not a text"),
+    for X, y, message in (("text", ["a"], "list"), (texts, labels[:-1], "one label per text"), ([], [], "no texts"),
+                       (texts, ["a"] * 8, "one class"), ([None, *texts[1:]], labels, "not a str"),
                        (np.zeros((4, 2)), [0, 1, 0, 1], "columns"), (texts, [1, "1"] * 4, "a")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             BrimClassifier(estimator.model).fit(X, y)
 
 
-def test_without_scikit_learn_it_says_so():
+def test_missing_scikit_learn_is_reported():
     code = "import sys; sys.modules['sklearn'] = None\nimport brim\ntry:\n import brim.sklearn\nexcept brim.UsageError as e: print(e)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install scikit-learn" in said.stdout, said.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install scikit-learn" in done.stdout, done.stderr

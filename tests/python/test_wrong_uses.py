@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes of callers raise typed errors that name a remedy."""
+"""Incorrect calls raise typed errors with a suggested fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_wrong_use(use, bench):
     with pytest.raises(kind) as caught:
         call(bench)
     error = caught.value
-    if kind is TypeError:  # Python's own
+    if kind is TypeError:  # raised by Python
         assert "unexpected keyword" in str(error)
         return
     assert isinstance(error, brim.Error) and error.problem and error.remedy, repr(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes of callers, each with the exceptions that are right for it. test_wrong_uses.py makes every one of them."""
+"""Incorrect calls and the expected exceptions, used by test_wrong_uses.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERIES = {"unique_id": ["a"] * 40, "ds": list(range(40)), "y": [float(i % 7) for
 
 
 class Bench:
-    """The models and files that the mistakes are made with."""
+    """Models and files for the incorrect calls."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -119,7 +119,7 @@ TRAIN = {
 }
 
 PLAN = {
-    "an unknown card": (UsageError, lambda b: brim.plan(device="toaster")),
+    "an unknown GPU": (UsageError, lambda b: brim.plan(device="toaster")),
     "an unknown task": (UsageError, lambda b: brim.plan(task="guess")),
     "an unknown limit": (UsageError, lambda b: brim.plan(limit="lots")),
     "a negative length": (UsageError, lambda b: brim.plan(max_length=-5)),

@@ -57,7 +57,7 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Stream> make_stream() override {
-    BRIM_CHECK(pool_ != nullptr, "a stream of a device that is closed");
+    BRIM_CHECK(pool_ != nullptr, "stream requested from a closed device");
     return std::make_unique<CpuStream>(threads_ > 1 ? pool_.get() : nullptr, isa_);
   }
 
@@ -90,8 +90,7 @@ void CpuStream::copy(void* dst, const void* src, size_t bytes) { std::memcpy(dst
 void CpuStream::fill_zero(void* dst, size_t bytes) { std::memset(dst, 0, bytes); }
 
 std::unique_ptr<Device> open_cpu_device(int threads) {
-  if (threads < 0 || threads > 1024)
-    fail(ErrorCode::usage, "`threads={}`: give a number from 1 to 1024, or 0 for all cores", threads);
+  if (threads < 0 || threads > 1024) fail(ErrorCode::usage, "`threads={}`: use 1 to 1024, or 0 for all cores", threads);
   return std::make_unique<CpuDevice>(threads);
 }
 

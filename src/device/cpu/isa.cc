@@ -98,11 +98,11 @@ Isa best_isa() {
     for (const Isa isa : kAll)
       if (*forced == isa_name(isa)) {
         if (isa_supported(isa)) return isa;
-        fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this machine or build has no {}", *forced, *forced);
+        fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this CPU or build does not support {}", *forced, *forced);
       }
     fail(ErrorCode::usage,
-         "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512_vnni, avx512, amx, "
-         "neon, neon_dot, neon_mm",
+         "BRIM_FORCE_ISA={}: unknown instruction set; use generic, avx2, avx512_vnni, avx512, amx, neon, neon_dot or "
+         "neon_mm",
          *forced);
   }
   return supported_isas().back();

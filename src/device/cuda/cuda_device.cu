@@ -37,15 +37,15 @@ std::string cuda_version_text(int version) { return fmt::format("{}.{}", version
 std::string reason_without_devices(cudaError_t error) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
-  if (driver == 0) return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
+  if (driver == 0) return "no NVIDIA driver found (libcuda.so.1 is missing)";
   if (error == cudaErrorInsufficientDriver)
     return fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
                        cuda_version_text(driver), cuda_version_text(CUDART_VERSION));
   if (error == cudaErrorNoDevice)
     return env("CUDA_VISIBLE_DEVICES")
                ? fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES={})", *env("CUDA_VISIBLE_DEVICES"))
-               : std::string("the NVIDIA driver sees no CUDA device");
-  return fmt::format("the NVIDIA driver does not work: {}", cudaGetErrorString(error));
+               : std::string("the NVIDIA driver reports no CUDA device");
+  return fmt::format("the NVIDIA driver failed: {}", cudaGetErrorString(error));
 }
 
 int attribute(int index, cudaDeviceAttr what) {
@@ -63,7 +63,7 @@ std::optional<std::string> probe(int index, CudaInfo& info) {
     return reason_without_devices(counted == cudaSuccess ? cudaErrorNoDevice : counted);
   }
   if (index < 0 || index >= count)
-    return fmt::format("there {} only {} CUDA device{}, counted from 0", count == 1 ? "is" : "are", count,
+    return fmt::format("there {} only {} CUDA device{} (numbered from 0)", count == 1 ? "is" : "are", count,
                        count == 1 ? "" : "s");
   cudaDeviceProp properties{};
   cudaFuncAttributes attributes{};
@@ -77,7 +77,7 @@ std::optional<std::string> probe(int index, CudaInfo& info) {
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion || error == cudaErrorInvalidKernelImage)
-    return fmt::format("{} is sm_{}, for which this build has no kernels (built for {})", properties.name, capability,
+    return fmt::format("{} (sm_{}) is not supported by this build (built for {})", properties.name, capability,
                        BRIM_CUDA_ARCHS);
   if (error != cudaSuccess) return fmt::format("{} cannot be used: {}", properties.name, cudaGetErrorString(error));
   info.index = index;
@@ -142,7 +142,7 @@ class CudaDevice final : public Device {
     bound_device = error == cudaSuccess ? info_.index : -1;
     if (error == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
-    fail(ErrorCode::does_not_fit, "{} cannot be opened again: {}", info_.name, cudaGetErrorString(error));
+    fail(ErrorCode::does_not_fit, "{} cannot be reopened: {}", info_.name, cudaGetErrorString(error));
   }
 
  protected:
@@ -263,9 +263,9 @@ void cuda_failed(cudaError_t error, const char* call, const char* file, int line
   const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
   const bool unnamed = behind && (op.empty() || op.find(kSmallBatch) != std::string::npos);
   if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
-  const std::string message =
-      fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
-                  cudaGetErrorName(error), call, file, line, unnamed ? "; BRIM_SYNC=1 names the op that failed" : "");
+  const std::string message = fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ",
+                                          cudaGetErrorString(error), cudaGetErrorName(error), call, file, line,
+                                          unnamed ? "; set BRIM_SYNC=1 to identify the failed op" : "");
   cuda_current_op = "";
   throw Error(ErrorCode::device_lost, message);
 }
@@ -314,7 +314,7 @@ void load_all_kernels(Device& device) {
   bind_device(device.index());
   cudaFuncAttributes attributes{};
   for (const void* kernel : cuda_kernel_registry()) BRIM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-  log_debug("{}: {} kernels are loaded", device.name(), cuda_kernel_registry().size());
+  log_debug("{}: loaded {} kernels", device.name(), cuda_kernel_registry().size());
 }
 
 const CudaInfo& cuda_info(const Device& device) {
@@ -344,7 +344,7 @@ std::unique_ptr<Graph> end_capture(Stream& stream) {
   }
   if (made == cudaErrorMemoryAllocation) {  // another process holds the GPU's memory; this is recoverable
     static_cast<void>(cudaGetLastError());
-    fail(ErrorCode::does_not_fit, "cuda:{}: the card has no memory left for a captured graph", s.device_index());
+    fail(ErrorCode::does_not_fit, "cuda:{}: not enough GPU memory for a captured graph", s.device_index());
   }
   if (made != cudaSuccess) cuda_failed(made, call, BRIM_FILE_NAME, __LINE__);
   return std::make_unique<CudaGraph>(std::move(exec));

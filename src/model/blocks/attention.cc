@@ -119,7 +119,7 @@ Hidden attend(const Pass& p, const AttentionParams& at, int64_t l, const Hidden&
   args.lse = made.lse;
   args.bias = made.bias;
   args.precision = p.e.precision;
-  args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
+  args.dropout = p.layer_dropout(l, DropoutSite::probabilities);
   args.scratch = p.e.memory.scratch(attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads,
                                                             p.e.precision, p.e.threads, turns_inside));
   attention(p.e.stream, args);
@@ -156,7 +156,7 @@ TensorView attend_backward(const Pass& p, const AttentionParams& at, int64_t l, 
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
   args.window = at.window;
-  args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
+  args.dropout = p.layer_dropout(l, DropoutSite::probabilities);
   const int64_t bias_width = saved.bias ? saved.bias.cols() : 0;
   if (saved.bias) {
     args.bias = saved.bias;

@@ -11,7 +11,7 @@ using tensor::TensorView;
 namespace {
 
 ops::Dropout gate_dropout(const Pass& p, int64_t l) {
-  return p.layer_dropout(l, DropoutPlace::gate, p.s.feed_forward_dropout);
+  return p.layer_dropout(l, DropoutSite::gate, p.s.feed_forward_dropout);
 }
 
 TensorView gated(const Pass& p, int64_t l, const TensorView& wide) {

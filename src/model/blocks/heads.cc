@@ -156,7 +156,7 @@ TensorView finish(const Pass& p, const HeadParams& at, const TensorView& x, bool
     case Output::token_scores_and_logits: {
       // The sequence head runs on every token (about 1 % of the pass), so that the results of a window stay in its
       // rows.
-      BRIM_CHECK(!p.s.mean_pooling, "a head over means has no logits of tokens");
+      BRIM_CHECK(!p.s.mean_pooling, "token logits are not supported with mean pooling");
       const int64_t tags = p.s.token_classes, all = tags + p.s.sequence_classes;
       result = p.f32({p.batch.T, all});
       HeadSaved token, sequence;
@@ -217,7 +217,7 @@ TensorView finish_training(const Pass& p, const HeadParams& at, const TensorView
     ops::pool_mean_grad(p.e.stream, args);
     return args.d_x;
   }
-  BRIM_CHECK(static_cast<bool>(d_x), "a sequence head without first tokens needs a token head beside it");
+  BRIM_CHECK(static_cast<bool>(d_x), "a sequence head without first tokens requires a token head");
   ops::scatter_rows(p.e.stream, {.d_y = d_pooled, .rows = p.batch.starts.slice_rows(0, p.batch.B), .d_x = d_x});
   return d_x;
 }

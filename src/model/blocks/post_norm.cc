@@ -104,7 +104,7 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
   const Hidden attended =
       norm(p, at.norm1, attention,
            {.reader = at.feed_forward.up.w, .undone = true, .keeps_columns = tape != nullptr && tape->keep_cheap},
-           p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
+           p.layer_dropout(l, DropoutSite::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
   const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
                                   tape != nullptr && tape->keep_cheap);
   // The last norm keeps its sum: published models have zero gains there, which cannot be inverted.
@@ -120,7 +120,7 @@ TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_
       norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down);
   const TensorView d_attended = feed_forward_backward(
       p, at.feed_forward, tape.feed_forward, [&] { return tape.norm1.y; }, fed);
-  const NormGrad attention = norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out),
+  const NormGrad attention = norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutSite::attention_out),
                                            d_attended, {}, at.attention.out);
   return attend_backward(p, at.attention, l, tape.x, first_tokens, tape.attention, attention);
 }

@@ -48,7 +48,7 @@ class PostNormEncoder : public Architecture {
   };
   const LayerParams& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
   ops::Dropout feed_forward_dropout(const Pass& p, int64_t l) const {
-    return drops_feed_forward_ ? p.layer_dropout(l, DropoutPlace::feed_forward_out) : ops::Dropout();
+    return drops_feed_forward_ ? p.layer_dropout(l, DropoutSite::feed_forward_out) : ops::Dropout();
   }
   LayerParams list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
   void list_groups(const PostNormNames& names);

@@ -75,7 +75,7 @@ void PreNormEncoder::embed_backward(const Pass& p, const EmbeddingSaved& saved, 
 namespace {
 
 ops::Dropout attention_out_dropout(const Pass& p, int64_t l) {
-  return p.layer_dropout(l, DropoutPlace::attention_out, p.s.attention_dropout);
+  return p.layer_dropout(l, DropoutSite::attention_out, p.s.attention_dropout);
 }
 
 }  // namespace

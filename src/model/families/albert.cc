@@ -8,7 +8,7 @@ namespace {
 
 void read_albert(const hub::ConfigKeys& keys, ModelShape& shape) {
   if (const int inner = keys.integer("inner_group_num", 1, 1); inner != 1)
-    keys.contradiction("\"inner_group_num\" is {}: Brim runs ALBERT with 1", inner);
+    keys.contradiction("\"inner_group_num\" is {}: only 1 is supported", inner);
   shape.layer_groups = keys.integer("num_hidden_groups", 1, 1, 10000);
   shape.embedding = keys.integer("embedding_size", 128, 1);
   if (keys.get("hidden_act") == nullptr) shape.activation = ops::Activation::gelu_tanh;

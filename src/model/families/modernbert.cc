@@ -17,16 +17,16 @@ float read_theta(const hub::ConfigKeys& keys, const char* kind, const char* olde
   if (all != nullptr && !all->is_object()) keys.refuse("rope_parameters", *all, "must be an object");
   const json* block = all != nullptr && all->contains(kind) && !(*all)[kind].is_null() ? &(*all)[kind] : nullptr;
   if (block == nullptr) return keys.number(older, fallback, 1, 1e12);
-  if (!block->is_object()) keys.refuse("rope_parameters", *block, "must hold an object for each kind of layer");
+  if (!block->is_object()) keys.refuse("rope_parameters", *block, "must have one object per layer type");
   const hub::ConfigKeys inner(*block, "rope_parameters of " + std::string(kind));
   if (const std::string type = inner.text("rope_type", "default"); type != "default")
-    keys.contradiction("\"rope_type\" of {} is {}: Brim runs default", kind, io::quote_text(type));
+    keys.contradiction("\"rope_type\" of {} is {}: only default is supported", kind, io::quote_text(type));
   return inner.get("rope_theta") != nullptr ? inner.number("rope_theta", fallback, 1, 1e12)
                                             : keys.number(older, fallback, 1, 1e12);
 }
 
 uint64_t read_local_layers(const hub::ConfigKeys& keys, int64_t layers) {
-  if (layers > 64) keys.contradiction("\"num_hidden_layers\" is {}: Brim runs ModernBERT with up to 64", layers);
+  if (layers > 64) keys.contradiction("\"num_hidden_layers\" is {}: at most 64 are supported", layers);
   uint64_t local = 0;
   const json* types = keys.get("layer_types");
   if (types == nullptr) {
@@ -36,12 +36,12 @@ uint64_t read_local_layers(const hub::ConfigKeys& keys, int64_t layers) {
   }
   if (!types->is_array()) keys.refuse("layer_types", *types, "must be a list");
   if (static_cast<int64_t>(types->size()) < layers)
-    keys.contradiction("\"layer_types\" names {} layers but \"num_hidden_layers\" is {}: they must agree",
+    keys.contradiction("\"layer_types\" has {} entries but \"num_hidden_layers\" is {}: they must be equal",
                        types->size(), layers);
   for (int64_t l = 0; l < layers; ++l) {
     const json& type = (*types)[static_cast<size_t>(l)];
     if (type != "full_attention" && type != "sliding_attention")
-      keys.refuse("layer_types", type, "Brim runs full_attention and sliding_attention");
+      keys.refuse("layer_types", type, "only full_attention and sliding_attention are supported");
     local |= static_cast<uint64_t>(type == "sliding_attention") << l;
   }
   return local;
@@ -60,9 +60,9 @@ void read_modernbert(const hub::ConfigKeys& keys, ModelShape& shape) {
     keys.contradiction("\"classifier_pooling\" is {}: it must be cls or mean", io::quote_text(pooling));
   shape.mean_pooling = pooling == "mean";
   if (const json* scaling = keys.get("rope_scaling"))
-    keys.refuse("rope_scaling", *scaling, "Brim runs rotary positions as they are");
+    keys.refuse("rope_scaling", *scaling, "RoPE scaling is not supported");
   if (const int size = keys.integer("head_dim", static_cast<int>(shape.head_size()), 1); size != shape.head_size())
-    keys.contradiction("\"head_dim\" is {} but \"hidden_size\" over \"num_attention_heads\" is {}: they must agree",
+    keys.contradiction("\"head_dim\" is {} but \"hidden_size\" over \"num_attention_heads\" is {}: they must be equal",
                        size, shape.head_size());
   if (shape.head_size() % 2 != 0 || shape.head_size() > 128)
     keys.contradiction(

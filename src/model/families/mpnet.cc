@@ -11,16 +11,14 @@ int64_t buckets_of(const hub::ConfigKeys& keys) {
   const int buckets = keys.integer("relative_attention_num_buckets", 32, 1);
   // transformers always uses 32 buckets regardless of the key; the table must have at least as many.
   if (buckets < ops::kRelativeBuckets)
-    keys.contradiction("\"relative_attention_num_buckets\" is {}: MPNet's attention reads {}", buckets,
-                       ops::kRelativeBuckets);
+    keys.contradiction("\"relative_attention_num_buckets\" is {}: must be at least {}", buckets, ops::kRelativeBuckets);
   return buckets;
 }
 
 void read_mpnet(const hub::ConfigKeys& keys, ModelShape& shape) {
   shape.relative_buckets = buckets_of(keys);
   shape.types = 0;
-  if (shape.padding_id != 1)
-    keys.contradiction("\"pad_token_id\" is {}: MPNet's positions are counted from 1", shape.padding_id);
+  if (shape.padding_id != 1) keys.contradiction("\"pad_token_id\" is {}: must be 1", shape.padding_id);
 }
 
 std::unique_ptr<Architecture> make_mpnet(const ModelShape& shape) {

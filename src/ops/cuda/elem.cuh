@@ -22,7 +22,7 @@ void dispatch_elem(tensor::DType dtype, F&& f) {
     case tensor::DType::bf16:
       return f(ElemTag<__nv_bfloat16>{});
     default:
-      fail(ErrorCode::internal, "no CUDA kernel for activations of {}", dtype_name(dtype));
+      fail(ErrorCode::internal, "no CUDA kernel for activations of type {}", dtype_name(dtype));
   }
 }
 

@@ -176,7 +176,7 @@ void LtChoices::use(const std::vector<GemmChoice>& choices) {
     if (lt_algo_from_hex(c.algorithm))
       choices_[c.key] = c;
     else
-      log_warning("GEMM choice for {} is not readable; the library's own choice is used", c.key);
+      log_warning("cannot read the GEMM choice for {}; using the library's default", c.key);
   }
 }
 

@@ -50,7 +50,7 @@ cublasLtMatmulAlgo_t lt_choose_for_lanes(CudaStream& stream, LtChoices& choices,
                                          const LtOperands& o) {
   constexpr int64_t kLanesAsked = 16;
   constexpr int kAnswers = 16;
-  BRIM_CHECK(!stream.capturing(), "{}: the algorithm of {} is not chosen yet: run once before capturing",
+  BRIM_CHECK(!stream.capturing(), "{}: no algorithm selected for {}; run once before capturing",
              device::cuda_current_op, lt_key_text(p));
   LtProblem asked = p, alone = p;
   asked.lanes = kLanesAsked;
@@ -77,8 +77,8 @@ cublasLtMatmulAlgo_t lt_choose_for_lanes(CudaStream& stream, LtChoices& choices,
     choices.keep_for_lanes(p, answer.algo, tried);
     return answer.algo;
   }
-  fail(ErrorCode::device_lost, "{}: cuBLASLt has no algorithm for {} whose result is the same alone and in a batch",
-       device::cuda_current_op, lt_key_text(p));
+  fail(ErrorCode::device_lost, "{}: cuBLASLt has no batch-invariant algorithm for {}", device::cuda_current_op,
+       lt_key_text(p));
 }
 
 // The fastest tile size depends on how lanes divide among the multiprocessors: 18 lanes with an algorithm chosen for 16

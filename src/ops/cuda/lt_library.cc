@@ -47,13 +47,13 @@ const LtLibrary& lt_library() {
       if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
     if (so == nullptr)
       fail(ErrorCode::device_lost,
-           "cuBLASLt was not found (libcublasLt.so.{}); install CUDA's libraries, set LD_LIBRARY_PATH, or name the "
-           "file in BRIM_CUBLASLT",
+           "cuBLASLt was not found (libcublasLt.so.{}); install the CUDA libraries, set LD_LIBRARY_PATH, or set "
+           "BRIM_CUBLASLT to the file",
            kMajor);
     LtLibrary l;
 #define BRIM_LT_LOOKUP(name)                                                         \
   if ((l.name = reinterpret_cast<decltype(&::name)>(::dlsym(so, #name))) == nullptr) \
-    fail(ErrorCode::device_lost, "cuBLASLt has no {}: it is older than this build needs", #name);
+    fail(ErrorCode::device_lost, "cuBLASLt has no {}: it is too old for this build", #name);
     BRIM_LT_FUNCTIONS(BRIM_LT_LOOKUP)
 #undef BRIM_LT_LOOKUP
     return l;

@@ -56,7 +56,7 @@ cudaDataType_t lt_data_type(DType t) {
     case DType::f8e4m3:
       return CUDA_R_8F_E4M3;
     default:
-      fail(ErrorCode::internal, "cuBLASLt: no products of {}", dtype_name(t));
+      fail(ErrorCode::internal, "cuBLASLt: {} is not supported", dtype_name(t));
   }
 }
 cublasComputeType_t lt_compute_type(const LtProblem& p) {

@@ -152,7 +152,7 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
   const auto trusted = [&](const cublasLtMatmulAlgo_t& candidate) {
     const double apart = product_distance(expected, first_rows(stream, choices, p, o, d, candidate));
     if (apart <= allowed) return true;
-    log_warning("tune: {}: an algorithm is off by {:.3g} and is not used", choice.key, apart);
+    log_warning("tune: {}: rejected an algorithm with an error of {:.3g}", choice.key, apart);
     return false;
   };
   for (const size_t fallback : {best, size_t{0}}) {

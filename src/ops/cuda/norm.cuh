@@ -146,8 +146,8 @@ struct NormShape {
 // Calls f(NormShape) for a row length.
 template <class F>
 void dispatch_norm(const char* op, int64_t H, F&& f) {
-  BRIM_CHECK(H % 8 == 0 && H <= kNormMaxH, "{}: rows of {} elements, the CUDA kernels take multiples of 8 up to {}", op,
-             H, kNormMaxH);
+  BRIM_CHECK(H % 8 == 0 && H <= kNormMaxH,
+             "{}: rows have {} elements, the CUDA kernels support multiples of 8 up to {}", op, H, kNormMaxH);
   if (H <= 256) return f(NormShape<1, 1>{});
   if (H <= 512) return f(NormShape<2, 1>{});
   if (H <= 768) return f(NormShape<3, 1>{});

@@ -41,7 +41,7 @@ Set set_of(Isa isa) {
 
 const Kernel& kernel_for(Isa isa, Precision precision) {
   const Set set = set_of(isa);
-  BRIM_CHECK(set.fp32 != nullptr, "no matrix kernels for {} in this build", isa_name(isa));
+  BRIM_CHECK(set.fp32 != nullptr, "this build has no matrix kernels for {}", isa_name(isa));
   switch (precision) {
     case Precision::fp32:
       return *set.fp32;
@@ -50,7 +50,7 @@ const Kernel& kernel_for(Isa isa, Precision precision) {
     case Precision::int8:
       return *set.int8;
     default:
-      fail(ErrorCode::usage, "`precision={}`: the CPU computes in fp32, bf16 or int8", precision_name(precision));
+      fail(ErrorCode::usage, "`precision={}`: the CPU supports fp32, bf16 and int8", precision_name(precision));
   }
 }
 

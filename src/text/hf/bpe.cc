@@ -32,12 +32,12 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
   if (!config.unk_token.empty()) {
     unk_id_ = vocab_.find(config.unk_token);
     if (unk_id_ < 0) {
-      fail(ErrorCode::bad_model, "{}: the unknown token \"{}\" is not among the {} tokens of the vocabulary",
-           file.string(), config.unk_token, vocab_.count());
+      fail(ErrorCode::bad_model, "{}: the unknown token \"{}\" is not in the vocabulary of {} tokens", file.string(),
+           config.unk_token, vocab_.count());
     }
   }
   if (config.merges.size() >= (size_t{1} << 22) - 1) {
-    fail(ErrorCode::bad_model, "{}: {} merges are more than Brim can hold ({})", file.string(), config.merges.size(),
+    fail(ErrorCode::bad_model, "{}: {} merges exceed the maximum of {}", file.string(), config.merges.size(),
          (1 << 22) - 2);
   }
   merges_.assign(std::bit_ceil(config.merges.size() * 2 + 1), 0);
@@ -52,7 +52,7 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
     auto known = [&](const std::string& token) {
       const int32_t found = vocab_.find(token);
       if (found < 0) {
-        fail(ErrorCode::bad_model, "{}: merge {} (\"{} {}\") needs \"{}\", which is not in the vocabulary",
+        fail(ErrorCode::bad_model, "{}: merge {} (\"{} {}\") requires \"{}\", which is not in the vocabulary",
              file.string(), i, left, right, token);
       }
       return found;

@@ -66,7 +66,7 @@ std::vector<std::string> tokens_of(const TokenModel& model, std::string_view pie
   return out;
 }
 
-TEST(Bpe, EqualsTheDefinitionAtEveryLength) {
+TEST(Bpe, MatchesTheReferenceAtEveryLength) {
   std::mt19937 random(11);
   for (int round = 0; round < 60; ++round) {
     const BpeConfig config = random_config(random, 5 + random() % 60);
@@ -84,7 +84,7 @@ TEST(Bpe, EqualsTheDefinitionAtEveryLength) {
   }
 }
 
-TEST(Bpe, ALongWordIsNotQuadratic) {
+TEST(Bpe, LongWordsAreNotQuadratic) {
   std::mt19937 random(5);
   const BpeConfig config = random_config(random, 60);
   const auto model = make_bpe(config, "x");
@@ -97,7 +97,7 @@ TEST(Bpe, ALongWordIsNotQuadratic) {
   EXPECT_EQ(joined, word);
 }
 
-TEST(Bpe, RawBytesEqualTheByteLevelText) {
+TEST(Bpe, RawBytesMatchByteLevelText) {
   std::mt19937 random(9);
   BpeConfig config;
   const auto token = [](std::string_view bytes) {
@@ -129,7 +129,7 @@ TEST(Bpe, RawBytesEqualTheByteLevelText) {
   }
 }
 
-TEST(Bpe, RefusesWhatCannotBe) {
+TEST(Bpe, RejectsInvalidModels) {
   const auto message = [](const BpeConfig& config) -> std::string {
     try {
       make_bpe(config, "dir/tokenizer.json");

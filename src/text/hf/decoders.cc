@@ -183,9 +183,7 @@ class DecoderSequence final : public Decoder {
 class UnknownDecoder final : public Decoder {
  public:
   explicit UnknownDecoder(std::string type) : type_(std::move(type)) {}
-  void apply(Tokens&) const override {
-    fail(ErrorCode::bad_model, "ids become no text: the tokenizer's decoder is a {}, which is not known", type_);
-  }
+  void apply(Tokens&) const override { fail(ErrorCode::bad_model, "cannot decode ids: unsupported decoder {}", type_); }
 
  private:
   const std::string type_;

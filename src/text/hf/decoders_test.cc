@@ -21,7 +21,7 @@ Json tokenizer_json(const std::string& name) {
   return Json::parse(in);
 }
 
-TEST(Decoders, GiveWhatHuggingFacesGive) {
+TEST(Decoders, MatchHuggingFace) {
   std::ifstream in(golden_tokenizers() / "decoders.jsonl");
   int decoders = 0, tokenizers = 0;
   for (std::string line; std::getline(in, line);) {
@@ -52,7 +52,7 @@ TEST(Decoders, GiveWhatHuggingFacesGive) {
   EXPECT_EQ(tokenizers, 4);
 }
 
-TEST(Decoders, OneThatIsNotKnownFailsWhenItIsAsked) {
+TEST(Decoders, UnknownDecoderFailsOnUse) {
   Json file = tokenizer_json("bert_uncased");
   file["decoder"] = {{"type", "CTC"}};
   const auto tokenizer = parse_tokenizer_json(file.dump(), "tokenizer.json", {});

@@ -91,7 +91,7 @@ class Handler {
     return true;
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& error) {
-    fail(ErrorCode::bad_model, "{}: not valid JSON at byte {} ({}); fetch the file again", file_.string(), byte,
+    fail(ErrorCode::bad_model, "{}: not valid JSON at byte {} ({}); download the file again", file_.string(), byte,
          error.what());
   }
 
@@ -152,7 +152,7 @@ class Handler {
   bool merge(const std::string& text) {
     const size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      wrong('"' + text + '"', "must be two tokens with one space between them");
+      wrong('"' + text + '"', "must be two tokens separated by one space");
     }
     out_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
     return true;
@@ -177,7 +177,7 @@ class Handler {
     return true;
   }
   void open(Json container) {
-    if (stack_.size() >= kDeepest) fail(ErrorCode::bad_model, "{}: nested more than {} deep", file_.string(), kDeepest);
+    if (stack_.size() >= kDeepest) fail(ErrorCode::bad_model, "{}: nesting depth exceeds {}", file_.string(), kDeepest);
     const bool is_model = stack_.size() == 1 && key_ == "model" && stack_[0]->is_object();
     Json* added = add(std::move(container));
     if (is_model) model_ = added;

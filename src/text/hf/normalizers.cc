@@ -283,7 +283,7 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json) {
     for (size_t i = 0; i < list.size(); ++i) parts.push_back(make_normalizer(list.at(i)));
     return std::make_unique<NormalizerSequence>(std::move(parts));
   }
-  json.at("type").fail("no such normalizer is known to Brim");
+  json.at("type").fail("unsupported normalizer");
 }
 
 }  // namespace brim::text

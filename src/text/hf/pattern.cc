@@ -36,7 +36,7 @@ Pattern read_pattern(const JsonValue& json) {
   const JsonValue value = json.at("Regex");
   const std::string source = value.as_string();
   auto regex = Regex::compile(source);
-  if (!regex) value.fail(std::string("this pattern is not understood: ") + regex.error().what());
+  if (!regex) value.fail(std::string("unsupported pattern: ") + regex.error().what());
   return Pattern(std::move(*regex), source);
 }
 

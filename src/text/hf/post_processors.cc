@@ -146,18 +146,18 @@ Template::Item text_item() { return {true, {}, {}}; }
 Template::Item read_template_item(const JsonValue& item, const JsonValue& processor) {
   if (item.has("Sequence")) {
     const JsonValue id = item.at("Sequence").at("id");
-    if (id.as_string() != "A") id.fail("only sequence A can stand in the template for single texts");
+    if (id.as_string() != "A") id.fail("must be A in the template for single texts");
     return text_item();
   }
   const std::string name = item.at("SpecialToken").at("id").as_string();
   const JsonValue special = processor.at("special_tokens");
-  if (!special.has(name.c_str())) item.fail("special_tokens does not define this token");
+  if (!special.has(name.c_str())) item.fail("is not defined in special_tokens");
   const JsonValue token = special.at(name.c_str());
   Template::Item out;
   const JsonValue ids = token.at("ids"), tokens = token.at("tokens");
   ids.expect_array();
   tokens.expect_array();
-  if (ids.size() != tokens.size()) token.fail("needs as many ids as tokens");
+  if (ids.size() != tokens.size()) token.fail("must have as many ids as tokens");
   for (size_t i = 0; i < ids.size(); ++i) {
     out.ids.push_back(read_id(ids.at(i)));
     out.tokens.push_back(tokens.at(i).as_string());
@@ -177,7 +177,7 @@ std::optional<PairTemplate> read_pair_template(const JsonValue& processor) {
     const bool text = item.has("Sequence");
     const JsonValue body = item.at(text ? "Sequence" : "SpecialToken");
     const int64_t type = body.at("type_id").as_int();
-    if (type < 0 || type > INT8_MAX) body.at("type_id").fail("is not a token type");
+    if (type < 0 || type > INT8_MAX) body.at("type_id").fail("is not a valid token type");
     if (text) {
       const bool first = part == &pair.before;
       if (part == &pair.after || body.at("id").as_string() != (first ? "A" : "B")) return std::nullopt;
@@ -237,7 +237,7 @@ std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json) {
     list.expect_array();
     for (size_t i = 0; i < list.size(); ++i) parts.push_back(make_post_processor(list.at(i)));
   } else {
-    json.at("type").fail("no such post-processor is known to Brim");
+    json.at("type").fail("unsupported post-processor");
   }
   return make_post_sequence(std::move(parts));
 }

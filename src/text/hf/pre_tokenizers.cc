@@ -292,7 +292,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json) {
     for (size_t i = 0; i < list.size(); ++i) parts.push_back(make_pre_tokenizer(list.at(i)));
     return std::make_unique<PreTokenizerSequence>(std::move(parts));
   }
-  json.at("type").fail("no such pre-tokenizer is known to Brim");
+  json.at("type").fail("unsupported pre-tokenizer");
 }
 
 }  // namespace brim::text

@@ -75,8 +75,8 @@ class Machine {
     for (;;) {
       if (++steps_ > kMostSteps + kMostStepsPerByte * text_.size()) {
         fail(ErrorCode::bad_model,
-             "tokenizer.json: a pattern of a normalizer or pre-tokenizer took {} steps on a text of {} bytes; simplify "
-             "it",
+             "tokenizer.json: a pattern of a normalizer or pre-tokenizer exceeded {} steps on a text of {} bytes; "
+             "simplify it",
              steps_, text_.size());
       }
       const Instruction& in = program_.code[pc];

@@ -54,7 +54,7 @@ class Parser {
     return true;
   }
   char32_t take_char() {
-    if (!more()) stop("the pattern ends too early");
+    if (!more()) stop("unexpected end of the pattern");
     const CodePoint p = decode_valid(pattern_, at_);
     at_ += static_cast<size_t>(p.bytes);
     return p.value;
@@ -128,7 +128,7 @@ class Parser {
     }
     min = low.value_or(0);
     max = high ? *high : comma ? kUnbounded : min;
-    if (min > 1000 || (max != kUnbounded && (max > 1000 || max < min))) stop("a repeat out of range");
+    if (min > 1000 || (max != kUnbounded && (max > 1000 || max < min))) stop("repeat count out of range");
     return true;
   }
   std::optional<uint32_t> number() {
@@ -150,7 +150,7 @@ class Parser {
       node = wrapped(Node::Kind::look, closed(choice()));
       node.look = look;
       if ((look == Look::behind || look == Look::not_behind) && !one_char(node.children[0])) {
-        stop("look-behind of more than one character");
+        stop("unsupported look-behind of more than one character");
       }
       return node;
     }
@@ -163,7 +163,7 @@ class Parser {
       fold_ = before;
       return node;
     }
-    if (next_is("?")) stop("an unknown kind of group");
+    if (next_is("?")) stop("unknown kind of group");
     return closed(choice());
   }
   Node closed(Node node) {
@@ -276,7 +276,7 @@ class Parser {
     else if (c == 'u')
       value = hex(4, 4, false);
     else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
-      stop("an unknown escape");
+      stop("unknown escape");
     set.ranges.push_back({value, value});
     return value;
   }
@@ -293,7 +293,7 @@ class Parser {
       value = value * 16 + static_cast<char32_t>(digit);
       ++at_;
     }
-    if (digits < least || (braces && !take("}")) || value > 0x10FFFF) stop("a bad hexadecimal escape");
+    if (digits < least || (braces && !take("}")) || value > 0x10FFFF) stop("invalid hexadecimal escape");
     return value;
   }
 
@@ -327,7 +327,7 @@ class Parser {
       if (name == from) name = to;
     }
     const uint32_t found = mask(name);
-    if (found == 0) stop(fmt::format("the unknown property \\p{{{}}}", name));
+    if (found == 0) stop(fmt::format("unknown property \\p{{{}}}", name));
     return negated ? kAllCategories & ~found : found;
   }
 
@@ -339,7 +339,7 @@ class Parser {
     while (first || !next_is("]")) {
       if (!more()) stop("missing ]");
       if (next_is("[:")) stop("a POSIX class");
-      if (next_is("&&")) stop("an intersection of classes");
+      if (next_is("&&")) stop("unsupported intersection of classes");
       first = false;
       std::optional<char32_t> low;
       if (take("[")) {
@@ -358,7 +358,7 @@ class Parser {
         ++at_;
         CharSet unused;
         const auto high = take("\\") ? escape(unused) : std::optional<char32_t>(take_char());
-        if (!high || *high < *low) stop("a bad range");
+        if (!high || *high < *low) stop("invalid range");
         set.ranges.push_back({*low, *high});
       }
     }
@@ -474,7 +474,7 @@ class Writer {
 Result<Regex> Regex::compile(std::string_view pattern) {
   auto program = std::make_shared<Program>();
   try {
-    if (!is_valid_utf8(pattern)) throw SyntaxError{"it is not valid UTF-8"};
+    if (!is_valid_utf8(pattern)) throw SyntaxError{"not valid UTF-8"};
     const Node tree = Parser(pattern, *program).parse();
     Writer writer(*program);
     writer.write(tree);

@@ -62,7 +62,7 @@ int32_t read_id(const JsonValue& place, const std::string& text) {
     if (c < '0' || c > '9' || id > 100'000'000) place.fail(fmt::format("\"{}\" is not a token id", text));
     id = id * 10 + (c - '0');
   }
-  if (text.empty()) place.fail("has an empty token id");
+  if (text.empty()) place.fail("contains an empty token id");
   return checked_id(place, id);
 }
 

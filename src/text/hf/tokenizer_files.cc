@@ -77,8 +77,8 @@ int32_t needed_id(const AddedToken& token, const TokenModel& model, const fs::pa
   const int32_t id = model.id(token.content);
   if (id < 0) {
     fail(ErrorCode::bad_model,
-         "{}: the {} token \"{}\" is not in the vocabulary of {} tokens; name the right one in tokenizer_config.json",
-         file.string(), what, token.content, model.vocab_size());
+         "{}: the {} token \"{}\" is not in the vocabulary of {} tokens; correct tokenizer_config.json", file.string(),
+         what, token.content, model.vocab_size());
   }
   return id;
 }
@@ -104,7 +104,7 @@ std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig
     if (number >= static_cast<size_t>(Vocab::kMostIds)) fail(ErrorCode::bad_model, "{}: too many lines", file.string());
     model.vocab.emplace_back(token, static_cast<int32_t>(number));
   });
-  if (model.vocab.empty()) fail(ErrorCode::bad_model, "{}: the file is empty; fetch it again", file.string());
+  if (model.vocab.empty()) fail(ErrorCode::bad_model, "{}: the file is empty; download it again", file.string());
 
   PipelineParts parts;
   parts.model = std::make_unique<WordPieceModel>(model, file);
@@ -128,14 +128,14 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   BpeConfig model;
   model.vocab = read_vocab_json(MappedFile(vocab).text(), vocab);
   if (model.vocab.empty())
-    fail(ErrorCode::bad_model, "{}: the vocabulary is empty; fetch the file again", vocab.string());
+    fail(ErrorCode::bad_model, "{}: the vocabulary is empty; download the file again", vocab.string());
   const MappedFile text(merges);
   for_each_line(text.text(), merges, [&](std::string_view line, size_t number) {
     if (line.starts_with("#version") || line.empty()) return;
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      fail(ErrorCode::bad_model, "{}: line {} is \"{}\", but must be two tokens with one space between them",
-           merges.string(), number + 1, line.substr(0, 80));
+      fail(ErrorCode::bad_model, "{}: line {} is \"{}\": must be two tokens separated by one space", merges.string(),
+           number + 1, line.substr(0, 80));
     }
     model.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
@@ -185,7 +185,7 @@ void check_class(const fs::path& dir, const TokenizerConfig& config, std::span<c
   if (base.ends_with("Fast")) base.remove_suffix(4);
   if (std::find(known.begin(), known.end(), base) != known.end()) return;
   fail(ErrorCode::bad_model,
-       "{}: tokenizer_class is \"{}\", which Brim reads from a tokenizer.json only; save one with transformers "
+       "{}: tokenizer_class \"{}\" is supported only with a tokenizer.json; save one with transformers "
        "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)) or use another model",
        file.string(), name.substr(0, 80));
 }
@@ -208,8 +208,7 @@ std::optional<fs::path> sentencepiece_file(const fs::path& dir) {
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) {
-    fail(ErrorCode::bad_model, "{}: not a directory; give the model's directory, which holds its tokenizer",
-         dir.string());
+    fail(ErrorCode::bad_model, "{}: not a directory; give the model directory with the tokenizer", dir.string());
   }
   const auto has = [&](const char* name) { return fs::exists(dir / name); };
   if (has("tokenizer.json")) {
@@ -231,9 +230,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
     return load_bert(dir / "vocab.txt", config);
   }
   fail(ErrorCode::bad_model,
-       "{}: no tokenizer here; one of these is needed: tokenizer.json, *.model, vocab.json with merges.txt, bpe.codes "
-       "with "
-       "vocab.txt, vocab.txt",
+       "{}: no tokenizer found (tokenizer.json, *.model, vocab.json with merges.txt, bpe.codes with vocab.txt, or "
+       "vocab.txt)",
        dir.string());
 }
 

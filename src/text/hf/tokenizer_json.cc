@@ -58,7 +58,7 @@ std::unique_ptr<TokenModel> make_model(const JsonValue& model, TokenizerJson& js
     config.byte_fallback = model.get("byte_fallback", false);
     return make_unigram(std::move(config), model.file().string() + ": model");
   }
-  model.at("type").fail("no such model is known to Brim");
+  model.at("type").fail("unsupported model");
 }
 
 std::vector<AddedToken> read_added(const JsonValue& list) {
@@ -72,8 +72,7 @@ std::vector<AddedToken> read_added(const JsonValue& list) {
     if (id < 0 || id >= Vocab::kMostIds) json.at("id").fail("is not a token id");
     const auto [before, fresh] = taken.emplace(id, token.content);
     if (!fresh && before->second != token.content) {
-      json.at("id").fail(
-          fmt::format("\"{}\" already has this id, \"{}\" needs its own", before->second, token.content));
+      json.at("id").fail(fmt::format("duplicate id of \"{}\" and \"{}\"", before->second, token.content));
     }
     token.id = static_cast<int32_t>(id);
     out.push_back(std::move(token));
@@ -99,8 +98,7 @@ void number_added_tokens(std::vector<AddedToken>& added, const TokenModel& model
       if (fresh) ++next;
     }
     if (declared >= 0 && declared != token.id) {
-      log_warning("{}: the added token \"{}\" says id {}, but it is number {}", file.string(), token.content, declared,
-                  token.id);
+      log_warning("{}: the added token \"{}\" has id {}; using {}", file.string(), token.content, declared, token.id);
     }
     std::erase_if(out, [&](const AddedToken& t) { return t.content == token.content; });
     out.push_back(std::move(token));

@@ -87,9 +87,7 @@ WordPieceModel::WordPieceModel(const WordPieceConfig& config, const std::filesys
   unk_id_ = vocab_.find(config.unk_token);
   if (unk_id_ < 0) {
     fail(ErrorCode::bad_model,
-         "{}: the vocabulary of {} tokens has no \"{}\", which stands for unknown words; use the vocabulary the model "
-         "was "
-         "trained with",
+         "{}: the vocabulary of {} tokens lacks the unknown token \"{}\"; use the vocabulary of the model",
          file.string(), vocab_.count(), config.unk_token);
   }
   const std::string& prefix = config.continuing_subword_prefix;

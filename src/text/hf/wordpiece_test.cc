@@ -29,7 +29,7 @@ std::vector<int32_t> plain_wordpiece(const std::map<std::string, int32_t>& vocab
   return out;
 }
 
-TEST(WordPiece, EqualsTheDefinition) {
+TEST(WordPiece, MatchesTheReference) {
   std::mt19937 random(21);
   const std::string letters[] = {"a", "b", "c", "é", "中", "😂"};
   const auto text = [&](size_t most) {
@@ -77,7 +77,7 @@ TEST(WordPiece, LongWordsAreUnknown) {
   EXPECT_EQ(ids, std::vector<int32_t>{0});
 }
 
-TEST(WordPiece, NeedsAnUnknownToken) {
+TEST(WordPiece, RequiresAnUnknownToken) {
   WordPieceConfig config;
   config.vocab = {{"a", 0}};
   try {

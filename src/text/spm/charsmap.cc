@@ -151,7 +151,7 @@ std::string decode_base64(const JsonValue& json) {
   out.reserve(text.size() / 4 * 3);
   uint32_t bits = 0;
   size_t count = 0, size = text.size();
-  if (size % 4 != 0) json.fail(fmt::format("{} characters are not whole base64 groups", size));
+  if (size % 4 != 0) json.fail(fmt::format("{} characters are not a multiple of 4", size));
   while (size > 0 && text.size() - size < 2 && text[size - 1] == '=') --size;
   for (size_t i = 0; i < size; ++i) {
     const char c = text[i];
@@ -177,12 +177,13 @@ std::string decode_base64(const JsonValue& json) {
 
 Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   const auto bad = [&](const std::string& what) {
-    fail(ErrorCode::bad_model, "{}: precompiled_charsmap: {}; the file is damaged, fetch it again", where, what);
+    fail(ErrorCode::bad_model, "{}: precompiled_charsmap: {}; the file is damaged; download it again", where, what);
   };
-  if (blob.size() < 4) bad(fmt::format("{} bytes, too short for a size", blob.size()));
+  if (blob.size() < 4) bad(fmt::format("{} bytes are too few", blob.size()));
   const uint32_t trie_bytes = little_endian(blob, 0);
-  if (trie_bytes > blob.size() - 4) bad(fmt::format("trie says {} bytes, {} are left", trie_bytes, blob.size() - 4));
-  if (trie_bytes % 4 != 0 || trie_bytes == 0) bad(fmt::format("trie of {} bytes", trie_bytes));
+  if (trie_bytes > blob.size() - 4)
+    bad(fmt::format("trie requires {} bytes, but {} are left", trie_bytes, blob.size() - 4));
+  if (trie_bytes % 4 != 0 || trie_bytes == 0) bad(fmt::format("invalid trie size of {} bytes", trie_bytes));
   units_.resize(trie_bytes / 4);
   for (size_t i = 0; i < units_.size(); ++i) units_[i] = little_endian(blob, 4 + 4 * i);
   rewritings_ = blob.substr(4 + trie_bytes);
@@ -195,7 +196,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
     const uint32_t unit = units_[i];
     if (i > 0 && (unit >> 31) != 0) continue;
     const size_t block = i ^ offset(unit);
-    if ((block | 0xFF) >= size) bad(fmt::format("unit {} ({:#x}) leads to {} of {}", i, unit, block, size));
+    if ((block | 0xFF) >= size) bad(fmt::format("unit {} ({:#x}) points to {} of {}", i, unit, block, size));
     if (i > 0 && (unit & kHasValue)) {
       const size_t value = units_[block] & kValueMask;
       const bool inside = value <= rewritings_.size();  // the end is an empty replacement

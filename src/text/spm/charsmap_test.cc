@@ -57,7 +57,7 @@ TEST(Charsmap, RewritesWholeGraphemesUpToFiveBytes) {
   EXPECT_EQ(rewritten(rules, "no hit \u00e9 \U0001F600"), "no hit \u00e9 \U0001F600");
 }
 
-TEST(Charsmap, KeepsTheOriginOfEachByte) {
+TEST(Charsmap, TracksTheOriginOfEachByte) {
   EXPECT_EQ(spans({{"a", "bc"}}, "xay"), "0-1 1-2 1-2 2-3");  // inserted: shares the origin of the one before
   EXPECT_EQ(spans({{"a\u0301", "b"}}, "xa\u0301y"), "0-1 1-2 3-4");
   EXPECT_EQ(spans({{"a", ""}}, "xay"), "0-1 2-3");
@@ -67,9 +67,9 @@ TEST(Charsmap, KeepsTheOriginOfEachByte) {
   EXPECT_EQ(spans({{"a", "bc"}, {"d", ""}}, "ady"), "0-1 1-2 2-3");
 }
 
-TEST(Charsmap, RefusesWhatWouldLeadOutside) {
+TEST(Charsmap, RejectsOutOfRangeReferences) {
   const std::string good = make_charsmap({{"a", "b"}, {"\u00E9", "e"}});
-  const auto complaint = [](const std::string& blob) -> std::string {
+  const auto error_message = [](const std::string& blob) -> std::string {
     try {
       Charsmap(blob, "x.model");
     } catch (const Error& error) {
@@ -78,21 +78,21 @@ TEST(Charsmap, RefusesWhatWouldLeadOutside) {
     }
     return "";
   };
-  EXPECT_EQ(complaint(good), "");
-  EXPECT_NE(complaint("").find("x.model: precompiled_charsmap: 0 bytes"), std::string::npos);
-  EXPECT_NE(complaint(good.substr(0, 100)).find("are left"), std::string::npos);
-  EXPECT_NE(complaint(little_endian_u32(0)).find("trie of 0 bytes"), std::string::npos);
-  EXPECT_NE(complaint(little_endian_u32(6) + "abcdef").find("trie of 6 bytes"), std::string::npos);
-  EXPECT_NE(complaint(good + "\xFF").find("not UTF-8"), std::string::npos);
+  EXPECT_EQ(error_message(good), "");
+  EXPECT_NE(error_message("").find("x.model: precompiled_charsmap: 0 bytes"), std::string::npos);
+  EXPECT_NE(error_message(good.substr(0, 100)).find("are left"), std::string::npos);
+  EXPECT_NE(error_message(little_endian_u32(0)).find("trie size of 0 bytes"), std::string::npos);
+  EXPECT_NE(error_message(little_endian_u32(6) + "abcdef").find("trie size of 6 bytes"), std::string::npos);
+  EXPECT_NE(error_message(good + "\xFF").find("not UTF-8"), std::string::npos);
   std::string far = good;  // the root's offset, with the bit that shifts it by another eight
   far.replace(4, 4, little_endian_u32(0x7FFFFFFF & ~0xFFu));
-  EXPECT_NE(complaint(far).find("unit 0"), std::string::npos);
+  EXPECT_NE(error_message(far).find("unit 0"), std::string::npos);
   std::string value = good;  // a leaf's replacement past the end: unit 256 * 2 is the value of "a"
   value.replace(4 + 4 * 512, 4, little_endian_u32(0x80000000u | 999));
-  EXPECT_NE(complaint(value).find("rewriting at 999"), std::string::npos);
+  EXPECT_NE(error_message(value).find("rewriting at 999"), std::string::npos);
 }
 
-TEST(Grapheme, EndsWhereUnicodeSays) {
+TEST(Grapheme, MatchesUnicodeBoundaries) {
   const auto first = [](std::string_view text) { return text.substr(0, grapheme_end(text, 0)); };
   EXPECT_EQ(first("ab"), "a");
   EXPECT_EQ(first("\r\nx"), "\r\n");

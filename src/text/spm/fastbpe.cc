@@ -58,7 +58,7 @@ std::vector<std::string_view> split_lines(std::string_view text) {
 }
 
 void expect_utf8(std::string_view text, const std::filesystem::path& file) {
-  if (!is_valid_utf8(text)) fail(ErrorCode::bad_model, "{}: it is not UTF-8; fetch the file again", file.string());
+  if (!is_valid_utf8(text)) fail(ErrorCode::bad_model, "{}: not UTF-8; download the file again", file.string());
 }
 
 constexpr std::string_view kInnerMark = "@@", kEndMark = "</w>";
@@ -84,7 +84,7 @@ void FastBpe::read_vocab(std::string_view vocab, const std::filesystem::path& fi
     const std::string_view line = trim_right(trim_left(lines[i]));
     const size_t space = line.rfind(' ');
     if (space == std::string_view::npos) {
-      fail(ErrorCode::bad_model, "{}: line {}: \"{}\" is not a token and its count", file.string(), i + 1,
+      fail(ErrorCode::bad_model, "{}: line {}: \"{}\" is not a token and a count", file.string(), i + 1,
            line.substr(0, 80));
     }
     const std::string word(line.substr(0, space));

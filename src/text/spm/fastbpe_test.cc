@@ -38,14 +38,14 @@ TEST(FastBpe, MergesByRankAndMarksInnerParts) {
   EXPECT_EQ(cut(bpe, "low\u2003low\u0085low\x1clow"), "low low low low");
 }
 
-TEST(FastBpe, ANewlineStaysWithItsWord) {
+TEST(FastBpe, KeepsANewlineWithItsWord) {
   const FastBpe bpe = make("a b</w> 1\na b 1\n", "ab 1\nab@@ 1\n");
   EXPECT_EQ(cut(bpe, "ab\nab"), "ab@@ <unk> ab");
   EXPECT_EQ(cut(bpe, "ab \nab"), "ab ab");
   EXPECT_EQ(cut(bpe, "ab\n\n"), "ab@@ <unk>");
 }
 
-TEST(FastBpe, ReadsFilesAsPythonDoes) {
+TEST(FastBpe, ReadsFilesLikePython) {
   // \r\n and \r end lines, the last code without a line end is ignored, counts are not checked.
   const FastBpe bpe = make("a b 1\r\nab c</w> x\ra d</w> 1", "  ab@@ 1 \r\nabc 2\rx y 3\n");
   EXPECT_EQ(cut(bpe, "abc"), "abc");
@@ -63,8 +63,8 @@ TEST(FastBpe, ReadsFilesAsPythonDoes) {
   EXPECT_EQ(cut(ranks, "abc"), "a@@ bc");
 }
 
-TEST(FastBpe, SaysWhatIsWrong) {
-  const auto complaint = [](std::string_view codes, std::string_view vocab) -> std::string {
+TEST(FastBpe, ReportsInvalidFiles) {
+  const auto error_message = [](std::string_view codes, std::string_view vocab) -> std::string {
     try {
       make(codes, vocab);
     } catch (const Error& error) {
@@ -73,11 +73,11 @@ TEST(FastBpe, SaysWhatIsWrong) {
     }
     return "";
   };
-  EXPECT_EQ(complaint("", ""), "");
-  EXPECT_EQ(complaint("", "a 1\nb\n"), "vocab.txt: line 2: \"b\" is not a token and its count");
-  EXPECT_EQ(complaint("", "a 1\n\nb 1"), "vocab.txt: line 2: \"\" is not a token and its count");
-  EXPECT_NE(complaint("", "a\xFF 1\n").find("vocab.txt: it is not UTF-8"), std::string::npos);
-  EXPECT_NE(complaint("\xFF b 1\n", "").find("bpe.codes: it is not UTF-8"), std::string::npos);
+  EXPECT_EQ(error_message("", ""), "");
+  EXPECT_EQ(error_message("", "a 1\nb\n"), "vocab.txt: line 2: \"b\" is not a token and a count");
+  EXPECT_EQ(error_message("", "a 1\n\nb 1"), "vocab.txt: line 2: \"\" is not a token and a count");
+  EXPECT_NE(error_message("", "a\xFF 1\n").find("vocab.txt: not UTF-8"), std::string::npos);
+  EXPECT_NE(error_message("\xFF b 1\n", "").find("bpe.codes: not UTF-8"), std::string::npos);
 }
 
 // Reference implementation: merge all occurrences of the known pair of lowest rank, from the left, until none is left.
@@ -107,7 +107,7 @@ std::vector<std::string> by_definition(const std::vector<std::pair<std::string, 
   }
 }
 
-TEST(FastBpe, EqualsItsDefinitionForShortAndLongWords) {
+TEST(FastBpe, MatchesTheReferenceForShortAndLongWords) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
     // Random pairs in random order, including merges that rank before those of their parts.

@@ -75,7 +75,7 @@ std::unique_ptr<PreTokenizer> make_metaspace(const MetaspaceConfig& config) {
 std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
   MetaspaceConfig config;
   const std::string mark = json.at("replacement").as_string();
-  if (count_code_points(mark) != 1) json.at("replacement").fail("expected one character");
+  if (count_code_points(mark) != 1) json.at("replacement").fail("must be one character");
   config.replacement = decode_valid(mark, 0).value;
   const std::string scheme = json.get("prepend_scheme", "always");
   if (scheme == "always") {
@@ -85,7 +85,7 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
   } else if (scheme == "never") {
     config.prepend = PrependScheme::never;
   } else {
-    json.at("prepend_scheme").fail("known are always, first and never");
+    json.at("prepend_scheme").fail("must be always, first or never");
   }
   // Older files use this key.
   if (!json.get("add_prefix_space", true)) config.prepend = PrependScheme::never;

@@ -53,7 +53,7 @@ TEST(Metaspace, PrependsByScheme) {
 
 TEST(Metaspace, SplitIsOptional) { EXPECT_EQ(pieces({'_', PrependScheme::always, false}, "a b c"), "_a_b_c(0,5)"); }
 
-TEST(Metaspace, ReadsItsJson) {
+TEST(Metaspace, ReadsJson) {
   const std::filesystem::path file = "tokenizer.json";
   const auto make = [&](const char* text) {
     const nlohmann::json json = nlohmann::json::parse(text);

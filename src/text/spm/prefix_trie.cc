@@ -135,7 +135,7 @@ class PrefixTrieBuilder {
 
   void add_block() {
     if (units_.size() + kBlock > static_cast<size_t>(PrefixTrie::kMostUnits)) {
-      fail(ErrorCode::bad_model, "vocabulary: its pieces need more than {} trie nodes", PrefixTrie::kMostUnits);
+      fail(ErrorCode::bad_model, "vocabulary: the pieces require more than {} trie nodes", PrefixTrie::kMostUnits);
     }
     units_.resize(units_.size() + kBlock, 0);
     blocks_.emplace_back();

@@ -8,7 +8,7 @@ namespace {
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-TEST(SpBpe, EveryCutOfAPieceIsAMergeBestScoreFirst) {
+TEST(SpBpe, MergesByBestScoreFirst) {
   SpmModel model;
   model.pieces = {
       {"<unk>", 0, SpmPieceType::unknown}, {"aa", -1}, {"aaa", -3}, {"\u00E9a", -2}, {"a", -9}, {"\u00E9", -8}};

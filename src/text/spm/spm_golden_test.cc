@@ -61,7 +61,7 @@ class SpmFolder : public testing::Test {
  protected:
   void copy(const char* name) { fs::copy(kData / name, dir_); }
   void write(const char* name, std::string_view text) { std::ofstream(dir_ / name) << text; }
-  std::string complaint() {
+  std::string error_message() {
     try {
       Tokenizer::load(dir_);
     } catch (const Error& error) {
@@ -74,7 +74,7 @@ class SpmFolder : public testing::Test {
   const fs::path dir_ = temp_.path();
 };
 
-TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
+TEST_F(SpmFolder, XlmRobertaUsesFairseqIds) {
   copy("spm_xlmr");
   const auto tokenizer = Tokenizer::load(dir_);
   EXPECT_EQ(tokenizer->kind(), "unigram");
@@ -92,7 +92,7 @@ TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
   EXPECT_EQ(std::vector<int32_t>(tokenizer->suffix().begin(), tokenizer->suffix().end()), std::vector<int32_t>{2});
 }
 
-TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
+TEST_F(SpmFolder, DetectsOrReadsTheFamily) {
   copy("spm_albert");
   const std::vector<int32_t> expected = Tokenizer::load(dir_)->encode("talking").ids;
   fs::remove(dir_ / "tokenizer_config.json");  // detected by the pieces [CLS] and [SEP]
@@ -102,42 +102,42 @@ TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
   write("config.json", R"({"model_type": "albert"})");
   EXPECT_EQ(Tokenizer::load(dir_)->encode("talking").ids, expected);
   write("tokenizer_config.json", R"({"tokenizer_class": "T5Tokenizer"})");
-  EXPECT_NE(complaint().find("tokenizer_class is T5Tokenizer"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("tokenizer_class is T5Tokenizer"), std::string::npos) << error_message();
 }
 
-TEST_F(SpmFolder, BadFilesAreNamed) {
+TEST_F(SpmFolder, ErrorsNameTheFile) {
   copy("spm_xlmr");
   const std::string model = read_file(dir_ / "sentencepiece.bpe.model");
   write("sentencepiece.bpe.model", model.substr(0, model.size() / 2));
-  EXPECT_NE(complaint().find("sentencepiece.bpe.model: byte "), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("sentencepiece.bpe.model: byte "), std::string::npos) << error_message();
   write("sentencepiece.bpe.model", spm_piece_proto("<unk>", 0));
-  EXPECT_NE(complaint().find("1 pieces"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("1 pieces"), std::string::npos) << error_message();
   write("sentencepiece.bpe.model", "");
-  EXPECT_NE(complaint().find("holds no pieces"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("no pieces"), std::string::npos) << error_message();
 }
 
-TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
+TEST_F(SpmFolder, RejectsBertweetNormalization) {
   copy("fastbpe_bertweet");
   write("tokenizer_config.json", R"({"normalization": true})");
-  EXPECT_NE(complaint().find("normalization"), std::string::npos) << complaint();
+  EXPECT_NE(error_message().find("normalization"), std::string::npos) << error_message();
   write("tokenizer_config.json", R"({"normalization": false, "model_max_length": 128})");
-  EXPECT_EQ(complaint(), "");
+  EXPECT_EQ(error_message(), "");
   EXPECT_EQ(Tokenizer::load(dir_)->model_max_length(), 128);
   EXPECT_EQ(Tokenizer::load(dir_)->kind(), "fastbpe");
 }
 
-TEST_F(SpmFolder, AddedTokensOfImpossibleIdsAreRefused) {
+TEST_F(SpmFolder, RejectsAddedTokensWithInvalidIds) {
   copy("fastbpe_bertweet");
   write("tokenizer_config.json", "{}");  // otherwise its list of added tokens would be used
   for (const char* id : {"2147483647", "16777216", "16777215", "-1"}) {
     write("added_tokens.json", fmt::format(R"({{"<far>": {}}})", id));
-    const std::string why = complaint();
+    const std::string why = error_message();
     EXPECT_NE(why.find("added_tokens.json: <far> is " + std::string(id)), std::string::npos) << why;
   }
   write("added_tokens.json", R"({"<far>": 16777214})");
   EXPECT_EQ(Tokenizer::load(dir_)->vocab_size(), 16777215);
   write("tokenizer_config.json", R"({"added_tokens_decoder": {"16777215": {"content": "<far>"}}})");
-  const std::string why = complaint();
+  const std::string why = error_message();
   EXPECT_NE(why.find("tokenizer_config.json: added_tokens_decoder.16777215"), std::string::npos) << why;
   EXPECT_NE(why.find("<far>"), std::string::npos) << why;
 }

@@ -81,8 +81,9 @@ class Fields {
 
   template <class... Args>
   [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::bad_model, "{}: byte {}, {}: {}; the file is damaged or not a SentencePiece model, fetch it again",
-         file_->string(), base_ + start_, message_, fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorCode::bad_model,
+         "{}: byte {}, {}: {}; the file is damaged or not a SentencePiece model; download it again", file_->string(),
+         base_ + start_, message_, fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
@@ -94,7 +95,7 @@ class Fields {
   uint64_t varint(const char* what) {
     uint64_t value = 0;
     for (int shift = 0; shift < 70; shift += 7) {
-      if (at_ == bytes_.size()) bad("{} is cut short", what);
+      if (at_ == bytes_.size()) bad("{} is truncated", what);
       const auto byte = static_cast<unsigned char>(bytes_[at_++]);
       if (shift < 64) value |= static_cast<uint64_t>(byte & 0x7F) << shift;
       if (byte < 0x80) return value;
@@ -102,7 +103,7 @@ class Fields {
     bad("{} is longer than ten bytes", what);
   }
   std::string_view take(uint64_t size, const char* what) {
-    if (size > bytes_.size() - at_) bad("{} says {} bytes, {} are left", what, size, bytes_.size() - at_);
+    if (size > bytes_.size() - at_) bad("{} requires {} bytes, but {} are left", what, size, bytes_.size() - at_);
     const std::string_view out = bytes_.substr(at_, size);
     at_ += size;
     return out;
@@ -129,7 +130,7 @@ SpmPiece read_piece(Fields fields, size_t id) {
         break;
       case 3: {
         const uint64_t type = fields.read_varint("type");
-        if (type < 1 || type > 6) fields.bad("piece {} has type {}, known are 1 to 6", id, type);
+        if (type < 1 || type > 6) fields.bad("piece {} has type {}, must be from 1 to 6", id, type);
         piece.type = static_cast<SpmPieceType>(type);
         break;
       }
@@ -147,7 +148,7 @@ void read_trainer(Fields fields, SpmModel& model) {
     switch (fields.field()) {
       case 3: {
         const uint64_t type = fields.read_varint("model_type");
-        if (type < 1 || type > 4) fields.bad("model_type is {}, known are 1 to 4", type);
+        if (type < 1 || type > 4) fields.bad("model_type is {}, must be from 1 to 4", type);
         model.algorithm = static_cast<SpmAlgorithm>(type);
         break;
       }
@@ -226,15 +227,15 @@ SpmModel parse_spm_model(std::string_view bytes, const std::filesystem::path& fi
     }
   }
   const size_t count = model.pieces.size();
-  if (count == 0) fields.bad("it holds no pieces");
-  if (count > INT32_MAX) fields.bad("it holds {} pieces", count);
+  if (count == 0) fields.bad("no pieces");
+  if (count > INT32_MAX) fields.bad("{} pieces", count);
   std::unordered_set<std::string_view> seen;
   seen.reserve(count);
   for (size_t id = 0; id < count; ++id) {
-    if (!seen.insert(model.pieces[id].text).second) fields.bad("piece {} ({}) repeats", id, model.pieces[id].text);
+    if (!seen.insert(model.pieces[id].text).second) fields.bad("duplicate piece {} ({})", id, model.pieces[id].text);
   }
   if (model.unk_id < 0 || static_cast<size_t>(model.unk_id) >= count) {
-    fields.bad("unk_id is {}, there are {} pieces", model.unk_id, count);
+    fields.bad("unk_id is {}, must be below {}", model.unk_id, count);
   }
   return model;
 }

@@ -12,7 +12,7 @@ namespace brim::text {
 namespace {
 
 // Error message for a bad file; empty if it is accepted.
-std::string complaint(const std::string& bytes) {
+std::string error_message(const std::string& bytes) {
   try {
     parse_spm_model(bytes, "x.model");
   } catch (const Error& error) {
@@ -23,7 +23,8 @@ std::string complaint(const std::string& bytes) {
   return "";
 }
 
-#define EXPECT_COMPLAINT(bytes, part) EXPECT_NE(complaint(bytes).find(part), std::string::npos) << complaint(bytes)
+#define EXPECT_ERROR_HAS(bytes, part) \
+  EXPECT_NE(error_message(bytes).find(part), std::string::npos) << error_message(bytes)
 
 const std::string kUnknown = spm_piece_proto("<unk>", 0, SpmPieceType::unknown);
 
@@ -56,7 +57,7 @@ TEST(SpmModel, ReadsPiecesAndSettings) {
   EXPECT_TRUE(model.escape_whitespaces);
 }
 
-TEST(SpmModel, DefaultsAreSentencePieces) {
+TEST(SpmModel, DefaultsMatchSentencePiece) {
   const SpmModel model = parse_spm_model(kUnknown, "x.model");
   EXPECT_EQ(model.algorithm, SpmAlgorithm::unigram);
   EXPECT_EQ(model.unk_id, 0);
@@ -65,34 +66,34 @@ TEST(SpmModel, DefaultsAreSentencePieces) {
   EXPECT_FALSE(model.byte_fallback);
 }
 
-TEST(SpmModel, EveryCutIsAnErrorOrAShorterModel) {
+TEST(SpmModel, TruncationIsAnErrorOrAShorterModel) {
   const std::string bytes = kUnknown + spm_piece_proto("ab", -1) + proto_bytes(2, proto_number(3, 1));
   for (size_t size = 0; size < bytes.size(); ++size) {
     const std::string cut = bytes.substr(0, size);
     if (size == kUnknown.size() || size == kUnknown.size() + spm_piece_proto("ab", -1).size()) {
-      EXPECT_EQ(complaint(cut), "");
+      EXPECT_EQ(error_message(cut), "");
     } else {
-      EXPECT_NE(complaint(cut), "");
+      EXPECT_NE(error_message(cut), "");
     }
   }
 }
 
-TEST(SpmModel, NamesWhatIsWrong) {
-  EXPECT_COMPLAINT("", "holds no pieces");
-  EXPECT_COMPLAINT(proto_varint(1 << 3 | 2) + proto_varint(1000) + "abc", "pieces says 1000 bytes, 3 are left");
-  EXPECT_COMPLAINT(proto_varint(1 << 3 | 2) + proto_varint(UINT64_MAX), "18446744073709551615 bytes, 0 are left");
-  EXPECT_COMPLAINT(std::string(11, '\xFF'), "longer than ten bytes");
-  EXPECT_COMPLAINT(kUnknown + proto_varint(7 << 3 | 3), "wire type 3");
-  EXPECT_COMPLAINT(kUnknown + std::string(1, '\0'), "field number 0");
-  EXPECT_COMPLAINT(kUnknown + spm_piece_proto("", 0), "piece 1 is empty");
-  EXPECT_COMPLAINT(kUnknown + spm_piece_proto("a", 0) + spm_piece_proto("a", 0), "piece 2 (a) repeats");
-  EXPECT_COMPLAINT(kUnknown + spm_piece_proto("\xC3", 0), "piece is not UTF-8");
-  EXPECT_COMPLAINT(kUnknown + spm_piece_proto("a", std::numeric_limits<float>::quiet_NaN()), "has score nan");
-  EXPECT_COMPLAINT(kUnknown + spm_piece_proto("a", 0, static_cast<SpmPieceType>(9)), "type 9");
-  EXPECT_COMPLAINT(kUnknown + proto_bytes(2, proto_number(40, 5)), "unk_id is 5, there are 1 pieces");
-  EXPECT_COMPLAINT(kUnknown + proto_bytes(2, proto_number(3, 0)), "model_type is 0");
-  EXPECT_COMPLAINT(kUnknown + proto_bytes(2, proto_bytes(3, "x")), "wire type 2, expected 0");
-  EXPECT_COMPLAINT("{\"version\": \"1.0\"}", "byte 0");
+TEST(SpmModel, ReportsInvalidFields) {
+  EXPECT_ERROR_HAS("", "no pieces");
+  EXPECT_ERROR_HAS(proto_varint(1 << 3 | 2) + proto_varint(1000) + "abc", "pieces requires 1000 bytes, but 3 are left");
+  EXPECT_ERROR_HAS(proto_varint(1 << 3 | 2) + proto_varint(UINT64_MAX), "18446744073709551615 bytes, but 0 are left");
+  EXPECT_ERROR_HAS(std::string(11, '\xFF'), "longer than ten bytes");
+  EXPECT_ERROR_HAS(kUnknown + proto_varint(7 << 3 | 3), "wire type 3");
+  EXPECT_ERROR_HAS(kUnknown + std::string(1, '\0'), "field number 0");
+  EXPECT_ERROR_HAS(kUnknown + spm_piece_proto("", 0), "piece 1 is empty");
+  EXPECT_ERROR_HAS(kUnknown + spm_piece_proto("a", 0) + spm_piece_proto("a", 0), "duplicate piece 2 (a)");
+  EXPECT_ERROR_HAS(kUnknown + spm_piece_proto("\xC3", 0), "piece is not UTF-8");
+  EXPECT_ERROR_HAS(kUnknown + spm_piece_proto("a", std::numeric_limits<float>::quiet_NaN()), "has score nan");
+  EXPECT_ERROR_HAS(kUnknown + spm_piece_proto("a", 0, static_cast<SpmPieceType>(9)), "type 9");
+  EXPECT_ERROR_HAS(kUnknown + proto_bytes(2, proto_number(40, 5)), "unk_id is 5, must be below 1");
+  EXPECT_ERROR_HAS(kUnknown + proto_bytes(2, proto_number(3, 0)), "model_type is 0");
+  EXPECT_ERROR_HAS(kUnknown + proto_bytes(2, proto_bytes(3, "x")), "wire type 2, expected 0");
+  EXPECT_ERROR_HAS("{\"version\": \"1.0\"}", "byte 0");
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ Family find_family(const fs::path& dir, const TokenizerConfig& config, const Spm
   if (name.starts_with("Albert") || name == "albert") return Family::albert;
   if (!name.empty() && name != "PreTrainedTokenizerFast" && name != "TokenizersBackend") {
     fail(ErrorCode::bad_model,
-         "{} is {}: from a *.model file only XLM-RoBERTa and ALBERT are known; save the tokenizer with transformers to "
-         "get a tokenizer.json",
+         "{} is {}: a *.model file is supported only for XLM-RoBERTa and ALBERT; save the tokenizer with transformers "
+         "to get a tokenizer.json",
          source, name);
   }
   return has_piece(model, "[CLS]") && has_piece(model, "[SEP]") ? Family::albert : Family::xlm_roberta;
@@ -154,11 +154,11 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
                                               const fs::path& model_file) {
   const Roles roles = find_roles(family, config);
   if (family == Family::xlm_roberta && spm.pieces.size() < 3) {
-    fail(ErrorCode::bad_model, "{}: {} pieces; XLM-RoBERTa's first three are <unk>, <s> and </s>", model_file.string(),
+    fail(ErrorCode::bad_model, "{}: {} pieces: XLM-RoBERTa requires <unk>, <s> and </s> first", model_file.string(),
          spm.pieces.size());
   }
   if (spm.algorithm != SpmAlgorithm::unigram && spm.algorithm != SpmAlgorithm::bpe) {
-    fail(ErrorCode::bad_model, "{}: trainer_spec: model_type is {}, known are 1 (Unigram) and 2 (BPE)",
+    fail(ErrorCode::bad_model, "{}: trainer_spec: model_type is {}, must be 1 (Unigram) or 2 (BPE)",
          model_file.string(), static_cast<int>(spm.algorithm));
   }
   const auto vocab = make_vocab(family, spm, roles);

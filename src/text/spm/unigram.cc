@@ -21,10 +21,10 @@ class Unigram final : public TokenModel {
     const size_t size = config.vocab.size();
     if (size == 0) fail(ErrorCode::bad_model, "{}: the vocabulary is empty", where);
     if (size > static_cast<size_t>(PrefixTrie::kMostIds)) {
-      fail(ErrorCode::bad_model, "{}: {} entries, at most {}", where, size, PrefixTrie::kMostIds);
+      fail(ErrorCode::bad_model, "{}: {} entries exceed the maximum of {}", where, size, PrefixTrie::kMostIds);
     }
     if (unk_id_ < -1 || unk_id_ >= static_cast<int64_t>(size)) {
-      fail(ErrorCode::bad_model, "{}: unk_id is {}, the vocabulary has {} entries", where, unk_id_, size);
+      fail(ErrorCode::bad_model, "{}: unk_id is {}, must be below {}", where, unk_id_, size);
     }
     std::vector<std::string_view> keys;
     keys.reserve(size);
@@ -143,8 +143,7 @@ class Unigram final : public TokenModel {
   }
 
   [[noreturn]] void refuse(std::string_view character) const {
-    fail(ErrorCode::bad_model, "{}: the text holds \"{}\", which no entry covers, and there is no unk_id", where_,
-         character);
+    fail(ErrorCode::bad_model, "{}: no entry for \"{}\" and no unk_id", where_, character);
   }
 
   std::vector<std::string> tokens_;

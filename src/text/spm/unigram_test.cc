@@ -35,7 +35,7 @@ std::string cut(const TokenModel& model, std::string_view text) {
   return out;
 }
 
-TEST(Unigram, TakesTheBestPath) {
+TEST(Unigram, SelectsTheBestPath) {
   const auto model =
       unigram({{"<unk>", 0}, {"a", 0}, {"b", 0}, {"c", 0}, {"d", 0}, {"cd", 1}, {"ab", 2}, {"abc", 5}, {"abcd", 10}});
   EXPECT_EQ(cut(*model, "abcdacdxx"), "abcd:0-4 a:4-5 cd:5-7 xx:7-9");
@@ -60,13 +60,13 @@ TEST(Unigram, TiesKeepTheEarlierStart) {
   EXPECT_EQ(cut(*model, "abbc"), "ab:0-2 bc:2-4");
 }
 
-TEST(Unigram, OfEqualEntriesTheLastCounts) {
+TEST(Unigram, LastOfEqualEntriesWins) {
   const auto model = unigram({{"<unk>", 0}, {"a", -1}, {"b", -1}, {"ab", 0}, {"ab", -9}});
   EXPECT_EQ(cut(*model, "ab"), "a:0-1 b:1-2");
   EXPECT_EQ(model->id("ab"), 4);
 }
 
-TEST(Unigram, BytesStandInForUnknownRuns) {
+TEST(Unigram, EncodesUnknownRunsAsBytes) {
   Vocab vocab = {{"<unk>", 0}, {"a", -1}};
   for (int byte = 0; byte < 256; ++byte) vocab.emplace_back(fmt::format("<0x{:02X}>", byte), -2);
   const auto all = unigram(vocab, 0, true);
@@ -77,8 +77,8 @@ TEST(Unigram, BytesStandInForUnknownRuns) {
   EXPECT_EQ(cut(*some, "xa"), "<0x78>:0-1 a:1-2");
 }
 
-TEST(Unigram, SaysWhatIsWrong) {
-  const auto complaint = [](auto make) -> std::string {
+TEST(Unigram, ReportsInvalidModels) {
+  const auto error_message = [](auto make) -> std::string {
     try {
       make();
     } catch (const Error& error) {
@@ -87,13 +87,13 @@ TEST(Unigram, SaysWhatIsWrong) {
     }
     return "";
   };
-  EXPECT_EQ(complaint([] { unigram({}); }), "tokenizer.json: model: the vocabulary is empty");
-  EXPECT_NE(complaint([] { unigram({{"a", 0}}, 1); }).find("unk_id is 1"), std::string::npos);
-  EXPECT_NE(complaint([] { unigram({{"a", NAN}}); }).find("entry 0 (a)"), std::string::npos);
-  EXPECT_NE(complaint([] {
+  EXPECT_EQ(error_message([] { unigram({}); }), "tokenizer.json: model: the vocabulary is empty");
+  EXPECT_NE(error_message([] { unigram({{"a", 0}}, 1); }).find("unk_id is 1"), std::string::npos);
+  EXPECT_NE(error_message([] { unigram({{"a", NAN}}); }).find("entry 0 (a)"), std::string::npos);
+  EXPECT_NE(error_message([] {
               std::vector<int32_t> ids;
               unigram({{"a", 0}}, -1)->tokenize_ids("ab", ids);
-            }).find("\"b\", which no entry covers"),
+            }).find("no entry for \"b\""),
             std::string::npos);
 }
 

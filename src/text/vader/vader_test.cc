@@ -40,7 +40,7 @@ VaderScores score_tight(std::string_view text) {
   return vader_scores({tight.get(), text.size()});
 }
 
-TEST(Vader, EqualsTheReferenceOnEveryGoldenRow) {
+TEST(Vader, MatchesTheReferenceOnEveryGoldenRow) {
   const auto lines = read_lines("tests/data/vader_golden.jsonl");
   ASSERT_GT(lines.size(), 300u);
   for (const std::string& line : lines) {
@@ -53,7 +53,7 @@ TEST(Vader, EqualsTheReferenceOnEveryGoldenRow) {
 
 // A single word has the compound of its mean rating. Boosters count as neutral, and stripping punctuation changes
 // emoticons, so only words of letters are checked; the golden rows cover emoticons.
-TEST(Vader, TableHoldsTheLexicon) {
+TEST(Vader, TableContainsTheLexicon) {
   int checked = 0, neutral = 0;
   for (const std::string& line : read_lines("src/text/vader/vader_lexicon.txt")) {
     const size_t tab = line.find('\t');

@@ -60,7 +60,7 @@ void enter() {
 
 void meet(Meeting& m, int wanted, const void* tag, const std::function<void()>& last) {
   if (m.arrived == 0) m.tag = tag;
-  if (m.tag != tag) stop("lanes of one warp or block meet different collectives");
+  if (m.tag != tag) stop("lanes of one warp or block execute different collectives");
   if (++m.arrived == wanted) {
     last();
     m.arrived = 0;
@@ -110,7 +110,7 @@ void run_block(int threads, bool reversed) {
       switch_to(f);
       if (f.done) --left;
     }
-    if (!moved) stop("a collective waits for lanes that never come");
+    if (!moved) stop("a collective waits for lanes that never arrive");
   }
 }
 

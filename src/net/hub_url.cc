@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/hub_url.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+#include "io/quote_text.h"
+
+namespace brim::net {
+namespace {
+
+bool is_name_part(std::string_view part) {
+  const auto allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; };
+  return !part.empty() && part[0] != '.' && part.find("..") == std::string_view::npos &&
+         std::all_of(part.begin(), part.end(), allowed);
+}
+
+bool is_repository_id(std::string_view id) {
+  const size_t slash = id.find('/');
+  if (slash == std::string_view::npos) return is_name_part(id);
+  return is_name_part(id.substr(0, slash)) && is_name_part(id.substr(slash + 1));
+}
+
+bool is_revision(std::string_view revision) {
+  while (!revision.empty()) {
+    const size_t slash = revision.find('/');
+    if (!is_name_part(revision.substr(0, slash))) return false;
+    if (slash == std::string_view::npos) return true;
+    revision.remove_prefix(slash + 1);
+  }
+  return false;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+}  // namespace
+
+RepositoryName parse_repository(std::string_view text) {
+  RepositoryName name;
+  const size_t at = text.find('@');
+  name.id = text.substr(0, at);
+  if (at != std::string_view::npos) name.revision = text.substr(at + 1);
+  if (!is_repository_id(name.id) || !is_revision(name.revision))
+    fail(ErrorCode::usage, Remedy{"use ORG/NAME or ORG/NAME@REVISION"}, "invalid repository name {}",
+         io::quote_text(text));
+  return name;
+}
+
+bool is_safe_file_name(std::string_view name) {
+  if (name.empty() || name.size() > 1024) return false;
+  const auto unsafe = [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; };
+  if (std::any_of(name.begin(), name.end(), unsafe)) return false;
+  for (size_t from = 0; from <= name.size();) {
+    const size_t slash = std::min(name.find('/', from), name.size());
+    const std::string_view part = name.substr(from, slash - from);
+    if (part.empty() || part == "." || part == ".." || part.size() > 255) return false;
+    from = slash + 1;
+  }
+  return true;
+}
+
+std::string encode_url(std::string_view text, bool keep_slashes) {
+  std::string out;
+  for (const unsigned char c : text) {
+    if (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '~' || (c == '/' && keep_slashes))
+      out += static_cast<char>(c);
+    else
+      out += fmt::format("%{:02X}", c);
+  }
+  return out;
+}
+
+Url parse_url(std::string_view text) {
+  const size_t colon = text.find("://");
+  Url url;
+  if (colon != std::string_view::npos) {
+    url.scheme = lower(text.substr(0, colon));
+    const std::string_view rest = text.substr(colon + 3);
+    const size_t path = std::min(rest.find_first_of("/?#"), rest.size());
+    url.host = lower(rest.substr(0, path));
+    url.path = rest.substr(path);
+  }
+  const auto is_space = [](unsigned char c) { return c <= 0x20 || c == 0x7f; };
+  if ((url.scheme != "https" && url.scheme != "http") || url.host.empty() || url.host.find('@') != std::string::npos ||
+      std::any_of(text.begin(), text.end(), is_space))
+    fail(ErrorCode::usage, "invalid address {}", io::quote_text(text));
+  const std::string_view port = url.is_https() ? ":443" : ":80";
+  if (url.host.ends_with(port)) url.host.resize(url.host.size() - port.size());
+  return url;
+}
+
+Url resolve_location(const Url& from, std::string_view location) {
+  if (location.starts_with("//")) return parse_url(from.scheme + ":" + std::string(location));
+  if (location.find("://") != std::string_view::npos) return parse_url(location);
+  if (!location.starts_with("/")) fail(ErrorCode::bad_data, "unsupported redirect to {}", io::quote_text(location));
+  return parse_url(from.scheme + "://" + from.host + std::string(location));
+}
+
+std::string to_text(const Url& url) { return url.scheme + "://" + url.host + url.path; }
+
+bool may_send_token(const Url& endpoint, const Url& to) {
+  return endpoint.is_https() && to.is_https() && endpoint.host == to.host;
+}
+
+}  // namespace brim::net
