@@ -119,7 +119,7 @@ class Options:
 
     def help(self, *verb):
         if verb not in self.known:
-            done = subprocess.run([self.brim, "help", *verb], capture_output=True, text=True)
+            done = subprocess.run([self.brim, "help", "--all", *verb], capture_output=True, text=True)
             self.known[verb] = set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout)) if done.returncode == 0 else None
         return self.known[verb]
 

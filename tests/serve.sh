@@ -110,9 +110,9 @@ doctor=$!
 for _ in $(seq 30); do curl -o /dev/null "$url/predict" -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' -d '{"inputs":"I love it"}'; done
 wait "$doctor" && [ "$(json 'len(a["server"]["stages"]), len(a["server"]["findings"]) > 0, a["server"]["seconds"] >= 2' <"$work/doctor")" = "(5, True, True)" ] || fail "doctor --url: $(cat "$work/doctor" "$work/log")"
 code=0; "$brim" doctor --url "$url/nothing" --seconds 1 2>"$work/log" || code=$?
-[ "$code" -eq 3 ] && grep -q -- '401: give --api-key' "$work/log" || fail "doctor --url without a key: $code"
+[ "$code" -eq 3 ] && grep -q -- '401; set --api-key' "$work/log" || fail "doctor --url without a key: $code"
 code=0; bench --url "$url" || code=$?
-[ "$code" -eq 3 ] && grep -q -- '401: give --api-key' "$work/log" && [ "$(json 'a["answered"], a["failed"] > 0' <"$work/bench")" = "(0, True)" ] || fail "bench serve without a key: $code"
+[ "$code" -eq 3 ] && grep -q -- '401; set --api-key' "$work/log" && [ "$(json 'a["answered"], a["failed"] > 0' <"$work/bench")" = "(0, True)" ] || fail "bench serve without a key: $code"
 finish
 code=0; bench --served-model vader || code=$?
 [ "$code" -eq 2 ] || fail "bench serve --served-model without --url: $code"
@@ -202,8 +202,8 @@ queues: {news: {ladder: sentiment, flush_size: 3}}
 END
 code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/log" || code=$?
-[ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'a server would start, but' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
-"$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'this can be served' "$work/log" || fail "--check: $(cat "$work/log")"
+[ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'the server would start, with ' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
+"$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" || fail "--check: $(cat "$work/log")"
 start --config "$work/serve.yaml"
 [ "$(curl "$url/info" | json 'a["max_concurrent_requests"], a["max_batch_tokens"]')" = "(48, 256)" ] || fail "limits of serve.yaml: $(curl "$url/info")"
 post() { curl "$url/$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"; }

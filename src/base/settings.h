@@ -210,7 +210,7 @@ class SettingsTable {
       for (const char* name : row.also) {
         all.push_back(own);
         all.back().name = name;
-        all.back().help = "the same";
+        all.back().help = fmt::format("same as `{}`", row.name);
       }
     }
     return all;

@@ -102,7 +102,7 @@ TEST(Settings, InfosHaveOneRowPerName) {
   EXPECT_EQ(names, (std::vector<std::string>{"name=", "size=4", "max_size=4", "biggest=4", "few=1", "rate=0.5",
                                              "fast=false", "colour=red", "shape=round", "files=", "old="}));
   const auto infos = table().infos();
-  EXPECT_EQ(infos[2].help, "the same");
+  EXPECT_EQ(infos[2].help, "same as `size`");
   EXPECT_EQ(infos[1].type, "INT");
   EXPECT_TRUE(infos[6].is_switch);
   EXPECT_EQ(infos[7].choices.size(), 3u);

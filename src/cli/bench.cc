@@ -139,12 +139,13 @@ jobs::OverlapPoint measure_overlap(const std::vector<std::unique_ptr<engine::Eng
 }
 
 int run_streams(const BenchFlags& f) {
-  if (f.models.size() < 2) fail(ErrorCode::usage, "brim bench streams: name two models with --models A,B");
+  if (f.models.size() < 2) fail(ErrorCode::usage, "brim bench streams: needs two models (--models A,B)");
   std::vector<engine::EngineOptions> options;
   for (const auto& model : f.models) {
     EngineFlags flags = f.engine;
     flags.model = model;
-    if (flags.is_vader()) fail(ErrorCode::usage, "brim bench streams: VADER needs no stream");
+    if (flags.is_vader())
+      fail(ErrorCode::usage, "brim bench streams: VADER does not use the device; choose other models");
     options.push_back(flags.options());
   }
   // Opened separately, each with its own stream and part of the limit: models opened together would take turns.
@@ -158,10 +159,10 @@ int run_streams(const BenchFlags& f) {
     engines.push_back(engine::Engine::open(o));
     planned += engines.back()->plan().peak_bytes;
   }
-  fmt::print("{} on {}, {} planned in all\n\n", fmt::join(f.models, " and "), device->name(), format_bytes(planned));
+  fmt::print("{} on {}, {} planned in total\n\n", fmt::join(f.models, " and "), device->name(), format_bytes(planned));
   const auto texts = read_texts(f.texts, 20'000);
-  fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "in turn, tokens/s", "at once, tokens/s",
-             "gain", "range");
+  fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "taking turns, tokens/s",
+             "concurrent, tokens/s", "gain", "range");
   monitor::OtherProcesses others;
   std::vector<jobs::OverlapPoint> points;
   for (int64_t tokens : {32, 256, 2048, 16384, 65536}) {
@@ -171,7 +172,7 @@ int run_streams(const BenchFlags& f) {
   }
   const bool card = engines[0]->device().kind() == device::DeviceKind::cuda;
   fmt::print("\n{}\n", rendered(overlap_verdict(points, card ? "this GPU" : "this CPU")));
-  if (const auto load = others.load(); load.disturbs()) fmt::print("note: {} meanwhile\n", load.text());
+  if (const auto load = others.load(); load.disturbs()) fmt::print("note: during the measurement {}\n", load.text());
   return 0;
 }
 
@@ -247,16 +248,17 @@ int run_latency(const BenchFlags& f) {
   Prediction prediction;
   for (const std::string& text : texts) ms.push_back(submit_and_wait(*scorer, text, prediction));
   const jobs::Spread s = jobs::spread_of(ms);
-  if (const auto load = others.load(); load.disturbs()) log_info("{} meanwhile", load.text());
-  fmt::print("{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms{}\n",
+  if (const auto load = others.load(); load.disturbs()) log_info("during the measurement {}", load.text());
+  fmt::print("{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, max {:.3f} ms{}\n",
              format_count(f.count, "text"), scorer->device(), scorer->precision(), s.p50, s.p95, s.p99, s.most,
-             may_spin(*scorer) ? fmt::format("; p50 {:.3f} ms to a thread that sleeps", sleeping) : "");
+             may_spin(*scorer) ? fmt::format("; p50 {:.3f} ms without spinning", sleeping) : "");
   return 0;
 }
 
 // Alternates between both modes: many texts at once, and some of them alone, which must have bitwise equal scores.
 int run_deterministic(const BenchFlags& f) {
-  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench deterministic: name a model with a head");
+  if (f.engine.is_vader())
+    fail(ErrorCode::usage, "brim bench deterministic: needs a classifier other than vader; choose one with --model");
   const auto texts = read_texts(f.texts, SIZE_MAX);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   const auto n = static_cast<double>(texts.size());
@@ -298,21 +300,22 @@ int run_deterministic(const BenchFlags& f) {
   }
   fmt::print("{} on {}, {}, {} rounds\n", format_count(static_cast<int64_t>(texts.size()), "text"),
              ways[0].scorer->device(), ways[0].scorer->precision(), f.rounds);
-  const char* const names[] = {"as usual", "deterministic"};
+  const char* const names[] = {"default", "deterministic"};
   for (size_t w = 0; w < 2; ++w)
-    fmt::print("{:<14} {:>10} texts/s together, {:.3f} ms alone (p50); {} of {} texts have other bits alone\n",
+    fmt::print("{:<14} {:>10} texts/s in batches, {:.3f} ms alone (p50); scores of {} of {} texts differ when alone\n",
                names[w], format_si(jobs::spread_of(ways[w].rates).p50), jobs::spread_of(ways[w].ms).p50,
                ways[w].other_bits, alone);
   const jobs::Spread many = jobs::spread_of(many_ratio), one = jobs::spread_of(one_ratio);
-  fmt::print("its cost: {:.3f}× the speed together ({:.3f} to {:.3f}), {:.3f}× the time alone ({:.3f} to {:.3f})\n",
+  fmt::print("overhead: {:.3f}× the speed in batches ({:.3f} to {:.3f}), {:.3f}× the time alone ({:.3f} to {:.3f})\n",
              many.p50, many.least, many.most, one.p50, one.least, one.most);
-  if (ways[1].other_bits > 0) fail(ErrorCode::internal, "deterministic scores depend on their company");
+  if (ways[1].other_bits > 0) fail(ErrorCode::internal, "deterministic scores depend on batch composition");
   return 0;
 }
 
 // Compares single and bulk calls of the library with a file, alternating under the same conditions.
 int run_library(const BenchFlags& f) {
-  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench library: name a model with a head");
+  if (f.engine.is_vader())
+    fail(ErrorCode::usage, "brim bench library: needs a classifier other than vader; choose one with --model");
   if (f.callers < 1) fail(ErrorCode::usage, "--callers {}: must be at least 1", f.callers);
   const auto texts = read_texts(f.texts, SIZE_MAX);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -344,7 +347,7 @@ int run_library(const BenchFlags& f) {
     int64_t others = 0;
     for (size_t i = 0; i < texts.size(); ++i) others += scored.labels[i] != from_file.at(i);
     if (static_cast<double>(others) > 0.002 * n)
-      fail(ErrorCode::internal, "{} of {} labels are not those of the file", others, texts.size());
+      fail(ErrorCode::internal, "{} of {} labels differ from those of the file", others, texts.size());
     begin = now_ns();
     const auto ms = submit_one_by_one(*scorer, texts, f.callers);
     const double caller_seconds = seconds_since(begin);
@@ -366,7 +369,7 @@ int run_library(const BenchFlags& f) {
   line("lines of a file", file, std::vector<double>(file.size(), 1.0));
   line("Scorer::score", many, many_ratio);
   line(fmt::format("Scorer::submit, {} threads", f.callers), callers, callers_ratio);
-  fmt::print("a thread waits {:.3f} ms for its text (p50)\n", jobs::spread_of(waits).p50);
+  fmt::print("latency of a submitted text: p50 {:.3f} ms\n", jobs::spread_of(waits).p50);
   return 0;
 }
 
@@ -374,20 +377,19 @@ int run_library(const BenchFlags& f) {
 
 std::function<int()> setup_bench(CLI::App& app) {
   auto f = std::make_shared<BenchFlags>();
-  f->streams = app.add_subcommand("streams", "two models at once on one device, against in turn");
+  f->streams = app.add_subcommand("streams", "two models on one device: concurrently and taking turns");
   f->streams->add_option("--models", f->models, "models that share the device")->delimiter(',')->required();
-  f->streams->add_option("--seconds", f->seconds, "time for each measurement, in seven rounds")->capture_default_str();
-  f->latency = app.add_subcommand("latency", "one text at a time, text in to label out");
-  f->latency->add_option("--count", f->count, "how many")->capture_default_str();
-  f->library = app.add_subcommand("library", "many texts at once and many callers, against a file of the same texts");
+  f->streams->add_option("--seconds", f->seconds, "seconds per measurement, in seven rounds")->capture_default_str();
+  f->latency = app.add_subcommand("latency", "latency of single texts through the library");
+  f->latency->add_option("--count", f->count, "number of texts")->capture_default_str();
+  f->library = app.add_subcommand("library", "library calls with many texts or many callers, compared with a file");
   f->library->add_option("--callers", f->callers, "threads that submit one text at a time")->capture_default_str();
-  f->library->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
-  f->deterministic =
-      app.add_subcommand("deterministic", "what it costs that a text's scores do not depend on the texts beside it");
-  f->deterministic->add_option("--count", f->count, "texts that are also scored alone")->capture_default_str();
-  f->deterministic->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
+  f->library->add_option("--rounds", f->rounds, "number of measurements")->capture_default_str();
+  f->deterministic = app.add_subcommand("deterministic", "overhead of --deterministic");
+  f->deterministic->add_option("--count", f->count, "number of texts to score alone")->capture_default_str();
+  f->deterministic->add_option("--rounds", f->rounds, "number of measurements")->capture_default_str();
 #if defined(BRIM_WITH_SERVE)
-  f->serve = app.add_subcommand("serve", "a server under load: texts per second, latency, refusals; labels compared");
+  f->serve = app.add_subcommand("serve", "a server under load: throughput, latency, rejections; labels are verified");
   auto serve = setup_bench_serve(*f->serve, f->engine, [f](size_t most) { return read_texts(f->texts, most); });
 #endif
   app.add_option("--texts", f->texts, "file of texts")->required();

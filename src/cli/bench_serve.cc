@@ -100,20 +100,20 @@ nlohmann::ordered_json json_of(const BenchServeFlags& f, const BenchServeResult&
 
 void print(const BenchServeFlags& f, const BenchServeResult& r) {
   fmt::print("{} connections, {} texts per request, {}, {:.1f} s: {} texts/s\n", f.connections, f.batch,
-             f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "each as fast as it is answered",
+             f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "no pauses between requests",
              r.load.seconds, format_si(r.texts_per_second));
   const auto line = [](const char* what, uint64_t n, const std::vector<double>& ms) {
     fmt::print("{:<11} {:>9}", what, n);
     if (!ms.empty()) {
       const jobs::Spread s = jobs::spread_of(ms);
-      fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
+      fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, max {:.3f} ms", s.p50, s.p95, s.p99, s.most);
     }
     fmt::print("\n");
   };
   line("answered", r.load.answered, r.load.ms);
-  line("refused", r.load.refused, r.load.refused_ms);
+  line("rejected", r.load.refused, r.load.refused_ms);
   line("failed", r.load.failed, {});
-  line("other label", r.load.wrong, {});
+  line("wrong label", r.load.wrong, {});
   if (!r.scorer_rates.empty())
     fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n",
                format_si(r.scorer_rates[0]), format_si(r.scorer_rates[1]),
@@ -126,19 +126,20 @@ void require_good(const BenchServeFlags& f, const LoadResult& r) {
   const uint64_t all = r.answered + r.refused + r.failed;
   if (r.failed > 0)
     fail(ErrorCode::bad_data, "{} of {} requests failed{}", r.failed, all,
-         r.failed_status == 401 && f.api_key.empty() ? " with 401: give --api-key"
-         : r.failed_status > 0                       ? fmt::format(" with {}", r.failed_status)
-                                                     : ": connections ended, or no answer came");
-  if (r.answered == 0) fail(ErrorCode::bad_data, "none of {} requests was answered: all were refused", all);
+         r.failed_status == 401 && f.api_key.empty() ? " with status 401; set --api-key"
+         : r.failed_status > 0                       ? fmt::format(" with status {}", r.failed_status)
+                                                     : ": connections closed or requests timed out");
+  if (r.answered == 0) fail(ErrorCode::bad_data, "all {} requests were rejected", all);
   if (static_cast<double>(r.wrong) > 0.002 * static_cast<double>(r.answered) + 1)
-    fail(ErrorCode::internal, "{} of {} answers name another label than Scorer::score", r.wrong, r.answered);
+    fail(ErrorCode::internal, "{} of {} responses have a different label than Scorer::score", r.wrong, r.answered);
 }
 
 // Runs a server and its clients on this machine, or only the clients of an existing server.
 int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const std::vector<std::string>& texts) {
-  if (f.connections < 1 || f.batch < 1) fail(ErrorCode::usage, "--connections and --batch must be at least 1");
+  if (f.connections < 1 || f.batch < 1)
+    fail(ErrorCode::usage, "--connections {}, --batch {}: must be at least 1", f.connections, f.batch);
   if (!f.served_model.empty() && f.url.empty())
-    fail(ErrorCode::usage, "--served-model {}: names a model of the server at --url", f.served_model);
+    fail(ErrorCode::usage, "--served-model {}: requires --url", f.served_model);
   if (f.rate < 0) fail(ErrorCode::usage, "--rate {}: must not be negative", f.rate);
   if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -177,7 +178,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     std::string place = f.url.substr(f.url.starts_with("http://") ? 7 : 0);
     if (place.ends_with('/')) place.pop_back();
     if (place.starts_with("https://") || place.find('/') != std::string::npos)
-      fail(ErrorCode::usage, "--url {}: give http://HOST:PORT; TLS and paths are not measured", f.url);
+      fail(ErrorCode::usage, "--url {}: must be http://HOST:PORT, without TLS and path", f.url);
     const serve::ListenAddress address = serve::parse_listen_address(place);
     load.host = address.host;
     load.port = address.port;
@@ -187,7 +188,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   const auto busy = others.load();
   BenchServeResult all{result, static_cast<double>(result.answered) * f.batch / std::max(1e-9, result.seconds), {}, ""};
   if (f.url.empty()) all.scorer_rates = {first_rate, score_all().second};
-  if (busy.disturbs()) all.note = busy.text() + " meanwhile";
+  if (busy.disturbs()) all.note = "during the measurement " + busy.text();
   if (f.json)
     fmt::print("{}\n", json_of(f, all).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
@@ -201,16 +202,17 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
 std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
                                        std::function<std::vector<std::string>(size_t most)> texts) {
   auto f = std::make_shared<BenchServeFlags>();
-  app.add_option("--connections", f->connections, "clients at one time")->capture_default_str();
-  app.add_option("--rate", f->rate, "requests per second at random (Poisson) times; 0: as fast as they are answered")
+  app.add_option("--connections", f->connections, "number of concurrent clients")->capture_default_str();
+  app.add_option("--rate", f->rate, "requests per second at random (Poisson) times; 0: as many as possible")
       ->capture_default_str();
-  app.add_option("--seconds", f->seconds, "for how long")->capture_default_str();
-  app.add_option("--batch", f->batch, "texts in a request")->capture_default_str();
-  app.add_option("--max-queue-ms", f->max_queue_ms, "of the server it starts")->capture_default_str();
-  app.add_option("--url", f->url, "a server that is there: http://127.0.0.1:8080; default: one of its own");
+  app.add_option("--seconds", f->seconds, "seconds to measure")->capture_default_str();
+  app.add_option("--batch", f->batch, "texts per request")->capture_default_str();
+  app.add_option("--max-queue-ms", f->max_queue_ms, "--max-queue-ms of the server that it starts")
+      ->capture_default_str();
+  app.add_option("--url", f->url, "existing server, such as http://127.0.0.1:8080 (default: start one)");
   app.add_option("--served-model", f->served_model,
-                 "which of that server's models is asked; labels are compared with --model's");
-  app.add_option("--api-key", f->api_key, "of that server; BRIM_API_KEY keeps it out of process lists")
+                 "model to request from --url; labels are compared with those of --model");
+  app.add_option("--api-key", f->api_key, "key for --url; set BRIM_API_KEY to keep it out of process lists")
       ->envname("BRIM_API_KEY");
   app.add_flag("--json", f->json, "print JSON");
   return [f, &engine, texts] { return run_bench_serve(*f, engine, texts(20'000)); };

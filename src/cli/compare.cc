@@ -71,12 +71,12 @@ jobs::MatchedClasses check_models(const CompareFlags& f) {
       const hub::HeadKind head = head_kind(config, hub::WeightSource::open(options.model_dir)->names());
       if (head == hub::HeadKind::token ||
           (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
-        fail(ErrorCode::usage,
-             "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
+        fail(ErrorCode::usage, "{}: assigns several labels or tags, compare needs one class per text; use `brim eval`",
+             name);
       if (head == hub::HeadKind::sequence && config.id2label.size() == 1)
-        fail(ErrorCode::usage, "{}: gives each text a value, not a class; `brim eval` measures such models", name);
+        fail(ErrorCode::usage, "{}: predicts a number, compare needs one class per text; use `brim eval`", name);
       if (head != hub::HeadKind::sequence)
-        fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
+        fail(ErrorCode::bad_model, "{}: no classification head; add one with `brim train`", name);
       labels = config.id2label;
     }
     all.push_back(std::move(labels));
@@ -115,8 +115,8 @@ jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const s
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
           if (!classes.find(label))
-            fail(ErrorCode::bad_data, "{}:{}: label '{}' is none of the models': {}", f.data[chunk.rows.input],
-                 chunk.rows.lines[row], label, fmt::join(classes.labels, ", "));
+            fail(ErrorCode::bad_data, "{}:{}: label '{}' is unknown to the models, which have {}",
+                 f.data[chunk.rows.input], chunk.rows.lines[row], label, fmt::join(classes.labels, ", "));
           expected->emplace_back(label);
         }
       },
@@ -162,17 +162,17 @@ std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, c
 }
 
 int run_compare(const CompareFlags& f) {
-  if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: name at least two models: --models vader,default");
-  if (f.data.empty()) fail(ErrorCode::usage, "brim compare: give the rows to compare on: --data FILE");
+  if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: needs at least two models (--models vader,default)");
+  if (f.data.empty()) fail(ErrorCode::usage, "brim compare: --data is required");
   for (const auto& path : f.data) {
     std::error_code ignored;
     const bool one_pass = path == "-" || (std::filesystem::exists(path, ignored) &&
                                           !std::filesystem::is_directory(path, ignored) && !io::is_rereadable(path));
-    if (one_pass) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
+    if (one_pass) fail(ErrorCode::usage, "--data {}: must be a file, because every model reads it", path);
   }
   for (size_t i = 0; i < f.models.size(); ++i)
     if (std::find(f.models.begin() + static_cast<std::ptrdiff_t>(i) + 1, f.models.end(), f.models[i]) != f.models.end())
-      fail(ErrorCode::usage, "--models: {} is named twice", f.models[i]);
+      fail(ErrorCode::usage, "--models: duplicate model {}", f.models[i]);
   const double max_loss = jobs::parse_share(f.max_loss);
   stop_on_signals();
   const std::string label_column = find_label_column(f);
@@ -198,18 +198,17 @@ int run_compare(const CompareFlags& f) {
 
 std::function<int()> setup_compare(CLI::App& app) {
   auto f = std::make_shared<CompareFlags>();
-  app.add_option("--models", f->models, "two or more: vader, a name or a model directory, with commas between")
+  app.add_option("--models", f->models, "two or more models, separated by commas: vader, names or directories")
       ->delimiter(',');
-  app.add_option("--data", f->data, "rows to compare on (txt, csv, tsv, jsonl; .gz and .zst too)");
-  app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--pair-column", f->pair_column, "column or key of a second text that belongs to the first");
+  app.add_option("--data", f->data, "files of rows (txt, csv, tsv, jsonl; also .gz and .zst)");
+  app.add_option("--text-column", f->text_column, "column or key of the text");
+  app.add_option("--pair-column", f->pair_column, "column or key of the second text of a pair");
   app.add_option("--label-column", f->label_column,
-                 "column or key that holds the label (default: label, where there is one; without: no accuracy)");
+                 "column or key of the label (default: label, if present); without labels no accuracy is shown");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   app.add_option("--disagreements", f->disagreements,
-                 "write the rows on which the models differ to this file, one JSON object per line");
-  app.add_option("--max-loss", f->max_loss, "points of accuracy a faster model may lose to be recommended")
-      ->capture_default_str();
+                 "write rows with different labels to this file, one JSON object per line");
+  app.add_option("--max-loss", f->max_loss, "accuracy that a recommended faster model may lose")->capture_default_str();
   app.add_flag("--json", f->json, "print JSON");
   f->engine.add_to(app, true);
   app.remove_option(app.get_option("--model"));

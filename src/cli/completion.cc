@@ -50,7 +50,8 @@ void add_verb(const CLI::App& app, const std::string& name, std::vector<Flag> fl
     Flag flag;
     for (const auto& long_name : option->get_lnames()) flag.names.push_back("--" + long_name);
     for (const auto& letter : option->get_snames()) flag.names.push_back("-" + letter);
-    if (flag.names[0] == "--help" && app.get_parent() != nullptr && app.get_parent()->get_parent() != nullptr) continue;
+    if (flag.names[0].starts_with("--help") && app.get_parent() != nullptr && app.get_parent()->get_parent() != nullptr)
+      continue;
     flag.help = option->get_description();
     flag.takes_value = option->get_items_expected_max() > 0;
     flag.choices = choices_of(name, option->get_lnames()[0]);
@@ -128,12 +129,13 @@ std::string zsh(const std::vector<VerbWords>& verbs) {
                                                     : fmt::format(":value:({})", fmt::join(flag.choices, " ")));
     cases += verb->name.empty() ? "    *)\n" : fmt::format("    '{} '*)\n", verb->name);
     if (!verb->inner.empty())
-      cases += fmt::format("      (( CURRENT == {} )) && {{ verbs=({}); _describe verb verbs }}\n",
+      cases += fmt::format("      (( CURRENT == {} )) && {{ subcommands=({}); _describe command subcommands }}\n",
                            verb->name.empty() ? 2 : 3, described(verb->inner));
     cases += fmt::format("      _arguments '*:file:_files'{} ;;\n", flags);
   }
   return fmt::format(
-      "#compdef brim\n_brim() {{\n  local -a verbs\n  case \"$words[2,-1] \" in\n{}  esac\n}}\ncompdef _brim brim\n",
+      "#compdef brim\n_brim() {{\n  local -a subcommands\n  case \"$words[2,-1] \" in\n{}  esac\n}}\ncompdef _brim "
+      "brim\n",
       cases);
 }
 

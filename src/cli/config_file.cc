@@ -19,22 +19,21 @@ CLI::Option* option_of(CLI::App& verb, const std::string& key, const std::string
   std::vector<std::string> known;
   for (CLI::Option* option : verb.get_options()) {
     const std::string own = option->nonpositional() ? option->get_lnames()[0] : option->get_name(true);
-    if (own == "help" || own == "config") continue;
+    if (own == "help" || own == "help-all" || own == "config") continue;
     if (own == name) return option;
     known.push_back(own);
   }
   const std::string near = nearest_name(name, known);
-  fail(ErrorCode::usage, "{}: brim {} has no key {}{}; its keys are the flags of `brim help {}`", where,
-       verb.get_name(), key, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), verb.get_name());
+  fail(ErrorCode::usage, "{}: unknown key {}{}; the keys of brim {} are its flags (`brim help {}`)", where, key,
+       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), verb.get_name(), verb.get_name());
 }
 
 std::vector<std::string> values_of(const YAML::Node& value, const std::string& key, const std::string& where) {
   std::vector<std::string> values;
-  if (value.IsMap())
-    fail(ErrorCode::usage, "{}: {} is a block; keys stand at the top, each with its value", where, key);
+  if (value.IsMap()) fail(ErrorCode::usage, "{}: {} is a mapping; put its keys at the top level", where, key);
   if (value.IsScalar()) values.push_back(value.as<std::string>());
   for (size_t i = 0; value.IsSequence() && i < value.size(); ++i) {
-    if (!value[i].IsScalar()) fail(ErrorCode::usage, "{}: {} is a list of plain values", where, key);
+    if (!value[i].IsScalar()) fail(ErrorCode::usage, "{}: {}: list items must be plain values", where, key);
     values.push_back(value[i].as<std::string>());
   }
   return values;
@@ -46,9 +45,9 @@ void apply_config(CLI::App& verb, const std::string& path) {
   std::set<CLI::Option*> seen;
   for (const auto& item : io::load_yaml(path)) {
     const std::string where = fmt::format("{}:{}", path, item.first.Mark().line + 1);
-    const std::string key = item.first.IsScalar() ? item.first.as<std::string>() : "a key that is no word";
+    const std::string key = item.first.IsScalar() ? item.first.as<std::string>() : "(not a plain key)";
     CLI::Option* option = option_of(verb, key, where);
-    if (!seen.insert(option).second) fail(ErrorCode::usage, "{}: {} is given twice", where, key);
+    if (!seen.insert(option).second) fail(ErrorCode::usage, "{}: duplicate key {}", where, key);
     const std::vector<std::string> values = values_of(item.second, key, where);
     if (values.size() > 1 && option->get_items_expected_max() <= 1)
       fail(ErrorCode::usage, "{}: {} takes one value, not a list", where, key);
@@ -57,7 +56,7 @@ void apply_config(CLI::App& verb, const std::string& path) {
     try {
       option->run_callback();
     } catch (const CLI::Error&) {
-      fail(ErrorCode::usage, "{}: {}: {}: not a value it takes (a number in range, or true or false for a switch)",
+      fail(ErrorCode::usage, "{}: {}: {}: invalid value (expected a number in range, or true or false for a switch)",
            where, key, fmt::join(values, ", "));
     } catch (const Error& e) {  // the error names a flag; prefix file and line
       const std::string flag = fmt::format("`{}={}`: ", underscored(key), values.back()), what = e.what();

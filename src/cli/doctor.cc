@@ -87,7 +87,7 @@ class Child {
       std::error_code ignored;
       std::filesystem::remove(trace, ignored);
       if (WIFEXITED(status)) throw Failed{WEXITSTATUS(status)};
-      fail(ErrorCode::internal, "the run was ended by signal {}", WTERMSIG(status));
+      fail(ErrorCode::internal, "the run was terminated by signal {}", WTERMSIG(status));
     }
     RunTrace result = jobs::read_trace(trace);
     std::error_code ignored;
@@ -112,7 +112,7 @@ class Child {
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     const int error = ::posix_spawn(&child, "/proc/self/exe", nullptr, &attributes, argv.data(), envp.data());
     ::posix_spawnattr_destroy(&attributes);
-    if (error != 0) fail(ErrorCode::internal, "the run cannot be started: {}", std::strerror(error));
+    if (error != 0) fail(ErrorCode::internal, "cannot start the run: {}", std::strerror(error));
     int status = 0;
     bool told = false;
     while (::waitpid(child, &status, WNOHANG) == 0) {
@@ -132,12 +132,12 @@ std::vector<std::string> checked_command(std::vector<std::string> command) {
                          (command[1] == "train" || command[1] == "roll" || command[1] == "backtest");
   if (command.empty() || (command[0] != "score" && command[0] != "train" && !forecasts))
     fail(ErrorCode::usage,
-         "brim doctor -- {}: give a `brim score …`, `brim train …`, `brim forecast train …` or `brim forecast roll …` "
-         "command",
+         "brim doctor -- {}: unsupported command; use `brim score …`, `brim train …`, `brim forecast train …` or `brim "
+         "forecast roll …`",
          fmt::join(command, " "));
   for (const auto& a : command)
     if (a == "--trace" || a.starts_with("--trace="))
-      fail(ErrorCode::usage, "brim doctor makes the trace itself: leave --trace out of the command");
+      fail(ErrorCode::usage, "--trace: written by brim doctor itself; remove it from the command");
   return command;
 }
 
@@ -147,7 +147,7 @@ jobs::Diagnosis look_at(const RunTrace& trace) {
     try {
       probe = measure_budgets(trace.record);
     } catch (const Error& e) {
-      log_info("batch sizes cannot be measured here ({}); the plan's prediction is used", e.what());
+      log_info("cannot measure batch sizes ({}); using the plan's prediction", e.what());
     }
   }
   jobs::Diagnosis d = diagnose(trace, probe);
@@ -171,33 +171,33 @@ struct Verified {
 Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
   Verified v;
   if (d.nothing_to_gain()) {
-    v.why = "nothing to gain, nothing to verify";
+    v.why = "no improvement found";
     return v;
   }
   const auto settable =
       std::find_if(d.findings.begin(), d.findings.end(), [](const jobs::Finding& f) { return !f.settings.empty(); });
   if (settable == d.findings.end()) {
-    v.why = fmt::format("{}: nothing that Brim may set on its own; change it and run the doctor again",
-                        cause_name(d.findings[0].cause));
+    v.why =
+        fmt::format("{}: not a setting of Brim; change it and run brim doctor again", cause_name(d.findings[0].cause));
     return v;
   }
   if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(),
                   [](const std::string& p) { return !io::is_rereadable(p); })) {
-    v.why = "the input cannot be read twice; give a file";
+    v.why = "the input cannot be read twice; use a file";
     return v;
   }
   std::vector<SettingChange> settings = settable->settings;
   const bool train = trace.record.trains();
   if (train && trace.record.training.resumed) {
-    v.why =
-        "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
+    v.why = "the run resumed from a checkpoint; only runs from the start can be repeated";
     return v;
   }
   // A second training run writes to a temporary directory on the same disk, which is removed afterwards.
   const std::string beside = std::filesystem::path(trace.record.output + "/").parent_path().string() + ".doctor";
   if (train) {
     if (std::filesystem::exists(beside))
-      fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
+      fail(ErrorCode::cannot_write, "{}: already exists, and the second run of --verify writes there; remove it",
+           beside);
     settings.push_back({trace.record.trains_lanes() ? "output" : "output_dir", beside});
   }
   const auto remove = [&] {
@@ -235,8 +235,8 @@ jobs::MetricValues fetch_metrics(const DoctorFlags& f) {
   const net::HttpAnswer answer = net::http_fetch(request);
   if (answer.end != net::HttpEnd::complete) fail(ErrorCode::bad_data, "{}: {}", request.url, answer.why);
   if (answer.status == 401 || answer.status == 403)
-    fail(ErrorCode::bad_data, "{}: {}: give --api-key, one that may read metrics", request.url, answer.status);
-  if (answer.status != 200) fail(ErrorCode::bad_data, "{}: answered {}", request.url, answer.status);
+    fail(ErrorCode::bad_data, "{}: status {}; set --api-key to a key with scope metrics", request.url, answer.status);
+  if (answer.status != 200) fail(ErrorCode::bad_data, "{}: status {}", request.url, answer.status);
   try {
     return jobs::read_metrics(answer.text);
   } catch (const Error& error) {
@@ -247,11 +247,11 @@ jobs::MetricValues fetch_metrics(const DoctorFlags& f) {
 // Diagnoses a server from two readings of its metrics.
 int run_server_doctor(const DoctorFlags& f) {
   if (!f.run.empty() || !f.command.empty() || !f.apply.empty() || f.verify)
-    fail(ErrorCode::usage, "--url: looks at a server, not at a run: neither --run, --apply, --verify nor a command");
+    fail(ErrorCode::usage, "--url: cannot be combined with --run, --apply, --verify or a command");
   if (!f.url.starts_with("http://") && !f.url.starts_with("https://"))
-    fail(ErrorCode::usage, "--url {}: give http://HOST:PORT or https://HOST:PORT", f.url);
+    fail(ErrorCode::usage, "--url {}: must be http://HOST:PORT or https://HOST:PORT", f.url);
   if (!(f.seconds > 0 && f.seconds <= 3600))
-    fail(ErrorCode::usage, "--seconds {}: above 0 and at most 3600", f.seconds);
+    fail(ErrorCode::usage, "--seconds {}: must be above 0 and at most 3600", f.seconds);
   const jobs::MetricValues before = fetch_metrics(f);
   const int64_t begin = now_ns();
   std::this_thread::sleep_for(std::chrono::duration<double>(f.seconds));
@@ -267,10 +267,10 @@ int run_server_doctor(const DoctorFlags& f) {
 int run_doctor(const DoctorFlags& f) {
   if (!f.url.empty()) return run_server_doctor(f);
   if (!f.run.empty() && !f.command.empty())
-    fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
-  if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
+    fail(ErrorCode::usage, "brim doctor: --run and a command after -- cannot be combined");
+  if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: requires a command after --");
   if (!f.apply.empty() && f.run.empty() && f.command.empty())
-    fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
+    fail(ErrorCode::usage, "--apply: requires --run FILE or a command after --");
   if (!f.apply.empty()) io::require_writable(f.apply);
   nlohmann::ordered_json all = {{"schema_version", 1}};
   std::string text;
@@ -280,7 +280,7 @@ int run_doctor(const DoctorFlags& f) {
   if (f.run.empty()) {
     checks = jobs::check_machine(".");
     all["machine"] = machine_json(checks);
-    text += "the machine\n" + to_text(checks);
+    text += "machine\n" + to_text(checks);
   }
   if (!f.command.empty()) stop_on_signals();
   try {
@@ -291,13 +291,13 @@ int run_doctor(const DoctorFlags& f) {
     if (trace) {
       const jobs::Diagnosis d = look_at(*trace);
       all["run"] = nlohmann::ordered_json::parse(to_json(d));
-      text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
+      text += (text.empty() ? "" : "\nrun\n") + to_text(d);
       if (!f.apply.empty()) {
         io::write_file_atomically(f.apply, rendered(to_env_file(d)));
         const bool any = std::any_of(d.findings.begin(), d.findings.end(),
                                      [](const jobs::Finding& found) { return !found.settings.empty(); });
         text += any ? fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply)
-                    : fmt::format("\nno setting would help: {} has none in it\n", f.apply);
+                    : fmt::format("\nno setting would help; {} contains none\n", f.apply);
       }
       if (f.verify) {
         const Verified v = verify(child, *trace, d);
@@ -308,7 +308,7 @@ int run_doctor(const DoctorFlags& f) {
                            {"obtained_seconds", v.obtained},
                            {"prediction_error", v.error()}};
           text +=
-              fmt::format("\nverified: {} before, {} predicted without {}, {} obtained (prediction off by {:+.0f} %)\n",
+              fmt::format("\nverified: {} before, {} predicted without {}, {} measured (prediction error {:+.0f} %)\n",
                           format_duration(v.before), format_duration(v.predicted), cause_name(v.cause),
                           format_duration(v.obtained), 100 * v.error());
         } else {
@@ -334,21 +334,19 @@ int run_doctor(const DoctorFlags& f) {
 std::function<int()> setup_doctor(CLI::App& app) {
   auto f = std::make_shared<DoctorFlags>();
   app.add_option("--run", f->run,
-                 "trace of an earlier run, as --trace FILE of `brim score`, `brim train`, `brim forecast train` and "
-                 "`brim forecast roll` writes it");
-  app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
+                 "trace of an earlier run, written by --trace of brim score, train, forecast train or forecast roll");
+  app.add_option("--apply", f->apply, "write the recommended settings to this file, for --env-file");
   app.add_flag("--verify", f->verify,
-               "run the command once more with the recommended settings; predicted against obtained");
-  app.add_option("--url", f->url, "a server to look at while it is slow: http://127.0.0.1:8080");
-  app.add_option("--seconds", f->seconds, "for how long, of a server")->capture_default_str();
-  app.add_option("--api-key", f->api_key, "of that server; BRIM_API_KEY keeps it out of process lists")
+               "run the command again with the recommended settings and compare with the prediction");
+  app.add_option("--url", f->url, "server to diagnose while it is slow, such as http://127.0.0.1:8080");
+  app.add_option("--seconds", f->seconds, "time between two readings of a server's metrics")->capture_default_str();
+  app.add_option("--api-key", f->api_key, "key for --url; set BRIM_API_KEY to keep it out of process lists")
       ->envname("BRIM_API_KEY");
   app.add_flag("--json", f->json, "print JSON");
-  app.add_option(
-      "command", f->command,
-      "after --: a `brim score …`, `brim train …` or `brim forecast train|roll …` command to run and diagnose");
+  app.add_option("command", f->command,
+                 "command to run and diagnose, after --: `brim score`, `brim train`, `brim forecast train` or `roll`");
   app.footer(
-      "Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
+      "Without a run, checks the machine: GPU, driver, clocks, memory, processes, cores, load, disk.\n"
       "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train "
       "rows.csv --output-dir out\n"
       "  brim doctor --run run.json --apply fast.env\n  brim doctor --url http://127.0.0.1:8080");

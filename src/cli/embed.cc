@@ -33,15 +33,15 @@ struct TextFlags {
   std::string output = "-", format = "auto", text_column;
   DialectFlags dialect;
   void add_to(CLI::App& app) {
-    app.add_option("input", inputs, "files of texts; - is stdin");
-    app.add_option("-o,--output", output, "where the JSON lines go; - is stdout")->capture_default_str();
+    app.add_option("input", inputs, "files of texts; -: stdin");
+    app.add_option("-o,--output", output, "output file of JSON lines; -: stdout")->capture_default_str();
     app.add_option("--format", format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
     dialect.add_to(app);
-    app.add_option("--text-column", text_column, "column or key that holds the text");
+    app.add_option("--text-column", text_column, "column or key of the text");
   }
   rows::RowReader open(const char* verb) {
     if (inputs.empty()) {
-      if (is_terminal(STDIN_FILENO)) fail(ErrorCode::usage, "brim {}: give a file of texts, or pipe texts in", verb);
+      if (is_terminal(STDIN_FILENO)) fail(ErrorCode::usage, "brim {}: no input; name a file or pipe texts in", verb);
       inputs = {"-"};
     }
     rows::RowReaderOptions options;
@@ -72,7 +72,7 @@ int run_embed(EmbedFlags f) {
       {"auto", Pooling::automatic}, {"mean", Pooling::mean}, {"cls", Pooling::cls}};
   const auto pooling = poolings.find(f.pooling);
   if (pooling == poolings.end()) fail(ErrorCode::usage, "--pooling {}: use auto, mean or cls", f.pooling);
-  if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no vectors; name a model directory");
+  if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no embeddings; choose a model directory");
   f.engine.start_trace();
   rows::RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
@@ -144,7 +144,7 @@ void append_encoding(std::string& out, const text::Encoding& e) {
 
 int run_tokenize(TokenizeFlags f) {
   if (f.model.empty() || hub::names_vader(f.model))
-    fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
+    fail(ErrorCode::usage, "--model {}: must be a model directory", f.model);
   const auto tokenizer = text::Tokenizer::load(resolve_model(f.model, hub::model_search_path(hub::model_roots())));
   rows::RowReader reader = f.text.open("tokenize");
   rows::RowOutput output(f.text.output, {}, {});
@@ -169,12 +169,12 @@ std::function<int()> setup_embed(CLI::App& app) {
   auto f = std::make_shared<EmbedFlags>();
   f->text.add_to(app);
   app.add_option("--pooling", f->pooling,
-                 "mean over the text's tokens, cls for the first token's vector, or auto: as the model's "
-                 "sentence-transformers files say, mean without them")
+                 "mean of the token vectors, cls (vector of the first token), or auto: from the model's "
+                 "sentence-transformers files, else mean")
       ->capture_default_str();
   app.add_option("--prompt-name", f->prompt_name,
-                 "one of the prompts of the model's sentence-transformers files (default: their default prompt)");
-  app.add_flag("--normalize", f->normalize, "scale every vector to length 1");
+                 "prompt from the model's sentence-transformers files (default: their default prompt)");
+  app.add_flag("--normalize", f->normalize, "scale vectors to length 1");
   f->engine.add_to(app, false);
   return [f] { return run_embed(*f); };
 }

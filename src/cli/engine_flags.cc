@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/timeline.h"
 #include "cli/env_file.h"
+#include "cli/help.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "device/built_with_cuda.h"
@@ -20,14 +21,15 @@ using engine::EngineOptions;
 void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models) {
   model = hub::default_model();
   if (with_vader) model = env_file_value("SENTIMENT_MODEL_NAME").value_or(model);
+  const char* shown = with_vader ? "default, or vader if not installed" : "default";  // as in any installation
   std::string help =
       with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name";
   if (models != nullptr) {
     *models = {model};
-    help += "; given again, the rows get both models' columns, each with its model's name or NAME of NAME=MODEL";
-    app.add_option("-m,--model", *models, help)->allow_extra_args(false)->capture_default_str();
+    help += "; repeat for several, with NAME=MODEL to name their columns";
+    show_default(*app.add_option("-m,--model", *models, help)->allow_extra_args(false), shown);
   } else {
-    app.add_option("-m,--model", model, help)->capture_default_str();
+    show_default(*app.add_option("-m,--model", model, help), shown);
   }
   add_flags(app, engine_settings(), *this,
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length", "long_text", "fill",
@@ -41,22 +43,22 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, device::read_device, device::device_text)},
       {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8",
        typed(&F::precision, plan::read_precision, plan::precision_text)},
-      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
+      {"memory_limit", "most device memory this process may use: 6GiB, 90% or auto",
        plan::memory_limit_value<F>(&F::memory_limit)},
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
-      {"threads", "CPU threads; 0 takes all cores",
+      {"threads", "CPU threads; 0: all cores",
        number(&F::threads,
-              [](double n) { return n >= 0 && n <= 1024 ? nullptr : "use 1 to 1024, or 0 for all cores"; })},
-      {"max_length", "longest text in tokens; 0 takes the model's own", number(&F::max_length, not_negative)},
-      {"long_text", "texts that are longer: truncate, window-mean, window-max or error",
+              [](double n) { return n >= 0 && n <= 1024 ? nullptr : "must be from 1 to 1024, or 0 for all cores"; })},
+      {"max_length", "maximum text length in tokens; 0: the model's limit", number(&F::max_length, not_negative)},
+      {"long_text", "what to do with longer texts: truncate, window-mean, window-max or error",
        choice(&F::long_text, {{"truncate", LongText::truncate},
                               {"window-mean", LongText::window_mean},
                               {"window-max", LongText::window_max},
                               {"error", LongText::error}})},
-      {"fill", "use all allowed memory, even where it is no faster", truth(&F::fill)},
-      {"deterministic", "a text's scores do not depend on the texts beside it (on a card single texts take longer)",
+      {"fill", "use all allowed memory, even if it is not faster", truth(&F::fill)},
+      {"deterministic", "make scores independent of batch composition (slower for single texts on a GPU)",
        truth(&F::deterministic)},
-      {"quiet", "no progress, no summary", truth(&F::quiet)},
+      {"quiet", "print no progress and no summary", truth(&F::quiet)},
       {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", setting::text(&F::trace)},
   });
   return table;
@@ -67,8 +69,8 @@ void warn_of_rules_by_default(const CLI::App& verb) {
       hub::default_model() != "vader")
     return;
   log_warning(
-      "models/default is not beside this program: VADER's rules answer in its place (BRIM_HOME names the folder that "
-      "models is in; --model vader means the rules)");
+      "models/default not found, using VADER's rules instead (set BRIM_HOME to the directory that contains models, or "
+      "choose --model vader)");
 }
 
 EngineOptions EngineFlags::settings() const {
@@ -113,17 +115,17 @@ std::string leave_free_of_env(std::string_view device) {
 }
 
 void DialectFlags::add_to(CLI::App& app) {
-  app.add_option(
-      "--delimiter", delimiter,
-      "what separates the columns of csv and tsv inputs, where it is neither comma nor tab: ';', '|', …, or tab");
-  app.add_flag("--no-quotes", no_quotes, "quotes in csv and tsv inputs are characters like any other");
+  app.add_option("--delimiter", delimiter,
+                 "column separator of csv and tsv inputs, if it is not the usual one: ';', '|', … or tab");
+  app.add_flag("--no-quotes", no_quotes, "treat quotes in csv and tsv inputs as ordinary characters");
 }
 
 char DialectFlags::character() const {
   if (delimiter.empty()) return 0;
   const auto character = rows::parse_delimiter(delimiter);
   if (!character)
-    fail(ErrorCode::usage, "--delimiter {}: give one character that is no letter, digit or quote, or tab", delimiter);
+    fail(ErrorCode::usage, "--delimiter {}: must be one character other than a letter, digit or quote, or tab",
+         delimiter);
   return *character;
 }
 
@@ -133,7 +135,7 @@ std::unique_ptr<engine::TextModel> EngineFlags::open() const {
 }
 
 std::unique_ptr<engine::Engine> EngineFlags::open_engine() const {
-  if (is_vader()) fail(ErrorCode::usage, "--model vader: these are rules; name a model directory");
+  if (is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no weights; choose a model directory");
   return engine::Engine::open(options());
 }
 

@@ -25,23 +25,21 @@ using enum EnvKeyStatus;
 
 constexpr EnvKey kKeys[] = {
     {"SENTIMENT_MODEL_NAME", text, in_force,
-     "the default rung of `brim serve`; in a file also the model of `brim score` and `brim eval` without --model"},
+     "default rung of `brim serve`; in a file also the model of `brim score` and `brim eval` without --model"},
     {"GPU_MAX_UTILIZATION_WARN", number, in_force,
      "`brim monitor` and `brim serve` warn above this utilisation, percent (90)"},
     {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` and `brim serve` warn above this temperature, °C (85)"},
     {"GPU_MIN_FREE_VRAM_MB", number, in_force,
-     "`brim monitor` and `brim serve` warn below this much free memory, MiB (500); `brim serve` leaves it free too"},
+     "`brim monitor` and `brim serve` warn below this much free memory, MiB (500); `brim serve` also leaves it free"},
     {"SENTIMENT_BATCH_SIZE", number, in_force,
-     "items after which the queue of `brim serve` is scored (10); batches on the device are planned, in tokens"},
-    {"GPU_MEMORY_CLEANUP", flag, unnecessary,
-     "memory is planned and allocated once, so nothing is left over to clean up"},
-    {"GPU_PROFILING_ENABLED", flag, unnecessary,
-     "every run measures itself and prints it; --trace FILE keeps the timeline"},
-    {"FEATURE_CUDA_STREAMS", flag, unnecessary, "copies and kernels always overlap on streams of their own"},
-    {"FEATURE_ADAPTIVE_SENTIMENT", flag, in_force, "`brim serve` chooses its model by market hours"},
-    {"SENTIMENT_MODEL_OPEN", text, in_force, "its model while the market is open (distilbert)"},
-    {"SENTIMENT_MODEL_CLOSED", text, in_force, "its model while the market is closed (vader)"},
-    {"MARKET_STATUS_OVERRIDE", text, in_force, "its market, for tests: open, extended or closed"},
+     "items per flush of the queue of `brim serve` (10); device batches are planned in tokens"},
+    {"GPU_MEMORY_CLEANUP", flag, unnecessary, "memory is planned and allocated once; there is nothing to clean up"},
+    {"GPU_PROFILING_ENABLED", flag, unnecessary, "every run reports its measurements; --trace FILE writes a timeline"},
+    {"FEATURE_CUDA_STREAMS", flag, unnecessary, "copies and kernels always overlap on separate streams"},
+    {"FEATURE_ADAPTIVE_SENTIMENT", flag, in_force, "`brim serve` chooses the model by market hours"},
+    {"SENTIMENT_MODEL_OPEN", text, in_force, "model of `brim serve` while the market is open (distilbert)"},
+    {"SENTIMENT_MODEL_CLOSED", text, in_force, "model of `brim serve` while the market is closed (vader)"},
+    {"MARKET_STATUS_OVERRIDE", text, in_force, "market status of `brim serve`, for tests: open, extended or closed"},
 };
 
 constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT",      "BRIM_DEBUG",  "BRIM_ENV_FILE",
@@ -431,7 +429,7 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
     const std::string where = fmt::format("{}:{}", path, e.line);
     if (known.knows(e.name)) {
       if (KnownVariables::ours(e.name) && !taken_from_file(e.name))
-        fail(ErrorCode::usage, "{}: {} is not taken from a file; {}set it in the environment", where, e.name,
+        fail(ErrorCode::usage, "{}: {} cannot be set in a file; {}set it in the environment", where, e.name,
              contains(flags, e.name) ? "use " + flag_of(e.name) + " or " : "");
       check_env_value(where, e.name, e.value);
       taken.push_back(&e);
@@ -491,7 +489,7 @@ std::vector<std::string> env_notes() {
   for (const EnvKey& key : kKeys) {
     const auto value = env(key.name);
     if (!value || key.status == in_force) continue;
-    notes.push_back(fmt::format("{}={}: accepted, not needed: {}", key.name, *value, key.help));
+    notes.push_back(fmt::format("{}={}: ignored: {}", key.name, *value, key.help));
   }
   return notes;
 }

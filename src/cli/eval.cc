@@ -88,7 +88,7 @@ void print_table(const jobs::Evaluation& e) {
   }
   const rows::ClassificationMetrics& m = e.classes;
   fmt::print("{} · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows, "row"),
-             e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
+             e.multi_label ? "exact match" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
   for (size_t k = 0; k < e.labels.size(); ++k)
     fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision,
@@ -116,7 +116,7 @@ std::string trained_in(const std::filesystem::path& dir) {
 }
 
 int run_eval(const EvalFlags& f) {
-  if (f.inputs.empty()) fail(ErrorCode::usage, "brim eval: give a file with labelled rows");
+  if (f.inputs.empty()) fail(ErrorCode::usage, "brim eval: no input; name a file of labelled rows");
   stop_on_signals();
   f.engine.start_trace();
   jobs::EvalRequest request;
@@ -129,7 +129,7 @@ int run_eval(const EvalFlags& f) {
   request.label_columns.clear();
   for (const auto& columns : f.label_columns)
     for (auto& name : rows::split_names(columns, ',')) request.label_columns.push_back(std::move(name));
-  if (request.label_columns.empty()) fail(ErrorCode::usage, "--label-column: name a column");
+  if (request.label_columns.empty()) fail(ErrorCode::usage, "--label-column: must not be empty");
   request.stop = &stop_requested();
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
   request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows, "row")}); };
@@ -139,8 +139,8 @@ int run_eval(const EvalFlags& f) {
   progress.finish();
   f.engine.write_trace();
   if (f.record_agreement) {
-    if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
-    if (e.numbers) fail(ErrorCode::usage, "--record-agreement: a model of one value has no labels to agree on");
+    if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 variant");
+    if (e.numbers) fail(ErrorCode::usage, "--record-agreement: regression models have no labels to compare");
     EngineFlags wide = f.engine, narrow = f.engine;
     wide.precision = {ops::Precision::fp32};
     narrow.precision = {ops::Precision::int8};
@@ -151,8 +151,8 @@ int run_eval(const EvalFlags& f) {
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
     engine::record_int8_agreement(engine->model_dir(), agreement, static_cast<int64_t>(a.predicted.size()));
-    log_info("int8 labels agree with fp32's on {:.2f} % of {}; recorded in {}", agreement * 100,
-             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "mark" : "row"),
+    log_info("int8 and fp32 labels agree on {:.2f} % of {}; recorded in {}", agreement * 100,
+             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "label" : "row"),
              engine->model_dir().string());
   }
   if (f.json)
@@ -164,7 +164,8 @@ int run_eval(const EvalFlags& f) {
                  engine == nullptr ? "(rules)" : "in " + e.precision);
     const std::string trained = engine == nullptr ? "" : trained_in(engine->model_dir());
     if (!trained.empty() && trained != e.precision)
-      print_stderr("training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);
+      print_stderr("this model was evaluated in {} during training; use --precision {} to reproduce its metrics\n",
+                   trained, trained);
   }
   return 0;
 }
@@ -174,18 +175,17 @@ int run_eval(const EvalFlags& f) {
 std::function<int()> setup_eval(CLI::App& app) {
   auto f = std::make_shared<EvalFlags>();
   app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or tagged words (CoNLL, jsonl) for token models");
-  app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--pair-column", f->pair_column, "column or key of a second text that belongs to the first");
+  app.add_option("--text-column", f->text_column, "column or key of the text");
+  app.add_option("--pair-column", f->pair_column, "column or key of the second text of a pair");
   app.add_option("--label-column", f->label_columns,
-                 "column or key that holds the label (several separated by | for multi-label models); several columns "
-                 "(a,b,c or given again): 0 or 1 each")
+                 "column or key of the label (of several labels, separated by |); or columns a,b,c with 0 or 1 each")
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();
   f->dialect.add_to(app);
   app.add_flag("--json", f->json, "print JSON");
   app.add_flag("--record-agreement", f->record_agreement,
-               "measure how often int8 labels equal fp32's and note it in the model directory");
+               "measure how often int8 and fp32 labels agree and record it in the model directory");
   f->engine.add_to(app, true);
   return [f] { return run_eval(*f); };
 }

@@ -17,7 +17,6 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
-#include "cli/render.h"
 #include "cli/verb.h"
 #include "forecast/baselines.h"
 #include "forecast/ensemble.h"
@@ -45,13 +44,13 @@ ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
   if (values.contains("actual")) settings.actual.clear();
   for (const auto& [key, given] : values)
     for (const std::string& value : given) {
-      if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));
+      if (value.empty()) fail(ErrorCode::usage, "--{}: missing value", dashed(key));
       if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
     }
   for (const auto& note : notes)
     if (!f.quiet) log_info("{}", note);
   check_settings(settings);
-  if (settings.data.empty()) fail(ErrorCode::usage, Remedy{"name files of series with `data=FILE`"}, "no data");
+  if (settings.data.empty()) fail(ErrorCode::usage, Remedy{"set `data=FILE`"}, "no data");
   return settings;
 }
 
@@ -83,7 +82,7 @@ NamedModel open_model(const std::string& model) {
   if (named.baseline) return named;
   std::error_code ec;
   if (!std::filesystem::is_directory(model, ec))
-    fail(ErrorCode::usage, "--model {}: use naive, snaive, naive2, or a directory that `brim forecast train` made",
+    fail(ErrorCode::usage, "--model {}: use naive, snaive, naive2 or a directory written by `brim forecast train`",
          model);
   named.nbeats = forecast::load_nbeats(model);
   return named;
@@ -93,7 +92,8 @@ NamedModel open_model(const std::string& model) {
 forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
                                                const SeriesStore& store, bool quiet) {
   if (s.horizon > model.horizon)
-    fail(ErrorCode::usage, "--horizon {}: {} forecasts {}", s.horizon, s.model, format_count(model.horizon, "point"));
+    fail(ErrorCode::usage, "--horizon {}: {} forecasts at most {}", s.horizon, s.model,
+         format_count(model.horizon, "point"));
   forecast::EnsembleDevice on(s);
   Progress progress("forecasting", STDERR_FILENO, quiet);
   auto forecasts = predict_ensemble(
@@ -122,7 +122,7 @@ std::vector<QuantileLevel> levels_of(const std::vector<float>& quantiles) {
 std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
                       const forecast::TrainedEnsemble& trained, int64_t steps) {
   std::string text = fmt::format(
-      "# N-BEATS, {} lanes\n\nForecasts {} after the last one of a series, the median of its lanes. Trained by "
+      "# N-BEATS, {} lanes\n\nForecasts the {} after the end of a series, as the median of its lanes. Trained by "
       "`brim forecast train` on {} series with {} in {:.1f} s, {} steps of {} windows per lane.\n\n"
       "| lane | lookback | loss | last training loss | best step |\n| --- | --- | --- | --- | --- |\n",
       model.lanes.size(), format_count(model.horizon, "point"), format_count(store.size()),
@@ -141,13 +141,13 @@ std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& mo
 
 int run_forecast_train(const ForecastFlags& f) {
   ForecastSettings s = settings_of(f, f.train_values);
-  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: say how many points ahead with --horizon");
-  if (s.output.empty()) fail(ErrorCode::usage, "brim forecast train: name a directory for the model with --output");
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: --horizon is required");
+  if (s.output.empty()) fail(ErrorCode::usage, "brim forecast train: --output is required");
   const std::filesystem::path output = s.output, state = output / "state";
   std::error_code ec;
   const bool begun = std::filesystem::is_directory(state, ec) && !std::filesystem::exists(output / "config.json", ec);
   if (std::filesystem::exists(output, ec) && !std::filesystem::is_empty(output, ec) && !begun)
-    fail(ErrorCode::cannot_write, "{}: exists and is not empty; name another directory with --output", s.output);
+    fail(ErrorCode::cannot_write, "{}: not empty; choose another directory with --output", s.output);
   stop_on_signals();
   ForecastTrace trace(f.trace);
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
@@ -176,7 +176,7 @@ int run_forecast_train(const ForecastFlags& f) {
       &stop_requested());
   progress.finish();
   if (trained.interrupted)
-    fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
+    fail(ErrorCode::interrupted, "interrupted; repeat the command to continue (in {})", s.output);
   auto writing = std::make_unique<ScopedZone>(Zone::write);
   save_nbeats(s.output, model);
   io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
@@ -191,7 +191,7 @@ int run_forecast_train(const ForecastFlags& f) {
   trace.write();
   if (f.quiet) return 0;
   if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)
-    log_warning("{} of {} lanes failed (their gradients were no numbers) and were left out", failed, lanes);
+    log_warning("{} of {} lanes failed (gradients were not finite) and were dropped", failed, lanes);
   print_stderr(
       "{} in {:.1f} s · {:.2f} ms per lane and step · device busy {:.0f} %{} · {} of {} planned in {} · model "
       "in {}\n",
@@ -206,10 +206,10 @@ int run_forecast_train(const ForecastFlags& f) {
 int run_predict(const ForecastFlags& f) {
   const ForecastSettings s = settings_of(f, f.predict_values);
   if (s.model.empty())
-    fail(ErrorCode::usage, "brim forecast predict: say which with --model DIR, naive, snaive or naive2");
+    fail(ErrorCode::usage, "brim forecast predict: --model is required: DIR, naive, snaive or naive2");
   const NamedModel model = open_model(s.model);
   const int64_t horizon = s.horizon > 0 ? s.horizon : model.nbeats.horizon;
-  if (horizon == 0) fail(ErrorCode::usage, "brim forecast predict: say how many points ahead with --horizon");
+  if (horizon == 0) fail(ErrorCode::usage, "brim forecast predict: --horizon is required");
   const std::string output = s.output.empty() ? "-" : s.output;
   rows::refuse_output_over_input(output, rows::series_files(s.data));
   rows::refuse_foreign_output(output);
@@ -234,7 +234,7 @@ int run_predict(const ForecastFlags& f) {
   forecast::ForecastWriter writer(output, columns, &stop_requested());
   Progress progress("forecasting", STDERR_FILENO, f.quiet);
   for (int64_t i = 0; i < store.size(); ++i) {
-    if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; nothing was written");
+    if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; no output was written");
     progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
     const auto length = static_cast<int64_t>(store.series(i).size());
     std::vector<std::vector<double>> all;  // by column
@@ -323,16 +323,16 @@ void print_table(const forecast::ForecastEvaluation& e, const std::string& name)
   row("(seasonal naive)", e.snaive);
   row("(Naive2)", e.naive2);
   for (const auto& level : e.levels)
-    fmt::print("interval of {:g} %: {:.1f} % of the points inside, pinball {:.6g}\n", level.level, 100 * level.coverage,
-               level.pinball);
+    fmt::print("{:g} % interval: covers {:.1f} % of the points, pinball loss {:.6g}\n", level.level,
+               100 * level.coverage, level.pinball);
 }
 
 int run_forecast_eval(const ForecastFlags& f) {
   const ForecastSettings s = settings_of(f, f.eval_values);
-  if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: name what came after the data with --actual FILE");
+  if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: --actual is required: the values after the data");
   if (s.model.empty() == s.forecast_file.empty())
     fail(ErrorCode::usage,
-         "brim forecast eval: say what to measure with --model DIR, naive, snaive or naive2, or with --forecast FILE");
+         "brim forecast eval: requires either --model (DIR, naive, snaive or naive2) or --forecast FILE");
   stop_on_signals();
   const bool quiet = f.quiet || f.json;
   const SeriesStore data = read_store(s.data, s.reader_options(), "data", quiet);
@@ -358,8 +358,8 @@ int run_forecast_eval(const ForecastFlags& f) {
     if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, data, quiet);
     const auto of_quantile = [&](int64_t i, int64_t horizon, size_t quantile) {
       if (horizon > model.nbeats.horizon)
-        fail(ErrorCode::bad_data, "{}: {} points came after the data, {} forecasts {}", s.actual[0], horizon, s.model,
-             model.nbeats.horizon);
+        fail(ErrorCode::bad_data, "{}: {} points after the data, but {} forecasts at most {}", s.actual[0], horizon,
+             s.model, model.nbeats.horizon);
       std::vector<double> values = ensemble.of(i, quantile);
       values.resize(static_cast<size_t>(horizon));
       return values;
@@ -380,9 +380,9 @@ int run_forecast_eval(const ForecastFlags& f) {
   else
     print_table(e, name);
   if (!quiet && e.not_in_data > 0)
-    log_info("{} actual series are not in the data and count nowhere", format_count(e.not_in_data));
+    log_info("{} series of --actual are not in the data and were ignored", format_count(e.not_in_data));
   if (!quiet && e.without_scale > 0)
-    log_info("{} series count in no MASE: their history never changes from season to season",
+    log_info("{} series are excluded from MASE: their history repeats exactly from season to season",
              format_count(e.without_scale));
   return 0;
 }
@@ -401,7 +401,7 @@ void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::stri
 
 std::function<int()> setup_forecast(CLI::App& app) {
   auto f = std::make_shared<ForecastFlags>();
-  f->train = app.add_subcommand("train", "train an ensemble of N-BEATS models on series");
+  f->train = app.add_subcommand("train", "train an ensemble of N-BEATS models");
   add_rows(*f->train, f->train_values,
            {"data",         "horizon",        "o,output",        "preset",
             "lookbacks",    "losses",         "repeats",         "max_steps",
@@ -412,9 +412,9 @@ std::function<int()> setup_forecast(CLI::App& app) {
             "random_seed",  "level",          "val_check_steps", "early_stop_patience_steps",
             "save_steps"});
   f->roll = add_roll(app, *f);
-  f->predict = app.add_subcommand("predict", "forecast series");
+  f->predict = app.add_subcommand("predict", "forecast series with a trained model or a baseline");
   add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season", "components"});
-  f->eval = app.add_subcommand("eval", "measure forecasts against what came");
+  f->eval = app.add_subcommand("eval", "evaluate forecasts against actual values");
   add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
   f->eval->add_flag("--json", f->json, "print JSON");
   for (const auto& [verb, values] : {std::pair(f->train, &f->train_values), std::pair(f->predict, &f->predict_values),
@@ -422,12 +422,10 @@ std::function<int()> setup_forecast(CLI::App& app) {
     add_rows(*verb, *values,
              {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
               "memory_limit", "leave_free", "threads"});
-    verb->add_option("--config", f->config, "YAML file of the same keys");
+    verb->add_option("--config", f->config, "YAML file with these flags as keys");
     if (verb == f->train || verb == f->roll)
       verb->add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
-    verb->add_flag("-q,--quiet", f->quiet, "no progress, no summary");
-    const Renderer renderer(*verb);  // the help of its keys refers to other keys
-    for (CLI::Option* option : verb->get_options()) option->description(renderer.text(option->get_description(), ""));
+    verb->add_flag("-q,--quiet", f->quiet, "print no progress and no summary");
     add_environment(*verb);
   }
   app.require_subcommand(1);

@@ -35,10 +35,10 @@ std::filesystem::path state_in(const std::string& output) {
   std::filesystem::path state = std::filesystem::path(output) / "state";
   std::error_code ec;
   if (std::filesystem::exists(output, ec) && !std::filesystem::is_directory(output, ec))
-    fail(ErrorCode::cannot_write, "{}: is a file; name a directory with --output", output);
+    fail(ErrorCode::cannot_write, "{}: is a file; choose a directory with --output", output);
   if (std::filesystem::exists(output, ec) && !std::filesystem::is_empty(output, ec) &&
       !std::filesystem::is_directory(state, ec))
-    fail(ErrorCode::cannot_write, "{}: exists and holds no rolling run; name another directory with --output", output);
+    fail(ErrorCode::cannot_write, "{}: not a rolling run; choose another directory with --output", output);
   return state;
 }
 
@@ -94,7 +94,7 @@ void ForecastLive::update(int64_t step, int64_t steps, double loss) {
 }
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags) {
-  CLI::App* roll = app.add_subcommand("roll", "train along the series and forecast from every cutoff");
+  CLI::App* roll = app.add_subcommand("roll", "backtest: retrain along the series and forecast from every cutoff");
   roll->alias("backtest");
   add_rows(*roll, flags.roll_values,
            {"data",         "horizon",        "o,output",    "folds",         "step",
@@ -110,14 +110,13 @@ CLI::App* add_roll(CLI::App& app, ForecastFlags& flags) {
 
 int run_forecast_roll(const ForecastFlags& f) {
   ForecastSettings s = settings_of(f, f.roll_values);
-  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast roll: say how many points ahead with --horizon");
-  if (s.output.empty()) fail(ErrorCode::usage, "brim forecast roll: name a directory with --output");
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast roll: --horizon is required");
+  if (s.output.empty()) fail(ErrorCode::usage, "brim forecast roll: --output is required");
   const std::filesystem::path state = state_in(s.output);
   std::optional<int64_t> first_cutoff;
   if (s.extend) first_cutoff = forecast::rolled_first_cutoff(state);
-  if (s.extend && !first_cutoff)
-    fail(ErrorCode::usage, "--extend: {} holds no run; leave it out to start one", s.output);
-  if (s.folds == 0 && !s.extend) fail(ErrorCode::usage, "brim forecast roll: say how many cutoffs with --folds");
+  if (s.extend && !first_cutoff) fail(ErrorCode::usage, "--extend: {} contains no run; omit it to start one", s.output);
+  if (s.folds == 0 && !s.extend) fail(ErrorCode::usage, "brim forecast roll: --folds is required");
   stop_on_signals();
   ForecastTrace trace(f.trace);
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
@@ -148,8 +147,7 @@ int run_forecast_roll(const ForecastFlags& f) {
       },
       &stop_requested());
   progress.finish();
-  if (run.interrupted)
-    fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
+  if (run.interrupted) fail(ErrorCode::interrupted, "interrupted; repeat the command to continue (in {})", s.output);
   auto writing = std::make_unique<ScopedZone>(Zone::write);
   const std::string alias = s.alias.empty() ? "NBEATS" : s.alias;
   const forecast::RollScore score = write_forecasts(s, store, members, plan, run, alias);
@@ -171,7 +169,7 @@ int run_forecast_roll(const ForecastFlags& f) {
   print_stderr("MASE {:.3f}, naive {:.3f}, seasonal naive {:.3f} · {} in {:.1f} s{} · {} of {} planned in {} · {}\n",
                score.model.mase, score.naive.mase, score.snaive.mase,
                format_count(static_cast<int64_t>(run.lanes.size()), "lane"), run.seconds,
-               run.resumed_lanes > 0 ? fmt::format(" ({} were there)", format_count(run.resumed_lanes)) : "",
+               run.resumed_lanes > 0 ? fmt::format(" ({} resumed)", format_count(run.resumed_lanes)) : "",
                format_bytes(run.memory.peak_bytes), format_bytes(run.memory.limit_bytes),
                format_count(run.memory.waves, "wave"), s.output);
   return 0;

@@ -24,6 +24,7 @@
 #include "brim/brim.h"
 #include "cli/completion.h"
 #include "cli/env_file.h"
+#include "cli/help.h"
 #include "cli/man.h"
 #include "cli/render.h"
 #include "cli/tei_flags.h"
@@ -36,27 +37,26 @@ namespace brim::cli {
 namespace {
 
 constexpr Verb kVerbs[] = {
-    {"score", "label texts of files or stdin", setup_score},
-    {"shards", "show how far a job of `brim score --shard` is, and check its parts", setup_shards},
+    {"score", "label the texts of files or stdin", setup_score},
+    {"shards", "show the progress of a `brim score --shard` job and verify its parts", setup_shards},
 #if defined(BRIM_WITH_SERVE)
-    {"serve", "label texts over HTTP", setup_serve},
+    {"serve", "serve models over HTTP", setup_serve},
     {"queue", "check and repair the queues of a stopped server", setup_queue},
 #endif
     {"train", "fine-tune a model on labelled rows", setup_train},
-    {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},
-    {"eval", "measure a model on labelled data", setup_eval},
-    {"embed", "turn texts into vectors", setup_embed},
-    {"forecast", "forecast series, and measure forecasts", setup_forecast},
-    {"doctor", "say why a run was not faster, and what changing it would bring", setup_doctor},
-    {"compare", "models side by side on the same rows: accuracy, agreement, speed, memory", setup_compare},
-    {"profile", "measure models: load, latency, throughput, memory, roofline; and a language model beside them",
-     setup_profile},
+    {"plan", "show how a model would use the memory of a device", setup_plan},
+    {"eval", "evaluate a model on labelled data", setup_eval},
+    {"embed", "compute embeddings of texts", setup_embed},
+    {"forecast", "forecast time series and evaluate forecasts", setup_forecast},
+    {"doctor", "diagnose a slow run and predict the gain of each fix", setup_doctor},
+    {"compare", "compare models on the same rows: accuracy, agreement, speed, memory", setup_compare},
+    {"profile", "measure load time, latency, throughput and memory of models", setup_profile},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
-    {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},
-    {"bench", "measure this machine: streams, latency", setup_bench},
+    {"tune", "find the fastest GEMM algorithms for a model on this GPU and save them", setup_tune},
+    {"bench", "benchmark this machine: latency, throughput, concurrency", setup_bench},
     {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
     {"models", "list, show and export models", setup_models},
-    {"monitor", "watch the GPUs, this machine and the Brims running on it", setup_monitor},
+    {"monitor", "watch the GPUs, this machine and its running Brim processes", setup_monitor},
 };
 
 std::atomic<bool> stop{false}, saves{false};
@@ -117,7 +117,7 @@ std::string unknown_verb(const std::string& typed) {
   std::vector<std::string> names = {"help", "completion"};
   for (const auto& v : kVerbs) names.emplace_back(v.name);
   const std::string near = nearest_name(typed, names);
-  return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed,
+  return fmt::format("unknown command '{}'{}; `brim help` lists all commands", typed,
                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
@@ -142,20 +142,18 @@ void require_inner_verb(const CLI::App& verb, const char* typed) {
       (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end())))
     return;
   if (typed == nullptr)
-    fail(ErrorCode::usage, "brim {}: say which: {}; `brim help {}` shows them", verb.get_name(), fmt::join(names, ", "),
-         verb.get_name());
+    fail(ErrorCode::usage, "brim {}: missing subcommand: {}", verb.get_name(), fmt::join(names, ", "));
   const std::string near = nearest_name(typed, names);
-  fail(ErrorCode::usage, "brim {} has no '{}'{}; it has {}", verb.get_name(), typed,
+  fail(ErrorCode::usage, "brim {}: unknown subcommand '{}'{}: {}", verb.get_name(), typed,
        near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
 // Flags of other tools that Brim does not need.
 std::string not_needed(std::string typed) {
   std::replace(typed.begin(), typed.end(), '_', '-');
-  if (typed.ends_with("batch-size"))
-    return ": batches are as large as pays under --memory-limit; `brim plan` shows them";
+  if (typed.ends_with("batch-size")) return ": batch sizes are planned within --memory-limit; `brim plan` shows them";
   if (typed.ends_with("num-workers") || typed == "workers")
-    return ": reading and tokenizing take the cores there are; --threads limits them";
+    return ": reading and tokenizing use all cores; limit them with --threads";
   return "";
 }
 
@@ -166,30 +164,25 @@ const CLI::App& typed_verb(const CLI::App& app) {
   return *verb;
 }
 
-// " models export": the arguments of `brim help` that show its flags.
-std::string help_words_of(const CLI::App& verb) {
-  return verb.get_parent() == nullptr ? "" : help_words_of(*verb.get_parent()) + " " + verb.get_name();
-}
-
 std::string extra_argument(const CLI::App& verb, const std::string& text) {
   const std::string& name = verb.get_name();
   std::string typed = text.substr(text.find(": ") + 2);
   if (const size_t flag = (" " + typed).find(" -"); flag != std::string::npos)
     typed = typed.substr(flag, typed.find_first_of(" =", flag) - flag);
   if (!typed.starts_with("-")) {
-    if (name == "train") return fmt::format("train takes no file by itself; did you mean --train {}?", typed);
+    if (name == "train") return fmt::format("unexpected argument '{0}' (did you mean --train {0}?)", typed);
     if (name == "plan" || name == "tune")
-      return fmt::format("{} takes no model by itself; did you mean --model {}?", name, typed);
-    return fmt::format("{} takes no '{}'", name, typed);
+      return fmt::format("unexpected argument '{0}' (did you mean --model {0}?)", typed);
+    return fmt::format("unexpected argument '{}'", typed);
   }
-  if (!typed.starts_with("--")) return fmt::format("there is no flag {}", typed);
+  if (!typed.starts_with("--")) return fmt::format("unknown flag {}", typed);
   typed.erase(0, 2);
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   std::string near = name == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names);
   std::replace(near.begin(), near.end(), '_', '-');
-  return fmt::format("there is no flag --{}{}", typed,
+  return fmt::format("unknown flag --{}{}", typed,
                      near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
 }
 
@@ -200,15 +193,16 @@ std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
     case CLI::ExitCodes::ConversionError: {  // "Could not convert: --threads = x"
       const size_t flag = text.find(" --"), equals = text.find(" = ");
       if (flag == std::string::npos || equals == std::string::npos) return text;
-      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)",
+      return fmt::format("{} {}: invalid value (expected a number in range, or true or false for a switch)",
                          text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
     }
     case CLI::ExitCodes::ArgumentMismatch: {  // "--model: At Most 1 required but received 2", "--model: 1 required …"
       const size_t colon = text.find(": "), received = text.find(" received ");
       if (colon == std::string::npos) return text;
       const std::string flag = text.substr(0, colon);
-      if (text.find(": At Most 1 ") == std::string::npos) return flag + ": its value is missing";
-      return fmt::format("{} is given {} times; {} takes one", flag, text.substr(received + 10), verb.get_name());
+      if (text.find(": At Most 1 ") == std::string::npos) return flag + ": missing value";
+      return fmt::format("{} is given {} times; brim {} accepts one", flag, text.substr(received + 10),
+                         verb.get_name());
     }
     case CLI::ExitCodes::ExtrasError:
       return extra_argument(verb, text);
@@ -256,6 +250,44 @@ void note_plain_keys(const CLI::App& verb) {
   if (const std::string note = unused_keys_note(name, uses_model_name); !note.empty()) log_info("{}", note);
 }
 
+// As wide as the terminal, within limits.
+void print_help(const CLI::App& command, bool all) {
+  const int width = is_terminal(STDOUT_FILENO) ? std::clamp(terminal_width(STDOUT_FILENO), 60, 120) : 100;
+  std::cout << help_text(command, all, width);
+}
+
+struct HelpFlags {
+  std::vector<std::string> words;
+  bool all = false, man = false, markdown = false;
+};
+
+CLI::App* add_help(CLI::App& app, HelpFlags& flags) {
+  CLI::App* help = app.add_subcommand("help", "show the flags of a command");
+  help->add_option("command", flags.words, "command, and its subcommand as in `brim help models export`");
+  help->add_flag("--all", flags.all, "show all flags and environment variables");
+  help->add_flag("--man", flags.man, "print a manual page");
+  help->add_flag("--markdown", flags.markdown, "print the flag reference of all commands");
+  return help;
+}
+
+void run_help(const CLI::App& app, const HelpFlags& flags) {
+  const CLI::App* about = &app;
+  for (const std::string& word : flags.words) {
+    if (word == "help" && about == &app) break;
+    if (about != &app && inner_verbs(*about).empty())
+      fail(ErrorCode::usage, "brim {} has no subcommands", command_path(*about));
+    if (about != &app) require_inner_verb(*about, word.c_str());
+    about = find_verb(*about, word);
+    if (about == nullptr) fail(ErrorCode::usage, "{}", unknown_verb(word));
+  }
+  if (flags.markdown)
+    std::cout << flag_reference(app);
+  else if (flags.man)
+    std::cout << man_page(app, about == &app ? nullptr : about);
+  else
+    print_help(*about, flags.all);
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
   plan::set_measuring_program("/proc/self/exe");
@@ -264,25 +296,26 @@ int run(int argc, char** argv) {
     CLI::App unused;
     for (const std::string& note : load_env_file(env_file, flag_variables(add_verbs(unused)))) log_warning("{}", note);
   }
-  CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
-  app.set_version_flag("--version", std::string("brim ") + version());
+  CLI::App app("Fine-tunes, runs and serves text classifiers within a planned memory limit", "brim");
+  app.set_help_all_flag("--help-all", "print all flags and environment variables");
+  app.get_help_ptr()->description("print the common flags");
+  app.set_version_flag("--version", std::string("brim ") + version())->description("print the version");
   app.require_subcommand(0, 1);
   app.add_option("--env-file", env_file,
-                 "a .env file of BRIM_ and other known variables; those of the environment win");
-  app.footer(
-      "`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 "
-      "device lost,\n"
-      "7 cannot write, 8 training diverged, 130 interrupted.");
+                 "file of BRIM_ and other known variables (.env); the environment takes precedence")
+      ->type_name("TEXT");
   const Verbs verbs = add_verbs(app);
   for (const std::string& note : misspelt_environment(flag_variables(verbs))) log_warning("{}", note);
-  std::vector<std::string> help_words;
-  CLI::App* help = app.add_subcommand("help", "show a verb's flags");
-  help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");
-  bool as_man_page = false;
-  help->add_flag("--man", as_man_page, "as a manual page, for packages");
+  HelpFlags help_flags;
+  CLI::App* help = add_help(app, help_flags);
   CLI::App* completion = app.add_subcommand("completion", "print a completion script: source <(brim completion bash)");
   std::string shell = "bash";
   completion->add_option("shell", shell, "bash, zsh or fish")->capture_default_str();
+  app.footer(  // after the commands, which would inherit it
+      "Help for a command: brim COMMAND --help\n"
+      "Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 device lost, 7 cannot write,\n"
+      "8 training diverged, 130 interrupted");
+  prepare_help(app);
 
   if (argc > 1 && argv[1][0] != '-') {
     const CLI::App* typed = find_verb(app, argv[1]);
@@ -291,41 +324,25 @@ int run(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) {
-    return app.exit(e);
+  } catch (const CLI::CallForHelp&) {
+    print_help(typed_verb(app), false);
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    print_help(typed_verb(app), true);
+    return 0;
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     const CLI::App& verb = typed_verb(app);
-    fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(verb, e), help_words_of(verb));
+    const std::string path = command_path(verb);
+    fail(ErrorCode::usage, "{}; see `brim{}{} --help`", parse_problem(verb, e), path.empty() ? "" : " ", path);
   } catch (const Error&) {  // a value rejected by the settings table
     render_for(app, typed_verb(app));
     throw;
   }
   render_for(app, typed_verb(app));
   if (help->parsed()) {
-    const CLI::App* about = help_words.empty() || help_words[0] == "help" ? nullptr : find_verb(app, help_words[0]);
-    if (about == nullptr && !help_words.empty() && help_words[0] != "help")
-      fail(ErrorCode::usage, "{}", unknown_verb(help_words[0]));
-    std::string before = "brim";
-    for (size_t i = 1; about != nullptr && i < help_words.size(); ++i) {
-      if (inner_verbs(*about).empty())
-        fail(ErrorCode::usage, "brim {} has no verbs of its own; `brim help {}` shows its flags", about->get_name(),
-             about->get_name());
-      require_inner_verb(*about, help_words[i].c_str());
-      before += " " + about->get_name();
-      about = find_verb(*about, help_words[i]);
-    }
-    if (as_man_page) {
-      std::cout << man_page(app, about);
-      return 0;
-    }
-    if (about != nullptr) {
-      std::cout << about->help(before);
-      return 0;
-    }
-    std::cout << app.get_formatter()->make_help(&app, "brim",
-                                                CLI::AppFormatMode::Normal);  // help() would use this command
+    run_help(app, help_flags);
     return 0;
   }
   if (completion->parsed()) {
@@ -337,7 +354,7 @@ int run(int argc, char** argv) {
       note_plain_keys(*sub);
       return action();
     }
-  std::cout << app.help();
+  print_help(app, false);
   return 0;
 }
 
@@ -345,7 +362,7 @@ int run(int argc, char** argv) {
 
 void add_environment(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    if (option->get_lnames().empty() || option->get_lnames()[0].starts_with("help")) continue;
     if (option->get_group().empty() || option->get_group() == kTeiGroup) continue;
     std::string name = "BRIM_";
     for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
@@ -368,8 +385,7 @@ int written_out(int code) {
   if (whole || code != 0) return code;
   const int error = errno;
   if (brim::cli::reader_is_gone(STDOUT_FILENO)) return 0;
-  brim::cli::print_error(
-      fmt::format("stdout: cannot write: {}", error != 0 ? std::strerror(error) : "not all was taken"));
+  brim::cli::print_error(fmt::format("stdout: cannot write: {}", error != 0 ? std::strerror(error) : "short write"));
   return brim::exit_code(brim::ErrorCode::cannot_write);
 }
 
@@ -416,7 +432,7 @@ int main(int argc, char** argv) {
     if (!lacks_resources(e)) return internal_error(e);
     brim::cli::print_error(
         fmt::format("cannot start a thread: {}; raise the limit on address space (ulimit -v) or processes (ulimit -u), "
-                    "or lower --threads",
+                    "or reduce --threads",
                     e.code().message()));
     return brim::exit_code(brim::ErrorCode::does_not_fit);
   } catch (const std::exception& e) {

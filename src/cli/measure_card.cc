@@ -18,10 +18,9 @@ int run_measure_card(const std::vector<std::string>& words) {
   const auto precision = words.size() == 3 ? ops::precision_from_name(words[1]) : std::nullopt;
   int64_t limit = 0;
   if (!precision || std::from_chars(words[2].data(), words[2].data() + words[2].size(), limit).ec != std::errc())
-    fail(ErrorCode::usage, "measure-card: give a device, a precision and a limit in bytes");
+    fail(ErrorCode::usage, "measure-card: usage: measure-card DEVICE PRECISION LIMIT");
   const auto device = device::open_device(words[0], 0);
-  if (device->kind() != device::DeviceKind::cuda)
-    fail(ErrorCode::usage, "measure-card {}: only cards are measured so", words[0]);
+  if (device->kind() != device::DeviceKind::cuda) fail(ErrorCode::usage, "measure-card {}: not a GPU", words[0]);
   const plan::CardMeasurement rates = plan::measure_card(*device, *precision, limit);
   fmt::print("{}\n",
              measurement_line(rates, device->allocated_bytes(), monitor::Nvml().own_bytes(device->pci_bus_id())));

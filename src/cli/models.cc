@@ -32,7 +32,7 @@ struct ModelsFlags {
 };
 
 int run_list() {
-  fmt::print("{:<40} {}\n", "vader", "built in: rules and a lexicon, no model files");
+  fmt::print("{:<40} {}\n", "vader", "built-in lexicon and rules, no model files");
   for (const auto& found : list_models(hub::model_search_path(hub::model_roots())))
     fmt::print("{:<40} {}\n", found.name, found.dir.string());
   return 0;
@@ -47,7 +47,7 @@ std::string stored_precision(const hub::WeightSource& source) {
   }
   const auto most = std::max_element(elements.begin(), elements.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == elements.end()) return "no numbers";
+  if (most == elements.end()) return "unknown";
   const std::string& name = most->first;  // users know "f32" as fp32 and "i8" as int8
   return name[0] == 'f' ? "fp" + name.substr(1) : name[0] == 'i' ? "int" + name.substr(1) : name;
 }
@@ -104,7 +104,7 @@ int run_show(const std::string& name) {
                                                            : "none (plain encoder)");
   fmt::print("  shape        {}, hidden {}, {}, feed-forward {}, vocabulary {}\n", format_count(s.layers, "layer"),
              s.hidden, format_count(s.heads, "head"), s.ffn, format_count(s.vocab));
-  fmt::print("  longest text {} tokens\n", s.max_tokens());
+  fmt::print("  max. length  {} tokens\n", s.max_tokens());
   fmt::print("  parameters   {}\n", format_count(param_count(s)));
   fmt::print("  weights      {} ({}, {})\n", format_bytes(source->file_bytes()), source->where(),
              stored_precision(*source));
@@ -118,9 +118,8 @@ int run_show(const std::string& name) {
 int run_export(const ModelsFlags& f) {
   const auto precision = ops::precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
-  if (hub::names_vader(f.model))
-    fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
-  if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
+  if (hub::names_vader(f.model)) fail(ErrorCode::usage, "brim models export vader: VADER has no weights to export");
+  if (f.output.empty()) fail(ErrorCode::usage, "brim models export: --output is required (-o DIR)");
   const auto from = resolve_model(f.model, hub::model_search_path(hub::model_roots()));
   const model::ExportReport report = model::export_model(from, f.output, *precision);
   print_stderr("{}: {}, {} of them int8, {}\n", f.output, format_count(report.tensors, "tensor"), report.quantized,
@@ -136,14 +135,14 @@ std::function<int()> setup_tune(CLI::App& app) {
     double seconds = 1.5;
   };
   auto f = std::make_shared<TuneFlags>();
-  app.add_option("--seconds", f->seconds, "time for each shape")->capture_default_str();
+  app.add_option("--seconds", f->seconds, "seconds per matrix shape")->capture_default_str();
   f->engine.add_to(app, false);
   app.remove_option(app.get_option("--trace"));
   return [f] {
     const auto model = f->engine.open();
     engine::Engine* engine = model->engine();
     if (engine == nullptr || engine->device().kind() != device::DeviceKind::cuda)
-      fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
+      fail(ErrorCode::usage, "brim tune: requires a GPU and a model other than vader");
     for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);
     return 0;
   };
@@ -151,13 +150,13 @@ std::function<int()> setup_tune(CLI::App& app) {
 
 std::function<int()> setup_models(CLI::App& app) {
   auto f = std::make_shared<ModelsFlags>();
-  f->list = app.add_subcommand("list", "models found here");
-  f->show = app.add_subcommand("show", "what a model is");
+  f->list = app.add_subcommand("list", "list installed and cached models");
+  f->show = app.add_subcommand("show", "show architecture, labels and size of a model");
   f->show->add_option("model", f->model, "directory or name")->required();
-  f->export_ = app.add_subcommand("export", "write a model in another precision");
+  f->export_ = app.add_subcommand("export", "export a model in another precision");
   f->export_->add_option("model", f->model, "directory or name")->required();
   f->export_->add_option("--precision", f->precision, "fp32, fp16, bf16 or int8")->capture_default_str();
-  f->export_->add_option("-o,--output", f->output, "the directory to write; must not exist");
+  f->export_->add_option("-o,--output", f->output, "directory to create");
   app.require_subcommand(1);
   return [f] { return f->list->parsed() ? run_list() : f->show->parsed() ? run_show(f->model) : run_export(*f); };
 }

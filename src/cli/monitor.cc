@@ -55,14 +55,14 @@ double parse_interval(const std::string& text) {
   else if (!unit.empty() && unit != "s")
     seconds = -1;
   if (end == text.c_str() || !(seconds >= 0.1 && seconds <= 86'400))
-    fail(ErrorCode::usage, "--interval {}: give a time from 100ms to 24h, such as 1s, 500ms or 5m", text);
+    fail(ErrorCode::usage, "--interval {}: must be from 100ms to 24h, such as 1s, 500ms or 5m", text);
   return seconds;
 }
 
 monitor::WatchLimits limits_of(const MonitorFlags& f) {
   monitor::WatchLimits limits;
   const auto pick = [](const std::optional<double>& given, const char* flag, const char* key, double otherwise) {
-    if (given && !(*given >= 0)) fail(ErrorCode::usage, "{} {}: must not be negative; 0 never warns", flag, *given);
+    if (given && !(*given >= 0)) fail(ErrorCode::usage, "{} {}: must not be negative (0: no warnings)", flag, *given);
     return given ? *given : env_number(key, otherwise);
   };
   limits.max_utilization_percent =
@@ -207,7 +207,7 @@ int run_log(const MonitorFlags& f, double interval) {
   monitor::Sampler sampler;
   monitor::Watch watch(limits_of(f));
   stop_on_signals();
-  if (!sampler.nvml().ready()) log_info("{}; logging this machine only", sampler.nvml().why());
+  if (!sampler.nvml().ready()) log_info("{}; logging the host only", sampler.nvml().why());
   auto next = std::chrono::steady_clock::now();
   for (int64_t taken = 0; !stop_requested() && (f.samples == 0 || taken < f.samples); ++taken) {
     Snapshot s = sampler.sample();
@@ -226,8 +226,7 @@ int run_log(const MonitorFlags& f, double interval) {
 
 int run_summary(const MonitorFlags& f) {
   if (f.once || f.json || !f.jsonl.empty())
-    fail(ErrorCode::usage, "--summary {}: reads a log and samples nothing; leave out --once, --json and --jsonl",
-         f.summary);
+    fail(ErrorCode::usage, "--summary {}: cannot be combined with --once, --json or --jsonl", f.summary);
   std::ifstream log(f.summary, std::ios::binary);
   std::error_code ignored;
   if (!log.is_open() || std::filesystem::is_directory(f.summary, ignored))
@@ -235,7 +234,7 @@ int run_summary(const MonitorFlags& f) {
   monitor::LogSummary summary;
   summary.read(log);
   if (summary.samples() == 0)
-    fail(ErrorCode::bad_data, "--summary {}: has no samples; `brim monitor --jsonl FILE` writes them", f.summary);
+    fail(ErrorCode::bad_data, "--summary {}: no samples; write a log with `brim monitor --jsonl FILE`", f.summary);
   const std::string text = summary.text();
   write_line(stdout, "stdout", text.substr(0, text.size() - 1));
   return 0;
@@ -245,8 +244,7 @@ int run_monitor(const MonitorFlags& f) {
   if (!f.summary.empty()) return run_summary(f);
   const double interval = parse_interval(f.interval);
   if (f.samples < 0) fail(ErrorCode::usage, "--samples {}: must not be negative", f.samples);
-  if (f.json && !f.jsonl.empty())
-    fail(ErrorCode::usage, "--json prints one sample and --jsonl keeps a log: give one of them");
+  if (f.json && !f.jsonl.empty()) fail(ErrorCode::usage, "--json and --jsonl cannot be combined");
   if (!f.jsonl.empty()) return run_log(f, interval);
   if (!f.json && !f.once && is_terminal(STDOUT_FILENO) && is_terminal(STDIN_FILENO)) return run_view(f, interval);
   monitor::Sampler sampler;
@@ -269,27 +267,24 @@ int run_monitor(const MonitorFlags& f) {
 
 std::function<int()> setup_monitor(CLI::App& app) {
   auto f = std::make_shared<MonitorFlags>();
-  app.add_flag("--once", f->once, "print one sample; also what happens where there is no terminal");
-  app.add_flag("--json", f->json, "print one sample as JSON; what is not available is null");
-  app.add_option("--jsonl", f->jsonl,
-                 "append one line of JSON per sample to this file, whose folder is made; - is stdout");
+  app.add_flag("--once", f->once, "print one sample and exit (the default without a terminal)");
+  app.add_flag("--json", f->json, "print one sample as JSON; unavailable values are null");
+  app.add_option("--jsonl", f->jsonl, "append one JSON line per sample to this file; -: stdout");
   app.add_option("--summary", f->summary,
-                 "read such a log: memory and temperature by the hour and for the whole, gaps and warnings");
-  app.add_option("--interval", f->interval, "time between two samples: 1s, 500ms, 5m")->capture_default_str();
-  app.add_option("--samples", f->samples, "stop after this many samples; 0 continues until q, Ctrl-C or a signal")
+                 "summarize a log of --jsonl: memory and temperature per hour, gaps, warnings");
+  app.add_option("--interval", f->interval, "time between samples: 1s, 500ms, 5m")->capture_default_str();
+  app.add_option("--samples", f->samples, "stop after this many samples; 0: until q, Ctrl-C or a signal")
       ->capture_default_str();
   app.add_option("--max-utilization-warn", f->max_utilization,
-                 "warn above this utilisation in percent; 0 never (GPU_MAX_UTILIZATION_WARN, else 90)");
+                 "warn above this utilisation in percent; 0: never (default: $GPU_MAX_UTILIZATION_WARN or 90)");
   app.add_option("--max-temperature-c", f->max_temperature,
-                 "warn above this temperature; 0 never (GPU_MAX_TEMPERATURE_C, else 85)");
+                 "warn above this temperature in °C; 0: never (default: $GPU_MAX_TEMPERATURE_C or 85)");
   app.add_option("--min-free-vram-mb", f->min_free,
-                 "warn below this much free memory, MiB; 0 never (GPU_MIN_FREE_VRAM_MB, else 500)");
+                 "warn below this much free memory in MiB; 0: never (default: $GPU_MIN_FREE_VRAM_MB or 500)");
   app.footer(
-      "Utilisation is the share of time in which some kernel ran, memory is what is held, MFU is how much of the "
-      "card's arithmetic the model's\n"
-      "own work used: a card can show 100 % of the first two and 5 % of the third. A warning comes once when a reading "
-      "passes its limit,\n"
-      "and again only after the reading has been well within it. Keys: q or Ctrl-C quits, Ctrl-Z suspends.");
+      "Utilisation is the share of time with a running kernel; MFU is the share of the GPU's peak arithmetic used by\n"
+      "the model. A GPU can show 100 % utilisation and 5 % MFU. A warning is printed when a value exceeds its limit,\n"
+      "and again only after the value was well within it. Keys: q or Ctrl-C quits, Ctrl-Z suspends.");
   return [f] { return run_monitor(*f); };
 }
 

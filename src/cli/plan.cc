@@ -39,7 +39,7 @@ std::string bar(int64_t part, int64_t whole, int width) {
 }
 
 std::string optimizer_text(const Plan& p) {
-  return fmt::format("{}{}", optimizer_name(p.optimizer), p.moments_on_host ? ", its state on the host" : "");
+  return fmt::format("{}{}", optimizer_name(p.optimizer), p.moments_on_host ? " with its state in host memory" : "");
 }
 std::string way(const Plan& p) {
   return fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_text(p));
@@ -67,7 +67,7 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
 
 // Describes the effect of that change.
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
-  const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
+  const std::string name = fmt::format("  1 GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes + change > r.device.total_bytes)
     return fmt::format("  more memory: {} has no more",
                        r.device.kind == device::DeviceKind::cpu ? "the machine" : "the card");
@@ -156,7 +156,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
         if (f.json) rows.push_back(json_of(job, *plan));
         if (plan->task == Task::train) said = way(*plan);
         if (!plan->device.runnable)
-          said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
+          said += fmt::format("{}planning only, unsupported by this build", said.empty() ? "" : "; ");
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
         said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
@@ -218,8 +218,8 @@ int run_forecast_plan(const PlanFlags& f) {
   FlagValues values = f.forecast;
   for (const char* key : {"memory_limit", "leave_free", "precision", "batch_size", "learning_rate"})
     if (const auto given = f.settings.find(key); given != f.settings.end()) values[key] = given->second;
-  if (!f.models.empty()) fail(ErrorCode::usage, "--model: an ensemble is planned from its settings; leave it out");
-  if (f.device == "all") fail(ErrorCode::usage, "--device all: name one card for --task forecast");
+  if (!f.models.empty()) fail(ErrorCode::usage, "--model: not used with --task forecast; remove it");
+  if (f.device == "all") fail(ErrorCode::usage, "--device all: unsupported with --task forecast; choose one device");
   PlanTarget t = open_target(f, f.device.empty() ? "auto" : f.device);
   return run_plan_forecast(f.config, values, {t.profile, t.memory, t.notes}, f.json);
 }
@@ -229,12 +229,12 @@ int run_plan(const PlanFlags& f) {
   if (f.serves) return plan_serve(f);
 #endif
   if (f.task == "forecast") return run_forecast_plan(f);
-  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
+  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{}: requires --task forecast", dashed(f.forecast.begin()->first));
   std::vector<PlanJob> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
   for (const auto& model : models) jobs.push_back(open_job(f, model, jobs.empty()));
   if (jobs.size() > 1 && asked_task(f) == Task::train)
-    fail(ErrorCode::usage, "--model: training is planned for one model, {} are given", jobs.size());
+    fail(ErrorCode::usage, "--model: training supports one model, not {}", jobs.size());
   if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
   const bool described = !f.vram.empty() || f.tflops != 0 || f.bandwidth != 0;
   return device_of(f, jobs[0]) == "all" && !described ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
@@ -253,7 +253,7 @@ void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit
   };
   for (const memory::LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
   const int64_t sum = total_bytes(entries);
-  row("in all", "", sum,
+  row("total", "", sum,
       fmt::format(" of {} ({:.0f} %)", format_bytes(limit),
                   100.0 * static_cast<double>(sum) / static_cast<double>(limit)));
   fmt::print("  {:<12} {:<{}} {:>10}\n\n", "left", "", width, format_bytes(limit - sum));
@@ -261,14 +261,14 @@ void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit
 
 std::function<int()> setup_plan(CLI::App& app) {
   auto f = std::make_shared<PlanFlags>();
-  app.add_option("-m,--model", f->models, "model directory or name; several (a,b,vader): what they need together")
+  app.add_option("-m,--model", f->models, "model directory or name; several (a,b,vader) are planned together")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--task", f->task, "score, train or forecast; absent: score, or train with --config");
-  app.add_option("--device", f->device, "a card by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
-  app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB; enough by itself");
-  app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
-  app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
+  app.add_option("--task", f->task, "score, train or forecast (default: score, or train with --config)");
+  app.add_option("--device", f->device, "GPU by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
+  app.add_option("--vram", f->vram, "memory of a custom GPU, such as 8GiB");
+  app.add_option("--tflops", f->tflops, "attainable half-precision matrix rate of the custom GPU in TFLOP/s");
+  app.add_option("--bandwidth", f->bandwidth, "attainable memory bandwidth of the custom GPU in GB/s");
   const auto add = [&](const char* name, const char* help) {
     const std::vector<SettingInfo> all = train::train_settings().infos();
     SettingInfo setting = *std::find_if(all.begin(), all.end(), [&](const SettingInfo& i) { return i.name == name; });
@@ -276,33 +276,32 @@ std::function<int()> setup_plan(CLI::App& app) {
     setting.default_value = "";
     add_kept_flag(app, setting, f->settings, Spelling::dashes);
   };
-  add("memory_limit", "bytes the process may hold on the device: 6GiB, 90% or auto");
-  add("leave_free",
-      "with --memory-limit auto: what is left to others of what is free (of a card by name: of all): 8GiB");
+  add("memory_limit", "most device memory the process may use: 6GiB, 90% or auto");
+  add("leave_free", "memory to leave free for other processes (8GiB)");
   add("precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8");
-  add("max_length", "longest text in tokens; 0 takes the model's own");
+  add("max_length", "maximum text length in tokens; 0: the model's limit");
   app.add_option("--typical-length", f->typical_length,
-                 "tokens a text has on average, for predicting speed; 0: at most 128");
-  app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
-  add("fill", "use all allowed memory, even where it is no faster");
-  add("optim", "train: adamw or adamw_8bit");
-  add("recompute", "train: auto, none, half, selective or full");
-  add("batch_size", "train: batch size (rows an update is made from); absent: as many as are useful");
-  add("learning_rate", "train: at the reference batch");
-  add("lr_scaling", "train: none, sqrt or linear in the global batch");
-  add("lr_reference_batch", "train: the batch the learning rate is meant for");
-  app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it: plans that training");
+                 "average tokens per text, to predict the speed; 0: at most 128");
+  app.add_option("--threads", f->threads, "CPU threads; 0: all cores");
+  add("fill", "use all allowed memory, even if it is not faster");
+  add("optim", "adamw or adamw_8bit");
+  add("recompute", "auto, none, half, selective or full");
+  add("batch_size", "rows per update (default: as many as are useful)");
+  add("learning_rate", "learning rate at the reference batch");
+  add("lr_scaling", "scale the learning rate with the batch size: none, sqrt or linear");
+  add("lr_reference_batch", "batch size for which the learning rate is given");
+  app.add_option("--config", f->config, "training settings (YAML file of `brim train`)");
 #if defined(BRIM_WITH_SERVE)
   const CLI::Option* serve =
       app.add_option("--serve", f->serve,
-                     "YAML file as `brim serve --config` reads it: plans its models together; without a file those of "
-                     "the environment or --env-file")
+                     "plan the models of a server together: YAML file of `brim serve --config`, or without a file the "
+                     "models of the environment or --env-file")
           ->expected(0, 1);
 #else
   const CLI::Option* serve = nullptr;
 #endif
   add_forecast_plan_rows(app, f->forecast);
-  app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
+  app.add_flag("--measure", f->measure, "measure this CPU first and save the result");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f, serve] {
     f->serves = serve != nullptr && serve->count() > 0;

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
-#include "cli/render.h"
 #include "forecast/roll.h"
 #include "rows/series_reader.h"
 
@@ -30,8 +29,6 @@ void add_forecast_plan_rows(CLI::App& app, FlagValues& values) {
   add_rows(app, values,
            {"data", "horizon", "preset", "lookbacks", "losses", "repeats", "input_size", "n_blocks", "mlp_units",
             "stack_types", "max_steps", "folds", "refit", "warm", "target_column", "layout"});
-  const Renderer renderer(app);  // their help refers to other keys
-  for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
 }
 
 int run_plan_forecast(const std::string& config, const FlagValues& values, const ForecastPlanTarget& target,
@@ -42,7 +39,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
   for (const auto& [key, given] : values)
     for (const std::string& value : given) apply_setting(s, key, value);
   check_settings(s);
-  if (s.horizon == 0) fail(ErrorCode::usage, "brim plan --task forecast: say how many points ahead with --horizon");
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim plan --task forecast: --horizon is required");
   const forecast::SeriesStore store =
       s.data.empty() ? no_series() : read_store(s.data, s.reader_options(), "data", false);
   apply_preset(s, store.frequency());
@@ -73,7 +70,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
   const double rate = target.profile.rate(spec.precision);
   const double step_seconds = rate > 0 ? flops / rate : 0;
   std::vector<std::string> notes = target.notes;
-  if (s.data.empty()) notes.push_back("no data is named: the series' own bytes are not counted (--data)");
+  if (s.data.empty()) notes.push_back("without --data, the memory of the series is not counted");
   if (!precision.reason.empty()) notes.push_back(precision.reason);
   std::vector<memory::LedgerEntry> entries = plan.parts;
   entries.insert(entries.begin(), {memory::Tag::context, "driver and program", plan.context_bytes});
@@ -108,7 +105,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
       s.folds > 0 ? fmt::format(", {} in {}", format_count(s.folds, "fold"), format_count(trainings, "training")) : "");
   print_ledger(entries, plan.limit_bytes);
   fmt::print("waves        {} of {}{}\n", format_count(plan.waves), format_count(plan.lanes_per_wave, "lane"),
-             plan.recompute ? ", layers computed again on the way back" : "");
+             plan.recompute ? ", with full recompute" : "");
   fmt::print("steps        {} of {} per lane", format_count(steps), format_count(s.windows_per_step(), "window"));
   if (step_seconds > 0) fmt::print("; a wave's step takes at least {}", format_duration(step_seconds));
   fmt::print("\n");

@@ -25,7 +25,7 @@ using plan::Task;
 Task asked_task(const PlanFlags& f) {
   if (f.task.empty()) return f.config.empty() ? Task::score : Task::train;
   if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score, train or forecast", f.task);
-  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
+  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{}: requires --task forecast", dashed(f.forecast.begin()->first));
   return f.task == "train" ? Task::train : Task::score;
 }
 
@@ -50,7 +50,8 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   PlanRequest& r = job.request;
   r.task = asked_task(f);
   if (hub::names_vader(s.model)) {
-    if (r.task == Task::train) fail(ErrorCode::usage, "--model {}: rules are not trained; name another", s.model);
+    if (r.task == Task::train)
+      fail(ErrorCode::usage, "--model {}: VADER cannot be trained; choose another model", s.model);
     job.rules = true;
     return job;
   }
@@ -60,12 +61,12 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   try {
     names = hub::WeightSource::open(job.dir)->names();
   } catch (const Error& e) {  // a config is enough to plan
-    job.notes.push_back(fmt::format("planned from config.json alone ({})", rendered(e.what())));
+    job.notes.push_back(fmt::format("planned from config.json only ({})", rendered(e.what())));
   }
   r.shape = model::shape_of(job.config, head_kind(job.config, names));
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
     r.shape.sequence_classes = 2;
-    job.notes.push_back("the model has no classification head; two classes are assumed");
+    job.notes.push_back("no classification head; assuming two classes");
   }
   r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
   r.max_length = r.shape.max_tokens();
@@ -93,13 +94,12 @@ PlanTarget open_target(const PlanFlags& f, const std::string& name) {
   PlanTarget t;
   if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
     if (!f.device.empty())
-      fail(ErrorCode::usage,
-           "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
+      fail(ErrorCode::usage, "--device {}: cannot be combined with --vram, --tflops and --bandwidth", f.device);
     const auto vram = parse_bytes(f.vram);
     if (!vram)
-      fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
+      fail(ErrorCode::usage, "--vram{}: must be a memory size such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
     if (const std::string meant = with_unit(f.vram); !meant.empty())
-      fail(ErrorCode::usage, "--vram {}: a number needs a unit; did you mean {}?", f.vram, meant);
+      fail(ErrorCode::usage, "--vram {}: missing unit (did you mean {}?)", f.vram, meant);
     t.profile = plan::custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
     t.device = device::open_device(name, f.threads);
@@ -135,8 +135,9 @@ std::vector<std::string> notes_on_limit(const train::TrainSettings& s) {
   if (limit.leave_free_bytes == 0) return {};
   if (limit.bytes > 0 || limit.percent > 0)
     return {
-        fmt::format("--leave-free {} is not asked: --memory-limit {} was given", limit.leave_free_text, limit.text)};
-  return {fmt::format("of what is free {} are left to others (--leave-free)", format_bytes(limit.leave_free_bytes))};
+        fmt::format("--leave-free {}: ignored, because --memory-limit {} is set", limit.leave_free_text, limit.text)};
+  return {fmt::format("{} of the free memory are left to other processes (--leave-free)",
+                      format_bytes(limit.leave_free_bytes))};
 }
 
 plan::Plan in_flags(plan::Plan p) {
@@ -182,9 +183,9 @@ std::string device_line(const plan::DeviceProfile& d) {
   std::string text = fmt::format("{}, {}", d.name, format_bytes(d.total_bytes));
   if (d.kind == device::DeviceKind::cuda && !d.context_measured)
     text +=
-        fmt::format(", sm_{}; the driver's own {} are estimated", d.compute_capability, format_bytes(d.context_bytes));
+        fmt::format(", sm_{}; {} of driver memory are estimated", d.compute_capability, format_bytes(d.context_bytes));
   else if (d.context_by_free_memory)
-    text += fmt::format("; the driver's own {} were measured by the card's free memory, NVML is silent",
+    text += fmt::format("; {} of driver memory were measured by the change in free memory (NVML reports none)",
                         format_bytes(d.context_bytes));
   return text;
 }

@@ -75,28 +75,27 @@ std::string names_of(const Together& all, const plan::ResidentSet& set) {
 
 void print_resident(const Together& all) {
   if (all.all_resident) {
-    fmt::print("note: all of them may be resident together\n");
+    fmt::print("note: all models fit together\n");
     return;
   }
   if (all.plans.size() > plan::kListedResidents) {
-    fmt::print("note: of {} models at most {} may be resident together: {}\n", all.plans.size(),
-               all.resident[0].models.size(), names_of(all, all.resident[0]));
+    fmt::print("note: at most {1} of {0} models fit together: {2}\n", all.plans.size(), all.resident[0].models.size(),
+               names_of(all, all.resident[0]));
   } else {
-    fmt::print("resident together, at most:\n");
+    fmt::print("largest sets that fit together:\n");
     for (const plan::ResidentSet& set : all.resident)
       fmt::print("  {:>10}  {}\n", format_bytes(set.bytes), names_of(all, set));
   }
   fmt::print(
-      "note: not all fit at once: a model is loaded when it is asked for, and others go, those without waiting texts "
-      "first\n"
-      "and the one least worth its bytes (seconds of loading, times texts of the last ten minutes)\n");
+      "note: models are loaded on request; to make room, models without waiting texts are unloaded first, then those "
+      "with\n"
+      "the lowest reload cost per byte (load time × texts in the last ten minutes)\n");
 }
 
 }  // namespace
 
 int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
-  if (device_of(f, jobs[0]) == "all")
-    fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
+  if (device_of(f, jobs[0]) == "all") fail(ErrorCode::usage, "--device all: supports one model; choose a device");
   const PlanTarget t = open_target(f, device_of(f, jobs[0]));
   const Together all = plan_together(jobs, t, f.serves);
   if (f.json) {
@@ -129,14 +128,14 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
     return 0;
   }
   if (all.plans.empty()) {
-    fmt::print("vader needs no device memory (0 bytes): its rules run on the CPU\n");
+    fmt::print("vader: no device memory (0 bytes), runs on the CPU\n");
     return 0;
   }
   fmt::print("device       {}\ntask         score, all models in one process\n\n", device_line(t.profile));
   size_t next = 0;
   for (const PlanJob& job : jobs) {
     if (job.rules) {
-      fmt::print("  {:<24} {:>10}  no device memory: rules on the CPU\n", job.name(), "0 B");
+      fmt::print("  {:<24} {:>10}  no device memory, runs on the CPU\n", job.name(), "0 B");
       continue;
     }
     const Plan& p = all.plans[next++];
@@ -147,7 +146,7 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
   fmt::print("\n");
   print_ledger(all.ledger, all.limit_bytes);
   if (all.plans.size() > 1)
-    fmt::print("note: what they share (the forward pass, batches in flight, the context) is counted once\n");
+    fmt::print("note: shared memory (forward pass, batches in flight, context) is counted once\n");
   if (f.serves && all.plans.size() > 1) print_resident(all);
   for (const PlanJob& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
@@ -161,16 +160,16 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
 // unless flags override them.
 int plan_serve(PlanFlags f) {
   if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
-    fail(ErrorCode::usage, "--serve{}: names the models itself, and plans no training",
+    fail(ErrorCode::usage, "--serve{}: cannot be combined with --model, --config or training",
          f.serve.empty() ? "" : " " + f.serve);
   const serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
                                                     : serve::read_serve_config(f.serve, serve_setting_names());
   serve::check_names(config);
   if (config.models.empty() && f.serve.empty())
     fail(ErrorCode::usage,
-         "--serve: give a file, or SENTIMENT_MODEL_NAME or FEATURE_ADAPTIVE_SENTIMENT=1 by the "
+         "--serve: no models; name a file, or set SENTIMENT_MODEL_NAME or FEATURE_ADAPTIVE_SENTIMENT=1 in the "
          "environment or --env-file");
-  if (config.models.empty()) fail(ErrorCode::usage, "{}: names no models", f.serve);
+  if (config.models.empty()) fail(ErrorCode::usage, "{}: no models", f.serve);
   for (const serve::PlainSetting& setting : config.settings) {
     if (setting.key == "device" && f.device.empty()) f.device = setting.value;
     for (const char* key : {"memory_limit", "leave_free", "precision", "max_length"})

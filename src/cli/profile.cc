@@ -50,10 +50,10 @@ std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
   std::vector<int64_t> out;
   for (const auto& part : split(text)) {
     const auto n = report::parse_count(part);
-    if (!n) fail(ErrorCode::usage, "{} {}: '{}' is no count; write 20, 5k or 1M", flag, text, part);
+    if (!n) fail(ErrorCode::usage, "{} {}: '{}' is not a count such as 20, 5k or 1M", flag, text, part);
     out.push_back(*n);
   }
-  if (out.empty()) fail(ErrorCode::usage, "{}: give at least one number", flag);
+  if (out.empty()) fail(ErrorCode::usage, "{}: needs at least one number", flag);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
@@ -74,12 +74,13 @@ void in_flags(report::Profile& p) {
 int run(const ProfileFlags& f) {
   if (f.mode != "sentiment" && f.mode != "llm" && f.mode != "full")
     fail(ErrorCode::usage, "--mode {}: use sentiment, llm or full", f.mode);
-  if (f.mode == "sentiment" && !f.llm.url.empty()) fail(ErrorCode::usage, "--llm-url: needs --mode llm or --mode full");
+  if (f.mode == "sentiment" && !f.llm.url.empty())
+    fail(ErrorCode::usage, "--llm-url: requires --mode llm or --mode full");
   if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
   std::error_code ec;
   std::filesystem::create_directories(f.output_dir, ec);
   if (::access(f.output_dir.c_str(), W_OK) != 0)
-    fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
+    fail(ErrorCode::cannot_write, "--output-dir {}: cannot be created or written to", f.output_dir);
   const std::string before = f.baseline.empty() ? "" : report::read_profile(f.baseline);
   stop_on_signals();
   report::ProfileOptions options;
@@ -125,41 +126,40 @@ int run(const ProfileFlags& f) {
 
 std::function<int()> setup_profile(CLI::App& app) {
   auto f = std::make_shared<ProfileFlags>();
-  app.add_option("--mode", f->mode, "sentiment: classifiers; llm: a language model; full: both, alone and together")
+  app.add_option("--mode", f->mode,
+                 "sentiment (classifiers), llm (a language model) or full (both, alone and together)")
       ->capture_default_str();
   // --model comes first so that the environment variable is BRIM_MODEL; BRIM_MODELS is the search path of models.
   app.add_option("-m,--model,--models", f->models,
                  "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
-  app.add_option("--sentiment-model", f->sentiment_model, "one more model: finbert, distilbert, roberta or vader");
-  app.add_option("--batch-sizes", f->batch_sizes, "texts per call")->capture_default_str();
-  app.add_option("--sizes", f->sizes,
-                 "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
-  app.add_option("--texts", f->texts.path, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
-  app.add_option("--text-column", f->texts.text_column, "column or key that holds the text");
-  app.add_option("--pair-column", f->texts.pair_column, "column or key of a second text that belongs to the first");
-  app.add_option("--label-column", f->texts.label_column, "column or key that holds the true label, for accuracy");
+  app.add_option("--sentiment-model", f->sentiment_model, "an additional model: finbert, distilbert, roberta or vader");
+  app.add_option("--batch-sizes", f->batch_sizes, "numbers of texts per call")->capture_default_str();
+  app.add_option("--sizes", f->sizes, "data set sizes: 1k,5k,50k (default: 1k,5k, if they take less than a minute)");
+  app.add_option("--texts", f->texts.path, "file of texts (txt, csv, tsv, jsonl); default: generated headlines");
+  app.add_option("--text-column", f->texts.text_column, "column or key of the text");
+  app.add_option("--pair-column", f->texts.pair_column, "column or key of the second text of a pair");
+  app.add_option("--label-column", f->texts.label_column, "column or key of the true label, for accuracy");
   app.add_option("--format", f->texts.format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
-  app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
+  app.add_option("--output-dir", f->output_dir, "directory for gpu_profile_YYYYMMDD_HHMMSS.json and .html")
       ->capture_default_str();
-  app.add_option(
-      "--baseline", f->baseline,
-      "a gpu_profile_….json of before: what changed since is a table of its own, with what is more than noise");
-  app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();
+  app.add_option("--baseline", f->baseline,
+                 "an earlier gpu_profile_….json: print the changes, marking those above noise");
+  app.add_option("--seconds", f->seconds, "seconds per batch size, in seven rounds")->capture_default_str();
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length"});
-  app.add_option("--llm-url", f->llm.url, "where the language model answers: Ollama or an OpenAI-compatible server");
-  app.add_option("--llm-model", f->llm.model, "its name there");
-  app.add_option("--llm-api", f->llm.api, "auto, ollama or openai")->capture_default_str();
-  app.add_option("--llm-key", f->llm.key, "bearer key; better given as BRIM_LLM_KEY");
-  app.add_option("--llm-requests", f->llm.requests, "requests to measure")->capture_default_str();
-  app.add_option("--llm-max-tokens", f->llm.max_tokens, "most tokens of an answer")->capture_default_str();
-  app.add_option("--llm-connect-timeout", f->llm.connect_s, "seconds")->capture_default_str();
+  app.add_option("--llm-url", f->llm.url, "URL of the language model: Ollama or an OpenAI-compatible server");
+  app.add_option("--llm-model", f->llm.model, "name of the language model");
+  app.add_option("--llm-api", f->llm.api, "API of the language model: auto, ollama or openai")->capture_default_str();
+  app.add_option("--llm-key", f->llm.key, "bearer key; set BRIM_LLM_KEY to keep it out of process lists");
+  app.add_option("--llm-requests", f->llm.requests, "number of requests")->capture_default_str();
+  app.add_option("--llm-max-tokens", f->llm.max_tokens, "maximum tokens per response")->capture_default_str();
+  app.add_option("--llm-connect-timeout", f->llm.connect_s, "seconds to connect")->capture_default_str();
   app.add_option("--llm-first-token-timeout", f->llm.first_token_s, "seconds to the first token")
       ->capture_default_str();
-  app.add_option("--llm-timeout", f->llm.total_s, "seconds for a whole answer; a longer one is cut")
+  app.add_option("--llm-timeout", f->llm.total_s, "seconds for a whole response; longer ones are cut off")
       ->capture_default_str();
-  app.add_flag("--json", f->json, "print the JSON instead of the table; both files are written either way");
-  app.add_flag("-q,--quiet", f->quiet, "no progress");
+  app.add_flag("--json", f->json, "print JSON instead of the table; both files are always written");
+  app.add_flag("-q,--quiet", f->quiet, "print no progress");
   return [f] { return run(*f); };
 }
 

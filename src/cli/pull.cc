@@ -56,8 +56,8 @@ std::function<int()> setup_pull(CLI::App& app) {
   app.add_option("repository", flags->repository, "ORG/NAME or ORG/NAME@REVISION")->required();
   app.add_option("--include", flags->include, "download files that match this pattern, instead of those Brim reads");
   app.add_flag("--allow-pickle", flags->allow_pickle, "download pytorch_model.bin if there is no model.safetensors");
-  app.add_option("--max-size", flags->max_size, "refuse larger downloads")->capture_default_str();
-  app.add_flag("-q,--quiet", flags->quiet, "no progress and no summary");
+  app.add_option("--max-size", flags->max_size, "reject larger downloads")->capture_default_str();
+  app.add_flag("-q,--quiet", flags->quiet, "print no progress and no summary");
   return [flags] { return run_pull(*flags); };
 }
 

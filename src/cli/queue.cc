@@ -49,7 +49,7 @@ int run_repair(const QueueFlags& f) {
     failed = failed || !report.problem.empty();
   }
   if (reports.empty()) fmt::print("{}: no journals\n", f.state_dir);
-  if (damaged && !f.apply) fmt::print("nothing was written; repair with --apply\n");
+  if (damaged && !f.apply) fmt::print("nothing was written; run with --apply to repair\n");
   return damaged || failed ? exit_code(ErrorCode::bad_data) : 0;
 }
 
@@ -59,7 +59,7 @@ std::function<int()> setup_queue(CLI::App& app) {
   auto f = std::make_shared<QueueFlags>();
   CLI::App* repair = app.add_subcommand("repair", "find damaged queue journals of a stopped server, and repair them");
   repair->add_option("dir", f->state_dir, "the server's state directory (--state-dir)")->required();
-  repair->add_flag("--apply", f->apply, "write repaired journals; the originals are kept (default: report only)");
+  repair->add_flag("--apply", f->apply, "write repaired journals and keep the originals (default: report only)");
   app.require_subcommand(1);
   return [f] { return run_repair(*f); };
 }

@@ -11,17 +11,16 @@
 namespace brim::cli {
 namespace {
 
-// "bench streams"; empty for the program itself.
-std::string words_of(const CLI::App& verb) {
-  if (verb.get_parent() == nullptr) return "";
-  const std::string before = words_of(*verb.get_parent());
-  return before.empty() ? verb.get_name() : before + " " + verb.get_name();
-}
-
 Renderer renderer;
 std::string verb_at_hand;
 
 }  // namespace
+
+std::string command_path(const CLI::App& command) {
+  if (command.get_parent() == nullptr) return "";
+  const std::string before = command_path(*command.get_parent());
+  return before.empty() ? command.get_name() : before + " " + command.get_name();
+}
 
 Renderer::Renderer(const CLI::App& program) { add(program, "", {}); }
 
@@ -91,7 +90,7 @@ std::string Renderer::text(std::string_view text, const std::string& verb) const
 
 void render_for(const CLI::App& program, const CLI::App& verb) {
   renderer = Renderer(program);
-  verb_at_hand = words_of(verb);
+  verb_at_hand = command_path(verb);
 }
 
 std::string rendered(std::string_view text) { return renderer.text(text, verb_at_hand); }

@@ -17,6 +17,8 @@ class App;
 
 namespace brim::cli {
 
+std::string command_path(const CLI::App& command);  // "bench streams"; empty for the program
+
 class Renderer {
  public:
   Renderer() = default;  // without flags

@@ -87,8 +87,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
     name = path.filename().string();
   }
   if (needs_name && std::find(models.names.begin(), models.names.end(), name) != models.names.end())
-    fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
-         given, name, model);
+    fail(ErrorCode::usage, "--model {}: duplicate name {}; set another one with --model NAME={}", given, name, model);
   models.names.push_back(name);
   models.given.push_back(model);
 }
@@ -165,10 +164,10 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   }
   models.cpu_by_prediction = !rates.empty();
   if (models.cpu_by_prediction && !f.engine.quiet)
-    log_info("on the CPU: {}; --device cuda takes the card",
+    log_info("using the CPU: {} (use the GPU with --device cuda)",
              wanted == plan::AutoDevice::cpu
-                 ? "the run that is resumed was there"
-                 : fmt::format("it is done in about {}, before a card has started", format_duration(seconds)));
+                 ? "the resumed run used it"
+                 : fmt::format("it needs about {}, less than starting the GPU", format_duration(seconds)));
   return models;
 }
 
@@ -180,7 +179,7 @@ std::vector<rows::ResultColumns> result_columns(const Models& models, bool all_s
     added.entities = models.per_token(m);
     if (!all_scores) continue;
     if (added.entities) {
-      log_warning("--all-scores adds nothing here: {} finds entities, each with its score", models.given[m]);
+      log_warning("--all-scores: no effect for {}, whose entities always have scores", models.given[m]);
     } else {
       added.score_names = models.all[m]->score_names();
       added.scores_at_top = models.all[m]->engine() == nullptr;  // rule scores are not label scores
@@ -193,7 +192,7 @@ std::vector<rows::ResultColumns> result_columns(const Models& models, bool all_s
 void require_distinct(const std::vector<std::string>& columns) {
   for (auto it = columns.begin(); it != columns.end(); ++it)
     if (std::find(columns.begin(), it, *it) != it)
-      fail(ErrorCode::usage, "two columns would be called {}; give a model another name: --model NAME=MODEL", *it);
+      fail(ErrorCode::usage, "duplicate output column {}; rename a model with --model NAME=MODEL", *it);
 }
 
 // Formats scored chunks as rows.
@@ -234,7 +233,7 @@ class RowSink {
     const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
     if (on_error_ == OnError::stop) {
       --counters_["rows"];  // this row is not written
-      throw Error(error.code(), where + "; --on-error skip or null continues");
+      throw Error(error.code(), where + "; continue with --on-error skip or null");
     }
     ++counters_["bad rows"];
     if (counters_["bad rows"] <= 3) log_warning("{}", where);
@@ -413,9 +412,9 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   if (interrupted) {
     const std::string kept = output.kept_rows().string();
     fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
-         part != nullptr      ? "; the same command continues"
-         : output.resumable() ? "; the same command with --resume continues"
-         : !kept.empty()      ? "; they are in " + kept + ", and a pipe cannot be resumed"
+         part != nullptr      ? "; repeat the command to continue"
+         : output.resumable() ? "; repeat the command with --resume to continue"
+         : !kept.empty()      ? "; the rows are in " + kept + " (a pipe cannot be resumed)"
                               : "");
   }
   counters["blank lines"] = reader.blank_lines();
@@ -454,20 +453,19 @@ jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& re
 }
 
 int run_shard(ScoreFlags f) {
-  if (f.output == "-") fail(ErrorCode::usage, "--shard {}: parts go into a folder; give -o FOLDER", f.shard);
-  if (f.resume) fail(ErrorCode::usage, "--resume: a shard goes on by itself; leave it out");
+  if (f.output == "-") fail(ErrorCode::usage, "--shard {}: requires an output directory (-o DIR)", f.shard);
+  if (f.resume) fail(ErrorCode::usage, "--resume: not needed with --shard, which resumes automatically; remove it");
   for (const std::string& input : f.inputs)
     if (!io::is_rereadable(input))
-      fail(ErrorCode::usage, "--shard {}: {} is no file, and cannot be divided", f.shard, input);
+      fail(ErrorCode::usage, "--shard {}: {} is not a file and cannot be divided", f.shard, input);
   std::error_code ignored;
   if (std::filesystem::exists(f.output) && !std::filesystem::is_directory(f.output, ignored))
-    fail(ErrorCode::usage, "-o {}: with --shard it names a folder, this is a file", f.output);
+    fail(ErrorCode::usage, "-o {}: is a file; --shard requires a directory", f.output);
   const auto there = jobs::find_job(f.output);
   const jobs::ShardChoice choice = jobs::read_shard(f.shard, env, there.has_value());
   const int64_t count = choice.count ? *choice.count : there->facts.count;
   if (choice.index >= count)
-    fail(ErrorCode::usage, "--shard {}: there is no shard {} of {}; they are counted from 0", f.shard, choice.index,
-         count);
+    fail(ErrorCode::usage, "--shard {}: shard {} is out of range, must be below {}", f.shard, choice.index, count);
   const rows::RowReaderOptions reading = reading_of(f);
   const jobs::ShardJob job = plan_shards(f, reading, count);
   for (size_t i = 0; i < f.inputs.size(); ++i) f.inputs[i] = job.facts.inputs[i].first;
@@ -475,7 +473,7 @@ int run_shard(ScoreFlags f) {
   jobs::ShardPart part(job, choice.index);
   const std::string name = (std::filesystem::path(f.output) / part.shard().part).string();
   if (part.is_done()) {
-    if (!f.engine.quiet) log_info("{} is there already", name);
+    if (!f.engine.quiet) log_info("{} already exists", name);
     return 0;
   }
   f.output = part.draft();
@@ -492,7 +490,7 @@ int run_score(const ScoreFlags& given) {
   ScoreFlags f = given;
   if (f.inputs.empty()) {
     if (is_terminal(STDIN_FILENO))
-      fail(ErrorCode::usage, "brim score: give a file of texts, or pipe texts in; `brim help score` shows how");
+      fail(ErrorCode::usage, "brim score: no input; name a file of texts or pipe texts in (see `brim score --help`)");
     f.inputs = {"-"};
   }
   if (f.tokenizer_threads < 0)
@@ -501,11 +499,11 @@ int run_score(const ScoreFlags& given) {
   if (!(f.checkpoint_seconds >= 0))
     fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
   if (!f.engine.trace.empty() && f.models.size() > 1)
-    fail(ErrorCode::usage, "--trace: a timeline is of one model; trace a run of each --model alone");
+    fail(ErrorCode::usage, "--trace: supports one model; run each --model separately");
   f.engine.start_trace();
   if (f.summary_json == "-" && f.output == "-")
     fail(ErrorCode::usage,
-         "--summary-json -: stdout takes the labels already; give -o FILE too, or another place for the summary");
+         "--summary-json -: stdout is used for the labels; set -o FILE or write the summary to a file");
   if (!f.summary_json.empty() && f.summary_json != "-") io::require_writable(f.summary_json);
   rows::refuse_output_over_input(f.output, f.inputs);
   if (!f.shard.empty()) return run_shard(f);
@@ -516,29 +514,27 @@ int run_score(const ScoreFlags& given) {
 
 std::function<int()> setup_score(CLI::App& app) {
   auto f = std::make_shared<ScoreFlags>();
-  app.add_option("input", f->inputs, "files of texts (txt, csv, tsv, jsonl; .gz and .zst too); - is stdin");
-  app.add_option("-o,--output", f->output, "where the labels go; - is stdout")->capture_default_str();
-  app.add_option("--text-column", f->text_column,
-                 "column or key that holds the text (default: text, else the only one)");
-  app.add_option("--pair-column", f->pair_column,
-                 "column or key of a second text that is scored together with the first (NLI, rerankers)");
+  app.add_option("input", f->inputs, "files of texts (txt, csv, tsv, jsonl; also .gz and .zst); -: stdin");
+  app.add_option("-o,--output", f->output, "output file; -: stdout")->capture_default_str();
+  app.add_option("--text-column", f->text_column, "column or key of the text (default: text, else the only one)");
+  app.add_option("--pair-column", f->pair_column, "column or key of the second text of a pair (NLI, rerankers)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   f->dialect.add_to(app);
   app.add_option("--output-format", f->output_format, "auto, csv, tsv or jsonl")->capture_default_str();
-  app.add_flag("--all-scores", f->all_scores, "a score for every label, not only the best");
-  app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();
-  app.add_flag("--resume", f->resume, "continue where an interrupted run of the same command stopped");
+  app.add_flag("--all-scores", f->all_scores, "write the scores of all labels, not only the best one");
+  app.add_option("--on-error", f->on_error, "what to do with bad rows: stop, skip or null")->capture_default_str();
+  app.add_flag("--resume", f->resume, "continue an interrupted run of the same command");
   app.add_option("--shard", f->shard,
-                 "score one of N shares, I/N, into a part of its own in the folder -o; auto or auto/N takes I from a "
-                 "Slurm array or a Kubernetes job");
-  app.add_option("--tokenizer-threads", f->tokenizer_threads,
-                 "threads that tokenize beside the device; 0 chooses by device and cores")
+                 "score shard I of N into its own file in the directory -o; auto or auto/N: I from a Slurm array or a "
+                 "Kubernetes job");
+  app.add_option("--tokenizer-threads", f->tokenizer_threads, "tokenizer threads; 0: chosen by device and cores")
       ->capture_default_str();
   app.add_option("--checkpoint-seconds", f->checkpoint_seconds,
-                 "how often the place for --resume is saved; so much is done again after a kill")
+                 "seconds between saved positions for --resume; work since the last one is repeated")
       ->capture_default_str();
-  app.add_option("--summary-json", f->summary_json, "write the summary to this file; - is stdout");
-  app.add_option("--config", f->config, "YAML file of these flags; those of the command line and the environment win");
+  app.add_option("--summary-json", f->summary_json, "write the summary to this file; -: stdout");
+  app.add_option("--config", f->config,
+                 "YAML file with these flags as keys; command line and environment take precedence");
   f->engine.add_to(app, true, &f->models);
   return [f, &app] {
     if (!f->config.empty()) apply_config(app, f->config);

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/env_file.h"
+#include "cli/help.h"
 #include "cli/serve_settings.h"
 #include "cli/setting_flags.h"
 #include "cli/tei_flags.h"
@@ -59,96 +61,93 @@ struct ServeFlags {
 
 int64_t read_byte_count(std::string_view text) {
   const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes < 1024 || *bytes > (int64_t{1} << 31)) throw BadValue{"give a size from 1KiB to 2GiB: 16MiB"};
+  if (!bytes || *bytes < 1024 || *bytes > (int64_t{1} << 31))
+    throw BadValue{"must be a size from 1KiB to 2GiB, such as 16MiB"};
   return *bytes;
 }
 
-std::string seconds_text(double seconds) { return seconds < 0 ? "-1" : fmt::format("{}s", seconds); }
+std::string seconds_text(double seconds) {
+  if (seconds < 0) return "never";
+  const bool hours = seconds > 0 && std::fmod(seconds, 3600) == 0;
+  return hours ? fmt::format("{}h", seconds / 3600) : fmt::format("{}s", seconds);
+}
 
 const SettingsTable<ServeFlags>& serve_settings() {
   using namespace setting;  // NOLINT: the kinds of values
   using F = ServeFlags;
   static const SettingsTable<F> table({
       {"listen",
-       "where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH; a socket that systemd hands over goes first",
+       "address to listen on: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH; a socket from systemd takes precedence",
        setting::text(&F::listen)},
-      {"api_key_file", "keys: lines of NAME:SCOPES:SHA256, scopes score, queue, jobs, metrics, admin",
+      {"api_key_file", "file of keys, one NAME:SCOPES:SHA256 per line; scopes: score, queue, jobs, metrics, admin",
        setting::text(&F::api_key_file)},
-      {"api_key", "one key, for all but administration; BRIM_API_KEY keeps it out of process lists",
+      {"api_key", "a single key for everything but administration; set BRIM_API_KEY to keep it out of process lists",
        setting::text(&F::api_key)},
-      {"tls_cert", "the server's certificate and those it is signed by, a PEM file: https",
-       setting::text(&F::tls_cert)},
-      {"tls_key", "its key, a PEM file; SIGHUP reads both anew", setting::text(&F::tls_key)},
-      {"cors_allow_origin", "origins whose pages may use this server, separated by commas: https://a.example; *: any",
+      {"tls_cert", "certificate chain of the server (PEM); enables https", setting::text(&F::tls_cert)},
+      {"tls_key", "private key of --tls-cert (PEM); SIGHUP reloads both", setting::text(&F::tls_key)},
+      {"cors_allow_origin", "allowed origins of web pages, separated by commas: https://a.example; *: all",
        setting::text(&F::cors_allow_origin)},
-      {"trusted_proxy",
-       "proxies whose X-Forwarded-For names the client: 10.0.0.7,192.168.0.0/16,fd00::/8, unix; from others it is "
-       "ignored",
+      {"trusted_proxy", "proxies whose X-Forwarded-For header is used: 10.0.0.7,192.168.0.0/16,fd00::/8,unix",
        setting::text(&F::trusted_proxy)},
-      {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
-      {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
+      {"insecure", "allow addresses other than loopback without API keys", truth(&F::insecure)},
+      {"max_queue_ms", "reject requests with a predicted wait above this many milliseconds (429)",
        number(&F::max_queue_ms, above_zero)},
-      {"payload_limit", "largest body of a request",
+      {"payload_limit", "maximum size of a request body",
        typed(&F::payload_limit, read_byte_count, [](int64_t bytes) { return format_bytes(bytes); })},
-      {"max_client_batch_size", "most texts in a request",
+      {"max_client_batch_size", "maximum texts per request",
        number(&F::max_client_batch_size,
-              [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give a number from 1 to 65536"; })},
+              [](double n) { return n >= 1 && n <= 65536 ? nullptr : "must be from 1 to 65536"; })},
       {"max_concurrent_requests",
-       "requests with texts at one time, one more is refused with 429; 0: the predicted wait alone decides",
+       "maximum concurrent requests with texts, further ones get 429; 0: limited only by the predicted wait",
        number(&F::max_concurrent_requests,
-              [](double n) { return n >= 0 && n <= 1 << 20 ? nullptr : "give a number from 1 to 1048576, or 0"; })},
-      {"max_batch_tokens",
-       "most tokens of a batch of single texts, at least one text's; it can only lower what was planned; 0: as planned",
+              [](double n) { return n >= 0 && n <= 1 << 20 ? nullptr : "must be from 0 to 1048576"; })},
+      {"max_batch_tokens", "maximum tokens per interactive batch, if less than planned; 0: as planned",
        number(&F::max_batch_tokens,
-              [](double n) { return n >= 0 && n <= 1 << 30 ? nullptr : "give a number from 1 to 1073741824, or 0"; })},
+              [](double n) { return n >= 0 && n <= 1 << 30 ? nullptr : "must be from 0 to 1073741824"; })},
       {"pooling",
-       "pooling of embedding models: mean, cls, or auto (as their sentence-transformers files say, mean without them); "
-       "none keeps every token's vector for /embed_all",
+       "pooling of embedding models: mean, cls, none (token vectors for /embed_all) or auto (from their "
+       "sentence-transformers files, else mean)",
        choice(&F::pooling,
               {{"auto", Pooling::automatic}, {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
-      {"keep_alive", "a model nobody asked for so long leaves the device until it is asked for: 10m, 0; -1: it stays",
+      {"keep_alive", "unload a model after this idle time (10m, 0s, never)",
        typed(&F::keep_alive, serve::read_seconds, seconds_text)},
-      {"parked_limit", "host memory for weights of models that left a card and are to come back fast; 0: none",
+      {"parked_limit", "host memory to keep the weights of unloaded models in, for fast reloads; 0: none",
        typed(
            &F::parked_limit,
            [](std::string_view text) {
              const auto bytes = parse_bytes(text);
-             if (!bytes || *bytes < 0) throw BadValue{"give a size: 8GiB"};
+             if (!bytes || *bytes < 0) throw BadValue{"must be a size such as 8GiB"};
              return *bytes;
            },
            [](int64_t bytes) { return format_bytes(bytes); })},
-      {"release_device_after",
-       "once no encoder was on the device for so long (see keep_alive): give it up, a card's context too, until a text "
-       "wants it: 10m; -1: never",
+      {"release_device_after", "release the device and its context after this time without loaded models (10m, never)",
        typed(&F::release_device_after, serve::read_seconds, seconds_text)},
-      {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
+      {"state_dir", "directory of queues and jobs (default: serve in the cache directory)",
        setting::text(&F::state_dir)},
-      {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
-      {"keep_jobs", "how long files of a job stay after its end, and then its record: 720h; -1: until it is deleted",
+      {"jobs_root", "directory of files that jobs may read instead of uploads", setting::text(&F::jobs_root)},
+      {"keep_jobs", "how long to keep files and records of finished jobs (720h, never: until deleted)",
        typed(&F::keep_jobs, serve::read_seconds, seconds_text)},
-      {"max_jobs", "most jobs to keep, ended ones included; more are refused with 507",
-       number(&F::max_jobs, [](double n) { return n >= 1 && n <= 1e6 ? nullptr : "give 1 to 1000000"; })},
-      {"max_jobs_bytes", "most bytes of uploaded files to keep for jobs; more are refused with 507",
+      {"max_jobs", "maximum stored jobs, including finished ones; further ones get 507",
+       number(&F::max_jobs, [](double n) { return n >= 1 && n <= 1e6 ? nullptr : "must be from 1 to 1000000"; })},
+      {"max_jobs_bytes", "maximum size of uploaded job files in total; further ones get 507",
        typed(
            &F::max_jobs_bytes,
            [](std::string_view text) {
              const auto bytes = parse_bytes(text);
-             if (!bytes || *bytes < 1024) throw BadValue{"give a size of at least 1KiB: 64GiB"};
+             if (!bytes || *bytes < 1024) throw BadValue{"must be a size of at least 1KiB, such as 64GiB"};
              return *bytes;
            },
            [](int64_t bytes) { return format_bytes(bytes); })},
-      {"connections_per_address", "clients of one address at one time; trusted proxies are not counted",
+      {"connections_per_address", "maximum connections per client address, except trusted proxies",
        number(&F::connections_per_address,
-              [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give 1 to 65536"; })},
-      {"io_threads", "threads that read, tokenize and write; 0 chooses by the cores",
-       number(&F::io_threads,
-              [](double n) { return n >= 0 && n <= 64 ? nullptr : "give a number from 1 to 64, or 0"; })},
-      {"access_log", "a file for a JSON line per request, without its texts; - is stdout",
+              [](double n) { return n >= 1 && n <= 65536 ? nullptr : "must be from 1 to 65536"; })},
+      {"io_threads", "threads for network I/O and tokenizing; 0: chosen by the number of cores",
+       number(&F::io_threads, [](double n) { return n >= 0 && n <= 64 ? nullptr : "must be from 0 to 64"; })},
+      {"access_log", "log one JSON line per request, without texts, to this file; -: stdout",
        setting::text(&F::access_log)},
-      {"lame_duck_seconds", "after SIGTERM: how long connections are still taken, so that balancers see it go",
+      {"lame_duck_seconds", "after SIGTERM: seconds to keep accepting connections, so that load balancers notice",
        number(&F::lame_duck_seconds, not_negative)},
-      {"drain_seconds", "after SIGTERM: how long requests that were taken may need",
-       number(&F::drain_seconds, not_negative)},
+      {"drain_seconds", "after SIGTERM: seconds to finish accepted requests", number(&F::drain_seconds, not_negative)},
   });
   return table;
 }
@@ -168,7 +167,7 @@ serve::ServedModel named_model(const std::string& given) {
     model.name = path.filename().string();
   }
   const bool plain = std::all_of(model.name.begin(), model.name.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-  if (!plain) fail(ErrorCode::usage, "--model {}: a served model's name has neither spaces nor controls", given);
+  if (!plain) fail(ErrorCode::usage, "--model {}: names must not contain spaces or control characters", given);
   return model;
 }
 
@@ -177,7 +176,7 @@ void name_first_model(const ServeFlags& f, serve::ServeConfig& config) {
   const std::string& name = f.tei.served_model_name;
   if (name.empty()) return;
   if (named_model(f.models[0]).id != f.models[0])
-    fail(ErrorCode::usage, "--served-model-name {}: --model {} names it already", name, f.models[0]);
+    fail(ErrorCode::usage, "--served-model-name {}: --model {} already sets a name", name, f.models[0]);
   config.models[0].name = name;
 }
 
@@ -208,8 +207,8 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
     }
     name_first_model(f, config);
   } else if (!f.tei.served_model_name.empty()) {
-    fail(ErrorCode::usage, "--served-model-name: {} the models",
-         f.config.empty() ? "the environment names" : f.config + " names");
+    fail(ErrorCode::usage, "--served-model-name: the models are set by {}",
+         f.config.empty() ? "the environment" : f.config);
   }
   serve::check_names(config);
   return config;
@@ -274,8 +273,8 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   const auto add = [&](const serve::ModelEntry& entry, std::optional<Pooling> pooling) {
     for (const serve::ServedModel& other : open.models)
       if (other.name == entry.name)
-        fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
-             entry.path, entry.name, entry.path);
+        fail(ErrorCode::usage, "--model {}: duplicate name {}; set another one with --model NAME={}", entry.path,
+             entry.name, entry.path);
     open.models.push_back(
         {entry.name, entry.path, "", nullptr, pooling, entry.keep_alive_seconds.value_or(f.keep_alive)});
     open.settings.push_back([&f, entry, pooling] {
@@ -326,7 +325,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       places.push_back(m);
       add_tagger(open, open.models[m], options.emplace_back(open.options[m]));
     }
-    if (places.empty()) fail(first_fault->code(), "no model can be opened; {}", first_fault->what());
+    if (places.empty()) fail(first_fault->code(), "no model could be loaded: {}", first_fault->what());
     const auto scorers = Scorer::open_together(options);
     for (size_t i = 0; i < places.size(); ++i) open.models[places[i]].scorer = scorers[i];
   };
@@ -352,7 +351,7 @@ std::vector<std::string> read_origins(const std::string& text) {
     const size_t name = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
     const bool plain = std::all_of(origin.begin(), origin.end(), [](char c) { return c > 0x20 && c < 0x7F; });
     if (origin != "*" && (name == 0 || name == origin.size() || origin.find('/', name) != std::string::npos || !plain))
-      fail(ErrorCode::usage, "--cors-allow-origin {}: an origin is written https://NAME or https://NAME:PORT", origin);
+      fail(ErrorCode::usage, "--cors-allow-origin {}: must be https://NAME or https://NAME:PORT", origin);
     origins.push_back(origin);
     at = end + 1;
   }
@@ -363,7 +362,7 @@ std::vector<std::string> read_origins(const std::string& text) {
 void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
   const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
   const auto refuse_both = [&](const char* theirs, const char* ours) {
-    if (given(ours)) fail(ErrorCode::usage, "{} and {} say the same: give one of them", theirs, ours);
+    if (given(ours)) fail(ErrorCode::usage, "{} and {} set the same; use only one of them", theirs, ours);
   };
   if (const auto listen = f.tei.listen()) {
     refuse_both(f.tei.port < 0 ? "--hostname" : "--port", "--listen");
@@ -428,12 +427,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
   std::vector<std::string> lines;
   for (const serve::ServedModel& m : open.models)
     if (m.scorer == nullptr)
-      log_warning("{} is not served{}: {}", m.name,
-                  &m == &open.models[0] && config.ladders.empty() ? ", and requests that name no model get 503" : "",
-                  m.fault);
+      log_warning("{} is not available{}: {}", m.name,
+                  &m == &open.models[0] && config.ladders.empty() ? ", requests without a model get 503" : "", m.fault);
     else
       lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
-                                  m.tagger.empty() ? "" : fmt::format("; one encoder with {}", m.tagger)));
+                                  m.tagger.empty() ? "" : fmt::format("; shares its encoder with {}", m.tagger)));
   options.models = open.models;
   // Used only on the administration thread. Holds the models' settings without their scorers.
   const auto asked = std::make_shared<OpenModels>(std::move(open));
@@ -484,9 +482,9 @@ int run_serve(ServeFlags f, CLI::App& app) {
     const std::vector<std::string> warnings = server.check();
     for (const std::string& warning : warnings) log_warning("{}", warning);
     if (!warnings.empty())
-      fail(ErrorCode::bad_model, "a server would start, but not all that {} asks for can be served: {} warning{}",
-           f.config.empty() ? "this" : f.config, warnings.size(), warnings.size() == 1 ? "" : "s");
-    log_info("this can be served");
+      fail(ErrorCode::bad_model, "{}: the server would start, with {} warning{}",
+           f.config.empty() ? "--check" : f.config, warnings.size(), warnings.size() == 1 ? "" : "s");
+    log_info("configuration is valid");
     return 0;
   }
   serve::Server server(std::move(options));
@@ -499,10 +497,11 @@ int run_serve(ServeFlags f, CLI::App& app) {
   }
   const auto draining = [&] {
     if (!f.engine.quiet && stop_requested())
-      log_info("draining: what was taken is finished within {:g} s; another signal ends at once", f.drain_seconds);
+      log_info("draining: finishing accepted requests within {:g} s; another signal stops immediately",
+               f.drain_seconds);
   };
   if (!server.run(stop_requested(), &reload_requested, draining))
-    fail(ErrorCode::device_lost, "the device is lost; start the server again");
+    fail(ErrorCode::device_lost, "the device was lost; restart the server");
   if (!f.engine.quiet) log_info("drained");
   return 0;
 }
@@ -519,14 +518,15 @@ std::vector<std::string> serve_setting_names() {
 std::function<int()> setup_serve(CLI::App& app) {
   auto f = std::make_shared<ServeFlags>();
   f->models = {hub::default_model()};
-  app.add_option("-m,--model,--model-id", f->models,
-                 "a model to serve: a directory, a name or vader; NAME=MODEL gives it another name. Given again, more "
-                 "models; requests that name none get the first")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  app.add_option("--embedding-model", f->embedding_models, "a model to serve as vectors; NAME=MODEL as well")
+  app.add_option(
+         "-m,--model,--model-id", f->models,
+         "model directory, name or vader; NAME=MODEL sets its name; repeat for more models (the first one serves "
+         "requests without a model)")
       ->allow_extra_args(false);
-  app.add_option("--allowed-host", f->allowed_hosts, "a name this server goes by in Host, besides localhost")
+  show_default(*app.get_option("--model"), "default, or vader if not installed");
+  app.add_option("--embedding-model", f->embedding_models, "model to serve for embeddings; also NAME=MODEL")
+      ->allow_extra_args(false);
+  app.add_option("--allowed-host", f->allowed_hosts, "allowed host name in requests, besides localhost")
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
             {"listen",
@@ -560,13 +560,13 @@ std::function<int()> setup_serve(CLI::App& app) {
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length", "long_text", "deterministic",
              "q,quiet"});
   f->tei.add_to(app);
-  app.add_flag("--check", f->check, "read everything, open the models, measure the ladders' gates, and end");
-  app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
+  app.add_flag("--check", f->check,
+               "check the configuration, load the models, evaluate the gates of ladders, and exit");
+  app.add_option("--config", f->config, "YAML file of models, ladders, queues and these flags (see docs/serve.md)");
   app.footer(
-      "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"
-      "/v1/models as OpenAI has them, /models/NAME as Hugging Face has it, /classify /ner /analyze /score /queues "
-      "/jobs\n"
-      "/dashboard /admin. docs/serve.md.");
+      "Routes: /predict /embed /tokenize /info /health /metrics (text-embeddings-inference), /v1/embeddings "
+      "/v1/models\n"
+      "(OpenAI), /models/NAME (Hugging Face), /classify /ner /analyze /score /queues /jobs /dashboard /admin");
   return [f, &app] { return run_serve(*f, app); };
 }
 

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/help.h"
+
 namespace brim::cli {
 
 void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling,
@@ -15,16 +17,14 @@ void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values
     const bool bare = typed.empty() || typed == std::vector<std::string>{""};
     values[setting.name] = bare && setting.is_switch ? std::vector<std::string>{"true"} : typed;
   };
-  const std::string help = setting.ignored ? "accepted; " + setting.help
-                           : setting.default_value.empty()
-                               ? setting.help
-                               : fmt::format("{} (default {})", setting.help, setting.default_value);
-  CLI::Option* option = app.add_option_function<std::vector<std::string>>(names, keep, help);
+  CLI::Option* option = app.add_option_function<std::vector<std::string>>(names, keep, setting.help);
   option->expected(0, 1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name(spelling == Spelling::both || setting.is_switch ? "" : setting.type);
+      ->type_name(setting.is_switch ? "" : setting.type);
   option->allow_extra_args(setting.is_list);
-  if (setting.ignored) option->group("Accepted, not needed");
+  if (!setting.is_switch || setting.default_value == "true") show_default(*option, setting.default_value);
+  if (setting.ignored) option->group(kIgnoredGroup);
+  if (setting.help.starts_with(kSameAs)) option->group(kAliasGroup);
 }
 
 void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,
@@ -37,7 +37,7 @@ void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,
     return;
   }
   CLI::Option* option = app.add_option_function<std::string>(names, apply, setting.help)->type_name(setting.type);
-  if (!setting.default_value.empty()) option->default_str(setting.default_value);
+  show_default(*option, setting.default_value);
 }
 
 }  // namespace brim::cli

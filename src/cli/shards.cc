@@ -22,10 +22,12 @@ struct ShardsFlags {
 
 int run_shards(const ShardsFlags& f) {
   const auto job = jobs::find_job(f.folder);
-  if (!job) fail(ErrorCode::usage, "{} holds no job; `brim score … -o {} --shard I/N` begins one", f.folder, f.folder);
+  if (!job)
+    fail(ErrorCode::usage, "{}: no job in this directory; start one with `brim score … -o {} --shard I/N`", f.folder,
+         f.folder);
   if (f.check) {
     const int64_t rows = finish_job(*job);
-    std::cout << fmt::format("{} in {}, all whole\n", format_count(rows, "row"),
+    std::cout << fmt::format("{} in {}, all complete\n", format_count(rows, "row"),
                              format_count(static_cast<int64_t>(job->shards.size()), "part"));
     return 0;
   }
@@ -45,10 +47,10 @@ int run_shards(const ShardsFlags& f) {
 
 std::function<int()> setup_shards(CLI::App& app) {
   auto f = std::make_shared<ShardsFlags>();
-  app.add_option("folder", f->folder, "the folder -o of `brim score --shard`")->required();
+  app.add_option("folder", f->folder, "output directory (-o) of `brim score --shard`")->required();
   CLI::Option* check =
       app.add_flag("--check", f->check, "verify every part; if all are intact, write _manifest.json and _SUCCESS");
-  app.add_flag("--missing", f->missing, "print the missing ones alone, as in 3,17-20: sbatch --array takes that")
+  app.add_flag("--missing", f->missing, "print only the missing shards, such as 3,17-20, as sbatch --array expects")
       ->excludes(check);
   return [f] { return run_shards(*f); };
 }

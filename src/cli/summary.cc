@@ -108,14 +108,14 @@ nlohmann::ordered_json known_or_null(double value) {
 std::string device_line(const engine::RunStats& s, bool on_card) {
   std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
   if (s.mfu > 1)  // impossible: exceeds the peak
-    out += fmt::format(" · compute used over 100 % of peak (MFU): the peak is wrong{}",
-                       on_card ? "" : ", brim plan --measure measures it");
+    out += fmt::format(" · compute used over 100 % of peak (MFU): the assumed peak is too low{}",
+                       on_card ? "" : ", measure it with brim plan --measure");
   else if (s.mfu >= 0)
     out += fmt::format(" · compute used {:.1f} % of peak (MFU{})", s.mfu * 100, s.mfu_note);
   if (s.planned_bytes > 0)
     out += fmt::format(" · memory planned {} of {}", format_bytes(s.planned_bytes), format_bytes(s.limit_bytes));
   if (s.peak_bytes >= 0)
-    out += fmt::format(" · {} {}", on_card ? "held on the card" : "resident peak", format_bytes(s.peak_bytes));
+    out += fmt::format(" · {} {}", on_card ? "used on the GPU" : "peak resident", format_bytes(s.peak_bytes));
   if (s.token_budget > 0) out += fmt::format(" · batches of up to {} tokens", format_count(s.token_budget));
   return out;
 }
@@ -126,7 +126,7 @@ std::string Summary::text() const {
                   format_count(static_cast<int64_t>(stats.rows_per_second)));
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
-    out += fmt::format(" · {} in all, with those of the interrupted run", format_count(all->second, "row"));
+    out += fmt::format(" · {} in total, including the interrupted run", format_count(all->second, "row"));
   if (const auto blank = counters.find("blank lines"); blank != counters.end() && blank->second > 0)
     out += fmt::format(" · {} skipped", format_count(blank->second, "blank line"));
   out += "\n";
@@ -144,7 +144,7 @@ std::string Summary::text() const {
   if (const auto bad = counters.find("bad rows"); bad != counters.end())
     out += fmt::format("bad rows: {}\n", format_count(bad->second));
   if (counted.truncated_rows > 0)
-    out += fmt::format("texts cut to the model's length: {} (--long-text window-mean reads them whole)\n",
+    out += fmt::format("truncated texts: {} (use --long-text window-mean to score them completely)\n",
                        format_count(counted.truncated_rows));
   return out + fmt::format("limited by: {}\n", stats.held_back_by);
 }

@@ -15,19 +15,20 @@ struct Missing {
   const char* why;
 };
 constexpr const char* kDownloads =
-    "Brim downloads nothing: give --model a directory, or a name that is in a local cache";
-constexpr const char* kLogs = "Brim writes its log as text and requests to --access-log FILE, and sends spans nowhere";
-constexpr const char* kPrompts = "texts are embedded as they come: put a prompt before them where they are made";
+    "unsupported, Brim downloads nothing; pass --model a directory or the name of a cached model";
+constexpr const char* kLogs =
+    "unsupported, the log is plain text and spans are not sent; use --access-log FILE for requests";
+constexpr const char* kPrompts = "unsupported; add the prompt to the texts";
 constexpr Missing kMissing[] = {
     {"--revision", kDownloads},
     {"--hf-token,--hf-api-token", kDownloads},
     {"--huggingface-hub-cache", kDownloads},
-    {"--max-batch-requests", "batches are packed by tokens: --max-batch-tokens bounds them"},
+    {"--max-batch-requests", "unsupported, batches are limited by tokens; use --max-batch-tokens"},
     {"--default-prompt", kPrompts},
     {"--default-prompt-name", kPrompts},
-    {"--dense-path", "models with a dense layer behind their vectors are not read"},
-    {"--uds-path", "there is no second process to speak to; --listen unix:PATH is for clients"},
-    {"--prometheus-port", "/metrics is on the port of all other routes"},
+    {"--dense-path", "unsupported, models with a dense layer after pooling cannot be loaded"},
+    {"--uds-path", "unsupported, there is no second process; use --listen unix:PATH for clients"},
+    {"--prometheus-port", "unsupported, /metrics is served on the port of all routes"},
     {"--json-output", kLogs},
     {"--disable-spans", kLogs},
     {"--otlp-endpoint", kLogs},
@@ -38,19 +39,19 @@ constexpr Missing kMissing[] = {
 
 void TeiFlags::add_to(CLI::App& app) {
   const std::string group = kTeiGroup;
-  app.add_option("--served-model-name", served_model_name, "the first model's name, as --model NAME=MODEL gives it")
+  app.add_option("--served-model-name", served_model_name, "name of the first model, like --model NAME=MODEL")
       ->group(group);
-  app.add_option("--hostname", hostname, "where to listen, with --port; default 127.0.0.1")->group(group);
-  app.add_option("-p,--port", port, "default 8080")->check(CLI::Range(0, 65535))->group(group);
-  app.add_option("--dtype", dtype, "float32, float16 or bfloat16, for --precision fp32, fp16 or bf16")
+  app.add_option("--hostname", hostname, "host to listen on, with --port (default: 127.0.0.1)")->group(group);
+  app.add_option("-p,--port", port, "port to listen on (default: 8080)")->check(CLI::Range(0, 65535))->group(group);
+  app.add_option("--dtype", dtype, "float32, float16 or bfloat16, like --precision fp32, fp16 or bf16")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
       ->group(group);
-  app.add_option("--auto-truncate", auto_truncate, "false refuses texts that are too long, as --long-text error does")
+  app.add_option("--auto-truncate", auto_truncate, "false: reject texts that are too long, like --long-text error")
       ->expected(0, 1)
       ->default_str("true")
       ->check(CLI::IsMember({"true", "false"}))
       ->group(group);
-  app.add_option("--tokenization-workers", tokenization_workers, "threads that read, tokenize and write: --io-threads")
+  app.add_option("--tokenization-workers", tokenization_workers, "same as --io-threads")
       ->check(CLI::Range(1, 64))
       ->group(group);
   for (const Missing& missing : kMissing) {

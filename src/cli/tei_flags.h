@@ -12,8 +12,8 @@ class App;
 
 namespace brim::cli {
 
-// Their group in --help. They have no environment variables: Kubernetes sets BRIM_PORT for a service named brim.
-inline constexpr const char* kTeiGroup = "As text-embeddings-inference has them";
+// Help group of these flags. They have no environment variables: Kubernetes sets BRIM_PORT for a service named brim.
+inline constexpr const char* kTeiGroup = "Compatible with text-embeddings-inference";
 
 struct TeiFlags {
   std::string served_model_name, hostname, dtype, auto_truncate;

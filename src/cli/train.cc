@@ -44,7 +44,7 @@ int run_train(const TrainFlags& f) {
   if (f.values.count("teacher") > 0) settings.teachers.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
-      if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));
+      if (value.empty()) fail(ErrorCode::usage, "--{}: missing value", dashed(key));
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
@@ -81,16 +81,16 @@ int run_train(const TrainFlags& f) {
     io::write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
   }
   if (outcome.interrupted)
-    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last continues",
+    fail(ErrorCode::interrupted,
+         "interrupted at step {}, checkpoint saved; continue with --resume-from-checkpoint last",
          format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
-    print_stderr(
-        "{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
-        format_duration(outcome.seconds),
-        outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
-        format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
-        format_si(static_cast<double>(outcome.tokens) / seconds));
+    print_stderr("{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
+                 format_duration(outcome.seconds),
+                 outcome.own_steps < outcome.steps ? fmt::format(" ({} in total)", format_count(outcome.steps)) : "",
+                 format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
+                 format_si(static_cast<double>(outcome.tokens) / seconds));
     print_stderr("time {}\n", to_text(outcome.time));
     print_stderr(
         "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
@@ -98,14 +98,14 @@ int run_train(const TrainFlags& f) {
         outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * outcome.mfu, outcome.mfu_note)
                          : "",
         format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
-        outcome.on_card ? "held" : "resident peak", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
+        outcome.on_card ? "used" : "peak resident", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
     if (outcome.best_step >= 0)
       print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                    outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
                    format_count(outcome.best_step));
     print_stderr("model in {}{}\n", settings.output_dir,
                  settings.task == train::TaskChoice::multi
-                     ? fmt::format(", the tagger in {}/{}", settings.output_dir, train::kTagger)
+                     ? fmt::format(", tagger in {}/{}", settings.output_dir, train::kTagger)
                      : "");
   }
   return 0;
@@ -115,13 +115,11 @@ int run_train(const TrainFlags& f) {
 
 std::function<int()> setup_train(CLI::App& app) {
   auto f = std::make_shared<TrainFlags>();
-  app.add_option("--config", f->config, "YAML file of the same keys");
-  app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
+  app.add_option("--config", f->config, "YAML file with these flags as keys");
+  app.add_flag("-q,--quiet", f->quiet, "print no progress and no summary");
   app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
   for (const SettingInfo& setting : train::train_settings().infos())
     add_kept_flag(app, setting, f->values, Spelling::both);
-  const Renderer renderer(app);  // the help of its keys refers to other keys
-  for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
   return [f] { return run_train(*f); };
 }
 

@@ -96,7 +96,7 @@ TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
              "unknown block gpu_optimisation; did you mean gpu_opt");
   EXPECT_HAS(error_in("forecast:\n  web:\n    port: 1\n"), "unknown block web");
   EXPECT_HAS(error_in("horizn: 3\n"), "unknown key horizn");
-  EXPECT_HAS(error_in("horizon: 3\nhorizon: 4\n"), "a.yaml:2: horizon is given twice");
+  EXPECT_HAS(error_in("horizon: 3\nhorizon: 4\n"), "a.yaml:2: duplicate key horizon");
   EXPECT_HAS(error_in("horizon: [3, 4]\n"), "takes one value");
 }
 

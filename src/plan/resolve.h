@@ -23,8 +23,7 @@ SettingValue<S> leave_free_value(MemoryLimit S::*m) {
           {},
           {}};
 }
-constexpr const char* kLeaveFreeHelp =
-    "with `memory_limit=auto`: leave so much of what is free at the start to others: 8GiB";
+constexpr const char* kLeaveFreeHelp = "memory to leave free for other processes (8GiB)";
 
 struct PrecisionChoice {
   ops::Precision precision = ops::Precision::fp32;

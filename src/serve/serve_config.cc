@@ -288,7 +288,7 @@ void each_named(const YAML::Node& root, const char* section, const fs::path& fil
 
 double read_seconds(std::string_view text) {
   static constexpr std::pair<const char*, double> kUnits[] = {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
-  if (text == "-1") return -1;
+  if (text == "-1" || text == "never") return -1;
   double unit = 1;
   for (const auto& [name, seconds] : kUnits)
     if (text.ends_with(name)) {
@@ -300,10 +300,10 @@ double read_seconds(std::string_view text) {
     try {
       return read_number(text);
     } catch (const BadValue&) {
-      throw BadValue{"must be a time such as 30s, 10m or 2h, or -1 for never"};
+      throw BadValue{"must be a time such as 30s, 10m or 2h, or never"};
     }
   }();
-  if (!(number >= 0) || number > 1e9) throw BadValue{"must be a time such as 30s, 10m or 2h, or -1 for never"};
+  if (!(number >= 0) || number > 1e9) throw BadValue{"must be a time such as 30s, 10m or 2h, or never"};
   return number * unit;
 }
 

@@ -50,7 +50,7 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
 // Throws usage if a ladder, rung or queue refers to an unknown model, or if two objects have the same name.
 void check_names(const ServeConfig& config);
 
-// Parses "30s", "10m", "2h", "0" or "-1" (never); throws BadValue.
+// Parses "30s", "10m", "2h", "0", "never" or "-1" (returns -1); throws BadValue.
 double read_seconds(std::string_view text);
 
 }  // namespace brim::serve

@@ -223,6 +223,7 @@ TEST(ServeConfig, ParsesSeconds) {
   EXPECT_EQ(read_seconds("2h"), 7200);
   EXPECT_EQ(read_seconds("0"), 0);
   EXPECT_EQ(read_seconds("-1"), -1);
+  EXPECT_EQ(read_seconds("never"), -1);
   for (const char* bad : {"", "m", "1d", "-2", "nan", "inf", "1e300h"})
     EXPECT_THROW(read_seconds(bad), BadValue) << bad;
 }

@@ -33,7 +33,7 @@ class YamlWalk {
     for (const auto& item : map) {
       const auto key = item.first.as<std::string>();
       where_ = fmt::format("{}:{}", path_, item.first.Mark().line + 1);
-      if (!seen.insert(underscored(key)).second) fail(ErrorCode::usage, "{}: {} is given twice", where_, key);
+      if (!seen.insert(underscored(key)).second) fail(ErrorCode::usage, "{}: duplicate key {}", where_, key);
       value(key, item.second, top);
     }
   }

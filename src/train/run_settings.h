@@ -83,16 +83,18 @@ std::vector<Setting<S>> run_rows() {
   };
   return {
       {"gradient_accumulation_steps",
-       "multiplies the batch size",
+       "number of batches per update",
        number<S, int64_t>(&S::gradient_accumulation_steps, above_zero),
        Keep::same,
        {"grad_accum_steps"}},
       {"learning_rate", "peak learning rate", real(&S::learning_rate, above_zero), Keep::same},
-      {"weight_decay", "decoupled decay; none on biases and norms", real(&S::weight_decay, not_negative), Keep::same},
-      {"adam_beta1", "AdamW", real(&S::adam_beta1, share_below_one), Keep::same},
-      {"adam_beta2", "AdamW", real(&S::adam_beta2, share_below_one), Keep::same},
-      {"adam_epsilon", "AdamW", real(&S::adam_epsilon, not_negative), Keep::same},
-      {"max_grad_norm", "gradient clipping by global norm; 0: off", real(&S::max_grad_norm, not_negative), Keep::same},
+      {"weight_decay", "decoupled weight decay, except for biases and norms", real(&S::weight_decay, not_negative),
+       Keep::same},
+      {"adam_beta1", "beta1 of AdamW", real(&S::adam_beta1, share_below_one), Keep::same},
+      {"adam_beta2", "beta2 of AdamW", real(&S::adam_beta2, share_below_one), Keep::same},
+      {"adam_epsilon", "epsilon of AdamW", real(&S::adam_epsilon, not_negative), Keep::same},
+      {"max_grad_norm", "clip gradients to this global norm; 0: off", real(&S::max_grad_norm, not_negative),
+       Keep::same},
       {"bf16", "train in bf16", when_true<S>([](S& s) {
          s.precision = {ops::Precision::bf16, true};
        })},
@@ -102,9 +104,9 @@ std::vector<Setting<S>> run_rows() {
       {"tf32", "train in tf32", when_true<S>([](S& s) {
          if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
        })},
-      {"precision", "auto, fp32, tf32, bf16, fp16, and for texts fp8",
+      {"precision", "auto, fp32, tf32, bf16, fp16 or fp8 (fp8 for text models only)",
        typed<S, plan::PrecisionRequest>(&S::precision, plan::read_precision, plan::precision_text), Keep::report},
-      {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
+      {"optim", "auto, adamw or adamw_8bit (or Hugging Face names); auto: 8-bit only if 32-bit does not fit",
        choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
                                     {"adamw", Optimizer::adamw},
                                     {"adamw_torch", Optimizer::adamw},
@@ -116,18 +118,18 @@ std::vector<Setting<S>> run_rows() {
        Keep::report},
       {"device", "auto, cpu, cuda or cuda:N",
        typed<S, device::DeviceChoice>(&S::device, device::read_device, device::device_text), Keep::report},
-      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
+      {"memory_limit", "most device memory this process may use: 6GiB, 90% or auto",
        plan::memory_limit_value<S>(&S::memory_limit), Keep::report},
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<S>(&S::memory_limit)},
-      {"max_memory_gb", "the same, in GB", gigabytes},
+      {"max_memory_gb", "`memory_limit` in GB", gigabytes},
       {"use_mixed_precision", "true: 16-bit training", mixed},
       {"threads", "CPU threads; 0: all cores", number<S, int>(&S::threads)},
       {"use_cpu",
-       "true: `device=cpu`",
+       "same as `device=cpu`",
        when_true<S>([](S& s) { s.device = {device::DeviceChoice::Kind::cpu}; }),
        {},
        {"no_cuda"}},
-      {"fill", "use all allowed memory, even where it is no faster", truth<S>(&S::fill)},
+      {"fill", "use all allowed memory, even if it is not faster", truth<S>(&S::fill)},
   };
 }
 

@@ -138,7 +138,7 @@ TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   EXPECT_HAS(bad("seed: 1\nlearning_rte: 1\n"), "a.yaml:2: unknown key learning_rte; did you mean learning_rate?");
   EXPECT_HAS(bad("model_settings:\n  seed: 1\n"), "unknown block model_settings");
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
-  EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block");
+  EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization must be a mapping");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
              "a.yaml:2: max_memory_gb: -1: must be a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
@@ -155,7 +155,7 @@ TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   EXPECT_HAS(bad("seed: 1\ntrain: a: b\n"), "a.yaml:2: invalid YAML: more than one ':' on the line");
   EXPECT_HAS(bad("seed: many\n"), "a.yaml:1");
   EXPECT_HAS(bad("learning_rate: [1e-5, 2e-5]\n"), "a.yaml:1: learning_rate takes one value");
-  EXPECT_HAS(bad("seed: 1\nlearning_rate: 1e-5\nlearning-rate: 2e-5\n"), "a.yaml:3: learning-rate is given twice");
+  EXPECT_HAS(bad("seed: 1\nlearning_rate: 1e-5\nlearning-rate: 2e-5\n"), "a.yaml:3: duplicate key learning-rate");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
 }
 

@@ -40,7 +40,8 @@ TEST_F(Advice, InterruptedDoctorStopsItsRunAndRemovesFiles) {
 
 TEST_F(Advice, DoctorRejectsUnsupportedRuns) {
   refused(2, {"brim score", "brim train"}, {"doctor", "--", "brim", "eval", "--model", "tiny"});
-  refused(2, {"leave --trace out"}, {"doctor", "--", "brim", "train", "--model", "tiny", "--trace", "t.json"});
+  refused(2, {"--trace", "remove it from the command"},
+          {"doctor", "--", "brim", "train", "--model", "tiny", "--trace", "t.json"});
   refused(2, {"is a directory"}, {"doctor", "--run", "."});
   put("in.txt", made_up_lines(50));
   must({"embed", "in.txt", "--model", "tiny", "--trace", "t.json", "-o", "v.jsonl", "-q"});
@@ -113,7 +114,7 @@ TEST_F(Advice, PlanThatDoesNotFitIsReportedAsJson) {
 }
 
 TEST_F(Advice, PlanAcceptsGpuNameOrDescription) {
-  refused(2, {"not both"},
+  refused(2, {"cannot be combined with --vram"},
           {"plan", "--model", "tiny", "--device", "all", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300"});
   const auto own = nlohmann::json::parse(
       must({"plan", "--model", "tiny", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300", "--json"}));
@@ -134,7 +135,7 @@ TEST_F(Advice, CompareReportsErrorsBeforeItRuns) {
   EXPECT_TRUE(both.at("models")[0].at("tokens_per_second").is_null());
   refused(2, {"nosuch.csv", "No such file"}, compare("vader,tiny", {"--data", "nosuch.csv"}));
   refused(2, {"is a directory"}, compare("vader,tiny", {"--data", "."}));
-  refused(2, {"give a file"}, compare("vader,tiny", {"--data", "-"}));
+  refused(2, {"must be a file"}, compare("vader,tiny", {"--data", "-"}));
   put("odd.csv", "text,label\nw5,neutral\nw6,angry\n");
   refused(3, {"odd.csv:3", "angry", "neutral"}, compare("vader,tiny", {"--data", "odd.csv"}));
   refused(7, {"nosuch"}, compare("vader,tiny", {"--data", "rows.csv", "--disagreements", "nosuch/d.jsonl"}));

@@ -90,7 +90,7 @@ TEST_F(Forecast, TrainsEnsembleAndPredicts) {
   const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", goldens_ + "train.csv", "--actual",
                                              goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
   EXPECT_GT(e.at("owa").get<double>(), 0);
-  refused(7, {"m: exists", "--output"}, into("m"));
+  refused(7, {"m: not empty", "--output"}, into("m"));
   refused(5, {"One lane requires", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
   refused(2, {"--horizon 9", "8 points"},
           {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
@@ -193,7 +193,7 @@ TEST_F(Forecast, PlansTrainingAndRolling) {
   const std::vector<std::string> plan = {"plan",  "--task",   "forecast", "--horizon",      "13",   "--preset",
                                          "paper", "--device", "rtx3060",  "--memory-limit", "11GiB"};
   const std::string output = must(plan);
-  for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "in all", "waves", "no data is named"})
+  for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "total", "waves", "without --data"})
     EXPECT_NE(output.find(part), std::string::npos) << part << output;
   auto as_json = plan;
   as_json.insert(as_json.end(), {"--json", "--folds", "20", "--data", "walks.csv"});
@@ -204,7 +204,7 @@ TEST_F(Forecast, PlansTrainingAndRolling) {
   auto small = plan;
   small.back() = "500MiB";
   refused(5, {"One lane requires", "--memory-limit"}, small);
-  refused(2, {"--folds belongs to --task forecast"}, {"plan", "--folds", "3"});
+  refused(2, {"--folds: requires --task forecast"}, {"plan", "--folds", "3"});
 }
 
 std::vector<std::string> roll_command(const std::string& output, const std::vector<std::string>& more = {}) {
@@ -321,18 +321,18 @@ TEST_F(Forecast, RollRejectsInvalidInput) {
   put("walks.csv", random_walks());
   put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
   put("mine/notes.txt", "mine");
-  refused(7, {"mine: exists and holds no rolling run", "--output"}, roll_command("mine"));
+  refused(7, {"mine: not a rolling run", "--output"}, roll_command("mine"));
   refused(3, {"twice.csv: line 3", "duplicate time"}, roll_command("r", {"--data", "twice.csv"}));
   refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
   refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
   refused(2, {"--precision fp16", "loss scale", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
-  refused(2, {"--extend", "holds no run"}, roll_command("r", {"--extend"}));
+  refused(2, {"--extend", "contains no run"}, roll_command("r", {"--extend"}));
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));
   const std::string before = get("r/forecasts.csv");
   refused(7, {"with --max-steps 60, but this run has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
   EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
-  EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
+  EXPECT_NE(brim(roll_command("r")).err.find("(10 resumed)"), std::string::npos);
 }
 
 TEST_F(Forecast, RejectsInvalidInput) {

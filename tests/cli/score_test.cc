@@ -178,7 +178,7 @@ TEST_F(Score, ScoresWithSeveralModelsInOnePass) {
   EXPECT_GT(summary.at("models").at(0).at("tokens").get<int64_t>(), 3000);
   EXPECT_EQ(summary.at("models").at(1).at("model"), "vader");
   EXPECT_FALSE(summary.at("models").at(1).at("labels").empty());
-  refused(2, {"two models are called tiny", "NAME="}, with({"tiny", "./tiny/"}, {}));
+  refused(2, {"duplicate name tiny", "NAME="}, with({"tiny", "./tiny/"}, {}));
   refused(2, {"--trace"}, with({"tiny", "vader"}, {"--trace", "t.json"}));
 }
 
@@ -386,7 +386,7 @@ TEST_F(Score, WarnsIfVaderReplacesMissingDefaultModel) {
   const Surroundings elsewhere = {.input = "I love this phone\n", .environment = {{"BRIM_HOME", folder_.string()}}};
   const Outcome got = brim({"score", "-q"}, elsewhere);
   EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_NE(got.err.find("models/default is not beside this program"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("models/default not found"), std::string::npos) << got.err;
   for (const std::string model : {"vader", "tiny"}) {
     const Outcome named = brim({"score", "-q", "--model", model}, elsewhere);
     EXPECT_EQ(named.code, 0) << named.err;

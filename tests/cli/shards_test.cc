@@ -45,7 +45,7 @@ TEST_F(Shards, PartsConcatenateToWholeOutput) {
   refused(3, {"1 of 5 shards", ": 3"}, {"shards", "out", "--check"});
   // Rerun of a task of a Slurm array: the number of shards is read from the existing job.
   must(command("auto"), {.environment = {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "1"}}});
-  EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all whole\n");
+  EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all complete\n");
   EXPECT_EQ(together(5), get("whole.csv"));
   EXPECT_EQ(json_of("out/_manifest.json").at("rows"), 1000);
   EXPECT_TRUE(exists("out/_SUCCESS"));
@@ -63,10 +63,10 @@ TEST_F(Shards, RejectsInvalidShards) {
   refused(2, {"--shard", "3/64"}, command("3"));
   refused(2, {"JOB_COMPLETION_INDEX"}, command("auto"));
   refused(2, {"--resume"}, command("0/3", {"--resume"}));
-  refused(2, {"-o FOLDER"}, {"score", "a.csv", "--shard", "0/2"});
+  refused(2, {"-o DIR"}, {"score", "a.csv", "--shard", "0/2"});
   refused(2, {"cannot be divided"}, {"score", "-", "-o", "out", "--shard", "0/2"}, {.input = "a\n"});
-  refused(2, {"this is a file"}, {"score", "a.csv", "-o", "b.csv", "--shard", "0/2"});
-  refused(2, {"holds no job"}, {"shards", "."});
+  refused(2, {"is a file"}, {"score", "a.csv", "-o", "b.csv", "--shard", "0/2"});
+  refused(2, {"no job in this directory"}, {"shards", "."});
   put("a.csv", get("a.csv") + "x,more\n");
   refused(2, {"a.csv has changed"}, command("0/3"));
 }

@@ -27,8 +27,8 @@ class Training : public ProgramTest {
 };
 
 TEST_F(Training, FlagsConsumeOnlyTheirValues) {
-  refused(2, {"--output: its value is missing"}, train({"--train", "rows.csv", "--output"}));
-  refused(2, {"--train: its value is missing"}, train({"--train", "--output", "out"}));
+  refused(2, {"--output: missing value"}, train({"--train", "rows.csv", "--output"}));
+  refused(2, {"--train: missing value"}, train({"--train", "--output", "out"}));
   refused(2, {"1e-4"}, train({"--learning-rate", "1e-3", "1e-4", "--train", "rows.csv", "--output", "out"}));
   refused(2, {"rows.csv"}, train({"--output", "out", "rows.csv"}));
   refused(2, {"did you mean --learning-rate"},
@@ -53,20 +53,26 @@ TEST_F(Training, ScoresWithBothHeads) {
                             "tags.conll", "--val", "rows.csv", "--token-val", "tags.conll", "--device", "cpu",
                             "--output", "out", "--max-steps", "2"});
   EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_NE(got.err.find("the tagger in out/ner"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("tagger in out/ner"), std::string::npos) << got.err;
   EXPECT_EQ(lines_of(must({"score", "-", "--model", "out", "-q"}, {.input = "w5 w6\n"})).at(0), "text,label,score");
   EXPECT_EQ(lines_of(must({"score", "-", "--model", "out/ner", "-q"}, {.input = "w5 w6\n"})).at(0), "text,entities");
 }
 
 TEST_F(Training, HelpShowsDefaultsAndSuggestsFlagNames) {
-  const std::string help = must({"help", "train"});
-  for (const char* part :
-       {"peak learning rate (default 5e-05)", "(default 32)", "(default linear)", "--on-error", "--delimiter"})
+  const std::string help = must({"help", "train"}), all = must({"train", "--help-all"});
+  for (const char* part : {"peak learning rate (default: 5e-05)", "(default: 32)", "(default: linear)", "--on-error"})
     EXPECT_NE(help.find(part), std::string::npos) << part;
+  EXPECT_EQ(must({"train", "--help"}), help);
+  EXPECT_EQ(must({"help", "--all", "train"}), all);
+  EXPECT_LE(lines_of(help).size(), 72u) << "two screens";
+  for (const char* part : {"\nAdvanced:\n", "--delimiter", "env: BRIM_LEARNING_RATE", "same as --batch-size"}) {
+    EXPECT_EQ(help.find(part), std::string::npos) << part;
+    EXPECT_NE(all.find(part), std::string::npos) << part;
+  }
   refused(2, {"did you mean --learning-rate?"}, train({"--lr", "1e-4"}));
   refused(2, {"did you mean --num-train-epochs?"}, train({"--epochs", "2"}));
   refused(2, {"did you mean --resume-from-checkpoint?"}, train({"--resume"}));
-  refused(2, {"train takes no file by itself; did you mean --train rows.csv?"}, train({"rows.csv"}));
+  refused(2, {"unexpected argument 'rows.csv' (did you mean --train rows.csv?)"}, train({"rows.csv"}));
 }
 
 TEST_F(Training, LogsConfigurationAtStart) {
@@ -81,9 +87,10 @@ TEST_F(Training, LogsConfigurationAtStart) {
   for (const char* part : {"samples/s", "card: ", "1 steps"})
     EXPECT_EQ(got.err.find(part), std::string::npos) << part << "\n" << got.err;
   // Evaluation ran in fp32; a different precision is logged.
-  EXPECT_NE(brim({"eval", "rows.csv", "--model", "out", "--precision", "bf16"}).err.find("--precision fp32 repeats"),
+  EXPECT_NE(brim({"eval", "rows.csv", "--model", "out", "--precision", "bf16"}).err.find("use --precision fp32"),
             std::string::npos);
-  EXPECT_EQ(brim({"eval", "rows.csv", "--model", "out", "--precision", "fp32"}).err.find("repeats"), std::string::npos);
+  EXPECT_EQ(brim({"eval", "rows.csv", "--model", "out", "--precision", "fp32"}).err.find("reproduce"),
+            std::string::npos);
 }
 
 TEST_F(Training, AcceptsOtherFormatsAndRejectsBadRows) {

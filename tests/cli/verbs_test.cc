@@ -189,7 +189,7 @@ TEST_F(Verbs, EvaluatesMultiLabelRows) {
       nlohmann::json::parse(must({"eval", "--label-column", "positive", "--label-column", "neutral", "--label-column",
                                   "negative", "columns.csv", "--model", "multi", "--json"}));
   EXPECT_EQ(again, names);
-  EXPECT_NE(must({"eval", "names.csv", "--model", "multi"}).find("all labels right"), std::string::npos);
+  EXPECT_NE(must({"eval", "names.csv", "--model", "multi"}).find("exact match"), std::string::npos);
   put("bad.csv", "text,positive,neutral,negative\nw5,1,0,0\nw6,0,2,0\n");
   refused(3, {"bad.csv", "3", "column neutral: expected 0, 1, true or false, found '2'"},
           {"eval", "bad.csv", "--model", "multi", "--label-column", "positive,neutral,negative"});

@@ -90,9 +90,9 @@ def test_false_overrides_a_preset(tmp_path):
 
 def test_knows_every_switch_of_the_program():
     """Flags that the help shows without a value, except for bare ones."""
-    help_text = "".join(_program.run(["forecast", verb, "--help"])[0] for verb in ("train", "roll", "predict", "eval"))
-    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w,)?--([a-z-]+) \(Env:", help_text, re.M)}
-    assert switches - {"json", "quiet"} == set(brim.forecast._SWITCHES)
+    help_text = "".join(_program.run(["forecast", verb, "--help-all"])[0] for verb in ("train", "roll", "predict", "eval"))
+    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)(?:  |$)", help_text, re.M)}
+    assert switches - {"help", "help_all", "json", "quiet"} == set(brim.forecast._SWITCHES)
 
 
 def test_rejects_invalid_arguments(tmp_path):
