@@ -22,6 +22,7 @@ struct StepResult {
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
   double busy_seconds = 0, teacher_seconds = 0;  // device time of this step, and the teachers' share of it
+  int64_t done_ns = 0;                           // time on the now_ns() clock when the device finished the step
   std::vector<int64_t> row_ids;
 };
 
@@ -46,6 +47,7 @@ class TrainSession {
  private:
   struct Step;
   void begin_step(const MicroBatch& m);
+  int64_t done_time(Step& step);
   tensor::TensorView run_teachers(const ops::BatchView& batch);
 
   TrainJob& job_;
@@ -58,6 +60,8 @@ class TrainSession {
   std::unique_ptr<Teachers> teachers_;
   std::unique_ptr<device::DeviceSpans> spans_;
   std::vector<std::unique_ptr<Step>> unread_, free_;
+  std::unique_ptr<device::Event> last_done_;  // end of the step read last
+  int64_t last_done_ns_ = 0;
 };
 
 }  // namespace brim::train

@@ -375,7 +375,7 @@ class TextProgram final : public TrainProgram {
     outcome_.final_loss = r.loss;
     reporter_->step_done(
         {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
-        loop_.seconds());
+        loop_.seconds_at(r.done_ns));
   }
 
   [[noreturn]] void diverged(const StepResult& r) {
