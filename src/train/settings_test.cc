@@ -34,6 +34,26 @@ TEST(TrainSettings, AcceptsHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.recompute, model::Recompute::full);
 }
 
+TEST(TrainSettings, RejectsBothHalfPrecisions) {
+  TempDir dir;
+  for (const char* text : {"bf16: true\nfp16: true\n", "fp16: true\nbf16: true\n"}) {
+    TrainSettings s;
+    put_file(dir / "a.yaml", text);
+    const std::string message = error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
+    EXPECT_HAS(message, "a.yaml:2");
+    EXPECT_HAS(message, "only one of bf16 and fp16 may be true");
+  }
+  // A later source may switch one off.
+  TrainSettings s;
+  apply_setting(s, "bf16", "true", "a.yaml:1");
+  apply_setting(s, "bf16", "false");
+  EXPECT_FALSE(s.precision.precision);
+  apply_setting(s, "fp16", "true");
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
+  apply_setting(s, "bf16", "false");
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
+}
+
 TEST(TrainSettings, EveryKeyIsListedOnceWithHelp) {
   std::set<std::string> seen;
   for (const SettingInfo& key : train_settings().infos()) {
