@@ -152,7 +152,7 @@ std::string draw(const Json& r) {
       {"steps", fmt::format("{} of {}", format_count(state.at("global_step").get<int64_t>()),
                             format_count(state.at("max_steps").get<int64_t>()))},
       {"epochs", fmt::format("{:.2f}", state.at("epoch").get<double>())},
-      {"training time", format_duration(seconds)},
+      {"training time", format_duration(seconds + r.value("seconds_before", 0.0))},
       {"rows/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
       {"tokens/s", format_si(r.at("tokens").get<double>() / seconds)}};
   if (state.at("best_metric").is_number())

@@ -31,6 +31,13 @@ TEST(TrainReport, ContainsEscapedCurvesPlanAndSettings) {
   EXPECT_EQ(html.find("Device utilisation"), std::string::npos);  // all gaps: no empty plot
 }
 
+TEST(TrainReport, AddsTheTimeBeforeAResume) {
+  std::string record = kRecord;
+  record.insert(record.size() - 1, R"(,"seconds_before":61.5)");
+  EXPECT_NE(train_report_html(record).find("<dd>1m 04s</dd>"), std::string::npos);
+  EXPECT_NE(train_report_html(record).find("<dd>6</dd>"), std::string::npos) << "16 rows in the 2.5 s of this part";
+}
+
 TEST(TrainReport, RejectsAnInvalidRecord) {
   for (const char* bad : {"", "[]", "{}", R"({"state":{}})"}) EXPECT_THROW(train_report_html(bad), Error) << bad;
 }
