@@ -59,6 +59,12 @@ void add_curves(HtmlPage& page, const Json& history) {
   add_plot(drawn, {.title = "Loss",
                    .y_label = "loss",
                    .series = {series(history, "loss", "training"), series(history, "eval_loss", "validation")}});
+  add_plot(drawn, {.title = "Loss by head",
+                   .y_label = "loss",
+                   .series = {series(history, "sequence_loss", "classifier, training"),
+                              series(history, "eval_sequence_loss", "classifier, validation"),
+                              series(history, "token_loss", "tagger, training"),
+                              series(history, "eval_token_loss", "tagger, validation")}});
   add_plot(
       drawn,
       {.title = "Metrics on the validation set",

@@ -204,8 +204,8 @@ StepResult TrainSession::read() {
     token += values[2 * i + 1];
   }
   r.norm = values[2 * p->micros];
-  if (job_.shape.sequence_classes > 0 && p->samples > 0) r.loss += sequence / p->samples;
-  if (job_.shape.token_classes > 0 && p->tagged > 0) r.loss += token / p->tagged;
+  if (job_.shape.sequence_classes > 0 && p->samples > 0) r.loss += r.sequence_loss = sequence / p->samples;
+  if (job_.shape.token_classes > 0 && p->tagged > 0) r.loss += r.token_loss = token / p->tagged;
   std::swap(last_done_, p->done);
   free_.push_back(std::move(p));
   return r;

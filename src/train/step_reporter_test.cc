@@ -79,6 +79,36 @@ TEST(StepReporter, ReportsItsOwnCountWithoutADriverFigure) {
   }
 }
 
+TEST(StepReporter, LogsTheLossOfEachHead) {
+  TinyJob t("bert_encoder", 24);
+  put_file(t.dir / "train.conll", TinyJob::conll(24, 1));
+  put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
+  t.settings.task = TaskChoice::multi;
+  t.settings.token_train_file = (t.dir / "train.conll").string();
+  t.settings.token_validation_file = (t.dir / "val.conll").string();
+  t.settings.num_train_epochs = 1;
+  t.settings.logging_steps = 2;
+  std::string lines;
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
+  train(t.settings, callbacks);
+  EXPECT_HAS(lines, " (classifier ");
+  int64_t steps = 0, evaluations = 0;
+  const auto check = [](const nlohmann::json& row, const std::string& prefix, double tolerance) {
+    const auto of = [&](const char* key) { return row.at(prefix + key).get<double>(); };
+    EXPECT_GT(of("sequence_loss"), 0);
+    EXPECT_GT(of("token_loss"), 0);
+    EXPECT_NEAR(of("sequence_loss") + of("token_loss"), of("loss"), tolerance);
+  };
+  for (const auto& row : json_of(t.out() / "trainer_state.json")["log_history"]) {
+    const bool step = row.contains("loss");
+    check(row, step ? "" : "eval_", 1e-9);
+    ++(step ? steps : evaluations);
+  }
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(evaluations, 1);
+}
+
 // Steps are read back late, the last two together, but each is timed when it was done.
 TEST(StepReporter, LastStepIsNotFasterThanTheOthers) {
   TinyJob t("bert_sequence", 480);

@@ -374,9 +374,9 @@ class TextProgram final : public TrainProgram {
     }
     if (job_.precision == ops::Precision::fp16 && !std::isfinite(r.loss)) diverged(r);
     outcome_.final_loss = r.loss;
-    reporter_->step_done(
-        {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
-        loop_.seconds_at(r.done_ns));
+    reporter_->step_done({r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_,
+                          wait_seconds_, r.sequence_loss, r.token_loss},
+                         loop_.seconds_at(r.done_ns));
   }
 
   [[noreturn]] void diverged(const StepResult& r) {
