@@ -205,6 +205,15 @@ std::string best_metric(const TrainSettings& s, TrainTask task) {
   return task == TrainTask::sequence ? "macro_f1" : task == TrainTask::token ? "entity_f1" : "mean_f1";
 }
 
+std::string recompute_note(const TrainSettings& s, const Plan& plan) {
+  if (s.gradient_checkpointing != false || s.recompute || plan.recompute == model::Recompute::none) return "";
+  return fmt::format(
+      "`gradient_checkpointing=false`: the plan still uses recompute {} ({}); set `recompute=none` to "
+      "keep all activations",
+      recompute_name(plan.recompute),
+      plan.recompute == model::Recompute::full ? "all activations" : "feed-forward activations");
+}
+
 PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& device, int64_t limit_bytes) {
   const TrainSettings& s = job.settings;
   PlanRequest r;
@@ -381,6 +390,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
+  if (const std::string note = recompute_note(s, job.plan); !note.empty()) say(note);
   if (const std::string note = note_on_labels(job.labels.sequence); !note.empty() && !s.numbers()) say(note);
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
     if (set->skipped > 0)

@@ -54,6 +54,20 @@ SettingValue<S> checkpoint() {
   return value;
 }
 
+SettingValue<S> gradient_checkpointing() {
+  SettingValue<S> value;
+  value.is_switch = true;
+  value.set = [](S& s, std::string_view v) {
+    const bool on = read_truth(v);
+    if (on)
+      s.recompute = Recompute::full;
+    else if (s.gradient_checkpointing == true)
+      s.recompute.reset();
+    s.gradient_checkpointing = on;
+  };
+  return value;
+}
+
 std::vector<Setting<S>> rows() {
   using Level = std::optional<Recompute>;
   using Placement = std::optional<TokenPlacement>;
@@ -173,7 +187,7 @@ std::vector<Setting<S>> rows() {
                                         {"selective", Recompute::selective},
                                         {"full", Recompute::full}}),
        kReport},
-      {"gradient_checkpointing", "same as `recompute=full`", when_true<S>([](S& s) { s.recompute = Recompute::full; })},
+      {"gradient_checkpointing", "same as `recompute=full`", gradient_checkpointing()},
       run_row<S>("device"),
       run_row<S>("memory_limit"),
       run_row<S>("leave_free"),

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/test_files.h"
+#include "train/job.h"
 
 namespace brim::train {
 namespace {
@@ -32,6 +33,20 @@ TEST(TrainSettings, AcceptsHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.warmup_ratio, 0.1);
   EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
   EXPECT_EQ(s.recompute, model::Recompute::full);
+}
+
+TEST(TrainSettings, ReportsRecomputationDespiteGradientCheckpointingFalse) {
+  plan::Plan plan;
+  plan.recompute = model::Recompute::selective;
+  TrainSettings s;
+  EXPECT_EQ(recompute_note(s, plan), "");
+  apply_setting(s, "gradient_checkpointing", "true");
+  EXPECT_EQ(recompute_note(s, plan), "");
+  apply_setting(s, "gradient_checkpointing", "false");  // overrides the former
+  EXPECT_FALSE(s.recompute);
+  EXPECT_HAS(recompute_note(s, plan), "recompute selective (feed-forward activations); set `recompute=none`");
+  plan.recompute = model::Recompute::none;
+  EXPECT_EQ(recompute_note(s, plan), "");
 }
 
 TEST(TrainSettings, RejectsBothHalfPrecisions) {
