@@ -392,6 +392,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   for (const auto& note : job.plan.notes) say(note);
   if (const std::string note = recompute_note(s, job.plan); !note.empty()) say(note);
   if (const std::string note = note_on_labels(job.labels.sequence); !note.empty() && !s.numbers()) say(note);
+  if (job.task != TrainTask::token && !s.numbers()) {
+    const std::vector<std::string>& names = job.labels.sequence;
+    for (const std::string& note : notes_on_classes(names, rows_by_class(job.train_set, names.size()))) say(note);
+  }
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
     if (set->skipped > 0)
       say(fmt::format("{} skipped{}",
