@@ -159,6 +159,12 @@ TEST(RowReader, ExcelSeparatorLineSetsTheDelimiter) {
   error_of(ErrorCode::bad_data, [] { read_all("sep=;\n", with_format(RowFormat::csv)); });
 }
 
+TEST(FileChecks, RecognisesParquetByItsFirstBytes) {
+  for (const char* head : {"PAR1\x15\x04", "PAR1\x18\xC8", "PAR1\xC8\x01"})
+    EXPECT_HAS(why_not_text(head), "is a Parquet file");
+  for (const char* head : {"PAR1", "PAR1\ntext", "PAR1 is a word"}) EXPECT_EQ(why_not_text(head), "");
+}
+
 TEST(RowReader, EmptyCsv) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("", with_format(RowFormat::csv)); }), "is empty");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("\n\r\n", with_format(RowFormat::csv)); }), "is empty");
