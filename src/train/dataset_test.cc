@@ -325,6 +325,14 @@ TEST(TrainData, NotesClassesThatAreProbablyMistakes) {
   EXPECT_HAS(lines, "only one training row each for 1 class: A");
 }
 
+TEST(TrainData, MissingFileIsAUsageError) {
+  for (const bool validation : {false, true}) {
+    TinyJob t;
+    (validation ? t.settings.validation_files : t.settings.train_files) = {(t.dir / "gone.csv").string()};
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "gone.csv: cannot open: No such file");
+  }
+}
+
 TEST(TrainData, CountsRowsByClass) {
   TrainRows rows;
   rows.label = {1, ops::kNoLabel, 1, 0, ops::kIgnoredTarget};

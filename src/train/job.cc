@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "base/env.h"
@@ -36,6 +40,16 @@ TrainTask task_of(const TrainSettings& s) {
   }
   if (s.task == TaskChoice::classification || s.numbers()) return TrainTask::sequence;
   return rows::is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
+}
+
+// Rejects missing files before the others are read.
+void check_files(const TrainSettings& s) {
+  std::vector<std::string> files = s.train_files;
+  files.insert(files.end(), s.validation_files.begin(), s.validation_files.end());
+  for (const std::string& file : {s.token_train_file, s.token_validation_file})
+    if (!file.empty()) files.push_back(file);
+  for (const std::string& file : files)
+    if (::access(file.c_str(), R_OK) != 0) fail(ErrorCode::usage, "{}: cannot open: {}", file, std::strerror(errno));
 }
 
 // Rejects settings that do not fit the task, before the data is read.
@@ -274,6 +288,7 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Re
 
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {
   check_settings(settings);
+  check_files(settings);
   TrainJob job;
   job.settings = settings;
   const TrainSettings& s = job.settings;

@@ -236,6 +236,10 @@ std::vector<Setting<S>> rows() {
 
 const SettingsTable<TrainSettings>& train_settings() {
   static const SettingsTable<TrainSettings> table(rows(), {{"lr", "learning_rate"},
+                                                           {"memory_fraction", "memory_limit"},
+                                                           {"gpu_memory_fraction", "memory_limit"},
+                                                           {"gpu", "device"},
+                                                           {"gpu_id", "device"},
                                                            {"epochs", "num_train_epochs"},
                                                            {"num_epochs", "num_train_epochs"},
                                                            {"resume", "resume_from_checkpoint"},

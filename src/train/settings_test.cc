@@ -86,6 +86,14 @@ TEST(TrainSettings, UnknownKeySuggestsTheNearest) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("qqqqqqqqqqqqqqqqq", "1"); }), "unknown key");
 }
 
+TEST(TrainSettings, SuggestsItsNamesForThoseOfOtherPrograms) {
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("memory_fraction", "0.98"); }), "did you mean memory_limit?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("gpu", "0"); }), "did you mean device?");
+  TrainSettings s;
+  s.model = "vader";
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { find_models(s); }), "VADER is a lexicon and cannot be trained");
+}
+
 TEST(TrainSettings, InvalidValuesReportKeyValueAndExpectation) {
   const std::string message = error_of(ErrorCode::usage, [] { note("learning_rate", "fast"); });
   EXPECT_HAS(message, "learning_rate");
