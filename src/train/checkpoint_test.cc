@@ -64,7 +64,7 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   s.num_train_epochs = 3;
   t.run();  // 18 steps in one run
   TrainSettings parts = t.to("parts");
-  double seconds = 0;  // of all parts
+  double seconds = 0;  // training time, summed over the parts
   for (const int64_t stop : {1, 5, 10}) {
     const TrainOutcome o = run_until(stop == 1 ? parts : resumed(parts), stop);
     ASSERT_TRUE(o.interrupted);
