@@ -336,10 +336,7 @@ int run_forecast_eval(const ForecastFlags& f) {
   stop_on_signals();
   const bool quiet = f.quiet || f.json;
   const SeriesStore data = read_store(s.data, s.reader_options(), "data", quiet);
-  rows::SeriesReaderOptions options = s.reader_options();
-  options.min_points = 1;
-  if (!data.numbered()) options.frequency = data.frequency();
-  const SeriesStore actual = read_store(s.actual, options, "actual", quiet);
+  const SeriesStore actual = read_store(s.actual, options_after(data, s.reader_options()), "actual", quiet);
   forecast::EvaluateOptions how;
   how.season = season_for(s, data.frequency());
   how.stop = &stop_requested();

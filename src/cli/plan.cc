@@ -69,8 +69,9 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  1 GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes + change > r.device.total_bytes)
-    return fmt::format("  more memory: {} has no more",
-                       r.device.kind == device::DeviceKind::cpu ? "the machine" : "the card");
+    return fmt::format("{}not available: the limit is {} of the {} of {}", name, format_bytes(r.limit_bytes),
+                       format_bytes(r.device.total_bytes),
+                       r.device.kind == device::DeviceKind::cpu ? "this machine" : r.device.name);
   const auto p = neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";
@@ -94,7 +95,7 @@ void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
   fmt::print("{:<12} {} tokens: {} of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
              format_count(p.token_budget), format_count(texts_of(job, p.token_budget), "text"), r.typical_length);
   if (p.task == Task::train) {
-    const BatchAndRate b = learning(job, p);
+    const BatchAndRate b = learning(job);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
     fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
@@ -121,16 +122,16 @@ std::vector<std::string> all_devices() {
 }
 
 void print_all_row(const PlanJob& job, const plan::DeviceProfile& device, const std::string& name,
-                   const std::optional<Plan>& p, const std::string& said) {
+                   const std::optional<Plan>& p, int64_t largest, const std::string& said) {
   fmt::print("{:<14} {:>9} {:>9}", name, format_bytes(device.total_bytes), p ? precision_name(p->precision) : "-");
   if (!p) {
     fmt::print("  {}\n", said);
     return;
   }
-  fmt::print(" {:>10} {:>12} {:>11} {:>10}", format_bytes(p->peak_bytes), format_count(p->token_budget),
-             format_count(texts_of(job, p->token_budget)), format_si(p->tokens_per_second));
+  fmt::print(" {:>10} {:>12} {:>11} {:>9} {:>10}", format_bytes(p->peak_bytes), format_count(p->token_budget),
+             format_count(texts_of(job, p->token_budget)), format_count(largest), format_si(p->tokens_per_second));
   if (p->task == Task::train) {
-    const BatchAndRate b = learning(job, *p);
+    const BatchAndRate b = learning(job);
     fmt::print(" {:>12} {:>10.3g}", format_count(b.texts), b.rate);
   }
   fmt::print("  {}\n", said);
@@ -140,20 +141,25 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
   auto rows = nlohmann::ordered_json::array();
   bool any = false;
   if (!f.json)
-    fmt::print("{:<14} {:>9} {:>9} {:>10} {:>12} {:>11} {:>10}{}  {}\n", "device", "memory", "precision", "needs",
-               "tokens/batch", "texts/batch", "tokens/s",
+    fmt::print("{:<14} {:>9} {:>9} {:>10} {:>12} {:>11} {:>9} {:>10}{}  {}\n", "device", "memory", "precision", "needs",
+               "tokens/batch", "texts/batch", "max texts", "tokens/s",
                job.request.task == Task::train ? fmt::format(" {:>12} {:>10}", "texts/update", "learn rate") : "",
                job.request.task == Task::train ? "chosen" : "");
   for (const auto& name : all_devices()) {
     const PlanTarget t = open_target(f, name);
     std::optional<Plan> plan;
+    int64_t largest = 0;
     std::string said;
     try {
       const PlanRequest r = request_for(job, t);
       try {
         plan = solve_in_flags(r);
         any = true;
-        if (f.json) rows.push_back(json_of(job, *plan));
+        largest = largest_batch(job, r);
+        if (f.json) {
+          rows.push_back(json_of(job, *plan));
+          rows.back()["largest_batch"] = largest;
+        }
         if (plan->task == Task::train) said = way(*plan);
         if (!plan->device.runnable)
           said += fmt::format("{}planning only, unsupported by this build", said.empty() ? "" : "; ");
@@ -169,7 +175,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
         rows.push_back(
             {{"schema_version", kPlanSchema}, {"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
-    if (!f.json) print_all_row(job, t.profile, name, plan, said);
+    if (!f.json) print_all_row(job, t.profile, name, plan, largest, said);
   }
   if (f.json) {
     fmt::print("{}\n", text_of(rows));
@@ -286,7 +292,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   add("fill", "use all allowed memory, even if it is not faster");
   add("optim", "adamw or adamw_8bit");
   add("recompute", "auto, none, half, selective or full");
-  add("batch_size", "rows per update (default: as many as are useful)");
+  add("batch_size", "rows per update (default: 32, same as `brim train`)");
   add("learning_rate", "learning rate at the reference batch");
   add("lr_scaling", "scale the learning rate with the batch size: none, sqrt or linear");
   add("lr_reference_batch", "batch size for which the learning rate is given");

@@ -32,17 +32,12 @@ Task asked_task(const PlanFlags& f) {
 PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   PlanJob job;
   train::TrainSettings& s = job.settings;
-  if (!f.config.empty()) {
+  if (!f.config.empty())
     for (const auto& note : apply_yaml(s, f.config))
       if (first) log_info("{}", note);
-    job.batch_given = true;
-  }
   for (const auto& [key, values] : f.settings) apply_setting(s, key, values[0]);
   if (!model.empty()) s.model = model;
-  if (f.settings.count("batch_size") > 0) {
-    s.gradient_accumulation_steps = 1;
-    job.batch_given = true;
-  }
+  if (f.settings.count("batch_size") > 0) s.gradient_accumulation_steps = 1;
   if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
   check_values(s);
   if (s.model.empty()) s.model = hub::default_model();
@@ -81,7 +76,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.keep_optimizer = s.optim.has_value();
   r.recompute = s.recompute;
-  if (r.task == Task::train && job.batch_given)
+  if (r.task == Task::train)
     r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
   return job;
 }
@@ -130,6 +125,12 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
   return r;
 }
 
+int64_t largest_batch(const PlanJob& job, PlanRequest r) {
+  r.fill = true;
+  r.global_batch_tokens = 0;
+  return texts_of(job, solve(r).token_budget);
+}
+
 std::vector<std::string> notes_on_limit(const train::TrainSettings& s) {
   const plan::MemoryLimit& limit = s.memory_limit;
   if (limit.leave_free_bytes == 0) return {};
@@ -146,12 +147,11 @@ plan::Plan in_flags(plan::Plan p) {
   return p;
 }
 
-BatchAndRate learning(const PlanJob& job, const Plan& p) {
+BatchAndRate learning(const PlanJob& job) {
   BatchAndRate b;
   const train::TrainSettings& s = job.settings;
-  b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
-  b.texts = job.batch_given ? rows_of_step(s, static_cast<double>(job.request.typical_length))
-                            : std::max<int64_t>(1, b.tokens / job.request.typical_length);
+  b.tokens = job.request.global_batch_tokens;
+  b.texts = rows_of_step(s, static_cast<double>(job.request.typical_length));
   b.rate = scaled_learning_rate(s, b.texts);
   return b;
 }
@@ -166,7 +166,7 @@ nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
   j["model"] = job.dir.string();
   j["fits"] = true;
   if (p.task == Task::train) {
-    const BatchAndRate b = learning(job, p);
+    const BatchAndRate b = learning(job);
     j["global_batch"] = b.texts;
     j["global_batch_tokens"] = b.tokens;
     j["learning_rate"] = b.rate;

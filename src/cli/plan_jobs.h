@@ -34,7 +34,6 @@ struct PlanJob {
   plan::PlanRequest request;
   train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
   bool rules = false;             // VADER: uses no device memory
-  bool batch_given = false;
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
   std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }
@@ -56,12 +55,14 @@ struct PlanTarget {
 std::string device_of(const PlanFlags& f, const PlanJob& job);
 PlanTarget open_target(const PlanFlags& f, const std::string& name);
 plan::PlanRequest request_for(const PlanJob& job, const PlanTarget& t);
+// Texts in the largest batch (for training: micro-batch) that fits, whether or not it is faster.
+int64_t largest_batch(const PlanJob& job, plan::PlanRequest r);
 
 struct BatchAndRate {
   int64_t texts = 0, tokens = 0;
   double rate = 0;
 };
-BatchAndRate learning(const PlanJob& job, const plan::Plan& p);
+BatchAndRate learning(const PlanJob& job);
 
 // Memory that `auto` leaves free for other processes
 std::vector<std::string> notes_on_limit(const train::TrainSettings& s);

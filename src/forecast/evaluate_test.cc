@@ -115,6 +115,12 @@ TEST(ForecastFile, WideForecastsFollowTheData) {
   put_file(dir / "l.csv", "unique_id,ds,Naive\nA,3,7\nA,4,8\n");
   EXPECT_EQ(read_forecasts((dir / "l.csv").string(), "", data, {}, &column).values(0, 2), (std::vector<double>{7, 8}));
   EXPECT_EQ(column, "Naive");
+  // A frequency that the data cannot use is not required of its forecasts either.
+  const SeriesStore weekly = store_of("id,V1,V2\nA,1,2\n", "W");
+  rows::SeriesReaderOptions options;
+  options.frequency = rows::parse_frequency("W");
+  EXPECT_EQ(read_forecasts((dir / "l.csv").string(), "", weekly, options, &column).values(0, 2),
+            (std::vector<double>{7, 8}));
 }
 
 }  // namespace

@@ -46,9 +46,8 @@ using Values = std::function<std::vector<double>(int64_t series, int64_t horizon
 
 Values values_of(const std::string& path, const std::string& column, const SeriesStore& data,
                  rows::SeriesReaderOptions options) {
+  options = options_after(data, std::move(options));
   options.target_column = column;
-  options.min_points = 1;
-  if (!data.numbered()) options.frequency = data.frequency();
   auto store = std::make_shared<SeriesStore>(rows::read_series({path}, options));
   return [store, &data, path, column](int64_t series, int64_t horizon) {
     const auto own = store->find(data.id(series));
@@ -71,6 +70,15 @@ Values values_of(const std::string& path, const std::string& column, const Serie
 }
 
 }  // namespace
+
+rows::SeriesReaderOptions options_after(const SeriesStore& data, rows::SeriesReaderOptions options) {
+  options.min_points = 1;
+  if (!data.numbered())
+    options.frequency = data.frequency();
+  else if (options.frequency && options.frequency->unit != rows::Frequency::Unit::index)
+    options.frequency.reset();  // the points have numbers, which fit no grid of times
+  return options;
+}
 
 ForecastWriter::ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop,
                                bool rolling)

@@ -40,6 +40,9 @@ class ForecastWriter {
   std::string text_;
 };
 
+// Options for a file that continues `data`: same frequency, any length.
+rows::SeriesReaderOptions options_after(const SeriesStore& data, rows::SeriesReaderOptions options);
+
 // Reads a file of forecasts, or any file of series, for evaluation; a missing step is bad_data. `column` selects the
 // model; if empty, the first possible column is used.
 Forecaster read_forecasts(const std::string& path, const std::string& column, const SeriesStore& data,

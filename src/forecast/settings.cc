@@ -149,6 +149,7 @@ const char* horizon_bound(double n) { return n >= 1 && n <= kLongestHorizon ? nu
 
 SettingValue<S> given_horizon() {  // 0 means "not given" and cannot be set explicitly
   SettingValue<S> value = number(&S::horizon);
+  value.get = [](const S& s) { return s.horizon > 0 ? fmt::format("{}", s.horizon) : std::string(); };
   value.set = [](S& s, std::string_view v) {
     s.horizon = read_whole_number(v);
     if (const char* what = horizon_bound(static_cast<double>(s.horizon))) throw BadValue{what};
@@ -215,8 +216,8 @@ std::vector<Setting<S>> rows_of_table() {
        choice(&S::gaps, {{"mask", GapRule::mask}, {"error", GapRule::error}, {"fill", GapRule::fill}}), kSame},
       {"delimiter", "column separator (default: detected): ';', '|', … or tab", train::delimiter_value<S>()},
       {"horizon", "number of points to forecast", given_horizon(), kSame, {"h"}},
-      {"season", "length of a season in points (default: by frequency: 24 hourly, 12 monthly, …)", positive(&S::season),
-       kSame},
+      {"season", "length of a season in points (default: by frequency: 24 hourly, 12 monthly, 4 quarterly, else 1)",
+       positive(&S::season), kSame},
       {"level", "prediction intervals in percent: 80,95", levels(), Keep::report},
       {"preset", "paper (18 models, 30 blocks of width 512), fast (8 models, 6 of width 128) or interpretable",
        choice(&S::preset, {{"fast", Preset::fast}, {"paper", Preset::paper}, {"interpretable", Preset::interpretable}}),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/test_files.h"
@@ -30,6 +31,16 @@ TEST(ForecastSettings, EveryKeyIsListedOnceWithHelp) {
       EXPECT_HAS(apply_setting(s, key.name, "1"), key.help);
     }
   }
+}
+
+TEST(ForecastSettings, HelpHasNoDefaultForTheHorizonAndAllSeasons) {
+  const auto infos = forecast_settings().infos();
+  EXPECT_EQ(train::find_info(infos, "horizon")->default_value, "");
+  const auto kept = forecast_settings().kept(with({{"horizon", "6"}}));
+  EXPECT_TRUE(std::any_of(kept.begin(), kept.end(),
+                          [](const KeptSetting& k) { return k.name == "horizon" && k.value == "6"; }));
+  EXPECT_HAS(train::find_info(infos, "season")->help, "4 quarterly");
+  EXPECT_EQ(rows::season_of(*rows::parse_frequency("Q")), 4);
 }
 
 TEST(ForecastSettings, SharesRowsWithTraining) {

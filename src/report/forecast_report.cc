@@ -84,7 +84,7 @@ std::string error_by_fold(std::span<const double> model, std::span<const double>
   return svg(plot);
 }
 
-std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, std::string_view title) {
+LinePlot losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, int64_t steps, std::string_view title) {
   LinePlot plot;
   plot.title = title;
   plot.x_label = "step";
@@ -92,10 +92,12 @@ std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, s
   plot.log_y = true;
   for (const LaneCurve& lane : lanes) {
     plot.series.push_back({lane.name, {}, lane.losses});
+    if (lane.percent)
+      for (double& loss : plot.series.back().y) loss /= 100;
     for (size_t i = 1; i <= lane.losses.size(); ++i)
-      plot.series.back().x.push_back(static_cast<double>(i) * static_cast<double>(every));
+      plot.series.back().x.push_back(static_cast<double>(std::min(static_cast<int64_t>(i) * every, steps)));
   }
-  return svg(plot);
+  return plot;
 }
 
 std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit) {

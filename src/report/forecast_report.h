@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "report/html.h"
+#include "report/plot.h"
 
 namespace brim::report {
 
@@ -37,12 +38,13 @@ HtmlTable fold_table(std::span<const FoldFigures> folds);
 // "Better than naive by 3.1 % (Diebold–Mariano p = 0.02)"; reports no difference for p ≥ 0.05.
 std::string skill_sentence(double skill, double p_value, std::string_view reference);
 
-// Loss curves, one per lane: means over `every` steps.
+// Loss curves, one per lane: means over `every` steps, and over the rest up to `steps`.
 struct LaneCurve {
   std::string name;
   std::vector<double> losses;
+  bool percent = false;  // losses in percent are shown as fractions, same as the others
 };
-std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, std::string_view title);
+LinePlot losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, int64_t steps, std::string_view title);
 // Bytes by purpose relative to the limit.
 std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit);
 // Contributions of the level and the stacks to the forecast of a series.

@@ -21,6 +21,16 @@ TEST(ForecastReport, FansShowHistoryForecastAndActualValues) {
   EXPECT_EQ(check_markup(svg(ForecastFan{})).problem, "");
 }
 
+TEST(ForecastReport, LossCurvesEndAtTheLastStepInOneUnit) {
+  const LinePlot plot =
+      losses_by_lane({{"2 · smape", {20, 18, 17, 16, 15}, true}, {"2 · mape", {0.2, 0.1}}}, 64, 300, "Loss by lane");
+  ASSERT_EQ(plot.series.size(), 2u);
+  EXPECT_EQ(plot.series[0].x, (std::vector<double>{64, 128, 192, 256, 300}));
+  EXPECT_EQ(plot.series[1].x, (std::vector<double>{64, 128}));
+  EXPECT_DOUBLE_EQ(plot.series[0].y[0], 0.2);
+  EXPECT_DOUBLE_EQ(plot.series[1].y[0], 0.2);
+}
+
 TEST(ForecastReport, FoldsHaveATableAndAPage) {
   const std::vector<FoldFigures> folds = {
       {"2015-01-02", true, 48, 100, 1.25, 0.9, 2.5, 0.031, -0.02, 0.81, 0.12},

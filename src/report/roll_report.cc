@@ -130,10 +130,14 @@ std::string losses_plot(const RollRecord& r) {
       points.resize(std::max(points.size(), curve.size()));
       for (size_t i = 0; i < curve.size(); ++i) points[i].add(static_cast<double>(curve[i]));
     }
-    lanes.push_back({fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss)), {}});
+    lanes.push_back({fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss)),
+                     {},
+                     spec.loss == ops::ForecastLoss::smape});
     for (const forecast::Mean& point : points) lanes.back().losses.push_back(point.value());
   }
-  return losses_by_lane(lanes, forecast::kCurveSteps, "Loss by lane, mean over trainings");
+  int64_t steps = 0;
+  for (const auto& training : r.plan.trainings) steps = std::max(steps, training.steps);
+  return svg(losses_by_lane(lanes, forecast::kCurveSteps, steps, "Loss by lane, mean over trainings"));
 }
 
 std::string memory_plot(const forecast::EnsemblePlan& plan) {
@@ -390,10 +394,12 @@ std::string ensemble_html(const EnsembleRecord& r) {
     if (std::isnan(r.trained.last_losses[g])) continue;
     const ops::LaneSpec& spec = r.model.lanes[kept++].spec;
     lanes.push_back({fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss)),
-                     {r.trained.curves[g].begin(), r.trained.curves[g].end()}});
+                     {r.trained.curves[g].begin(), r.trained.curves[g].end()},
+                     spec.loss == ops::ForecastLoss::smape});
   }
   page.heading("Training");
-  page.plots({losses_by_lane(lanes, forecast::kCurveSteps, "Loss by lane"), memory_plot(r.trained.plan)});
+  const int64_t steps = forecast::steps_of(r.settings, r.series);
+  page.plots({svg(losses_by_lane(lanes, forecast::kCurveSteps, steps, "Loss by lane")), memory_plot(r.trained.plan)});
   if (!r.forecasts.stacks.empty()) {
     page.heading("Components");
     page.paragraph("Contribution of each stack to the forecast of the first series, averaged over lanes.");

@@ -59,6 +59,12 @@ void add_curves(HtmlPage& page, const Json& history) {
   add_plot(drawn, {.title = "Loss",
                    .y_label = "loss",
                    .series = {series(history, "loss", "training"), series(history, "eval_loss", "validation")}});
+  add_plot(drawn, {.title = "Loss by head",
+                   .y_label = "loss",
+                   .series = {series(history, "sequence_loss", "classifier, training"),
+                              series(history, "eval_sequence_loss", "classifier, validation"),
+                              series(history, "token_loss", "tagger, training"),
+                              series(history, "eval_token_loss", "tagger, validation")}});
   add_plot(
       drawn,
       {.title = "Metrics on the validation set",
@@ -152,7 +158,7 @@ std::string draw(const Json& r) {
       {"steps", fmt::format("{} of {}", format_count(state.at("global_step").get<int64_t>()),
                             format_count(state.at("max_steps").get<int64_t>()))},
       {"epochs", fmt::format("{:.2f}", state.at("epoch").get<double>())},
-      {"training time", format_duration(seconds)},
+      {"training time", format_duration(seconds + r.value("seconds_before", 0.0))},
       {"rows/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
       {"tokens/s", format_si(r.at("tokens").get<double>() / seconds)}};
   if (state.at("best_metric").is_number())

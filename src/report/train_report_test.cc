@@ -31,6 +31,22 @@ TEST(TrainReport, ContainsEscapedCurvesPlanAndSettings) {
   EXPECT_EQ(html.find("Device utilisation"), std::string::npos);  // all gaps: no empty plot
 }
 
+TEST(TrainReport, AddsTheTimeBeforeAResume) {
+  std::string record = kRecord;
+  record.insert(record.size() - 1, R"(,"seconds_before":61.5)");
+  EXPECT_NE(train_report_html(record).find("<dd>1m 04s</dd>"), std::string::npos);
+  EXPECT_NE(train_report_html(record).find("<dd>6</dd>"), std::string::npos) << "16 rows in the 2.5 s of this part";
+}
+
+TEST(TrainReport, PlotsTheLossOfEachHead) {
+  EXPECT_EQ(train_report_html(kRecord).find("Loss by head"), std::string::npos);
+  std::string record = kRecord;
+  record.replace(record.find(R"("loss":0.9)"), 10, R"("loss":0.9,"sequence_loss":0.6,"token_loss":0.3)");
+  const std::string html = train_report_html(record);
+  for (const char* part : {"Loss by head", "classifier, training", "tagger, training"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+}
+
 TEST(TrainReport, RejectsAnInvalidRecord) {
   for (const char* bad : {"", "[]", "{}", R"({"state":{}})"}) EXPECT_THROW(train_report_html(bad), Error) << bad;
 }

@@ -18,6 +18,11 @@ struct Magic {
 
 using namespace std::string_view_literals;
 
+constexpr std::string_view kParquet =
+    "is a Parquet file, which only the Python package reads; install it with pip or convert the file first: python3 "
+    "-c \"import pandas; "
+    "pandas.read_parquet('IN.parquet').to_csv('OUT.csv', index=False)\"";
+
 // gzip and zstd are not listed: the reader decompresses them.
 constexpr Magic kMagics[] = {
     {"\xFF\xFE\0\0"sv, "is UTF-32, not UTF-8; convert it first: iconv -f UTF-32 -t UTF-8"},
@@ -30,16 +35,18 @@ constexpr Magic kMagics[] = {
     {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first or use .gz or .zst"},
     {"\x04\x22\x4D\x18"sv, "is compressed with lz4; decompress it first (lz4 -dc) or use .gz or .zst"},
     {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is a legacy Excel or Word file; export the sheet as CSV"},
-    {"PAR1\x15"sv,
-     "is a Parquet file, which only the Python package reads; install it with pip or convert the file first: python3 "
-     "-c \"import pandas; "
-     "pandas.read_parquet('IN.parquet').to_csv('OUT.csv', index=False)\""},
+    {"PAR1\x15"sv, kParquet},
     {"ARROW1\0\0"sv,
      "is an Arrow file; convert it first: python3 -c \"import pandas; pandas.read_feather('IN.arrow')"
      ".to_csv('OUT.csv', index=False)\""},
     {"SQLite format 3\0"sv, "is an SQLite database; export the table as CSV first"},
     {"%PDF-"sv, "is a PDF; extract its text first (pdftotext)"},
 };
+
+bool is_binary(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x80 || (byte < 0x20 && c != '\t' && c != '\n' && c != '\r');
+}
 
 bool is_bzip2(std::string_view head) {
   return head.size() >= 10 && head.starts_with("BZh") && head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv;
@@ -71,6 +78,8 @@ std::string why_not_utf8(std::string_view row) {
 std::string why_not_text(std::string_view head) {
   for (const Magic& magic : kMagics)
     if (head.starts_with(magic.bytes)) return std::string(magic.what);
+  // Some writers start with another byte than 0x15; text would go on with a printable one.
+  if (head.starts_with("PAR1") && head.size() > 4 && is_binary(head[4])) return std::string(kParquet);
   if (is_bzip2(head)) return "is compressed with bzip2; decompress it first (bzip2 -dc) or use .gz or .zst";
   if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
     return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);

@@ -48,6 +48,16 @@ void RowReader::check_same_header() {
          fmt::join(columns, ", "), paths_[0], fmt::join(schema_.columns, ", "));
 }
 
+// Excel's "sep=;" before the header: sets the delimiter, unless an option has set it.
+bool RowReader::is_separator_line(std::string_view line) {
+  if (line.size() > 2 && line.starts_with('"') && line.ends_with('"')) line = line.substr(1, line.size() - 2);
+  if (lines_ != 1 || !line.starts_with("sep=")) return false;
+  const std::optional<char> delimiter = parse_delimiter(line.substr(4));
+  if (!delimiter || line.size() != 5) return false;
+  if (options_.delimiter == 0) schema_.dialect.delimiter = *delimiter;
+  return true;
+}
+
 CsvRecord RowReader::read_header() {
   CsvRecord header;
   for (;;) {
@@ -68,6 +78,7 @@ CsvRecord RowReader::read_header() {
     lines_ += header.lines;
     if (header.status == CsvStatus::record) {
       refuse_bare_cr(header.raw);
+      if (is_separator_line(header.raw)) continue;
       return header;
     }
     if (at_ == used_ && last())

@@ -185,6 +185,7 @@ class RowReader : public RowSource {
   std::string_view block() const { return {block_.get(), used_}; }
 
   CsvRecord read_header();
+  bool is_separator_line(std::string_view line);
   void check_same_header();
   void detect_columns();
   void detect_json_keys();

@@ -141,6 +141,30 @@ TEST(RowReader, ReadsSeveralLabelColumns) {
   }
 }
 
+TEST(RowReader, ExcelSeparatorLineSetsTheDelimiter) {
+  for (const char* first : {"sep=;\n", "sep=;\r\n", "\"sep=;\"\n", "\xEF\xBB\xBFsep=;\n"})
+    for (const size_t piece : {size_t{1}, SIZE_MAX}) {
+      const auto rows = read_all(std::string(first) + "text;label\na, b;x\nc;y\n",
+                                 with_format(RowFormat::csv, "text", "label"), piece);
+      EXPECT_EQ(texts_of(rows), (Texts{"a, b", "c"})) << first;
+      EXPECT_EQ(rows[1].label, "y");
+      EXPECT_EQ(rows[0].line, 3);
+    }
+  const auto commas = read_all("sep=,\ntext,label\na,x\n", with_format(RowFormat::csv, "text", "label"));
+  EXPECT_EQ(texts_of(commas), Texts{"a"});
+  RowReaderOptions given = with_format(RowFormat::csv, "text", "label");
+  given.delimiter = '|';  // the option wins
+  EXPECT_EQ(texts_of(read_all("sep=;\ntext|label\na;b|x\n", given)), Texts{"a;b"});
+  EXPECT_EQ(texts_of(read_all("text\nsep=;\n", with_format(RowFormat::csv, "text"))), Texts{"sep=;"});
+  error_of(ErrorCode::bad_data, [] { read_all("sep=;\n", with_format(RowFormat::csv)); });
+}
+
+TEST(FileChecks, RecognisesParquetByItsFirstBytes) {
+  for (const char* head : {"PAR1\x15\x04", "PAR1\x18\xC8", "PAR1\xC8\x01"})
+    EXPECT_HAS(why_not_text(head), "is a Parquet file");
+  for (const char* head : {"PAR1", "PAR1\ntext", "PAR1 is a word"}) EXPECT_EQ(why_not_text(head), "");
+}
+
 TEST(RowReader, EmptyCsv) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("", with_format(RowFormat::csv)); }), "is empty");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("\n\r\n", with_format(RowFormat::csv)); }), "is empty");

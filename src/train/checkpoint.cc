@@ -120,6 +120,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.best_metric = b.at("best_metric");
   p.best_step = b.at("best_step");
   p.evaluations_since_best = b.at("evaluations_since_best");
+  p.seconds = b.value("train_seconds", 0.0);
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
@@ -243,6 +244,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
                      {"best_metric", p.best_metric},
                      {"best_step", p.best_step},
                      {"evaluations_since_best", p.evaluations_since_best},
+                     {"train_seconds", p.seconds},
                      {"settings", nlohmann::ordered_json::parse(p.settings)},
                      {"plan", nlohmann::ordered_json::parse(p.plan_json)},
                      {"places", moment_offsets(layout)},

@@ -24,6 +24,7 @@ struct TrainProgress {
   int64_t good_steps = 0;  // since the last change of the loss scale
   double best_metric = 0;
   int64_t best_step = -1, evaluations_since_best = 0;
+  double seconds = 0;  // training time, without evaluation and saving; 0 in checkpoints of earlier versions
   // Whether an evaluation is the best so far. Never true for NaN or infinity, which no later value could improve on.
   bool improved_by(double metric, bool lower_is_better) const {
     if (!std::isfinite(metric)) return false;

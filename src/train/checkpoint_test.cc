@@ -64,12 +64,20 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   s.num_train_epochs = 3;
   t.run();  // 18 steps in one run
   TrainSettings parts = t.to("parts");
+  double seconds = 0;  // training time, summed over the parts
   for (const int64_t stop : {1, 5, 10}) {
     const TrainOutcome o = run_until(stop == 1 ? parts : resumed(parts), stop);
     ASSERT_TRUE(o.interrupted);
     EXPECT_GE(o.steps, stop);
+    seconds += o.seconds;
   }
-  const TrainOutcome last = train(resumed(parts), {});
+  TrainCallbacks callbacks;
+  nlohmann::json record;
+  callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
+  const TrainOutcome last = train(resumed(parts), callbacks);
+  EXPECT_GT(seconds, 0);
+  EXPECT_LE(record["seconds_before"].get<double>(), seconds);
+  EXPECT_GT(record["seconds_before"].get<double>(), 0.7 * seconds) << "all three parts count";
   EXPECT_EQ(last.steps, 18);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
   // The log must also match an uninterrupted run, except for times.

@@ -253,6 +253,31 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
   }
 }
 
+constexpr int64_t kManyClasses = 10;
+
+std::string classes_text(int64_t n) { return n == 1 ? "1 class" : format_count(n) + " classes"; }
+
+// In lower case (ASCII), without surrounding spaces and with single spaces inside.
+std::string folded(std::string_view label) {
+  std::string out;
+  for (const char c : label) {
+    if (c != ' ' && c != '\t') {
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    } else if (!out.empty() && out.back() != ' ') {
+      out += ' ';
+    }
+  }
+  if (out.ends_with(' ')) out.pop_back();
+  return out;
+}
+
+// Text that spreadsheets and data frames write for a missing value. "none" is left out: it is a common class.
+bool is_placeholder(std::string_view folded_label) {
+  for (const std::string_view text : {"nan", "null", "n/a", "#n/a", "<na>", "nat", ""})
+    if (folded_label == text) return true;
+  return false;
+}
+
 }  // namespace
 
 std::string some_of(const std::vector<std::string>& labels) {
@@ -358,6 +383,44 @@ std::string note_on_labels(const std::vector<std::string>& labels) {
       "the labels are fractional numbers ({}), and each of the {} becomes a class; set `task=regression` to predict "
       "numbers",
       some_of(labels), format_count(static_cast<int64_t>(labels.size())));
+}
+
+std::vector<int64_t> rows_by_class(const TrainSet& set, size_t classes) {
+  std::vector<int64_t> rows(classes);
+  for (size_t i = 0; i < set.multi_label.size(); ++i) rows[i % classes] += set.multi_label[i] > 0.5f;
+  if (set.multi_label.empty())
+    for (const int32_t label : set.label)
+      if (label >= 0) ++rows[static_cast<size_t>(label)];
+  return rows;
+}
+
+std::vector<std::string> notes_on_classes(const std::vector<std::string>& labels, const std::vector<int64_t>& rows) {
+  std::vector<std::string> notes, single;
+  std::map<std::string, std::vector<std::string>> spellings;
+  int64_t total = 0, used = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (rows[i] == 0) continue;  // a class of the model without rows
+    total += rows[i];
+    ++used;
+    const std::string plain = folded(labels[i]);
+    spellings[plain].push_back(io::quote_text(labels[i]));
+    if (rows[i] == 1) single.push_back(labels[i]);
+    if (is_placeholder(plain))
+      notes.push_back(fmt::format("label {} becomes a class ({}); remove rows without a label",
+                                  io::quote_text(labels[i]), format_count(rows[i], "row")));
+  }
+  for (const auto& [plain, names] : spellings)
+    if (names.size() > 1)
+      notes.push_back(
+          fmt::format("labels {} differ only in case or spaces and become separate classes; use one spelling",
+                      fmt::join(names, ", ")));
+  if (used >= kManyClasses && 2 * used > total)
+    notes.push_back(fmt::format("{} for {}: about one class per row; check `label_column`", classes_text(used),
+                                format_count(total, "row")));
+  else if (!single.empty())
+    notes.push_back(fmt::format("only one training row each for {}: {}",
+                                classes_text(static_cast<int64_t>(single.size())), some_of(single)));
+  return notes;
 }
 
 std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,

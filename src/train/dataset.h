@@ -99,6 +99,10 @@ std::string some_of(const std::vector<std::string>& labels);
 LabelSets labels_of(const TrainSettings& settings, TrainTask task, const std::vector<std::string>& model_tags);
 // Warning about labels that look like measurements (0.25, 1.5), since each becomes a class. Empty if none do.
 std::string note_on_labels(const std::vector<std::string>& labels);
+// Warnings about classes that are probably mistakes: spellings that differ only in case or spaces, placeholders such as
+// NaN, classes with a single row, about one class per row. `rows`: training rows by class.
+std::vector<std::string> notes_on_classes(const std::vector<std::string>& labels, const std::vector<int64_t>& rows);
+std::vector<int64_t> rows_by_class(const TrainSet& set, size_t classes);  // multi-label rows count for each label
 
 // Whether rows of these files may lack a label, as in training rows labelled by teachers.
 bool takes_unlabelled(const TrainSettings& settings, const std::vector<std::string>& files);

@@ -299,6 +299,49 @@ TEST(TrainData, NotesFractionalLabels) {
   EXPECT_HAS(lines, "fractional numbers (0.25, 0.75)");
 }
 
+TEST(TrainData, NotesClassesThatAreProbablyMistakes) {
+  const std::vector<std::string> names = {"good", "Good ", "NaN", "bad", "GOOD"};
+  const auto notes = notes_on_classes(names, {9, 2, 3, 1, 0});  // no row of GOOD: a class of the model
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_HAS(notes[0], "becomes a class (3 rows); remove rows without a label");
+  EXPECT_HAS(notes[0], "NaN");
+  EXPECT_HAS(notes[1], "differ only in case or spaces");
+  EXPECT_EQ(notes[1].find("GOOD"), std::string::npos);
+  EXPECT_EQ(notes[2], "only one training row each for 1 class: bad");
+  EXPECT_TRUE(notes_on_classes({"a", "b c", "none"}, {2, 2, 2}).empty());
+  std::vector<std::string> many;
+  for (int i = 0; i < 12; ++i) many.push_back("id" + std::to_string(i));
+  const auto unique = notes_on_classes(many, std::vector<int64_t>(12, 1));
+  ASSERT_EQ(unique.size(), 1u);
+  EXPECT_HAS(unique[0], "12 classes for 12 rows: about one class per row; check `label_column`");
+
+  TinyJob t("bert_encoder");
+  put_file(t.dir / "train.csv", "text,label\nw5,a\nw6,A\nw7,a\nw8,NaN\nw9,NaN\n");
+  t.settings.validation_files.clear();
+  std::string lines;
+  open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
+  EXPECT_HAS(lines, "differ only in case or spaces");
+  EXPECT_HAS(lines, "becomes a class (2 rows)");
+  EXPECT_HAS(lines, "only one training row each for 1 class: A");
+}
+
+TEST(TrainData, MissingFileIsAUsageError) {
+  for (const bool validation : {false, true}) {
+    TinyJob t;
+    (validation ? t.settings.validation_files : t.settings.train_files) = {(t.dir / "gone.csv").string()};
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "gone.csv: cannot open: No such file");
+  }
+}
+
+TEST(TrainData, CountsRowsByClass) {
+  TrainRows rows;
+  rows.label = {1, ops::kNoLabel, 1, 0, ops::kIgnoredTarget};
+  EXPECT_EQ(rows_by_class(TrainSet(std::move(rows)), 3), (std::vector<int64_t>{1, 2, 0}));
+  TrainRows marks;
+  marks.multi_label = {1, 1, 0, 1, -1, -1};
+  EXPECT_EQ(rows_by_class(TrainSet(std::move(marks)), 2), (std::vector<int64_t>{1, 2}));
+}
+
 TEST(TrainData, NewClassifierKeepsThePooler) {
   TinyJob t;
   const TrainJob before = open(t);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "base/env.h"
@@ -36,6 +40,16 @@ TrainTask task_of(const TrainSettings& s) {
   }
   if (s.task == TaskChoice::classification || s.numbers()) return TrainTask::sequence;
   return rows::is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
+}
+
+// Rejects missing files before the others are read.
+void check_files(const TrainSettings& s) {
+  std::vector<std::string> files = s.train_files;
+  files.insert(files.end(), s.validation_files.begin(), s.validation_files.end());
+  for (const std::string& file : {s.token_train_file, s.token_validation_file})
+    if (!file.empty()) files.push_back(file);
+  for (const std::string& file : files)
+    if (::access(file.c_str(), R_OK) != 0) fail(ErrorCode::usage, "{}: cannot open: {}", file, std::strerror(errno));
 }
 
 // Rejects settings that do not fit the task, before the data is read.
@@ -205,6 +219,15 @@ std::string best_metric(const TrainSettings& s, TrainTask task) {
   return task == TrainTask::sequence ? "macro_f1" : task == TrainTask::token ? "entity_f1" : "mean_f1";
 }
 
+std::string recompute_note(const TrainSettings& s, const Plan& plan) {
+  if (s.gradient_checkpointing != false || s.recompute || plan.recompute == model::Recompute::none) return "";
+  return fmt::format(
+      "`gradient_checkpointing=false`: the plan still uses recompute {} ({}); set `recompute=none` to "
+      "keep all activations",
+      recompute_name(plan.recompute),
+      plan.recompute == model::Recompute::full ? "all activations" : "feed-forward activations");
+}
+
 PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& device, int64_t limit_bytes) {
   const TrainSettings& s = job.settings;
   PlanRequest r;
@@ -265,6 +288,7 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Re
 
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {
   check_settings(settings);
+  check_files(settings);
   TrainJob job;
   job.settings = settings;
   const TrainSettings& s = job.settings;
@@ -381,7 +405,12 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
+  if (const std::string note = recompute_note(s, job.plan); !note.empty()) say(note);
   if (const std::string note = note_on_labels(job.labels.sequence); !note.empty() && !s.numbers()) say(note);
+  if (job.task != TrainTask::token && !s.numbers()) {
+    const std::vector<std::string>& names = job.labels.sequence;
+    for (const std::string& note : notes_on_classes(names, rows_by_class(job.train_set, names.size()))) say(note);
+  }
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
     if (set->skipped > 0)
       say(fmt::format("{} skipped{}",

@@ -50,6 +50,9 @@ struct TrainJob {
 // both heads this is the mean of their F1 scores, so that neither head is favoured.
 std::string best_metric(const TrainSettings& settings, TrainTask task);
 
+// Reports that the plan recomputes although gradient_checkpointing is false; empty if it does not.
+std::string recompute_note(const TrainSettings& settings, const plan::Plan& plan);
+
 // Throws an Error with the matching code for any problem with settings, data or model.
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
 

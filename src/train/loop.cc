@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/loop.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,7 +11,12 @@ namespace brim::train {
 // Steps queued on the device and not yet read: one running, one waiting.
 constexpr int64_t kStepsAhead = 2;
 
-double TrainLoop::seconds() const { return seconds_ + (since_ > 0 ? seconds_since(since_) : 0); }
+double TrainLoop::seconds() const { return seconds_at(now_ns()); }
+
+double TrainLoop::seconds_at(int64_t time_ns) const {
+  const int64_t running_ns = since_ > 0 ? std::max<int64_t>(0, time_ns - since_) : 0;
+  return seconds_ + static_cast<double>(running_ns) * 1e-9;
+}
 
 void TrainLoop::read_all() {
   while (program_.unread_steps() > 0) program_.read_step();

@@ -39,7 +39,8 @@ class TrainLoop {
       : program_(program), cadence_(cadence), stop_(stop) {}
 
   void run(int64_t first_step);
-  double seconds() const;  // training time so far, without evaluation and saving
+  double seconds() const;                    // training time so far, without evaluation and saving
+  double seconds_at(int64_t time_ns) const;  // training time up to a moment since the last pause
   bool stopped_early() const { return stopped_early_; }
   bool interrupted() const { return interrupted_; }
 

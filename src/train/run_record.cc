@@ -180,6 +180,7 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                        {"precision", precision_name(job_.precision)},
                        {"parameters", param_count(job_.shape)},
                        {"seconds", f.seconds},
+                       {"seconds_before", f.seconds_before},
                        {"samples", f.samples},
                        {"tokens", f.tokens}};
   return text_of(report);
@@ -246,7 +247,7 @@ std::string RunRecord::card(const RunFacts& f) const {
                          f.metric == "mean_f1" ? ", the mean of macro_f1 and entity_f1" : "");
   }
   out += fmt::format("\n## Training\n\n{} in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
-                     format_count(f.step, "step"), format_duration(f.seconds),
+                     format_count(f.step, "step"), format_duration(f.seconds_before + f.seconds),
                      format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds))),
                      job_.device->name(), precision_name(job_.precision));
   for (const KeptSetting& kept : train_settings().kept(s))

@@ -19,8 +19,10 @@ using LogRow = std::vector<std::pair<std::string, double>>;
 // Progress of a run, as written to its files.
 struct RunFacts {
   int64_t step = 0, total_steps = 0, best_step = -1;
-  double epoch = 0, best_metric = 0, seconds = 0;
-  int64_t samples = 0, tokens = 0;  // since the start or the resume
+  double epoch = 0, best_metric = 0;
+  double seconds_before = 0;        // training time of the parts before the resume
+  double seconds = 0;               // training time since the start or the resume
+  int64_t samples = 0, tokens = 0;  // same
   std::string metric;               // selects the best model
 };
 

@@ -22,6 +22,7 @@ struct RunSettings {
   double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
          max_grad_norm = 1;
   plan::PrecisionRequest precision;
+  bool bf16 = false, fp16 = false;        // the switches, which also set `precision`
   std::optional<model::Optimizer> optim;  // nullopt: chosen by the plan
   device::DeviceChoice device;
   plan::MemoryLimit memory_limit;
@@ -41,6 +42,23 @@ SettingValue<S> when_true(void (*change)(S&)) {
     if (read_truth(v)) change(s);
   };
   value.is_switch = true;
+  return value;
+}
+
+// The switches bf16 and fp16: only one of them may be true.
+template <class S>
+SettingValue<S> precision_switch(bool RunSettings::*own, bool RunSettings::*other, ops::Precision precision) {
+  SettingValue<S> value;
+  value.is_switch = true;
+  value.set = [=](S& s, std::string_view v) {
+    const plan::PrecisionRequest request{precision, true};
+    s.*own = read_truth(v);
+    if (s.*own && s.*other) throw BadValue{"only one of bf16 and fp16 may be true"};
+    if (s.*own)
+      s.precision = request;
+    else if (s.precision == request)
+      s.precision = {};
+  };
   return value;
 }
 
@@ -95,12 +113,9 @@ std::vector<Setting<S>> run_rows() {
       {"adam_epsilon", "epsilon of AdamW", real(&S::adam_epsilon, not_negative), Keep::same},
       {"max_grad_norm", "clip gradients to this global norm; 0: off", real(&S::max_grad_norm, not_negative),
        Keep::same},
-      {"bf16", "train in bf16", when_true<S>([](S& s) {
-         s.precision = {ops::Precision::bf16, true};
-       })},
-      {"fp16", "train in fp16 with a dynamic loss scale", when_true<S>([](S& s) {
-         s.precision = {ops::Precision::fp16, true};
-       })},
+      {"bf16", "train in bf16", precision_switch<S>(&S::bf16, &S::fp16, ops::Precision::bf16)},
+      {"fp16", "train in fp16 with a dynamic loss scale",
+       precision_switch<S>(&S::fp16, &S::bf16, ops::Precision::fp16)},
       {"tf32", "train in tf32", when_true<S>([](S& s) {
          if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
        })},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/timeline.h"
 #include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
@@ -77,6 +78,10 @@ void TrainSession::open_pass() {
   stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth,
                                           token_set, &job_.memory);
   if (!job_.class_weights.empty()) state_.set_class_weights(*stream_, job_.class_weights);
+  last_done_ = make_event(*job_.device, true);
+  last_done_->record(*stream_);
+  last_done_->synchronize();
+  last_done_ns_ = now_ns();
 }
 
 void TrainSession::begin_step(const MicroBatch& m) {
@@ -169,14 +174,25 @@ void TrainSession::update(double lr, model::StepSettings step) {
   p.done->record(*stream_);
 }
 
+// Waits for the end of a step. Steps may be read long after they are done, so their ends come from the device's clock;
+// the host's clock is more exact only if it had to wait.
+int64_t TrainSession::done_time(Step& step) {
+  const bool waits = !step.done->done();
+  {
+    ScopedZone zone(Zone::wait_device);
+    step.done->synchronize();
+  }
+  const int64_t now = now_ns(), since_last = static_cast<int64_t>(step.done->ms_since(*last_done_) * 1e6);
+  last_done_ns_ = waits ? now : std::min(now, last_done_ns_ + since_last);
+  return last_done_ns_;
+}
+
 StepResult TrainSession::read() {
   std::unique_ptr<Step> p = std::move(unread_.front());
   unread_.erase(unread_.begin());
-  {
-    ScopedZone zone(Zone::wait_device);
-    p->done->synchronize();
-  }
+  const int64_t done_ns = done_time(*p);
   StepResult r = std::move(p->result);
+  r.done_ns = done_ns;
   r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
   for (size_t i = 0; teachers_ && i < static_cast<size_t>(p->micros); ++i)
     r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
@@ -188,8 +204,9 @@ StepResult TrainSession::read() {
     token += values[2 * i + 1];
   }
   r.norm = values[2 * p->micros];
-  if (job_.shape.sequence_classes > 0 && p->samples > 0) r.loss += sequence / p->samples;
-  if (job_.shape.token_classes > 0 && p->tagged > 0) r.loss += token / p->tagged;
+  if (job_.shape.sequence_classes > 0 && p->samples > 0) r.loss += r.sequence_loss = sequence / p->samples;
+  if (job_.shape.token_classes > 0 && p->tagged > 0) r.loss += r.token_loss = token / p->tagged;
+  std::swap(last_done_, p->done);
   free_.push_back(std::move(p));
   return r;
 }

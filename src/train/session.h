@@ -2,6 +2,7 @@
 // Device state and work of a training run: parameters, moments, pass, staging, validation and teachers. Steps are
 // enqueued here and read back later. Does not make decisions, write files or report progress.
 #pragma once
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -21,7 +22,9 @@ struct StepResult {
   int64_t step = 0;  // from 0
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
+  double sequence_loss = NAN, token_loss = NAN;  // parts of loss; NaN without targets for that head
   double busy_seconds = 0, teacher_seconds = 0;  // device time of this step, and the teachers' share of it
+  int64_t done_ns = 0;                           // time on the now_ns() clock when the device finished the step
   std::vector<int64_t> row_ids;
 };
 
@@ -46,6 +49,7 @@ class TrainSession {
  private:
   struct Step;
   void begin_step(const MicroBatch& m);
+  int64_t done_time(Step& step);
   tensor::TensorView run_teachers(const ops::BatchView& batch);
 
   TrainJob& job_;
@@ -58,6 +62,8 @@ class TrainSession {
   std::unique_ptr<Teachers> teachers_;
   std::unique_ptr<device::DeviceSpans> spans_;
   std::vector<std::unique_ptr<Step>> unread_, free_;
+  std::unique_ptr<device::Event> last_done_;  // end of the step read last
+  int64_t last_done_ns_ = 0;
 };
 
 }  // namespace brim::train

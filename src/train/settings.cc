@@ -43,6 +43,10 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 void find_models(TrainSettings& settings) {
   if (settings.model.empty() && !settings.teachers.empty()) settings.model = settings.teachers[0];
   if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from");
+  std::error_code ec;
+  if (same_word(settings.model, "vader") && !std::filesystem::is_directory(settings.model, ec))
+    fail(ErrorCode::usage, Remedy{"set `model` to an encoder, such as distilbert"},
+         "`model={}`: VADER is a lexicon and cannot be trained", settings.model);
   const auto places = hub::model_search_path(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
   for (std::string& teacher : settings.teachers) teacher = resolve_model(teacher, places).string();

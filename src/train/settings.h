@@ -60,7 +60,8 @@ struct TrainSettings : RunSettings {
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  std::optional<model::Recompute> recompute;  // nullopt: chosen by the plan; same for token_set
+  std::optional<model::Recompute> recompute;   // nullopt: chosen by the plan; same for token_set
+  std::optional<bool> gradient_checkpointing;  // as given; true also sets recompute
   std::optional<TokenPlacement> token_set;
 
   std::vector<std::string> teachers;

@@ -54,6 +54,20 @@ SettingValue<S> checkpoint() {
   return value;
 }
 
+SettingValue<S> gradient_checkpointing() {
+  SettingValue<S> value;
+  value.is_switch = true;
+  value.set = [](S& s, std::string_view v) {
+    const bool on = read_truth(v);
+    if (on)
+      s.recompute = Recompute::full;
+    else if (s.gradient_checkpointing == true)
+      s.recompute.reset();
+    s.gradient_checkpointing = on;
+  };
+  return value;
+}
+
 std::vector<Setting<S>> rows() {
   using Level = std::optional<Recompute>;
   using Placement = std::optional<TokenPlacement>;
@@ -173,7 +187,7 @@ std::vector<Setting<S>> rows() {
                                         {"selective", Recompute::selective},
                                         {"full", Recompute::full}}),
        kReport},
-      {"gradient_checkpointing", "same as `recompute=full`", when_true<S>([](S& s) { s.recompute = Recompute::full; })},
+      {"gradient_checkpointing", "same as `recompute=full`", gradient_checkpointing()},
       run_row<S>("device"),
       run_row<S>("memory_limit"),
       run_row<S>("leave_free"),
@@ -222,6 +236,10 @@ std::vector<Setting<S>> rows() {
 
 const SettingsTable<TrainSettings>& train_settings() {
   static const SettingsTable<TrainSettings> table(rows(), {{"lr", "learning_rate"},
+                                                           {"memory_fraction", "memory_limit"},
+                                                           {"gpu_memory_fraction", "memory_limit"},
+                                                           {"gpu", "device"},
+                                                           {"gpu_id", "device"},
                                                            {"epochs", "num_train_epochs"},
                                                            {"num_epochs", "num_train_epochs"},
                                                            {"resume", "resume_from_checkpoint"},

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/test_files.h"
+#include "train/job.h"
 
 namespace brim::train {
 namespace {
@@ -34,6 +35,40 @@ TEST(TrainSettings, AcceptsHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.recompute, model::Recompute::full);
 }
 
+TEST(TrainSettings, ReportsRecomputationDespiteGradientCheckpointingFalse) {
+  plan::Plan plan;
+  plan.recompute = model::Recompute::selective;
+  TrainSettings s;
+  EXPECT_EQ(recompute_note(s, plan), "");
+  apply_setting(s, "gradient_checkpointing", "true");
+  EXPECT_EQ(recompute_note(s, plan), "");
+  apply_setting(s, "gradient_checkpointing", "false");  // overrides the former
+  EXPECT_FALSE(s.recompute);
+  EXPECT_HAS(recompute_note(s, plan), "recompute selective (feed-forward activations); set `recompute=none`");
+  plan.recompute = model::Recompute::none;
+  EXPECT_EQ(recompute_note(s, plan), "");
+}
+
+TEST(TrainSettings, RejectsBothHalfPrecisions) {
+  TempDir dir;
+  for (const char* text : {"bf16: true\nfp16: true\n", "fp16: true\nbf16: true\n"}) {
+    TrainSettings s;
+    put_file(dir / "a.yaml", text);
+    const std::string message = error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
+    EXPECT_HAS(message, "a.yaml:2");
+    EXPECT_HAS(message, "only one of bf16 and fp16 may be true");
+  }
+  // A later source may switch one off.
+  TrainSettings s;
+  apply_setting(s, "bf16", "true", "a.yaml:1");
+  apply_setting(s, "bf16", "false");
+  EXPECT_FALSE(s.precision.precision);
+  apply_setting(s, "fp16", "true");
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
+  apply_setting(s, "bf16", "false");
+  EXPECT_EQ(s.precision, (plan::PrecisionRequest{ops::Precision::fp16, true}));
+}
+
 TEST(TrainSettings, EveryKeyIsListedOnceWithHelp) {
   std::set<std::string> seen;
   for (const SettingInfo& key : train_settings().infos()) {
@@ -49,6 +84,14 @@ TEST(TrainSettings, UnknownKeySuggestsTheNearest) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("learning_rat", "1"); }), "did you mean learning_rate?");
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("num_train_epoch", "1"); }), "num_train_epochs");
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("qqqqqqqqqqqqqqqqq", "1"); }), "unknown key");
+}
+
+TEST(TrainSettings, SuggestsItsNamesForThoseOfOtherPrograms) {
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("memory_fraction", "0.98"); }), "did you mean memory_limit?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("gpu", "0"); }), "did you mean device?");
+  TrainSettings s;
+  s.model = "vader";
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { find_models(s); }), "VADER is a lexicon and cannot be trained");
 }
 
 TEST(TrainSettings, InvalidValuesReportKeyValueAndExpectation) {

@@ -124,6 +124,8 @@ void StepReporter::step_done(const StepReading& p, double seconds) {
   tokens_ += p.tokens;
   squares_ += p.sum_squares;
   window_loss_ += p.loss;
+  window_sequence_loss_.add(p.sequence_loss);
+  window_token_loss_.add(p.token_loss);
   ++window_steps_;
   window_rows_ += p.rows;
   window_tokens_ += p.tokens;
@@ -162,15 +164,23 @@ void StepReporter::log_window(const StepReading& p, double now) {
                 {"memory_used_bytes", static_cast<double>(held_)},
                 {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                 {"train_seconds", now}};
+  std::string heads;
+  if (job_.task == TrainTask::multi) {
+    const double sequence = window_sequence_loss_.value(), token = window_token_loss_.value();
+    row.emplace_back("sequence_loss", sequence);
+    row.emplace_back("token_loss", token);
+    heads = fmt::format(" (classifier {:.4f}, tagger {:.4f})", sequence, token);
+  }
   std::string card;
   if (job_.device->kind() == device::DeviceKind::cuda) card = " · " + card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
     callbacks_.say(fmt::format(
-        "step {} · loss {:.4f} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}", format_count(p.number), loss,
-        p.lr, format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
+        "step {} · loss {:.4f}{} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}", format_count(p.number), loss,
+        heads, p.lr, format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
         share_text(share, job_.plan.device), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
   window_loss_ = window_squares_ = 0;
+  window_sequence_loss_ = window_token_loss_ = {};
   window_steps_ = window_rows_ = window_tokens_ = 0;
   window_since_ = now;
 }

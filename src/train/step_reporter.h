@@ -2,6 +2,7 @@
 // Reports a running training: progress after every step, a line and a log row every logging_steps, live figures for
 // monitors. Does not write the log file itself.
 #pragma once
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,12 +21,27 @@ struct StepReading {
   int64_t number = 0;  // from 1
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
-  double busy_seconds = 0, wait_seconds = 0;  // totals so far: device busy, loop waiting for micro-batches
+  double busy_seconds = 0, wait_seconds = 0;     // totals so far: device busy, loop waiting for micro-batches
+  double sequence_loss = NAN, token_loss = NAN;  // parts of loss; NaN without targets for that head
 };
 
 // Lines displayed at the start: data, labels, learning rate, evaluation, device, location of the tokens.
 std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule);
 std::string new_head_line(const TrainJob& job);  // for a job that initializes a new head
+
+// Mean of the finite or infinite values added; NaN values are left out.
+class MeanLoss {
+ public:
+  void add(double loss) {
+    if (std::isnan(loss)) return;
+    sum_ += loss;
+    ++count_;
+  }
+  double value() const { return count_ > 0 ? sum_ / count_ : NAN; }
+
+ private:
+  double sum_ = 0, count_ = 0;
+};
 
 class StepReporter {
  public:
@@ -60,6 +76,7 @@ class StepReporter {
   double squares_ = 0;
   double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;  // since the last report
   int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
+  MeanLoss window_sequence_loss_, window_token_loss_;
 };
 
 }  // namespace brim::train

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU figures of a run: one sample per line, from the driver if available, else from the run's own count.
+// Figures of a run: its speed, its losses, and one GPU sample per line, from the driver if available, else from the
+// run's own count.
 #include "train/step_reporter.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -75,6 +77,56 @@ TEST(StepReporter, ReportsItsOwnCountWithoutADriverFigure) {
     EXPECT_EQ(held, kCounted);
     EXPECT_EQ(lines.find("GPU") != std::string::npos, card) << lines;  // a CPU run reports no GPU
   }
+}
+
+TEST(StepReporter, LogsTheLossOfEachHead) {
+  TinyJob t("bert_encoder", 24);
+  put_file(t.dir / "train.conll", TinyJob::conll(24, 1));
+  put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
+  t.settings.task = TaskChoice::multi;
+  t.settings.token_train_file = (t.dir / "train.conll").string();
+  t.settings.token_validation_file = (t.dir / "val.conll").string();
+  t.settings.num_train_epochs = 1;
+  t.settings.logging_steps = 2;
+  std::string lines;
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
+  train(t.settings, callbacks);
+  EXPECT_HAS(lines, " (classifier ");
+  int64_t steps = 0, evaluations = 0;
+  const auto check = [](const nlohmann::json& row, const std::string& prefix, double tolerance) {
+    const auto of = [&](const char* key) { return row.at(prefix + key).get<double>(); };
+    EXPECT_GT(of("sequence_loss"), 0);
+    EXPECT_GT(of("token_loss"), 0);
+    EXPECT_NEAR(of("sequence_loss") + of("token_loss"), of("loss"), tolerance);
+  };
+  for (const auto& row : json_of(t.out() / "trainer_state.json")["log_history"]) {
+    const bool step = row.contains("loss");
+    check(row, step ? "" : "eval_", 1e-9);
+    ++(step ? steps : evaluations);
+  }
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(evaluations, 1);
+}
+
+// Steps are read back late, the last two together, but each is timed when it was done.
+TEST(StepReporter, LastStepIsNotFasterThanTheOthers) {
+  TinyJob t("bert_sequence", 480);
+  t.settings.num_train_epochs = 1;
+  t.settings.train_batch_size = 48;
+  t.settings.eval_strategy = Strategy::no;
+  t.run();
+  std::istringstream log(get_file(t.out() / "train_log.jsonl"));
+  std::vector<double> speeds, times;
+  for (std::string line; std::getline(log, line);) {
+    const auto row = nlohmann::json::parse(line);
+    speeds.push_back(row.at("samples_per_second").get<double>());
+    times.push_back(row.at("train_seconds").get<double>());
+  }
+  ASSERT_EQ(speeds.size(), 10u);
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+  const double fastest = *std::max_element(speeds.begin(), speeds.end() - 1);
+  EXPECT_LT(speeds.back(), 4 * fastest) << "the others: " << fastest;
 }
 
 }  // namespace

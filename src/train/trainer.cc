@@ -199,6 +199,7 @@ class TextProgram final : public TrainProgram {
            "with `model={0} output=NEW`{1}",
            checkpoint->dir.string(), differs);
     progress_ = checkpoint->progress;
+    seconds_before_ = progress_.seconds;
     job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
     session_->state().upload(session_->stream(), checkpoint->master);
@@ -373,9 +374,9 @@ class TextProgram final : public TrainProgram {
     }
     if (job_.precision == ops::Precision::fp16 && !std::isfinite(r.loss)) diverged(r);
     outcome_.final_loss = r.loss;
-    reporter_->step_done(
-        {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
-        loop_.seconds());
+    reporter_->step_done({r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_,
+                          wait_seconds_, r.sequence_loss, r.token_loss},
+                         loop_.seconds_at(r.done_ns));
   }
 
   [[noreturn]] void diverged(const StepResult& r) {
@@ -466,6 +467,7 @@ class TextProgram final : public TrainProgram {
     f.best_step = progress_.best_step;
     f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0;
     f.best_metric = progress_.best_metric;
+    f.seconds_before = seconds_before_;
     f.seconds = loop_.seconds();
     f.samples = reporter_->samples();
     f.tokens = reporter_->tokens();
@@ -485,6 +487,7 @@ class TextProgram final : public TrainProgram {
     Stopwatch watch(outcome_.time.saving);
     progress_.state_json = record_.state_json(facts());
     progress_.plan_json = to_json(job_.plan);
+    progress_.seconds = seconds_before_ + loop_.seconds();
     std::vector<float> master;
     std::vector<std::byte> moments;
     const model::TrainState& state = session_->state();
@@ -564,6 +567,7 @@ class TextProgram final : public TrainProgram {
   RunRecord record_;
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
+  double seconds_before_ = 0;  // training time before the checkpoint this run resumed from
   std::optional<monitor::OtherProcesses> others_;
   TrainLoop loop_;
 };

@@ -162,10 +162,12 @@ ValidationResult Validator::run(device::Stream& stream) {
     if (result.values.empty()) {
       result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
     } else {  // both heads: the loss is their sum, same as in training
-      const double macro_f1 = result.value("macro_f1");
+      const double macro_f1 = result.value("macro_f1"), sequence_loss = result.values[0].second;
       result.values[0].second += mean_loss;
       result.values.emplace_back("entity_f1", f1);
       result.values.emplace_back("mean_f1", (macro_f1 + f1) / 2);
+      result.values.emplace_back("sequence_loss", sequence_loss);
+      result.values.emplace_back("token_loss", mean_loss);
     }
   }
   return result;

@@ -50,6 +50,30 @@ TEST_F(PlanVerb, PrintsTableOfAllGpus) {
   }
 }
 
+TEST_F(PlanVerb, UsesTheBatchSizeOfTraining) {
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--device", "rtx3060", "--task", "train", "--json"});
+    return nlohmann::json::parse(must(plan(std::move(more))));
+  };
+  EXPECT_EQ(of({}).at("global_batch"), 32);
+  EXPECT_EQ(of({}), of({"--batch-size", "32"}));
+}
+
+TEST_F(PlanVerb, ListsTheLargestBatchNextToTheChosenOne) {
+  for (const char* task : {"score", "train"}) {
+    EXPECT_NE(must(plan({"--device", "all", "--task", task})).find("max texts"), std::string::npos);
+    for (const auto& row : nlohmann::json::parse(must(plan({"--device", "all", "--task", task, "--json"})))) {
+      if (!row.at("fits").get<bool>()) continue;
+      EXPECT_GE(row.at("largest_batch").get<int64_t>(), row.at("token_budget").get<int64_t>() / 128) << row;
+      if (task == std::string("train")) EXPECT_GT(row.at("largest_batch"), 32) << row;
+    }
+  }
+}
+
+TEST_F(PlanVerb, NamesTheLimitIfThereIsNoMoreMemory) {
+  EXPECT_NE(must(plan({"--device", "rtx3060"})).find("1 GiB more: not available: the limit is "), std::string::npos);
+}
+
 TEST_F(PlanVerb, AutoLimitReservesMemoryForOthers) {
   const auto limit = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--device", "rtx3090", "--json"});
