@@ -176,7 +176,11 @@ TEST(WeightSource, ReadsShards) {
   EXPECT_HAS(refused(R"({"weight_map":{"a":"/etc/passwd"}})"), "files in the same directory");
   EXPECT_HAS(refused(R"({"weight_map":{"a":".."}})"), "files in the same directory");
   EXPECT_HAS(refused(R"({"weight_map":{"a":7}})"), "files in the same directory");
-  EXPECT_HAS(refused(R"({"weight_map":{"a":"gone.safetensors"}})"), "gone.safetensors: cannot open");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":"gone.safetensors"}})"),
+             "the shard 'gone.safetensors' is missing (0 of 1 found)");
+  EXPECT_HAS(
+      refused(R"({"weight_map":{"a":"model-00001-of-00002.safetensors","z":"model-00003-of-00002.safetensors"}})"),
+      "the shard 'model-00003-of-00002.safetensors' is missing (1 of 2 found); download it again");
   EXPECT_HAS(refused(R"({"weight_map":{"z":"model-00002-of-00002.safetensors"}})"), "tensor 'z' is missing from");
   EXPECT_HAS(refused(R"({"weight_map":[]})"), "weight_map");
   EXPECT_HAS(refused(R"([])"), "weight_map");
