@@ -143,8 +143,30 @@ void WeightSource::open_index(const fs::path& index) {
   }
 }
 
+// DataParallel, torch.compile and modules that hold the model as `model` prefix all names. ModernBERT's own names start
+// with "model." too.
+void WeightSource::strip_wrapper_prefixes() {
+  const auto prefixes_all = [&](std::string_view prefix) {
+    return std::all_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
+      return entry.first.size() > prefix.size() && entry.first.starts_with(prefix);
+    });
+  };
+  for (bool stripped = !entries_.empty(); stripped;) {
+    stripped = false;
+    for (const std::string_view prefix : {"module.", "_orig_mod.", "model."}) {
+      if (!prefixes_all(prefix) || (prefix == "model." && entries_.contains("model.embeddings.tok_embeddings.weight")))
+        continue;
+      std::map<std::string, Entry, std::less<>> renamed;
+      for (auto& [name, entry] : entries_) renamed.emplace(name.substr(prefix.size()), std::move(entry));
+      entries_ = std::move(renamed);
+      stripped = true;
+    }
+  }
+}
+
 void WeightSource::finish(const fs::path& path) {
   where_ = path.string();
+  strip_wrapper_prefixes();
   for (const auto& [name, unused] : entries_) names_.push_back(name);
 }
 

@@ -187,6 +187,26 @@ TEST(WeightSource, ReadsShards) {
   EXPECT_HAS(refused("{"), "not valid JSON");
 }
 
+TEST(WeightSource, StripsPrefixesOfWrappers) {
+  const TempDir dir;
+  const auto names = [&](const std::vector<std::string>& stored) {
+    std::vector<std::pair<std::string, std::vector<float>>> tensors;
+    for (const std::string& name : stored) tensors.push_back({name, {static_cast<float>(tensors.size() + 1)}});
+    write_floats(dir / "model.safetensors", tensors);
+    return WeightSource::open(dir.path())->names();
+  };
+  using Names = std::vector<std::string>;
+  for (const std::string prefix : {"module.", "_orig_mod.", "model.", "module._orig_mod.", "model.module."})
+    EXPECT_EQ(names({prefix + "bert.a", prefix + "classifier.weight"}), (Names{"bert.a", "classifier.weight"}));
+  EXPECT_EQ(WeightSource::open(dir.path())->get("classifier.weight").as<float>()[0], 2);
+  EXPECT_EQ(names({"model.bert.a", "classifier.weight"}), (Names{"classifier.weight", "model.bert.a"}));
+  EXPECT_EQ(names({"module.", "module.a"}), (Names{"module.", "module.a"}));
+  // ModernBERT's encoder without a head.
+  const Names modern = {"model.embeddings.tok_embeddings.weight", "model.final_norm.weight"};
+  EXPECT_EQ(names(modern), modern);
+  EXPECT_EQ(names({"model." + modern[0], "model." + modern[1]}), modern);
+}
+
 TEST(WeightSource, ReportsMissingFiles) {
   const TempDir dir;
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir / "none"); }), "not a directory");
