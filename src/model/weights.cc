@@ -283,7 +283,7 @@ TableTypes table_types(const WeightSource& source, const ModelShape& s, DeviceKi
     if (spec.kind != ParamKind::embedding || spec.rows == 0) continue;
     const hub::StoredTensor* stored = source.describe(stored_name(source, spec.names[0]));
     const DType type = stored == nullptr ? DType::f32 : stored->dtype.value_or(DType::f32);
-    if (spec.int8 && (type == DType::i8 || type == DType::f64)) return {};
+    if (spec.int8 && type == DType::i8) return {};
     types.push_back(type == DType::f16 || type == DType::bf16 ? type : DType::f32);
   }
   return types;

@@ -23,7 +23,7 @@ tensor::DType activation_type(ops::Precision precision, device::DeviceKind targe
 ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
 // Types of the embedding tables, one per table of model_params(). Empty: the compute type, f16 on a CPU. A CPU keeps
-// tables in their stored type, except int8 and f64 ones.
+// f32, f16 and bf16 tables in their stored type, and f64 ones as f32.
 using TableTypes = std::vector<tensor::DType>;
 TableTypes table_types(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
 TableTypes table_types(const ModelShape& shape, device::DeviceKind target);  // for weights stored in f32
