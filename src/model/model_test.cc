@@ -292,6 +292,23 @@ TEST(Model, Fp64WeightsGiveTheScoresOfFp32Weights) {
   EXPECT_GT(tables, 3);
 }
 
+TEST(Model, ClassesWithoutLabelsAreNamed) {
+  auto device = device::open_cpu_device(1);
+  for (const char* model : {"bert_sequence", "bert_token"}) {
+    TempDir dir;
+    put_golden_model(dir.path(), model);
+    auto config = golden_json(model, "config.json");
+    const size_t classes = config["id2label"].size();
+    ASSERT_NE(classes, 2u);  // the default
+    for (const char* key : {"id2label", "label2id", "num_labels"}) config.erase(key);
+    put_file(dir / "config.json", config.dump());
+    const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
+    EXPECT_HAS(text, fmt::format("has {} classes, but ", classes));
+    EXPECT_HAS(text, fmt::format("config.json has no labels; add \"id2label\" with {} labels", classes));
+    EXPECT_EQ(text.find("num_hidden_layers"), std::string::npos) << text;
+  }
+}
+
 TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {
   drive_fuzz(
       fuzz_shape,
