@@ -309,6 +309,32 @@ TEST(Model, ClassesWithoutLabelsAreNamed) {
   }
 }
 
+TEST(Model, ChecksParametersWithoutLoading) {
+  TempDir dir;
+  const auto check = [&](bool with_head) {
+    const ModelShape shape = read_shape(dir.path());
+    check_params(*hub::WeightSource::open(dir.path()), shape, with_head);
+  };
+  for (const std::string& model : golden_names("golden.json")) {
+    put_golden_model(dir.path(), model);
+    check(true);
+  }
+  rewrite_weights(dir.path(), "bert_sequence", [](Specs& specs) {
+    std::erase_if(specs, [](auto& s) { return s.name.starts_with("classifier."); });
+  });
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check(true); }),
+             "no tensor classifier.weight: the classification head is missing");
+  check(false);  // training draws a new head
+  rewrite_weights(dir.path(), "bert_sequence",
+                  [](Specs& specs) { std::erase_if(specs, [](auto& s) { return s.name.ends_with("key.weight"); }); });
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check(false); }), "key.weight");
+
+  const ModelShape shape = read_shape(kModels / "bert_sequence");
+  check_vocabulary(dir.path(), shape, shape.vocab);
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check_vocabulary(dir.path(), shape, shape.vocab + 1); }),
+             "the tokenizer's largest id is 96, the embedding table has 96 rows");
+}
+
 TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {
   drive_fuzz(
       fuzz_shape,
