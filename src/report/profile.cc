@@ -199,13 +199,26 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   p.texts_source = texts.source;
   p.texts = static_cast<int64_t>(texts.texts.size());
 
+  double done = 0, total = 0;
+  std::string running;
   std::optional<LlmClient> client;
-  if (o.llm) client.emplace(*o.llm);  // first, so that a missing server is reported immediately
-  const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) +
-                                           (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
-  double done = 0;
+  if (o.llm) {  // first, so that a missing server is reported immediately
+    LlmOptions llm = *o.llm;
+    llm.on_request = [&](int request, int count) {
+      if (o.progress) o.progress(done - 1, total, fmt::format("{}, request {} of {}", running, request, count));
+    };
+    try {
+      client.emplace(llm);
+    } catch (const NoLlmServer& e) {
+      if (!llm.model.empty() || o.models.empty()) throw;
+      p.notes.push_back(fmt::format("no language model was measured: {}", e.what()));
+    }
+  }
+  total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) + (client ? 1 : 0) +
+                              (client && !o.models.empty() ? 1 : 0));
   const auto report = [&](const std::string& what) {
     throw_if_stopped(o.stop);
+    running = what;
     if (o.progress) o.progress(done, total, what);
     done += 1;
   };

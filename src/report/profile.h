@@ -120,6 +120,7 @@ struct Profile {
   std::vector<Agreement> agreement;
   std::optional<LlmProfile> llm;
   std::vector<std::string> recommendations;
+  std::vector<std::string> notes;
 };
 
 struct ProfileOptions {
@@ -135,6 +136,7 @@ struct ProfileOptions {
 };
 
 // Runs all measurements. Throws if a model cannot be opened or, at the start, if the language model does not respond.
+// Without a language model at its default address, a run with classifiers notes this and measures only them.
 // Throws interrupted when `stop` is set.
 Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
 

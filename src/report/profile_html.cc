@@ -314,6 +314,7 @@ std::string profile_html(const Profile& p) {
              "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
              p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver)
                            : "GPU: none (" + p.machine.why_no_gpu + ")"});
+  for (const auto& note : p.notes) page.paragraph(note);
   for (const auto& m : p.models)
     for (const auto& note : m.notes) page.paragraph(m.name + ": " + note);
   return page.html();

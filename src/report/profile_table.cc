@@ -108,6 +108,7 @@ std::string profile_table(const Profile& p) {
     out += fmt::format("{} and {} agree on {} of {}\n", a.a, a.b, cell_percent(a.share), format_count(a.rows, "text"));
   if (!p.recommendations.empty()) out += "\n";
   for (const auto& r : p.recommendations) out += "- " + r + "\n";
+  for (const auto& note : p.notes) out += fmt::format("note: {}\n", note);
   for (const auto& m : p.models)
     for (const auto& note : m.notes) out += fmt::format("note: {}: {}\n", m.name, note);
   return out;

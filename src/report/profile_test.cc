@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -470,7 +471,14 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   options_.llm->url = server.url();
   options_.llm->model = "mistral";
   options_.llm->requests = 2;
+  std::vector<std::string> messages;
+  options_.progress = [&](double done, double total, const std::string& what) {
+    EXPECT_LT(done, total);
+    messages.push_back(what);
+  };
   const Profile p = run_profile(options_, "full", texts_);
+  for (const char* message : {"mistral: alone, request 2 of 2", "mistral: together with scoring, request 1 of 2"})
+    EXPECT_EQ(std::count(messages.begin(), messages.end(), message), 1) << message;
   ASSERT_TRUE(p.llm && p.llm->sharing);
   EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "a model takes precedence over VADER";
   EXPECT_EQ(p.llm->alone.calls, 2);
@@ -485,6 +493,22 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   EXPECT_FALSE(alone.llm->sharing);
   EXPECT_EQ(check_markup(profile_html(alone)).problem, "");
   EXPECT_NE(profile_table(alone).find("mistral"), std::string::npos);
+}
+
+TEST_F(ProfileRun, FullModeWithoutAServerMeasuresTheClassifier) {
+  ::setenv("OLLAMA_HOST", "127.0.0.1:1", 1);
+  options_.models = {{"vader", {}}};
+  options_.llm.emplace();
+  const Profile p = run_profile(options_, "full", texts_);
+  EXPECT_FALSE(p.llm);
+  EXPECT_EQ(p.models.size(), 1u);
+  ASSERT_EQ(p.notes.size(), 1u);
+  EXPECT_HAS(p.notes[0],
+             "no language model was measured: no server responds at the default address http://127.0.0.1:1");
+  EXPECT_HAS(p.notes[0], "set `llm_url` and `llm_model`");
+  options_.models.clear();
+  EXPECT_THROW(run_profile(options_, "llm", texts_), Error);
+  ::unsetenv("OLLAMA_HOST");
 }
 
 TEST_F(ProfileRun, MissingServerIsReportedBeforeMeasuring) {
