@@ -106,7 +106,8 @@ MachineFacts machine_facts() {
       return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt;
     };
     m.cards.push_back({card.name, card.driver, card.pci_bus_id, mb(card.used_bytes), mb(card.total_bytes),
-                       card.utilization ? std::optional(*card.utilization * 100) : std::nullopt});
+                       card.utilization ? std::optional(*card.utilization * 100) : std::nullopt,
+                       card.temperature_c ? std::optional(static_cast<double>(*card.temperature_c)) : std::nullopt});
   }
   if (!m.cards.empty()) {
     m.gpu = m.cards.front();

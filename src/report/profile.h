@@ -98,6 +98,7 @@ struct Agreement {
 struct GpuFacts {
   std::string name, driver, pci_bus_id;
   std::optional<double> used_mb, total_mb, utilization_pct;
+  std::optional<double> temperature_c = std::nullopt;
 };
 struct MachineFacts {
   std::string cpu, system, why_no_gpu;

@@ -311,6 +311,21 @@ TEST(Profile, HtmlIsWellFormedAndHasItsPlots) {
   EXPECT_EQ(check_markup(profile_html(Profile{})).problem, "");
 }
 
+TEST(Profile, JsonHasTheValuesReadByNewsBots) {
+  Profile p = made_up();
+  p.machine.gpu = GpuFacts{"a GPU", "580", "0000:17:00.0", 3000, 12000, 95, 61};
+  p.models[0].notes = {"one", "two"};
+  p.notes = {"no language model"};
+  const json j = json::parse(profile_json(p));
+  EXPECT_DOUBLE_EQ(j["system_info"]["utilization_pct"], 25) << "share of memory";
+  EXPECT_DOUBLE_EQ(j["system_info"]["gpu_utilization_pct"], 95);
+  EXPECT_DOUBLE_EQ(j["system_info"]["temperature_c"], 61);
+  EXPECT_EQ(j["results"][0]["notes"], "Best speedup: 4.00x at batch_size=20; one; two");
+  EXPECT_EQ(j["notes"], json({"no language model"}));
+  EXPECT_NE(profile_table(p).find("note: no language model\n"), std::string::npos);
+  EXPECT_NE(profile_html(p).find("no language model"), std::string::npos);
+}
+
 TEST(Profile, NeverOverwritesFiles) {
   const TempDir dir;
   const Profile p = made_up();
