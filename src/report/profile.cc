@@ -23,6 +23,7 @@ namespace brim::report {
 namespace {
 
 constexpr double kMb = 1024 * 1024;
+constexpr double kNearBest = 0.95;  // prefer a smaller batch if it reaches this fraction of the best speed
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -60,11 +61,26 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
 
 }  // namespace
 
-const BatchPoint* ModelProfile::best_batch() const {
+const BatchPoint* ModelProfile::fastest_batch() const {
   const auto best = std::max_element(batches.begin(), batches.end(), [](const auto& a, const auto& b) {
     return a.items_per_second < b.items_per_second;
   });
   return best == batches.end() ? nullptr : &*best;
+}
+
+const BatchPoint* ModelProfile::best_batch() const {
+  const BatchPoint* best = fastest_batch();
+  if (best == nullptr) return nullptr;
+  const double enough = kNearBest * best->items_per_second;
+  for (const BatchPoint& b : batches)
+    if (b.items_per_second >= enough && b.batch_size < best->batch_size) best = &b;
+  return best;
+}
+
+std::string Profile::device_name() const {
+  const bool on_card = std::any_of(models.begin(), models.end(),
+                                   [](const auto& m) { return m.device_kind == device::DeviceKind::cuda; });
+  return machine.gpu && (on_card || models.empty()) ? machine.gpu->name : machine.cpu;
 }
 
 std::optional<int64_t> ModelProfile::own_bytes() const {

@@ -83,7 +83,8 @@ struct ModelProfile {
   std::vector<std::string> notes;
   bool disturbed = false;  // other processes used cores meanwhile; a note names them
 
-  const BatchPoint* best_batch() const;  // highest throughput
+  const BatchPoint* fastest_batch() const;  // highest throughput
+  const BatchPoint* best_batch() const;     // the smallest that is nearly as fast; the one to use
   const SizePoint* largest() const { return sizes.empty() ? nullptr : &sizes.back(); }
   // Memory of the model itself: on the GPU, or above the resident memory before loading.
   std::optional<int64_t> own_bytes() const;
@@ -122,6 +123,8 @@ struct Profile {
   std::optional<LlmProfile> llm;
   std::vector<std::string> recommendations;
   std::vector<std::string> notes;
+
+  std::string device_name() const;  // the GPU or CPU that was measured
 };
 
 struct ProfileOptions {

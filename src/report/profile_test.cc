@@ -302,13 +302,30 @@ TEST(Profile, MarksUtilisationRelativeToTheDataSheet) {
 }
 
 TEST(Profile, HtmlIsWellFormedAndHasItsPlots) {
-  const MarkupCheck check = check_markup(profile_html(made_up()));
+  Profile p = made_up();
+  // Three for speed, one for memory, one roofline, two timelines, one for accuracy. One data set is not plotted.
+  EXPECT_EQ(check_markup(profile_html(p)).tags.at("svg"), 8);
+  p.models[0].sizes.push_back(p.models[0].sizes[0]);
+  const MarkupCheck check = check_markup(profile_html(p));
   EXPECT_EQ(check.problem, "");
   EXPECT_EQ(check.tags.at("script"), 1);
-  // Four for speed, one for memory, one roofline, two timelines, one for accuracy.
   EXPECT_EQ(check.tags.at("svg"), 9);
   EXPECT_EQ(check.text.find("nan"), std::string::npos);
   EXPECT_EQ(check_markup(profile_html(Profile{})).problem, "");
+}
+
+TEST(Profile, NamesTheMeasuredDevice) {
+  Profile p = made_up();
+  p.machine.cpu = "a CPU";
+  p.machine.gpu = GpuFacts{"a GPU", "580", "0000:17:00.0", 3000, 12000, 95, 61};
+  EXPECT_EQ(p.device_name(), "a CPU") << "the GPU was idle";
+  EXPECT_NE(profile_html(p).find("2026-01-02T03:04:05Z · a CPU"), std::string::npos);
+  p.models[0].device_kind = device::DeviceKind::cuda;
+  EXPECT_EQ(p.device_name(), "a GPU");
+  p.models.clear();
+  EXPECT_EQ(p.device_name(), "a GPU") << "only a language model";
+  p.machine.gpu.reset();
+  EXPECT_EQ(p.device_name(), "a CPU");
 }
 
 TEST(Profile, JsonHasTheValuesReadByNewsBots) {
@@ -320,10 +337,34 @@ TEST(Profile, JsonHasTheValuesReadByNewsBots) {
   EXPECT_DOUBLE_EQ(j["system_info"]["utilization_pct"], 25) << "share of memory";
   EXPECT_DOUBLE_EQ(j["system_info"]["gpu_utilization_pct"], 95);
   EXPECT_DOUBLE_EQ(j["system_info"]["temperature_c"], 61);
-  EXPECT_EQ(j["results"][0]["notes"], "Best speedup: 4.00x at batch_size=20; one; two");
-  EXPECT_EQ(j["notes"], json({"no language model"}));
+  EXPECT_EQ(j["results"][0]["notes"], "Best speedup: 3.96x at batch_size=10; one; two");
+  EXPECT_EQ(j["notes"], json::array({"no language model"}));
   EXPECT_NE(profile_table(p).find("note: no language model\n"), std::string::npos);
   EXPECT_NE(profile_html(p).find("no language model"), std::string::npos);
+}
+
+TEST(Profile, HasOneBestBatchEverywhere) {
+  Profile p = made_up();
+  p.models.resize(1);
+  p.models[0].name = "m";
+  EXPECT_EQ(p.models[0].fastest_batch()->batch_size, 20);
+  EXPECT_EQ(p.models[0].best_batch()->batch_size, 10) << "nearly as fast";
+  EXPECT_NE(joined(recommendations(p)).find("m: fastest: 10 texts per call (198/s"), std::string::npos);
+  const std::string page = profile_html(p);
+  const size_t best = page.find("Best batch</th>");
+  ASSERT_NE(best, std::string::npos);
+  EXPECT_NE(page.substr(best, 60).find(">10</td>"), std::string::npos) << page.substr(best, 60);
+  EXPECT_EQ(profile_html(p).find("Measured ÷ planned"), std::string::npos);
+}
+
+TEST(Profile, ShortRunsHaveNoLimit) {
+  Profile p = made_up();
+  for (ModelProfile& m : p.models) m.sizes[0].counted.seconds = 0.036;
+  p.recommendations.clear();
+  for (const std::string& text : {profile_table(p), profile_html(p)}) {
+    EXPECT_NE(text.find("run too short"), std::string::npos);
+    EXPECT_EQ(text.find("reading and tokenizing"), std::string::npos);
+  }
 }
 
 TEST(Profile, NeverOverwritesFiles) {
