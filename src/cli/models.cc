@@ -90,13 +90,9 @@ int run_show(const std::string& name) {
   hub::HfConfig config;
   const model::ModelShape s = model::read_shape(dir, &config);
   const auto source = hub::WeightSource::open(dir);
-  std::vector<float> values;
-  // Check the head only: it is small, and a mix of labels and weights from different models shows there.
-  for (const model::ParamSpec& spec : model_params(s))
-    if (spec.head && spec.rows > 0) {
-      values.resize(static_cast<size_t>(spec.elements()));
-      read_param(*source, s, spec, values.data());
-    }
+  check_params(*source, s, true);
+  const auto tokenizer = text::Tokenizer::load(dir);
+  model::check_vocabulary(dir, s, tokenizer->vocab_size());
   fmt::print("{}\n", dir.string());
   fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
   fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification"
@@ -109,7 +105,7 @@ int run_show(const std::string& name) {
   fmt::print("  weights      {} ({}, {})\n", format_bytes(source->file_bytes()), source->where(),
              stored_precision(*source));
   if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
-  fmt::print("  tokenizer    {}\n", text::Tokenizer::load(dir)->kind());
+  fmt::print("  tokenizer    {}\n", tokenizer->kind());
   if (const double agreement = engine::recorded_int8_agreement(dir); agreement >= 0)
     fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
   return 0;

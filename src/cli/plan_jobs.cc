@@ -52,22 +52,28 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   }
   job.dir = resolve_model(s.model, hub::model_search_path(hub::model_roots()));
   job.config = hub::load_hf_config(job.dir);
-  std::vector<std::string> names;
+  std::unique_ptr<hub::WeightSource> weights;
   try {
-    names = hub::WeightSource::open(job.dir)->names();
+    weights = hub::WeightSource::open(job.dir);
   } catch (const Error& e) {  // a config is enough to plan
     job.notes.push_back(fmt::format("planned from config.json only ({})", rendered(e.what())));
   }
-  r.shape = model::shape_of(job.config, head_kind(job.config, names));
+  r.shape = model::shape_of(job.config, head_kind(job.config, weights ? weights->names() : std::vector<std::string>()));
+  if (weights) check_params(*weights, r.shape, r.task == Task::score);
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
     r.shape.sequence_classes = 2;
     job.notes.push_back("no classification head; assuming two classes");
   }
   r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
   r.max_length = r.shape.max_tokens();
+  std::unique_ptr<text::Tokenizer> tokenizer;
   try {
-    r.max_length = std::min(r.max_length, text::Tokenizer::load(job.dir)->model_max_length().value_or(r.max_length));
+    tokenizer = text::Tokenizer::load(job.dir);
   } catch (const Error&) {  // plans do not need a tokenizer
+  }
+  if (tokenizer) {
+    model::check_vocabulary(job.dir, r.shape, tokenizer->vocab_size());
+    r.max_length = std::min(r.max_length, tokenizer->model_max_length().value_or(r.max_length));
   }
   if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
   r.typical_length =

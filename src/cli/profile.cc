@@ -64,6 +64,7 @@ void in_flags(report::Profile& p) {
     for (std::string& line : lines) line = rendered(line);
   };
   render(p.recommendations);
+  render(p.notes);
   for (report::ModelProfile& m : p.models) {
     render(m.notes);
     for (report::SizePoint& s : m.sizes) s.run.held_back_by = rendered(s.run.held_back_by);

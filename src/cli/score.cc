@@ -379,7 +379,7 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
     const double rate = static_cast<double>(now.rows) / std::max(1e-9, seconds_since(started));
     progress.update(
         {static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
-         fmt::format("{} · {} rows/s", format_count(now.rows, "row"), format_count(static_cast<int64_t>(rate)))});
+         fmt::format("{} · {}/s", format_count(now.rows, "row"), format_count(static_cast<int64_t>(rate), "row"))});
   };
   engine::PipelineOptions options;
   options.stop = &stop_requested();

@@ -121,9 +121,8 @@ std::string device_line(const engine::RunStats& s, bool on_card) {
 }
 
 std::string Summary::text() const {
-  std::string out =
-      fmt::format("{} in {} · {} rows/s", format_count(counted.rows, "row"), format_duration(counted.seconds),
-                  format_count(static_cast<int64_t>(stats.rows_per_second)));
+  std::string out = fmt::format("{} in {} · {}/s", format_count(counted.rows, "row"), format_duration(counted.seconds),
+                                format_count(static_cast<int64_t>(stats.rows_per_second), "row"));
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
     out += fmt::format(" · {} in total, including the interrupted run", format_count(all->second, "row"));

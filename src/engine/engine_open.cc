@@ -277,10 +277,7 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   }
   engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
-  if (tokenizer.vocab_size() > shape.vocab)
-    fail(ErrorCode::bad_model,
-         "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
-         options.model_dir.string(), tokenizer.vocab_size() - 1, shape.vocab);
+  model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
 
   plan::PlanRequest request;
   request.shape = shape;

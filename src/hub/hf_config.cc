@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "hub/config_keys.h"
+#include "hub/foreign_model.h"
 #include "io/atomic_file.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
@@ -370,8 +371,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
 HfConfig load_hf_config(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   std::error_code ignored;
-  if (!fs::exists(path, ignored))
+  if (!fs::exists(path, ignored)) {
+    if (const std::string cause = foreign_model(dir); !cause.empty())
+      fail(ErrorCode::bad_model, "{}: {}", dir.string(), cause);
     fail(ErrorCode::bad_model, "{}: no config.json; give a Hugging Face model directory", dir.string());
+  }
   return parse_hf_config(MappedFile(path).text(), path.string());
 }
 

@@ -175,6 +175,11 @@ fs::path resolve_model(const std::string& name, const ModelSearchPath& search_pa
   if (name.empty()) fail(ErrorCode::usage, "`model` is empty; give a name or a directory");
   if (is_dir(name)) return name;
   std::error_code ignored;
+  const std::string extension = fs::path(name).extension().string();
+  if (fs::is_regular_file(name, ignored) && (extension == ".gguf" || extension == ".onnx"))
+    fail(ErrorCode::usage,
+         "`model={}`: {} files are not supported; give a Hugging Face model directory with safetensors",
+         io::quote_text(name), extension == ".gguf" ? "GGUF" : "ONNX");
   if (fs::is_regular_file(name, ignored))
     fail(ErrorCode::usage, "`model={}`: is a file; give its directory", io::quote_text(name));
   if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: directory not found", io::quote_text(name));

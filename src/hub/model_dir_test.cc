@@ -85,6 +85,10 @@ TEST_F(ModelDir, MissingModelErrorExplainsHowToGetIt) {
   EXPECT_HAS(refused(""), "empty");
   put_file(dir / "file.bin", "x");
   EXPECT_HAS(refused((dir / "file.bin").string()), "is a file");
+  put_file(dir / "file.gguf", "x");
+  EXPECT_HAS(refused((dir / "file.gguf").string()), "GGUF files are not supported");
+  put_file(dir / "file.onnx", "x");
+  EXPECT_HAS(refused((dir / "file.onnx").string()), "ONNX files are not supported");
 }
 
 TEST_F(ModelDir, ListsModels) {

@@ -26,6 +26,7 @@ std::string foreign_file_hint(std::span<const std::byte> file) {
   if (text.starts_with("<!DOCTYPE") || text.starts_with("<html") || text.starts_with("<!doctype"))
     return "; it is a web page, not weights: download it again";
   if (text.starts_with("PK\x03\x04")) return "; it is a zip archive, possibly a renamed pytorch_model.bin";
+  if (text.starts_with("GGUF")) return "; it is a GGUF file (llama.cpp), which is not supported";
   if (text.starts_with("\x89HDF")) return "; it is an HDF5 file (TensorFlow weights), which is not supported";
   return "";
 }

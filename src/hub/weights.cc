@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "hub/foreign_model.h"
 #include "hub/torch_bin.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
@@ -40,14 +41,27 @@ bool plain_file_name(const std::string& name) {
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-[[noreturn]] void fail_no_weights(const fs::path& dir) {
+// Tensor names by shard.
+using Shards = std::map<std::string, std::vector<std::string>>;
+
+void check_shards(const fs::path& index, const Shards& shards) {
   std::error_code ignored;
-  for (const char* other : {"tf_model.h5", "flax_model.msgpack", "model.onnx", "onnx/model.onnx"})
-    if (fs::exists(dir / other, ignored))
-      fail(ErrorCode::bad_model,
-           "{}: has {} but no model.safetensors or pytorch_model.bin; convert it with transformers or download one of "
-           "them",
-           dir.string(), other);
+  std::string missing;
+  size_t present = 0;
+  for (const auto& [shard, unused] : shards) {
+    if (fs::exists(fs::symlink_status(index.parent_path() / shard, ignored)))
+      ++present;
+    else if (missing.empty())
+      missing = shard;
+  }
+  if (!missing.empty())
+    fail(ErrorCode::bad_model, "{}: the shard {} is missing ({} of {} found); download it again", index.string(),
+         io::quote_text(missing), present, shards.size());
+}
+
+[[noreturn]] void fail_no_weights(const fs::path& dir) {
+  if (const std::string cause = foreign_model(dir); !cause.empty())
+    fail(ErrorCode::bad_model, "{}: {}", dir.string(), cause);
   fail(ErrorCode::bad_model, "{}: no weights found (model.safetensors or pytorch_model.bin, single or sharded)",
        dir.string());
 }
@@ -108,13 +122,14 @@ void WeightSource::open_index(const fs::path& index) {
   const auto map = object.is_object() ? object.find("weight_map") : object.end();
   if (map == object.end() || !map->is_object())
     fail(ErrorCode::bad_model, "{}: no \"weight_map\" object; download it again", index.string());
-  std::map<std::string, std::vector<std::string>> shards;
+  Shards shards;
   for (const auto& [name, value] : map->items()) {
     if (!value.is_string() || !plain_file_name(value.get_ref<const std::string&>()))
       fail(ErrorCode::bad_model, "{}: tensor {} is in {}, but shards must be files in the same directory",
            index.string(), io::quote_text(name), io::quote_text(value.dump()));
     shards[value.get<std::string>()].push_back(name);
   }
+  check_shards(index, shards);
   for (const auto& [shard, names] : shards) {
     const fs::path path = index.parent_path() / shard;
     TensorTable table = load(path);
@@ -128,8 +143,30 @@ void WeightSource::open_index(const fs::path& index) {
   }
 }
 
+// DataParallel, torch.compile and modules that hold the model as `model` prefix all names. ModernBERT's own names start
+// with "model." too.
+void WeightSource::strip_wrapper_prefixes() {
+  const auto prefixes_all = [&](std::string_view prefix) {
+    return std::all_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
+      return entry.first.size() > prefix.size() && entry.first.starts_with(prefix);
+    });
+  };
+  for (bool stripped = !entries_.empty(); stripped;) {
+    stripped = false;
+    for (const std::string_view prefix : {"module.", "_orig_mod.", "model."}) {
+      if (!prefixes_all(prefix) || (prefix == "model." && entries_.contains("model.embeddings.tok_embeddings.weight")))
+        continue;
+      std::map<std::string, Entry, std::less<>> renamed;
+      for (auto& [name, entry] : entries_) renamed.emplace(name.substr(prefix.size()), std::move(entry));
+      entries_ = std::move(renamed);
+      stripped = true;
+    }
+  }
+}
+
 void WeightSource::finish(const fs::path& path) {
   where_ = path.string();
+  strip_wrapper_prefixes();
   for (const auto& [name, unused] : entries_) names_.push_back(name);
 }
 

@@ -31,7 +31,8 @@ class WeightSource {
   static std::unique_ptr<WeightSource> open_file(const std::filesystem::path& file);  // .safetensors or .bin
   ~WeightSource();
 
-  // The legacy layer norm names (gamma, beta) are accepted as weight and bias in all of these.
+  // The legacy layer norm names (gamma, beta) are accepted as weight and bias in all of these. A prefix of all names
+  // that a wrapper added (module., _orig_mod., model.) is removed.
   bool has(std::string_view name) const { return entry(name) != nullptr; }
   // Type and shape; null if absent.
   const StoredTensor* describe(std::string_view name) const;
@@ -66,6 +67,7 @@ class WeightSource {
   void add_all(TensorTable table);
   void open_index(const std::filesystem::path& index);
   void finish(const std::filesystem::path& path);
+  void strip_wrapper_prefixes();
   const Entry* entry(std::string_view name) const;
 
   std::string where_;

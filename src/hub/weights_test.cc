@@ -176,11 +176,35 @@ TEST(WeightSource, ReadsShards) {
   EXPECT_HAS(refused(R"({"weight_map":{"a":"/etc/passwd"}})"), "files in the same directory");
   EXPECT_HAS(refused(R"({"weight_map":{"a":".."}})"), "files in the same directory");
   EXPECT_HAS(refused(R"({"weight_map":{"a":7}})"), "files in the same directory");
-  EXPECT_HAS(refused(R"({"weight_map":{"a":"gone.safetensors"}})"), "gone.safetensors: cannot open");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":"gone.safetensors"}})"),
+             "the shard 'gone.safetensors' is missing (0 of 1 found)");
+  EXPECT_HAS(
+      refused(R"({"weight_map":{"a":"model-00001-of-00002.safetensors","z":"model-00003-of-00002.safetensors"}})"),
+      "the shard 'model-00003-of-00002.safetensors' is missing (1 of 2 found); download it again");
   EXPECT_HAS(refused(R"({"weight_map":{"z":"model-00002-of-00002.safetensors"}})"), "tensor 'z' is missing from");
   EXPECT_HAS(refused(R"({"weight_map":[]})"), "weight_map");
   EXPECT_HAS(refused(R"([])"), "weight_map");
   EXPECT_HAS(refused("{"), "not valid JSON");
+}
+
+TEST(WeightSource, StripsPrefixesOfWrappers) {
+  const TempDir dir;
+  const auto names = [&](const std::vector<std::string>& stored) {
+    std::vector<std::pair<std::string, std::vector<float>>> tensors;
+    for (const std::string& name : stored) tensors.push_back({name, {static_cast<float>(tensors.size() + 1)}});
+    write_floats(dir / "model.safetensors", tensors);
+    return WeightSource::open(dir.path())->names();
+  };
+  using Names = std::vector<std::string>;
+  for (const std::string prefix : {"module.", "_orig_mod.", "model.", "module._orig_mod.", "model.module."})
+    EXPECT_EQ(names({prefix + "bert.a", prefix + "classifier.weight"}), (Names{"bert.a", "classifier.weight"}));
+  EXPECT_EQ(WeightSource::open(dir.path())->get("classifier.weight").as<float>()[0], 2);
+  EXPECT_EQ(names({"model.bert.a", "classifier.weight"}), (Names{"classifier.weight", "model.bert.a"}));
+  EXPECT_EQ(names({"module.", "module.a"}), (Names{"module.", "module.a"}));
+  // ModernBERT's encoder without a head.
+  const Names modern = {"model.embeddings.tok_embeddings.weight", "model.final_norm.weight"};
+  EXPECT_EQ(names(modern), modern);
+  EXPECT_EQ(names({"model." + modern[0], "model." + modern[1]}), modern);
 }
 
 TEST(WeightSource, ReportsMissingFiles) {

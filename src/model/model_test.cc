@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 
 #include "base/error.h"
 #include "base/fuzz_driver.h"
@@ -22,6 +24,7 @@
 namespace brim::model {
 
 using ops::Precision;
+using tensor::DType;
 
 namespace {
 
@@ -249,6 +252,87 @@ TEST(Model, RejectsUnsupportedConfigs) {
     const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
     for (const char* part : c.parts) EXPECT_HAS(text, part);
   }
+}
+
+// Writes the weights of a golden model again, after `change` of the list of names and types.
+using Specs = std::vector<hub::SafetensorsSpec>;
+void rewrite_weights(const std::filesystem::path& dir, const std::string& model,
+                     const std::function<void(Specs&)>& change) {
+  put_golden_model(dir, model);
+  const auto source = hub::WeightSource::open(kModels / model);
+  Specs specs;
+  for (const std::string& name : source->names()) specs.push_back({name, DType::f32, source->require(name).shape});
+  change(specs);
+  hub::SafetensorsWriter writer(dir / "model.safetensors", specs);
+  for (const auto& spec : writer.order()) {
+    const auto t = source->get(spec.name);
+    std::vector<std::byte> bytes(static_cast<size_t>(t.elements() * dtype_bytes(spec.dtype)));
+    convert_elements(t.data, t.dtype, bytes.data(), spec.dtype, t.elements());
+    writer.append(spec.name, bytes.data(), bytes.size());
+  }
+  writer.commit();
+}
+
+TEST(Model, Fp64WeightsGiveTheScoresOfFp32Weights) {
+  TempDir dir;
+  rewrite_weights(dir.path(), "bert_sequence", [](Specs& specs) {
+    for (auto& spec : specs) spec.dtype = DType::f64;
+  });
+  auto device = device::open_cpu_device(1);
+  const auto wide = Model::load(dir.path(), *device, Precision::fp32),
+             reference = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
+  int tables = 0;
+  for (size_t i = 0; i < wide->weights().size(); ++i) {
+    const tensor::TensorView &a = wide->weights()[i].plain, &b = reference->weights()[i].plain;
+    ASSERT_EQ(a.dtype, b.dtype) << i;
+    ASSERT_EQ(a.bytes(), b.bytes()) << i;
+    EXPECT_TRUE(a.bytes() == 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0) << i;
+    tables += a.elements() > 0;
+  }
+  EXPECT_GT(tables, 3);
+}
+
+TEST(Model, ClassesWithoutLabelsAreNamed) {
+  auto device = device::open_cpu_device(1);
+  for (const char* model : {"bert_sequence", "bert_token"}) {
+    TempDir dir;
+    put_golden_model(dir.path(), model);
+    auto config = golden_json(model, "config.json");
+    const size_t classes = config["id2label"].size();
+    ASSERT_NE(classes, 2u);  // the default
+    for (const char* key : {"id2label", "label2id", "num_labels"}) config.erase(key);
+    put_file(dir / "config.json", config.dump());
+    const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
+    EXPECT_HAS(text, fmt::format("has {} classes, but ", classes));
+    EXPECT_HAS(text, fmt::format("config.json has no labels; add \"id2label\" with {} labels", classes));
+    EXPECT_EQ(text.find("num_hidden_layers"), std::string::npos) << text;
+  }
+}
+
+TEST(Model, ChecksParametersWithoutLoading) {
+  TempDir dir;
+  const auto check = [&](bool with_head) {
+    const ModelShape shape = read_shape(dir.path());
+    check_params(*hub::WeightSource::open(dir.path()), shape, with_head);
+  };
+  for (const std::string& model : golden_names("golden.json")) {
+    put_golden_model(dir.path(), model);
+    check(true);
+  }
+  rewrite_weights(dir.path(), "bert_sequence", [](Specs& specs) {
+    std::erase_if(specs, [](auto& s) { return s.name.starts_with("classifier."); });
+  });
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check(true); }),
+             "no tensor classifier.weight: the classification head is missing");
+  check(false);  // training draws a new head
+  rewrite_weights(dir.path(), "bert_sequence",
+                  [](Specs& specs) { std::erase_if(specs, [](auto& s) { return s.name.ends_with("key.weight"); }); });
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check(false); }), "key.weight");
+
+  const ModelShape shape = read_shape(kModels / "bert_sequence");
+  check_vocabulary(dir.path(), shape, shape.vocab);
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check_vocabulary(dir.path(), shape, shape.vocab + 1); }),
+             "the tokenizer's largest id is 96, the embedding table has 96 rows");
 }
 
 TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {

@@ -24,15 +24,19 @@ std::string dtype_and_shape(const hub::StoredTensor& t) {
   return (t.dtype ? dtype_name(*t.dtype) : t.dtype_text) + shape;
 }
 
-void check_shape(const WeightSource& source, const std::string& name, const hub::StoredTensor& t, int64_t rows,
-                 int64_t cols) {
+void check_shape(const WeightSource& source, const ParamSpec& spec, const std::string& name, const hub::StoredTensor& t,
+                 int64_t rows) {
+  const int64_t cols = spec.cols;
   const bool vector = cols == 0;
   const bool good = vector ? t.elements == rows && t.shape.size() <= 1
                            : t.shape.size() == 2 && t.shape[0] == rows && t.shape[1] == cols;
   if (good) return;
+  const std::filesystem::path dir = std::filesystem::path(source.where()).parent_path();
+  if (spec.classes && !t.shape.empty() && t.shape[0] != rows && !hub::load_hf_config(dir).labels_given)
+    fail(ErrorCode::bad_model, "{}: has {} classes, but {} has no labels; add \"id2label\" with {} labels",
+         source.where(name), t.shape[0], (dir / "config.json").string(), t.shape[0]);
   const bool rows_differ = t.shape.empty() || t.shape[0] != rows;
-  const std::string keys =
-      hub::keys_of_size(std::filesystem::path(source.where()).parent_path(), vector || rows_differ ? rows : cols);
+  const std::string keys = hub::keys_of_size(dir, vector || rows_differ ? rows : cols);
   fail(ErrorCode::bad_model,
        "{}: has shape {}, config.json requires [{}{}]{}; the weights and config.json belong to different models",
        source.where(name), dtype_and_shape(t), rows, vector ? "" : fmt::format(",{}", cols),
@@ -87,7 +91,7 @@ void StoredParam::check_part(const ParamSpec& spec, const std::string& name, int
   const std::string stored = stored_name(*source_, name);
   if (!source_->has(stored)) fail_absent(*source_, spec, name);
   const hub::StoredTensor& t = source_->require(stored);
-  check_shape(*source_, name, t, rows, spec.cols);
+  check_shape(*source_, spec, name, t, rows);
   const DType dtype = *t.dtype;
   if (dtype == DType::i8) {
     const std::string scale_name = stored + kRowScaleSuffix;

@@ -204,12 +204,35 @@ Params describe_weights(const ModelShape& shape, Precision precision, DeviceKind
   return layout_weights(shape, precision, target, isa, {}, nullptr).params;
 }
 
+namespace {
+
+StoredParam require_param(const WeightSource& source, const ParamSpec& spec) {
+  auto stored = StoredParam::find(source, spec);
+  if (!stored)
+    fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), spec.names[0]);
+  return *std::move(stored);
+}
+
+}  // namespace
+
 ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
   hub::HfConfig config = hub::load_hf_config(dir);
   const auto source = WeightSource::open(dir);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
   if (out != nullptr) *out = std::move(config);
   return shape;
+}
+
+void check_params(const WeightSource& source, const ModelShape& shape, bool with_head) {
+  for (const ParamSpec& spec : model_params(shape))
+    if (spec.rows > 0 && (with_head || !spec.head)) (void)require_param(source, spec);
+}
+
+void check_vocabulary(const std::filesystem::path& dir, const ModelShape& shape, int64_t tokenizer_ids) {
+  if (tokenizer_ids > shape.vocab)
+    fail(ErrorCode::bad_model,
+         "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)", dir.string(),
+         tokenizer_ids - 1, shape.vocab);
 }
 
 ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger) {
@@ -283,7 +306,7 @@ TableTypes table_types(const WeightSource& source, const ModelShape& s, DeviceKi
     if (spec.kind != ParamKind::embedding || spec.rows == 0) continue;
     const hub::StoredTensor* stored = source.describe(stored_name(source, spec.names[0]));
     const DType type = stored == nullptr ? DType::f32 : stored->dtype.value_or(DType::f32);
-    if (spec.int8 && (type == DType::i8 || type == DType::f64)) return {};
+    if (spec.int8 && type == DType::i8) return {};
     types.push_back(type == DType::f16 || type == DType::bf16 ? type : DType::f32);
   }
   return types;
@@ -368,11 +391,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[index].rows > 0;
     const WeightSource& from = of_tagger ? *tagger_source : source;
     const ParamSpec& requested = of_tagger ? tagger_params[index] : spec;
-    const auto stored = StoredParam::find(from, requested);
-    if (!stored)
-      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", from.where(),
-           requested.names[0]);
-    return *stored;
+    return require_param(from, requested);
   };
   for (size_t i = 0; i < params.size(); ++i) {
     const ParamSpec& spec = params[i];

@@ -23,7 +23,7 @@ tensor::DType activation_type(ops::Precision precision, device::DeviceKind targe
 ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
 // Types of the embedding tables, one per table of model_params(). Empty: the compute type, f16 on a CPU. A CPU keeps
-// tables in their stored type, except int8 and f64 ones.
+// f32, f16 and bf16 tables in their stored type, and f64 ones as f32.
 using TableTypes = std::vector<tensor::DType>;
 TableTypes table_types(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
 TableTypes table_types(const ModelShape& shape, device::DeviceKind target);  // for weights stored in f32
@@ -86,6 +86,11 @@ ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* config = 
 // Whether a classifier and a tagger are heads on one encoder, as trained by `task=multi`: same shape, identical encoder
 // tensors and identical tokenizer files. A pass of both_heads() then serves both.
 bool same_encoder(const std::filesystem::path& classifier, const std::filesystem::path& tagger);
+// Checks names, shapes and types of all parameters without reading them; `with_head`: the head must be complete.
+// Throws the errors of Model::load.
+void check_params(const hub::WeightSource& source, const ModelShape& shape, bool with_head);
+// The embedding table must have a row for every id of the tokenizer.
+void check_vocabulary(const std::filesystem::path& dir, const ModelShape& shape, int64_t tokenizer_ids);
 ModelShape both_heads(const ModelShape& classifier, const ModelShape& tagger);
 
 // Reads a parameter, stacked over its names and converted to f32 (int8 directories are dequantised), for training and

@@ -24,7 +24,7 @@ namespace brim::monitor {
 namespace {
 
 constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
-constexpr uint64_t kLiveVersion = 3;
+constexpr uint64_t kLiveVersion = 4;
 constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
 static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -116,6 +116,11 @@ void LiveFigures::set_text(char* field, size_t size, std::string_view text) {
   std::memcpy(field, text.data(), text.size());
 }
 
+double LiveFigures::share_done() const {
+  if (done >= 0) return done;
+  return step >= 0 && total_steps > 0 ? static_cast<double>(step) / static_cast<double>(total_steps) : -1;
+}
+
 void LiveFigures::add_stage(std::string_view name, double busy_share) {
   if (stage_count >= static_cast<int64_t>(stages.size())) return;
   Stage& stage = stages[static_cast<size_t>(stage_count++)];
@@ -161,6 +166,13 @@ void LivePublisher::publish(const LiveFigures& figures) {
   stamped.pid = ::getpid();
   stamped.start_unix_ns = start_unix_ns_;
   stamped.updated_unix_ns = unix_ns();
+  if (const double share = stamped.share_done(); share >= 0 && first_share_ < 0) {
+    first_share_ = share;
+    first_share_ns_ = stamped.updated_unix_ns;
+  } else if (share > first_share_) {
+    const double seconds = 1e-9 * static_cast<double>(stamped.updated_unix_ns - first_share_ns_);
+    stamped.seconds_left = std::max(0.0, seconds * (1 - share) / (share - first_share_));
+  }
   std::array<uint64_t, kWords> words;
   std::memcpy(words.data(), &stamped, sizeof stamped);
   auto* file = static_cast<LiveFile*>(memory_);

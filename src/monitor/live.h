@@ -33,7 +33,9 @@ struct LiveFigures {
   std::array<Stage, 8> stages = {};
   char pci_bus_id[24] = {};       // bus id of its GPU; empty if none or unknown
   int64_t mfu_of_data_sheet = 0;  // 1: mfu is relative to an unmeasured data sheet rate
+  double seconds_left = -1;       // set by LivePublisher
 
+  double share_done() const;  // from `done`, else from the steps; negative if unknown
   void set_text(char* field, size_t size, std::string_view text);
   void set_command(std::string_view text) { set_text(command, sizeof command, text); }
   void set_model(std::string_view text) { set_text(model, sizeof model, text); }
@@ -58,6 +60,9 @@ class LivePublisher {
   std::filesystem::path path_;
   void* memory_ = nullptr;
   int64_t start_unix_ns_ = 0;
+  // Share and time of the first figures with a known share: a resumed run starts above 0.
+  double first_share_ = -1;
+  int64_t first_share_ns_ = 0;
 };
 
 // Figures of all Brim processes of this user on this machine, oldest first. Removes files of dead processes.

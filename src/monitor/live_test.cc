@@ -87,6 +87,24 @@ TEST_F(LiveTest, ReadersNeverSeeAPartialUpdate) {
   EXPECT_GT(seen, 0);
 }
 
+TEST_F(LiveTest, EstimatesTheTimeLeftFromTheFirstKnownShare) {
+  LivePublisher publisher(dir_);
+  LiveFigures f;
+  const auto publish = [&](int64_t step) {
+    f.step = step;
+    publisher.publish(f);
+    return read_live_file(file())->seconds_left;
+  };
+  EXPECT_LT(publish(5), 0);  // the number of steps is unknown
+  f.total_steps = 100;
+  EXPECT_LT(publish(80), 0);  // a resumed run
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const double left = publish(90);  // as long as the ten steps before
+  EXPECT_GE(left, 0.03);
+  EXPECT_LT(left, 10);
+  EXPECT_EQ(publish(100), 0);
+}
+
 TEST_F(LiveTest, RemovesFilesOfDeadProcessesOnly) {
   std::filesystem::create_directories(dir_);
   const pid_t child = ::fork();
@@ -120,7 +138,7 @@ TEST_F(LiveTest, RejectsAFileOfRandomBytes) {
   }
   // A valid header, then all ones: the sequence number stays odd.
   std::string noise(size, '\xFF');
-  noise.replace(0, 16, std::string("BRIMLIVE\3\0\0\0\0\0\0\0", 16));
+  noise.replace(0, 16, std::string("BRIMLIVE\4\0\0\0\0\0\0\0", 16));
   std::ofstream(file(), std::ios::binary) << noise;
   EXPECT_EQ(read_live_file(file()), std::nullopt);
   noise[24] = '\xFE';  // even: the words are accepted, but clamped

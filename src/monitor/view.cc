@@ -299,29 +299,15 @@ class View {
     title.add(fmt::format("  {}", r.device), Tone::dim)
         .add(r.precision[0] != '\0' ? fmt::format(" in {}", r.precision) : "", Tone::dim);
     title.right(format_duration(std::max(0.0, seconds)), Tone::dim);
-    std::string done = format_count(r.rows, "row");
-    if (r.step >= 0)
-      done = fmt::format("step {} of {}, loss {:.4f}", format_count(r.step),
-                         r.total_steps >= 0 ? format_count(r.total_steps) : "?", r.loss);
-    std::optional<double> share;
-    if (r.done >= 0)
-      share = r.done;
-    else if (r.step >= 0 && r.total_steps > 0)
-      share = static_cast<double>(r.step) / static_cast<double>(r.total_steps);
-    gauge(7, "done", share, done, "", false);
-    Line& speed = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
-    speed.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s)) + " rows/s" : "measuring");
-    if (r.tokens_per_s >= 0) speed.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
-    speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %{}", r.mfu * 100, r.mfu_of_data_sheet ? " of the data sheet" : "")
-                         : ", MFU not available");
-    if (r.busy >= 0) speed.add(fmt::format(", device busy {:.0f} %", r.busy * 100));
+    progress(r);
+    speed(r);
     if (r.planned_bytes >= 0) {
       const std::string held = r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
                         planned = format_bytes(r.planned_bytes);
       // On a GPU a plan covers all memory of the process; in host memory the program and the page cache are added.
       const bool card = std::string_view(r.device).starts_with("cuda");
-      std::string text = card ? fmt::format("{} of {} planned", held, planned)
-                              : fmt::format("{} planned, whole process {}", planned, held);
+      std::string text =
+          card ? fmt::format("{} of {} planned", held, planned) : fmt::format("{} planned, process {}", planned, held);
       if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
       std::optional<double> part;
       if (r.peak_bytes >= 0 && r.limit_bytes > 0)
@@ -335,6 +321,32 @@ class View {
         stages.add(fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", stage.name, stage.busy * 100));
       }
     }
+  }
+
+  void progress(const LiveFigures& r) {
+    std::optional<double> share;
+    std::string text;
+    if (const double done = r.share_done(); done >= 0) {
+      share = done;
+      text = fmt::format("{:.0f} %, ", 100 * done);
+      if (done < 1 && r.seconds_left >= 0 && r.seconds_left < 1e9)
+        text += fmt::format("{} left, ", format_duration(r.seconds_left));
+    }
+    text += r.step >= 0 ? fmt::format("step {} of {}, loss {:.4f}", format_count(r.step),
+                                      r.total_steps >= 0 ? format_count(r.total_steps) : "?", r.loss)
+                        : format_count(r.rows, "row");
+    gauge(8, "done", share, text, "", false);
+  }
+
+  void speed(const LiveFigures& r) {
+    Line& l = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
+    l.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s), "row") + "/s" : "measuring");
+    if (r.tokens_per_s >= 0) l.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
+    l.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %", r.mfu * 100) : ", MFU not available");
+    if (r.busy >= 0) l.add(fmt::format(", busy {:.0f} %", r.busy * 100));
+    constexpr std::string_view kDataSheet = " (MFU of the data sheet)";
+    if (r.mfu >= 0 && r.mfu_of_data_sheet != 0 && l.remaining() >= static_cast<int>(kDataSheet.size()))
+      l.add(kDataSheet, Tone::dim);
   }
 
   std::vector<std::string> fitted() {

@@ -124,7 +124,7 @@ TEST(View, ShowsUtilisationMemoryAndMfuSeparately) {
                            "4242",
                            "127,048 rows/s",
                            "3.24 M tokens/s",
-                           "device busy 98 %",
+                           "busy 98 %",
                            "940 MiB of 945 MiB planned",
                            "tokenize 50 %",
                            "step 120 of 400",
@@ -165,6 +165,29 @@ TEST(View, ShowsFullMemoryTextInEightyColumns) {
   EXPECT_NE(
       all(render(s, full_history(s), {80, 24, false, 1})).find("1000 MiB of 7.81 GiB, 6.25 GiB free, 600 MiB reserved"),
       std::string::npos);
+}
+
+// A training run on a CPU, with long values.
+TEST(View, ShowsProgressTimeLeftAndLimitInEightyColumns) {
+  Snapshot s = full_snapshot(0);
+  LiveFigures& run = s.runs[0];
+  run.set_command("train");
+  run.set_device("cpu (amx, 2 threads)");
+  run.rows_per_s = 1.2;
+  run.tokens_per_s = 105.4;
+  run.step = 12'000;
+  run.total_steps = 40'000;
+  run.seconds_left = 250;
+  run.mfu_of_data_sheet = 1;
+  run.planned_bytes = int64_t{1000} << 20, run.peak_bytes = int64_t{1001} << 20, run.limit_bytes = int64_t{1002} << 20;
+  const auto lines = render(s, full_history(s), {80, 24, false, 1});
+  const std::string text = all(lines);
+  for (const char* part :
+       {"30 %, 4m 10s left, step 12,000 of 40,000, loss 0.4321\n",
+        "1000 MiB planned, process 1001 MiB, limit 1002 MiB\n", "1 row/s, 105 tokens/s, MFU 45.9 %, busy 98 %"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  run.seconds_left = -1;
+  EXPECT_EQ(all(render(s, full_history(s), {80, 24, false, 1})).find(" left"), std::string::npos);
 }
 
 TEST(View, ReportsALostGpuAndMissingReadings) {

@@ -2,10 +2,12 @@
 #include "report/llm.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "net/http_client.h"
 #include "report/html.h"
@@ -57,6 +59,12 @@ const char* wanted_url(LlmApi api) { return api == LlmApi::ollama ? "/api/genera
 bool reached(const HttpAnswer& a) { return a.end == HttpEnd::complete || a.end == HttpEnd::cut; }
 
 }  // namespace
+
+std::string default_llm_url() {
+  const std::string host = env("OLLAMA_HOST").value_or("127.0.0.1");
+  const size_t scheme = host.find("://"), name = scheme == std::string::npos ? 0 : scheme + 3;
+  return (name == 0 ? "http://" : "") + host + (host.find(':', name) == std::string::npos ? ":11434" : "");
+}
 
 const char* llm_api_name(LlmApi api) { return api == LlmApi::ollama ? "ollama" : "openai"; }
 
@@ -161,10 +169,8 @@ bool LlmStream::take_line(std::string_view line) {
   return true;
 }
 
-LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_of(options.url)) {
-  if (options.url.empty())
-    fail(ErrorCode::usage, "`llm_url`: say where the language model answers, such as http://127.0.0.1:11434");
-  if (options.model.empty()) fail(ErrorCode::usage, "`llm_model` is required (example: mistral)");
+LlmClient::LlmClient(const LlmOptions& options)
+    : options_(options), base_(base_of(options.url.empty() ? default_llm_url() : options.url)) {
   if (options.requests < 1 || options.max_tokens < 1)
     fail(ErrorCode::usage, "`llm_requests` and `llm_max_tokens` must be at least 1");
   for (const auto& [name, seconds] : {std::pair{"connect_timeout", options.connect_s},
@@ -173,15 +179,29 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
     if (!(seconds > 0)) fail(ErrorCode::usage, "`llm_{}={:g}`: must be above 0 seconds", name, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
   if (!known) fail(ErrorCode::usage, "unknown `llm_api={}`; use auto, ollama or openai", options.api);
-  HttpRequest probe;
-  probe.connect_s = options.connect_s;
-  probe.first_s = probe.total_s = std::min(options.total_s, 10.0);
-  probe.headers = headers();
-  probe.most_bytes = size_t{4} << 20;
-  probe.stop = options.stop;
-  probe.url = base_ + "/api/version";
-  HttpAnswer a = http_fetch(probe);
-  if (!reached(a)) fail_unreachable(options.url, a);
+  detect_api();
+  if (options.model.empty()) choose_model();
+}
+
+HttpAnswer LlmClient::probe(const char* path) const {
+  HttpRequest request;
+  request.connect_s = options_.connect_s;
+  request.first_s = request.total_s = std::min(options_.total_s, 10.0);
+  request.headers = headers();
+  request.most_bytes = size_t{4} << 20;
+  request.stop = options_.stop;
+  request.url = base_ + path;
+  HttpAnswer a = http_fetch(request);
+  if (reached(a)) return a;
+  if (!options_.url.empty()) fail_unreachable(options_.url, a);
+  if (a.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
+  throw NoLlmServer(fmt::format("no server responds at the default address {} ({}); set {}", base_, a.why,
+                                options_.model.empty() ? "`llm_url` and `llm_model`" : "`llm_url`"));
+}
+
+void LlmClient::detect_api() {
+  const LlmOptions& options = options_;
+  HttpAnswer a = probe("/api/version");
   if (options.api != "auto") {
     api_ = options.api == "ollama" ? LlmApi::ollama : LlmApi::openai;
     return;
@@ -191,17 +211,38 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
     api_ = LlmApi::ollama;
     return;
   }
-  probe.url = base_ + "/v1/models";
-  a = http_fetch(probe);
-  if (!reached(a)) fail_unreachable(options.url, a);
+  a = probe("/v1/models");
   const json models = json::parse(a.text, nullptr, false);
   if (a.status == 401 || a.status == 403)
-    fail(ErrorCode::usage, "`llm_url={}`: requires a key ({}); set BRIM_LLM_KEY", options.url, error_text(a.text));
+    fail(ErrorCode::usage, "`llm_url={}`: requires a key ({}); set BRIM_LLM_KEY", base_, error_text(a.text));
   if (a.status != 200 || !models.is_object())
     fail(ErrorCode::bad_data, Remedy{"set `llm_api`"},
          "`llm_url={}`: neither an Ollama server (/api/version) nor an OpenAI-compatible one (/v1/models, status {})",
-         options.url, a.status);
+         base_, a.status);
   api_ = LlmApi::openai;
+}
+
+// The only model of the server: {"models":[{"name":…}]} (Ollama) or {"data":[{"id":…}]}.
+void LlmClient::choose_model() {
+  const bool ollama = api_ == LlmApi::ollama;
+  const HttpAnswer a = probe(ollama ? "/api/tags" : "/v1/models");
+  const json j = json::parse(a.text, nullptr, false);
+  const char *list = ollama ? "models" : "data", *key = ollama ? "name" : "id";
+  std::vector<std::string> names;
+  if (j.is_object() && j.contains(list) && j[list].is_array())
+    for (const json& model : j[list])
+      if (model.is_object() && model.contains(key) && model[key].is_string())
+        names.push_back(model[key].get<std::string>());
+  if (names.size() == 1) {
+    options_.model = names[0];
+    return;
+  }
+  if (names.empty()) fail(ErrorCode::usage, "`llm_model` is required: {} lists no models", base_);
+  const size_t all = names.size();
+  names.resize(std::min<size_t>(all, 10));
+  for (std::string& name : names) name = shortened(name, 60);
+  fail(ErrorCode::usage, "`llm_model` is required: {} has {} models ({}{})", base_, all, fmt::join(names, ", "),
+       all > names.size() ? ", …" : "");
 }
 
 std::vector<std::string> LlmClient::headers() const {
@@ -239,7 +280,7 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   const std::string& where = request.url;
   if (a.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
   if (a.end == HttpEnd::no_connection || a.end == HttpEnd::connect_timeout || a.end == HttpEnd::unavailable)
-    fail_unreachable(options_.url, a);
+    fail_unreachable(base_, a);
   if (a.status == 404 && reached(a))
     fail(ErrorCode::bad_model, "{}: model '{}': {}", where, options_.model, error_text(a.text));
   if (a.status != 0 && a.status != 200)

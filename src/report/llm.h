@@ -11,21 +11,30 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "jobs/spread.h"
+
+namespace brim::net {
+struct HttpAnswer;
+}
 
 namespace brim::report {
 
 enum class LlmApi { ollama, openai };
 const char* llm_api_name(LlmApi api);
 
+// $OLLAMA_HOST, else Ollama's default address.
+std::string default_llm_url();
+
 struct LlmOptions {
-  std::string url, model;
+  std::string url, model;    // empty: default_llm_url(), and the server's model if it has only one
   std::string api = "auto";  // auto, ollama, openai
   std::string key;           // sent as a bearer token
   int requests = 8;
   int max_tokens = 64;
   double connect_s = 5, first_token_s = 60, total_s = 120;
   const std::atomic<bool>* stop = nullptr;
+  std::function<void(int request, int count)> on_request;  // before each measured one, from 1
 };
 
 // Parses a streamed response incrementally. Independent of the network, so that it can be tested with any bytes.
@@ -63,6 +72,11 @@ class LlmStream {
   std::optional<double> load_seconds_, server_rate_;
 };
 
+// Thrown if no URL was given and nothing responds at default_llm_url().
+struct NoLlmServer : Error {
+  explicit NoLlmServer(const std::string& problem) : Error(ErrorCode::usage, problem) {}
+};
+
 struct LlmCall {
   double first_token_s = 0, seconds = 0;
   int64_t tokens = 0;
@@ -73,8 +87,8 @@ struct LlmCall {
 
 class LlmClient {
  public:
-  // Detects the API. Throws usage if nothing responds (or libcurl cannot be loaded), bad_data if the response matches
-  // neither API.
+  // Detects the API and the model. Throws usage if nothing responds (or libcurl cannot be loaded), bad_data if the
+  // response matches neither API.
   explicit LlmClient(const LlmOptions& options);
   LlmApi api() const { return api_; }
   const LlmOptions& options() const { return options_; }
@@ -85,6 +99,9 @@ class LlmClient {
 
  private:
   std::vector<std::string> headers() const;
+  net::HttpAnswer probe(const char* path) const;
+  void detect_api();
+  void choose_model();
   LlmOptions options_;
   std::string base_;  // URL without path and trailing slash
   LlmApi api_ = LlmApi::ollama;
@@ -93,6 +110,7 @@ class LlmClient {
 struct LlmRun {
   jobs::Spread first_token_s, seconds, tokens_per_second;
   int64_t calls = 0, tokens = 0, cut = 0, failed = 0;
+  int64_t skipped = 0;                   // not sent, because the others took longer than total_s
   double overall_tokens_per_second = 0;  // all tokens divided by the total time, including waits
   bool counted_by_server = true;
   std::string last_failure;
@@ -123,7 +141,8 @@ struct LlmProfile {
   std::vector<std::string> notes;
 };
 
-// `count` sequential requests over `prompts`. Failures are counted; throws if all fail, or when stopped.
+// Up to `count` sequential requests over `prompts`; none starts later than total_s after the first. Failures are
+// counted; throws if all fail, or when stopped.
 LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prompts, int count);
 // One warm-up request, then measure_llm, then memory by process.
 LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& prompts);

@@ -59,6 +59,11 @@ LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prom
   const int64_t started = now_ns();
   std::optional<Error> last;
   for (int i = 0; i < count; ++i) {
+    if (i > 0 && seconds_since(started) > client.options().total_s) {
+      run.skipped = count - i;
+      break;
+    }
+    if (client.options().on_request) client.options().on_request(i + 1, count);
     try {
       const LlmCall call = client.generate(prompts[static_cast<size_t>(i) % prompts.size()]);
       first.push_back(call.first_token_s);
@@ -121,6 +126,9 @@ LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& 
   if (p.alone.cut > 0) p.notes.push_back(fmt::format("{} answers were truncated", p.alone.cut));
   if (p.alone.failed > 0)
     p.notes.push_back(fmt::format("{} requests failed; the last: {}", p.alone.failed, p.alone.last_failure));
+  if (p.alone.skipped > 0)
+    p.notes.push_back(fmt::format("{} requests were skipped after {:g} s; increase `llm_timeout` for more",
+                                  p.alone.skipped, client.options().total_s));
   if (!p.alone.counted_by_server)
     p.notes.push_back("the server does not report token counts; stream chunks were counted instead");
   return p;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "net/http_client.h"
@@ -136,8 +138,39 @@ TEST(Llm, ReportsThatNothingResponds) {
   const std::string error = error_of([&] { LlmClient client(options_for(url)); });
   EXPECT_TRUE(has(error, "usage") && has(error, "no server responds") && has(error, url)) << error;
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("file:///etc/passwd")); }), "no server responds"));
+  ::setenv("OLLAMA_HOST", url.c_str(), 1);
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("")); }), "`llm_url`"));
+  ::unsetenv("OLLAMA_HOST");
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(url, "gopher")); }), "`llm_api=gopher`"));
+}
+
+TEST(Llm, UsesTheDefaultAddressAndTheOnlyModel) {
+  std::string models = R"([{"name":"mistral"}])";
+  const LlmStandIn server([&](const LlmStandIn::Connection& c, const std::string& path, const std::string& body) {
+    if (path == "/api/tags") return c.answer(200, R"({"models":)" + models + "}");
+    good_llm(c, path, body);
+  });
+  ::setenv("OLLAMA_HOST", server.url().substr(std::string("http://").size()).c_str(), 1);
+  const LlmClient client((LlmOptions()));
+  EXPECT_EQ(client.options().model, "mistral");
+  EXPECT_EQ(client.base(), server.url());
+  EXPECT_EQ(client.generate("hello").tokens, 6);
+  LlmOptions openai;
+  openai.api = "openai";
+  EXPECT_EQ(LlmClient(openai).options().model, "mistral");
+  const auto refused = [] { return error_of([] { LlmClient unused((LlmOptions())); }); };
+  models = R"([{"name":"a"},{"name":"b"}])";
+  EXPECT_TRUE(has(refused(), "`llm_model` is required: " + server.url() + " has 2 models (a, b)")) << refused();
+  models = "[]";
+  EXPECT_TRUE(has(refused(), "usage: `llm_model` is required: " + server.url() + " lists no models")) << refused();
+  for (const auto& [host, url] :
+       {std::pair("localhost", "http://localhost:11434"), std::pair("10.0.0.1:99", "http://10.0.0.1:99"),
+        std::pair("https://gpu:1", "https://gpu:1")}) {
+    ::setenv("OLLAMA_HOST", host, 1);
+    EXPECT_EQ(default_llm_url(), url);
+  }
+  ::unsetenv("OLLAMA_HOST");
+  EXPECT_EQ(default_llm_url(), "http://127.0.0.1:11434");
 }
 
 TEST(Llm, RejectsAnUnknownApi) {
@@ -262,6 +295,26 @@ TEST(Llm, CountsFailuresAndThrowsIfAllFail) {
   EXPECT_EQ(run.calls, 2);
   EXPECT_EQ(run.failed, 2);
   EXPECT_TRUE(has(run.last_failure, "busy"));
+}
+
+TEST(Llm, RunsAreBoundedAndReportProgress) {
+  LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
+    if (path == "/api/generate") std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    good_llm(c, path, body);
+  });
+  LlmOptions options = options_for(server.url());
+  options.total_s = 2;
+  std::vector<int> requests;
+  options.on_request = [&](int request, int count) {
+    EXPECT_EQ(count, 100);
+    requests.push_back(request);
+  };
+  const LlmRun run = measure_llm(LlmClient(options), {"x"}, 100);
+  EXPECT_GE(run.calls + run.failed, 1);
+  EXPECT_LE(run.calls + run.failed, 5);
+  EXPECT_EQ(run.skipped, 100 - run.calls - run.failed);
+  ASSERT_EQ(static_cast<int64_t>(requests.size()), run.calls + run.failed);
+  EXPECT_EQ(requests[0], 1);
 }
 
 TEST(Llm, StopsImmediatelyOnRequest) {

@@ -23,6 +23,7 @@ namespace brim::report {
 namespace {
 
 constexpr double kMb = 1024 * 1024;
+constexpr double kNearBest = 0.95;  // prefer a smaller batch if it reaches this fraction of the best speed
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -60,11 +61,26 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
 
 }  // namespace
 
-const BatchPoint* ModelProfile::best_batch() const {
+const BatchPoint* ModelProfile::fastest_batch() const {
   const auto best = std::max_element(batches.begin(), batches.end(), [](const auto& a, const auto& b) {
     return a.items_per_second < b.items_per_second;
   });
   return best == batches.end() ? nullptr : &*best;
+}
+
+const BatchPoint* ModelProfile::best_batch() const {
+  const BatchPoint* best = fastest_batch();
+  if (best == nullptr) return nullptr;
+  const double enough = kNearBest * best->items_per_second;
+  for (const BatchPoint& b : batches)
+    if (b.items_per_second >= enough && b.batch_size < best->batch_size) best = &b;
+  return best;
+}
+
+std::string Profile::device_name() const {
+  const bool on_card = std::any_of(models.begin(), models.end(),
+                                   [](const auto& m) { return m.device_kind == device::DeviceKind::cuda; });
+  return machine.gpu && (on_card || models.empty()) ? machine.gpu->name : machine.cpu;
 }
 
 std::optional<int64_t> ModelProfile::own_bytes() const {
@@ -106,7 +122,8 @@ MachineFacts machine_facts() {
       return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt;
     };
     m.cards.push_back({card.name, card.driver, card.pci_bus_id, mb(card.used_bytes), mb(card.total_bytes),
-                       card.utilization ? std::optional(*card.utilization * 100) : std::nullopt});
+                       card.utilization ? std::optional(*card.utilization * 100) : std::nullopt,
+                       card.temperature_c ? std::optional(static_cast<double>(*card.temperature_c)) : std::nullopt});
   }
   if (!m.cards.empty()) {
     m.gpu = m.cards.front();
@@ -199,13 +216,26 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   p.texts_source = texts.source;
   p.texts = static_cast<int64_t>(texts.texts.size());
 
+  double done = 0, total = 0;
+  std::string running;
   std::optional<LlmClient> client;
-  if (o.llm) client.emplace(*o.llm);  // first, so that a missing server is reported immediately
-  const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) +
-                                           (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
-  double done = 0;
+  if (o.llm) {  // first, so that a missing server is reported immediately
+    LlmOptions llm = *o.llm;
+    llm.on_request = [&](int request, int count) {
+      if (o.progress) o.progress(done - 1, total, fmt::format("{}, request {} of {}", running, request, count));
+    };
+    try {
+      client.emplace(llm);
+    } catch (const NoLlmServer& e) {
+      if (!llm.model.empty() || o.models.empty()) throw;
+      p.notes.push_back(fmt::format("no language model was measured: {}", e.what()));
+    }
+  }
+  total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) + (client ? 1 : 0) +
+                              (client && !o.models.empty() ? 1 : 0));
   const auto report = [&](const std::string& what) {
     throw_if_stopped(o.stop);
+    running = what;
     if (o.progress) o.progress(done, total, what);
     done += 1;
   };

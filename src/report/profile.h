@@ -83,7 +83,8 @@ struct ModelProfile {
   std::vector<std::string> notes;
   bool disturbed = false;  // other processes used cores meanwhile; a note names them
 
-  const BatchPoint* best_batch() const;  // highest throughput
+  const BatchPoint* fastest_batch() const;  // highest throughput
+  const BatchPoint* best_batch() const;     // the smallest that is nearly as fast; the one to use
   const SizePoint* largest() const { return sizes.empty() ? nullptr : &sizes.back(); }
   // Memory of the model itself: on the GPU, or above the resident memory before loading.
   std::optional<int64_t> own_bytes() const;
@@ -98,6 +99,7 @@ struct Agreement {
 struct GpuFacts {
   std::string name, driver, pci_bus_id;
   std::optional<double> used_mb, total_mb, utilization_pct;
+  std::optional<double> temperature_c = std::nullopt;
 };
 struct MachineFacts {
   std::string cpu, system, why_no_gpu;
@@ -120,6 +122,9 @@ struct Profile {
   std::vector<Agreement> agreement;
   std::optional<LlmProfile> llm;
   std::vector<std::string> recommendations;
+  std::vector<std::string> notes;
+
+  std::string device_name() const;  // the GPU or CPU that was measured
 };
 
 struct ProfileOptions {
@@ -135,6 +140,7 @@ struct ProfileOptions {
 };
 
 // Runs all measurements. Throws if a model cannot be opened or, at the start, if the language model does not respond.
+// Without a language model at its default address, a run with classifiers notes this and measures only them.
 // Throws interrupted when `stop` is set.
 Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
 

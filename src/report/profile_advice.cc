@@ -13,17 +13,13 @@
 namespace brim::report {
 namespace {
 
-constexpr double kNearBest = 0.95;  // recommend a smaller batch if it reaches this fraction of the best speed
 constexpr double kWorthBatching = 1.05, kWorthPacking = 1.15;
 constexpr double kMostAccuracyLoss = 0.01;
 constexpr double kSharingMatters = 0.9;
 
 void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
-  const BatchPoint* best = m.best_batch();
+  const BatchPoint *best = m.fastest_batch(), *enough = m.best_batch();
   if (best == nullptr || m.batches.size() < 2 || !m.plan) return;  // VADER has no batching
-  const BatchPoint* enough = best;
-  for (const BatchPoint& b : m.batches)
-    if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;
   const std::string range = fmt::format("{} texts per call: {:.2f}×, rounds {:.2f}× to {:.2f}×", best->batch_size,
                                         best->speedup, best->gain.least, best->gain.most);
   if (best->gain.surely_above(1) && enough->batch_size > 1)
@@ -84,7 +80,7 @@ void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
 
 double speed(const ModelProfile& m) {
   const SizePoint* s = m.largest();
-  const BatchPoint* b = m.best_batch();
+  const BatchPoint* b = m.fastest_batch();
   return std::max(s != nullptr ? s->run.rows_per_second : 0, b != nullptr ? b->items_per_second : 0);
 }
 

@@ -70,13 +70,17 @@ std::string verdict_of(const Measured& before, const Measured& after) {
   return "  within the range of the rounds";
 }
 
+constexpr double kSmallestCompared = 0.15;
+
 class ChangeTable {
  public:
   void add(const std::string& model, const std::string& what, const Measured& before, const Measured& after) {
     if (!before.value || !after.value) return;
-    const double change = *before.value != 0 ? 100 * (*after.value / *before.value - 1) : 0;
-    rows_.push_back({model, what, fmt::format("{:.1f}", *before.value), fmt::format("{:.1f}", *after.value),
-                     fmt::format("{:+.1f} %", change) + verdict_of(before, after)});
+    // A percentage of a value that is displayed as 0.0 or 0.1 only shows its rounding.
+    const bool tiny = std::min(*before.value, *after.value) < kSmallestCompared;
+    rows_.push_back(
+        {model, what, fmt::format("{:.1f}", *before.value), fmt::format("{:.1f}", *after.value),
+         tiny ? "–" : fmt::format("{:+.1f} %", 100 * (*after.value / *before.value - 1)) + verdict_of(before, after)});
   }
   std::string text() const {
     std::vector<size_t> width(5);

@@ -39,6 +39,13 @@ TEST(ProfileChange, ReportsDifferencesBeyondNoise) {
       contains(profile_change(before, made_profile(4, 80, 95, 120), "x"), "-5.0 %  within the range of the rounds"));
 }
 
+TEST(ProfileChange, GivesNoPercentageOfRounding) {
+  const std::string text = profile_change(made_profile(0.0009, 90, 100, 110), made_profile(0.0921, 90, 100, 110), "x");
+  EXPECT_TRUE(contains(text, "  default  one text, ms                0.0    0.1  –\n")) << text;
+  EXPECT_TRUE(contains(text, "  default  GPU memory, MiB             0.0    0.0  –\n")) << text;
+  EXPECT_TRUE(contains(profile_change(made_profile(0.2, 1, 2, 3), made_profile(0.3, 1, 2, 3), "x"), "+50.0 %\n"));
+}
+
 TEST(ProfileChange, ReportsIncomparableValues) {
   const std::string other = R"(,{"model_name":"vader","batch_results":[]})";
   std::string after = made_profile(4, 90, 100, 110, other.c_str());

@@ -113,7 +113,11 @@ void speed_plots(HtmlPage& page, const Profile& p) {
   }
   throughput.log_y = sizes.log_y = most > 20 * least;  // VADER next to a transformer differs by orders of magnitude
   throughput.y_from_zero = sizes.y_from_zero = true;
-  page.plots({svg(throughput), svg(latency), svg(speedup), svg(sizes)});
+  std::vector<std::string> drawn;
+  for (const LinePlot* plot : {&throughput, &latency, &speedup, &sizes})
+    if (std::any_of(plot->series.begin(), plot->series.end(), [](const Series& s) { return s.x.size() > 1; }))
+      drawn.push_back(svg(*plot));
+  if (!drawn.empty()) page.plots(drawn);
 }
 
 void batch_tables(HtmlPage& page, const Profile& p) {
@@ -137,15 +141,16 @@ void batch_tables(HtmlPage& page, const Profile& p) {
                         format_rate(s.run.rows_per_second), cell_range(s.rate),
                         s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
                         cell_mfu(s.run.mfu, s.run.mfu_note), cell_percent(s.run.device_busy),
-                        s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
+                        s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", cell_limit(s)});
     page.table(d);
   }
 }
 
 void memory_section(HtmlPage& page, const Profile& p) {
   StackedBar bar{"Memory by purpose: planned and measured", "bytes"};
-  HtmlTable t{
-      "", {"Model", "Planned", "Measured", "Limit", "Planned tokens/s", "Measured tokens/s", "Measured ÷ planned"}, {}};
+  HtmlTable t{"",
+              {"Model", "Planned", "Measured", "Limit", "Predicted tokens/s", "Measured tokens/s", "Speed ÷ predicted"},
+              {}};
   for (const auto& m : p.models) {
     if (!m.plan) continue;
     StackedBar::Row row{m.name, {}, {}};
@@ -287,9 +292,8 @@ void llm_section(HtmlPage& page, const Profile& p) {
 }  // namespace
 
 std::string profile_html(const Profile& p) {
-  const std::string device = p.machine.gpu ? p.machine.gpu->name : p.machine.cpu;
-  HtmlPage page("Brim profile",
-                fmt::format("{} · {} · texts: {} ({})", p.generated_at, device, p.texts_source, format_count(p.texts)));
+  HtmlPage page("Brim profile", fmt::format("{} · {} · texts: {} ({})", p.generated_at, p.device_name(), p.texts_source,
+                                            format_count(p.texts)));
   key_figures(page, p);
   if (!p.recommendations.empty()) {
     page.heading("Recommendations");
@@ -314,6 +318,7 @@ std::string profile_html(const Profile& p) {
              "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
              p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver)
                            : "GPU: none (" + p.machine.why_no_gpu + ")"});
+  for (const auto& note : p.notes) page.paragraph(note);
   for (const auto& m : p.models)
     for (const auto& note : m.notes) page.paragraph(m.name + ": " + note);
   return page.html();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpu_profile_….json: the fields read by existing news bots, plus additional ones. Unknown numbers are null.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +23,20 @@ Json maybe(const std::optional<T>& value) {
 }
 Json megabytes(const std::optional<int64_t>& bytes) {
   return bytes ? Json(static_cast<double>(*bytes) / kMb) : Json(nullptr);
+}
+
+// Existing news bots read one string, which starts with the best speed-up.
+std::string notes_text(const std::vector<std::string>& notes, const BatchPoint* best) {
+  std::string text = best == nullptr || best->batch_size == 1
+                         ? ""
+                         : fmt::format("Best speedup: {:.2f}x at batch_size={}", best->speedup, best->batch_size);
+  for (const std::string& note : notes) text += (text.empty() ? "" : "; ") + note;
+  return text;
+}
+// Share of the GPU's memory in use, in percent.
+Json memory_share(const std::optional<GpuFacts>& gpu) {
+  if (!gpu || !gpu->used_mb || !gpu->total_mb || !(*gpu->total_mb > 0)) return nullptr;
+  return 100 * *gpu->used_mb / *gpu->total_mb;
 }
 
 Json spread_ms(const jobs::Spread& s) {
@@ -104,7 +120,7 @@ Json model_json(const ModelProfile& m) {
           {"items_per_second", m.single.mean > 0 ? number(1 / m.single.mean) : Json(nullptr)},
           {"vram_used_mb", vram},
           {"batch_results", batches},
-          {"notes", m.notes},
+          {"notes", notes_text(m.notes, m.best_batch())},
           {"model_dir", m.dir},
           {"family", m.family},
           {"parameters", m.parameters},
@@ -144,7 +160,7 @@ Json llm_json(const LlmProfile& l) {
             {"items_per_second", l.alone.seconds.mean > 0 ? number(1 / l.alone.seconds.mean) : Json(nullptr)},
             {"vram_used_mb", megabytes(l.server_bytes)},
             {"batch_results", Json::array()},
-            {"notes", l.notes},
+            {"notes", notes_text(l.notes, nullptr)},
             {"api", l.api},
             {"url", l.url},
             {"max_tokens", l.max_tokens},
@@ -189,7 +205,9 @@ std::string profile_json(const Profile& p) {
                   {"system_info",
                    {{"used_mb", gpu ? maybe(gpu->used_mb) : Json(nullptr)},
                     {"total_mb", gpu ? maybe(gpu->total_mb) : Json(nullptr)},
-                    {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : Json(nullptr)}}},
+                    {"utilization_pct", memory_share(gpu)},
+                    {"gpu_utilization_pct", gpu ? maybe(gpu->utilization_pct) : Json(nullptr)},
+                    {"temperature_c", gpu ? maybe(gpu->temperature_c) : Json(nullptr)}}},
                   {"machine",
                    {{"cpu", p.machine.cpu},
                     {"cores", p.machine.cores},
@@ -202,7 +220,8 @@ std::string profile_json(const Profile& p) {
                   {"results", results},
                   {"agreement", agreement},
                   {"sharing", sharing_json(p)},
-                  {"recommendations", p.recommendations}};
+                  {"recommendations", p.recommendations},
+                  {"notes", p.notes}};
   return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -78,7 +78,7 @@ std::string by_size(const ModelProfile& m) {
   for (const SizePoint& s : m.sizes)
     rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), format_rate(s.run.rows_per_second),
                     cell_range(s.rate), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
-                    cell_percent(s.run.device_busy), cell_mfu(s.run.mfu, s.run.mfu_note), s.run.held_back_by});
+                    cell_percent(s.run.device_busy), cell_mfu(s.run.mfu, s.run.mfu_note), cell_limit(s)});
   return fmt::format("\n{} by size of the data set, file to file\n", shortened(m.name, 28)) + aligned(rows, "  ");
 }
 
@@ -108,6 +108,7 @@ std::string profile_table(const Profile& p) {
     out += fmt::format("{} and {} agree on {} of {}\n", a.a, a.b, cell_percent(a.share), format_count(a.rows, "text"));
   if (!p.recommendations.empty()) out += "\n";
   for (const auto& r : p.recommendations) out += "- " + r + "\n";
+  for (const auto& note : p.notes) out += fmt::format("note: {}\n", note);
   for (const auto& m : p.models)
     for (const auto& note : m.notes) out += fmt::format("note: {}: {}\n", m.name, note);
   return out;

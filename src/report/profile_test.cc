@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -301,13 +302,69 @@ TEST(Profile, MarksUtilisationRelativeToTheDataSheet) {
 }
 
 TEST(Profile, HtmlIsWellFormedAndHasItsPlots) {
-  const MarkupCheck check = check_markup(profile_html(made_up()));
+  Profile p = made_up();
+  // Three for speed, one for memory, one roofline, two timelines, one for accuracy. One data set is not plotted.
+  EXPECT_EQ(check_markup(profile_html(p)).tags.at("svg"), 8);
+  p.models[0].sizes.push_back(p.models[0].sizes[0]);
+  const MarkupCheck check = check_markup(profile_html(p));
   EXPECT_EQ(check.problem, "");
   EXPECT_EQ(check.tags.at("script"), 1);
-  // Four for speed, one for memory, one roofline, two timelines, one for accuracy.
   EXPECT_EQ(check.tags.at("svg"), 9);
   EXPECT_EQ(check.text.find("nan"), std::string::npos);
   EXPECT_EQ(check_markup(profile_html(Profile{})).problem, "");
+}
+
+TEST(Profile, NamesTheMeasuredDevice) {
+  Profile p = made_up();
+  p.machine.cpu = "a CPU";
+  p.machine.gpu = GpuFacts{"a GPU", "580", "0000:17:00.0", 3000, 12000, 95, 61};
+  EXPECT_EQ(p.device_name(), "a CPU") << "the GPU was idle";
+  EXPECT_NE(profile_html(p).find("2026-01-02T03:04:05Z · a CPU"), std::string::npos);
+  p.models[0].device_kind = device::DeviceKind::cuda;
+  EXPECT_EQ(p.device_name(), "a GPU");
+  p.models.clear();
+  EXPECT_EQ(p.device_name(), "a GPU") << "only a language model";
+  p.machine.gpu.reset();
+  EXPECT_EQ(p.device_name(), "a CPU");
+}
+
+TEST(Profile, JsonHasTheValuesReadByNewsBots) {
+  Profile p = made_up();
+  p.machine.gpu = GpuFacts{"a GPU", "580", "0000:17:00.0", 3000, 12000, 95, 61};
+  p.models[0].notes = {"one", "two"};
+  p.notes = {"no language model"};
+  const json j = json::parse(profile_json(p));
+  EXPECT_DOUBLE_EQ(j["system_info"]["utilization_pct"], 25) << "share of memory";
+  EXPECT_DOUBLE_EQ(j["system_info"]["gpu_utilization_pct"], 95);
+  EXPECT_DOUBLE_EQ(j["system_info"]["temperature_c"], 61);
+  EXPECT_EQ(j["results"][0]["notes"], "Best speedup: 3.96x at batch_size=10; one; two");
+  EXPECT_EQ(j["notes"], json::array({"no language model"}));
+  EXPECT_NE(profile_table(p).find("note: no language model\n"), std::string::npos);
+  EXPECT_NE(profile_html(p).find("no language model"), std::string::npos);
+}
+
+TEST(Profile, HasOneBestBatchEverywhere) {
+  Profile p = made_up();
+  p.models.resize(1);
+  p.models[0].name = "m";
+  EXPECT_EQ(p.models[0].fastest_batch()->batch_size, 20);
+  EXPECT_EQ(p.models[0].best_batch()->batch_size, 10) << "nearly as fast";
+  EXPECT_NE(joined(recommendations(p)).find("m: fastest: 10 texts per call (198/s"), std::string::npos);
+  const std::string page = profile_html(p);
+  const size_t best = page.find("Best batch</th>");
+  ASSERT_NE(best, std::string::npos);
+  EXPECT_NE(page.substr(best, 60).find(">10</td>"), std::string::npos) << page.substr(best, 60);
+  EXPECT_EQ(profile_html(p).find("Measured ÷ planned"), std::string::npos);
+}
+
+TEST(Profile, ShortRunsHaveNoLimit) {
+  Profile p = made_up();
+  for (ModelProfile& m : p.models) m.sizes[0].counted.seconds = 0.036;
+  p.recommendations.clear();
+  for (const std::string& text : {profile_table(p), profile_html(p)}) {
+    EXPECT_NE(text.find("run too short"), std::string::npos);
+    EXPECT_EQ(text.find("reading and tokenizing"), std::string::npos);
+  }
 }
 
 TEST(Profile, NeverOverwritesFiles) {
@@ -470,7 +527,14 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   options_.llm->url = server.url();
   options_.llm->model = "mistral";
   options_.llm->requests = 2;
+  std::vector<std::string> messages;
+  options_.progress = [&](double done, double total, const std::string& what) {
+    EXPECT_LT(done, total);
+    messages.push_back(what);
+  };
   const Profile p = run_profile(options_, "full", texts_);
+  for (const char* message : {"mistral: alone, request 2 of 2", "mistral: together with scoring, request 1 of 2"})
+    EXPECT_EQ(std::count(messages.begin(), messages.end(), message), 1) << message;
   ASSERT_TRUE(p.llm && p.llm->sharing);
   EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "a model takes precedence over VADER";
   EXPECT_EQ(p.llm->alone.calls, 2);
@@ -485,6 +549,22 @@ TEST_F(ProfileRun, FullModeMeasuresBothAloneAndTogether) {
   EXPECT_FALSE(alone.llm->sharing);
   EXPECT_EQ(check_markup(profile_html(alone)).problem, "");
   EXPECT_NE(profile_table(alone).find("mistral"), std::string::npos);
+}
+
+TEST_F(ProfileRun, FullModeWithoutAServerMeasuresTheClassifier) {
+  ::setenv("OLLAMA_HOST", "127.0.0.1:1", 1);
+  options_.models = {{"vader", {}}};
+  options_.llm.emplace();
+  const Profile p = run_profile(options_, "full", texts_);
+  EXPECT_FALSE(p.llm);
+  EXPECT_EQ(p.models.size(), 1u);
+  ASSERT_EQ(p.notes.size(), 1u);
+  EXPECT_HAS(p.notes[0],
+             "no language model was measured: no server responds at the default address http://127.0.0.1:1");
+  EXPECT_HAS(p.notes[0], "set `llm_url` and `llm_model`");
+  options_.models.clear();
+  EXPECT_THROW(run_profile(options_, "llm", texts_), Error);
+  ::unsetenv("OLLAMA_HOST");
 }
 
 TEST_F(ProfileRun, MissingServerIsReportedBeforeMeasuring) {

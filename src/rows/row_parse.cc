@@ -392,7 +392,8 @@ void RowReader::take_csv_row(RowChunk& chunk) {
   const auto& fields = csv_.fields;
   if (fields.size() != schema_.columns.size())
     return add_bad_row(chunk, csv_.raw,
-                       fmt::format("{} fields, but the header has {}", fields.size(), schema_.columns.size()));
+                       fmt::format("{}, but the header has {}",
+                                   format_count(static_cast<int64_t>(fields.size()), "field"), schema_.columns.size()));
   labels_.clear();
   for (const size_t index : schema_.label_indices) labels_.push_back(csv_text(chunk, fields[index]));
   const bool paired = !schema_.pair_column.empty();

@@ -177,7 +177,7 @@ TEST(RowReader, BadCsvRows) {
       read_all("text,n\ngood,1\nshort\n1,2,3\n\"x\"y,2\nfine,2\n\"open,3\nlast,4\n", with_format(RowFormat::csv));
   ASSERT_EQ(rows.size(), 7u);
   EXPECT_EQ(rows[0].error, "");
-  EXPECT_EQ(rows[1].error, "in: line 3: 1 fields, but the header has 2");
+  EXPECT_EQ(rows[1].error, "in: line 3: 1 field, but the header has 2");
   EXPECT_EQ(rows[2].error, "in: line 4: 3 fields, but the header has 2");
   EXPECT_HAS(rows[3].error, "in: line 5: field 1 continues after its closing quote");
   EXPECT_EQ(rows[4].text, "fine");

@@ -316,8 +316,8 @@ class FileReader {
 
   void check_width(size_t columns) const {
     if (record_.fields.size() != columns)
-      refuse(fmt::format("{} fields, but the {} has {}", record_.fields.size(), names_.empty() ? "first row" : "header",
-                         columns));
+      refuse(fmt::format("{}, but the {} has {}", format_count(static_cast<int64_t>(record_.fields.size()), "field"),
+                         names_.empty() ? "first row" : "header", columns));
   }
 
   std::string stem() const {

@@ -246,10 +246,11 @@ std::string RunRecord::card(const RunFacts& f) const {
       out += fmt::format("\nThe weights are from step {}, selected by {}{}.\n", f.best_step, f.metric,
                          f.metric == "mean_f1" ? ", the mean of macro_f1 and entity_f1" : "");
   }
-  out += fmt::format("\n## Training\n\n{} in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
-                     format_count(f.step, "step"), format_duration(f.seconds_before + f.seconds),
-                     format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds))),
-                     job_.device->name(), precision_name(job_.precision));
+  out +=
+      fmt::format("\n## Training\n\n{} in {}, {}/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
+                  format_count(f.step, "step"), format_duration(f.seconds_before + f.seconds),
+                  format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds)), "row"),
+                  job_.device->name(), precision_name(job_.precision));
   for (const KeptSetting& kept : train_settings().kept(s))
     if (!kept.value.empty() && kept.keep == Keep::same)
       out += fmt::format("| {} | {} |\n", kept.name, one_line(kept.value));

@@ -134,9 +134,9 @@ void StepReporter::step_done(const StepReading& p, double seconds) {
   if (callbacks_.progress)
     callbacks_.progress(
         static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
-        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s{} · memory {} of {}",
+        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {}/s · {} tokens/s{} · memory {} of {}",
                     format_count(p.number), p.loss, p.lr,
-                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds)),
+                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds), "row"),
                     format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds), job_.plan.device),
                     format_bytes(held_), format_bytes(job_.plan.peak_bytes)));
   publish(p, seconds);
@@ -176,8 +176,8 @@ void StepReporter::log_window(const StepReading& p, double now) {
   record_.add(row);
   if (callbacks_.say)
     callbacks_.say(fmt::format(
-        "step {} · loss {:.4f}{} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}", format_count(p.number), loss,
-        heads, p.lr, format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
+        "step {} · loss {:.4f}{} · lr {:.2e} · {}/s{} · memory {} of {} planned{}", format_count(p.number), loss, heads,
+        p.lr, format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds), "row"),
         share_text(share, job_.plan.device), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
   window_loss_ = window_squares_ = 0;
   window_sequence_loss_ = window_token_loss_ = {};

@@ -170,6 +170,24 @@ TEST_F(Models, RejectsVocabulariesOfWrongSize) {
   bad_model("tiny", {"tiny", "tokenizer"});
 }
 
+// `models show` and `plan` reject every model that `score` rejects.
+TEST_F(Models, ShowAndPlanCheckWeightsAndTokenizer) {
+  const auto refuse_all = [&](const std::vector<std::string>& parts) {
+    bad_model("tiny", parts);
+    refused(4, parts, {"models", "show", "tiny"});
+    refused(4, parts, {"plan", "--model", "tiny", "--device", "rtx3060"});
+  };
+  put("tiny/vocab.txt", get("tiny/vocab.txt") + "w96\nw97\n");
+  refuse_all({"largest id is 97", "96 rows"});
+  make_model("bert_encoder", "tiny");
+  edit_config("tiny", [](nlohmann::json& config) { config["architectures"] = {"BertForSequenceClassification"}; });
+  refuse_all({"classification head is missing"});
+  must({"plan", "--model", "tiny", "--task", "train", "--device", "rtx3060"});
+  make_model("bert_sequence", "tiny");
+  edit_config("tiny", [](nlohmann::json& config) { config["intermediate_size"] = 81; });
+  refuse_all({"\"intermediate_size\" is 81"});
+}
+
 TEST_F(Models, RejectsScoringWithEncoderWithoutHead) {
   make_model("bert_encoder", "plain");
   bad_model("plain", {"no classification head", "brim train", "brim embed"});

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/spm/spm_model.h"
 
+#include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <unordered_set>
@@ -118,6 +120,19 @@ class Fields {
   int wire_ = 0;
 };
 
+// A tiktoken vocabulary has lines of a token in base64 and its rank, such as "IQ== 0".
+bool is_tiktoken(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, std::min(bytes.substr(0, 1024).find('\n'), bytes.size()));
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0 || space % 4 != 0 || space + 1 == line.size()) return false;
+  const auto is_base64 = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '+' || c == '/' || c == '=');
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
+         std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
+}
+
 SpmPiece read_piece(Fields fields, size_t id) {
   SpmPiece piece;
   while (fields.next()) {
@@ -209,6 +224,11 @@ void read_normalizer(Fields fields, SpmModel& model) {
 }  // namespace
 
 SpmModel parse_spm_model(std::string_view bytes, const std::filesystem::path& file) {
+  if (is_tiktoken(bytes))
+    fail(ErrorCode::bad_model,
+         "{}: is a tiktoken vocabulary, not a SentencePiece model; save a tokenizer.json with transformers "
+         "(AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))",
+         file.string());
   SpmModel model;
   Fields fields(bytes, 0, "model", file);
   while (fields.next()) {

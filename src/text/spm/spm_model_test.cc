@@ -96,5 +96,20 @@ TEST(SpmModel, ReportsInvalidFields) {
   EXPECT_ERROR_HAS("{\"version\": \"1.0\"}", "byte 0");
 }
 
+TEST(SpmModel, NamesTiktokenVocabularies) {
+  const auto message = [](const std::string& bytes) {
+    try {
+      parse_spm_model(bytes, "tokenizer.model");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message("IQ== 0\nIg== 1\n").find("tokenizer.model: is a tiktoken vocabulary"), std::string::npos);
+  EXPECT_NE(message("IQ== 0").find("tiktoken"), std::string::npos);
+  for (const char* other : {"IQ== ", " 0\n", "IQ==\n", "{\"a\": 0}", "two words\n"})
+    EXPECT_NE(message(other).find("not a SentencePiece model"), std::string::npos) << other;
+}
+
 }  // namespace
 }  // namespace brim::text
