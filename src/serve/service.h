@@ -230,7 +230,8 @@ class Service final : public Handler, public QueueScorer {
   Call* reclaim(int thread, uint32_t slot);
   static uint64_t client_of(const Call& call);
   void refuse_if_full(const Call& call) const;
-  static Refusal overloaded(double waiting, double limit);
+  // `wait` is the prediction that exceeds `limit`.
+  static Refusal overloaded(double wait, double limit, double retry_seconds);
   Refusal refusal_of(const Call& call, const Prediction& prediction) const;
   void answer(Call& call, std::string body, const char* content_type = "application/json");
   void release(Call& call) noexcept;
