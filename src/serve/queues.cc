@@ -31,14 +31,17 @@ uint32_t request_checksum(const QueueJson& request, bool scoring) {
 // The shortest decimal that parses to the same float, as other routes write it.
 double plain_number(float value) { return std::stod(fmt::format("{}", value)); }
 
-// Parses a client's {"text","item","source"}, or a bare item if allowed.
+std::string source_in(const QueueJson& object) {
+  const auto found = object.find("source");
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Parses a client's {"text","item","source"}, or a bare item if allowed. The source is next to the text, else in the
+// item, else that of the request.
 QueueItem read_item(const QueueJson& json, const std::string& source, bool scoring, bool& has_text) {
   if (!json.is_object()) fail(ErrorCode::bad_data, "an entry of `items` must be an object");
   QueueItem item;
   const bool wrapped = scoring || (json.contains("item") && json.at("item").is_object());
-  const auto own_source = json.find("source");
-  item.source =
-      wrapped && own_source != json.end() && own_source->is_string() ? own_source->get<std::string>() : source;
   const auto text = json.find("text");
   has_text = text != json.end() && text->is_string();
   if (has_text) item.text = text->get<std::string>();
@@ -48,6 +51,9 @@ QueueItem read_item(const QueueJson& json, const std::string& source, bool scori
   else
     item.item = wrapped ? json.at("item") : json;
   if (!item.item.is_object()) fail(ErrorCode::bad_data, "`item` must be an object");
+  item.source = source_in(json);
+  if (item.source.empty()) item.source = source_in(item.item);
+  if (item.source.empty()) item.source = source;
   return item;
 }
 
@@ -141,8 +147,7 @@ void Queue::wait_until_idle(std::unique_lock<std::mutex>& lock) {
 Queue::ParsedRequest Queue::read_request(const QueueJson& request, const std::string& key, bool scoring) const {
   ParsedRequest parsed;
   if (!request.is_object()) fail(ErrorCode::bad_data, "the request must be an object");
-  const auto named = request.find("source");
-  const std::string source = named != request.end() && named->is_string() ? named->get<std::string>() : "";
+  const std::string source = source_in(request);
   const auto add = [&](const QueueJson& json) {
     RequestItem entry;
     entry.item = read_item(json, source, scoring, entry.has_text);
