@@ -170,7 +170,7 @@ Queue::ParsedRequest Queue::read_request(const QueueJson& request, const std::st
 }
 
 QueueAnswer Queue::answer_of(const KeyedAnswer& keyed) const {
-  QueueAnswer answer{keyed.status, keyed.body};
+  QueueAnswer answer{.status = keyed.status, .body = keyed.body};
   if (keyed.flush == 0 || answer.body.contains("items")) return answer;
   const auto found = state_.flushes.find(keyed.flush);
   answer.body["items"] = found == state_.flushes.end() ? std::vector<QueueJson>{} : found->second.results;
@@ -271,7 +271,7 @@ QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const ParsedRequest
   }
   const UsedKey* key = parsed.keyed ? &parsed.key : nullptr;
   commit(lock, record(add_record(items, clock_.unix_ms(), key, body, state_.next_flush)));
-  return {202, std::move(body)};
+  return {.status = 202, .body = std::move(body), .texts = items.size()};
 }
 
 QueueAnswer Queue::score_or_queue(const QueueJson& request, const std::string& key) {
@@ -381,7 +381,11 @@ void Queue::score(std::unique_lock<std::mutex>& lock, Batch& batch) {
     throw;
   }
   lock.lock();
-  for (size_t i = 0; i < scores.size(); ++i) batch.flush.results.push_back(apply_score(items[i], scores[i]));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    batch.flush.results.push_back(apply_score(items[i], scores[i]));
+    batch.tokens += scores[i].tokens;
+  }
+  batch.model = scores.back().model;
 }
 
 // Returns the record's ticket; empty if there is nothing to record.
@@ -413,6 +417,9 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const ParsedReq
     if (!batch.flush.items.empty()) id = state_.next_flush;
     if (scoring) answer.body["status"] = "scored";
     answer.body["flush_id"] = id ? QueueJson(*id) : QueueJson();
+    answer.texts = batch.flush.items.size();
+    answer.tokens = batch.tokens;
+    answer.model = batch.model;
     const std::vector<QueueJson>& results = batch.flush.results;
     std::vector<QueueJson> items(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(batch.taken));
     size_t next = batch.taken;

@@ -252,6 +252,9 @@ void Service::run_on(Workers& workers, Call& call, std::function<BlockingAnswer(
   };
   run_on(workers, call, run, [this, answer](Call& held) {
     held.done = true;
+    if (!answer->model.empty()) held.model = index_of(answer->model);
+    held.rows = answer->texts;
+    held.tokens = static_cast<size_t>(answer->tokens);
     answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
     held.exchange->answer(
         {.status = answer->status, .body = std::move(answer->body), .fields = std::move(answer->fields)});

@@ -184,6 +184,7 @@ class Service final : public Handler, public QueueScorer {
   RequestOptions request_options(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(RequestOptions& options, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
+  int index_of(std::string_view name) const;                // of a model; -1: none
   int first_model(Kinds kinds, bool loaded = false) const;  // -1: none
   // Throws 503 if the model is not loaded and ModelBeingReplaced during a replacement. With `may_wait`, which is not
   // for I/O threads, blocks until the replacement is done.
@@ -203,7 +204,11 @@ class Service final : public Handler, public QueueScorer {
   // Result of work that ran off the I/O thread.
   struct BlockingAnswer {
     int status = 200;
-    std::string body, fields = {};
+    std::string body = {}, fields = {};
+    // For the access log.
+    std::string model = {};
+    size_t texts = 0;
+    int64_t tokens = 0;
   };
   void run_on(Workers& workers, Call& call, std::function<BlockingAnswer()> work);
   // Runs `work` on `workers`, then continues on the call's I/O thread with the refusal or `then`. Neither runs if the
@@ -462,7 +467,7 @@ struct Service::Call {
   bool bulk = false, null_errors = false;
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
-  size_t rows = 0;  // scored rows of a stream
+  size_t rows = 0;  // scored rows of a stream, queue or job
   int passes = 0;   // passes over each text, if two models contribute to a response
   int64_t parsed_ns = 0, finished_ns = 0;
   int64_t submitted_ns = 0;  // 0: submitted by a helper

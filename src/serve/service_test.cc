@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "base/error.h"
@@ -150,6 +153,41 @@ TEST_F(ServiceTest, CancelsTextsOfDisconnectedClient) {
   const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["route"], "POST /predict");
   EXPECT_EQ(entry["code"], 499);
+}
+
+TEST_F(ServiceTest, AccessLogHasModelAndTextsOfQueuesAndJobs) {
+  ServerOptions o = tiny();
+  o.access_log = (temp_.path() / "access.log").string();
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "cls", .flush_size = 2});
+  start(o);
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"w6 w7"})").status, 202);
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"w8"})").status, 200);
+  const RawAnswer made = post("/jobs?format=txt&model=vader", "so good\nso bad\nfine\n");
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string job = "/jobs/" + Json::parse(made.body)["id"].get<std::string>();
+  wait_until([&] { return Json::parse(get(job).body)["status"] == "completed"; });
+  EXPECT_EQ(get(job + "/output").status, 200);
+  server_.reset();
+  std::istringstream lines(get_file(o.access_log));
+  std::map<std::string, Json> last;
+  std::vector<Json> queued;
+  for (std::string line; std::getline(lines, line);) {
+    const Json entry = Json::parse(line);
+    if (entry["route"] == "POST /queues/{queue}/score_or_queue") queued.push_back(entry);
+    last[entry["route"].get<std::string>()] = entry;
+  }
+  ASSERT_EQ(queued.size(), 2u);
+  EXPECT_EQ(queued[0]["texts"], 1) << "queued";
+  EXPECT_TRUE(queued[0]["model"].is_null());
+  EXPECT_EQ(queued[1]["texts"], 2) << "scored";
+  EXPECT_EQ(queued[1]["model"], "cls");
+  EXPECT_GT(queued[1]["tokens"], 4);
+  EXPECT_EQ(last["POST /jobs"]["model"], "vader");
+  for (const char* route : {"GET /jobs/{id}", "GET /jobs/{id}/output"}) {
+    EXPECT_EQ(last[route]["model"], "vader") << route;
+    EXPECT_EQ(last[route]["texts"], 3) << route;
+  }
 }
 
 TEST_F(ServiceTest, LadderReportsChoiceAndReason) {
