@@ -135,7 +135,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   if (cors_allowed)
     exchange.fields = fmt::format(
         "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
-        "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors");
+        "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors, "
+        "X-Brim-Ignored");
   const bool preflight = cors_allowed && head.method == "OPTIONS" && !allowed.empty() &&
                          !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {

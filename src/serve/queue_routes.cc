@@ -96,12 +96,13 @@ void Service::queue_call(Call& call) {
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
   run_on(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
-         [this, path, method, key, after, held = hold_body(call)] {
+         [this, path, method, key, after, route = call.route->path, held = hold_body(call)] {
            BlockingAnswer result;
            if (!held->take()) return result;  // the client has disconnected
            QueueJson body = QueueJson::object();
            if (!held->text.empty()) {
-             (void)parse_body(held->text);         // enforces limits with the usual error messages
+             // Enforces limits with the usual error messages.
+             result.fields = ignored_field(ignored_keys(route, parse_body(held->text)));
              body = QueueJson::parse(held->text);  // keeps the key order of items
              require_short_texts(body, options_.text_bytes);
            }

@@ -255,7 +255,7 @@ void Service::run_on(Workers& workers, Call& call, std::function<BlockingAnswer(
     if (!answer->model.empty()) held.model = index_of(answer->model);
     held.rows = answer->texts;
     held.tokens = static_cast<size_t>(answer->tokens);
-    answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
+    answer->fields += ignored_field(held.ignored) + fmt::format("X-Request-Id: {}\r\n", held.id);
     held.exchange->answer(
         {.status = answer->status, .body = std::move(answer->body), .fields = std::move(answer->fields)});
   });
@@ -420,6 +420,7 @@ void Service::answer(Call& call, std::string body, const char* content_type) {
   response.body = std::move(body);
   response.content_type = content_type;
   if (!call.predictions.empty()) response.fields = compute_fields(call);
+  response.fields += ignored_field(call.ignored);
   response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
   call.done = true;
   call.exchange->answer(std::move(response));

@@ -475,6 +475,7 @@ struct Service::Call {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<HeldBody> held_body;     // while another thread is to parse it
   std::shared_ptr<nlohmann::json> parsed;  // body parsed by a helper
+  std::string ignored;                     // unknown keys of the body
 };
 
 }  // namespace brim::serve

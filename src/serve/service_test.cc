@@ -190,6 +190,57 @@ TEST_F(ServiceTest, AccessLogHasModelAndTextsOfQueuesAndJobs) {
   }
 }
 
+TEST_F(ServiceTest, ReportsIgnoredKeys) {
+  ServerOptions o = tiny();
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "vader"});
+  start(std::move(o));
+  const auto ignored = [&](const std::string& path, const std::string& body) {
+    RawAnswer answer = post(path, body);
+    EXPECT_LT(answer.status, 300) << path << answer.body;
+    return answer.fields.contains("x-brim-ignored") ? answer.fields["x-brim-ignored"] : "";
+  };
+  EXPECT_EQ(ignored("/predict", R"({"inputs":"w6","topk":1,"top_k":1})"), "topk");
+  EXPECT_EQ(ignored("/classify", R"({"input":"w6","user":"me","modle":"cls"})"), "modle, user");
+  EXPECT_EQ(ignored("/classify", R"({"input":"w6","a\r\nSet-Cookie: b,c":1})"), "a??Set-Cookie:?b?c");
+  EXPECT_EQ(ignored("/ner", R"({"inputs":"w6","parameters":{"stride":1,"strategy":"max"}})"), "parameters.strategy");
+  EXPECT_EQ(ignored("/models/vader", R"({"inputs":"w6","options":{"use_cache":true}})"), "options");
+  EXPECT_EQ(ignored("/tokenize", R"({"inputs":"w6","model":"cls","special":true})"), "special");
+  EXPECT_EQ(ignored("/queues/news/score_or_queue", R"({"text":"a","item":{"any":1},"sourse":"b"})"), "sourse");
+  EXPECT_EQ(ignored("/queues/news/flush_and_apply", R"({"item":{}})"), "item");
+}
+
+// The keys in openapi.json are those that the routes read.
+TEST_F(ServiceTest, IgnoresNoDocumentedKey) {
+  start(tiny());
+  const Json document = Json::parse(get("/openapi.json").body);
+  const std::function<void(const Json&, Json&)> collect = [&](const Json& schema, Json& keys) {
+    if (const auto name = schema.value("$ref", ""); !name.empty())
+      collect(document.at(Json::json_pointer(name.substr(1))), keys);
+    for (const char* list : {"allOf", "oneOf", "anyOf"})
+      if (schema.contains(list))
+        for (const Json& part : schema[list]) collect(part, keys);
+    if (schema.contains("properties"))
+      for (const auto& [key, value] : schema["properties"].items()) {
+        keys[key] = Json::object();
+        if (key == "parameters") collect(value, keys[key]);
+      }
+  };
+  int routes = 0;
+  for (const auto& [path, methods] : document["paths"].items()) {
+    const Json::json_pointer schema("/post/requestBody/content/application~1json/schema");
+    if (!methods.contains(schema) || path == "/embed_sparse") continue;
+    Json keys = Json::object();
+    collect(methods.at(schema), keys);
+    const std::string route = path == "/models/{name}" ? "/models/*" : path;
+    EXPECT_EQ(ignored_keys(route, keys), "") << path;
+    keys["unknown"] = 1;
+    EXPECT_EQ(ignored_keys(route, keys), "unknown") << path;
+    ++routes;
+  }
+  EXPECT_EQ(routes, 17);
+}
+
 TEST_F(ServiceTest, LadderReportsChoiceAndReason) {
   ServerOptions o = tiny();
   LadderRules rules;

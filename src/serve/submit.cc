@@ -47,7 +47,9 @@ void Service::parse_on_helper(Call& call) {
 
 nlohmann::json Service::body_of(Call& call) {
   const auto parsed = std::exchange(call.parsed, nullptr);
-  return parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+  nlohmann::json body = parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+  call.ignored = ignored_keys(call.route->path, body);
+  return body;
 }
 
 namespace {
