@@ -134,6 +134,12 @@ Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wai
   return choice;
 }
 
+void Ladder::update_load(int64_t ns, const Wait& wait) {
+  const std::lock_guard lock(mutex_);
+  for (Rung& rung : rungs_)
+    if (rung.spilling && rung.fault.empty()) overloaded(rung, wait(rung.model), {}, ns);
+}
+
 void Ladder::report_fault(const std::string& model, const std::string& fault) {
   const std::lock_guard lock(mutex_);
   rungs_[index_of(model, "report")].fault = fault;

@@ -102,6 +102,8 @@ class Ladder {
 
   // Throws bad_model if the requested model, or every rung, is unavailable.
   Choice choose(const LadderRequest& request, const Moment& now, const Wait& wait);
+  // Ends the overload of rungs whose wait has fallen, which otherwise only a request does. Call every second.
+  void update_load(int64_t ns, const Wait& wait);
 
   // Marks a model as unavailable, with the reason; empty: available.
   void report_fault(const std::string& model, const std::string& fault);

@@ -130,6 +130,21 @@ TEST_F(LadderTest, GateRestrictsAutomaticChoiceOnly) {
   EXPECT_TRUE(ladder.view(kOpen).rungs[1].spilling);
 }
 
+TEST_F(LadderTest, OverloadEndsWithoutRequest) {
+  ladder.report_gate("tiny", made_figures(0.86, 0.85));
+  const auto update = [&] {
+    ladder.update_load(ns, [&](const std::string& model) { return waits[model]; });
+    return ladder.view(kOpen).rungs[1].spilling;
+  };
+  waits = {{"distil", 300}, {"tiny", 10}};
+  EXPECT_FALSE(update()) << "only a request starts it";
+  EXPECT_EQ(chosen({}), "tiny load");
+  waits["distil"] = 0;
+  EXPECT_TRUE(update()) << "at least five seconds";
+  ns += 5 * kSecond;
+  EXPECT_FALSE(update());
+}
+
 TEST_F(LadderTest, ReplacedModelRequiresNewMeasurement) {
   const auto verdicts = [&] {
     std::string all;
