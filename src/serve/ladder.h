@@ -147,6 +147,7 @@ class Ladder {
   Selection select(const std::string& source, int64_t unix_seconds) const;
   std::optional<size_t> available(size_t selected) const;
   bool overloaded(Rung& rung, double wait_ms, const LadderRequest& request, int64_t ns);
+  std::string blocked_spill(size_t active) const;
 
   LadderRules rules_;
   size_t default_ = 0, floor_ = 0, against_ = 0;
