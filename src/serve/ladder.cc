@@ -140,6 +140,11 @@ void Ladder::update_load(int64_t ns, const Wait& wait) {
     if (rung.spilling && rung.fault.empty()) overloaded(rung, wait(rung.model), {}, ns);
 }
 
+std::string Ladder::fault(const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  return rungs_[index_of(model, "request")].fault;
+}
+
 // Why an overloaded rung has no lower rung to answer; empty if there is one, or if the floor is not lower.
 std::string Ladder::blocked_spill(size_t active) const {
   if (!rules_.load || pinned_ || !rungs_[active].spilling || active >= floor_) return "";

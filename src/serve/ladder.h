@@ -107,6 +107,7 @@ class Ladder {
 
   // Marks a model as unavailable, with the reason; empty: available.
   void report_fault(const std::string& model, const std::string& fault);
+  std::string fault(const std::string& model) const;
   // Sets a rung's gate figures. They are dropped if models have changed since changes() was `as_of`.
   void report_gate(const std::string& model, const std::optional<GateFigures>& figures,
                    std::optional<uint64_t> as_of = {});

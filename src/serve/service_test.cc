@@ -190,6 +190,24 @@ TEST_F(ServiceTest, AccessLogHasModelAndTextsOfQueuesAndJobs) {
   }
 }
 
+TEST_F(ServiceTest, ReportsMissingModelOnce) {
+  ServerOptions o = tiny();
+  ServedModel gone;
+  gone.name = gone.id = "gone";
+  gone.fault = "gone: no such directory";
+  o.models.push_back(std::move(gone));
+  put_file(temp_.path() / "gate.csv", "text,label\nso good,positive\nso bad,negative\n");
+  LadderRules rules;
+  rules.name = "mood";
+  rules.rungs = {{"vader", {}}, {"gone", {}}};
+  rules.gate.data = (temp_.path() / "gate.csv").string();
+  rules.gate.text = "text";
+  rules.gate.label = "label";
+  o.ladders = {std::make_shared<Ladder>(rules)};
+  Server server(std::move(o));
+  EXPECT_EQ(server.check(), std::vector<std::string>{"ladder mood: gone is unavailable: gone: no such directory"});
+}
+
 TEST_F(ServiceTest, ReportsIgnoredKeys) {
   ServerOptions o = tiny();
   o.state_dir = (temp_.path() / "state").string();
