@@ -116,6 +116,8 @@ TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
       {ladder + "default: fin}}\n", "unknown rung fin"},
       {models + "ladders: {s: {rungs: [finbrt]}}\n",
        "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
+      {models + "ladders: {s: {rungs: [finbrt, vader], default: finbert}}\n",
+       "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
       {models + "ladders: {vader: {rungs: [vader]}}\n", "the name is already used"},
       {ladder + "gate: {max_loss: 5}}}\n", "must be a share such as 2%"},
       {ladder + "load: {spill_over_ms: -1}}}\n", "must be positive"},
