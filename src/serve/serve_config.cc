@@ -144,8 +144,12 @@ Pooling read_pooling(std::string_view text) {
 }
 
 int64_t read_size(std::string_view text) {
-  const int64_t count = read_whole_number(text);
-  if (count < 1 || count > 100'000) throw BadValue{"must be from 1 to 100,000"};
+  int64_t count = 0;
+  try {
+    count = read_whole_number(text);
+  } catch (const BadValue&) {  // the same bounds as for a number that is too small
+  }
+  if (count < 1 || count > 100'000) throw BadValue{"must be a whole number from 1 to 100,000"};
   return count;
 }
 
