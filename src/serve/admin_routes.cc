@@ -323,6 +323,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
       throw invalid(error.what());
     }
   }
+  note_rung(static_cast<size_t>(ladder - options_.ladders.begin()));  // a pin may end before the next sample
   const LadderView view = (*ladder)->view(unix_now());
   answer(call,
          nlohmann::json{{"ladder", view.name}, {"active", view.active}, {"reason", reason_name(view.reason)}}.dump(

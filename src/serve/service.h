@@ -327,6 +327,7 @@ class Service final : public Handler, public QueueScorer {
   void forget_gates(const std::string& model);   // called once the previous model can no longer be measured
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
+  void note_rung(size_t ladder);
   DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const GpuReadings& gpu_state);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
@@ -402,12 +403,12 @@ class Service final : public Handler, public QueueScorer {
     std::vector<uint64_t> texts;     // by model
     Histogram requests_by_duration;  // scoring requests only
   };
-  std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as are the following
-  std::vector<std::string> active_rungs_;
-  std::set<std::string> warned_;  // kinds of current warnings
-  std::deque<DashboardSnapshot::Switch> switches_;
+  std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as is the next
+  std::set<std::string> warned_;         // kinds of current warnings
   DashboardHistory history_;
-  mutable std::mutex snapshot_mutex_;
+  mutable std::mutex snapshot_mutex_;  // guards the following
+  std::vector<std::string> active_rungs_;
+  std::deque<DashboardSnapshot::Switch> switches_;
   std::string snapshot_ = "null";
   std::optional<double> busy_, mfu_;
   std::optional<int64_t> held_bytes_;

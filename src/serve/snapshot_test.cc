@@ -312,6 +312,21 @@ TEST_F(SnapshotTest, MeasuresGatesAndSpills) {
   EXPECT_EQ(metric("te_predict_success"), 2);
 }
 
+TEST_F(SnapshotTest, CountsPinThatEndsBeforeNextSample) {
+  ServerOptions o = tiny();
+  o.tick_seconds = 3600;
+  LadderRules rules;
+  rules.name = "mood";
+  rules.rungs = {{"cls", {}}, {"vader", {}}};
+  o.ladders = {std::make_shared<Ladder>(rules)};
+  start(std::move(o));
+  snapshot_with([](const Json&) { return true; });  // the first and only sample
+  EXPECT_EQ(post("/admin/ladders/mood/pin?rung=vader", "").status, 200);
+  EXPECT_EQ(post("/admin/ladders/mood/unpin", "").status, 200);
+  EXPECT_EQ(metric("brim_ladder_switches_total{ladder=\"mood\",reason=\"pinned\"}"), 1);
+  EXPECT_EQ(metric("brim_ladder_switches_total{ladder=\"mood\",reason=\"default\"}"), 1);
+}
+
 // Two models that predict yes and no. The test controls whether the lower one is correct and whether it responds.
 class GateReloadTest : public SnapshotTest {
  protected:
