@@ -347,6 +347,7 @@ class Service final : public Handler, public QueueScorer {
     std::string state = "resident", fault;
     // Batch count and time of the last observed use, for keep_alive; `moving`: loading or leaving the device.
     int64_t batches = 0, used_ns = 0;
+    std::atomic<size_t> running_texts{0};  // of bulk calls: scored, but not counted before the call ends
     bool moving = false;
     int64_t failed_ns = 0;  // above 0: time of the last failed load, for retries
     // The old model has left the device and its successor is not loaded yet; `held`: waiting requests by thread and
@@ -401,6 +402,7 @@ class Service final : public Handler, public QueueScorer {
     Counts counts;
     ScorerWork work;                 // sum over all models
     std::vector<uint64_t> texts;     // by model
+    std::vector<size_t> scored;      // by model, with the texts of running bulk calls
     Histogram requests_by_duration;  // scoring requests only
   };
   std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as is the next

@@ -149,7 +149,10 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   const Counts& counts = now.counts;
   for (const auto& [key, n] : counts.requests) now.requests += n;
   for (const Histogram& slowest : counts.slowest) now.requests_by_duration.merge(slowest);
-  for (size_t m = 0; m < slots_.size(); ++m) now.texts.push_back(counts.texts_of(m));
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    now.texts.push_back(counts.texts_of(m));
+    now.scored.push_back(now.texts.back() + slots_[m]->running_texts);
+  }
   std::vector<ScorerWork> works;
   for (size_t m = 0; m < slots_.size(); ++m) {
     Served served;
@@ -199,7 +202,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
     const auto per_second = [&](double n) { return n / seconds; };
     uint64_t texts = 0, tokens = 0;
     for (size_t m = 0; m < now.texts.size(); ++m) {
-      const uint64_t added = now.texts[m] - previous.texts[m];
+      // Failed texts of a bulk call are subtracted at its end.
+      const uint64_t added = std::max(now.scored[m], previous.scored[m]) - previous.scored[m];
       texts += added;
       tokens += counts.tokens[m] - previous.counts.tokens[m];
       s.models[m].texts_s = per_second(static_cast<double>(added));
@@ -207,7 +211,10 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
       if (latency.count() > 0) s.models[m].p99_ms = latency.quantile(0.99) * 1e3;
     }
     s.texts_s = per_second(static_cast<double>(texts));
-    s.tokens_s = per_second(static_cast<double>(tokens));
+    // The device counts tokens by batch; jobs are counted in blocks, which take long.
+    s.tokens_s = per_second(now.work.queue == 0 ? static_cast<double>(tokens)
+                                                : std::max(0.0, static_cast<double>(now.work.tokens) -
+                                                                    static_cast<double>(previous.work.tokens)));
     s.requests_s = per_second(static_cast<double>(now.requests - previous.requests));
     const Histogram latency = now.requests_by_duration.since(previous.requests_by_duration);
     if (latency.count() > 0) {

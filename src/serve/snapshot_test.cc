@@ -327,6 +327,34 @@ TEST_F(SnapshotTest, CountsPinThatEndsBeforeNextSample) {
   EXPECT_EQ(metric("brim_ladder_switches_total{ladder=\"mood\",reason=\"default\"}"), 1);
 }
 
+TEST_F(SnapshotTest, RatesIncludeRunningBulkCall) {
+  // Reports half of the texts, then waits.
+  class HalfwayScorer final : public HeldScorer {
+   public:
+    Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                      const std::function<void(size_t)>& progress) override {
+      if (progress) progress(texts.size() / 2);
+      return HeldScorer::score(texts, std::move(stop), progress);
+    }
+  };
+  const auto scorer = std::make_shared<HalfwayScorer>();
+  scorer->hold_scores = true;
+  ServerOptions o = serving("half", scorer);
+  o.state_dir = (temp_.path() / "state").string();
+  o.tick_seconds = 0.5;  // rates are over five ticks
+  start(std::move(o));
+  std::string rows;
+  for (int i = 0; i < 200; ++i) rows += fmt::format("text {}\n", i);
+  EXPECT_EQ(post("/jobs?format=txt", rows).status, 201);
+  const Json s = snapshot_with([](const Json& snapshot) {
+    const Json& rate = snapshot["rates"]["texts_s"];
+    return rate.is_number() && rate > 0;
+  });
+  EXPECT_EQ(s["totals"]["texts"], 0) << "counted at the end of the call";
+  scorer->hold_scores = false;
+  snapshot_with([](const Json& snapshot) { return snapshot["totals"]["texts"] == 200; });
+}
+
 // Two models that predict yes and no. The test controls whether the lower one is correct and whether it responds.
 class GateReloadTest : public SnapshotTest {
  protected:
