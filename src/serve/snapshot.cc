@@ -169,7 +169,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
       const MemoryPlan plan = served->scorer->plan();
       const ScorerWork work = served->scorer->work();
       const ScorerLoad load = served->scorer->load();
-      model.precision = served->scorer->precision();
+      if (served->scorer->kind() != ModelKind::rules) model.precision = served->scorer->precision();
       if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes - plan.shared_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
       s.queue.interactive_tokens += load.tokens - load.bulk_tokens;
@@ -266,7 +266,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
                                   std::max<int64_t>(0, current.counts[i] - before));
   }
   for (size_t l = 0; l < health.ladders.size(); ++l) {
-    DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
+    DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}, {}};
+    if (const auto& schedule = options_.ladders[l]->rules().schedule) ladder.zone = schedule->zone().name();
     double all = 0, spilled = 0;
     for (size_t i = 0; i < kReasonCount; ++i) {
       const auto reason = static_cast<Reason>(i);

@@ -63,6 +63,8 @@ TEST_F(SnapshotTest, FiguresMatchMetrics) {
   EXPECT_EQ(metric("brim_tokens_total{model=\"cls\"}"), s["totals"]["tokens"].get<double>());
   ASSERT_EQ(s["models"].size(), 4u);
   EXPECT_EQ(s["models"][0]["state"], "resident");
+  EXPECT_EQ(s["models"][0]["precision"], "fp32");
+  EXPECT_EQ(s["models"][3]["precision"], "") << "VADER has none";
   EXPECT_GT(s["device"]["memory"]["held"].get<double>(), 0);
   int64_t planned = 0, own = 0;
   for (const auto& [tag, bytes] : s["device"]["memory"]["tags"].items()) {
