@@ -28,8 +28,13 @@ constexpr double kLongestBatch = 5;                           // seconds, includ
 }  // namespace
 
 void Service::report_fault(const std::string& model, const std::string& fault) {
+  bool returned = false;
   for (const auto& ladder : options_.ladders)
-    if (ladder->has(model)) ladder->report_fault(model, fault);
+    if (ladder->has(model)) {
+      returned |= fault.empty() && !ladder->fault(model).empty();
+      ladder->report_fault(model, fault);
+    }
+  if (returned) measure_again(model);  // the gate skips unavailable rungs
 }
 
 // Runs on the admin or maintenance thread, so that no I/O thread pays for freeing a model. Requests that hold it finish
@@ -318,6 +323,7 @@ void Service::pin_ladder(Call& call, std::string_view path) {
       throw invalid(error.what());
     }
   }
+  note_rung(static_cast<size_t>(ladder - options_.ladders.begin()));  // a pin may end before the next sample
   const LadderView view = (*ladder)->view(unix_now());
   answer(call,
          nlohmann::json{{"ladder", view.name}, {"active", view.active}, {"reason", reason_name(view.reason)}}.dump(

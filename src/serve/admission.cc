@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -134,7 +135,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   if (cors_allowed)
     exchange.fields = fmt::format(
         "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
-        "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors");
+        "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Instead-Of, X-Brim-Errors, "
+        "X-Brim-Ignored");
   const bool preflight = cors_allowed && head.method == "OPTIONS" && !allowed.empty() &&
                          !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
@@ -275,12 +277,14 @@ void Service::refuse_if_full(const Call& call) const {
     if (wait <= options_.queue_seconds) return;
     shortest = shortest == options_.queue_seconds ? wait : std::min(shortest, wait);
   }
-  if (shortest > options_.queue_seconds) throw overloaded(shortest, options_.queue_seconds);
+  if (shortest > options_.queue_seconds) throw overloaded(shortest, options_.queue_seconds, shortest);
 }
 
-Refusal Service::overloaded(double waiting, double limit) {
-  return {429, "Overloaded", "Model is overloaded", retry_after(waiting),
-          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
+Refusal Service::overloaded(double wait, double limit, double retry_seconds) {
+  // Rounded up, so that `queue_ms` is above `limit_ms`; JSON has no infinity.
+  const double wait_ms = std::min(std::ceil(wait * 1e3), 1e12);
+  return {429, "Overloaded", "Model is overloaded", retry_after(retry_seconds),
+          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", wait_ms, limit * 1e3)};
 }
 
 Response Service::refused(int status, const std::string& problem) {

@@ -79,12 +79,14 @@ TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
   const auto refused = [&](const std::string& key, const std::string& more = "") {
     RawAnswer answer = post("/predict", R"({"inputs":"a")" + more + "}", with(key));
     EXPECT_EQ(answer.status, 429) << key << answer.body;
-    return answer.fields["retry-after"] + " s, " + Json::parse(answer.body)["queue_ms"].dump() + " ms";
+    const Json json = Json::parse(answer.body);
+    EXPECT_GT(json["queue_ms"], json["limit_ms"]) << key << answer.body;
+    return answer.fields["retry-after"] + " s, " + json["queue_ms"].dump() + " of " + json["limit_ms"].dump() + " ms";
   };
-  EXPECT_EQ(refused("much"), "5 s, 5000 ms");
-  EXPECT_EQ(refused("little"), "1 s, 500 ms") << "the new text exceeds its limit";
-  EXPECT_EQ(refused("crowded"), "2 s, 1500 ms") << "only other clients exceed the limit";
-  EXPECT_EQ(refused("none", R"(,"timeout_ms":10000)"), "1 s, 500 ms") << "its deadline could not be met";
+  EXPECT_EQ(refused("much"), "5 s, 5000 of 1000 ms");
+  EXPECT_EQ(refused("little"), "1 s, 1500 of 1000 ms") << "the new text exceeds its limit";
+  EXPECT_EQ(refused("crowded"), "2 s, 1500 of 1000 ms") << "only other clients exceed the limit";
+  EXPECT_EQ(refused("none", R"(,"timeout_ms":10000)"), "1 s, 20000 of 10000 ms") << "its deadline could not be met";
   for (const char* more : {R"(,"timeout_ms":30000)", ""}) {
     client_->post("/predict", R"({"inputs":"a")" + std::string(more) + "}", with("none"));
     scorer_->wait_held(1);
@@ -108,12 +110,15 @@ TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.fields["retry-after"], "7");
   EXPECT_EQ(Json::parse(answer.body)["error"], "Model is overloaded: waiting texts hold 256 MiB");
+  EXPECT_FALSE(Json::parse(answer.body).contains("queue_ms")) << "no wait was compared";
 }
 
 TEST_F(AdmissionTest, ReportsUnboundedWait) {
   start(odd());
   odd_->waits[std::hash<std::string_view>()("127.0.0.1")] = {1, HUGE_VAL, HUGE_VAL};
-  EXPECT_EQ(post("/predict", R"({"inputs":"a"})").fields["retry-after"], "86400");
+  RawAnswer answer = post("/predict", R"({"inputs":"a"})");
+  EXPECT_EQ(answer.fields["retry-after"], "86400");
+  EXPECT_GT(Json::parse(answer.body)["queue_ms"], 1e9);
 }
 
 TEST_F(AdmissionTest, RespondsIfSubmitFails) {

@@ -40,6 +40,10 @@ Response error_response(const Refusal& refusal, ErrorShape shape);
 // Syntax with line and column, or 422 beyond a limit.
 nlohmann::json parse_body(std::string_view text);
 
+// Keys of a body that its route does not read, comma-separated. Empty for a body that is not an object.
+std::string ignored_keys(std::string_view route_path, const nlohmann::json& body);
+std::string ignored_field(const std::string& keys);  // "X-Brim-Ignored: topk\r\n"; empty without keys
+
 std::vector<int32_t> token_ids(const nlohmann::json& list, const char* key);  // throws Refusal (422)
 // Number of tokens shared by neighbouring windows of a long text; -1 if not given. Throws Refusal (422).
 int32_t stride_of(const nlohmann::json& object);

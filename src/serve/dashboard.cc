@@ -41,6 +41,7 @@ PageJson ladder_json(const DashboardLadder& ladder) {
                    {"active", view.active},
                    {"reason", reason_name(view.reason)},
                    {"market", view.market ? PageJson(market_name(*view.market)) : PageJson()},
+                   {"zone", ladder.zone.empty() ? PageJson() : PageJson(ladder.zone)},
                    {"next_change_unix", or_null(view.next_change)},
                    {"next", view.next},
                    {"spill_share", or_null(ladder.spill_share)},

@@ -45,7 +45,7 @@
     if (seconds < 86400) return number(seconds / 3600, 1) + " h";
     return number(seconds / 86400, 1) + " d";
   }
-  const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const clock = (ms, zone) => new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(zone ? { timeZone: zone } : {}) });
   const figure = (value, label) => make("div", { class: "figure" }, make("b", { text: value }), make("span", { text: label }));
   const figures = (...all) => make("div", { class: "figures" }, ...all);
   const plotWidth = (id) => Math.max(240, byId(id).clientWidth);  // drawn at scale 1, so that the font size stays constant
@@ -62,7 +62,11 @@
     const numeric = head.map((name) => name.startsWith("#"));
     return make("div", { class: "scroll" }, make("table", {},
       make("thead", {}, make("tr", {}, ...head.map((name, i) => cell("th", name.replace("#", ""), numeric[i])))),
-      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => cell("td", value, numeric[i])))))));
+      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => {
+        const node = cell("td", value, numeric[i]);
+        node.dataset.label = head[i].replace("#", "");  // shown in front of the value on narrow screens
+        return node;
+      }))))));
   }
   function bar(name, caption, parts) {
     return make("div", { class: "bar" },
@@ -128,7 +132,7 @@
     svg.append(draw("text", { x: W - 4, y: 11, "text-anchor": "end" }, unit));
     return svg;
   }
-  // Today's schedule as a band, with the current time.
+  // Today's schedule as a band, with the current time, in the schedule's time zone.
   function band(id, ladder, now) {
     const W = plotWidth(id), H = 46, svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "today's schedule" });
     const from = ladder.today[0].from_unix, to = ladder.today[ladder.today.length - 1].to_unix;
@@ -137,7 +141,7 @@
     for (const span of ladder.today) {
       const width = Math.max(1, x(span.to_unix) - x(span.from_unix) - 1);
       svg.append(draw("rect", { x: x(span.from_unix), y: 2, width, height: 22, rx: 3, class: "f" + Math.max(0, names.indexOf(span.rung)) % 5 }));
-      if (width > 32) svg.append(draw("text", { x: x(span.from_unix) + 1, y: 36 }, clock(span.from_unix * 1000)));
+      if (width > 32) svg.append(draw("text", { x: x(span.from_unix) + 1, y: 36 }, clock(span.from_unix * 1000, ladder.zone)));
       if (width > 8 * span.rung.length) {
         const name = draw("text", { x: x(span.from_unix) + 5, y: 17 }, span.rung);
         name.style.fill = "var(--panel)";
@@ -160,7 +164,7 @@
 
   function showHead(s) {
     const kind = s.state === "ok" || s.state === "ready" ? "ok" : s.state === "degraded" || s.state === "loading" || s.state === "draining" ? "warn" : "bad";
-    const pills = [make("span", { class: "pill " + kind, text: s.state }), make("span", { class: "pill", text: s.model + " · " + s.reason }),
+    const pills = [make("span", { class: "pill " + kind, text: s.state }), make("span", { class: "pill", text: s.reason === "default" ? s.model : s.model + " · " + s.reason }),
       make("span", { class: "pill", text: "up " + duration(s.uptime_s) })];
     if (s.warnings.length > 0) pills.push(make("span", { class: "pill warn", text: s.warnings.length + (s.warnings.length > 1 ? " warnings" : " warning") }));
     fill("head", ...pills);
@@ -224,8 +228,8 @@
       const box = make("div", {}, make("div", { class: "rungs" }, make("b", { text: ladder.name }), ...ladder.rungs.map((rung) =>
         make("span", { class: "pill" + (rung.model === ladder.active ? " lit" : rung.available ? "" : " bad"), text: rung.model + (rung.spilling ? " ↓" : "") }))));
       if (ladder.today.length > 0) box.append(band("ladders", ladder, s.t_unix_ms));
-      const next = known(ladder.next_change_unix) ? ` · ${ladder.next} from ${clock(ladder.next_change_unix * 1000)}` : "";
-      box.append(note(`${ladder.active || "no model"} (${ladder.reason})${ladder.market ? " · market " + ladder.market : ""}${next} · spilled ${percent(ladder.spill_share)}`),
+      const next = known(ladder.next_change_unix) ? ` · ${ladder.next} from ${clock(ladder.next_change_unix * 1000, ladder.zone)}` : "";
+      box.append(note(`${ladder.active || "no model"} (${ladder.reason})${ladder.market ? " · market " + ladder.market : ""}${next}${ladder.zone ? " · times in " + ladder.zone : ""} · spilled ${percent(ladder.spill_share)}`),
         table(["rung", "gate", "why"], ladder.rungs.map((rung) => [rung.model, rung.gate, rung.fault || rung.why]), ""));
       return box;
     }));
@@ -241,9 +245,10 @@
   function showWork(s) {
     fill("queues", table(["queue", "model", "#waiting", "#oldest", "#unread flushes", "state"], s.queues.map((q) =>
       [q.queue, q.model, number(q.queued, 0), known(q.oldest_ms) ? duration(q.oldest_ms / 1000) : "–", number(q.unseen_flushes, 0), q.read_only ? "read-only" : "open"]), "no queues"));
-    fill("jobs", table(["job", "status", "progress", "#rows", "#failed"], s.jobs.map((j) => {
+    fill("jobs", table(["job", "model", "status", "progress", "#rows", "#failed", "#rows/s", "#time left"], s.jobs.map((j) => {
       const track = make("div", { class: "bar" }, make("div", { class: "track" }, make("i", { class: "c0", width: (j.progress || 0) * 100 + "%" })));
-      return [j.id, j.waiting ? `waiting: ${j.waiting}` : j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
+      return [j.id, j.model || "–", j.waiting ? `waiting: ${j.waiting}` : j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0),
+        number(j.rows_per_second), duration(j.seconds_left)];
     }), "no jobs"));
   }
   function showEvents(s) {

@@ -105,7 +105,7 @@ DashboardSnapshot full_snapshot() {
   s.models = {{"finbert", "failed", "bf16", {}, {}, {}, {}, 600.0},
               {"distil", "resident", "bf16", 134'000'000, 8192, 1830.5, 9.75, -1.0},
               {"<script>alert(1)</script>", "parked", "fp16", 250'000'000, 8192, 0.0, {}, 300.0}};
-  s.ladders = {{ladder.view(kTuesdayNoon), schedule_of_day(ladder, kTuesdayNoon), 0.04}};
+  s.ladders = {{ladder.view(kTuesdayNoon), schedule_of_day(ladder, kTuesdayNoon), 0.04, "America/New_York"}};
   s.queues = {{{"queue", "news"},
                {"model", "sentiment"},
                {"queued", 7},
@@ -114,7 +114,10 @@ DashboardSnapshot full_snapshot() {
                {"read_only", false}}};
   s.jobs = {{{"id", "batch_5f2c"},
              {"status", "in_progress"},
+             {"model", "distil"},
              {"progress", 0.43},
+             {"rows_per_second", 5120.0},
+             {"seconds_left", 95.0},
              {"request_counts", {{"total", nullptr}, {"completed", 430120}, {"failed", 12}}}}};
   s.switches = {{(kTuesdayNoon - 9000) * 1000, "sentiment: vader → distil (schedule)"}};
   s.warnings = s.ladders[0].view.warnings;

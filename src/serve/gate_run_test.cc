@@ -105,6 +105,13 @@ TEST_F(GateRunTest, ReportsErrors) {
   EXPECT_EQ(ladder.view(0).rungs[1].gate.verdict, Verdict::not_measured);
   EXPECT_EQ(ladder.view(0).rungs[2].gate.verdict, Verdict::refused);
 
+  ladder.report_fault("missing", "no such directory");
+  EXPECT_TRUE(measure(ladder).empty()) << "the ladder reports it";
+  ladder.report_fault("large", "no such directory either");
+  const std::vector<std::string> against = measure(ladder);
+  ASSERT_EQ(against.size(), 1u) << "not once per rung";
+  EXPECT_HAS(against[0], "cannot measure the gate: large is unavailable");
+
   r.gate.text = "no such column";
   Ladder other(r);
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { measure(other); }), "no such column");

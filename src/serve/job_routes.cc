@@ -246,6 +246,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   void open() {
     const std::optional<Job> job = service_.blocking_work_->jobs().find(id_);
     if (!job) throw no_job(id_);
+    job_ = *job;
     const std::optional<fs::path> path = service_.blocking_work_->jobs().output(id_);
     if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
@@ -282,6 +283,9 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
     if (refusal && begun_) return service_.abort_response(*call_, *refusal);  // the client notices the short body
     if (refusal) return service_.refuse(*call_, *refusal);
     if (std::exchange(begun_, true)) return call_->exchange->send(piece_);
+    call_->model = service_.index_of(job_.model);
+    call_->rows = static_cast<size_t>(job_.completed_rows + job_.failed_rows);
+    call_->tokens = static_cast<size_t>(job_.tokens);
     head_.fields += fmt::format("X-Request-Id: {}\r\n", call_->id);
     head_.body = piece_;
     call_->exchange->begin_answer(std::move(head_), part_.end - part_.begin);
@@ -289,6 +293,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
 
   Service& service_;
   const std::string id_, range_;
+  Job job_;
   OpenFile file_;
   Part part_;
   uint64_t next_ = 0;
@@ -331,7 +336,9 @@ void Service::begin_job(Call& call) {
   w.bulk = true;
   try {
     choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
-  } catch (const ModelBeingReplaced&) {  // the job waits for the model
+    call.model = w.model;
+  } catch (const ModelBeingReplaced& replacing) {  // the job waits for the model
+    call.model = replacing.model;
   }
   call.stream = std::make_shared<JobUpload>(*this, call, std::move(request), path);
 }
@@ -375,7 +382,11 @@ void Service::job_call(Call& call) {
   run_on(blocking_work_->disk(), call, [this, id, cancels] {
     const std::optional<Job> job = cancels ? blocking_work_->jobs().cancel(id) : blocking_work_->jobs().find(id);
     if (!job) throw no_job(id);
-    return BlockingAnswer{200, job_body(*job)};
+    BlockingAnswer answer{.body = job_body(*job)};
+    answer.model = job->model;
+    answer.texts = static_cast<size_t>(job->completed_rows + job->failed_rows);
+    answer.tokens = job->tokens;
+    return answer;
   });
 }
 

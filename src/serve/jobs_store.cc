@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "io/sync_directory.h"
@@ -167,6 +168,10 @@ nlohmann::ordered_json to_json(const Job& job) {
   json["request_counts"] = {{"total", nullptr}, {"completed", job.completed_rows}, {"failed", job.failed_rows}};
   if (job.total_rows) json["request_counts"]["total"] = *job.total_rows;
   json["progress"] = job.progress;
+  const bool running = job.status == JobStatus::in_progress && job.waiting.empty();
+  const auto number_or_null = [&](const std::optional<double>& n) { return running && n ? JobJson(*n) : JobJson(); };
+  json["rows_per_second"] = number_or_null(job.rows_per_second);
+  json["seconds_left"] = number_or_null(job.seconds_left);
   json["waiting"] = or_null(job.ended() ? "" : job.waiting);
   if (!job.error.empty()) json["errors"] = {{"object", "list"}, {"data", JobJson::array({{{"message", job.error}}})}};
   return json;
@@ -526,6 +531,11 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   BlockReader blocks(reader, block_rows);
   RowScorer put(*model.scorer, model.score, writer, job.request.all_scores);
   std::string bytes;
+  const int64_t begun_ns = now_ns(), earlier_rows = counters["rows"] + counters["bad rows"];
+  const auto total_bytes = static_cast<double>(reader.bytes_total());
+  const double resumed_at =
+      output.resumed() && total_bytes > 0 ? static_cast<double>(output.resumed()->position.offset) / total_bytes : 0;
+  int64_t tokens = 0;
   while (blocks.next()) {
     bytes.clear();
     const std::optional<RowScorer::Done> done = put(blocks.rows(), bytes, stop);
@@ -541,8 +551,15 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
       known.failed_rows = counters["bad rows"];
       rows_done_.completed += done->good;
       rows_done_.failed += done->bad;
-      if (reader.bytes_total() > 0)
-        known.progress = static_cast<double>(blocks.file_bytes()) / static_cast<double>(reader.bytes_total());
+      known.tokens = tokens += done->tokens;
+      // Within a chunk, the offset is more precise; in a compressed file it counts decompressed bytes.
+      if (total_bytes > 0)
+        known.progress = static_cast<double>(std::min(blocks.file_bytes(), blocks.position().offset)) / total_bytes;
+      const double seconds = seconds_since(begun_ns);
+      const int64_t rows = known.completed_rows + known.failed_rows - earlier_rows;
+      known.rows_per_second = static_cast<double>(rows) / std::max(seconds, 1e-6);
+      if (known.progress > resumed_at)
+        known.seconds_left = seconds * std::max(0.0, 1 - known.progress) / (known.progress - resumed_at);
     });
   }
   update(job.id, [&](Job& known) {

@@ -124,6 +124,24 @@ TEST(JobsStore, SyncsOutputBeforeCompletionRecord) {
   EXPECT_EQ(unsynced(calls, calls.size(), bench.dir.path().string()), std::vector<std::string>{});
 }
 
+TEST(JobsStore, ReportsSpeedAndTimeLeftWhileRunning) {
+  JobBench bench;
+  const Job sent = bench.put(many_rows(50), {.text_column = "text"});
+  std::vector<JobText> seen;
+  bench.scorer->on_score = [&] { seen.push_back(to_json(*bench.store->find(sent.id))); };
+  EXPECT_TRUE(bench.store->run_next({}));
+  ASSERT_EQ(seen.size(), 5u);
+  EXPECT_TRUE(seen[0]["rows_per_second"].is_null()) << "no row is done";
+  EXPECT_EQ(seen[2]["model"], "small");
+  EXPECT_GT(seen[2]["rows_per_second"].get<double>(), 0);
+  EXPECT_GT(seen[2]["seconds_left"].get<double>(), 0);
+  EXPECT_GT(seen[2]["progress"].get<double>(), 0.2);
+  EXPECT_LT(seen[2]["progress"].get<double>(), 0.8) << "not the end of the chunk that was read";
+  const JobText ended = to_json(*bench.store->find(sent.id));
+  EXPECT_TRUE(ended["rows_per_second"].is_null());
+  EXPECT_TRUE(ended["seconds_left"].is_null());
+}
+
 // The progress record must not be durable before the rows it counts.
 TEST(JobsStore, SyncsRowsBeforeProgressRecord) {
   JobBench bench;

@@ -134,6 +134,31 @@ Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wai
   return choice;
 }
 
+void Ladder::update_load(int64_t ns, const Wait& wait) {
+  const std::lock_guard lock(mutex_);
+  for (Rung& rung : rungs_)
+    if (rung.spilling && rung.fault.empty()) overloaded(rung, wait(rung.model), {}, ns);
+}
+
+std::string Ladder::fault(const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  return rungs_[index_of(model, "request")].fault;
+}
+
+// Why an overloaded rung has no lower rung to answer; empty if there is one, or if the floor is not lower.
+std::string Ladder::blocked_spill(size_t active) const {
+  if (!rules_.load || pinned_ || !rungs_[active].spilling || active >= floor_) return "";
+  std::vector<std::string> reasons;
+  for (size_t i = active + 1; i <= floor_; ++i) {
+    const Rung& lower = rungs_[i];
+    if (lower.fault.empty() && lower.gate.verdict == Verdict::passed) return "";
+    reasons.push_back(
+        fmt::format("{} {}", lower.model, lower.fault.empty() ? lower.gate.why : std::string("is unavailable")));
+  }
+  return fmt::format("ladder {}: {} is overloaded and no lower rung may answer: {}", rules_.name, rungs_[active].model,
+                     fmt::join(reasons, "; "));
+}
+
 void Ladder::report_fault(const std::string& model, const std::string& fault) {
   const std::lock_guard lock(mutex_);
   rungs_[index_of(model, "report")].fault = fault;
@@ -190,7 +215,8 @@ LadderView Ladder::view(int64_t unix_seconds) const {
   view.name = rules_.name;
   const Selection selected = select("", unix_seconds);
   view.reason = selected.reason;
-  if (const auto index = available(selected.rung)) view.active = rungs_[*index].model;
+  const std::optional<size_t> active = available(selected.rung);
+  if (active) view.active = rungs_[*active].model;
   if (rules_.schedule) {
     view.market = rules_.schedule->market_at(unix_seconds);
     view.next_change = rules_.schedule->next_change(unix_seconds);
@@ -201,10 +227,9 @@ LadderView Ladder::view(int64_t unix_seconds) const {
     view.rungs.push_back({rung.model, rung.fault.empty(), rung.spilling, rung.fault, rung.gate});
     if (!rung.fault.empty())
       view.warnings.push_back(fmt::format("ladder {}: {} is unavailable: {}", rules_.name, rung.model, rung.fault));
-    if (rules_.load && i <= floor_ && rung.gate.verdict == Verdict::refused)
-      view.warnings.push_back(
-          fmt::format("ladder {}: {} is not used under load: {}", rules_.name, rung.model, rung.gate.why));
   }
+  if (active)
+    if (std::string blocked = blocked_spill(*active); !blocked.empty()) view.warnings.push_back(std::move(blocked));
   if (view.active.empty()) view.warnings.push_back(fmt::format("ladder {}: no rung is available", rules_.name));
   return view;
 }

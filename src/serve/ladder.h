@@ -102,9 +102,12 @@ class Ladder {
 
   // Throws bad_model if the requested model, or every rung, is unavailable.
   Choice choose(const LadderRequest& request, const Moment& now, const Wait& wait);
+  // Ends the overload of rungs whose wait has fallen, which otherwise only a request does. Call every second.
+  void update_load(int64_t ns, const Wait& wait);
 
   // Marks a model as unavailable, with the reason; empty: available.
   void report_fault(const std::string& model, const std::string& fault);
+  std::string fault(const std::string& model) const;
   // Sets a rung's gate figures. They are dropped if models have changed since changes() was `as_of`.
   void report_gate(const std::string& model, const std::optional<GateFigures>& figures,
                    std::optional<uint64_t> as_of = {});
@@ -145,6 +148,7 @@ class Ladder {
   Selection select(const std::string& source, int64_t unix_seconds) const;
   std::optional<size_t> available(size_t selected) const;
   bool overloaded(Rung& rung, double wait_ms, const LadderRequest& request, int64_t ns);
+  std::string blocked_spill(size_t active) const;
 
   LadderRules rules_;
   size_t default_ = 0, floor_ = 0, against_ = 0;

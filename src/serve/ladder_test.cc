@@ -115,10 +115,10 @@ TEST_F(LadderTest, GateRestrictsAutomaticChoiceOnly) {
   EXPECT_EQ(chosen({}), "distil schedule") << "loses six points, at most five allowed";
   LadderView view = ladder.view(kOpen);
   EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused);
-  ASSERT_EQ(view.warnings.size(), 1u);
+  ASSERT_EQ(view.warnings.size(), 1u) << "load asks for it";
   EXPECT_HAS(view.warnings[0],
-             "tiny is not used under load: loses 6.0 points of macro recall against finbert, at "
-             "most 5.0 allowed (1000 rows)");
+             "distil is overloaded and no lower rung may answer: tiny loses 6.0 points of macro recall against "
+             "finbert, at most 5.0 allowed (1000 rows)");
   EXPECT_EQ(chosen({.model = "tiny"}), "tiny requested");
   ladder.report_gate("tiny", made_figures(0.86, 0.79));
   EXPECT_EQ(chosen({}), "distil schedule");
@@ -128,6 +128,34 @@ TEST_F(LadderTest, GateRestrictsAutomaticChoiceOnly) {
   EXPECT_TRUE(ladder.view(kOpen).warnings.empty());
   EXPECT_EQ(ladder.view(kOpen).rungs[1].gate.verdict, Verdict::not_measured);
   EXPECT_TRUE(ladder.view(kOpen).rungs[1].spilling);
+}
+
+TEST_F(LadderTest, RefusedRungIsNoWarningWithoutLoad) {
+  ladder.report_gate("tiny", made_figures(0.84, 0.95));
+  EXPECT_EQ(ladder.view(kOpen).rungs[2].gate.verdict, Verdict::refused);
+  EXPECT_TRUE(ladder.view(kOpen).warnings.empty());
+  waits = {{"distil", 1000}};
+  EXPECT_EQ(chosen({}), "distil schedule");
+  EXPECT_EQ(ladder.view(kOpen).warnings.size(), 1u);
+  waits["distil"] = 0;
+  ns += 60 * kSecond;
+  ladder.update_load(ns, [&](const std::string& model) { return waits[model]; });
+  EXPECT_TRUE(ladder.view(kOpen).warnings.empty()) << "the load has ended";
+}
+
+TEST_F(LadderTest, OverloadEndsWithoutRequest) {
+  ladder.report_gate("tiny", made_figures(0.86, 0.85));
+  const auto update = [&] {
+    ladder.update_load(ns, [&](const std::string& model) { return waits[model]; });
+    return ladder.view(kOpen).rungs[1].spilling;
+  };
+  waits = {{"distil", 300}, {"tiny", 10}};
+  EXPECT_FALSE(update()) << "only a request starts it";
+  EXPECT_EQ(chosen({}), "tiny load");
+  waits["distil"] = 0;
+  EXPECT_TRUE(update()) << "at least five seconds";
+  ns += 5 * kSecond;
+  EXPECT_FALSE(update());
 }
 
 TEST_F(LadderTest, ReplacedModelRequiresNewMeasurement) {

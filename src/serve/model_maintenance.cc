@@ -21,7 +21,9 @@ int64_t Service::unix_now() const { return options_.unix_clock ? options_.unix_c
 void Service::maintain_models() {
   free_retired();
   std::vector<std::string> needed;  // pinned or scheduled soon: load and keep
+  const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
   for (const auto& ladder : options_.ladders) {
+    ladder->update_load(now_ns(), wait);
     if (auto pinned = ladder->pinned()) needed.push_back(std::move(*pinned));
     if (auto next = ladder->coming(unix_now())) needed.push_back(next->model);
   }

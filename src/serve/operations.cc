@@ -137,7 +137,12 @@ Service::HealthView Service::health_view(const GpuReadings& gpu_state) const {
   }
   for (size_t m = 0; m < slots_.size(); ++m) {
     std::lock_guard lock(slots_[m]->mutex);
-    if (!slots_[m]->fault.empty()) warn(fmt::format("model {}: {}", options_.models[m].name, slots_[m]->fault));
+    const std::string& name = options_.models[m].name;
+    const bool reported = std::ranges::any_of(view.ladders, [&](const LadderView& ladder) {
+      return std::ranges::any_of(
+          ladder.rungs, [&](const RungView& rung) { return rung.model == name && rung.fault == slots_[m]->fault; });
+    });
+    if (!slots_[m]->fault.empty() && !reported) warn(fmt::format("model {}: {}", name, slots_[m]->fault));
   }
   {
     std::lock_guard lock(gpu_mutex_);

@@ -46,17 +46,17 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
   const Refusal not_found{404, "NotFound", "flush not found"};
   if (method == "POST" && path.verb == "score_or_queue") return queue->score_or_queue(body, key);
   if (method == "POST" && path.verb == "flush_and_apply") return queue->flush_and_apply(body, key);
-  if (method == "GET" && path.verb.empty()) return {200, queue->describe()};
+  if (method == "GET" && path.verb.empty()) return {.body = queue->describe()};
   if (method == "GET" && path.verb == "flushes" && path.id.empty())
-    return {200, queue->flushes(after.empty() ? 0 : flush_id(after))};
+    return {.body = queue->flushes(after.empty() ? 0 : flush_id(after))};
   if (method == "GET" && path.verb == "flushes") {
     const auto flush = queue->flush(flush_id(path.id));
     if (!flush) throw not_found;
-    return {200, *flush};
+    return {.body = *flush};
   }
   if (method == "DELETE" && path.verb == "flushes" && !path.id.empty()) {
     if (!queue->acknowledge(flush_id(path.id))) throw not_found;
-    return {200, QueueJson{{"acknowledged", true}}};
+    return {.body = QueueJson{{"acknowledged", true}}};
   }
   throw Refusal{
       404, "NotFound",
@@ -96,16 +96,23 @@ void Service::queue_call(Call& call) {
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
   run_on(method == "POST" ? blocking_work_->flushing() : blocking_work_->disk(), call,
-         [this, path, method, key, after, held = hold_body(call)] {
-           if (!held->take()) return BlockingAnswer{};  // the client has disconnected
+         [this, path, method, key, after, route = call.route->path, held = hold_body(call)] {
+           BlockingAnswer result;
+           if (!held->take()) return result;  // the client has disconnected
            QueueJson body = QueueJson::object();
            if (!held->text.empty()) {
-             (void)parse_body(held->text);         // enforces limits with the usual error messages
+             // Enforces limits with the usual error messages.
+             result.fields = ignored_field(ignored_keys(route, parse_body(held->text)));
              body = QueueJson::parse(held->text);  // keeps the key order of items
              require_short_texts(body, options_.text_bytes);
            }
            const QueueAnswer answer = run_queue_call(blocking_work_->queues(), method, path, body, key, after);
-           return BlockingAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
+           result.status = answer.status;
+           result.body = answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace);
+           result.texts = answer.texts;
+           result.tokens = answer.tokens;
+           result.model = answer.model;
+           return result;
          });
 }
 
@@ -145,6 +152,7 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
           score.instead_of = options[indices[row]].instead_of;
         }
         for (const auto& [row, error] : scored.errors) scores[indices[row]].error = error.what();
+        scores[indices[0]].tokens = scored.tokens;
         count_bulk(options[indices[0]], 0, scored.tokens);
         for (const size_t i : indices)
           if (scores[i].error.empty()) count_bulk(options[i], 1, 0);

@@ -31,14 +31,17 @@ uint32_t request_checksum(const QueueJson& request, bool scoring) {
 // The shortest decimal that parses to the same float, as other routes write it.
 double plain_number(float value) { return std::stod(fmt::format("{}", value)); }
 
-// Parses a client's {"text","item","source"}, or a bare item if allowed.
+std::string source_in(const QueueJson& object) {
+  const auto found = object.find("source");
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Parses a client's {"text","item","source"}, or a bare item if allowed. The source is next to the text, else in the
+// item, else that of the request.
 QueueItem read_item(const QueueJson& json, const std::string& source, bool scoring, bool& has_text) {
   if (!json.is_object()) fail(ErrorCode::bad_data, "an entry of `items` must be an object");
   QueueItem item;
   const bool wrapped = scoring || (json.contains("item") && json.at("item").is_object());
-  const auto own_source = json.find("source");
-  item.source =
-      wrapped && own_source != json.end() && own_source->is_string() ? own_source->get<std::string>() : source;
   const auto text = json.find("text");
   has_text = text != json.end() && text->is_string();
   if (has_text) item.text = text->get<std::string>();
@@ -48,6 +51,9 @@ QueueItem read_item(const QueueJson& json, const std::string& source, bool scori
   else
     item.item = wrapped ? json.at("item") : json;
   if (!item.item.is_object()) fail(ErrorCode::bad_data, "`item` must be an object");
+  item.source = source_in(json);
+  if (item.source.empty()) item.source = source_in(item.item);
+  if (item.source.empty()) item.source = source;
   return item;
 }
 
@@ -141,8 +147,7 @@ void Queue::wait_until_idle(std::unique_lock<std::mutex>& lock) {
 Queue::ParsedRequest Queue::read_request(const QueueJson& request, const std::string& key, bool scoring) const {
   ParsedRequest parsed;
   if (!request.is_object()) fail(ErrorCode::bad_data, "the request must be an object");
-  const auto named = request.find("source");
-  const std::string source = named != request.end() && named->is_string() ? named->get<std::string>() : "";
+  const std::string source = source_in(request);
   const auto add = [&](const QueueJson& json) {
     RequestItem entry;
     entry.item = read_item(json, source, scoring, entry.has_text);
@@ -165,7 +170,7 @@ Queue::ParsedRequest Queue::read_request(const QueueJson& request, const std::st
 }
 
 QueueAnswer Queue::answer_of(const KeyedAnswer& keyed) const {
-  QueueAnswer answer{keyed.status, keyed.body};
+  QueueAnswer answer{.status = keyed.status, .body = keyed.body};
   if (keyed.flush == 0 || answer.body.contains("items")) return answer;
   const auto found = state_.flushes.find(keyed.flush);
   answer.body["items"] = found == state_.flushes.end() ? std::vector<QueueJson>{} : found->second.results;
@@ -266,7 +271,7 @@ QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const ParsedRequest
   }
   const UsedKey* key = parsed.keyed ? &parsed.key : nullptr;
   commit(lock, record(add_record(items, clock_.unix_ms(), key, body, state_.next_flush)));
-  return {202, std::move(body)};
+  return {.status = 202, .body = std::move(body), .texts = items.size()};
 }
 
 QueueAnswer Queue::score_or_queue(const QueueJson& request, const std::string& key) {
@@ -376,7 +381,11 @@ void Queue::score(std::unique_lock<std::mutex>& lock, Batch& batch) {
     throw;
   }
   lock.lock();
-  for (size_t i = 0; i < scores.size(); ++i) batch.flush.results.push_back(apply_score(items[i], scores[i]));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    batch.flush.results.push_back(apply_score(items[i], scores[i]));
+    batch.tokens += scores[i].tokens;
+  }
+  batch.model = scores.back().model;
 }
 
 // Returns the record's ticket; empty if there is nothing to record.
@@ -408,6 +417,9 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const ParsedReq
     if (!batch.flush.items.empty()) id = state_.next_flush;
     if (scoring) answer.body["status"] = "scored";
     answer.body["flush_id"] = id ? QueueJson(*id) : QueueJson();
+    answer.texts = batch.flush.items.size();
+    answer.tokens = batch.tokens;
+    answer.model = batch.model;
     const std::vector<QueueJson>& results = batch.flush.results;
     std::vector<QueueJson> items(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(batch.taken));
     size_t next = batch.taken;

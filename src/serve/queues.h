@@ -31,6 +31,7 @@ struct QueueScore {
   float score = 0;
   std::optional<float> compound;  // if the classes include negative and positive
   std::string error;              // not empty: the text could not be scored
+  int64_t tokens = 0;             // of all texts scored in the same call; in the first of them only
 };
 
 class QueueScorer {
@@ -43,6 +44,10 @@ class QueueScorer {
 struct QueueAnswer {
   int status = 200;  // HTTP status: 200, or 202 if the items wait
   QueueJson body;
+  // For the access log: texts that this call queued or scored, their tokens, and the model of the last one.
+  size_t texts = 0;
+  int64_t tokens = 0;
+  std::string model = {};
 };
 
 class Queue {
@@ -95,6 +100,8 @@ class Queue {
     // Results of the given items, which follow the waiting ones; empty: the next result scored in this flush.
     std::vector<std::optional<QueueJson>> others;
     bool reused = false;  // some results are not from this flush
+    int64_t tokens = 0;
+    std::string model = {};  // of the last item
   };
   class KeyInFlight;
 

@@ -95,6 +95,29 @@ TEST(Queue, FlushesWhenBatchIsFull) {
   EXPECT_EQ(bench.queue->flush(1)->at("items"), third.body["items"]);
 }
 
+TEST(Queue, ReadsSourceNextToTextThenInItemThenOfRequest) {
+  QueueBench bench({.immediate = true});
+  const QueueAnswer answer = bench.queue->score_or_queue(QueueJson::parse(R"({"source":"reuters","items":[
+      {"text":"a","item":{"source":"sec"}},
+      {"text":"b","item":{"source":"reuters"},"source":"sec"},
+      {"text":"c","item":{"source":""}},
+      {"text":"d","item":{"n":1}}]})"),
+                                                         "");
+  const QueueJson& items = answer.body["items"];
+  EXPECT_FALSE(items[0].contains("instead_of")) << "the item's source precedes the request's";
+  EXPECT_FALSE(items[1].contains("instead_of"));
+  EXPECT_EQ(items[2]["instead_of"], "largest");
+  EXPECT_EQ(items[3]["instead_of"], "largest");
+  const auto reason = [&](const char* request) {
+    return bench.queue->score_or_queue(QueueJson::parse(request), "").body["items"][0]["reason"];
+  };
+  EXPECT_EQ(reason(R"({"text":"e","item":{"source":"blog"}})"), "source");
+  EXPECT_EQ(reason(R"({"text":"f","item":{"source":7}})"), "default") << "not a string";
+  const QueueJson flushed =
+      bench.queue->flush_and_apply(QueueJson::parse(R"({"items":[{"text":"g","source":"blog"}]})"), "").body;
+  EXPECT_EQ(flushed["items"][0]["reason"], "source") << "an item without a wrapper";
+}
+
 TEST(Queue, ItemsReportReplacedModel) {
   QueueBench bench;
   const auto flushed = [&](const QueueJson& item, const char* source) {

@@ -26,6 +26,12 @@ int Service::find_model(const std::string& name) const {
                 fmt::format("model {} not found (available: {})", name.substr(0, 200), fmt::join(names, ", "))};
 }
 
+int Service::index_of(std::string_view name) const {
+  for (size_t m = 0; m < options_.models.size(); ++m)
+    if (options_.models[m].name == name) return static_cast<int>(m);
+  return -1;
+}
+
 int Service::first_model(Kinds kinds, bool loaded) const {
   for (size_t m = 0; m < options_.models.size(); ++m) {
     if (std::find(kinds.begin(), kinds.end(), slots_[m]->kind) == kinds.end()) continue;

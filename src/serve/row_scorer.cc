@@ -26,8 +26,10 @@ void require_short(std::span<const RowRef> rows) {
 
 }  // namespace
 
-Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop) {
-  return pairs.empty() ? scorer.score(texts, std::move(stop)) : scorer.score_pairs(texts, pairs, std::move(stop));
+Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop,
+                        const std::function<void(size_t)>& progress) {
+  return pairs.empty() ? scorer.score(texts, std::move(stop), progress)
+                       : scorer.score_pairs(texts, pairs, std::move(stop), progress);
 }
 
 rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {

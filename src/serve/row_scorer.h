@@ -28,7 +28,8 @@ struct RowRef {
 // Scores texts, or pairs if `pairs` is not empty, as bulk work.
 using Texts = std::span<const std::string_view>;
 using ScoreTexts = std::function<Predictions(Texts texts, Texts pairs, std::stop_token stop)>;
-Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop);
+Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_token stop,
+                        const std::function<void(size_t rows_done)>& progress = {});
 
 class RowScorer {
  public:

@@ -144,8 +144,12 @@ Pooling read_pooling(std::string_view text) {
 }
 
 int64_t read_size(std::string_view text) {
-  const int64_t count = read_whole_number(text);
-  if (count < 1 || count > 100'000) throw BadValue{"must be from 1 to 100,000"};
+  int64_t count = 0;
+  try {
+    count = read_whole_number(text);
+  } catch (const BadValue&) {  // the same bounds as for a number that is too small
+  }
+  if (count < 1 || count > 100'000) throw BadValue{"must be a whole number from 1 to 100,000"};
   return count;
 }
 
@@ -264,6 +268,26 @@ QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   return rules;
 }
 
+template <class Rules>
+std::string described(const char* kind, const Rules& rules) {
+  return fmt::format("{}{}{} {}", rules.location, rules.location.empty() ? "" : ": ", kind, rules.name);
+}
+
+[[noreturn]] void refuse_model(const std::string& subject, const std::string& name,
+                               const std::vector<std::string>& names) {
+  const std::string near = nearest_name(name, names);
+  fail(ErrorCode::usage, "{}: unknown model {}{}", subject, name,
+       near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+void check_rungs(const LadderRules& ladder, const ServeConfig& config) {
+  std::vector<std::string> names;
+  for (const ModelEntry& model : config.models) names.push_back(model.name);
+  for (const RungRules& rung : ladder.rungs)
+    if (std::ranges::find(names, rung.model) == names.end())
+      refuse_model(described("ladder", ladder) + ": rungs", rung.model, names);
+}
+
 // Calls `each` for every entry of a mapping from names to blocks.
 template <class Each>
 void each_named(const YAML::Node& root, const char* section, const fs::path& file, const std::vector<std::string>& keys,
@@ -336,6 +360,7 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   each_named(root, "ladders", path, {"rungs", "default", "gate", "sources", "schedule", "load"},
              [&](const ConfigBlock& in, const std::string& name) {
                config.ladders.push_back(ladder_of(in, name));
+               check_rungs(config.ladders.back(), config);  // else a misspelt rung is suggested for its correct name
                try {
                  Ladder checked(config.ladders.back());
                } catch (const Error& e) {
@@ -402,24 +427,14 @@ void check_names(const ServeConfig& config) {
   const auto known = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  const auto unknown = [&](const std::string& subject, const std::string& name) {
-    const std::string near = nearest_name(name, names);
-    fail(ErrorCode::usage, "{}: unknown model {}{}", subject, name,
-         near.empty() ? "" : fmt::format("; did you mean {}?", near));
-  };
-  const auto described = [](const char* kind, const auto& rules) {
-    return fmt::format("{}{}{} {}", rules.location, rules.location.empty() ? "" : ": ", kind, rules.name);
-  };
-  for (const LadderRules& ladder : config.ladders)
-    for (const RungRules& rung : ladder.rungs)
-      if (!known(rung.model)) unknown(described("ladder", ladder) + ": rungs", rung.model);
+  for (const LadderRules& ladder : config.ladders) check_rungs(ladder, config);
   for (const LadderRules& ladder : config.ladders) {
     if (known(ladder.name))
       fail(ErrorCode::usage, "{}: the name is already used by a model or ladder", described("ladder", ladder));
     names.push_back(ladder.name);
   }
   for (const QueueRules& queue : config.queues)
-    if (!queue.model.empty() && !known(queue.model)) unknown(described("queue", queue), queue.model);
+    if (!queue.model.empty() && !known(queue.model)) refuse_model(described("queue", queue), queue.model, names);
 }
 
 }  // namespace brim::serve

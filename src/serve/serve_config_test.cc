@@ -116,6 +116,8 @@ TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
       {ladder + "default: fin}}\n", "unknown rung fin"},
       {models + "ladders: {s: {rungs: [finbrt]}}\n",
        "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
+      {models + "ladders: {s: {rungs: [finbrt, vader], default: finbert}}\n",
+       "serve.yaml:2: ladder s: rungs: unknown model finbrt; did you mean finbert?"},
       {models + "ladders: {vader: {rungs: [vader]}}\n", "the name is already used"},
       {ladder + "gate: {max_loss: 5}}}\n", "must be a share such as 2%"},
       {ladder + "load: {spill_over_ms: -1}}}\n", "must be positive"},
@@ -133,7 +135,7 @@ TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
       {ladder + "schedule: {times: [{from: \"07:00\"}]}}}\n", "missing key rung"},
       {models + "queues: {q: {model: vadr}}\n", "serve.yaml:2: queue q: unknown model vadr; did you mean vader?"},
       {models + "queues: {q: {model: vader, ladder: vader}}\n", "cannot be combined with `model`"},
-      {models + "queues: {q: {flush_size: 0}}\n", "must be from 1"},
+      {models + "queues: {q: {flush_size: 0}}\n", "must be a whole number from 1 to 100,000"},
       {models + "queues: {q: {flush_sise: 5}}\n", "did you mean flush_size?"},
       {models + "queues: {q: {apply: {lable: x}}}\n", "did you mean label?"},
   };
@@ -204,6 +206,13 @@ TEST(ServeConfig, AdaptiveVariablesFollowMarketHours) {
                           from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {key, value}});
                         }),
                key + "=" + value);
+  for (const char* size : {"ten", "0", "-1", "1.5", "100001"})
+    EXPECT_HAS(error_of(ErrorCode::usage,
+                        [&] {
+                          from_variables({{"SENTIMENT_BATCH_SIZE", size}});
+                        }),
+               "must be a whole number from 1 to 100,000")
+        << size;
   EXPECT_HAS(error_of(ErrorCode::usage,
                       [&] {
                         from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "maybe"}});

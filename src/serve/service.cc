@@ -250,9 +250,12 @@ void Service::run_on(Workers& workers, Call& call, std::function<BlockingAnswer(
       return refusal_of_blocking_work(Error(ErrorCode::internal, error.what()));
     }
   };
-  run_on(workers, call, run, [answer](Call& held) {
+  run_on(workers, call, run, [this, answer](Call& held) {
     held.done = true;
-    answer->fields += fmt::format("X-Request-Id: {}\r\n", held.id);
+    if (!answer->model.empty()) held.model = index_of(answer->model);
+    held.rows = answer->texts;
+    held.tokens = static_cast<size_t>(answer->tokens);
+    answer->fields += ignored_field(held.ignored) + fmt::format("X-Request-Id: {}\r\n", held.id);
     held.exchange->answer(
         {.status = answer->status, .body = std::move(answer->body), .fields = std::move(answer->fields)});
   });
@@ -319,9 +322,12 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
                           static_cast<double>(now_ns() - call.exchange->begun_ns()) * 1e-6, call.timeout_ms)};
     case ErrorCode::busy: {
       // Either this client's queue is too long, or all clients' queued bytes exceed the limit.
-      const ClientWait wait = call.served->scorer->wait_of(client_of(call), 0, call.bulk);
-      const bool long_wait = wait.own_tokens > 0 || wait.begin_seconds > options_.queue_seconds;
-      Refusal refusal = overloaded(long_wait ? wait.begin_seconds : queue_seconds(call.model), options_.queue_seconds);
+      const ClientWait wait = call.served->scorer->wait_of(client_of(call), prediction.tokens, call.bulk);
+      const double counted = wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds;
+      const bool long_wait = counted > options_.queue_seconds;
+      Refusal refusal =
+          overloaded(counted, options_.queue_seconds, long_wait ? wait.begin_seconds : queue_seconds(call.model));
+      if (!long_wait) refusal.extra.clear();  // the message has the limit that was exceeded
       refusal.message += fmt::format(": {}", error.what());
       return refusal;
     }
@@ -414,6 +420,7 @@ void Service::answer(Call& call, std::string body, const char* content_type) {
   response.body = std::move(body);
   response.content_type = content_type;
   if (!call.predictions.empty()) response.fields = compute_fields(call);
+  response.fields += ignored_field(call.ignored);
   response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
   call.done = true;
   call.exchange->answer(std::move(response));

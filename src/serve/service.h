@@ -184,6 +184,7 @@ class Service final : public Handler, public QueueScorer {
   RequestOptions request_options(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(RequestOptions& options, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
+  int index_of(std::string_view name) const;                // of a model; -1: none
   int first_model(Kinds kinds, bool loaded = false) const;  // -1: none
   // Throws 503 if the model is not loaded and ModelBeingReplaced during a replacement. With `may_wait`, which is not
   // for I/O threads, blocks until the replacement is done.
@@ -203,7 +204,11 @@ class Service final : public Handler, public QueueScorer {
   // Result of work that ran off the I/O thread.
   struct BlockingAnswer {
     int status = 200;
-    std::string body, fields = {};
+    std::string body = {}, fields = {};
+    // For the access log.
+    std::string model = {};
+    size_t texts = 0;
+    int64_t tokens = 0;
   };
   void run_on(Workers& workers, Call& call, std::function<BlockingAnswer()> work);
   // Runs `work` on `workers`, then continues on the call's I/O thread with the refusal or `then`. Neither runs if the
@@ -230,7 +235,8 @@ class Service final : public Handler, public QueueScorer {
   Call* reclaim(int thread, uint32_t slot);
   static uint64_t client_of(const Call& call);
   void refuse_if_full(const Call& call) const;
-  static Refusal overloaded(double waiting, double limit);
+  // `wait` is the prediction that exceeds `limit`.
+  static Refusal overloaded(double wait, double limit, double retry_seconds);
   Refusal refusal_of(const Call& call, const Prediction& prediction) const;
   void answer(Call& call, std::string body, const char* content_type = "application/json");
   void release(Call& call) noexcept;
@@ -321,6 +327,7 @@ class Service final : public Handler, public QueueScorer {
   void forget_gates(const std::string& model);   // called once the previous model can no longer be measured
   void deliver(int thread, const std::string& event, bool snapshot);
   void post_events(const std::string& event, bool snapshot);
+  void note_rung(size_t ladder);
   DashboardSnapshot figures(std::optional<int64_t> held_bytes, const HealthView& health, const GpuReadings& gpu_state);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
@@ -340,6 +347,7 @@ class Service final : public Handler, public QueueScorer {
     std::string state = "resident", fault;
     // Batch count and time of the last observed use, for keep_alive; `moving`: loading or leaving the device.
     int64_t batches = 0, used_ns = 0;
+    std::atomic<size_t> running_texts{0};  // of bulk calls: scored, but not counted before the call ends
     bool moving = false;
     int64_t failed_ns = 0;  // above 0: time of the last failed load, for retries
     // The old model has left the device and its successor is not loaded yet; `held`: waiting requests by thread and
@@ -394,14 +402,15 @@ class Service final : public Handler, public QueueScorer {
     Counts counts;
     ScorerWork work;                 // sum over all models
     std::vector<uint64_t> texts;     // by model
+    std::vector<size_t> scored;      // by model, with the texts of running bulk calls
     Histogram requests_by_duration;  // scoring requests only
   };
-  std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as are the following
-  std::vector<std::string> active_rungs_;
-  std::set<std::string> warned_;  // kinds of current warnings
-  std::deque<DashboardSnapshot::Switch> switches_;
+  std::deque<Sample> recent_, minutes_;  // owned by the sampling thread, as is the next
+  std::set<std::string> warned_;         // kinds of current warnings
   DashboardHistory history_;
-  mutable std::mutex snapshot_mutex_;
+  mutable std::mutex snapshot_mutex_;  // guards the following
+  std::vector<std::string> active_rungs_;
+  std::deque<DashboardSnapshot::Switch> switches_;
   std::string snapshot_ = "null";
   std::optional<double> busy_, mfu_;
   std::optional<int64_t> held_bytes_;
@@ -461,7 +470,7 @@ struct Service::Call {
   bool bulk = false, null_errors = false;
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
-  size_t rows = 0;  // scored rows of a stream
+  size_t rows = 0;  // scored rows of a stream, queue or job
   int passes = 0;   // passes over each text, if two models contribute to a response
   int64_t parsed_ns = 0, finished_ns = 0;
   int64_t submitted_ns = 0;  // 0: submitted by a helper
@@ -469,6 +478,7 @@ struct Service::Call {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<HeldBody> held_body;     // while another thread is to parse it
   std::shared_ptr<nlohmann::json> parsed;  // body parsed by a helper
+  std::string ignored;                     // unknown keys of the body
 };
 
 }  // namespace brim::serve

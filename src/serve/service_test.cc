@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "base/error.h"
@@ -150,6 +153,110 @@ TEST_F(ServiceTest, CancelsTextsOfDisconnectedClient) {
   const Json entry = Json::parse(log.substr(0, log.find('\n')));
   EXPECT_EQ(entry["route"], "POST /predict");
   EXPECT_EQ(entry["code"], 499);
+}
+
+TEST_F(ServiceTest, AccessLogHasModelAndTextsOfQueuesAndJobs) {
+  ServerOptions o = tiny();
+  o.access_log = (temp_.path() / "access.log").string();
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "cls", .flush_size = 2});
+  start(o);
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"w6 w7"})").status, 202);
+  EXPECT_EQ(post("/queues/news/score_or_queue", R"({"text":"w8"})").status, 200);
+  const RawAnswer made = post("/jobs?format=txt&model=vader", "so good\nso bad\nfine\n");
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string job = "/jobs/" + Json::parse(made.body)["id"].get<std::string>();
+  wait_until([&] { return Json::parse(get(job).body)["status"] == "completed"; });
+  EXPECT_EQ(get(job + "/output").status, 200);
+  server_.reset();
+  std::istringstream lines(get_file(o.access_log));
+  std::map<std::string, Json> last;
+  std::vector<Json> queued;
+  for (std::string line; std::getline(lines, line);) {
+    const Json entry = Json::parse(line);
+    if (entry["route"] == "POST /queues/{queue}/score_or_queue") queued.push_back(entry);
+    last[entry["route"].get<std::string>()] = entry;
+  }
+  ASSERT_EQ(queued.size(), 2u);
+  EXPECT_EQ(queued[0]["texts"], 1) << "queued";
+  EXPECT_TRUE(queued[0]["model"].is_null());
+  EXPECT_EQ(queued[1]["texts"], 2) << "scored";
+  EXPECT_EQ(queued[1]["model"], "cls");
+  EXPECT_GT(queued[1]["tokens"], 4);
+  EXPECT_EQ(last["POST /jobs"]["model"], "vader");
+  for (const char* route : {"GET /jobs/{id}", "GET /jobs/{id}/output"}) {
+    EXPECT_EQ(last[route]["model"], "vader") << route;
+    EXPECT_EQ(last[route]["texts"], 3) << route;
+  }
+}
+
+TEST_F(ServiceTest, ReportsMissingModelOnce) {
+  ServerOptions o = tiny();
+  ServedModel gone;
+  gone.name = gone.id = "gone";
+  gone.fault = "gone: no such directory";
+  o.models.push_back(std::move(gone));
+  put_file(temp_.path() / "gate.csv", "text,label\nso good,positive\nso bad,negative\n");
+  LadderRules rules;
+  rules.name = "mood";
+  rules.rungs = {{"vader", {}}, {"gone", {}}};
+  rules.gate.data = (temp_.path() / "gate.csv").string();
+  rules.gate.text = "text";
+  rules.gate.label = "label";
+  o.ladders = {std::make_shared<Ladder>(rules)};
+  Server server(std::move(o));
+  EXPECT_EQ(server.check(), std::vector<std::string>{"ladder mood: gone is unavailable: gone: no such directory"});
+}
+
+TEST_F(ServiceTest, ReportsIgnoredKeys) {
+  ServerOptions o = tiny();
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "vader"});
+  start(std::move(o));
+  const auto ignored = [&](const std::string& path, const std::string& body) {
+    RawAnswer answer = post(path, body);
+    EXPECT_LT(answer.status, 300) << path << answer.body;
+    return answer.fields.contains("x-brim-ignored") ? answer.fields["x-brim-ignored"] : "";
+  };
+  EXPECT_EQ(ignored("/predict", R"({"inputs":"w6","topk":1,"top_k":1})"), "topk");
+  EXPECT_EQ(ignored("/classify", R"({"input":"w6","user":"me","modle":"cls"})"), "modle, user");
+  EXPECT_EQ(ignored("/classify", R"({"input":"w6","a\r\nSet-Cookie: b,c":1})"), "a??Set-Cookie:?b?c");
+  EXPECT_EQ(ignored("/ner", R"({"inputs":"w6","parameters":{"stride":1,"strategy":"max"}})"), "parameters.strategy");
+  EXPECT_EQ(ignored("/models/vader", R"({"inputs":"w6","options":{"use_cache":true}})"), "options");
+  EXPECT_EQ(ignored("/tokenize", R"({"inputs":"w6","model":"cls","special":true})"), "special");
+  EXPECT_EQ(ignored("/queues/news/score_or_queue", R"({"text":"a","item":{"any":1},"sourse":"b"})"), "sourse");
+  EXPECT_EQ(ignored("/queues/news/flush_and_apply", R"({"item":{}})"), "item");
+}
+
+// The keys in openapi.json are those that the routes read.
+TEST_F(ServiceTest, IgnoresNoDocumentedKey) {
+  start(tiny());
+  const Json document = Json::parse(get("/openapi.json").body);
+  const std::function<void(const Json&, Json&)> collect = [&](const Json& schema, Json& keys) {
+    if (const auto name = schema.value("$ref", ""); !name.empty())
+      collect(document.at(Json::json_pointer(name.substr(1))), keys);
+    for (const char* list : {"allOf", "oneOf", "anyOf"})
+      if (schema.contains(list))
+        for (const Json& part : schema[list]) collect(part, keys);
+    if (schema.contains("properties"))
+      for (const auto& [key, value] : schema["properties"].items()) {
+        keys[key] = Json::object();
+        if (key == "parameters") collect(value, keys[key]);
+      }
+  };
+  int routes = 0;
+  for (const auto& [path, methods] : document["paths"].items()) {
+    const Json::json_pointer schema("/post/requestBody/content/application~1json/schema");
+    if (!methods.contains(schema) || path == "/embed_sparse") continue;
+    Json keys = Json::object();
+    collect(methods.at(schema), keys);
+    const std::string route = path == "/models/{name}" ? "/models/*" : path;
+    EXPECT_EQ(ignored_keys(route, keys), "") << path;
+    keys["unknown"] = 1;
+    EXPECT_EQ(ignored_keys(route, keys), "unknown") << path;
+    ++routes;
+  }
+  EXPECT_EQ(routes, 17);
 }
 
 TEST_F(ServiceTest, LadderReportsChoiceAndReason) {

@@ -149,7 +149,10 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
   const Counts& counts = now.counts;
   for (const auto& [key, n] : counts.requests) now.requests += n;
   for (const Histogram& slowest : counts.slowest) now.requests_by_duration.merge(slowest);
-  for (size_t m = 0; m < slots_.size(); ++m) now.texts.push_back(counts.texts_of(m));
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    now.texts.push_back(counts.texts_of(m));
+    now.scored.push_back(now.texts.back() + slots_[m]->running_texts);
+  }
   std::vector<ScorerWork> works;
   for (size_t m = 0; m < slots_.size(); ++m) {
     Served served;
@@ -166,7 +169,7 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
       const MemoryPlan plan = served->scorer->plan();
       const ScorerWork work = served->scorer->work();
       const ScorerLoad load = served->scorer->load();
-      model.precision = served->scorer->precision();
+      if (served->scorer->kind() != ModelKind::rules) model.precision = served->scorer->precision();
       if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes - plan.shared_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
       s.queue.interactive_tokens += load.tokens - load.bulk_tokens;
@@ -199,7 +202,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
     const auto per_second = [&](double n) { return n / seconds; };
     uint64_t texts = 0, tokens = 0;
     for (size_t m = 0; m < now.texts.size(); ++m) {
-      const uint64_t added = now.texts[m] - previous.texts[m];
+      // Failed texts of a bulk call are subtracted at its end.
+      const uint64_t added = std::max(now.scored[m], previous.scored[m]) - previous.scored[m];
       texts += added;
       tokens += counts.tokens[m] - previous.counts.tokens[m];
       s.models[m].texts_s = per_second(static_cast<double>(added));
@@ -207,7 +211,10 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
       if (latency.count() > 0) s.models[m].p99_ms = latency.quantile(0.99) * 1e3;
     }
     s.texts_s = per_second(static_cast<double>(texts));
-    s.tokens_s = per_second(static_cast<double>(tokens));
+    // The device counts tokens by batch; jobs are counted in blocks, which take long.
+    s.tokens_s = per_second(now.work.queue == 0 ? static_cast<double>(tokens)
+                                                : std::max(0.0, static_cast<double>(now.work.tokens) -
+                                                                    static_cast<double>(previous.work.tokens)));
     s.requests_s = per_second(static_cast<double>(now.requests - previous.requests));
     const Histogram latency = now.requests_by_duration.since(previous.requests_by_duration);
     if (latency.count() > 0) {
@@ -259,7 +266,8 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes, const Heal
                                   std::max<int64_t>(0, current.counts[i] - before));
   }
   for (size_t l = 0; l < health.ladders.size(); ++l) {
-    DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
+    DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}, {}};
+    if (const auto& schedule = options_.ladders[l]->rules().schedule) ladder.zone = schedule->zone().name();
     double all = 0, spilled = 0;
     for (size_t i = 0; i < kReasonCount; ++i) {
       const auto reason = static_cast<Reason>(i);
@@ -292,25 +300,7 @@ void Service::sample(std::optional<int64_t> held_bytes) {
   const GpuReadings gpu_state = this->gpu_readings();
   const HealthView health = health_view(gpu_state);
   DashboardSnapshot s = figures(held_bytes, health, gpu_state);
-  std::vector<std::string> rungs, choices;
-  for (const DashboardLadder& ladder : s.ladders) {
-    std::string rung =
-        choices.emplace_back(fmt::format("{} ({})", ladder.view.active, reason_name(ladder.view.reason)));
-    for (const RungView& view : ladder.view.rungs)
-      if (view.spilling) rung += fmt::format(", {} is overloaded", view.model);
-    rungs.push_back(std::move(rung));
-  }
-  std::vector<std::optional<Reason>> switched(rungs.size());
-  for (size_t l = 0; l < rungs.size() && l < active_rungs_.size(); ++l)
-    if (rungs[l] != active_rungs_[l]) {
-      switched[l] = active_rungs_[l].starts_with(choices[l]) ? Reason::load : s.ladders[l].view.reason;
-      switches_.push_front({s.t_unix_ms, fmt::format("{}: {}", s.ladders[l].view.name, rungs[l])});
-      const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", switches_.front().text}};
-      post_events(fmt::format("event: switch\ndata: {}\n\n",
-                              event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)),
-                  false);
-    }
-  active_rungs_ = std::move(rungs);
+  for (size_t l = 0; l < options_.ladders.size(); ++l) note_rung(l);
   std::set<std::string> kinds;
   for (const Warning& warning : health.warnings) {
     const std::string& kind = warning.kind.empty() ? warning.text : warning.kind;
@@ -321,8 +311,10 @@ void Service::sample(std::optional<int64_t> held_bytes) {
                 false);
   }
   warned_ = std::move(kinds);
-  while (switches_.size() > kMaxSwitches) switches_.pop_back();
-  s.switches.assign(switches_.begin(), switches_.end());
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    s.switches.assign(switches_.begin(), switches_.end());
+  }
   history_.add(s);
   std::string text = to_json(s).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   post_events(fmt::format("event: snapshot\ndata: {}\n\n", text), true);
@@ -331,9 +323,32 @@ void Service::sample(std::optional<int64_t> held_bytes) {
   busy_ = s.device.busy;
   mfu_ = s.device.mfu;
   held_bytes_ = held_bytes;
-  ladder_switches_.resize(switched.size());
-  for (size_t l = 0; l < switched.size(); ++l)
-    if (switched[l]) ++ladder_switches_[l][static_cast<size_t>(*switched[l])];
+}
+
+// Counts and announces a change of a ladder's active rung since the last call; the first one only records it. The view
+// is read under the lock, so that pins and samples are seen in order.
+void Service::note_rung(size_t l) {
+  DashboardSnapshot::Switch change{.t_unix_ms = unix_ms_now(), .text = ""};
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    const LadderView view = options_.ladders[l]->view(unix_now());
+    const std::string choice = fmt::format("{} ({})", view.active, reason_name(view.reason));
+    std::string rung = choice;
+    for (const RungView& each : view.rungs)
+      if (each.spilling) rung += fmt::format(", {} is overloaded", each.model);
+    active_rungs_.resize(options_.ladders.size());
+    ladder_switches_.resize(options_.ladders.size());
+    const std::string before = std::exchange(active_rungs_[l], rung);
+    if (before.empty() || before == rung) return;
+    ++ladder_switches_[l][static_cast<size_t>(before.starts_with(choice) ? Reason::load : view.reason)];
+    change.text = fmt::format("{}: {}", view.name, rung);
+    switches_.push_front(change);
+    while (switches_.size() > kMaxSwitches) switches_.pop_back();
+  }
+  const nlohmann::ordered_json event = {{"t_unix_ms", change.t_unix_ms}, {"text", change.text}};
+  post_events(fmt::format("event: switch\ndata: {}\n\n",
+                          event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)),
+              false);
 }
 
 void Service::measure_gates(const std::stop_token& stop, bool repeat) {

@@ -47,7 +47,9 @@ void Service::parse_on_helper(Call& call) {
 
 nlohmann::json Service::body_of(Call& call) {
   const auto parsed = std::exchange(call.parsed, nullptr);
-  return parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+  nlohmann::json body = parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+  call.ignored = ignored_keys(call.route->path, body);
+  return body;
 }
 
 namespace {
@@ -138,9 +140,11 @@ void Service::score(Call& call, const RequestOptions& options, const std::vector
   // Estimates four bytes per token. If the client has nothing waiting, only the wait for other clients' texts must be
   // below the limit, plus the deadline; the time for its own texts does not count.
   const ClientWait wait = call.served->scorer->wait_of(client, static_cast<int64_t>(bytes / 4), options.bulk, deadline);
-  const bool late = options.timeout_ms > 0 && wait.end_seconds > options.timeout_ms * 1e-3;
-  if (wait.begin_seconds > 0 && (late || (wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds) > limit))
-    throw overloaded(wait.begin_seconds, limit);
+  const double counted = wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds;
+  const double timeout = options.timeout_ms * 1e-3;
+  if (wait.begin_seconds > 0 && counted > limit) throw overloaded(counted, limit, wait.begin_seconds);
+  if (wait.begin_seconds > 0 && options.timeout_ms > 0 && wait.end_seconds > timeout)
+    throw overloaded(wait.end_seconds, timeout, wait.begin_seconds);
   for (const Text& text : texts)
     if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
   Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];

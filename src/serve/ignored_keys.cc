@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// X-Brim-Ignored: the keys of a JSON body that its route does not read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "serve/answers.h"
+
+namespace brim::serve {
+namespace {
+
+using Keys = std::initializer_list<std::string_view>;
+
+constexpr size_t kMaxNameBytes = 64, kMaxListBytes = 512;
+
+// Read by request_options() for all scoring routes.
+constexpr Keys kCommon = {"model",     "source", "priority",   "timeout_ms", "truncate", "truncation_direction",
+                          "long_text", "stride", "raw_scores", "on_error",   "top_k"};
+constexpr Keys kParameters = {"aggregation_strategy", "ignore_labels", "stride",           "top_k", "truncate",
+                              "truncation_direction", "prompt_name",   "function_to_apply"};
+
+struct RouteKeys {
+  std::string_view path;
+  bool common;
+  Keys keys;
+};
+
+constexpr Keys kAnyTask = {"inputs",    "input",      "query",       "texts",     "return_text",
+                           "normalize", "dimensions", "prompt_name", "parameters"};
+constexpr Keys kEmbeddings = {"input", "encoding_format", "dimensions"};
+constexpr Keys kEntities = {"inputs", "input", "parameters"};
+constexpr Keys kInputs = {"inputs"}, kClassify = {"inputs", "input"}, kIds = {"ids", "skip_special_tokens"};
+constexpr Keys kEmbed = {"inputs", "normalize", "dimensions", "prompt_name"};
+constexpr Keys kRerank = {"query", "texts", "return_text"};
+constexpr Keys kSimilarity = {"inputs", "parameters", "prompt_name"};
+constexpr Keys kTokenize = {"inputs", "add_special_tokens", "prompt_name"};
+constexpr Keys kHuggingFace = {"inputs", "parameters", "function_to_apply"};
+constexpr Keys kQueue = {"text", "item", "source", "items"}, kFlush = {"source", "items"};
+
+constexpr RouteKeys kRoutes[] = {{"/predict", true, kInputs},
+                                 {"/classify", true, kClassify},
+                                 {"/embed", true, kEmbed},
+                                 {"/embed_all", true, kInputs},
+                                 {"/rerank", true, kRerank},
+                                 {"/similarity", true, kSimilarity},
+                                 {"/tokenize", true, kTokenize},
+                                 {"/decode", true, kIds},
+                                 {"/ner", true, kEntities},
+                                 {"/analyze", true, kEntities},
+                                 {"/v1/embeddings", true, kEmbeddings},
+                                 {"/embeddings", true, kEmbeddings},
+                                 {"/", true, kAnyTask},
+                                 {"/invocations", true, kAnyTask},
+                                 {"/models/*", true, kHuggingFace},
+                                 {"/queues/{queue}/score_or_queue", false, kQueue},
+                                 {"/queues/{queue}/flush_and_apply", false, kFlush}};
+
+bool contains(const Keys& keys, std::string_view key) { return std::ranges::find(keys, key) != keys.end(); }
+
+// A client chooses these bytes, so only those that cannot end a header line or a list entry are kept.
+void append_name(std::string& out, std::string_view prefix, std::string_view key) {
+  if (out.size() > kMaxListBytes) return;
+  if (!out.empty()) out += ", ";
+  out += prefix;
+  for (const char c : key.substr(0, kMaxNameBytes)) out += c > 0x20 && c < 0x7F && c != ',' ? c : '?';
+}
+
+}  // namespace
+
+std::string ignored_keys(std::string_view route_path, const nlohmann::json& body) {
+  const auto* route = std::ranges::find(kRoutes, route_path, &RouteKeys::path);
+  if (route == std::end(kRoutes) || !body.is_object()) return "";
+  std::string ignored;
+  for (const auto& [key, value] : body.items()) {
+    if (!contains(route->keys, key) && !(route->common && contains(kCommon, key))) {
+      append_name(ignored, "", key);
+    } else if (key == "parameters" && value.is_object()) {
+      for (const auto& parameter : value.items())
+        if (!contains(kParameters, parameter.key())) append_name(ignored, "parameters.", parameter.key());
+    }
+  }
+  return ignored;
+}
+
+std::string ignored_field(const std::string& keys) {
+  return keys.empty() ? "" : fmt::format("X-Brim-Ignored: {}\r\n", keys);
+}
+
+}  // namespace brim::serve
