@@ -69,9 +69,9 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  1 GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes + change > r.device.total_bytes)
-    return fmt::format("{}not available: the limit is {} of the {} of {}", name, format_bytes(r.limit_bytes),
-                       format_bytes(r.device.total_bytes),
-                       r.device.kind == device::DeviceKind::cpu ? "this machine" : r.device.name);
+    return fmt::format("{}not available (limit {}, {} has {})", name, format_bytes(r.limit_bytes),
+                       r.device.kind == device::DeviceKind::cpu ? "this machine" : r.device.name,
+                       format_bytes(r.device.total_bytes));
   const auto p = neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";

@@ -65,13 +65,15 @@ TEST_F(PlanVerb, ListsTheLargestBatchNextToTheChosenOne) {
     for (const auto& row : nlohmann::json::parse(must(plan({"--device", "all", "--task", task, "--json"})))) {
       if (!row.at("fits").get<bool>()) continue;
       EXPECT_GE(row.at("largest_batch").get<int64_t>(), row.at("token_budget").get<int64_t>() / 128) << row;
-      if (task == std::string("train")) EXPECT_GT(row.at("largest_batch"), 32) << row;
+      if (task == std::string("train")) {
+        EXPECT_GT(row.at("largest_batch").get<int64_t>(), 32) << row;
+      }
     }
   }
 }
 
 TEST_F(PlanVerb, NamesTheLimitIfThereIsNoMoreMemory) {
-  EXPECT_NE(must(plan({"--device", "rtx3060"})).find("1 GiB more: not available: the limit is "), std::string::npos);
+  EXPECT_NE(must(plan({"--device", "rtx3060"})).find("1 GiB more: not available (limit 11."), std::string::npos);
 }
 
 TEST_F(PlanVerb, AutoLimitReservesMemoryForOthers) {
