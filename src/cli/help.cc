@@ -70,7 +70,7 @@ const char* named_value(const std::string& flag) {
       {"NAME", "alias prompt-name served-model served-model-name"},
       {"DEVICE", "device"},
       {"FORMAT", "format output-format"},
-      {"SIZE", "leave-free max-jobs-bytes memory-limit parked-limit payload-limit vram"},
+      {"SIZE", "leave-free max-jobs-bytes max-size memory-limit parked-limit payload-limit vram"},
       {"TIME", "interval keep-alive keep-jobs release-device-after"},
       {"URL", "llm-url url"},
       {"[DIR]", "resume-from-checkpoint"},

@@ -149,7 +149,6 @@ const char* horizon_bound(double n) { return n >= 1 && n <= kLongestHorizon ? nu
 
 SettingValue<S> given_horizon() {  // 0 means "not given" and cannot be set explicitly
   SettingValue<S> value = number(&S::horizon);
-  value.get = [](const S& s) { return s.horizon > 0 ? fmt::format("{}", s.horizon) : std::string(); };
   value.set = [](S& s, std::string_view v) {
     s.horizon = read_whole_number(v);
     if (const char* what = horizon_bound(static_cast<double>(s.horizon))) throw BadValue{what};
