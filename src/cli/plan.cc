@@ -95,7 +95,7 @@ void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
   fmt::print("{:<12} {} tokens: {} of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
              format_count(p.token_budget), format_count(texts_of(job, p.token_budget), "text"), r.typical_length);
   if (p.task == Task::train) {
-    const BatchAndRate b = learning(job);
+    const BatchAndRate b = training_batch(job);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
     fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
@@ -131,7 +131,7 @@ void print_all_row(const PlanJob& job, const plan::DeviceProfile& device, const 
   fmt::print(" {:>10} {:>12} {:>11} {:>9} {:>10}", format_bytes(p->peak_bytes), format_count(p->token_budget),
              format_count(texts_of(job, p->token_budget)), format_count(largest), format_si(p->tokens_per_second));
   if (p->task == Task::train) {
-    const BatchAndRate b = learning(job);
+    const BatchAndRate b = training_batch(job);
     fmt::print(" {:>12} {:>10.3g}", format_count(b.texts), b.rate);
   }
   fmt::print("  {}\n", said);

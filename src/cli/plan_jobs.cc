@@ -153,7 +153,7 @@ plan::Plan in_flags(plan::Plan p) {
   return p;
 }
 
-BatchAndRate learning(const PlanJob& job) {
+BatchAndRate training_batch(const PlanJob& job) {
   BatchAndRate b;
   const train::TrainSettings& s = job.settings;
   b.tokens = job.request.global_batch_tokens;
@@ -172,7 +172,7 @@ nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
   j["model"] = job.dir.string();
   j["fits"] = true;
   if (p.task == Task::train) {
-    const BatchAndRate b = learning(job);
+    const BatchAndRate b = training_batch(job);
     j["global_batch"] = b.texts;
     j["global_batch_tokens"] = b.tokens;
     j["learning_rate"] = b.rate;

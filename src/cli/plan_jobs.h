@@ -62,7 +62,7 @@ struct BatchAndRate {
   int64_t texts = 0, tokens = 0;
   double rate = 0;
 };
-BatchAndRate learning(const PlanJob& job);
+BatchAndRate training_batch(const PlanJob& job);
 
 // Memory that `auto` leaves free for other processes
 std::vector<std::string> notes_on_limit(const train::TrainSettings& s);

@@ -43,7 +43,7 @@ struct DashboardLadder {
   LadderView view;
   std::vector<RungSpan> today;
   std::optional<double> spill_share;
-  std::string zone;  // of the schedule: "America/New_York"; empty without one
+  std::string zone;  // time zone of the schedule: "America/New_York"; empty without one
 };
 
 struct DashboardSnapshot {

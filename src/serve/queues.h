@@ -31,7 +31,7 @@ struct QueueScore {
   float score = 0;
   std::optional<float> compound;  // if the classes include negative and positive
   std::string error;              // not empty: the text could not be scored
-  int64_t tokens = 0;             // of all texts scored in the same call; in the first of them only
+  int64_t tokens = 0;             // total of the texts scored in one call; set in the first of them only
 };
 
 class QueueScorer {
@@ -101,7 +101,7 @@ class Queue {
     std::vector<std::optional<QueueJson>> others;
     bool reused = false;  // some results are not from this flush
     int64_t tokens = 0;
-    std::string model = {};  // of the last item
+    std::string model = {};  // model of the last item
   };
   class KeyInFlight;
 
