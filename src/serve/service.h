@@ -184,7 +184,7 @@ class Service final : public Handler, public QueueScorer {
   RequestOptions request_options(Call& call, const nlohmann::json& body, Kinds kinds);
   void choose_model(RequestOptions& options, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
-  int index_of(std::string_view name) const;                // of a model; -1: none
+  int index_of(std::string_view name) const;                // index of a model; -1: none
   int first_model(Kinds kinds, bool loaded = false) const;  // -1: none
   // Throws 503 if the model is not loaded and ModelBeingReplaced during a replacement. With `may_wait`, which is not
   // for I/O threads, blocks until the replacement is done.
@@ -347,7 +347,7 @@ class Service final : public Handler, public QueueScorer {
     std::string state = "resident", fault;
     // Batch count and time of the last observed use, for keep_alive; `moving`: loading or leaving the device.
     int64_t batches = 0, used_ns = 0;
-    std::atomic<size_t> running_texts{0};  // of bulk calls: scored, but not counted before the call ends
+    std::atomic<size_t> running_texts{0};  // in bulk calls: scored, but not counted before the call ends
     bool moving = false;
     int64_t failed_ns = 0;  // above 0: time of the last failed load, for retries
     // The old model has left the device and its successor is not loaded yet; `held`: waiting requests by thread and
