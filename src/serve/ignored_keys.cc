@@ -3,26 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "serve/answers.h"
 
 namespace brim::serve {
 namespace {
 
-using Keys = std::initializer_list<std::string_view>;
+using Keys = std::vector<std::string_view>;
 
 constexpr size_t kMaxNameBytes = 64, kMaxListBytes = 512;
 
 // Read by request_options() for all scoring routes.
-constexpr Keys kCommon = {"model",     "source", "priority",   "timeout_ms", "truncate", "truncation_direction",
-                          "long_text", "stride", "raw_scores", "on_error",   "top_k"};
-constexpr Keys kParameters = {"aggregation_strategy", "ignore_labels", "stride",           "top_k", "truncate",
-                              "truncation_direction", "prompt_name",   "function_to_apply"};
+const Keys kCommon = {"model",     "source", "priority",   "timeout_ms", "truncate", "truncation_direction",
+                      "long_text", "stride", "raw_scores", "on_error",   "top_k"};
+const Keys kParameters = {"aggregation_strategy", "ignore_labels", "stride",           "top_k", "truncate",
+                          "truncation_direction", "prompt_name",   "function_to_apply"};
 
 struct RouteKeys {
   std::string_view path;
@@ -30,35 +30,35 @@ struct RouteKeys {
   Keys keys;
 };
 
-constexpr Keys kAnyTask = {"inputs",    "input",      "query",       "texts",     "return_text",
-                           "normalize", "dimensions", "prompt_name", "parameters"};
-constexpr Keys kEmbeddings = {"input", "encoding_format", "dimensions"};
-constexpr Keys kEntities = {"inputs", "input", "parameters"};
-constexpr Keys kInputs = {"inputs"}, kClassify = {"inputs", "input"}, kIds = {"ids", "skip_special_tokens"};
-constexpr Keys kEmbed = {"inputs", "normalize", "dimensions", "prompt_name"};
-constexpr Keys kRerank = {"query", "texts", "return_text"};
-constexpr Keys kSimilarity = {"inputs", "parameters", "prompt_name"};
-constexpr Keys kTokenize = {"inputs", "add_special_tokens", "prompt_name"};
-constexpr Keys kHuggingFace = {"inputs", "parameters", "function_to_apply"};
-constexpr Keys kQueue = {"text", "item", "source", "items"}, kFlush = {"source", "items"};
+const Keys kAnyTask = {"inputs",    "input",      "query",       "texts",     "return_text",
+                       "normalize", "dimensions", "prompt_name", "parameters"};
+const Keys kEmbeddings = {"input", "encoding_format", "dimensions"};
+const Keys kEntities = {"inputs", "input", "parameters"};
+const Keys kInputs = {"inputs"}, kClassify = {"inputs", "input"}, kIds = {"ids", "skip_special_tokens"};
+const Keys kEmbed = {"inputs", "normalize", "dimensions", "prompt_name"};
+const Keys kRerank = {"query", "texts", "return_text"};
+const Keys kSimilarity = {"inputs", "parameters", "prompt_name"};
+const Keys kTokenize = {"inputs", "add_special_tokens", "prompt_name"};
+const Keys kHuggingFace = {"inputs", "parameters", "function_to_apply"};
+const Keys kQueue = {"text", "item", "source", "items"}, kFlush = {"source", "items"};
 
-constexpr RouteKeys kRoutes[] = {{"/predict", true, kInputs},
-                                 {"/classify", true, kClassify},
-                                 {"/embed", true, kEmbed},
-                                 {"/embed_all", true, kInputs},
-                                 {"/rerank", true, kRerank},
-                                 {"/similarity", true, kSimilarity},
-                                 {"/tokenize", true, kTokenize},
-                                 {"/decode", true, kIds},
-                                 {"/ner", true, kEntities},
-                                 {"/analyze", true, kEntities},
-                                 {"/v1/embeddings", true, kEmbeddings},
-                                 {"/embeddings", true, kEmbeddings},
-                                 {"/", true, kAnyTask},
-                                 {"/invocations", true, kAnyTask},
-                                 {"/models/*", true, kHuggingFace},
-                                 {"/queues/{queue}/score_or_queue", false, kQueue},
-                                 {"/queues/{queue}/flush_and_apply", false, kFlush}};
+const RouteKeys kRoutes[] = {{"/predict", true, kInputs},
+                             {"/classify", true, kClassify},
+                             {"/embed", true, kEmbed},
+                             {"/embed_all", true, kInputs},
+                             {"/rerank", true, kRerank},
+                             {"/similarity", true, kSimilarity},
+                             {"/tokenize", true, kTokenize},
+                             {"/decode", true, kIds},
+                             {"/ner", true, kEntities},
+                             {"/analyze", true, kEntities},
+                             {"/v1/embeddings", true, kEmbeddings},
+                             {"/embeddings", true, kEmbeddings},
+                             {"/", true, kAnyTask},
+                             {"/invocations", true, kAnyTask},
+                             {"/models/*", true, kHuggingFace},
+                             {"/queues/{queue}/score_or_queue", false, kQueue},
+                             {"/queues/{queue}/flush_and_apply", false, kFlush}};
 
 bool contains(const Keys& keys, std::string_view key) { return std::ranges::find(keys, key) != keys.end(); }
 
