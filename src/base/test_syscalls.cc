@@ -51,6 +51,19 @@ void note(const char* call, const std::string& path, const std::string& target =
   errno = error;
 }
 
+// A file opened with O_TMPFILE got a name: its earlier calls are listed under it.
+void note_name(const std::string& unnamed, const std::string& path) {
+  const int error = errno;
+  inside = true;
+  {
+    const std::lock_guard lock(the_log().mutex);
+    for (FileCall& call : the_log().calls)
+      if (call.path == unnamed) call.path = path;
+  }
+  inside = false;
+  errno = error;
+}
+
 void run_hook(const std::string& path) {
   inside = true;
   std::function<void(const std::string&)> hook;
@@ -180,6 +193,15 @@ BRIM_INTERPOSED int rename(const char* from, const char* to) noexcept {
   static const auto next = brim::real(&::rename, "rename");
   const int result = next(from, to);
   if (result == 0 && brim::recording()) brim::note("rename", from, to);
+  return result;
+}
+
+BRIM_INTERPOSED int linkat(int from_dir, const char* from, int to_dir, const char* to, int flags) noexcept {
+  static const auto next = brim::real(&::linkat, "linkat");
+  char unnamed[4096];
+  const ssize_t length = brim::recording() ? ::readlink(from, unnamed, sizeof unnamed) : -1;
+  const int result = next(from_dir, from, to_dir, to, flags);
+  if (result == 0 && length > 0) brim::note_name(std::string(unnamed, static_cast<size_t>(length)), to);
   return result;
 }
 

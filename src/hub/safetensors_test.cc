@@ -59,8 +59,8 @@ TEST(Safetensors, RejectsDamagedHeaders) {
   EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
   EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
   EXPECT_HAS(safetensors_error(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)),
-             "the file has 8 in all");  // 1e8: allowed, but truncated
-  EXPECT_HAS(safetensors_error(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "at most 100000000");
+             "exceeds the file of 8");  // 1e8: allowed, but truncated
+  EXPECT_HAS(safetensors_error(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "exceeds 100000000");
   const std::string whole = with_header(kTwo, std::string(19, '\0'));
   for (size_t n = 0; n < whole.size(); ++n) safetensors_error(whole.substr(0, n));
   EXPECT_HAS(safetensors_error(whole.substr(0, whole.size() - 1)),

@@ -98,7 +98,7 @@ TEST_F(SentenceSettingsTest, ReportsFilesThatCannotBeRead) {
     EXPECT_HAS(problem(), std::string(name) + ": cannot open");
     std::filesystem::remove(dir_ / name);
     ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0);
-    EXPECT_HAS(problem(), std::string(name) + ": not a regular file but a named pipe");
+    EXPECT_HAS(problem(), std::string(name) + ": is a named pipe, not a regular file");
     std::filesystem::remove(dir_ / name);
   }
 }

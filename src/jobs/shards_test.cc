@@ -226,7 +226,7 @@ TEST_F(JobFolder, RejectsAnotherJob) {
   differs("model", [](ShardFacts& f) { f.model = "other"; });
   differs("has changed", [](ShardFacts& f) { f.inputs[0].second = "other"; });
   differs("inputs", [](ShardFacts& f) { f.inputs.emplace_back("/b", ""); });
-  differs("format was auto and is csv", [](ShardFacts& f) { f.options["format"] = "csv"; });
+  differs("format changed from auto to csv", [](ShardFacts& f) { f.options["format"] = "csv"; });
 }
 
 TEST_F(JobFolder, KeepsTheFirstPart) {

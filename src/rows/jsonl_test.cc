@@ -52,7 +52,7 @@ TEST(Jsonl, Problems) {
   EXPECT_EQ(problem_of("{\"a\":\"x"), "7 unterminated string");
   EXPECT_EQ(problem_of("{\"a\":[1,2}"), "9 expected ',' or ']'");
   EXPECT_EQ(problem_of("{\"a\":{\"b\":}}"), "10 expected a value");
-  EXPECT_EQ(problem_of("{} x"), "3 bytes after the object");
+  EXPECT_EQ(problem_of("{} x"), "3 unexpected bytes after the object");
   EXPECT_EQ(problem_of("{\"a\":tru}"), "5 expected a value");
 }
 

@@ -75,7 +75,7 @@ std::string shown(const json& value) {
 // Describes how two lists of files differ; `kind` names the files if their number differs.
 void compare_files(const json& before, const json& now, const char* kind, std::vector<std::string>& out) {
   if (before.size() != now.size()) {
-    out.push_back(fmt::format("the number of {} changed from {} to {}", before.size(), kind, now.size()));
+    out.push_back(fmt::format("the number of {} changed from {} to {}", kind, before.size(), now.size()));
     return;
   }
   for (size_t i = 0; i < now.size(); ++i) {

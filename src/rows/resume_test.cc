@@ -300,7 +300,7 @@ TEST(ResumeChecks, RejectsAnotherModelOrOption) {
             Job again = killed_job(dir);
             RowOutput output(again.output, {again.inputs, "vader", {{"--all-scores", "on"}}}, output_options(again));
           }),
-      "--all-scores was nothing and is on; --format was csv and is nothing");
+      "--all-scores changed from nothing to on; --format changed from csv to nothing");
 }
 
 TEST(ResumeChecks, RejectsAnotherInput) {

@@ -245,7 +245,7 @@ TEST(RowReader, JsonKeys) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { read_all("{\"a\":\"x\",\"b\":\"y\"}\n", with_format(RowFormat::jsonl)); }),
              "a, b");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(" [{\"text\":\"x\"}]\n", with_format(RowFormat::jsonl)); }),
-             "JSON array");
+             "found an array");
   EXPECT_EQ(read_all("", with_format(RowFormat::jsonl)).size(), 0u);
   EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
 }
