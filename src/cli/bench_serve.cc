@@ -207,8 +207,7 @@ std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
       ->capture_default_str();
   app.add_option("--seconds", f->seconds, "seconds to measure")->capture_default_str();
   app.add_option("--batch", f->batch, "texts per request")->capture_default_str();
-  app.add_option("--max-queue-ms", f->max_queue_ms, "--max-queue-ms of the server that it starts")
-      ->capture_default_str();
+  app.add_option("--max-queue-ms", f->max_queue_ms, "--max-queue-ms of the started server")->capture_default_str();
   app.add_option("--url", f->url, "existing server, such as http://127.0.0.1:8080 (default: start one)");
   app.add_option("--served-model", f->served_model,
                  "model to request from --url; labels are compared with those of --model");

@@ -43,7 +43,7 @@ const SettingsTable<EngineFlags>& engine_settings() {
       {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, device::read_device, device::device_text)},
       {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8",
        typed(&F::precision, plan::read_precision, plan::precision_text)},
-      {"memory_limit", "most device memory this process may use: 6GiB, 90% or auto",
+      {"memory_limit", "maximum device memory of this process: 6GiB, 90% or auto",
        plan::memory_limit_value<F>(&F::memory_limit)},
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
       {"threads", "CPU threads; 0: all cores",

@@ -178,7 +178,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("--text-column", f->text_column, "column or key of the text");
   app.add_option("--pair-column", f->pair_column, "column or key of the second text of a pair");
   app.add_option("--label-column", f->label_columns,
-                 "column or key of the label (of several labels, separated by |); or columns a,b,c with 0 or 1 each")
+                 "column or key of the label (several labels separated by |), or columns a,b,c of 0 or 1")
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();

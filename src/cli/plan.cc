@@ -282,7 +282,7 @@ std::function<int()> setup_plan(CLI::App& app) {
     setting.default_value = "";
     add_kept_flag(app, setting, f->settings, Spelling::dashes);
   };
-  add("memory_limit", "most device memory the process may use: 6GiB, 90% or auto");
+  add("memory_limit", "maximum device memory of the process: 6GiB, 90% or auto");
   add("leave_free", "memory to leave free for other processes (8GiB)");
   add("precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8");
   add("max_length", "maximum text length in tokens; 0: the model's limit");

@@ -144,7 +144,7 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--output-dir", f->output_dir, "directory for gpu_profile_YYYYMMDD_HHMMSS.json and .html")
       ->capture_default_str();
   app.add_option("--baseline", f->baseline,
-                 "an earlier gpu_profile_….json: print the changes, marking those above noise");
+                 "earlier gpu_profile_….json to compare with; changes above noise are marked");
   app.add_option("--seconds", f->seconds, "seconds per batch size, in seven rounds")->capture_default_str();
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length"});

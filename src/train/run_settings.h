@@ -133,7 +133,7 @@ std::vector<Setting<S>> run_rows() {
        Keep::report},
       {"device", "auto, cpu, cuda or cuda:N",
        typed<S, device::DeviceChoice>(&S::device, device::read_device, device::device_text), Keep::report},
-      {"memory_limit", "most device memory this process may use: 6GiB, 90% or auto",
+      {"memory_limit", "maximum device memory of this process: 6GiB, 90% or auto",
        plan::memory_limit_value<S>(&S::memory_limit), Keep::report},
       {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<S>(&S::memory_limit)},
       {"max_memory_gb", "`memory_limit` in GB", gigabytes},

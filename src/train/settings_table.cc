@@ -96,7 +96,7 @@ std::vector<Setting<S>> rows() {
       {"delimiter", "column separator of csv and tsv files, if it is not the usual one: ';', '|', … or tab",
        delimiter_value<S>()},
       {"no_quotes", "treat quotes in csv and tsv files as ordinary characters", truth(&S::no_quotes)},
-      {"on_error", "what to do with rows without text, label or a known label: stop or skip",
+      {"on_error", "what to do with rows with a missing text, or a missing or unknown label: stop or skip",
        choice(&S::skip_bad_rows, {{"stop", false}, {"skip", true}})},
       {"task", "auto, classification, regression (numeric labels), ner or multi (classification and ner)",
        choice(&S::task, {{"auto", TaskChoice::automatic},
