@@ -134,7 +134,7 @@ TEST_F(PairTest, ModelsWithoutPairsReportTheReason) {
   };
   EXPECT_EQ(refused(dir), "");
   EXPECT_NE(refused("vader").find("do not support pairs"), std::string::npos);
-  EXPECT_NE(refused(put("bert_token")).find("tags"), std::string::npos);
+  EXPECT_NE(refused(put("bert_token")).find("taggers do not support pairs"), std::string::npos);
   // RoBERTa's table has one row; BERT's vocabulary has two token types for pairs.
   const std::string roberta = put("roberta_sequence");
   EXPECT_NE(refused(roberta).find("token type 1"), std::string::npos) << refused(roberta);

@@ -231,7 +231,7 @@ TEST(Roll, NewPointsExtendARun) {
     // A rewritten history does not match the run.
     s.extend = true;
     EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { roll(s, walks(84, 40, 7), dir.path()); }),
-               "series 's0' at 41 was");
+               "series 's0' at 41 is");
   }
 }
 

@@ -53,7 +53,7 @@ TEST(RollReport, ReportsTheStartAndTheSkill) {
   EXPECT_EQ(check_markup(page).problem, "");
   for (const char* part :
        {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)", "continues from the weights and moments",
-        "revised after dividends", "1 lane of 2 failed", "50 % of the time", "Best: A &lt;b&gt;", "limit",
+        "revised after dividends", "1 lane of 2 failed", "50 % of the training time", "Best: A &lt;b&gt;", "limit",
         "Timeline of the waves", "1 forecast of a series in a fold"})
     EXPECT_HAS(page, part);
   const auto j = nlohmann::json::parse(roll_json(record));

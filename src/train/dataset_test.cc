@@ -328,7 +328,8 @@ TEST(TrainData, NotesClassesThatAreProbablyMistakes) {
 TEST(TrainData, MissingFileIsAUsageError) {
   for (const bool validation : {false, true}) {
     TinyJob t;
-    (validation ? t.settings.validation_files : t.settings.train_files) = {(t.dir / "gone.csv").string()};
+    std::vector<std::string>& files = validation ? t.settings.validation_files : t.settings.train_files;
+    files = {(t.dir / "gone.csv").string()};
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "gone.csv: cannot open: No such file");
   }
 }

@@ -181,7 +181,7 @@ TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   EXPECT_HAS(bad("seed: 1\nlearning_rte: 1\n"), "a.yaml:2: unknown key learning_rte; did you mean learning_rate?");
   EXPECT_HAS(bad("model_settings:\n  seed: 1\n"), "unknown block model_settings");
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
-  EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization must be a mapping");
+  EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block; put its keys below it");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
              "a.yaml:2: max_memory_gb: -1: must be a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");

@@ -100,7 +100,8 @@ TEST(StepReporter, LogsTheLossOfEachHead) {
     EXPECT_GT(of("token_loss"), 0);
     EXPECT_NEAR(of("sequence_loss") + of("token_loss"), of("loss"), tolerance);
   };
-  for (const auto& row : json_of(t.out() / "trainer_state.json")["log_history"]) {
+  const nlohmann::json state = json_of(t.out() / "trainer_state.json");
+  for (const auto& row : state.at("log_history")) {
     const bool step = row.contains("loss");
     check(row, step ? "" : "eval_", 1e-9);
     ++(step ? steps : evaluations);

@@ -267,7 +267,7 @@ TEST(Teachers, RejectsIncompatibleTeachers) {
                        s.hard_weight = 1;
                      }),
              "`hard_weight=1`: 1 row without a label");
-  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.validation_files = {texts}; }), "labels need csv");
+  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.validation_files = {texts}; }), "labels require csv");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {gap}; }), "gap.csv:3: no label");
   for (const auto& [code, file] : {std::pair(ErrorCode::usage, texts), std::pair(ErrorCode::bad_data, gap)})
     refused(code, [&](auto& s) {  // no teacher
