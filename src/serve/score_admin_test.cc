@@ -403,7 +403,7 @@ TEST_F(AdminTest, FailedModelDoesNotAffectOthers) {
   EXPECT_TRUE(listed()["task"].is_null()) << "unknown";
   EXPECT_EQ(Json::parse(get("/info").body)["served_model_name"], "mood");
   EXPECT_EQ(status(), "degraded");
-  EXPECT_NE(get("/health").body.find("model bad: its disk is not there"), std::string::npos);
+  EXPECT_NE(get("/health").body.find("bad is unavailable: its disk is not there"), std::string::npos);
   bad("/predict", R"({"inputs":"good","model":"bad"})", 503, "Unhealthy", "its disk is not there");
   bad("/ner", R"({"inputs":"good","model":"org/bad"})", 503, "Unhealthy", "its disk is not there");
   broken_ = true;
