@@ -327,7 +327,7 @@ TEST(Gate, ComparesTwoClassModelOnItsClasses) {
   EXPECT_EQ(figures.per_class[1].second.false_positives, 1);
   EXPECT_HAS(judge(figures, {0.02, 0.88}, "large").why, "loses 25.0 points");
   EXPECT_HAS(judge(figures, {0.3, 0.7}, "large").why, "25.0 points of macro recall lost, 75.0 % agreement with large");
-  EXPECT_HAS(judge(figures, {0.3, 0.7}, "large").why, "67 % of all");
+  EXPECT_HAS(judge(figures, {0.3, 0.7}, "large").why, "67 % of the data");
   EXPECT_EQ(judge({}, {}, "large").verdict, Verdict::not_measured);
 }
 

@@ -255,7 +255,7 @@ TEST(Queue, BoundsSizeOfItems) {
     return bench.queue->flush_and_apply(given, "");
   };
   EXPECT_EQ(again(1).body["items"][0]["sentiment_label"], "negative");
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { again(2); }), "more than");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { again(2); }), "exceed");
   EXPECT_EQ(bench.put("c").status, 202) << "continues to accept items";
 }
 
