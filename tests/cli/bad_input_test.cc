@@ -210,7 +210,7 @@ TEST_F(BadInput, NamesLocationOnce) {
                                 {"eval", "a.csv", "--model", model},
                                 {"compare", "--models", "vader,tiny", "--data", "a.csv"}}) {
       const std::string err = brim(command).err;
-      const size_t first = err.find("a.csv: line 3: the quote");
+      const size_t first = err.find("a.csv: line 3: unterminated quote");
       EXPECT_NE(first, std::string::npos) << err;
       EXPECT_EQ(err.find("a.csv", first + 1), std::string::npos) << err;
     }

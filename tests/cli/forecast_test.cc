@@ -325,7 +325,7 @@ TEST_F(Forecast, RollRejectsInvalidInput) {
   refused(3, {"twice.csv: line 3", "duplicate time"}, roll_command("r", {"--data", "twice.csv"}));
   refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
   refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
-  refused(2, {"--precision fp16", "loss scale", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
+  refused(2, {"--precision fp16", "loss scaling", "--precision bf16"}, roll_command("r", {"--precision", "fp16"}));
   refused(2, {"--extend", "contains no run"}, roll_command("r", {"--extend"}));
   EXPECT_FALSE(exists("r/forecasts.csv"));
   must(roll_command("r", {"-q"}));

@@ -152,7 +152,7 @@ TEST_F(Models, RejectsPairsIfUnsupported) {
             {"profile", "--texts", "pairs.csv", "--pair-column", "other", "--model", "tiny", "--device", "cpu"});
   };
   make_model("roberta_sequence", "tiny");  // one token type, while pairs in BERT's format need two
-  refuses({"token type 1", "table has 1", "type_vocab_size"});
+  refuses({"token type 1", "has only 1", "type_vocab_size"});
   make_model("bert_sequence", "tiny");
   nlohmann::json tokenizer = {{"post_processor", nullptr}, {"pre_tokenizer", {{"type", "Whitespace"}}}};
   tokenizer["model"] = {{"type", "WordPiece"}, {"unk_token", "w1"}, {"vocab", {{"w0", 0}, {"w1", 1}, {"w5", 2}}}};

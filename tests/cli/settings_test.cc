@@ -88,7 +88,7 @@ TEST_F(Settings, OfEngineWorkAsFlagVariableAndInFile) {
        std::vector<std::tuple<std::string, std::string, std::string>>{{"device", "tpu", "use auto, cpu"},
                                                                       {"precision", "int3", "use auto, fp32"},
                                                                       {"memory_limit", "lots", "use a size"},
-                                                                      {"threads", "2000", "use 1 to 1024"},
+                                                                      {"threads", "2000", "must be from 1 to 1024"},
                                                                       {"max_length", "-1", "must not be negative"},
                                                                       {"long_text", "cut", "use truncate, window-mean"},
                                                                       {"fill", "perhaps", "true or false"}}) {

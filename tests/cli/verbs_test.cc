@@ -103,7 +103,7 @@ TEST_F(Verbs, EvalReportsMetrics) {
   refused(2, {"labelled rows"}, {"eval", "--model", "tiny"});
   EXPECT_NE(brim({"eval", "a.csv", "--model", "tiny", "--precision", "fp32"}).err.find("in fp32"), std::string::npos);
   put("c.csv", "text,label\nw5,neutral\nw6\n");
-  const Outcome broken = refused(3, {"c.csv: line 3: 1 fields"}, {"eval", "c.csv", "--model", "tiny"});
+  const Outcome broken = refused(3, {"c.csv: line 3: 1 field,"}, {"eval", "c.csv", "--model", "tiny"});
   EXPECT_EQ(broken.err.find("c.csv", broken.err.find("c.csv") + 1), std::string::npos) << broken.err;  // contained once
   put("d.conll", "w5 B-PER\n");
   refused(2, {"d.conll", "token model"}, {"eval", "d.conll", "--model", "tiny"});

@@ -372,5 +372,5 @@ def test_pairs_are_scored_together(vader, tmp_path):
         clf.predict(["a"], pairs=[None])
     with pytest.raises(brim.UsageError, match="apart"):
         clf([pair, {"text": "a"}])
-    with pytest.raises(brim.UsageError, match="do not support pairs"):
+    with pytest.raises(brim.UsageError, match="does not support pairs"):
         vader(pair)
