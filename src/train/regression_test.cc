@@ -114,7 +114,11 @@ TEST(Regression, RejectsIncompatibleSettings) {
     std::vector<const char*> parts;
   };
   const Case cases[] = {
-      {"bert_rerank", "text,label\nw5,1.5\nw6,good\n", {}, ErrorCode::bad_data, {"train.csv:3", "good", "not a number"}},
+      {"bert_rerank",
+       "text,label\nw5,1.5\nw6,good\n",
+       {},
+       ErrorCode::bad_data,
+       {"train.csv:3", "good", "not a number"}},
       {"bert_rerank", "text,label\nw5,nan\n", {}, ErrorCode::bad_data, {"train.csv:2", "nan"}},
       {"bert_rerank", "text,label\nw5,1e39\n", {}, ErrorCode::bad_data, {"train.csv:2", "1e39"}},
       {"bert_sequence",
