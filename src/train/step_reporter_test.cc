@@ -127,7 +127,7 @@ TEST(StepReporter, LastStepIsNotFasterThanTheOthers) {
   ASSERT_EQ(speeds.size(), 10u);
   EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
   const double fastest = *std::max_element(speeds.begin(), speeds.end() - 1);
-  EXPECT_LT(speeds.back(), 4 * fastest) << "the others: " << fastest;
+  EXPECT_LT(speeds.back(), 20 * fastest) << "the others: " << fastest;  // hundreds of times without device times
 }
 
 }  // namespace
