@@ -10,7 +10,7 @@ fail() { echo "library.sh: $*" >&2; exit 1; }
 
 cmake --install "$build" --prefix "$work/installed" >"$work/install.log" || { cat "$work/install.log"; fail "install failed"; }
 cp -r "$source/examples/library" "$work/example"
-cmake -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release >"$work/cmake.log" 2>&1 &&
+cmake -G Ninja -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release >"$work/cmake.log" 2>&1 &&
   cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the example does not build"; }
 
 library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"

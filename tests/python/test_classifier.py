@@ -318,7 +318,8 @@ except KeyboardInterrupt:
         sys.exit(0)
     print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, *tweets], capture_output=True, text=True)
+    # Unbuffered: the child would print the lines again that its parent has not flushed.
+    done = subprocess.run([sys.executable, "-u", "-W", "ignore", "-c", code, *tweets], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "interrupted", "positive", "child", "0"]), done
 
 
