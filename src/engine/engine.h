@@ -74,10 +74,8 @@ class Engine final : public TextModel {
   std::optional<Pooling> pooling() const { return pooling_; }  // resolved; unset if not an embedding model
   // Floats per text in a result: classes, or vector size (per token for token outputs).
   int64_t width() const override { return width_ > 0 ? width_ : row_width(); }
-  int64_t row_width() const {
-    return output_width(shape(), plan_.output);
-    // Floats per window or token, before merging
-  }
+  // Floats per window or token, before merging.
+  int64_t row_width() const { return output_width(shape(), plan_.output); }
   bool pools_on_host() const { return pools_on_host_; }
 
   // Appends one text. With LongText::error a text that is too long is rejected.

@@ -137,7 +137,7 @@ TEST_F(InteractiveTest, WaitCountsOwnTextsAndOneTurnOfOthers) {
   EXPECT_EQ(other.begin_seconds, 512 + kWindow) << "a turn of the one, and all of the other";
   EXPECT_EQ(other.end_seconds, 512 + 2 * kWindow);
   EXPECT_EQ(interactive_->wait_of(3, 0, true).begin_seconds, 126 * kWindow) << "what may wait goes after them";
-  // A large number of clients is a long wait by itself.
+  // Many clients make the wait long even if each has few texts.
   for (uint64_t client = 100; client < 200; ++client) submit_many(5000, 40, client);
   EXPECT_EQ(codes_.back(), ErrorCode::busy);
   EXPECT_GT(interactive_->wait_of(99, 0, false).begin_seconds, limits_.most_seconds);

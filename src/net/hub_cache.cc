@@ -43,11 +43,6 @@ void HubCache::create_directories() const {
     make_directories(dir);
 }
 
-bool HubCache::has_file(const std::string& commit, const std::string& name) const {
-  std::error_code ignored;
-  return fs::is_regular_file(snapshot(commit) / name, ignored);
-}
-
 void HubCache::link(const std::string& commit, const std::string& name, const std::string& etag) const {
   const fs::path pointer = snapshot(commit) / name;
   make_directories(pointer.parent_path());

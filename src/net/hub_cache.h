@@ -22,7 +22,6 @@ class HubCache {
   std::filesystem::path lock_file(const std::string& etag) const;
 
   void create_directories() const;
-  bool has_file(const std::string& commit, const std::string& name) const;  // with its blob
   // Makes snapshots/COMMIT/NAME a relative link to the blob, replacing an existing link.
   void link(const std::string& commit, const std::string& name, const std::string& etag) const;
   void write_ref(const std::string& revision, const std::string& commit) const;

@@ -254,8 +254,7 @@ class Puller {
 }  // namespace
 
 PullOptions pull_options_from_env() {
-  if (env_flag("HF_HUB_OFFLINE") && env("HF_HUB_OFFLINE"))
-    fail(ErrorCode::usage, Remedy{"unset it to download"}, "HF_HUB_OFFLINE is set");
+  if (env_flag("HF_HUB_OFFLINE")) fail(ErrorCode::usage, Remedy{"unset it to download"}, "HF_HUB_OFFLINE is set");
   PullOptions options;
   options.endpoint = env("HF_ENDPOINT").value_or("https://huggingface.co");
   options.token = read_token();
