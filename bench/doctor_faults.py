@@ -7,7 +7,7 @@
 TEXTS is a file with one text per line. Each case runs once with the fault and once without (median of three if the run is
 short); the doctor sees only the first. A row passes if the fault is the first finding and the predicted time is within 25 % of
 the measured one. `copy` needs a GPU and a small model (--model default): with long batches its gaps are negligible, and
-"nothing to gain" may be correct. Use an idle machine, because other processes count as a fault.
+"no bottleneck found" may be correct. Use an idle machine, because other processes count as a fault.
 """
 import argparse
 import json

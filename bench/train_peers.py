@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the same training jobs with Brim and with PyTorch (transformers, a plain loop with dynamic padding) and prints one table:
-accuracy, macro recall or entity F1 on the validation set, and seconds, by data set and seed.
+"""Runs the same training jobs with Brim and with PyTorch (transformers; a plain loop with dynamic padding, or its Trainer) and
+prints one table: accuracy, macro recall or entity F1 on the validation set, and seconds, by data set and seed. With several
+seeds it also prints the mean difference of the pairs, its standard error and Student's t.
 
     python bench/train_peers.py --brim ./brim --data DIR --datasets tweets finance vietnamese wnut17 distill --seeds 3 --device cuda
+    python bench/train_peers.py --brim ./brim --data DIR --datasets finance tweets5k wnut17 --peer trainer --seeds 5 --epochs 2 --device cuda
     python bench/train_peers.py --brim ./brim --data DIR --datasets finance --seeds 1 --epochs 1 --device cpu --threads 2
 
 DIR contains text/, ner/ and weights/minilm-l6-fp16. Both use the same rows, batch size, learning rate, schedule, warm-up,
@@ -30,6 +32,7 @@ import time
 
 JOBS = {  # epochs, batch, learning rate
     "tweets": dict(train=["text/tweets_train.csv"], val="text/tweets_val.csv", epochs=2, batch=64, lr=8e-5),
+    "tweets5k": dict(train=["text/tweets_train.csv"], val="text/tweets_val.csv", epochs=2, batch=32, lr=8e-5, rows=5000),
     "finance": dict(train=["text/finance_train.csv"], val="text/finance_val.csv", epochs=4, batch=32, lr=8e-5),
     "vietnamese": dict(train=["text/vietnamese_train.csv"], val="text/vietnamese_val.csv", epochs=3, batch=32, lr=1e-4),
     "wnut17": dict(train=["ner/wnut17_train.conll"], val="ner/wnut17_val.conll", epochs=6, batch=32, lr=2e-4),
@@ -91,37 +94,44 @@ def read_conll(paths):
 
 
 # ---- PyTorch ------------------------------------------------------------------------------------------------------
-def torch_run(args, name, job, seed):
-    import torch
-    import transformers as tf
+class TorchJob:
+    """Model, rows and collation of one run; trained by a plain loop or by transformers' Trainer."""
 
-    tf.logging.set_verbosity_error()
-    torch.manual_seed(seed)
-    random.seed(seed)
-    torch.set_num_threads(args.threads)
-    device = torch.device(args.device)
-    began = time.perf_counter()
-    token = name == "wnut17"
-    weights = args.data / "weights" / "minilm-l6-fp16"
-    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_file=str(weights / "tokenizer.json"), unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]")
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
-    read = read_conll if token else read_rows
-    train, val = read([args.data / p for p in job["train"]]), read([args.data / job["val"]])
-    if token:
-        names = ["O"] + sorted({t for _, tags in train for t in tags} - {"O"})
-    else:
-        names = sorted({label for _, label in train})
-    index = {n: i for i, n in enumerate(names)}
-    if args.rows:
-        train = train[: args.rows]
+    def __init__(self, args, name, job, seed):
+        import torch
+        import transformers as tf
 
-    def encode(rows):
-        if not token:
-            ids = tokenizer([t for t, _ in rows], truncation=True, max_length=MAX_LENGTH)["input_ids"]
+        tf.logging.set_verbosity_error()
+        torch.manual_seed(seed)
+        random.seed(seed)
+        torch.set_num_threads(args.threads)
+        self.args, self.job, self.seed, self.token = args, job, seed, name == "wnut17"
+        self.device = torch.device(args.device)
+        weights = args.data / "weights" / "minilm-l6-fp16"
+        self.tokenizer = tf.PreTrainedTokenizerFast(tokenizer_file=str(weights / "tokenizer.json"), unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]")
+        self.tokenizer.backend_tokenizer.no_padding()
+        self.tokenizer.backend_tokenizer.no_truncation()
+        read = read_conll if self.token else read_rows
+        train, val = read([args.data / p for p in job["train"]]), read([args.data / job["val"]])
+        if self.token:
+            self.names = ["O"] + sorted({t for _, tags in train for t in tags} - {"O"})
+        else:
+            self.names = sorted({label for _, label in train})
+        if job["rows"]:
+            train = train[: job["rows"]]
+        self.train_set, self.val_set = self.encode(train), self.encode(val)
+        config = tf.AutoConfig.from_pretrained(weights, num_labels=len(self.names))
+        kind = tf.AutoModelForTokenClassification if self.token else tf.AutoModelForSequenceClassification
+        self.model = kind.from_pretrained(weights, config=config).float().to(self.device)
+        self.steps = math.ceil(len(self.train_set) / job["batch"]) * job["epochs"]
+
+    def encode(self, rows):
+        index = {n: i for i, n in enumerate(self.names)}
+        if not self.token:
+            ids = self.tokenizer([t for t, _ in rows], truncation=True, max_length=MAX_LENGTH)["input_ids"]
             return list(zip(ids, [index[label] for _, label in rows]))
         out = []
-        batch = tokenizer([w for w, _ in rows], is_split_into_words=True, truncation=True, max_length=MAX_LENGTH)
+        batch = self.tokenizer([w for w, _ in rows], is_split_into_words=True, truncation=True, max_length=MAX_LENGTH)
         for i, (_, tags) in enumerate(rows):
             last, labels = None, []
             for word in batch.word_ids(i):
@@ -130,73 +140,102 @@ def torch_run(args, name, job, seed):
             out.append((batch["input_ids"][i], labels))
         return out
 
-    train_set, val_set = encode(train), encode(val)
-    config = tf.AutoConfig.from_pretrained(weights, num_labels=len(names))
-    kind = tf.AutoModelForTokenClassification if token else tf.AutoModelForSequenceClassification
-    model = kind.from_pretrained(weights, config=config).float().to(device)
-    plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
-    decayed = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}], lr=job["lr"], fused=device.type == "cuda")
-    steps = math.ceil(len(train_set) / job["batch"]) * job["epochs"]
-    scheduler = tf.get_linear_schedule_with_warmup(optimizer, math.ceil(WARMUP * steps), steps)
-    half, on_card = args.precision == "bf16", device.type == "cuda"
+    def collate(self, rows):
+        import torch
 
-    def collate(rows):
         longest = max(len(ids) for ids, _ in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.long)
         mask = torch.zeros(len(rows), longest, dtype=torch.long)
-        labels = torch.full((len(rows), longest), -100) if token else torch.zeros(len(rows), dtype=torch.long)
+        labels = torch.full((len(rows), longest), -100) if self.token else torch.zeros(len(rows), dtype=torch.long)
         for i, (seq, label) in enumerate(rows):
             ids[i, : len(seq)] = torch.tensor(seq)
             mask[i, : len(seq)] = 1
-            if token:
+            if self.token:
                 labels[i, : len(seq)] = torch.tensor(label)
             else:
                 labels[i] = label
-        return ids.to(device, non_blocking=True), mask.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        return dict(input_ids=ids, attention_mask=mask, labels=labels)
+
+    def batch(self, rows):
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in self.collate(rows).items()}
+
+    def train_in_loop(self):
+        import torch
+        import transformers as tf
+
+        plain = [p for n, p in self.model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
+        decayed = [p for n, p in self.model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
+        groups = [{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=self.job["lr"], fused=self.device.type == "cuda")
+        scheduler = tf.get_linear_schedule_with_warmup(optimizer, math.ceil(WARMUP * self.steps), self.steps)
+        self.model.train()
+        for _ in range(self.job["epochs"]):
+            order = list(range(len(self.train_set)))
+            random.shuffle(order)
+            for at in range(0, len(order), self.job["batch"]):
+                batch = self.batch([self.train_set[i] for i in order[at : at + self.job["batch"]]])
+                labels = batch.pop("labels")
+                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.args.precision == "bf16"):
+                    logits = self.model(**batch).logits
+                loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad(set_to_none=True)
+
+    def train_with_trainer(self, output):
+        import transformers as tf
+
+        settings = tf.TrainingArguments(
+            output_dir=str(output), per_device_train_batch_size=self.job["batch"], num_train_epochs=self.job["epochs"], learning_rate=self.job["lr"],
+            lr_scheduler_type="linear", warmup_steps=math.ceil(WARMUP * self.steps), weight_decay=DECAY, max_grad_norm=CLIP, seed=self.seed,
+            bf16=self.args.precision == "bf16", use_cpu=self.device.type == "cpu", save_strategy="no", eval_strategy="no", logging_strategy="no",
+            report_to=[], disable_tqdm=True, remove_unused_columns=False)
+        tf.Trainer(model=self.model, args=settings, train_dataset=self.train_set, data_collator=self.collate).train()
+
+    def evaluate(self):
+        import torch
+
+        self.model.eval()
+        expected, predicted = [], []
+        with torch.no_grad():
+            for at in range(0, len(self.val_set), 64):
+                batch = self.batch(self.val_set[at : at + 64])
+                labels = batch.pop("labels")
+                best = self.model(**batch).logits.argmax(-1).cpu().tolist()
+                for row, want in zip(best, labels.cpu().tolist()):
+                    if self.token:
+                        expected.append([self.names[w] for w in want if w != -100])
+                        predicted.append([self.names[p] for p, w in zip(row, want) if w != -100])
+                    else:
+                        expected.append(want)
+                        predicted.append(row)
+        if self.token:
+            return dict(entity_f1=entity_f1(expected, predicted))
+        return dict(accuracy=sum(e == p for e, p in zip(expected, predicted)) / len(expected), macro_recall=macro_recall(expected, predicted))
+
+
+def torch_run(args, name, job, seed, output):
+    import torch
+
+    began = time.perf_counter()
+    run = TorchJob(args, name, job, seed)
 
     def sync():
-        if on_card:
+        if run.device.type == "cuda":
             torch.cuda.synchronize()
 
-    model.train()
     sync()
     started, processor = time.perf_counter(), time.process_time()
-    for _ in range(job["epochs"]):
-        order = list(range(len(train_set)))
-        random.shuffle(order)
-        for at in range(0, len(order), job["batch"]):
-            ids, mask, labels = collate([train_set[i] for i in order[at : at + job["batch"]]])
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-                logits = model(input_ids=ids, attention_mask=mask).logits
-            loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad(set_to_none=True)
+    if args.peer == "trainer":
+        run.train_with_trainer(output)
+    else:
+        run.train_in_loop()
     sync()
     seconds, processor = time.perf_counter() - started, time.process_time() - processor
-    model.eval()
-    expected, predicted = [], []
-    with torch.no_grad():
-        for at in range(0, len(val_set), 64):
-            ids, mask, labels = collate(val_set[at : at + 64])
-            best = model(input_ids=ids, attention_mask=mask).logits.argmax(-1).cpu().tolist()
-            for row, want in zip(best, labels.cpu().tolist()):
-                if token:
-                    expected.append([names[w] for w in want if w != -100])
-                    predicted.append([names[p] for p, w in zip(row, want) if w != -100])
-                else:
-                    expected.append(want)
-                    predicted.append(row)
-    result = dict(seconds=seconds, wall=time.perf_counter() - began, processor=processor)
-    if token:
-        result["entity_f1"] = entity_f1(expected, predicted)
-    else:
-        result["accuracy"] = sum(e == p for e, p in zip(expected, predicted)) / len(expected)
-        result["macro_recall"] = macro_recall(expected, predicted)
-    return result
+    result = run.evaluate()
+    return dict(seconds=seconds, wall=time.perf_counter() - began, processor=processor, **result)
 
 
 # ---- Brim ---------------------------------------------------------------------------------------------------------
@@ -204,13 +243,13 @@ def brim_train(args, work, job, seed, output, extra=()):
     files = []
     for path in job["train"]:
         source = args.data / path
-        if args.rows and source.suffix == ".csv":
-            short = work / f"first_{args.rows}_{source.name}"
+        if job["rows"] and source.suffix == ".csv":
+            short = work / f"first_{job['rows']}_{source.name}"
             if not short.exists():
                 with open(short, "w", encoding="utf-8", newline="") as file:
                     writer = csv.writer(file)
                     writer.writerow(["text", "label"])
-                    writer.writerows(read_rows([source])[: args.rows])
+                    writer.writerows(read_rows([source])[: job["rows"]])
             source = short
         files += ["--train", str(source)]
     command = [str(args.brim), "train", *files, "--val", str(args.data / job["val"]), "--output", str(output), "--device", args.device, "--seed", str(seed),
@@ -256,7 +295,7 @@ def score_speed(args, work, model, text):
 
 
 def distill(args, work, seed):
-    job = dict(JOBS["tweets"], epochs=args.epochs or 3)
+    job = dict(JOBS["tweets"], epochs=args.epochs or 3, rows=args.rows)
     teacher, student = work / f"teacher{seed}", work / f"student{seed}"
     big = brim_train(args, work, job, seed, teacher)
     small = brim_train(args, work, dict(job, epochs=2 * job["epochs"]), seed, student,
@@ -266,6 +305,15 @@ def distill(args, work, seed):
     text = work / "tweets.txt"
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return big, small, score_speed(args, work, teacher, text), score_speed(args, work, student, text)
+
+
+def paired(differences):
+    """Standard error and t of a mean difference, to be compared with Student's distribution for n - 1 degrees of freedom."""
+    if len(differences) < 2:
+        return ""
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    t = statistics.mean(differences) / error if error > 0 else math.nan
+    return f" ± {100 * error:.2f}, t = {t:.2f} with {len(differences) - 1} degrees of freedom"
 
 
 # ---- the table ----------------------------------------------------------------------------------------------------
@@ -285,6 +333,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=0, help="0: the default of each data set")
     parser.add_argument("--rows", type=int, default=0, help="use only the first rows of each training file")
     parser.add_argument("--score-rows", type=int, default=0, help="texts to score for the speed of distill; 0: 480,000 on cuda, 5,000 on the CPU")
+    parser.add_argument("--peer", default="loop", choices=["loop", "trainer"], help="train PyTorch's models in a plain loop or with transformers' Trainer")
     parser.add_argument("--only", choices=["brim", "torch"], help="run only one of the two")
     parser.add_argument("--json", type=pathlib.Path, help="also write the results to this file")
     args = parser.parse_args()
@@ -311,16 +360,18 @@ def main():
                                f"of device time, {faster[1]:.0f} against {fast[1]:.0f} from file to file")
                 results.append(dict(dataset=name, who="summary", kept=kept, speed=speed, speed_file_to_file=faster[1] / fast[1]))
                 continue
-            job = dict(JOBS[name])
+            job = {"rows": 0, **JOBS[name]}
             if args.epochs:
                 job["epochs"] = args.epochs
+            if args.rows:
+                job["rows"] = args.rows
             sides = {"brim": [], "torch": []}
             for seed in range(1, args.seeds + 1):
                 for who in ("brim", "torch"):
                     if args.only and args.only != who:
                         continue
                     output = work / f"{name}{seed}"
-                    r = brim_train(args, work, job, seed, output) if who == "brim" else torch_run(args, name, job, seed)
+                    r = brim_train(args, work, job, seed, output) if who == "brim" else torch_run(args, name, job, seed, output)
                     shutil.rmtree(output, ignore_errors=True)
                     sides[who].append(r)
                     row(name, seed, who, r)
@@ -328,7 +379,8 @@ def main():
             if sides["brim"] and sides["torch"]:
                 mean = {w: statistics.mean(r[metric] for r in rs) for w, rs in sides.items()}
                 fast = statistics.median(r["seconds"] for r in sides["torch"]) / statistics.median(r["seconds"] for r in sides["brim"])
-                summary.append(f"{name}: {metric} {100 * mean['brim']:.2f} against {100 * mean['torch']:.2f} ({100 * (mean['brim'] - mean['torch']):+.2f} points), training {fast:.2f}x as fast")
+                pairs = paired([b[metric] - t[metric] for b, t in zip(sides["brim"], sides["torch"])])
+                summary.append(f"{name}: {metric} {100 * mean['brim']:.2f} against {100 * mean['torch']:.2f} ({100 * (mean['brim'] - mean['torch']):+.2f} points{pairs}), training {fast:.2f}x as fast")
     finally:
         shutil.rmtree(work, ignore_errors=True)
         if args.json:

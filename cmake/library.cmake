@@ -10,7 +10,7 @@ namespace {
     reinterpret_cast<const void*>(&brim::version), reinterpret_cast<const void*>(&brim::find_model),
     reinterpret_cast<const void*>(&brim::share_encoder), reinterpret_cast<const void*>(&brim::find_prompts),
     reinterpret_cast<const void*>(&brim::set_log), reinterpret_cast<const void*>(&brim::Scorer::open),
-    reinterpret_cast<const void*>(&brim::Scorer::open_together)};
+    reinterpret_cast<const void*>(&brim::open_together)};
 }  // namespace
 ]==])
 add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc ${CMAKE_SOURCE_DIR}/src/report/library.cc)
@@ -29,6 +29,17 @@ set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim L
 target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 set_target_properties(brim_shared PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 
+# Relative to the file, so that an installation can be moved.
+file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+file(CONFIGURE OUTPUT brim.pc @ONLY CONTENT [==[
+prefix=${pcfiledir}/@to_prefix@
+Name: brim
+Description: Scores texts with encoder models
+Version: @PROJECT_VERSION@
+Cflags: -I${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
+Libs: -L${prefix}/@CMAKE_INSTALL_LIBDIR@ -lbrim
+]==])
+install(FILES ${CMAKE_BINARY_DIR}/brim.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(TARGETS brim_shared EXPORT brim-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT brim-targets NAMESPACE brim:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/brim)

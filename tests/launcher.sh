@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 root=$work/machine here=$work/checkout
 failures=0
 mkdir "$work/tools" # hides the real nvcc and nvidia-smi
-for name in awk bash cat chmod cut dirname env find flock grep head id ln ls mkdir mktemp mv paste readlink rm sed sh sort tail touch tr; do
+for name in awk bash cat chmod cp cut dirname env find flock grep head id ln ls mkdir mktemp mv nproc paste readlink rm sed sh sleep sort tail touch tr; do
   ln -s "$(command -v "$name")" "$work/tools/$name"
 done
 
@@ -54,11 +54,11 @@ logged() { grep -q -- "$1" "$work/err"; }
 no_calls() { [ ! -s "$work/calls" ]; }
 
 new_machine
-run score x
+run serve x
 expect "no GPU: builds for the CPU" called "--preset release"
 expect "no GPU: logs the target" logged "building for the CPU"
 expect "no GPU: logs one line" [ "$(wc -l <"$work/err")" = 1 ]
-expect "runs the program with its arguments" [ "$out" = "ran score x" ]
+expect "runs the program with its arguments" [ "$out" = "ran serve x" ]
 run
 expect "the second call builds nothing" no_calls
 expect "the second call logs nothing" [ ! -s "$work/err" ]
@@ -77,6 +77,25 @@ expect "sources changed and packages are missing: fails" [ "$code" = 1 ]
 rm "$work/no-packages"
 run
 expect "the missing package was installed: builds" called "--build"
+
+new_machine
+run score x --model a
+expect "a command without the server: does not build it" called "--preset release .*-DBRIM_SERVE=OFF"
+run train
+expect "another one: builds nothing" no_calls
+run serve
+expect "serve: builds the server" called "-DBRIM_SERVE=ON"
+touch "$here/src"
+run score x
+expect "keeps the server" called "-DBRIM_SERVE=ON"
+for arguments in "help" "score --help" "score --env-file x" "plan --serve x" ""; do
+  new_machine
+  run $arguments
+  expect "brim $arguments: builds the server" called "-DBRIM_SERVE=ON"
+done
+new_machine
+BRIM_LISTEN=:1 run score x
+expect "a variable of a setting: builds the server" called "-DBRIM_SERVE=ON"
 
 new_machine
 touch "$root/dev/nvidiactl"
@@ -117,7 +136,13 @@ expect "GPU replaced: rebuilds" called "-DBRIM_CUDA_ARCHS=80-real$"
 mock_smi "broken"
 printf 'Model: \t\t NVIDIA H100\n' >"$root/proc/driver/nvidia/gpus/0000:01:00.0/information"
 run
-expect "nvidia-smi fails: builds for all architectures" called "-DBRIM_CUDA_ARCHS=90-real;80-virtual;75-virtual$"
+expect "nvidia-smi fails, CUDA 12: builds real code for all architectures" called "-DBRIM_CUDA_ARCHS=90;89-real;86-real;80-real;75-real$"
+
+new_machine
+touch "$root/dev/nvidiactl"
+nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80 86 89 90"
+run
+expect "no nvidia-smi: builds for all architectures" called "-DBRIM_CUDA_ARCHS=90-real;80-virtual;75-virtual$"
 
 new_machine
 touch "$root/dev/nvidiactl"
@@ -125,6 +150,16 @@ nvcc_at "$root/usr/local/cuda/bin/nvcc" 11.8 "75 80"
 run
 expect "old nvcc: builds for the CPU" called "--preset release"
 expect "old nvcc: logs the version" logged "CUDA 11.8, Brim needs 12"
+new_machine
+touch "$root/dev/nvidiactl"
+nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80 86"
+mock_smi "'| Driver Version: 550.1   CUDA Version: 12.4 |' '8.6, NVIDIA GeForce RTX 3070'"
+run
+expect "nvcc newer than the driver: builds for the CPU" called "--preset release"
+expect "nvcc newer than the driver: logs both versions" logged "nvcc is CUDA 13.0, but the driver supports only CUDA 12.4.*tools/setup --cuda"
+nvcc_at "$here/build/toolkit/nvidia/cu12/bin/nvcc" 12.4 "75 80 86"
+run
+expect "nvcc of the driver's version: builds for the GPU" called "-DCMAKE_CUDA_COMPILER=$here/build/toolkit/nvidia/cu12/bin/nvcc -DBRIM_CUDA_ARCHS=86-real$"
 new_machine
 touch "$root/dev/nvidiactl"
 nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80"
@@ -159,10 +194,44 @@ mock_smi "'| NVIDIA-SMI 590.1   Driver Version: 590.1   CUDA Version: 13.2 |'"
 set_up --cuda
 expect "installs no newer version than the driver supports" called "<13.3$"
 rm -r "$here/build/toolkit"
-mock_smi "'| NVIDIA-SMI 550.1   Driver Version: 550.1   CUDA Version: 12.4 |'"
+mock_smi "'| NVIDIA-SMI 470.1   Driver Version: 470.1   CUDA Version: 11.4 |'"
 set_up --cuda
-expect "old driver: fails" [ "$code" = 1 ]
-expect "old driver: logs the supported version" logged "driver supports CUDA 12.4, but PyPI has compilers for 13.0 and newer"
+expect "driver older than 525: fails" [ "$code" = 1 ]
+expect "driver older than 525: logs the supported version" logged "driver supports CUDA 11.4, Brim needs 12.0 or newer; update the driver to 525"
+mock_smi "'| NVIDIA-SMI 550.1   Driver Version: 550.1   CUDA Version: 12.4 |'"
+tool "$root/bin/python3" 'case "$*" in *--version*) exit 0 ;; *urllib*) touch "$4"; exit ;; esac
+  while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; echo "$1" >>"$WORK/calls"; shift; done
+  echo "$1" >>"$WORK/calls"
+  mkdir -p "$target"/nvidia/{cublas,cuda_runtime,cuda_nvcc}/{include,lib} "$target/nvidia/cuda_nvcc/nvvm/libdevice"
+  touch "$target"/nvidia/cuda_runtime/lib/libcu{dart_static,libos}.a "$target/nvidia/cublas/lib/libcublasLt.so.12"'
+tool "$root/bin/sha256sum" 'echo "$(cat "$WORK/sum")  -"'
+tool "$root/bin/dpkg-deb" 'bin=$3/usr/lib/nvidia-cuda-toolkit/bin
+  mkdir -p "$bin/crt" "$3/usr/bin"
+  touch "$bin"/{nvcc,cicc} "$3"/usr/bin/{cudafe++,fatbinary,nvlink,ptxas}
+  chmod +x "$bin/nvcc"'
+tool "$root/bin/uname" 'echo x86_64'
+tool "$root/bin/g++" 'cat "$WORK/gcc"'
+echo 12 >"$work/gcc"
+echo damaged >"$work/sum"
+set_up --cuda
+expect "CUDA 12: refuses a damaged package" logged "nvidia-cuda-toolkit_12.*wrong checksum"
+expect "CUDA 12: installs nothing then" [ ! -e "$here/build/toolkit" ]
+sed -n 's/^ *local sum=//p' "$source/tools/setup" >"$work/sum"
+set_up --cuda
+home=$here/build/toolkit/nvidia/cu12
+expect "driver 550: downloads CUDA 12.4" [ "$code" = 0 ]
+expect "driver 550: logs the version" logged "supports CUDA 12.4; downloading .* CUDA 12.4"
+expect "driver 550: libraries of 12.4" called "nvidia-cuda-runtime-cu12==12.4"
+expect "CUDA 12: compiler and its profile" [ -x "$home/bin/nvcc" -a -e "$home/nvvm/bin/cicc" -a -e "$home/nvvm/libdevice" -a -e "$home/lib/libcudart_static.a" ]
+expect "CUDA 12: uses the default host compiler" [ "$(grep -c compiler-bindir "$home/bin/nvcc.profile")" = 0 ]
+expect "CUDA 12: creates the linker name" [ "$(readlink "$home/lib/libcublasLt.so")" = libcublasLt.so.12 ]
+rm -r "$here/build/toolkit"
+echo 14 >"$work/gcc"
+set_up --cuda
+expect "g++ 14: names the package" logged "CUDA 12.4 needs g++ 13 or older; run apt-get install g++-13"
+tool "$root/bin/g++-13" ''
+set_up --cuda
+expect "g++ 14: uses g++-13" grep -q "compiler-bindir = .*/g++-13" "$home/bin/nvcc.profile"
 set_up --gpu
 expect "unknown flag: exit 2" [ "$code" = 2 ]
 

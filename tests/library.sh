@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# library.sh BUILD: installs the build, compiles the example against the installation without the checkout, and compares its
-# labels with the program's. Also checks that only public symbols are exported.
+# library.sh BUILD: installs the build, compiles the examples against the installation without the checkout, and compares
+# their labels with the program's. Also checks pkg-config, the soname, and that only public symbols are exported.
 set -euo pipefail
 build=$(readlink -f "$1") source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 work=$(mktemp -d)
@@ -11,11 +11,19 @@ fail() { echo "library.sh: $*" >&2; exit 1; }
 cmake --install "$build" --prefix "$work/installed" >"$work/install.log" || { cat "$work/install.log"; fail "install failed"; }
 cp -r "$source/examples/library" "$work/example"
 cmake -G Ninja -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release >"$work/cmake.log" 2>&1 &&
-  cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the example does not build"; }
+  cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the examples do not build"; }
 
 library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"
-foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Scorer|Completion|TrainListener|Error|version|find_model|find_prompts|set_log|run_training)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|Completion|TrainListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
+foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Device|Precision|MemoryLimit|LeaveFree|Scorer|PooledModel|Completion|TrainListener|Error|version|find_model|find_prompts|set_log|pull_model|run_training|open_together|open_beside|plan_together)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|PooledModel|Completion|TrainListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
 [ -z "$foreign" ] || fail "exports more than include/brim declares: $(head -5 <<<"$foreign")"
+
+lib=$(dirname "$library")
+soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p') version=$(sed -n 's/^Version: \([0-9]*\.[0-9]*\).*/\1/p' "$lib/pkgconfig/brim.pc")
+[ "$soname" = "libbrim.so.$version" ] || fail "the soname is $soname, the version $version"
+if command -v pkg-config >/dev/null; then
+  prefix=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --variable=prefix brim)
+  [ -f "$prefix/include/brim/pool.h" ] || fail "brim.pc: no headers in $prefix/include"
+fi
 
 printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"
 printf 'bad \xff byte\n' >>"$work/texts.txt"
@@ -27,6 +35,10 @@ head -4 "$work/texts.txt" >"$work/good.txt"
 "$work/installed/bin/brim" score "$work/good.txt" -q --output-format tsv -o "$work/program.tsv"
 diff <(head -4 "$work/labels.txt" | cut -d' ' -f1) <(tail -n +2 "$work/program.tsv" | cut -f2) || fail "labels differ from the program's"
 "$work/example/build/label_lines" vader <"$work/good.txt" 2>/dev/null | sed -n 1p | grep "^positive" >/dev/null || fail "VADER"
+"$work/example/build/two_models" 'I love this' vader vader | grep -c '^positive' | grep -qx 2 || fail "two_models"
+printf 'text,label\nfine,good\nawful,bad\n' >"$work/train.csv"
+! "$work/example/build/train" /no/such/model "$work/train.csv" "$work/out" 2>"$work/err.txt" || fail "train accepts a missing model"
+grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 ! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/err.txt" || fail "a missing model is accepted"
 grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 echo "library: passed"

@@ -4,145 +4,18 @@ unsafe names, a full disk, two processes at once, and that huggingface_hub reads
   tests/pull.py BRIM [PYTHON_WITH_HUGGINGFACE_HUB]"""
 import functools
 import hashlib
-import http.server
-import json
 import os
 import pathlib
-import random
 import signal
-import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+
+from loopback_hub import COMMIT, FILES, address, environment, rng, start_hub, tiny_model
 
 BRIM = os.path.abspath(sys.argv[1])
 PYTHON = sys.argv[2] if len(sys.argv) > 2 else sys.executable
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-rng = random.Random(7)
-
-
-def git_sha(data):
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-FILES = {
-    "config.json": b'{"model_type": "bert"}',
-    "tokenizer.json": rng.randbytes(40_000),
-    "vocab.txt": b"",
-    "1_Pooling/config.json": b"{}",
-    "model.safetensors": rng.randbytes(3_000_000),
-    "modeling.py": b"import os",
-    "README.md": b"# model",
-}
-LARGE = {"model.safetensors"}
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """Behaves as `self.server.mode` says; `cut_after` closes connections after so many bytes of a large file."""
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def reply(self, status, body=b"", **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        server = self.server
-        server.seen.append((self.path, dict(self.headers)))
-        if "/api/models/" in self.path:
-            return self.reply_listing()
-        name = self.path.split("/resolve/")[-1].split("/", 1)[-1].split("?")[0]
-        if server.redirect_to and name in LARGE and "signed" not in self.path:
-            return self.reply(302, Location=f"{server.redirect_to}{self.path}?signed=1")
-        data = server.files[name]
-        if server.mode == "wrong" and name in LARGE:
-            data = data[:1000] + b"?" + data[1001:]
-        first = 0
-        if (wanted := self.headers.get("Range")) and server.mode != "no-range":
-            first = int(wanted.removeprefix("bytes=").rstrip("-"))
-            if first >= len(data):
-                return self.reply(416)
-        self.send_response(206 if first else 200)
-        if first:
-            self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - first))
-        self.end_headers()
-        body = data[first:]
-        if name in LARGE and server.cut_after is not None:
-            body, server.cut_after = body[:server.cut_after], None
-            self.close_connection = True
-        for at in range(0, len(body), 16384):
-            self.wfile.write(body[at:at + 16384])
-            if server.slow and name in LARGE:
-                time.sleep(server.slow)
-        self.wfile.flush()
-
-    def do_HEAD(self):  # as huggingface_hub asks for the metadata of a file
-        name = self.path.split("/resolve/")[-1].split("/", 1)[-1]
-        data = self.server.files[name]
-        self.send_response(200)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest() if name in LARGE else git_sha(data)}"')
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-
-    def reply_listing(self):
-        server = self.server
-        if server.mode in ("401", "403", "404", "500"):
-            return self.reply(int(server.mode), b"{}")
-        if server.mode == "429":
-            return self.reply(429, b"{}", Retry_After="100000")
-        if server.busy > 0:
-            server.busy -= 1
-            return self.reply(429, b"{}", Retry_After="1")
-        files = []
-        for name, data in server.files.items():
-            entry = {"rfilename": name, "size": len(data), "blobId": git_sha(data)}
-            if name in LARGE:
-                entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-            files.append(entry)
-        if server.mode == "traversal":
-            files.append({"rfilename": server.bad_name, "size": 1, "blobId": git_sha(b"x")})
-        body = b"<html>" if server.mode == "html" else json.dumps({"id": "org/name", "sha": COMMIT, "siblings": files}).encode()
-        self.reply(200, body)
-
-
-class QuietServer(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        pass  # clients that were killed
-
-
-def start_hub(certificate=None):
-    server = QuietServer(("127.0.0.1", 0), Hub)
-    server.mode, server.cut_after, server.slow, server.redirect_to, server.bad_name = "", None, 0, None, "../x"
-    server.busy, server.seen, server.files = 0, [], dict(FILES)
-    if certificate:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
-def address(server, scheme="http"):
-    return f"{scheme}://127.0.0.1:{server.server_address[1]}"
-
-
-def environment(home, endpoint, **more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "BRIM_")) and "proxy" not in name.lower()}
-    return {**kept, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, **more}
-
-
 def pull(home, endpoint, *arguments, **more):
     return subprocess.run([BRIM, "pull", "org/name", *arguments], env=environment(home, endpoint, **more), capture_output=True, text=True, timeout=120)
 
@@ -331,6 +204,38 @@ def refuses_to_work_offline(hub, home):
     require(got.returncode == 2 and "HF_HUB_OFFLINE is set" in got.stderr and not hub.seen, got.stderr)
 
 
+def commands_download_with_pull(hub, home):
+    hub.files = tiny_model("bert_sequence")
+
+    def score(*arguments, **more):
+        return subprocess.run([BRIM, *arguments], input="ada lives in london\n", env=environment(home, address(hub), BRIM_MODELS=str(home), **more),
+                              capture_output=True, text=True, timeout=120)
+
+    missing = score("score", "-", "--model", "org/name")
+    require(missing.returncode == 2 and "to download it: brim pull org/name" in missing.stderr and not hub.seen, missing.stderr)
+    offline = score("score", "-", "--model", "org/name", "--pull", HF_HUB_OFFLINE="1")
+    require(offline.returncode == 2 and "HF_HUB_OFFLINE is set" in offline.stderr and not hub.seen, offline.stderr)
+    got = score("score", "-", "--model", "org/name", "--pull")
+    require(got.returncode == 0 and len(got.stdout.splitlines()) == 2, got.stdout + got.stderr)
+    requests = len(hub.seen)
+    again = score("score", "-", "--model", "org/name", "--pull", "-q")
+    require(again.returncode == 0 and again.stdout == got.stdout and len(hub.seen) == requests, "a cached model needs no network")
+    require("org/name" in score("models", "list").stdout, "`models list` shows it")
+    pinned = score("models", "show", "org/name@v2")
+    require(pinned.returncode == 2 and "brim pull org/name@v2" in pinned.stderr, pinned.stderr)
+    require(score("models", "show", "org/name@v2", "--pull").returncode == 0, "a revision")
+    require(score("models", "show", f"org/name@{COMMIT}").returncode == 0, "a commit")
+    served = score("serve", "--model", "org/other", "--pull", "--check", "--listen", "127.0.0.1:0")
+    require(served.returncode == 0, served.stderr)
+
+
+def uses_a_proxy(hub, home):
+    got = pull(home, "http://hub.invalid", http_proxy=address(hub))
+    require(got.returncode == 0, got.stderr)
+    require(all(path.startswith("http://hub.invalid/") for path, _ in hub.seen), f"requests through the proxy: {hub.seen}")
+    require(pull(home, "http://hub.invalid", http_proxy=address(hub), no_proxy="hub.invalid").returncode == 3, "no_proxy")
+
+
 def is_read_by_huggingface_hub_and_the_reverse(hub, home):
     if subprocess.run([PYTHON, "-c", "import huggingface_hub"], capture_output=True).returncode:
         print("pull.py: huggingface_hub is not installed, skipped")
@@ -350,7 +255,7 @@ def is_read_by_huggingface_hub_and_the_reverse(hub, home):
 
 for case in (downloads_what_brim_reads, continues_after_broken_connections, continues_after_being_killed, stops_on_interrupt,
              starts_again_if_ranges_are_ignored, repairs_a_damaged_partial_file, rejects_wrong_checksums, reports_refusals, refuses_unsafe_names,
-             keeps_the_token_to_the_endpoint, two_at_once_share_one_download, reports_a_full_disk, refuses_to_work_offline,
+             keeps_the_token_to_the_endpoint, two_at_once_share_one_download, reports_a_full_disk, refuses_to_work_offline, commands_download_with_pull, uses_a_proxy,
              is_read_by_huggingface_hub_and_the_reverse):
     test(case)
 print("pull.py: all passed")

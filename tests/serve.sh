@@ -204,7 +204,16 @@ code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/log" || code=$?
 [ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'the server would start, with ' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
 "$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" || fail "--check: $(cat "$work/log")"
-start --config "$work/serve.yaml"
+"$brim" serve --config "$work/serve.yaml" --check --at "2026-11-23 10:00" 2>"$work/log" || true
+grep -q 'ladder sentiment at 2026-11-23 10:00 UTC: mood (default) instead of missing: ' "$work/log" && grep -q 'source wire: vader (source)' "$work/log" || fail "--at: $(cat "$work/log")"
+code=0; "$brim" serve --model vader --at "2026-11-23 10:00" 2>"$work/log" || code=$?
+[ $code -eq 2 ] && grep -q -- '--check' "$work/log" || fail "--at without --check: $code"
+GPU_PROFILING_ENABLED=1 start --config "$work/serve.yaml"
+for _ in $(seq 100); do
+  ! grep -Eq 'no GPU|GPU [0-9]+: ' "$work/log" || break
+  sleep 0.05
+done
+grep -Eq 'no GPU|GPU [0-9]+: ' "$work/log" || fail "no GPU readings in the log: $(cat "$work/log")"
 [ "$(curl "$url/info" | json 'a["max_concurrent_requests"], a["max_batch_tokens"]')" = "(48, 256)" ] || fail "limits of serve.yaml: $(curl "$url/info")"
 post() { curl "$url/$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"; }
 post predict '{"inputs":"good"}' -D "$work/head" -o /dev/null

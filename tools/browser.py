@@ -1,13 +1,18 @@
 """Headless Chromium for tools/check_report and tools/check_dashboard, controlled through the DevTools protocol over a pipe (JSON
 messages terminated by a zero byte)."""
 import base64
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Recommendations of level "verbose" are ignored; every Chromium release adds some.
 FAILING_LOG_LEVELS = ("warning", "error")
@@ -19,6 +24,21 @@ def find_browser():
         if shutil.which(name):
             return name
     sys.exit("no Chromium found; run tools/setup --tests")
+
+
+@contextlib.contextmanager
+def work_folder(prefix):
+    """A temporary folder below build/, because Chromium from a snap cannot read /tmp."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    folder = pathlib.Path(tempfile.mkdtemp(dir=ROOT / "build", prefix=prefix))
+    try:
+        yield folder
+    finally:  # helper processes of Chromium may still write to their profile for a moment
+        for _ in range(50):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.1)
 
 
 def is_complaint(event):
@@ -44,7 +64,7 @@ class Browser:
 
         self.process = subprocess.Popen([program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--window-size={width},{height}",
                                          f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        close_fds=False, preexec_fn=pipes)
+                                        close_fds=False, preexec_fn=pipes, start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self.buffer, self.last, self.loads, self.complaints, self.session = b"", 0, 0, [], None
@@ -104,5 +124,8 @@ class Browser:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def close(self):
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # with its helper processes
         self.process.wait()
+        os.close(self.pipe_out)
+        os.close(self.pipe_in)

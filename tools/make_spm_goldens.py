@@ -5,9 +5,11 @@ difficult texts by transformers and tokenizers (ids, tokens, offsets; fastBPE ha
 
 The models are trained on the lines below, with a small character map. Folders with a *.model and no tokenizer.json are
 loaded like transformers does, except BPE, which current transformers mistakes for Unigram: there the reference is the
-result of its former converter (which is also the content of ViSoBERT's tokenizer.json).
+result of its former converter (which is also the content of ViSoBERT's tokenizer.json), and DeBERTa, whose character map
+transformers 5 drops: there the reference is the conversion of transformers 4. deberta_v5 is the tokenizer.json that version 5
+saves.
 
-    python3 tools/make_spm_goldens.py            (requires tokenizers, transformers, sentencepiece)
+    python3 tools/make_spm_goldens.py [FOLDER…]  (requires tokenizers, transformers, sentencepiece)
 """
 import collections
 import json
@@ -15,12 +17,14 @@ import os
 import pathlib
 import random
 import shutil
+import struct
+import sys
 import tempfile
 
 import sentencepiece
 import transformers
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/data/tokenizers"
 
@@ -121,6 +125,10 @@ def write_golden(folder, texts, encode):
             f.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
+def skipped(name):
+    return len(sys.argv) > 1 and name not in sys.argv[1:]
+
+
 def fresh(name):
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -137,6 +145,8 @@ def fast(tokenizer):
 
 
 def model_folder(name, proto, file, config, specials, reference=None):
+    if skipped(name):
+        return
     folder = fresh(name)
     with open(folder / file, "wb") as f:
         f.write(proto.SerializeToString())
@@ -147,6 +157,8 @@ def model_folder(name, proto, file, config, specials, reference=None):
 
 
 def json_folder(name, tokenizer, specials):
+    if skipped(name):
+        return
     folder = fresh(name)
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     write_golden(folder, ugly_texts(220, name, specials), fast(tokenizer))
@@ -189,6 +201,53 @@ def metaspace(scheme, split=True):
     return pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=scheme, split=split)
 
 
+def deberta_tokenizer(proto, config):
+    """Converts a model like DebertaV2Converter of transformers 4."""
+    tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], proto.trainer_spec.unk_id, False))
+    tokenizer.add_tokens([AddedToken(p.piece, normalized=False, special=p.type == 3) for p in proto.pieces if p.type in (3, 4)])
+    unknown = AddedToken("[UNK]", normalized=True, special=True)
+    tokenizer.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", unknown, "[MASK]"])
+    lower = [normalizers.Lowercase()] if config.get("do_lower_case") else []
+    tokenizer.normalizer = normalizers.Sequence(
+        lower + [normalizers.Strip(), normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
+                 normalizers.Replace(Regex(" {2,}"), " ")])  # fmt: skip
+    split = [pre_tokenizers.Punctuation(behavior="isolated")] if config.get("split_by_punct") else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split + [metaspace("always")])
+    tokenizer.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return tokenizer
+
+
+def deberta_folders():
+    roles = dict(pad_id=0, pad_piece="[PAD]", bos_id=1, bos_piece="[CLS]", eos_id=2, eos_piece="[SEP]", unk_id=3, unk_piece="[UNK]")
+    proto = train(RULES, vocab_size=680, byte_fallback=True, user_defined_symbols=["@user"], **roles)
+    specials = ["[CLS]", "[SEP]", "[MASK]", "[UNK]", "[PAD]", "[mask]", "@user", "\u0130"]
+    unknown = {"content": "[UNK]", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False, "special": True}
+    for name, flags in {"spm_deberta": {}, "spm_deberta_lower": {"do_lower_case": True, "split_by_punct": True}}.items():
+        config = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm", "unk_token": {"__type": "AddedToken", **unknown}, **flags}
+        model_folder(name, proto, "spm.model", config, specials, deberta_tokenizer(proto, config))
+    with tempfile.TemporaryDirectory() as temp:
+        (pathlib.Path(temp) / "spm.model").write_bytes(proto.SerializeToString())
+        (pathlib.Path(temp) / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaV2Tokenizer"}')
+        json_folder("deberta_v5", transformers.AutoTokenizer.from_pretrained(temp).backend_tokenizer, specials)
+
+
+def tie_folder():
+    """Runs of one character, whose best splits differ only in order: the last bits of the scores decide."""
+    if skipped("unigram_ties"):
+        return
+    rng = random.Random(1)
+    single = lambda x: struct.unpack("f", struct.pack("f", x))[0]
+    vocab = [("<unk>", 0.0), ("\u2581", single(-3.0))]
+    vocab += [("-" * n, single(-rng.uniform(9, 12) * (1 + n / 16))) for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
+    folder = fresh("unigram_ties")
+    path = str(folder / "tokenizer.json")
+    Tokenizer(models.Unigram(vocab, 0, False)).save(path, pretty=False)
+    encode = fast(Tokenizer.from_file(path))
+    write_golden(folder, ["-" * n for n in (*range(30, 75), 100, 128, 200, 256, 333, 400)], encode)
+
+
 def learn_fastbpe(merges):
     """Learns bpe.codes and vocab.txt with the basic algorithm."""
     counts = collections.Counter(w for line in CORPUS for w in line.split())
@@ -221,6 +280,8 @@ def learn_fastbpe(merges):
 
 
 def fastbpe_folder(name, config, specials):
+    if skipped(name):
+        return
     folder = fresh(name)
     codes, vocab = learn_fastbpe(300)
     with open(folder / "bpe.codes", "w") as f:
@@ -276,6 +337,9 @@ def main():
     tokenizer = xlmr_tokenizer(byte_bpe, byte_fallback=True)
     tokenizer.pre_tokenizer = metaspace("first", split=False)
     json_folder("spm_bpe_bytes", tokenizer, XLMR_SPECIALS)
+
+    deberta_folders()
+    tie_folder()
 
     fastbpe_folder("fastbpe_phobert", {"tokenizer_class": "PhobertTokenizer"}, XLMR_SPECIALS)
     flags = {"rstrip": False, "normalized": False, "single_word": False, "special": True}

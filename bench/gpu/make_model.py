@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes classifiers with seeded random weights and realistic shapes for benchmarks:
-make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base].
+make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base|deberta-v3-base].
 
 Other families: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm. All of them, into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
 import json
@@ -19,6 +19,7 @@ SHAPES = {
     "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
     "modernbert-base": {},  # library defaults; the vocabulary is larger than the tokenizer's
+    "deberta-v3-base": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512),
     "roberta-base-4k": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=4098),
 }
 # Configuration class prefix and extra keys of each family; all use RoBERTa's tokenizer.
@@ -29,6 +30,7 @@ FAMILIES = {
     "electra": ("Electra", dict(type_vocab_size=2, embedding_size=64)),
     "albert": ("Albert", dict(type_vocab_size=2, embedding_size=64)),
     "mpnet": ("MPNet", {}),
+    "deberta": ("DebertaV2", dict(relative_attention=True, position_buckets=256, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False)),
     "modernbert": ("ModernBert", dict(cls_token_id=0, sep_token_id=2)),
 }
 LABELS = ["negative", "neutral", "positive"]

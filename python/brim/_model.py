@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of Classifier, Encoder and Tagger: opening, closing, pickling and bulk scoring."""
+"""Base class of Classifier, Encoder, Tagger and ZeroShotClassifier: opening, closing, pickling and bulk scoring."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
+import sys
+import threading
 import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from . import _brim
-from ._options import check_model_options, path
-from ._progress import bar
+from ._options import check_model_options, checked, choice, device_name, path
+from ._progress import bar, download_bar
+from ._submit import Finish, FutureQueue, LoopQueue
 from ._texts import bad_text, texts_of
+from ._tokenizer import Tokenizer
 from .errors import BadData, Cancelled, Error, UsageError
 from .plans import Plan
 
@@ -28,23 +38,29 @@ class Model:
     _kinds: tuple[str, ...] = ()
     _wanted = ""
 
+    @checked
     def __init__(self, model: str | os.PathLike[str] = "", *, device: str | int = "auto", precision: str = "auto",
                  memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
-                 max_length: int | None = None, long_text: str = "truncate", pooling: str | None = None,
-                 aggregation: str = "first") -> None:
+                 max_length: int | None = None, long_text: str = "truncate", pull: bool = False) -> None:
+        self._start(model, {"device": device, "precision": precision, "memory_limit": memory_limit,
+                            "leave_free": leave_free, "threads": threads, "max_length": max_length,
+                            "long_text": long_text, "pull": pull})
+
+    def _start(self, model: str | os.PathLike[str], options: dict[str, Any], pooling: str | None = None,
+               aggregation: str = "first") -> None:
+        """Opens the model. `options` are those of ModelOptions."""
         model = path("model", model)
-        check_model_options({"device": device, "precision": precision, "memory_limit": memory_limit,
-                             "leave_free": leave_free, "threads": threads, "max_length": max_length,
-                             "long_text": long_text})
-        self._options: dict[str, Any] = {
-            "model": model, "device": device, "precision": precision, "memory_limit": memory_limit,
-            "leave_free": leave_free, "threads": threads, "max_length": max_length, "long_text": long_text,
-        }
-        self._scorer: _brim.Scorer | None = _brim.Scorer.open(
-            model=model, device=_device(device), precision=precision, memory_limit=memory_limit,
-            leave_free=leave_free, threads=_threads(threads), max_length=max_length or 0,
-            long_text=long_text.replace("_", "-"), pooling=pooling, aggregation=aggregation)
-        forward_log()
+        if options.get("pull"):
+            pull_model(model)
+        check_model_options({name: value for name, value in options.items() if name != "pull"})
+        self._options: dict[str, Any] = {"model": model, **options}
+        self._defaults: dict[str, Any] = {}  # options of calls, set by brim.pipeline
+        self._idle = threading.Condition()
+        self._process = os.getpid()
+        self._callers: list[int] = []  # threads whose calls run
+        self._futures: FutureQueue | None = None
+        self._loops: weakref.WeakKeyDictionary[Any, LoopQueue] = weakref.WeakKeyDictionary()
+        self._scorer: _brim.Scorer | None = open_scorer(self._options, pooling, aggregation)
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind
             self.close()
@@ -71,11 +87,29 @@ class Model:
                      "limit_bytes": values["limit_bytes"], "peak_bytes": values["peak_bytes"], "bytes": values["bytes"],
                      "token_budget": values["tokens_per_batch"], "tokens_per_second": values["tokens_per_second"]})
 
+    @property
+    def max_length(self) -> int:
+        """Most tokens per text, including special ones; 0 for VADER."""
+        return self._open().max_length
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return Tokenizer(self._open())
+
     def close(self) -> None:
-        """Frees the device after running calls have finished. Later calls raise brim.Cancelled."""
-        if self._scorer is not None:
-            self._scorer.close()
-            self._scorer = None
+        """Waits for running calls of other threads, cancels submitted texts that have not started, and frees the device.
+        Later calls raise brim.Cancelled."""
+        scorer, self._scorer = self._scorer, None
+        if scorer is None:
+            return
+        with self._idle:
+            me = threading.get_ident()
+            if self._process != os.getpid():  # the callers are threads of the parent
+                self._callers.clear()
+            self._idle.wait_for(lambda: all(caller == me for caller in self._callers))
+        scorer.close()
+        self._futures, self._loops = None, weakref.WeakKeyDictionary()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -85,10 +119,11 @@ class Model:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self._options
+        return {"options": self._options, "defaults": self._defaults}
 
-    def __setstate__(self, options: dict[str, Any]) -> None:
-        self.__init__(**options)  # type: ignore[misc]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["options"])  # type: ignore[misc]
+        self._defaults = state["defaults"]
 
     def __repr__(self) -> str:
         name = self._options["model"] or "default"
@@ -100,13 +135,27 @@ class Model:
             raise Cancelled("the model was closed", "open it again")
         return self._scorer
 
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[_brim.Scorer]:
+        """The scorer during a call, for which close() waits."""
+        me = threading.get_ident()
+        with self._idle:
+            scorer = self._open()
+            self._callers.append(me)
+        try:
+            yield scorer
+        finally:
+            with self._idle:
+                self._callers.remove(me)
+                self._idle.notify_all()
+
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
-               progress: bool = False, pairs: Any = None,
-               function: str = "", prompt: str | None = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+               progress: bool = False, pairs: Any = None, prompt: str | None = None,
+               labels: _brim.ZeroShotLabels | None = None,
+               options: _brim.CallOptions | None = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
         """Returns the predictions, the errors by row, and the elapsed seconds."""
-        if on_error not in ("raise", "null"):
-            raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
-        scorer = self._open()
+        choice("on_error", on_error, ("raise", "null"))
+        self._open()
         began = time.perf_counter()
         views = texts if isinstance(texts, _brim.Texts) else texts_of(texts, column)
         seconds = texts_of(pairs) if pairs is not None else None
@@ -117,11 +166,12 @@ class Model:
             bad = sorted({row: (row, what) for row, what in [*seconds.bad, *bad]}.values())
         if bad and on_error == "raise":  # before computing anything
             raise bad_text(*bad[0])
-        if progress:
-            with bar(len(views)) as update:
-                predictions = scorer.score(views, update, seconds, function, prompt)
-        else:
-            predictions = scorer.score(views, None, seconds, function, prompt)
+        with self._call() as scorer:
+            if progress:
+                with bar(len(views)) as update:
+                    predictions = scorer.score(views, update, seconds, prompt, labels, options)
+            else:
+                predictions = scorer.score(views, None, seconds, prompt, labels, options)
         forward_log()
         failed = predictions.errors
         if failed and on_error == "raise":
@@ -131,6 +181,49 @@ class Model:
         errors += [(row, error) for row, error in failed if row not in known]
         errors.sort(key=lambda e: e[0])
         return predictions, errors, time.perf_counter() - began
+
+    def _future(self, text: Any, pair: Any, options: _brim.CallOptions, finish: Finish) -> Future[Any]:
+        with self._idle:
+            scorer = self._open()
+            if self._futures is None:
+                self._futures = FutureQueue(scorer)
+            futures = self._futures
+        return futures.submit(text, pair, options, finish, self)
+
+    def _in_loop(self, text: Any, pair: Any, options: _brim.CallOptions, finish: Finish) -> asyncio.Future[Any]:
+        scorer = self._open()
+        loop = asyncio.get_running_loop()
+        queue = self._loops.get(loop)
+        if queue is None:
+            with self._idle:
+                queue = self._loops[loop] = LoopQueue(scorer)
+        return queue.submit(text, pair, options, finish)
+
+
+def open_scorer(options: dict[str, Any], pooling: str | None = None, aggregation: str = "first") -> _brim.Scorer:
+    """Opens a model with checked options."""
+    scorer = _brim.Scorer.open(
+        model=options["model"], device=device_name(options["device"]), precision=options["precision"],
+        memory_limit=options["memory_limit"], leave_free=options["leave_free"], threads=_threads(options["threads"]),
+        max_length=options["max_length"] or 0, long_text=options["long_text"].replace("_", "-"), pooling=pooling,
+        aggregation=aggregation)
+    forward_log()
+    return scorer
+
+
+def warn(text: str) -> None:
+    """Issues a warning at the line outside of this package."""
+    frame, level = sys._getframe(1), 2
+    package = os.path.dirname(__file__)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def pull_model(model: str) -> str:
+    """The directory of a model; one that is not on this machine is downloaded from the Hugging Face hub first."""
+    with download_bar(model) as update:
+        return _brim.pull_model(model, update)
 
 
 def forward_log() -> None:
@@ -146,12 +239,6 @@ def _with_row(row: int, error: Error) -> Error:
     located = BadData(f"row {row}: {error.problem}", error.remedy or 'set on_error="null" to get an empty result for it')
     located.row = row
     return located
-
-
-def _device(device: Any) -> str:
-    if isinstance(device, int):  # like transformers: -1 is the CPU
-        return "cpu" if device < 0 else f"cuda:{device}"
-    return str(device)
 
 
 def _threads(threads: int | None) -> int:

@@ -1,17 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks arguments by type and range. The library checks values that depend on the model or the device."""
+"""Checks arguments by name, type and range. The library checks values that depend on the model or the device."""
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import operator
 import os
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from .errors import UsageError
+from .errors import ArgumentError, UsageError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _MODEL_WORDS = {"precision": '"auto" or "bf16"', "memory_limit": '"6GiB" or "90%"', "leave_free": '"8GiB"',
                 "long_text": '"truncate"'}
 _MODEL_OPTIONS = ("device", "threads", "max_length", *_MODEL_WORDS)
+# Names of other libraries for the same option.
+_ALIASES = {"gpu": "device", "n_jobs": "threads", "num_threads": "threads", "dtype": "precision", "torch_dtype": "precision",
+            "epochs": "num_train_epochs", "n_epochs": "num_train_epochs", "lr": "learning_rate", "batch_size": "train_batch_size",
+            "model_name_or_path": "model", "model_name": "model", "max_seq_length": "max_length", "max_len": "max_length",
+            "text_column": "column", "fh": "horizon", "h": "horizon", "memory": "memory_limit", "limit": "memory_limit",
+            "return_all_scores": "top_k", "n": "top_k", "k": "top_k", "labels": "candidate_labels", "gpus": "num_gpus"}
+
+
+class ModelOptions(TypedDict, total=False):
+    """Options of all models, see Classifier."""
+
+    device: str | int
+    precision: str
+    memory_limit: str
+    leave_free: str
+    threads: int | None
+    max_length: int | None
+    long_text: str
+    pull: bool
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Remedy for an unknown name: the most similar one, or the list."""
+    names = list(known)
+    alias = _ALIASES.get(name)
+    close = [alias] if alias in names else difflib.get_close_matches(name, names, 1, 0.6)
+    return f"did you mean {close[0]}=?" if close else f"use {', '.join(names)}" if names else "omit it"
+
+
+def suggested_value(value: str, known: Iterable[str]) -> str:
+    """Remedy for an unknown value, such as a column."""
+    names = list(known)
+    close = difflib.get_close_matches(value, names, 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(names)}"
+
+
+def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Raises ArgumentError for unknown, missing and surplus arguments."""
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # raised by the call itself, not within the function
+                raise _argument_error(function, args, kwargs, error) from None
+            raise
+    return call
+
+
+def _argument_error(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                    error: TypeError) -> ArgumentError:
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    names = [p.name for p in parameters]
+    if function.__name__ == "__init__" and args:  # options that a subclass passes on
+        for kind in type(args[0]).__mro__[:-1]:
+            names += [name for name in inspect.signature(kind).parameters if name not in (*names, "self", "options")]
+    unknown = [name for name in kwargs if name not in names]
+    if unknown:
+        return ArgumentError(f"{unknown[0]}= is unknown", suggestion(unknown[0], names))
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as found:
+        missing = [p.name for p in parameters if repr(p.name) in str(found)]
+        if str(found).startswith("missing") and missing:
+            return ArgumentError(f"argument {missing[0]} is missing", f"pass {missing[0]}=")
+        if missing:
+            return ArgumentError(f"argument {missing[0]} is given twice", "pass it once")
+        positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        shown = f"{', '.join(positional)} may be positional" if positional else "no argument may be positional"
+        return ArgumentError(f"too many positional arguments: {shown}", "pass the others by name")
+    return ArgumentError(str(error))
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -31,20 +111,45 @@ def words(name: str, value: Any, example: str) -> str:
     return value
 
 
+def choice(name: str, value: Any, known: Iterable[str]) -> str:
+    """`value`, which must be one of `known`."""
+    names = list(known)
+    if not isinstance(value, str) or value not in names:
+        close = difflib.get_close_matches(value, names, 1, 0.6) if isinstance(value, str) else []
+        listed = ", ".join(f'"{one}"' for one in names)
+        shown = f'"{value}"' if isinstance(value, str) else repr(value)
+        raise UsageError(f"{name}={shown} is unknown", f'did you mean "{close[0]}"?' if close else f"use one of {listed}")
+    return value
+
+
 def path(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)):
         raise UsageError(f"{name}={value!r} is not a path", "use a str or a path")
-    return os.fspath(value)
+    text = os.fspath(value)
+    if not isinstance(text, str) or "\0" in text:
+        raise UsageError(f"{name}={value!r} is not a path", "use a str or a path")
+    return text
+
+
+def device_name(device: Any) -> str:
+    """A device as the library names it. Like transformers, -1 is the CPU and 0 the first GPU."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        return "cpu" if device < 0 else f"cuda:{device}"
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        return str(device)
+    if not isinstance(device, str):
+        raise UsageError(f"device={device!r} is unknown", 'use "auto", "cpu" or "cuda:0"')
+    return device
 
 
 def check_model_options(options: dict[str, Any]) -> None:
     """Checks keywords of Classifier; rejects unknown ones."""
     for name, value in options.items():
         if name not in _MODEL_OPTIONS:
-            raise UsageError(f"{name}= is unknown", f"use {', '.join(_MODEL_OPTIONS)}")
+            raise ArgumentError(f"{name}= is unknown", suggestion(name, _MODEL_OPTIONS))
         if name in _MODEL_WORDS:
             words(name, value, _MODEL_WORDS[name])
-        elif name != "device" and value is not None:
+        elif name == "device":
+            device_name(value)
+        elif value is not None:
             whole(name, value, 0)  # 0: the default
-        elif name == "device" and value is None:
-            raise UsageError("device=None is unknown", 'use "auto", "cpu" or "cuda:0"')

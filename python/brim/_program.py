@@ -15,8 +15,10 @@ def path() -> str:
     return str(pathlib.Path(__file__).with_name("bin") / "brim")
 
 
-def run(arguments: list[str]) -> tuple[str, Error | None]:
-    """Returns its output, and the error for its exit code."""
+def run(arguments: list[str], remedy: str = "", *, names: dict[str, str] | None = None,
+        renamed: dict[str, str] | None = None) -> tuple[str, Error | None]:
+    """Returns its output, and the error for its exit code. `remedy`: for errors without one. Messages show the arguments
+    `names` instead of these temporary files, and `renamed` options."""
     with subprocess.Popen([path(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, encoding="utf-8", errors="replace") as process:
         try:
@@ -29,4 +31,6 @@ def run(arguments: list[str]) -> tuple[str, Error | None]:
         return out, None
     messages = re.sub(r"^brim: warning: .*\n", "", messages, flags=re.M).strip()
     text = re.sub(r"\Abrim[a-z ]*: (error: )?", "", messages) or f"exit code {process.returncode}"
-    return out, from_exit_code(process.returncode, text, f"see `brim help {arguments[0]}`")
+    for written, shown in (names or {}).items():
+        text = text.replace(written, shown)
+    return out, from_exit_code(process.returncode, text, remedy, renamed)

@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol, TypeAlias
+
+import numpy.typing as npt
 
 from . import _brim
 from .errors import BadData, UsageError
+
+
+class _Arrow(Protocol):
+    """Columns and tables of pyarrow, pandas and polars."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = ...) -> Any: ...
+
+
+Table: TypeAlias = dict[str, list[str]] | npt.NDArray[Any] | _Arrow
 
 
 def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
@@ -36,6 +49,7 @@ def index_of(source: Any) -> Any:
 
 def column_of(source: Any, column: str | None) -> Any:
     """The column of texts if `source` is a table, else `source`. Raises for other types."""
+    given: Any = source
     if isinstance(source, (list, tuple)) and column is None:
         return source
     if isinstance(source, str):
@@ -50,7 +64,7 @@ def column_of(source: Any, column: str | None) -> Any:
     if column is not None:
         raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or omit column=")
     if type(source).__module__.partition(".")[0] == "datasets" and hasattr(source, "column_name"):
-        return column_of(source.source, source.column_name)  # a lazy column
+        return column_of(given.source, given.column_name)  # a lazy column
     if not isinstance(source, Iterable) and not any(hasattr(source, f"__arrow_c_{kind}__") for kind in ("stream", "array")):
         raise BadData(f"expected texts, got {type(source).__name__}", "pass a list of str, an array or a column")
     return source
@@ -66,6 +80,8 @@ def _column_keys(source: Any) -> list[Any] | None:
     """The table's own column keys, which may be numbers instead of strings."""
     if isinstance(source, dict):
         return list(source)
+    if _is_lazy_frame(source):
+        return list(source.collect_schema().names())
     names = getattr(source, "column_names", None)  # pyarrow, datasets
     if isinstance(names, list):
         return names
@@ -73,13 +89,49 @@ def _column_keys(source: Any) -> list[Any] | None:
     return None if names is None or callable(names) else list(names)
 
 
+def _is_lazy_frame(source: Any) -> bool:
+    return type(source).__name__ == "LazyFrame" and type(source).__module__.startswith("polars")
+
+
+def collected(source: Any) -> Any:
+    """Computes a LazyFrame of polars; other tables are returned unchanged."""
+    return source.collect() if _is_lazy_frame(source) else source
+
+
+def check_unique(names: list[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the table has {names.count(twice)} columns named {twice!r}", "rename them")
+
+
 def _column(table: Any, names: list[str], column: str | None) -> Any:
+    top, _, field = column.partition(".") if column is not None and column not in names else (column, "", "")
+    if field and top in names:  # a field of a struct
+        found = _column(table, names, top)
+        for name in field.split("."):
+            found = _field(found, name, column or "")
+        return found
     column = named_column(names, column)
     if names.count(column) > 1:
         raise UsageError(f'column="{column}": the table has {names.count(column)} columns of this name', "rename them")
+    if _is_lazy_frame(table):
+        return table.select(column).collect()[column]
     if type(table).__module__.startswith("datasets."):
         return table.with_format("arrow")[:][column]  # keeps the files mapped; table[column] would create a str per row
     return table[(_column_keys(table) or names)[names.index(column)]]  # pandas allows numbers as names
+
+
+def _field(values: Any, name: str, column: str) -> Any:
+    """One field of a column of structs."""
+    kind = type(values).__module__.partition(".")[0]
+    try:
+        if kind == "pyarrow":
+            return importlib.import_module("pyarrow.compute").struct_field(values, name)
+        if kind == "polars" or (kind == "pandas" and hasattr(values.dtype, "pyarrow_dtype")):
+            return values.struct.field(name)
+        return [None if value is None else value[name] for value in values]
+    except Exception as error:  # the class depends on the library
+        raise UsageError(f'column="{column}": no field {name!r}: {error}', "use an existing field of the struct") from None
 
 
 def named_column(names: list[str], column: str | None) -> str:
@@ -91,7 +143,8 @@ def named_column(names: list[str], column: str | None) -> str:
             return "text"
         raise UsageError(f"the table has {len(names)} columns", f"select the column of texts: {_choice(names)}")
     if column not in names:
-        raise UsageError(f'column="{column}": no such column', f"use one of: {_choice(names)}")
+        close = difflib.get_close_matches(str(column), names, 1, 0.6)
+        raise UsageError(f'column="{column}": no such column', f"did you mean {close[0]!r}?" if close else f"use one of: {_choice(names)}")
     return column
 
 

@@ -9,13 +9,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from ._options import whole
+from ._options import checked, whole
 from .classifier import Classifier
 from .errors import BadData, UsageError
 
 _log = logging.getLogger("brim")
 _SIGNS = {"negative": -1.0, "neg": -1.0, "bearish": -1.0, "neutral": 0.0, "neu": 0.0, "positive": 1.0, "pos": 1.0,
           "bullish": 1.0}
+_SERVER_ONLY = ("FEATURE_ADAPTIVE_SENTIMENT", "MARKET_STATUS_OVERRIDE", "SENTIMENT_MODEL_OPEN", "SENTIMENT_MODEL_CLOSED")
+_FALSE = ("0", "false", "no", "off")
 _NUMBERED = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}  # LABEL_0, LABEL_1, … for two or three labels
 
 
@@ -26,6 +28,7 @@ class BatchScorer:
     `labels` maps each label of the model to "negative", "neutral", "positive" or a number from -1 to 1. It is needed
     unless the labels are named negative, positive and perhaps neutral, or LABEL_0 to LABEL_1 or LABEL_2."""
 
+    @checked
     def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score",
                  labels: Mapping[str, str | float] | None = None) -> None:
         self.batch_size = whole("batch_size", batch_size)
@@ -37,13 +40,20 @@ class BatchScorer:
 
     @classmethod
     def from_env(cls, model: Classifier | str | None = None, env: Mapping[str, str] | None = None) -> BatchScorer:
-        """Reads SENTIMENT_MODEL_NAME (unless `model` is given) and SENTIMENT_BATCH_SIZE (default 10)."""
+        """Reads SENTIMENT_MODEL_NAME (unless `model` is given) and SENTIMENT_BATCH_SIZE (default 10). If only the latter
+        is set, the model is finbert, as in `brim serve`. Warns about variables that need `brim serve`."""
         variables = os.environ if env is None else env
-        size = variables.get("SENTIMENT_BATCH_SIZE", "") or "10"
-        if not (size.isascii() and size.isdigit() and int(size) > 0):
-            raise UsageError(f"SENTIMENT_BATCH_SIZE={size} is invalid", "use an integer above zero")
-        return cls(variables.get("SENTIMENT_MODEL_NAME", "") if model is None else model, int(size))
+        for name in _SERVER_ONLY:
+            if (value := variables.get(name, "")) and value.lower() not in _FALSE:
+                _log.warning("%s=%s has no effect here; use a queue of `brim serve`", name, value)
+        size = variables.get("SENTIMENT_BATCH_SIZE", "")
+        default_model = "finbert" if size else ""
+        size = size or "10"
+        if not (size.isascii() and size.isdigit() and 1 <= int(size) <= 100_000):  # as for brim serve
+            raise UsageError(f"SENTIMENT_BATCH_SIZE={size} is invalid", "use a whole number from 1 to 100,000")
+        return cls(variables.get("SENTIMENT_MODEL_NAME", "") or default_model if model is None else model, int(size))
 
+    @checked
     def score_or_queue(self, text: str, item: Any) -> float | None:
         """Queues the text. If it completes a batch, the batch is scored and the score of this text is returned."""
         if not isinstance(text, str):
@@ -55,6 +65,7 @@ class BatchScorer:
             batch, self._waiting = self._waiting, []
         return self._apply(batch)[-1]
 
+    @checked
     def flush_and_apply(self, items: Iterable[Any] | None = None) -> list[Any]:
         """Scores all queued texts. Returns `items` in their order, or the items of the batch."""
         with self._lock:

@@ -22,7 +22,7 @@ import zlib
 from typing import Any, BinaryIO, TypeAlias
 
 from . import _brim, _program
-from ._options import check_model_options, path, whole
+from ._options import check_model_options, checked, choice, path, suggested_value, whole, words
 from ._storage import Store, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
@@ -75,15 +75,18 @@ class Job:
         return f"brim.bulk.Job({self.place!r}: {len(self.shards)} shards{rows})"
 
 
+@checked
 def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text: str = "text", keep: list[str] | None = None,
          all_scores: bool = False, on_error: str = "null", rows_per_shard: int = _ROWS, **settings: Any) -> Job:
     """Divides the row groups of the inputs into shards and writes the job to `output`. Repeating the call returns the same
     job; an output with a different job is rejected. `settings` are those of Classifier."""
     rows_per_shard = whole("rows_per_shard", rows_per_shard)
-    if on_error not in ("null", "raise"):
-        raise UsageError(f'on_error="{on_error}" is unknown', 'use "null" or "raise"')
+    choice("on_error", on_error, ("null", "raise"))
+    words("text", text, '"text"')
     if isinstance(keep, str):
         raise UsageError(f'keep="{keep}" is a str', f'use a list: keep=["{keep}"]')
+    if keep is not None and not (isinstance(keep, (list, tuple)) and all(isinstance(name, str) for name in keep)):
+        raise UsageError(f"keep={keep!r} is not a list of columns", 'use a list: keep=["id"]')
     check_model_options(settings)
     model, output, kept = path("model", model), path("output", output), list(keep or [])
     patterns = [path("inputs", one) for one in inputs] if isinstance(inputs, (list, tuple)) else [path("inputs", inputs)]
@@ -116,15 +119,19 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
     return Job(where, job_id, model, options, tuple(shards))
 
 
+@checked
 def load(output: _Name) -> Job:
     """The job planned in `output`."""
     output = path("output", output)
     return _read_job(Store.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
 
 
+@checked
 def run_shard(shard: Shard, *, threads: int | None = None) -> str:
     """Scores a shard and publishes its part, unless it exists. Returns the part's name. `threads` overrides the job's
     setting for this process."""
+    if not isinstance(shard, Shard):
+        raise UsageError(f"expected a Shard, got {type(shard).__name__}", "pass one of job.missing()")
     store = Store.of(shard.place)
     if not shard.part.endswith(".parquet"):
         return _run_program(shard, threads)
@@ -143,9 +150,11 @@ def run_shard(shard: Shard, *, threads: int | None = None) -> str:
     return shard.part
 
 
+@checked
 def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
     """Runs all missing shards in this process; returns those that failed `tries` times with their errors."""
     whole("tries", tries)
+    _check_job(job)
     failed: list[tuple[Shard, Error]] = []
     for shard in job.missing():
         for attempt in range(1, tries + 1):
@@ -159,11 +168,13 @@ def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
     return failed
 
 
+@checked
 def finish(job: Job) -> dict[str, Any]:
     """Verifies that every part exists, is intact and belongs to this job; writes _manifest.json and _SUCCESS."""
+    _check_job(job)
     store = Store.of(job.place)
     if job.inputs:
-        _, error = _program.run(["shards", job.place, "--check"])
+        _, error = _program.run(["score", "-o", job.place, "--shard", "check"])
         if error:
             raise error
         return _read_manifest(store)
@@ -197,6 +208,11 @@ def _remove_old_manifest(store: Store, job: Job) -> None:
         return
     if isinstance(old, dict) and old.get("job") == job.id:
         store.remove(_OLD_MANIFEST)
+
+
+def _check_job(job: Any) -> None:
+    if not isinstance(job, Job):
+        raise UsageError(f"expected a Job, got {type(job).__name__}", "pass the result of brim.bulk.plan or brim.bulk.load")
 
 
 def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = False) -> Any:
@@ -327,12 +343,24 @@ def _row_groups(name: str, columns: list[str]) -> list[int]:
         except Error:
             raise
         except (ValueError, OSError) as error:
-            raise BadData(f"{name}: {error}", "use Parquet files; for csv, jsonl and txt use brim score --shard") from None
+            raise BadData(f"{name}: {error}", "use Parquet files; the brim program scores csv, jsonl and txt files in shards") from None
         names = opened.schema_arrow.names
         for column in columns:
             if column not in names:
-                raise UsageError(f"{name}: no column {column!r}", f"use one of {', '.join(names)}")
+                raise UsageError(f"{name}: no column {column!r}", suggested_value(column, names))
+            if names.count(column) > 1:
+                raise UsageError(f"{name}: {names.count(column)} columns are named {column!r}", "rename them")
+        kind = opened.schema_arrow.field(columns[0]).type
+        if not _holds_texts(kind):
+            raise UsageError(f"{name}: column {columns[0]!r} has no texts: its type is {kind}", 'set text="…" to a column of strings')
         return [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+
+
+def _holds_texts(kind: Any) -> bool:
+    types = importlib.import_module("pyarrow").types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(check(kind) for check in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
 
 
 def _cut(groups: list[int], rows_per_shard: int) -> list[tuple[int, int, int]]:
@@ -399,8 +427,11 @@ def _model_hash(model: str) -> str:
     for entry in sorted(pathlib.Path(directory).iterdir()):
         if entry.suffix in (".json", ".txt", ".model", ".codes", ".safetensors", ".bin") and entry.is_file():
             digest.update(entry.name.encode() + b"\0")
+            content = hashlib.sha256()
             with open(entry, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+                while block := file.read(1 << 20):
+                    content.update(block)
+            digest.update(content.digest())
     return digest.hexdigest()
 
 

@@ -4,18 +4,56 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any
+import operator
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-from ._model import Model, OnError
-from ._options import whole
-from ._texts import index_of
+from . import _brim
+from ._model import Model, OnError, warn
+from ._options import ModelOptions, checked, choice, whole
+from ._texts import Table, _column_names, index_of
 from .errors import UsageError
 from .results import Result
 
-_UNSET: Any = object()
+UNSET: Any = object()
 _CHUNK = 8192  # texts per call when reading a stream
+_PATIENCE = 0.02  # seconds to collect texts of a slow stream
+_TRUNCATIONS = {True: True, "longest_first": True, False: False, "do_not_truncate": False}
+_T = TypeVar("_T")
+
+Truncation: TypeAlias = bool | Literal["longest_first", "do_not_truncate"] | None
+_Function: TypeAlias = Literal["sigmoid", "softmax", "none"] | None
+
+
+class Score(TypedDict):
+    label: str
+    score: float
+
+
+class TextPair(TypedDict):
+    """A text and an optional second text."""
+
+    text: str
+    text_pair: str | None
+
+
+class TextOptions(TypedDict, total=False):
+    """Options of single texts."""
+
+    function_to_apply: _Function
+    truncation: Truncation
+    max_length: int | None
+
+
+class CallOptions(TextOptions, total=False):
+    """Options of Classifier's calls."""
+
+    padding: bool | str
+    batch_size: int | None
+    num_workers: int | None
 
 
 class Classifier(Model):
@@ -25,52 +63,166 @@ class Classifier(Model):
     >>> clf("great stuff")
     [{'label': 'positive', 'score': 0.98…}]
     >>> clf.predict(many_texts).scores
+
+    `model`: a directory, a model name, or "vader".
+    `device`: "auto", "cpu", "cuda", "cuda:1"; as in transformers also -1 (CPU), 0, 1, … (GPUs), or a torch.device.
+    `precision`: "auto", "fp32", "tf32", "bf16", "fp16", "fp8" or "int8".
+    `memory_limit`: memory the process may use on the device: "6GiB", "90%".
+    `leave_free`: memory to leave free for other processes instead: "8GiB".
+    `threads`: CPU threads; default: OMP_NUM_THREADS, or all cores.
+    `max_length`: tokens per text; default: the model's maximum.
+    `long_text`: longer texts: "truncate", "window-mean", "window-max" or "error".
+    `pull`: download a missing model from the Hugging Face hub.
     """
 
     _kinds = ("classifier", "rules")
     _wanted = "a text classifier"
 
+    @checked
+    def __init__(self, model: str | os.PathLike[str] = "", **options: Unpack[ModelOptions]) -> None:
+        super().__init__(model, **options)
+
     @property
     def labels(self) -> list[str]:
         return self._open().labels
 
-    def __call__(self, inputs: Any, *, top_k: int | None = _UNSET, function_to_apply: str | None = None,
-                 batch_size: int | None = None, **ignored: Any) -> Any:
-        """Returns a list of one dict for one str, else a list of dicts; with `top_k` (None: all) a list of dicts per
-        text, best first. For an iterator returns a generator. A pair is {"text": …, "text_pair": …}; many are a list of such
-        dicts. `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own."""
-        _check_call(batch_size, ignored)
-        if top_k is not _UNSET and top_k is not None:
-            whole("top_k", top_k)
-        function = self._function(function_to_apply)
-        if isinstance(inputs, str):
-            result = self._dicts([inputs], None, top_k, function)
-            return result if top_k is _UNSET else result[0]
-        if isinstance(inputs, dict) and "text" in inputs and isinstance(inputs["text"], str):
-            result = self._dicts(*_split([inputs]), top_k, function)
-            return result if top_k is _UNSET else result[0]
-        if isinstance(inputs, Iterator):
-            return self._each(inputs, top_k, function)
-        return self._dicts(*_split(inputs), top_k, function)
+    @overload
+    def __call__(self, inputs: str, *, top_k: int | None = ..., **options: Unpack[CallOptions]) -> list[Score]: ...
+    @overload
+    def __call__(self, inputs: TextPair, **options: Unpack[CallOptions]) -> Score: ...
+    @overload
+    def __call__(self, inputs: TextPair, *, top_k: int | None, **options: Unpack[CallOptions]) -> list[Score]: ...
+    @overload
+    def __call__(self, inputs: list[str] | tuple[str, ...] | list[TextPair] | list[str | TextPair] | Table,
+                 **options: Unpack[CallOptions]) -> list[Score]: ...
+    @overload
+    def __call__(self, inputs: list[str] | tuple[str, ...] | list[TextPair] | list[str | TextPair] | Table, *, top_k: int | None,
+                 **options: Unpack[CallOptions]) -> list[list[Score]]: ...
+    @overload
+    def __call__(self, inputs: Iterator[str] | Iterator[TextPair], **options: Unpack[CallOptions]) -> Iterator[Score]: ...
+    @overload
+    def __call__(self, inputs: Iterator[str] | Iterator[TextPair], *, top_k: int | None,
+                 **options: Unpack[CallOptions]) -> Iterator[list[Score]]: ...
+    @checked
+    def __call__(self, inputs: Any, *, top_k: int | None = UNSET, function_to_apply: _Function = None,
+                 truncation: Truncation = None, max_length: int | None = None, padding: bool | str = False,
+                 batch_size: int | None = None, num_workers: int | None = None) -> Any:
+        """Returns a list of one dict for one str, one dict for a pair {"text": …, "text_pair": …}, else a list of dicts;
+        with `top_k` (None: all) a list of dicts per text, best first. For an iterator or a Dataset of torch the results
+        are computed while they are read.
 
+        `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own.
+        `truncation`: False raises brim.BadData for longer texts; True truncates without a warning.
+        `max_length`: tokens per text, at most the model's.
+        `padding`, `batch_size`, `num_workers`: accepted, but not needed: texts are packed according to the memory plan.
+        """
+        if self._defaults:
+            given = {"top_k": top_k, "function_to_apply": function_to_apply, "truncation": truncation, "max_length": max_length}
+            used = {**self._defaults, **{name: value for name, value in given.items() if value is not (UNSET if name == "top_k" else None)}}
+            top_k, function_to_apply = used.get("top_k", UNSET), used.get("function_to_apply")
+            truncation, max_length = used.get("truncation"), used.get("max_length")
+        if batch_size is not None:
+            whole("batch_size", batch_size)
+        if top_k is not UNSET and top_k is not None:
+            whole("top_k", top_k)
+        options = self._call_options(function_to_apply, truncation, max_length)
+        warns = truncation is None and max_length is None
+        if isinstance(inputs, str):
+            result = self._dicts([inputs], top_k, options, warns)
+            return result if top_k is UNSET else result[0]
+        if isinstance(inputs, dict) and "text" in inputs and isinstance(inputs["text"], str):
+            return self._dicts([inputs], top_k, options, warns)[0]
+        if is_lazy(inputs):
+            return LazyResults(inputs, lambda part: self._dicts(part, top_k, options, warns))
+        return self._dicts(inputs, top_k, options, warns)
+
+    @checked
     def predict(self, texts: Any, *, pairs: Any = None, column: str | None = None, on_error: OnError = "raise",
-                progress: bool = False, function_to_apply: str | None = None) -> Result:
-        """Scores many texts with the throughput of a file: a list, a numpy array, a column or a table of pyarrow, pandas,
-        polars or datasets (`column` selects its column). Texts are not copied. `pairs`: one second text per text.
-        `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own."""
+                progress: bool = False, function_to_apply: _Function = None, truncation: Truncation = None,
+                max_length: int | None = None) -> Result:
+        """Scores many texts with the throughput of a file.
+
+        `texts`: a list, a numpy array, a column or a table of pyarrow, pandas, polars or datasets. They are not copied.
+        `pairs`: one second text per text.
+        `column`: the column of a table.
+        `on_error`: "raise", or "null" for empty results for invalid texts, which Result.errors lists.
+        `progress`: show a bar of tqdm.
+        `function_to_apply`, `truncation`, `max_length`: as in a call.
+        """
         scorer = self._open()
-        function = self._function(function_to_apply)
-        predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs, function)
+        options = self._call_options(function_to_apply, truncation, max_length)
+        predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs, options=options)
         return Result(predictions, scorer.labels, scorer.score_names, errors, seconds, index_of(texts))
 
+    @checked
     def stream(self, texts: Iterable[str], *, on_error: OnError = "raise",
-               function_to_apply: str | None = None) -> Iterator[Result]:
+               function_to_apply: _Function = None) -> Iterator[Result]:
         """Yields the results of a stream of texts in order, in parts, with bounded memory."""
-        rest = iter(texts)
-        while part := list(itertools.islice(rest, _CHUNK)):
-            yield self.predict(part, on_error=on_error, function_to_apply=function_to_apply)
+        choice("on_error", on_error, ("raise", "null"))
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise UsageError(f"expected many texts, got {type(texts).__name__}", "pass an iterable of str")
+        self._call_options(function_to_apply, None, None)
+        return self._stream(iter(texts), on_error, function_to_apply)
 
-    def _function(self, name: str | None) -> str:
+    @overload
+    def submit(self, text: str, *, text_pair: str | None = ..., **options: Unpack[TextOptions]) -> Future[Score]: ...
+    @overload
+    def submit(self, text: str, *, text_pair: str | None = ..., top_k: int | None,
+               **options: Unpack[TextOptions]) -> Future[list[Score]]: ...
+    @checked
+    def submit(self, text: str, *, text_pair: str | None = None, top_k: int | None = UNSET,
+               function_to_apply: _Function = None, truncation: Truncation = None,
+               max_length: int | None = None) -> Future[Any]:
+        """A concurrent.futures.Future of the result of one text: a dict, or with `top_k` (None: all) a list of dicts.
+        Texts of all threads and event loops are batched together. Options as in a call."""
+        options, finish = self._request(top_k, function_to_apply, truncation, max_length)
+        return self._future(text, text_pair, options, finish)
+
+    @overload
+    async def ascore(self, text: str, *, text_pair: str | None = ..., **options: Unpack[TextOptions]) -> Score: ...
+    @overload
+    async def ascore(self, text: str, *, text_pair: str | None = ..., top_k: int | None,
+                     **options: Unpack[TextOptions]) -> list[Score]: ...
+    @checked
+    async def ascore(self, text: str, *, text_pair: str | None = None, top_k: int | None = UNSET,
+                     function_to_apply: _Function = None, truncation: Truncation = None,
+                     max_length: int | None = None) -> Any:
+        """Like submit, for asyncio: `await clf.ascore(text)`."""
+        options, finish = self._request(top_k, function_to_apply, truncation, max_length)
+        return await self._in_loop(text, text_pair, options, finish)
+
+    def _request(self, top_k: int | None, function: Any, truncation: Any,
+                 max_length: Any) -> tuple[_brim.CallOptions, Any]:
+        if top_k is UNSET and function is None and truncation is None and max_length is None:
+            return _NO_OPTIONS, _best
+        options = self._call_options(function, truncation, max_length) or _NO_OPTIONS
+        if top_k is UNSET:
+            return options, _best
+        most = None if top_k is None else whole("top_k", top_k)
+        names = self._open().score_names
+        return options, lambda _, __, scores: _ranked(names, scores, most)
+
+    def _call_options(self, function: Any, truncation: Any, max_length: Any) -> _brim.CallOptions | None:
+        """Options that differ from those of the model."""
+        name = self._function(function)
+        if truncation is None and max_length is None:
+            return _brim.call_options(function=name) if name else None
+        long_text, longest = self._long_text(truncation, max_length)
+        if self._open().kind == "rules" or not (name or long_text or longest):
+            return None
+        return _brim.call_options(function=name, max_length=longest, long_text=long_text)
+
+    def _long_text(self, truncation: Any, max_length: Any) -> tuple[str, int]:
+        """The engine's options for truncation; empty and 0: those of the model."""
+        if truncation is not None and (not isinstance(truncation, (bool, str)) or truncation not in _TRUNCATIONS):
+            raise UsageError(f"truncation={truncation!r} is not supported", 'use True, False or "longest_first"')
+        longest = 0 if max_length is None else whole("max_length", max_length)
+        opened = self._options["long_text"].replace("_", "-")
+        if truncation is not None and not _TRUNCATIONS[truncation]:
+            return "error" if opened == "truncate" else "", 0
+        return "" if opened == "truncate" else "truncate", longest
+
+    def _function(self, name: Any) -> str:
         """The engine's name of a function; empty: the model's own."""
         if name is None:
             return ""
@@ -81,52 +233,101 @@ class Classifier(Model):
             raise UsageError(f'function_to_apply="{name}": VADER\'s rules have no logits', "omit it")
         return known
 
-    def _each(self, texts: Iterator[str], top_k: int | None, function: str) -> Iterator[Any]:
-        while part := list(itertools.islice(texts, _CHUNK)):
-            yield from self._dicts(*_split(part), top_k, function)
+    def _stream(self, rest: Iterator[str], on_error: OnError, function: _Function) -> Iterator[Result]:
+        while part := list(itertools.islice(rest, _CHUNK)):
+            yield self.predict(part, on_error=on_error, function_to_apply=function)
 
-    def _dicts(self, texts: Any, pairs: list[Any] | None, top_k: int | None, function: str) -> list[Any]:
+    def _dicts(self, inputs: Any, top_k: int | None, options: _brim.CallOptions | None, warns: bool) -> list[Any]:
+        """The results of texts and pairs, which may be mixed."""
+        if not isinstance(inputs, (list, tuple)) or not any(isinstance(one, dict) for one in inputs):
+            return self._rows(inputs, None, top_k, options, warns)
+        rows = [one if isinstance(one, dict) else {"text": one} for one in inputs]
+        if not all("text" in row for row in rows):
+            raise UsageError('a dict has no "text"', 'use {"text": …, "text_pair": …}')
+        paired = [row.get("text_pair") is not None for row in rows]
+        results: list[Any] = [None] * len(rows)
+        for second in (False, True):
+            chosen = [i for i, has in enumerate(paired) if has == second]
+            if chosen:
+                texts = [rows[i]["text"] for i in chosen]
+                pairs = [rows[i]["text_pair"] for i in chosen] if second else None
+                for i, result in zip(chosen, self._rows(texts, pairs, top_k, options, warns), strict=True):
+                    results[i] = result
+        return results
+
+    def _rows(self, texts: Any, pairs: list[Any] | None, top_k: int | None, options: _brim.CallOptions | None,
+              warns: bool) -> list[Any]:
         scorer = self._open()
-        predictions, _, _ = self._score(texts, pairs=pairs, function=function)
+        predictions, _, _ = self._score(texts, pairs=pairs, options=options)
+        if warns:
+            warn_if_truncated(predictions, scorer)
         names = scorer.labels
-        if top_k is _UNSET:
+        if top_k is UNSET:
             return [{"label": names[label], "score": score}
                     for label, score in zip(predictions.label_ids.tolist(), predictions.label_scores.tolist(),
                                             strict=True)]
-        names = scorer.score_names
-        return [sorted(({"label": name, "score": score} for name, score in zip(names, row, strict=True)),
-                       key=lambda entry: entry["score"], reverse=True)[:top_k]
-                for row in predictions.scores.tolist()]
+        return [_ranked(scorer.score_names, row, top_k) for row in predictions.scores.tolist()]
 
 
-def _split(inputs: Any) -> tuple[Any, list[Any] | None]:
-    """Texts, and second texts if `inputs` is a list of {"text": …, "text_pair": …}."""
-    if not isinstance(inputs, list) or not inputs or not isinstance(inputs[0], dict):
-        return inputs, None
-    if not all(isinstance(one, dict) and "text" in one for one in inputs):
-        raise UsageError('a dict has no "text"', 'use {"text": …, "text_pair": …}')
-    paired = [one.get("text_pair") is not None for one in inputs]
-    if any(paired) and not all(paired):
-        raise UsageError("only some rows have a text_pair", "score rows with and without a text_pair apart")
-    texts = [one["text"] for one in inputs]
-    return texts, [one["text_pair"] for one in inputs] if paired[0] else None
+_NO_OPTIONS = _brim.call_options()
 
 
-_noted: set[str] = set()
+def _best(label: str, score: float, _: list[float]) -> Score:
+    return {"label": label, "score": score}
 
 
-def note_once(key: str, text: str) -> None:
-    """Issues a warning once per process."""
-    if key not in _noted:
-        _noted.add(key)
-        warnings.warn(text, stacklevel=4)
+def _ranked(names: list[str], scores: Sequence[float], most: int | None) -> list[Score]:
+    entries: list[Score] = [{"label": name, "score": score} for name, score in zip(names, scores, strict=True)]
+    return sorted(entries, key=operator.itemgetter("score"), reverse=True)[:most]
 
 
-def _check_call(batch_size: int | None, ignored: dict[str, Any]) -> None:
-    if batch_size is not None:
-        note_once("batch_size", "batch_size is ignored: the memory plan sets the batch size")
-    for name in ignored:
-        if name in ("truncation", "padding", "num_workers"):
-            note_once(name, f"{name} is ignored: texts are packed without padding; long texts follow long_text=")
-        else:
-            raise UsageError(f"{name}= is unknown", "see help(brim.Classifier)")
+def warn_if_truncated(predictions: _brim.Predictions, scorer: _brim.Scorer) -> None:
+    count = int(predictions.truncated.sum())
+    if count:
+        shown = "1 text was" if count == 1 else f"{count:,} texts were"
+        warn(f"{shown} truncated to {scorer.max_length} tokens; pass truncation=True to accept this, or open the model with "
+             'long_text="window-mean" to read longer texts completely')
+
+
+def is_lazy(inputs: Any) -> bool:
+    """Whether to read inputs one by one: iterators, and datasets of torch such as transformers' KeyDataset."""
+    if isinstance(inputs, Iterator):
+        return True
+    if isinstance(inputs, (list, tuple, str, bytes, dict)) or inputs is None or _column_names(inputs) is not None:
+        return False
+    if type(inputs).__module__.partition(".")[0] in ("numpy", "pandas", "pyarrow", "polars", "datasets"):
+        return False
+    if any(hasattr(inputs, f"__arrow_c_{kind}__") for kind in ("stream", "array")):
+        return False
+    sized = hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
+    return (sized and not hasattr(inputs, "__iter__")) or type(inputs).__module__.startswith("torch.") or any(
+        kind.__module__.startswith("torch.utils.data") for kind in type(inputs).__mro__)
+
+
+class LazyResults(Generic[_T]):
+    """Results computed while they are read; len() if the inputs have one."""
+
+    def __init__(self, inputs: Any, score: Any) -> None:
+        self._inputs = inputs
+        self._results: Iterator[_T] = _lazily(inputs, score)
+
+    def __iter__(self) -> Iterator[_T]:
+        return self
+
+    def __next__(self) -> _T:
+        return next(self._results)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+
+def _lazily(inputs: Any, score: Any) -> Iterator[Any]:
+    rest = iter(inputs) if hasattr(inputs, "__iter__") else (inputs[i] for i in range(len(inputs)))
+    for first in rest:
+        part, until = [first], time.monotonic() + _PATIENCE
+        while len(part) < _CHUNK and time.monotonic() < until:
+            following = next(rest, UNSET)
+            if following is UNSET:
+                break
+            part.append(following)
+        yield from score(part)

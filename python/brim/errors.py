@@ -12,14 +12,15 @@ class Error(Exception):
 
     code = "internal"
     exit_code = 1  # exit code of the command line
+    _remedy = "repeat the call; if it fails again, report it with this message"  # used if none is given
 
     def __init__(self, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{problem}; {remedy}" if remedy else problem)
         self.problem = problem
-        self.remedy = remedy
+        self.remedy = remedy or self._remedy
+        super().__init__(f"{self.problem}; {self.remedy}")
 
     def __str__(self) -> str:  # OSError.__str__ would show the arguments
-        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+        return f"{self.problem}; {self.remedy}"
 
     def __reduce__(self) -> tuple[type[Error], tuple[str, str], dict[str, Any]]:
         return type(self), (self.problem, self.remedy), dict(self.__dict__)  # includes the row of BadData, and notes
@@ -30,6 +31,11 @@ class UsageError(Error, ValueError):
 
     code = "usage"
     exit_code = 2
+    _remedy = "correct this argument; help() of the function or class lists its options"
+
+
+class ArgumentError(UsageError, TypeError):
+    """An unknown, missing or repeated argument."""
 
 
 class BadData(Error, ValueError):
@@ -37,6 +43,7 @@ class BadData(Error, ValueError):
 
     code = "bad_data"
     exit_code = 3
+    _remedy = "correct or remove this input"
     row: int | None = None
 
 
@@ -45,6 +52,7 @@ class BadModel(Error):
 
     code = "bad_model"
     exit_code = 4
+    _remedy = "check the files of the model, or download it again"
 
 
 class DoesNotFit(Error, MemoryError):
@@ -52,6 +60,7 @@ class DoesNotFit(Error, MemoryError):
 
     code = "does_not_fit"
     exit_code = 5
+    _remedy = "raise the memory limit, or use a smaller max_length or model"
 
 
 class DeviceLost(Error):
@@ -59,6 +68,7 @@ class DeviceLost(Error):
 
     code = "device_lost"
     exit_code = 6
+    _remedy = "start the process again, and check the GPU with nvidia-smi"
 
 
 class CannotWrite(Error, OSError):
@@ -66,6 +76,7 @@ class CannotWrite(Error, OSError):
 
     code = "cannot_write"
     exit_code = 7
+    _remedy = "use a writable path with enough free space"
 
     def __init__(self, problem: str, remedy: str = "") -> None:  # OSError would interpret two strings as errno and message
         super().__init__(problem, remedy)
@@ -77,6 +88,7 @@ class Diverged(Error, ArithmeticError):
 
     code = "diverged"
     exit_code = 8
+    _remedy = "lower learning_rate, and check the labels"
 
 
 class Interrupted(Error):
@@ -84,26 +96,31 @@ class Interrupted(Error):
 
     code = "interrupted"
     exit_code = 130
+    _remedy = "repeat the call to continue"
 
 
 class TimedOut(Error, TimeoutError):
     """The deadline passed before the work started."""
 
     code = "timed_out"
+    _remedy = "allow more time, or submit fewer texts"
 
 
 class Cancelled(Error):
     """Cancelled by the caller, or the model was closed."""
 
     code = "cancelled"
+    _remedy = "open the model again"
 
 
 class Busy(Error):
     """Rejected: too much is waiting."""
 
     code = "busy"
+    _remedy = "wait for some results before submitting more texts"
 
 
+_NOT_FOUND = re.compile(r"model '([^']*)' not found; searched")
 _CLASSES: dict[str, type[Error]] = {
     c.code: c
     for c in (Error, UsageError, BadData, BadModel, DoesNotFit, DeviceLost, CannotWrite, Diverged, Interrupted,
@@ -130,6 +147,8 @@ def _parted(text: str) -> tuple[str, str]:
     problem, found, download = text.partition("\nto download it: ")
     if found:
         return problem, download.replace("\n", " ")
+    if match := re.fullmatch(r"(.*) \((did you mean [^)]+\?)\)", text, re.S):
+        return match[1], match[2]
     if match := re.fullmatch(r"(.*); ([^;\n]+)", text, re.S):
         return match[1], match[2]
     if match := re.fullmatch(r"(.*): ((?:use|set|give|name|choose) [^\n]+)", text, re.S):
@@ -137,15 +156,53 @@ def _parted(text: str) -> tuple[str, str]:
     return text, "use a readable file" if ": cannot open: " in text else ""
 
 
+def _download_of(problem: str) -> str:
+    """Remedy for a missing model."""
+    missing = _NOT_FOUND.search(problem)
+    if missing is None:
+        return ""
+    return f"pass the path of its directory, or download it with pull=True (or brim pull {missing[1]})"
+
+
 def from_library(code: str, problem: str, remedy: str) -> Error:
     """The exception of a library error."""
     problem, remedy = _in_python(problem), _in_python(remedy)
     if not remedy:
         problem, remedy = _parted(problem)
+    remedy = _download_of(problem) or remedy
     return _CLASSES.get(code, Error)(problem, remedy)
 
 
-def from_exit_code(exit_code: int, text: str, remedy: str = "") -> Error:
-    """The exception for an exit code and the message printed with it; `remedy` is used if the message has none."""
-    problem, found = _parted(text)
+_FLAG = re.compile(r"`?(?<![\w-])--([a-z][a-z0-9-]+)(?:[ =](-?[0-9][\w.%]*))?`?")
+_FLAG_WITH_VALUE = re.compile(r"(?m)^--([a-z][a-z0-9-]+) ([^\s:]+)(?=: )")
+_UNKNOWN_FLAG = re.compile(r"unknown flag --([a-z][a-z0-9-]*)")
+_COMMAND = re.compile(r"`brim ([a-z]+(?: [a-z]+)?)`")
+_HELP = re.compile(r"[;,]? ?\(?(?:see |run )`brim [a-z -]+`\)?")
+
+
+def _without_flags(text: str, renamed: dict[str, str]) -> str:
+    """Names options as in Python: `--memory-limit 6GiB` becomes memory_limit="6GiB"."""
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1].replace("-", "_"), match[2]
+        name = renamed.get(name, name)
+        if value is None:
+            return f"{name}="
+        return f"{name}={value}" if re.fullmatch(r"-?[0-9.]+", value) else f'{name}="{value}"'
+
+    def beginning(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        return f'{renamed.get(name, name)}="{match[2]}"'
+
+    text = _UNKNOWN_FLAG.sub(lambda match: f"{match[1].replace('-', '_')}= is unknown", _HELP.sub("", text))
+    text = _COMMAND.sub(lambda match: "brim." + match[1].replace(" ", "."), text)
+    return _FLAG.sub(option, _FLAG_WITH_VALUE.sub(beginning, text))
+
+
+def from_exit_code(exit_code: int, text: str, remedy: str = "", renamed: dict[str, str] | None = None) -> Error:
+    """The exception for an exit code and the message printed with it; `remedy` is used if the message has none.
+    `renamed`: options with another name in Python."""
+    problem, found = _parted(_without_flags(_in_python(text), renamed or {}))
+    if re.fullmatch(r'[a-z_]+="[^"]*"', problem):
+        problem += " is invalid"
+    found = _download_of(problem) or found
     return next((c for c in _CLASSES.values() if c.exit_code == exit_code), Error)(problem, found or remedy)

@@ -12,25 +12,31 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _program
-from ._texts import _column_keys
+from ._options import checked, path, whole
+from ._series import Table, Types
 from .errors import UsageError
-from .training import _is_missing, _list, _paths
+from .training import _paths
+
+_SWITCHES = ("calendar", "components", "extend", "keep_models", "shared_weights")  # pass False on: a preset may set true
 
 
-_SWITCHES = ("components", "extend", "keep_models", "shared_weights")  # pass False on: a preset may set true
+_ARGUMENTS = {"forecast": "forecasts"}  # options of the program with another name here
 
 
 class Forecasts:
-    """Forecasts by column: `unique_id`, `ds` (times as in the data) and one or more columns per model."""
+    """Forecasts by column: `unique_id`, `ds` and one or more columns per model. Ids and times have the types of the data,
+    including time zones; those of files are str."""
 
-    def __init__(self, columns: dict[str, Any]) -> None:
+    def __init__(self, columns: dict[str, Any], dtypes: dict[str, Any] | None = None) -> None:
         self.columns = columns
+        self._dtypes = dtypes  # dtypes of a pandas table; None if the data were files
 
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]
@@ -39,16 +45,25 @@ class Forecasts:
         return len(next(iter(self.columns.values()), []))
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame; `ds` is converted to times if possible."""
+        """A pandas.DataFrame. Times of files are converted if possible."""
         pd = importlib.import_module("pandas")
         frame = pd.DataFrame(self.columns)
-        for name in ("ds", "cutoff"):
-            if name in frame and len(frame) and not str(frame[name].iloc[0]).isdigit():
-                with contextlib.suppress(ValueError, TypeError):  # for example quarters stay strings
-                    frame[name] = pd.to_datetime(frame[name])
+        for name, dtype in (self._dtypes or {}).items():
+            if name in frame:
+                frame[name] = frame[name].astype(dtype)
+        if self._dtypes is None:
+            for name in ("ds", "cutoff"):
+                if name in frame and len(frame) and not str(frame[name].iloc[0]).isdigit():
+                    with contextlib.suppress(ValueError, TypeError):  # for example quarters stay strings
+                        frame[name] = pd.to_datetime(frame[name])
         return frame
 
+    def to_polars(self) -> Any:
+        """A polars.DataFrame."""
+        return importlib.import_module("polars").DataFrame(self.columns)
+
     def to_arrow(self) -> Any:
+        """A pyarrow.Table."""
         return importlib.import_module("pyarrow").table(self.columns)
 
     def __repr__(self) -> str:
@@ -56,28 +71,119 @@ class Forecasts:
         return f"brim.Forecasts({len(self):,} rows of {series:,} series: {', '.join(self.columns)})"
 
 
+class NBEATS:
+    """N-BEATS with the interface of NeuralForecast's models. Its frames have the columns unique_id, ds and y.
+
+    >>> model = brim.forecast.NBEATS(h=12).fit(df)
+    >>> model.predict(level=[80])      # unique_id, ds, NBEATS, NBEATS-lo-80, NBEATS-hi-80
+    >>> brim.forecast.NBEATS(h=12).cross_validation(df, n_windows=3)
+
+    `h`: points to forecast. `input_size`: points of input; default: an ensemble of several. `output_dir`: directory of the
+    model; default: a temporary one. `alias`: name of the forecasts' column.
+    `settings`: those of `train`, for example max_steps=500, learning_rate=1e-3, batch_size=256, random_seed=1,
+    stack_types=["trend", "seasonality"], n_blocks=3, mlp_units=512, scaler_type="last", preset="paper", device="cpu".
+    """
+
+    @checked
+    def __init__(self, h: int, input_size: int | None = None, *, output_dir: str | os.PathLike[str] | None = None,
+                 alias: str = "NBEATS", freq: str | None = None, **settings: Any) -> None:
+        self.h = whole("h", h)
+        self.input_size = None if input_size is None else whole("input_size", input_size)
+        self.alias = alias
+        self.settings = {**settings, **({} if freq is None else {"freq": freq})}
+        self.output_dir = None if output_dir is None else path("output_dir", output_dir)
+        self._data: Any = None
+        self._model: str | None = None
+
+    @checked
+    def fit(self, df: Any) -> NBEATS:
+        """Trains on the series of a table."""
+        folder = self._folder("model")
+        self._model = train(df, horizon=self.h, output_dir=folder, input_size=self.input_size, **self.settings)
+        self._data = df
+        return self
+
+    @checked
+    def predict(self, df: Any = None, *, level: Sequence[float] | None = None) -> Any:
+        """Forecasts after the end of the series of `fit`, or of others, with prediction intervals of these levels in percent.
+        Returns a frame of the library of the data (pandas, polars), or Forecasts."""
+        if self._model is None:
+            raise UsageError("this NBEATS is not fitted", "call fit(df) first")
+        data = self._data if df is None else df
+        frequency = {"freq": self.settings["freq"]} if "freq" in self.settings else {}
+        return _like(data, predict(data, model=self._model, level=_levels(level), alias=self.alias, **frequency))
+
+    @checked
+    def cross_validation(self, df: Any, *, n_windows: int = 1, step_size: int = 1, level: Sequence[float] | None = None,
+                         refit: bool | int = True) -> Any:
+        """Trains and forecasts at the last `n_windows` cutoffs, `step_size` points apart: unique_id, ds, cutoff, y and the
+        forecasts. `refit`: windows between trainings; False trains once."""
+        windows = whole("n_windows", n_windows)
+        every = windows if refit is False else 1 if refit is True else whole("refit", refit)
+        found = roll(df, horizon=self.h, folds=windows, output_dir=self._folder("windows"), step=whole("step_size", step_size),
+                     refit=every, input_size=self.input_size, level=_levels(level), alias=self.alias, **self.settings)
+        return _like(df, found)
+
+    def _folder(self, name: str) -> str:
+        if self.output_dir is not None:
+            return os.path.join(self.output_dir, name)
+        folder = tempfile.TemporaryDirectory(prefix="brim-")
+        weakref.finalize(self, folder.cleanup)
+        return os.path.join(folder.name, name)
+
+    def __repr__(self) -> str:
+        return f"brim.forecast.NBEATS(h={self.h}{'' if self._model is None else ', fitted'})"
+
+
+def _levels(level: Sequence[float] | None) -> list[float] | None:
+    if level is None:
+        return None
+    levels: list[Any] = [level] if isinstance(level, (int, float)) else list(level)
+    for one in levels:
+        if isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 < one < 100:
+            raise UsageError(f"level={level!r} is not a list of percentages", "use level=[80, 95]")
+    return levels
+
+
+def _like(data: Any, found: Forecasts) -> Any:
+    """The forecasts as a frame of the library of the data."""
+    library = type(data).__module__.partition(".")[0]
+    return found.to_pandas() if library == "pandas" else found.to_polars() if library == "polars" else found
+
+
+@checked
 def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, **settings: Any) -> Forecasts:
-    """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive or naive2."""
+    """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive,
+    naive2, theta, ets or auto."""
     _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
-    given = {"model": os.fspath(model), "horizon": horizon or None, **settings}
-    return _table(_run("predict", {"data": data}, given))
+    _check_horizon(horizon, 0 if os.path.isdir(path("model", model)) else 1)
+    given = {"model": path("model", model), "horizon": horizon or None, **settings}
+    out, types = _run("predict", {"data": data}, given)
+    return _table(out, types)
 
 
+@checked
 def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **settings: Any) -> str:
     """Trains an ensemble of N-BEATS models and returns its directory. The same call resumes an interrupted run."""
     _refuse_output(settings, "set the directory with output_dir=")
-    _run("train", {"data": data}, {"horizon": horizon, "output": os.fspath(output_dir), **settings})
-    return os.fspath(output_dir)
+    folder = path("output_dir", output_dir)
+    _check_horizon(horizon, 1)
+    _run("train", {"data": data}, {"horizon": horizon, "output": folder, **settings})
+    return folder
 
 
+@checked
 def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[str], **settings: Any) -> Forecasts:
     """Rolling backtest: trains and forecasts at every cutoff. `output_dir` also gets the report."""
     _refuse_output(settings, "set the directory with output_dir=")
-    folder = pathlib.Path(output_dir)
-    _run("roll", {"data": data}, {"horizon": horizon, "folds": folds, "output": os.fspath(output_dir), **settings})
-    return _table((folder / "forecasts.csv").read_text(encoding="utf-8"))
+    folder = path("output_dir", output_dir)
+    _check_horizon(horizon, 1)
+    whole("folds", folds)
+    _, types = _run("roll", {"data": data}, {"horizon": horizon, "folds": folds, "output": folder, **settings})
+    return _table((pathlib.Path(folder) / "forecasts.csv").read_text(encoding="utf-8"), types)
 
 
+@checked
 def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = None, forecasts: Any = None,
              **settings: Any) -> dict[str, Any]:
     """Evaluates a model's forecasts, or `forecasts`: sMAPE, MASE, OWA and skill against naive, as in `--json`."""
@@ -88,8 +194,13 @@ def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = N
         forecasts = forecasts.columns
     if forecasts is not None:
         tables["forecast"] = forecasts
-    given = {"model": None if model is None else os.fspath(model), "json": True, **settings}
-    return dict(json.loads(_run("eval", tables, given)))
+    given = {"model": None if model is None else path("model", model), "json": True, **settings}
+    return dict(json.loads(_run("eval", tables, given)[0]))
+
+
+def _check_horizon(horizon: Any, least: int) -> None:
+    if whole("horizon", horizon, 0) < least:
+        raise UsageError("horizon is missing", "pass the number of points to forecast: horizon=12")
 
 
 def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
@@ -98,14 +209,28 @@ def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
         raise UsageError(f"output={settings['output']!r}: not a setting of this function", remedy)
 
 
-def _run(verb: str, tables: dict[str, Any], settings: dict[str, Any]) -> str:
+def _run(verb: str, tables: dict[str, Any], settings: dict[str, Any]) -> tuple[str, Types | None]:
+    """Returns the program's output, and the types of the first table; None for files."""
+    _check_settings(verb, settings)
     with contextlib.ExitStack() as written:
-        files = [word for name, rows in tables.items() for path in written.enter_context(_files(name, rows))
-                 for word in (f"--{name}", path)]
-        out, error = _program.run(["forecast", verb, *files, *_flags(settings), "-q"])
+        files, names, types = [], {}, []
+        for name, rows in tables.items():
+            paths, of_table = written.enter_context(_files(name, rows, settings))
+            types.append(of_table)
+            files += [word for file in paths for word in (f"--{name}", file)]
+            if of_table is not None:
+                names[paths[0]] = _ARGUMENTS.get(name, name)
+        out, error = _program.run(["forecast", verb, *files, *_flags(settings), "-q"], names=names,
+                                  renamed={"output": "output_dir", "forecast": "forecasts"})
     if error:
         raise error
-    return out
+    return out, types[0]
+
+
+def _check_settings(verb: str, settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, (str, int, float, bool, list, tuple, np.number, os.PathLike)):
+            raise UsageError(f"{name}={value!r}: a {type(value).__name__} is not a valid value", "use a number, a str or a list")
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
@@ -124,53 +249,23 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _files(name: str, rows: Any) -> Iterator[list[str]]:
-    """Yields file names unchanged, or the name of a temporary file with a table."""
+def _files(name: str, rows: Any, settings: dict[str, Any]) -> Iterator[tuple[list[str], Types | None]]:
+    """Yields file names unchanged, or the name of a temporary file with a table and its types."""
     paths = _paths(rows)
     if paths is not None:
-        yield paths
+        yield paths, None
         return
-    rows = _with_index(rows)
-    keys = _column_keys(rows)
-    if keys is None:
-        raise UsageError(f"{name}: expected series, got {type(rows).__name__}", "pass files, or a table of unique_id, ds and y")
-    columns = [[_cell(value) for value in _values(rows[key])] for key in keys]
-    if len({len(column) for column in columns}) > 1:
-        counts = ", ".join(f"{key} {len(column):,}" for key, column in zip(keys, columns, strict=True))
-        raise UsageError(f"{name}: columns of unequal length: {counts}", "use the same number of rows in each")
+    table = Table(_ARGUMENTS.get(name, name), rows, settings)
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
-        path = pathlib.Path(folder) / f"{name}.csv"  # the id of the series, if there is no id column
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([str(key) for key in keys])
-            writer.writerows(zip(*columns, strict=True))
-        yield [str(path)]
+        file = pathlib.Path(folder) / f"{name}.csv"  # the id of the series, if there is no id column
+        table.write(file)
+        yield [str(file)], table.types
 
 
-def _with_index(rows: Any) -> Any:
-    """Converts named and time levels of a pandas index to columns."""
-    if not hasattr(rows, "reset_index") or not hasattr(rows, "columns"):
-        return rows
-    levels = [rows.index.get_level_values(number) for number in range(rows.index.nlevels)]
-    names = ["ds" if level.name is None and type(level).__name__ in ("DatetimeIndex", "PeriodIndex") else level.name for level in levels]
-    added = [i for i, name in enumerate(names) if name is not None and name not in rows.columns]  # set_index(drop=False) keeps the column
-    return rows.rename_axis(index=names).reset_index(level=added) if added else rows
-
-
-def _values(column: Any) -> list[Any]:
-    if isinstance(column, np.ndarray) and column.dtype.kind == "M":
-        return [str(value) for value in np.datetime_as_string(column, unit="auto")]
-    return _list(column)
-
-
-def _cell(value: Any) -> str:
-    return "" if _is_missing(value) or type(value).__name__ == "NaTType" else str(value)
-
-
-def _table(text: str) -> Forecasts:
+def _table(text: str, types: Types | None) -> Forecasts:
     names, *rows = csv.reader(io.StringIO(text))
     columns: dict[str, Any] = {}
     for i, name in enumerate(names):
         cells = [row[i] for row in rows]
         columns[name] = cells if name in ("unique_id", "ds", "cutoff") else np.array([float(c) if c else np.nan for c in cells])
-    return Forecasts(columns)
+    return Forecasts(columns) if types is None else Forecasts(types.restored(columns), types.pandas)

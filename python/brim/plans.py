@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from . import _program
-from ._options import path, whole
+from ._options import checked, choice, device_name, path, whole, words
 from .errors import DoesNotFit
 
 
@@ -58,26 +58,36 @@ class Plan:
     def _repr_html_(self) -> str:
         def row(name: str, count: int) -> str:
             share = 100 * count / max(self.limit_bytes, 1)
-            return (f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{_size(count)}</td><td>"
-                    f"<div style='background:#4878a8;height:0.7em;width:{share * 2:.1f}px'></div></td></tr>")
+            return (f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{_size(count)}</td>"
+                    f"<td style='text-align:left;font-family:monospace;color:#4878a8'>{'█' * max(1, round(share / 4))}"
+                    f" {share:.0f} %</td></tr>")
         rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("total", self.peak_bytes)])
         return (f"<table><caption>{html.escape(self._head())}</caption>{rows}"
                 f"<tr><td>limit</td><td style='text-align:right'>{_size(self.limit_bytes)}</td><td></td></tr></table>"
                 f"<p>{html.escape(self._foot())}</p>")
 
 
+@checked
 def plan(model: str | os.PathLike[str] = "", *, task: str = "score", device: str = "auto", limit: str = "auto", precision: str = "auto",
          max_length: int = 0, typical_length: int = 0) -> Plan:
     """Plans `model` on `device`: a card by name ("rtx3070", "h200"), "cpu", "cuda" or "auto". Does not open the model.
-    Raises brim.DoesNotFit with the smallest sufficient limit."""
+    Raises brim.DoesNotFit with the smallest sufficient limit.
+
+    `task`: "score" or "train". `limit`: memory for the process, "6GiB" or "90%". `precision`: as for Classifier.
+    `max_length`: tokens per text; `typical_length`: tokens of a usual text. 0: those of the model.
+    """
     given = path("model", model)
+    choice("task", task, ("score", "train"))
+    words("limit", limit, '"6GiB" or "90%"')
+    words("precision", precision, '"auto" or "bf16"')
+    device = device_name(device)
     arguments = ["plan", "--json", "--task", task, "--device", device, "--memory-limit", limit, "--precision", precision]
     if given:
         arguments += ["--model", given]
     for flag, length in (("max_length", max_length), ("typical_length", typical_length)):
         if whole(flag, length, 0):
             arguments += [f"--{flag.replace('_', '-')}", str(length)]
-    out, error = _program.run(arguments)
+    out, error = _program.run(arguments, renamed={"memory_limit": "limit"})
     if isinstance(error, DoesNotFit) and out:
         error.remedy = f'set limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB"'
     if error is not None:

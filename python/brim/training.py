@@ -19,9 +19,10 @@ import numpy as np
 
 from . import _brim
 from ._model import forward_log
-from ._texts import _column_names, named_column
+from ._options import checked, path, words
+from ._texts import _column_names, check_unique, collected, named_column
 from .classifier import Classifier
-from .errors import BadData, UsageError
+from .errors import BadData, Error, UsageError
 
 _log = logging.getLogger("brim")
 _OnProgress = Callable[[float, float, str, list[str]], None]
@@ -70,13 +71,27 @@ class Training:
                 f"<div style='display:flex;flex-wrap:wrap'>{drawn}</div>")
 
 
+@checked
 def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, output_dir: str | os.PathLike[str],
           text: str | None = None, label: str | list[str] = "label", progress: bool = True, **settings: Any) -> Training:
     """Fine-tunes `model` on rows of texts and labels: one or several files, a table of any library, or (texts, labels).
     `settings` are those of `brim train`, with Hugging Face's names; `teacher` may be a list. Ctrl-C writes a checkpoint
-    first; resume_from_checkpoint="last" continues from it."""
-    folder = os.fspath(output_dir)
-    given: list[tuple[str, str]] = [("model", os.fspath(model)), ("output_dir", folder)]
+    first; resume_from_checkpoint="last" continues from it.
+
+    `train`, `validation`: files (csv, tsv, jsonl, CoNLL), tables of pandas, polars, pyarrow or datasets, dicts of columns,
+    or (texts, labels). `output_dir`: the directory of the model and its log.
+    `text`, `label`: columns of a table; a list of labels trains a multi-label model.
+    `progress`: show a bar of tqdm.
+    `settings`: for example num_train_epochs=3, learning_rate=2e-5, per_device_train_batch_size=16, max_length=128,
+    eval_strategy="epoch", metric_for_best_model="f1", early_stopping_patience=2, seed=42; docs/training-settings.md has all.
+    """
+    folder = path("output_dir", output_dir)
+    given: list[tuple[str, str]] = [("model", path("model", model)), ("output_dir", folder)]
+    if text is not None:
+        words("text", text, '"text"')
+    for one in [label] if isinstance(label, str) or not isinstance(label, (list, tuple)) else label:
+        words("label", one, '"label"')
+    names: dict[str, str] = {}  # temporary files by the argument they hold
     if _paths(train) is not None and text is not None:
         given.append(("text_column", text))
     if label != "label":
@@ -87,13 +102,13 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
             for name, rows in (("train", train), ("val", validation)):
                 if rows is not None:
                     file = pathlib.Path(written) / f"{name}.jsonl"
+                    names[str(file)] = "train" if name == "train" else "validation"
                     taught = name == "train" and bool(settings.get("teacher"))
                     paths = _paths(rows) or [_written(rows, file, text, label, taught)]
                     given += [(name, path) for path in paths]
             figures = _brim.train(given, on_progress)
-    except UsageError as error:
-        error.remedy = error.remedy or "see `brim help train` for the settings"
-        raise
+    except Error as error:
+        raise _named(error, names) from None
     except KeyboardInterrupt:
         step = _last_checkpoint(folder)
         if step is None:
@@ -104,6 +119,18 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
     finally:
         forward_log()
     return Training(folder, figures)
+
+
+def _named(error: Error, names: dict[str, str]) -> Error:
+    """The error without the names of temporary files."""
+    problem, remedy = error.problem, error.remedy
+    for file, argument in names.items():
+        problem, remedy = problem.replace(file, argument), remedy.replace(file, argument)
+    if (problem, remedy) == (error.problem, error.remedy):
+        return error
+    renamed = type(error)(problem, remedy)
+    renamed.__dict__.update({name: value for name, value in error.__dict__.items() if name not in ("problem", "remedy")})
+    return renamed
 
 
 def _last_checkpoint(folder: str) -> int | None:
@@ -128,10 +155,12 @@ def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[
     if isinstance(rows, tuple) and len(rows) == 2:
         columns = {"text": _list(rows[0]), labels[0]: _list(rows[1])}
     else:
+        rows = collected(rows)
         names = _column_names(rows)
         if names is None:
             raise UsageError(f"expected rows of texts and labels, got {type(rows).__name__}",
                              "pass files, a table, or (texts, labels)")
+        check_unique(names)
         missing = [name for name in labels if name not in names]
         if missing:
             raise UsageError(f"no column {missing[0]!r}", f'set label="…" to one of {", ".join(names)}')

@@ -21,8 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include "answer_queue.h"
 #include "brim/brim.h"
-#include "raw_scores.h"
+#include "download.h"
+#include "requests.h"
 #include "texts.h"
 #include "training.h"
 
@@ -81,10 +83,14 @@ const char* kind_name(ModelKind kind) {
   return "";
 }
 
+}  // namespace
+
 nb::object exception_of(const Error& error) {
   return nb::module_::import_("brim.errors")
       .attr("from_library")(code_name(error.code()), error.problem(), error.remedy());
 }
+
+namespace {
 
 void translate(const std::exception_ptr& thrown, void*) {
   try {
@@ -119,30 +125,13 @@ LogLines& log_lines() {
   return *lines;
 }
 
-LongText long_text_of(const std::string& name) {
-  if (name == "truncate") return LongText::truncate;
-  if (name == "window-mean") return LongText::window_mean;
-  if (name == "window-max") return LongText::window_max;
-  if (name == "error") return LongText::error;
-  throw Error(ErrorCode::usage, "`long_text=" + name + "` is unknown",
-              {"use truncate, window-mean, window-max or error"});
-}
-
 std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;
   if (*name == "auto") return Pooling::automatic;
   if (*name == "mean") return Pooling::mean;
   if (*name == "cls") return Pooling::cls;
+  if (*name == "none") return Pooling::none;
   throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use auto, mean or cls"});
-}
-
-Aggregation aggregation_of(const std::string& name) {
-  if (name == "first") return Aggregation::first;
-  if (name == "simple") return Aggregation::simple;
-  if (name == "average") return Aggregation::average;
-  if (name == "max") return Aggregation::max;
-  throw Error(ErrorCode::usage, "`aggregation_strategy=" + name + "` is unknown",
-              {"use first, simple, average or max"});
 }
 
 std::shared_ptr<Scorer> open(const std::string& model, const std::string& device, const std::string& precision,
@@ -174,6 +163,23 @@ void mark_failed(Predictions& p, size_t row) {
   if (row < p.label_scores.size()) p.label_scores[row] = kNothing;
   if (row < p.entities.size()) p.entities[row].clear();
   std::fill_n(p.scores.begin() + static_cast<std::ptrdiff_t>(row * p.width), p.width, kNothing);
+}
+
+// Zero-shot labels of a scorer, which outlives them.
+struct PreparedLabels {
+  std::shared_ptr<const ZeroShotLabels> labels;
+};
+
+PreparedLabels prepare_labels(const Scorer& scorer, const std::vector<std::string>& labels, const std::string& pattern,
+                              bool multi_label) {
+  const nb::gil_scoped_release released;
+  return {scorer.prepare_labels({labels, pattern, multi_label})};
+}
+
+PreparedLabels prepare_entities(const Scorer& scorer, const std::vector<std::string>& labels, float threshold,
+                                bool nested) {
+  const nb::gil_scoped_release released;
+  return {scorer.prepare_entities({labels, threshold, nested})};
 }
 
 // A call on its own thread. Keeps its inputs alive until it ends, even if its caller was interrupted and has returned.
@@ -210,20 +216,33 @@ void collect_abandoned(bool wait) {
   }
 }
 
-// Options of one call. `function`: applied to the model's outputs. `prompt`: for embedding models; none selects the
-// default prompt.
+// Options of one call. `prompt`: for embedding models; none selects the default prompt.
 struct ScoreOptions {
-  ScoreFunction function = ScoreFunction::own;
+  CallOptions call;
   std::optional<std::string> prompt;
+  std::shared_ptr<const ZeroShotLabels> labels;  // zero-shot labels, or null
 };
 
 // `pairs`: the second texts, or null.
 Predictions score_with(Scorer& model, const ScoreOptions& options, const Texts& texts, const Texts* pairs,
                        std::stop_token stop = {}, const std::function<void(size_t)>& progress = {}) {
+  if (options.labels) return model.classify(texts.views(), *options.labels, std::move(stop), progress);
   if (options.prompt) return model.embed(texts.views(), *options.prompt, std::move(stop), progress);
-  if (options.function != ScoreFunction::own) return score_raw(model, options.function, texts, pairs, stop, progress);
+  if (options.call.any()) return score_requests(model, options.call, texts, pairs, stop, progress);
   if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
   return model.score_pairs(texts.views(), pairs->views(), std::move(stop), progress);
+}
+
+// Scores on the caller's thread. Single texts of several threads are batched together.
+Predictions score_now(Scorer& model, const ScoreOptions& options, const Texts& texts, const Texts* pairs) {
+  static std::atomic<int> running{0};
+  struct Running {
+    const bool alone = running.fetch_add(1) == 0;
+    ~Running() { --running; }
+  } const mine;
+  const bool single = texts.views().size() == 1 && !options.prompt && !options.labels && !options.call.any();
+  if (mine.alone || !single || model.kind() == ModelKind::embedder) return score_with(model, options, texts, pairs);
+  return score_requests(model, options.call, texts, pairs, {}, {});
 }
 
 const Texts* texts_or_null(const nb::object& texts) {
@@ -267,10 +286,10 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
 }
 
 Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress,
-                  const nb::object& given_pairs, const std::string& function_name,
-                  const std::optional<std::string>& prompt) {
+                  const nb::object& given_pairs, const std::optional<std::string>& prompt,
+                  const std::optional<PreparedLabels>& labels, const CallOptions* call) {
   collect_abandoned(false);
-  const ScoreOptions options{score_function_of(function_name), prompt};
+  const ScoreOptions options{call == nullptr ? CallOptions() : *call, prompt, labels ? labels->labels : nullptr};
   const auto& texts = nb::cast<const Texts&>(given);
   const Texts* pairs = texts_or_null(given_pairs);
   const size_t bytes = texts.bytes() + (pairs == nullptr ? 0 : pairs->bytes());
@@ -278,7 +297,7 @@ Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const 
   if (bytes <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
     auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = score_with(model, options, texts, pairs);
+    p = score_now(model, options, texts, pairs);
   } else {
     p = score_aside(scorer, given, progress, given_pairs, options);
   }
@@ -299,18 +318,7 @@ Array<T> array_of(nb::handle owner, T* data, std::initializer_list<size_t> shape
 }
 
 nb::list entities_of(const Predictions& p, size_t row) {
-  nb::list out;
-  if (row >= p.entities.size()) return out;
-  for (const Entity& e : p.entities[row]) {
-    nb::dict entity;
-    entity["entity_group"] = e.group;
-    entity["score"] = e.score;
-    entity["word"] = e.word;
-    entity["start"] = e.start;
-    entity["end"] = e.end;
-    out.append(entity);
-  }
-  return out;
+  return row < p.entities.size() ? entity_dicts(p.entities[row]) : nb::list();
 }
 
 nb::dict plan_of(const Scorer& scorer) {
@@ -326,30 +334,29 @@ nb::dict plan_of(const Scorer& scorer) {
   return out;
 }
 
-}  // namespace
-}  // namespace brim::python
+nb::list tokens_of(const Scorer& scorer, const std::string& text) {
+  nb::list out;
+  for (const TextToken& t : scorer.tokenize(text)) out.append(nb::make_tuple(t.id, t.text, t.start, t.end, t.special));
+  return out;
+}
 
-NB_MODULE(_brim, m) {
-  using namespace brim;
-  using namespace brim::python;
-  nb::set_leak_warnings(false);  // models that live until the interpreter exits are not leaks
-  nb::register_exception_translator(translate);
-  m.attr("__version__") = version();
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
-  m.def("find_model", &find_model, "model"_a);
-  m.def(
-      "find_prompts",
-      [](const std::string& model) {
-        const Prompts prompts = find_prompts(model);
-        nb::dict texts;
-        for (const auto& [name, text] : prompts.texts) texts[nb::str(name.c_str())] = nb::str(text.data(), text.size());
-        return nb::make_tuple(texts, prompts.default_name);
-      },
-      "model"_a);
-  m.def("take_log", [] { return log_lines().take(); });
-  bind_training(m);
-  set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
+std::string decode(const Scorer& scorer, const std::vector<int32_t>& ids, bool skip_special) {
+  return scorer.decode(ids, skip_special);
+}
 
+CallOptions call_options(const std::string& function, int64_t max_length, const std::string& long_text,
+                         const std::string& aggregation, int32_t overlap, bool outside,
+                         const std::optional<std::string>& prompt) {
+  CallOptions options{.function = score_function_of(function), .max_length = max_length};
+  if (!long_text.empty()) options.long_text = long_text_of(long_text);
+  if (!aggregation.empty()) options.aggregation = aggregation_of(aggregation);
+  options.overlap = overlap;
+  options.outside = outside;
+  options.prompt = prompt;
+  return options;
+}
+
+void bind_texts(nb::module_& m) {
   nb::class_<Texts>(m, "Texts")
       .def_static("from_sequence", &Texts::from_sequence, "texts"_a)
       .def_static("from_stream", &Texts::from_stream, "stream"_a)
@@ -360,7 +367,9 @@ NB_MODULE(_brim, m) {
         for (const BadText& bad : t.bad()) out.append(nb::make_tuple(bad.row, bad.what));
         return out;
       });
+}
 
+void bind_predictions(nb::module_& m) {
   nb::class_<Predictions>(m, "Predictions")
       .def("__len__", [](const Predictions& p) { return p.rows; })
       .def_prop_ro("label_ids",
@@ -389,6 +398,43 @@ NB_MODULE(_brim, m) {
         for (const auto& [row, error] : p.errors) out.append(nb::make_tuple(row, exception_of(error)));
         return out;
       });
+}
+
+}  // namespace
+}  // namespace brim::python
+
+NB_MODULE(_brim, m) {
+  using namespace brim;
+  using namespace brim::python;
+  nb::set_leak_warnings(false);  // models that live until the interpreter exits are not leaks
+  nb::register_exception_translator(translate);
+  m.attr("__version__") = version();
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
+  m.def("find_model", &find_model, "model"_a);
+  m.def(
+      "find_prompts",
+      [](const std::string& model) {
+        const Prompts prompts = find_prompts(model);
+        nb::dict texts;
+        for (const auto& [name, text] : prompts.texts) texts[nb::str(name.c_str())] = nb::str(text.data(), text.size());
+        return nb::make_tuple(texts, prompts.default_name);
+      },
+      "model"_a);
+  m.def("take_log", [] { return log_lines().take(); });
+  bind_training(m);
+  bind_download(m);
+  set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
+
+  bind_texts(m);
+  bind_predictions(m);
+  nb::class_<PreparedLabels>(m, "ZeroShotLabels").def_prop_ro("labels", [](const PreparedLabels& p) {
+    return p.labels->labels();
+  });
+
+  nb::class_<CallOptions>(m, "CallOptions");
+  m.def("call_options", &call_options, "function"_a = "", "max_length"_a = 0, "long_text"_a = "", "aggregation"_a = "",
+        "overlap"_a = -1, "outside"_a = false, "prompt"_a.none() = nb::none());
+  bind_answer_queue(m);
 
   nb::class_<Scorer>(m, "Scorer")
       .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "leave_free"_a, "threads"_a,
@@ -400,6 +446,11 @@ NB_MODULE(_brim, m) {
       .def_prop_ro("precision", &Scorer::precision)
       .def("plan", &plan_of)
       .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none(),
-           "function"_a = "", "prompt"_a.none() = nb::none())
+           "prompt"_a.none() = nb::none(), "labels"_a.none() = nb::none(), "options"_a.none() = nb::none())
+      .def("tokenize", &tokens_of, "text"_a)
+      .def("decode", &decode, "ids"_a, "skip_special"_a)
+      .def_prop_ro("max_length", &Scorer::max_length)
+      .def("prepare_labels", &prepare_labels, "labels"_a, "template"_a, "multi_label"_a, nb::keep_alive<0, 1>())
+      .def("prepare_entities", &prepare_entities, "labels"_a, "threshold"_a, "nested"_a, nb::keep_alive<0, 1>())
       .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
 }

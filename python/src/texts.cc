@@ -87,10 +87,29 @@ std::optional<int64_t> index_at(char format, const ArrowArray& array, int64_t ro
   }
 }
 
+// Type names as in pyarrow: "int64" for the format "l".
+std::string type_name(std::string_view format) {
+  static const std::pair<std::string_view, const char*> names[] = {
+      {"b", "bool"},   {"c", "int8"},   {"C", "uint8"},   {"s", "int16"},    {"S", "uint16"},   {"i", "int32"},
+      {"I", "uint32"}, {"l", "int64"},  {"L", "uint64"},  {"e", "float16"},  {"f", "float32"},  {"g", "float64"},
+      {"z", "binary"}, {"Z", "binary"}, {"vz", "binary"}, {"tdD", "date32"}, {"tdm", "date64"}, {"+l", "list"},
+      {"+L", "list"},  {"+vl", "list"}, {"+m", "map"},    {"+s", "struct"},  {"n", "null"},
+  };
+  for (const auto& [key, name] : names)
+    if (key == format) return name;
+  if (format.starts_with("ts")) return "timestamp";
+  if (format.starts_with("tt")) return "time";
+  if (format.starts_with("tD")) return "duration";
+  if (format.starts_with("d:")) return "decimal";
+  if (format.starts_with("w:")) return "binary";
+  if (format.starts_with("+w")) return "list";
+  return std::string(format);
+}
+
 [[noreturn]] void not_texts(const ArrowSchema& schema) {
   if (std::string_view(schema.format) == "+s")
     throw Error(ErrorCode::usage, "expected a column of texts, got a table", {"select it with `column=text`"});
-  throw Error(ErrorCode::bad_data, "the column has no texts: its Arrow type is \"" + std::string(schema.format) + "\"",
+  throw Error(ErrorCode::bad_data, "the column has no texts: its type is " + type_name(schema.format),
               {"cast it to strings, or use another column"});
 }
 

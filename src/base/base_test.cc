@@ -50,7 +50,7 @@ TEST(Log, SinkMayLog) {
   EXPECT_EQ(logged, (std::vector<std::string>{"first", "after first"}));
 }
 
-TEST(Error, KeepsProblemAndRemedyApart) {
+TEST(Error, SeparatesProblemAndRemedy) {
   const Error plain(ErrorCode::usage, "no such file");
   EXPECT_STREQ(plain.what(), "no such file");
   EXPECT_EQ(plain.remedy(), "");
@@ -261,6 +261,16 @@ TEST(BoundedQueue, CancelWakesBlockedProducer) {
   queue.cancel();
   producer.join();
   EXPECT_FALSE(queue.pop().has_value());
+}
+
+TEST(Timeline, ZonesHaveKindsByNameAndValue) {
+  EXPECT_EQ(zone_kind("linear"), ZoneKind::product);
+  EXPECT_EQ(zone_kind("attention"), ZoneKind::attention);
+  EXPECT_EQ(zone_kind("grad_norm"), ZoneKind::row_op);
+  EXPECT_EQ(zone_kind("wait_room"), ZoneKind::stage);
+  for (int z = 0; z < static_cast<int>(Zone::count); ++z)
+    EXPECT_EQ(zone_kind(zone_name(static_cast<Zone>(z))), zone_kind(static_cast<Zone>(z)));
+  EXPECT_THROW(zone_kind("linear_grad"), Error);
 }
 
 TEST(Timeline, RecordsOnlyWhileOn) {

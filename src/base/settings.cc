@@ -76,6 +76,31 @@ void refuse_key(std::string_view key, std::string_view where, std::string_view n
        near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
+SettingHint hint_for(std::string_view key, std::string_view value) {
+  const std::string name = lower_case(underscored(key));
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (is_one_of({"memory_fraction", "gpu_memory_fraction", "gpu_memory_utilization"}))
+    return {"memory_limit", with_unit(value)};
+  if (is_one_of({"gpu", "gpu_id", "gpu_device", "device_id", "cuda_device"})) {
+    const bool index = !value.empty() && value.find_first_not_of("0123456789") == std::string_view::npos;
+    return {"device", index ? fmt::format("cuda:{}", value) : value == "-1" ? "cpu" : ""};
+  }
+  if (is_one_of({"fp32", "tf32", "bf16", "fp16", "fp8", "int8", "half"}) && (value.empty() || truth_of(value) == true))
+    return {"precision", name == "half" ? "fp16" : name};
+  return {};
+}
+
+std::string hint_text(const SettingHint& hint, std::string_view where) {
+  if (hint.value.empty()) return hint.key;
+  return where.empty() ? fmt::format("`{}={}`", hint.key, hint.value) : fmt::format("{}: {}", hint.key, hint.value);
+}
+
+void check_ignored(std::string_view key, std::string_view value, std::string_view where, bool is_switch) {
+  if (is_switch && !value.empty() && !truth_of(value)) refuse_value(key, value, where, "must be true or false");
+}
+
 std::string ignored_note(std::string_view key, std::string_view where, std::string_view why) {
   return where.empty() ? fmt::format("`{}` is ignored: {}", key, why)
                        : fmt::format("{}: {} is ignored: {}", where, key, why);

@@ -86,6 +86,30 @@ TEST(Settings, IgnoredSettingIsExplained) {
   EXPECT_EQ(table().apply(m, "old", "x", "a.yaml:3"), "a.yaml:3: old is ignored: nobody needs it");
 }
 
+TEST(Settings, IgnoredSwitchMustBeTrueOrFalse) {
+  SettingValue<Made> ignored_switch;
+  ignored_switch.is_switch = true;
+  const SettingsTable<Made> made({{"pin", "nobody needs it", ignored_switch}});
+  Made m;
+  EXPECT_EQ(made.apply(m, "pin", "yes", ""), "`pin` is ignored: nobody needs it");
+  EXPECT_EQ(error_of(ErrorCode::usage, [&] { made.apply(m, "pin", "maybe", "a.yaml:3"); }),
+            "a.yaml:3: pin: maybe: must be true or false");
+}
+
+TEST(Settings, HintsTranslateNamesAndValuesOfOtherTools) {
+  const auto hint = [](const char* key, const char* value) { return hint_text(hint_for(key, value), ""); };
+  EXPECT_EQ(hint("memory_fraction", "0.98"), "`memory_limit=98%`");
+  EXPECT_EQ(hint("gpu-memory-fraction", "most"), "memory_limit");
+  EXPECT_EQ(hint("gpu", "0"), "`device=cuda:0`");
+  EXPECT_EQ(hint("gpu_id", "-1"), "`device=cpu`");
+  EXPECT_EQ(hint("gpu", ""), "device");
+  EXPECT_EQ(hint("fp16", ""), "`precision=fp16`");
+  EXPECT_EQ(hint("half", "true"), "`precision=fp16`");
+  EXPECT_EQ(hint("fp16", "false"), "");
+  EXPECT_EQ(hint("seed", "1"), "");
+  EXPECT_EQ(hint_text(hint_for("memory_fraction", "0.9"), "a.yaml:3"), "memory_limit: 90%");
+}
+
 TEST(Settings, AreCheckedRegardlessOfSource) {
   Made m;
   table().check(m);

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/error.h"
+
 namespace brim {
 namespace {
 
@@ -99,11 +101,17 @@ std::atomic<uint8_t> Timeline::mode_{0};
 
 const char* zone_name(Zone zone) {
   static const char* const names[] = {
-#define BRIM_ZONE_NAME(id, name) name,
+#define BRIM_ZONE_NAME(id, name, kind) name,
       BRIM_ZONES(BRIM_ZONE_NAME)
 #undef BRIM_ZONE_NAME
   };
   return names[static_cast<int>(zone)];
+}
+
+ZoneKind zone_kind(std::string_view name) {
+  for (int z = 0; z < static_cast<int>(Zone::count); ++z)
+    if (name == zone_name(static_cast<Zone>(z))) return zone_kind(static_cast<Zone>(z));
+  BRIM_CHECK(false, "no zone {}", name);
 }
 
 void Timeline::enable(bool on) {

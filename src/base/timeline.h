@@ -6,63 +6,74 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 
 namespace brim {
 
-// X(enumerator, name). An op, its test, its benchmark and its zone share one name.
+// Stage of a run, or what limits the speed of an op: matrix products, attention, or (row_op) memory bandwidth.
+enum class ZoneKind : uint8_t { stage, product, attention, row_op };
+
+// X(enumerator, name, kind). An op, its test, its benchmark and its zone share one name.
 // clang-format off
 #define BRIM_ZONES(X) \
-  X(read, "read") \
-  X(tokenize, "tokenize") \
-  X(pack, "pack") \
-  X(stage, "stage") \
-  X(copy, "copy") \
-  X(compute, "compute") \
-  X(collect, "collect") \
-  X(write, "write") \
-  X(wait_input, "wait_input") \
-  X(wait_output, "wait_output") \
-  X(wait_room, "wait_room") \
-  X(wait_device, "wait_device") \
-  X(load_model, "load_model") \
-  X(unload_model, "unload_model") \
-  X(plan, "plan") \
-  X(warm_up, "warm_up") \
-  X(linear, "linear") \
-  X(attention, "attention") \
-  X(layer_norm, "layer_norm") \
-  X(embedding, "embedding") \
-  X(gelu, "gelu") \
-  X(softmax, "softmax") \
-  X(gather_rows, "gather_rows") \
-  X(pool, "pool") \
-  X(convert, "convert") \
-  X(gather_tokens, "gather_tokens") \
-  X(loss, "loss") \
-  X(dropout, "dropout") \
-  X(adamw, "adamw") \
-  X(grad_norm, "grad_norm") \
-  X(reduce, "reduce") \
-  X(forward, "forward") \
-  X(backward, "backward") \
-  X(optimizer, "optimizer") \
-  X(evaluate, "evaluate") \
-  X(checkpoint, "checkpoint") \
-  X(device_busy, "device_busy")
+  X(read, "read", stage) \
+  X(tokenize, "tokenize", stage) \
+  X(pack, "pack", stage) \
+  X(stage, "stage", stage) \
+  X(copy, "copy", stage) \
+  X(compute, "compute", stage) \
+  X(collect, "collect", stage) \
+  X(write, "write", stage) \
+  X(wait_input, "wait_input", stage) \
+  X(wait_output, "wait_output", stage) \
+  X(wait_room, "wait_room", stage) \
+  X(wait_device, "wait_device", stage) \
+  X(load_model, "load_model", stage) \
+  X(unload_model, "unload_model", stage) \
+  X(plan, "plan", stage) \
+  X(warm_up, "warm_up", stage) \
+  X(linear, "linear", product) \
+  X(attention, "attention", attention) \
+  X(layer_norm, "layer_norm", row_op) \
+  X(embedding, "embedding", row_op) \
+  X(gelu, "gelu", row_op) \
+  X(softmax, "softmax", row_op) \
+  X(gather_rows, "gather_rows", row_op) \
+  X(pool, "pool", row_op) \
+  X(convert, "convert", row_op) \
+  X(gather_tokens, "gather_tokens", row_op) \
+  X(loss, "loss", row_op) \
+  X(dropout, "dropout", row_op) \
+  X(adamw, "adamw", row_op) \
+  X(grad_norm, "grad_norm", row_op) \
+  X(reduce, "reduce", row_op) \
+  X(forward, "forward", stage) \
+  X(backward, "backward", stage) \
+  X(optimizer, "optimizer", stage) \
+  X(evaluate, "evaluate", stage) \
+  X(checkpoint, "checkpoint", stage) \
+  X(device_busy, "device_busy", stage)
 // clang-format on
 
 enum class Zone : uint8_t {
-#define BRIM_ZONE_ENUM(id, name) id,
+#define BRIM_ZONE_ENUM(id, name, kind) id,
   BRIM_ZONES(BRIM_ZONE_ENUM)
 #undef BRIM_ZONE_ENUM
       count
 };
 const char* zone_name(Zone zone);
-// Whether a zone is an op of a model, not a stage of a run.
-constexpr bool is_op(Zone zone) { return zone >= Zone::linear && zone <= Zone::reduce; }
+
+inline constexpr ZoneKind kZoneKinds[] = {
+#define BRIM_ZONE_KIND(id, name, kind) ZoneKind::kind,
+    BRIM_ZONES(BRIM_ZONE_KIND)
+#undef BRIM_ZONE_KIND
+};
+constexpr ZoneKind zone_kind(Zone zone) { return kZoneKinds[static_cast<int>(zone)]; }
+ZoneKind zone_kind(std::string_view name);  // fails for unknown names
+constexpr bool is_op(Zone zone) { return zone_kind(zone) != ZoneKind::stage; }
 
 struct ZoneEvent {
   int64_t begin_ns, end_ns;

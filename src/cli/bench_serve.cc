@@ -115,7 +115,7 @@ void print(const BenchServeFlags& f, const BenchServeResult& r) {
   line("failed", r.load.failed, {});
   line("wrong label", r.load.wrong, {});
   if (!r.scorer_rates.empty())
-    fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n",
+    fmt::print("Scorer::score before and after: {} and {} texts/s; the server reached {:.2f}× of this\n",
                format_si(r.scorer_rates[0]), format_si(r.scorer_rates[1]),
                2 * r.texts_per_second / (r.scorer_rates[0] + r.scorer_rates[1]));
   if (!r.note.empty()) fmt::print("note: {}\n", r.note);

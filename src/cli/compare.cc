@@ -12,13 +12,15 @@
 #include <memory>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
+#include "cli/zero_shot_flags.h"
 #include "engine/label.h"
-#include "engine/pipeline.h"
+#include "engine/scorer_access.h"
 #include "hub/hf_config.h"
 #include "hub/weights.h"
 #include "io/atomic_file.h"
@@ -33,6 +35,7 @@ struct CompareFlags {
   std::vector<std::string> models, data;
   std::string text_column, pair_column, label_column, format = "auto", disagreements, max_loss = "1%";
   bool json = false;
+  ZeroShotFlags zero_shot;
   EngineFlags engine;
 };
 
@@ -64,11 +67,14 @@ jobs::MatchedClasses check_models(const CompareFlags& f) {
   for (const auto& name : f.models) {
     EngineFlags flags = f.engine;
     flags.model = name;
-    const engine::EngineOptions options = flags.options();
+    const ScorerOptions options = flags.scorer_options();
+    const std::string dir = find_model(options.model);
     std::vector<std::string> labels = engine::vader_labels();
-    if (!flags.is_vader()) {
-      const hub::HfConfig config = hub::load_hf_config(options.model_dir);
-      const hub::HeadKind head = head_kind(config, hub::WeightSource::open(options.model_dir)->names());
+    if (options.zero_shot) {
+      labels = options.zero_shot->labels;
+    } else if (!dir.empty()) {
+      const hub::HfConfig config = hub::load_hf_config(dir);
+      const hub::HeadKind head = head_kind(config, hub::WeightSource::open(dir)->names());
       if (head == hub::HeadKind::token ||
           (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
         fail(ErrorCode::usage, "{}: assigns several labels or tags, compare needs one class per text; use `brim eval`",
@@ -95,23 +101,19 @@ jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const s
     if (auto problem = model->why_no_pairs()) throw *problem;
   }
   jobs::ModelRun run;
-  run.load_seconds = seconds_since(opened);
+  const double load_seconds = seconds_since(opened);
   run.name = name;
-  run.device = model->device_name();
-  run.precision = model->precision_text();
   run.labels = model->labels();
-  run.planned_bytes = model->planned_bytes();
   rows::RowReader reader = open_rows(f, label_column);
   Progress progress("comparing " + name, STDERR_FILENO, f.engine.quiet || f.json);
   engine::PipelineOptions options;
   options.stop = &stop_requested();
-  const engine::PipelineStats stats = run_pipeline(
+  const engine::RowReport report = engine::score_rows(
       *model, reader,
       [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           if (const Error* error = chunk.error(row)) throw placed_error(reader.inputs(), chunk.rows, row, *error);
-          const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-          run.predicted.push_back(model->choose(s).label);
+          run.predicted.push_back(chunk.choices[row].label);
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
           if (!classes.find(label))
@@ -128,11 +130,8 @@ jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const s
       options);
   progress.finish();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
-  const engine::RunStats figures = model->stats();
-  run.seconds = stats.seconds;
-  run.rows_per_second = figures.rows_per_second;
-  run.tokens_per_second = figures.tokens_per_second;
-  run.held_bytes = figures.peak_bytes;
+  run.record = engine::record_of(*model, report.models[0]);
+  run.record.load_seconds = load_seconds;
   return run;
 }
 
@@ -161,7 +160,7 @@ std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, c
   return out;
 }
 
-int run_compare(const CompareFlags& f) {
+int run_compare(CompareFlags f) {
   if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: needs at least two models (--models vader,default)");
   if (f.data.empty()) fail(ErrorCode::usage, "brim compare: --data is required");
   for (const auto& path : f.data) {
@@ -174,6 +173,9 @@ int run_compare(const CompareFlags& f) {
     if (std::find(f.models.begin() + static_cast<std::ptrdiff_t>(i) + 1, f.models.end(), f.models[i]) != f.models.end())
       fail(ErrorCode::usage, "--models: duplicate model {}", f.models[i]);
   const double max_loss = jobs::parse_share(f.max_loss);
+  if (f.zero_shot.multi_label)
+    fail(ErrorCode::usage, "--multi-label: compare needs one class per text; use `brim eval`");
+  f.zero_shot.apply(f.engine, f.models);
   stop_on_signals();
   const std::string label_column = find_label_column(f);
   const jobs::MatchedClasses classes = check_models(f);
@@ -210,6 +212,7 @@ std::function<int()> setup_compare(CLI::App& app) {
                  "write rows with different labels to this file, one JSON object per line");
   app.add_option("--max-loss", f->max_loss, "accuracy that a recommended faster model may lose")->capture_default_str();
   app.add_flag("--json", f->json, "print JSON");
+  f->zero_shot.add_to(app);
   f->engine.add_to(app, true);
   app.remove_option(app.get_option("--model"));
   app.remove_option(app.get_option("--trace"));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -14,7 +15,14 @@
 namespace brim::cli {
 namespace {
 
-CLI::Option* option_of(CLI::App& verb, const std::string& key, const std::string& where) {
+// "memory-limit: 98%" for memory_fraction: 0.98, else the key with the nearest name; empty if none is close.
+std::string key_suggestion(const std::string& key, const YAML::Node& value, const std::vector<std::string>& known) {
+  const SettingHint hint = hint_for(key, value.IsScalar() ? value.Scalar() : "");
+  if (std::find(known.begin(), known.end(), dashed(hint.key)) != known.end()) return hint_text(hint, "file");
+  return nearest_name(dashed(key), known);
+}
+
+CLI::Option* option_of(CLI::App& verb, const std::string& key, const YAML::Node& value, const std::string& where) {
   const std::string name = dashed(key);
   std::vector<std::string> known;
   for (CLI::Option* option : verb.get_options()) {
@@ -23,9 +31,9 @@ CLI::Option* option_of(CLI::App& verb, const std::string& key, const std::string
     if (own == name) return option;
     known.push_back(own);
   }
-  const std::string near = nearest_name(name, known);
+  const std::string near = key_suggestion(key, value, known);
   fail(ErrorCode::usage, "{}: unknown key {}{}; the keys of brim {} are its flags (`brim help {}`)", where, key,
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), verb.get_name(), verb.get_name());
+       near.empty() ? why_not_needed(key) : fmt::format(" (did you mean {}?)", near), verb.get_name(), verb.get_name());
 }
 
 std::vector<std::string> values_of(const YAML::Node& value, const std::string& key, const std::string& where) {
@@ -41,12 +49,20 @@ std::vector<std::string> values_of(const YAML::Node& value, const std::string& k
 
 }  // namespace
 
+std::string why_not_needed(std::string_view name) {
+  const std::string typed = dashed(name);
+  if (typed.ends_with("batch-size")) return ": batch sizes are planned within --memory-limit; `brim plan` shows them";
+  if (typed.ends_with("num-workers") || typed == "workers")
+    return ": reading and tokenizing use all cores; limit them with --threads";
+  return "";
+}
+
 void apply_config(CLI::App& verb, const std::string& path) {
   std::set<CLI::Option*> seen;
   for (const auto& item : io::load_yaml(path)) {
     const std::string where = fmt::format("{}:{}", path, item.first.Mark().line + 1);
     const std::string key = item.first.IsScalar() ? item.first.as<std::string>() : "(not a plain key)";
-    CLI::Option* option = option_of(verb, key, where);
+    CLI::Option* option = option_of(verb, key, item.second, where);
     if (!seen.insert(option).second) fail(ErrorCode::usage, "{}: duplicate key {}", where, key);
     const std::vector<std::string> values = values_of(item.second, key, where);
     if (values.size() > 1 && option->get_items_expected_max() <= 1)

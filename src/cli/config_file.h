@@ -4,6 +4,7 @@
 //   memory_limit: 6GiB
 #pragma once
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -14,5 +15,8 @@ namespace brim::cli {
 // Sets the flags and arguments of `verb` that are set neither on the command line nor in the environment. Keys are
 // their names, with - or _. Throws usage with file and line for unknown keys and invalid values.
 void apply_config(CLI::App& verb, const std::string& path);
+
+// Explains a flag or key of other tools that Brim does not need (batch_size); empty if there is nothing to explain.
+std::string why_not_needed(std::string_view name);
 
 }  // namespace brim::cli

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/settings.h"
 #include "base/units.h"
 #include "cli/render.h"
@@ -145,7 +146,7 @@ jobs::Diagnosis look_at(const RunTrace& trace) {
   std::optional<jobs::BudgetProbe> probe;
   if (wants_probe(trace)) {
     try {
-      probe = measure_budgets(trace.record);
+      probe = jobs::measure_budgets(trace.record);
     } catch (const Error& e) {
       log_info("cannot measure batch sizes ({}); using the plan's prediction", e.what());
     }
@@ -188,7 +189,7 @@ Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
   }
   std::vector<SettingChange> settings = settable->settings;
   const bool train = trace.record.trains();
-  if (train && trace.record.training.resumed) {
+  if (train && trace.record.training->resumed) {
     v.why = "the run resumed from a checkpoint; only runs from the start can be repeated";
     return v;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
@@ -17,7 +18,8 @@
 #include "cli/setting_flags.h"
 #include "cli/summary.h"
 #include "cli/verb.h"
-#include "engine/pipeline.h"
+#include "engine/label.h"
+#include "engine/score_rows.h"
 #include "hub/model_dir.h"
 #include "io/compress.h"
 #include "rows/file_checks.h"
@@ -62,6 +64,7 @@ void throw_first(const std::vector<std::string>& inputs, const rows::RowChunk& r
 
 struct EmbedFlags {
   TextFlags text;
+  CacheFlag cache;
   EngineFlags engine;
   std::string pooling = "auto", prompt_name;
   bool normalize = false;
@@ -72,11 +75,14 @@ int run_embed(EmbedFlags f) {
       {"auto", Pooling::automatic}, {"mean", Pooling::mean}, {"cls", Pooling::cls}};
   const auto pooling = poolings.find(f.pooling);
   if (pooling == poolings.end()) fail(ErrorCode::usage, "--pooling {}: use auto, mean or cls", f.pooling);
-  if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no embeddings; choose a model directory");
+  (void)f.cache.bytes();
+  f.engine.refuse_rules("--model vader: VADER has no embeddings; choose a model directory");
   f.engine.start_trace();
   rows::RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
-  const auto engine = f.engine.open_embedder(pooling->second, f.prompt_name);
+  f.engine.pooling = pooling->second;
+  f.engine.prompt_name = f.prompt_name;
+  const std::shared_ptr<Scorer> scorer = f.engine.open();
   const double load_seconds = seconds_since(opened);
   rows::RowOutputOptions output_options;
   output_options.stop = &stop_requested();
@@ -106,14 +112,15 @@ int run_embed(EmbedFlags f) {
   };
   engine::PipelineOptions options;
   options.stop = &stop_requested();
+  options.repeated_bytes = f.cache.bytes();
   stop_on_signals();
-  const engine::PipelineStats stats = run_pipeline(*engine, reader, sink, on_progress, options);
+  const engine::RowReport report = engine::score_rows(*scorer, reader, sink, on_progress, options);
   progress.finish();
   f.engine.write_trace();
-  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(stats.rows, "row"));
+  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(report.all.rows, "row"));
   output.commit();
   if (!f.engine.quiet)
-    put_stderr(summarize(*engine, stats, {{"blank lines", reader.blank_lines()}}, load_seconds).text());
+    put_stderr(summarize({scorer.get()}, {""}, report, {{"blank lines", reader.blank_lines()}}, load_seconds).text());
   return 0;
 }
 
@@ -175,6 +182,7 @@ std::function<int()> setup_embed(CLI::App& app) {
   app.add_option("--prompt-name", f->prompt_name,
                  "prompt from the model's sentence-transformers files (default: their default prompt)");
   app.add_flag("--normalize", f->normalize, "scale vectors to length 1");
+  f->cache.add_to(app);
   f->engine.add_to(app, false);
   return [f] { return run_embed(*f); };
 }

@@ -7,16 +7,19 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timeline.h"
+#include "base/units.h"
 #include "cli/env_file.h"
 #include "cli/help.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "device/built_with_cuda.h"
+#include "engine/option_types.h"
+#include "engine/zero_shot.h"
+#include "hub/gliner_config.h"
+#include "hub/hf_config.h"
 #include "io/atomic_file.h"
 
 namespace brim::cli {
-
-using engine::EngineOptions;
 
 void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models) {
   model = hub::default_model();
@@ -40,24 +43,28 @@ const SettingsTable<EngineFlags>& engine_settings() {
   using namespace setting;  // NOLINT: the kinds of values
   using F = EngineFlags;
   static const SettingsTable<F> table({
-      {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, device::read_device, device::device_text)},
+      {"device", "auto, cpu, cuda or cuda:N",
+       typed<F, Device>(&F::device, engine::read_device, [](const Device& device) { return device.text(); })},
       {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8",
-       typed(&F::precision, plan::read_precision, plan::precision_text)},
+       typed<F, Precision>(&F::precision, engine::read_precision, [](const Precision& p) { return p.text(); })},
       {"memory_limit", "maximum device memory of this process: 6GiB, 90% or auto",
-       plan::memory_limit_value<F>(&F::memory_limit)},
-      {"leave_free", plan::kLeaveFreeHelp, plan::leave_free_value<F>(&F::memory_limit)},
+       typed<F, MemoryLimit>(&F::memory_limit, engine::read_memory_limit, [](const MemoryLimit& m) { return m.text; })},
+      {"leave_free", plan::kLeaveFreeHelp,
+       typed<F, LeaveFree>(&F::leave_free, engine::read_leave_free, [](const LeaveFree& free) { return free.text; })},
       {"threads", "CPU threads; 0: all cores",
-       number(&F::threads,
-              [](double n) { return n >= 0 && n <= 1024 ? nullptr : "must be from 1 to 1024, or 0 for all cores"; })},
-      {"max_length", "maximum text length in tokens; 0: the model's limit", number(&F::max_length, not_negative)},
+       number<F, int>(
+           &F::threads,
+           [](double n) { return n >= 0 && n <= 1024 ? nullptr : "must be from 1 to 1024, or 0 for all cores"; })},
+      {"max_length", "maximum text length in tokens; 0: the model's limit",
+       number<F, int64_t>(&F::max_length, not_negative)},
       {"long_text", "what to do with longer texts: truncate, window-mean, window-max or error",
-       choice(&F::long_text, {{"truncate", LongText::truncate},
-                              {"window-mean", LongText::window_mean},
-                              {"window-max", LongText::window_max},
-                              {"error", LongText::error}})},
-      {"fill", "use all allowed memory, even if it is not faster", truth(&F::fill)},
+       choice<F, LongText>(&F::long_text, {{"truncate", LongText::truncate},
+                                           {"window-mean", LongText::window_mean},
+                                           {"window-max", LongText::window_max},
+                                           {"error", LongText::error}})},
+      {"fill", "use all allowed memory, even if it is not faster", truth<F>(&F::fill)},
       {"deterministic", "make scores independent of batch composition (slower for single texts on a GPU)",
-       truth(&F::deterministic)},
+       truth<F>(&F::deterministic)},
       {"quiet", "print no progress and no summary", truth(&F::quiet)},
       {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", setting::text(&F::trace)},
   });
@@ -73,45 +80,26 @@ void warn_of_rules_by_default(const CLI::App& verb) {
       "choose --model vader)");
 }
 
-EngineOptions EngineFlags::settings() const {
-  EngineOptions options;
-  options.device = device;
-  options.precision = precision;
-  options.threads = threads;
-  options.memory_limit = memory_limit;
-  options.max_length = max_length;
-  options.long_text = long_text;
-  options.fill = fill;
-  options.deterministic = deterministic;
-  return options;
-}
-
-EngineOptions EngineFlags::options() const {
-  EngineOptions options = settings();
-  if (!is_vader()) options.model_dir = resolve_model(model, hub::model_search_path(hub::model_roots()));
-  return options;
-}
-
 ScorerOptions EngineFlags::scorer_options() const {
-  const EngineOptions checked = options();
-  ScorerOptions o;
-  o.model = is_vader() ? "vader" : checked.model_dir.string();
-  o.device = device_text(device);
-  o.precision = precision_text(precision);
-  o.memory_limit = memory_limit.text;
-  o.leave_free = memory_limit.leave_free_text;
-  o.threads = checked.threads;
-  o.max_length = checked.max_length;
-  o.long_text = checked.long_text;
-  o.deterministic = deterministic;
+  ScorerOptions o = *this;
+  o.model = find_model(model);
+  const bool is_used = zero_shot && !o.model.empty() &&
+                       (!zero_shot_if_nli || engine::find_nli_classes(hub::load_hf_config(o.model).id2label));
+  if (!is_used) o.zero_shot.reset();
+  if (o.model.empty() || !hub::is_gliner(o.model)) o.entities.reset();
+  if (o.model.empty()) o.model = "vader";
   return o;
 }
 
-std::string leave_free_of_env(std::string_view device) {
+void EngineFlags::refuse_rules(std::string_view problem) const {
+  if (find_model(model).empty()) fail(ErrorCode::usage, "{}", problem);
+}
+
+LeaveFree leave_free_of_env(Device::Kind device) {
   const double mib = env_number("GPU_MIN_FREE_VRAM_MB", 0);
-  const bool chosen = device.empty() || device == "auto";
-  const bool on_card = chosen ? device::built_with_cuda() && device::nvidia_driver_present() : device != "cpu";
-  return mib > 0 && on_card ? fmt::format("{:.0f}MiB", mib) : "";
+  const bool on_card = device == Device::Kind::automatic ? device::built_with_cuda() && device::nvidia_driver_present()
+                                                         : device == Device::Kind::cuda;
+  return mib > 0 && on_card ? LeaveFree(fmt::format("{:.0f}MiB", mib)) : LeaveFree();
 }
 
 void DialectFlags::add_to(CLI::App& app) {
@@ -129,21 +117,15 @@ char DialectFlags::character() const {
   return *character;
 }
 
-std::unique_ptr<engine::TextModel> EngineFlags::open() const {
-  if (is_vader()) return std::make_unique<engine::RulesModel>();
-  return engine::Engine::open(options());
+void CacheFlag::add_to(CLI::App& app) {
+  app.add_option("--cache", size, "memory to score repeated texts only once; 0: score every row")
+      ->capture_default_str();
 }
 
-std::unique_ptr<engine::Engine> EngineFlags::open_engine() const {
-  if (is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no weights; choose a model directory");
-  return engine::Engine::open(options());
-}
-
-std::unique_ptr<engine::Engine> EngineFlags::open_embedder(Pooling pooling, const std::string& prompt_name) const {
-  EngineOptions all = options();
-  all.pooling = pooling;
-  all.prompt_name = prompt_name;
-  return engine::Engine::open(all);
+int64_t CacheFlag::bytes() const {
+  const auto bytes = parse_bytes(size);
+  if (!bytes || *bytes < 0) fail(ErrorCode::usage, "--cache {}: must be a size such as 64MiB, or 0", size);
+  return *bytes;
 }
 
 void EngineFlags::start_trace() const {

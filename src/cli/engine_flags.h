@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags shared by all commands that open a model, and their conversion into an Engine. Does not define flags of single
+// Flags shared by all commands that open a model, and their conversion into scorers. Does not define flags of single
 // commands.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/settings.h"
-#include "engine/engine.h"
+#include "brim/brim.h"
 #include "hub/model_dir.h"
 #include "plan/resolve.h"
 #include "rows/row_reader.h"
@@ -18,28 +20,16 @@ class App;
 
 namespace brim::cli {
 
-struct EngineFlags {
-  std::string model;
-  device::DeviceChoice device;
-  plan::PrecisionRequest precision;
-  plan::MemoryLimit memory_limit;
-  LongText long_text = LongText::truncate;
-  int threads = 0;
-  int64_t max_length = 0;
-  bool fill = false, deterministic = false;
+struct EngineFlags : ScorerOptions {
   bool quiet = false;
   std::string trace;
+  bool zero_shot_if_nli = false;  // zero_shot applies only to models with an entailment class
 
   // `models`: if --model may be repeated.
   void add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models = nullptr);
-  bool is_vader() const { return hub::names_vader(model); }
-  engine::EngineOptions settings() const;  // everything but the model
-  engine::EngineOptions options() const;
-  ScorerOptions scorer_options() const;  // same for the public interface
-  std::unique_ptr<engine::TextModel> open() const;
-  // For commands that need a device; `output` overrides the head's output. Throws usage for VADER.
-  std::unique_ptr<engine::Engine> open_engine() const;
-  std::unique_ptr<engine::Engine> open_embedder(Pooling pooling, const std::string& prompt_name) const;
+  ScorerOptions scorer_options() const;  // with the model's directory
+  std::shared_ptr<Scorer> open() const { return Scorer::open(scorer_options()); }
+  void refuse_rules(std::string_view problem) const;  // throws usage for VADER
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see jobs/doctor_trace.h
 };
@@ -50,8 +40,8 @@ const SettingsTable<EngineFlags>& engine_settings();
 // used.
 void warn_of_rules_by_default(const CLI::App& verb);
 
-// GPU_MIN_FREE_VRAM_MB in the format of `leave_free`; empty if unset, 0, or if `device` resolves to the CPU.
-std::string leave_free_of_env(std::string_view device);
+// GPU_MIN_FREE_VRAM_MB; none if unset, 0, or if `device` resolves to the CPU.
+LeaveFree leave_free_of_env(Device::Kind device);
 
 // Dialect of csv and tsv inputs.
 struct DialectFlags {
@@ -64,6 +54,14 @@ struct DialectFlags {
     options.delimiter = character();
     options.quotes = !no_quotes;
   }
+};
+
+// Memory for the results of repeated texts in a file.
+struct CacheFlag {
+  std::string size = "64MiB";
+
+  void add_to(CLI::App& app);
+  int64_t bytes() const;  // throws usage
 };
 
 }  // namespace brim::cli

@@ -34,13 +34,26 @@ constexpr EnvKey kKeys[] = {
     {"SENTIMENT_BATCH_SIZE", number, in_force,
      "items per flush of the queue of `brim serve` (10); device batches are planned in tokens"},
     {"GPU_MEMORY_CLEANUP", flag, unnecessary, "memory is planned and allocated once; there is nothing to clean up"},
-    {"GPU_PROFILING_ENABLED", flag, unnecessary, "every run reports its measurements; --trace FILE writes a timeline"},
+    {"GPU_PROFILING_ENABLED", flag, in_force, "`brim serve` logs the readings of the GPU once a minute"},
     {"FEATURE_CUDA_STREAMS", flag, unnecessary, "copies and kernels always overlap on separate streams"},
     {"FEATURE_ADAPTIVE_SENTIMENT", flag, in_force, "`brim serve` chooses the model by market hours"},
     {"SENTIMENT_MODEL_OPEN", text, in_force, "model of `brim serve` while the market is open (distilbert)"},
     {"SENTIMENT_MODEL_CLOSED", text, in_force, "model of `brim serve` while the market is closed (vader)"},
     {"MARKET_STATUS_OVERRIDE", text, in_force, "market status of `brim serve`, for tests: open, extended or closed"},
 };
+
+struct EnvBounds {
+  std::string_view name;
+  double least, most;
+  bool whole;
+  const char* text;
+};
+constexpr EnvBounds kBounds[] = {
+    {"GPU_MAX_UTILIZATION_WARN", 0, 100, false, "must be a percentage from 0 to 100 (0: no warnings)"},
+    {"GPU_MAX_TEMPERATURE_C", 0, 150, false, "must be a number from 0 to 150 (0: no warnings)"},
+    {"SENTIMENT_BATCH_SIZE", 1, 100'000, true, "must be a whole number from 1 to 100,000"},
+};
+constexpr EnvBounds kAnyNumber = {"", 0, HUGE_VAL, false, "must be a number, 0 or more"};
 
 constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT",      "BRIM_DEBUG",  "BRIM_ENV_FILE",
                                              "BRIM_FORCE_ISA", "BRIM_HOME",          "BRIM_MODELS", "BRIM_NVML_LIBRARY",
@@ -72,6 +85,8 @@ constexpr std::string_view kNotFromFile[] = {"BRIM_ACCESS_LOG",
                                              "BRIM_OUTPUT",
                                              "BRIM_OUTPUT_DIR",
                                              "BRIM_OVERWRITE_OUTPUT_DIR",
+                                             "BRIM_PLOT",
+                                             "BRIM_PULL",
                                              "BRIM_RECORD_AGREEMENT",
                                              "BRIM_STATE_DIR",
                                              "BRIM_SUMMARY",
@@ -88,14 +103,18 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_ALIAS",
                                           "BRIM_ALL_SCORES",
                                           "BRIM_ANCHOR_EVERY",
+                                          "BRIM_AT",
                                           "BRIM_AUTO_FIND_BATCH_SIZE",
                                           "BRIM_BANDWIDTH",
                                           "BRIM_BASELINE",
+                                          "BRIM_BASELINES",
                                           "BRIM_BATCH_SIZE",
                                           "BRIM_BATCH_SIZES",
                                           "BRIM_BATCH_TOKENS",
                                           "BRIM_BF16",
                                           "BRIM_BF16_FULL_EVAL",
+                                          "BRIM_CALENDAR",
+                                          "BRIM_CATEGORICAL",
                                           "BRIM_CHECK",
                                           "BRIM_CHECKPOINT_SECONDS",
                                           "BRIM_CLASS_WEIGHTS",
@@ -122,6 +141,8 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_EARLY_STOPPING_PATIENCE",
                                           "BRIM_EARLY_STOP_PATIENCE_STEPS",
                                           "BRIM_EMBEDDING_MODEL",
+                                          "BRIM_ENTITIES",
+                                          "BRIM_ENTITIES_FILE",
                                           "BRIM_EPOCHS",
                                           "BRIM_EVALUATION_STRATEGY",
                                           "BRIM_EVAL_ACCUMULATION_STEPS",
@@ -136,8 +157,11 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_FP16",
                                           "BRIM_FP16_FULL_EVAL",
                                           "BRIM_FP16_OPT_LEVEL",
+                                          "BRIM_FREEZE",
                                           "BRIM_FREQ",
+                                          "BRIM_FROM",
                                           "BRIM_FULL_DETERMINISM",
+                                          "BRIM_FUTURE_COLUMNS",
                                           "BRIM_GAP",
                                           "BRIM_GAPS",
                                           "BRIM_GRADIENT_ACCUMULATION_STEPS",
@@ -148,6 +172,7 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_GROUP_BY_LENGTH",
                                           "BRIM_HALF_PRECISION_BACKEND",
                                           "BRIM_HARD_WEIGHT",
+                                          "BRIM_HELD_OUT",
                                           "BRIM_HISTORY_SIZE",
                                           "BRIM_HOME",
                                           "BRIM_HORIZON",
@@ -164,6 +189,8 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_KEEP_ALIVE",
                                           "BRIM_KEEP_JOBS",
                                           "BRIM_KEEP_MODELS",
+                                          "BRIM_LABELS",
+                                          "BRIM_LABELS_FILE",
                                           "BRIM_LABEL_COLUMN",
                                           "BRIM_LABEL_NAMES",
                                           "BRIM_LABEL_SMOOTHING_FACTOR",
@@ -201,6 +228,7 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_MAX_LENGTH",
                                           "BRIM_MAX_LOSS",
                                           "BRIM_MAX_MEMORY_GB",
+                                          "BRIM_MAX_MEMORY_PERCENT",
                                           "BRIM_MAX_QUEUE_MS",
                                           "BRIM_MAX_SEQ_LENGTH",
                                           "BRIM_MAX_SIZE",
@@ -219,6 +247,7 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_MODELS",
                                           "BRIM_MODEL_NAME_OR_PATH",
                                           "BRIM_MULTI_LABEL",
+                                          "BRIM_NESTED",
                                           "BRIM_NORMALIZE",
                                           "BRIM_NO_CUDA",
                                           "BRIM_NO_QUOTES",
@@ -235,11 +264,13 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_OUTPUT_FORMAT",
                                           "BRIM_PAIR_COLUMN",
                                           "BRIM_PARKED_LIMIT",
+                                          "BRIM_PAST_COLUMNS",
                                           "BRIM_PAYLOAD_LIMIT",
                                           "BRIM_PERSISTENT_WORKERS",
                                           "BRIM_PER_DEVICE_EVAL_BATCH_SIZE",
                                           "BRIM_PER_DEVICE_TRAIN_BATCH_SIZE",
                                           "BRIM_PIN_MEMORY",
+                                          "BRIM_PLOT_SERIES",
                                           "BRIM_POOLING",
                                           "BRIM_PRECISION",
                                           "BRIM_PREDICTION_LOSS_ONLY",
@@ -278,6 +309,7 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_SKIP_MEMORY_METRICS",
                                           "BRIM_STACK_TYPES",
                                           "BRIM_STAGING_DEPTH",
+                                          "BRIM_STATIC_COLUMNS",
                                           "BRIM_STEP",
                                           "BRIM_STUDENT_LAYERS",
                                           "BRIM_SYNC",
@@ -285,12 +317,15 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
                                           "BRIM_TARGET_UTILIZATION",
                                           "BRIM_TASK",
                                           "BRIM_TEACHER",
+                                          "BRIM_TEACHER_WEIGHT",
                                           "BRIM_TEMPERATURE",
+                                          "BRIM_TEMPLATE",
                                           "BRIM_TEXTS",
                                           "BRIM_TEXT_COLUMN",
                                           "BRIM_TF32",
                                           "BRIM_TFLOPS",
                                           "BRIM_THREADS",
+                                          "BRIM_THRESHOLD",
                                           "BRIM_TIME_COLUMN",
                                           "BRIM_TOKENIZER_THREADS",
                                           "BRIM_TOKEN_SET",
@@ -319,6 +354,8 @@ constexpr std::string_view kFromFile[] = {"BRIM_ACTUAL",
 
 // Variables of other programs that Brim honours.
 constexpr const char* kOthersVariables[] = {"CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
+// Not from a file, which could send the token to another server. Files shared with other programs may contain them.
+constexpr std::string_view kOthersNotFromFile[] = {"HF_ENDPOINT", "HF_TOKEN"};
 
 // Keys set by the file, which apply to every command that uses them; in the environment they apply only to the
 // commands of reads_plain_keys().
@@ -407,11 +444,22 @@ std::string env_file_of(int argc, const char* const* argv) {
   return path;
 }
 
+const char* env_number_problem(std::string_view name, double value) {
+  const auto found =
+      std::find_if(std::begin(kBounds), std::end(kBounds), [&](const EnvBounds& b) { return b.name == name; });
+  const EnvBounds& bounds = found == std::end(kBounds) ? kAnyNumber : *found;
+  const bool valid = value >= bounds.least && value <= bounds.most && (!bounds.whole || value == std::floor(value));
+  return valid ? nullptr : bounds.text;
+}
+
 void check_env_value(const std::string& where, const std::string& name, const std::string& value) {
   const EnvKey* key = find_key(name);
   if (key == nullptr || value.empty()) return;
-  if (key->kind == number && !to_number(value))
-    fail(ErrorCode::usage, "{}: {}={}: must be a number, 0 or more", where, name, value);
+  if (key->kind == number) {
+    const auto given = to_number(value);
+    if (const char* problem = env_number_problem(name, given ? *given : -1))
+      fail(ErrorCode::usage, "{}: {}={}: {}", where, name, value, problem);
+  }
   if (key->kind == flag && !is_flag_word(value)) fail(ErrorCode::usage, "{}: {}={}: use 1 or 0", where, name, value);
 }
 
@@ -433,6 +481,10 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
              contains(flags, e.name) ? "use " + flag_of(e.name) + " or " : "");
       check_env_value(where, e.name, e.value);
       taken.push_back(&e);
+      continue;
+    }
+    if (contains(kOthersNotFromFile, e.name)) {
+      notes.push_back(fmt::format("{}: {} is ignored in a file; set it in the environment", where, e.name));
       continue;
     }
     const bool ours = KnownVariables::ours(e.name);

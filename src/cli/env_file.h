@@ -56,6 +56,9 @@ std::vector<std::string> misspelt_environment(const std::vector<std::string>& fl
 // Throws usage if the value does not have the kind of its key; the message begins with `where`.
 void check_env_value(const std::string& where, const std::string& name, const std::string& value);
 
+// The bounds that a numeric value of a known key violates, or null.
+const char* env_number_problem(std::string_view name, double value);
+
 // One sentence for each key that is set and has no effect.
 std::vector<std::string> env_notes();
 

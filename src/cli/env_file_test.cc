@@ -39,7 +39,7 @@ class EnvFile : public ::testing::Test {
   const std::string path_ = temp_ / "env";
 };
 
-TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {
+TEST_F(EnvFile, ReadsShellAndContainerSyntax) {
   const auto entries = parse_env_text(
       "\xEF\xBB\xBF# a comment\n\nA=1\r\nexport B = two words  # why\nC='x # \\n y'\nD=\"a \\\"b\\\"\\n\\tc\" # "
       "d\nE=\nF=a#b=c\n  G=\"\"",
@@ -54,7 +54,7 @@ TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {
   EXPECT_EQ(entries[0].line, 3);
 }
 
-TEST_F(EnvFile, AnErrorNamesLineAndValue) {
+TEST_F(EnvFile, ErrorsNameLineAndValue) {
   EXPECT_NE(failure("A=1\nnonsense\n").find(":2: nonsense: missing '='"), std::string::npos);
   EXPECT_NE(failure("1A=1\n").find(":1: 1A=1"), std::string::npos);
   EXPECT_NE(failure("=1\n").find(":1: =1"), std::string::npos);
@@ -63,6 +63,12 @@ TEST_F(EnvFile, AnErrorNamesLineAndValue) {
   EXPECT_NE(failure(std::string("A=\0x\n", 5)).find("zero byte"), std::string::npos);
   EXPECT_NE(failure("\n\nGPU_MAX_TEMPERATURE_C=hot\n").find(":3: GPU_MAX_TEMPERATURE_C=hot: must be a number"),
             std::string::npos);
+  for (const char* line : {"GPU_MAX_UTILIZATION_WARN=900", "GPU_MAX_UTILIZATION_WARN=most"})
+    EXPECT_NE(failure(std::string(line) + "\n").find(std::string(line) + ": must be a percentage from 0 to 100"),
+              std::string::npos);
+  for (const char* line : {"SENTIMENT_BATCH_SIZE=ten", "SENTIMENT_BATCH_SIZE=0", "SENTIMENT_BATCH_SIZE=2.5"})
+    EXPECT_NE(failure(std::string(line) + "\n").find(std::string(line) + ": must be a whole number from 1 to 100,000"),
+              std::string::npos);
   EXPECT_NE(failure("GPU_MIN_FREE_VRAM_MB=-5\n").find("-5"), std::string::npos);
   EXPECT_NE(failure("SENTIMENT_BATCH_SIZE=nan\n").find("nan"), std::string::npos);
   EXPECT_NE(failure("GPU_MEMORY_CLEANUP=maybe\n").find("maybe"), std::string::npos);
@@ -70,7 +76,7 @@ TEST_F(EnvFile, AnErrorNamesLineAndValue) {
   EXPECT_THROW(load_env_file("/", {}), Error);
 }
 
-TEST_F(EnvFile, TheEnvironmentWinsAndTheLastLineOfAFile) {
+TEST_F(EnvFile, EnvironmentAndLastLineTakePrecedence) {
   ::setenv("GPU_MAX_TEMPERATURE_C", "70", 1);
   write("GPU_MAX_TEMPERATURE_C=80\nGPU_MAX_UTILIZATION_WARN=50\nGPU_MAX_UTILIZATION_WARN=60\nBRIM_DEVICE=cpu\n");
   load_env_file(path_, kFlags);
@@ -82,7 +88,7 @@ TEST_F(EnvFile, TheEnvironmentWinsAndTheLastLineOfAFile) {
   EXPECT_THROW(env_number("GPU_MAX_TEMPERATURE_C", 85), Error);
 }
 
-TEST_F(EnvFile, EveryKeyOfTheNewsBotIsKnownAndWhatChangesNothingIsExplained) {
+TEST_F(EnvFile, KnowsNewsBotKeysAndExplainsThoseWithoutEffect) {
   const std::set<std::string> expected = {
       "SENTIMENT_MODEL_NAME",     "SENTIMENT_BATCH_SIZE",       "GPU_MEMORY_CLEANUP",     "GPU_PROFILING_ENABLED",
       "GPU_MAX_UTILIZATION_WARN", "GPU_MAX_TEMPERATURE_C",      "GPU_MIN_FREE_VRAM_MB",   "FEATURE_CUDA_STREAMS",
@@ -98,7 +104,7 @@ TEST_F(EnvFile, EveryKeyOfTheNewsBotIsKnownAndWhatChangesNothingIsExplained) {
   EXPECT_NE(notes[0].find("GPU_MEMORY_CLEANUP=1: ignored: "), std::string::npos);
 }
 
-TEST_F(EnvFile, AMisspeltVariableIsReportedWithTheRightOne) {
+TEST_F(EnvFile, SuggestsTheNameOfAMisspeltVariable) {
   const auto said = [&](const std::string& text) -> std::string {
     std::string refused = failure(text);
     if (!refused.empty()) return refused.substr(path_.size());
@@ -110,6 +116,9 @@ TEST_F(EnvFile, AMisspeltVariableIsReportedWithTheRightOne) {
   EXPECT_EQ(said("BRIM_MODLE=tiny\n"), ":1: unknown variable BRIM_MODLE (did you mean BRIM_MODEL?)");
   EXPECT_EQ(said("BRIM_DEBGU=1\n"), ":1: unknown variable BRIM_DEBGU (did you mean BRIM_DEBUG?)");
   EXPECT_EQ(said("BRIM_DEVICE=cpu\nPRECISION=x\nBRIMSTONE=1\nHOME=/\nSENTIMENT_SOURCE=x\nGPU_MAX_POWER=9\n"), "");
+  EXPECT_EQ(said("HF_TOKEN=hf_x\n"), ":1: HF_TOKEN is ignored in a file; set it in the environment");
+  EXPECT_EQ(said("HF_ENDPOINT=https://evil\n"), ":1: HF_ENDPOINT is ignored in a file; set it in the environment");
+  EXPECT_EQ(std::getenv("HF_ENDPOINT"), nullptr);
   EXPECT_EQ(said("BRIM_Q=1\n"), ":1: unknown variable BRIM_Q; it is ignored");
   EXPECT_EQ(said("\nSENTIMENT_MODLE_NAME=finbert\n"),
             ":2: unknown variable SENTIMENT_MODLE_NAME (did you mean SENTIMENT_MODEL_NAME?); it is ignored");
@@ -117,13 +126,13 @@ TEST_F(EnvFile, AMisspeltVariableIsReportedWithTheRightOne) {
             ":1: unknown variable gpu_max_temperature_c (did you mean GPU_MAX_TEMPERATURE_C?); it is ignored");
 }
 
-TEST_F(EnvFile, VariablesThatLoadCodeOrMoveStateAreRefused) {
+TEST_F(EnvFile, RejectsVariablesThatLoadCodeOrMoveState) {
   for (const char* name : {"BRIM_NVML_LIBRARY", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_CACHE"})
     EXPECT_EQ(failure(std::string("A=1\n") + name + "=./evil.so\n"),
               path_ + ":2: " + name + " cannot be set in a file; set it in the environment");
 }
 
-TEST_F(EnvFile, FlagsThatAreNotSafeInAFileAreRefusedByName) {
+TEST_F(EnvFile, RejectsUnsafeFlagsByName) {
   const std::vector<std::string> flags = {"BRIM_OUTPUT", "BRIM_LISTEN", "BRIM_STATE_DIR", "BRIM_UNDECIDED"};
   const auto refusal = [&](const std::string& text) {
     write(text);
@@ -142,7 +151,7 @@ TEST_F(EnvFile, FlagsThatAreNotSafeInAFileAreRefusedByName) {
     EXPECT_NE(taken_from_file(name), std::find(refused.begin(), refused.end(), name) != refused.end()) << name;
 }
 
-TEST_F(EnvFile, KeysOfTheFileAreKeptApartFromTheEnvironment) {
+TEST_F(EnvFile, FileKeysAreSeparateFromTheEnvironment) {
   ::setenv("SENTIMENT_MODEL_NAME", "vader", 1);
   write("GPU_MAX_TEMPERATURE_C=80\nSENTIMENT_BATCH_SIZE=\n");
   load_env_file(path_, kFlags);
@@ -155,7 +164,7 @@ TEST_F(EnvFile, KeysOfTheFileAreKeptApartFromTheEnvironment) {
   EXPECT_EQ(unused_keys_note("embed", false), path_ + ": not used by brim embed: SENTIMENT_MODEL_NAME");
 }
 
-TEST_F(EnvFile, VariablesOfOtherProgramsStayOut) {
+TEST_F(EnvFile, IgnoresVariablesOfOtherPrograms) {
   for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH_OF_OTHERS", "NVTX_INJECTION64_PATH"}) {
     const char* before = std::getenv(name);
     const std::string was = before != nullptr ? before : "";
@@ -166,7 +175,7 @@ TEST_F(EnvFile, VariablesOfOtherProgramsStayOut) {
 }
 
 // Runs in the source root: every variable that the program reads must be a known name.
-TEST_F(EnvFile, EveryVariableTheProgramReadsIsKnown) {
+TEST_F(EnvFile, KnowsEveryVariableThatTheProgramReads) {
   const std::regex read("env(_flag)?\\(\"(BRIM_[A-Z_]+)\"\\)");
   std::set<std::string> known(program_variables().begin(), program_variables().end()), found;
   for (const auto& file : std::filesystem::recursive_directory_iterator("src")) {
@@ -179,7 +188,7 @@ TEST_F(EnvFile, EveryVariableTheProgramReadsIsKnown) {
   EXPECT_EQ(found, known);
 }
 
-TEST_F(EnvFile, IsFoundAmongTheArguments) {
+TEST_F(EnvFile, FindsTheFileAmongTheArguments) {
   const auto found = [](std::vector<const char*> args) {
     return env_file_of(static_cast<int>(args.size()), args.data());
   };

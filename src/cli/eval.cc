@@ -16,7 +16,9 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/entity_flags.h"
 #include "cli/verb.h"
+#include "cli/zero_shot_flags.h"
 #include "engine/precision.h"
 #include "hub/model_dir.h"
 #include "jobs/evaluate.h"
@@ -32,6 +34,8 @@ struct EvalFlags {
   std::vector<std::string> label_columns = {"label"};
   bool json = false, record_agreement = false;
   DialectFlags dialect;
+  ZeroShotFlags zero_shot;
+  EntityFlags entities;
   EngineFlags engine;
 };
 
@@ -115,8 +119,10 @@ std::string trained_in(const std::filesystem::path& dir) {
   return precision == "fp8" ? "bf16" : precision;  // fp8 training evaluates in bf16
 }
 
-int run_eval(const EvalFlags& f) {
+int run_eval(EvalFlags f) {
   if (f.inputs.empty()) fail(ErrorCode::usage, "brim eval: no input; name a file of labelled rows");
+  f.zero_shot.apply(f.engine, {f.engine.model});
+  f.entities.apply(f.engine, {f.engine.model});
   stop_on_signals();
   f.engine.start_trace();
   jobs::EvalRequest request;
@@ -134,35 +140,33 @@ int run_eval(const EvalFlags& f) {
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
   request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows, "row")}); };
   const auto model = f.engine.open();
-  engine::Engine* engine = model->engine();
   jobs::Evaluation e = evaluate(*model, request);
   progress.finish();
   f.engine.write_trace();
   if (f.record_agreement) {
-    if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 variant");
+    if (model->kind() == ModelKind::rules) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 variant");
     if (e.numbers) fail(ErrorCode::usage, "--record-agreement: regression models have no labels to compare");
     EngineFlags wide = f.engine, narrow = f.engine;
-    wide.precision = {ops::Precision::fp32};
-    narrow.precision = {ops::Precision::int8};
-    wide.device = narrow.device = {device::DeviceChoice::Kind::cpu};
+    wide.precision = Precision::fp32;
+    narrow.precision = Precision::int8;
+    wide.device = narrow.device = Device::Kind::cpu;
     const jobs::Evaluation a = evaluate(*wide.open(), request), b = evaluate(*narrow.open(), request);
     int64_t same = 0;
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
-    engine::record_int8_agreement(engine->model_dir(), agreement, static_cast<int64_t>(a.predicted.size()));
+    engine::record_int8_agreement(model->model(), agreement, static_cast<int64_t>(a.predicted.size()));
     log_info("int8 and fp32 labels agree on {:.2f} % of {}; recorded in {}", agreement * 100,
-             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "label" : "row"),
-             engine->model_dir().string());
+             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "label" : "row"), model->model());
   }
   if (f.json)
     std::cout << to_json(e).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   else
     print_table(e);
   if (!f.json && !f.engine.quiet) {
-    print_stderr("{} on {} {}\n", model->name(), model->device_name(),
-                 engine == nullptr ? "(rules)" : "in " + e.precision);
-    const std::string trained = engine == nullptr ? "" : trained_in(engine->model_dir());
+    const bool rules = model->kind() == ModelKind::rules;
+    print_stderr("{} on {} {}\n", model->model(), model->device(), rules ? "(rules)" : "in " + e.precision);
+    const std::string trained = rules ? "" : trained_in(model->model());
     if (!trained.empty() && trained != e.precision)
       print_stderr("this model was evaluated in {} during training; use --precision {} to reproduce its metrics\n",
                    trained, trained);
@@ -186,6 +190,8 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_flag("--json", f->json, "print JSON");
   app.add_flag("--record-agreement", f->record_agreement,
                "measure how often int8 and fp32 labels agree and record it in the model directory");
+  f->zero_shot.add_to(app);
+  f->entities.add_to(app, false);  // tags of words cannot be nested
   f->engine.add_to(app, true);
   return [f] { return run_eval(*f); };
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast train, predict and eval: trains ensembles on series from files, forecasts and evaluates forecasts.
-// Rolling backtests are in forecast_roll.cc.
+// brim forecast: options of its subcommands, and training of ensembles on series from files. Forecasting and evaluation
+// are in forecast_predict.cc, rolling backtests in forecast_roll.cc.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -18,18 +16,14 @@
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
 #include "cli/verb.h"
-#include "forecast/baselines.h"
 #include "forecast/ensemble.h"
-#include "forecast/evaluate.h"
-#include "forecast/forecast_file.h"
 #include "forecast/settings.h"
+#include "forecast/trial.h"
 #include "report/roll_report.h"
-#include "rows/file_checks.h"
 
 namespace brim::cli {
 namespace {
 
-using forecast::Baseline;
 using forecast::ForecastSettings;
 using forecast::SeriesStore;
 
@@ -42,6 +36,7 @@ ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
   // Flags override the file, also for repeatable keys.
   if (values.contains("data")) settings.data.clear();
   if (values.contains("actual")) settings.actual.clear();
+  if (values.contains("plot_series")) settings.plot_series.clear();
   for (const auto& [key, given] : values)
     for (const std::string& value : given) {
       if (value.empty()) fail(ErrorCode::usage, "--{}: missing value", dashed(key));
@@ -70,54 +65,30 @@ SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReader
 
 namespace {
 
-// Forecaster by name or model directory.
-struct NamedModel {
-  std::optional<Baseline> baseline;
-  forecast::NbeatsModel nbeats;  // if given as a directory
-};
-
-NamedModel open_model(const std::string& model) {
-  NamedModel named;
-  named.baseline = forecast::baseline_of(model);
-  if (named.baseline) return named;
-  std::error_code ec;
-  if (!std::filesystem::is_directory(model, ec))
-    fail(ErrorCode::usage, "--model {}: use naive, snaive, naive2 or a directory written by `brim forecast train`",
-         model);
-  named.nbeats = forecast::load_nbeats(model);
-  return named;
+std::string covariate_text(const std::vector<rows::CovariateColumn>& columns) {
+  constexpr const char* kKinds[] = {"future", "past", "static"};
+  std::vector<std::string> names;
+  for (const rows::CovariateColumn& column : columns)
+    names.push_back(fmt::format("{} ({}{})", column.name, kKinds[static_cast<size_t>(column.kind)],
+                                column.categorical ? ", categorical" : ""));
+  std::sort(names.begin(), names.end());
+  return names.empty() ? "no covariates" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Forecasts all series with a progress bar.
-forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
-                                               const SeriesStore& store, bool quiet) {
-  if (s.horizon > model.horizon)
-    fail(ErrorCode::usage, "--horizon {}: {} forecasts at most {}", s.horizon, s.model,
-         format_count(model.horizon, "point"));
-  forecast::EnsembleDevice on(s);
-  Progress progress("forecasting", STDERR_FILENO, quiet);
-  auto forecasts = predict_ensemble(
-      on, model, store, s.components,
-      [&](int64_t done, int64_t total) {
-        progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
-      },
-      &stop_requested());
-  progress.finish();
-  return forecasts;
+}  // namespace
+
+rows::SeriesReaderOptions reader_options_for(const ForecastSettings& s, const std::string& name,
+                                             const forecast::CovariateSpec& trained) {
+  rows::SeriesReaderOptions options = s.reader_options();
+  const std::string given = covariate_text(options.covariates), own = covariate_text(trained.wanted());
+  if (!options.covariates.empty() && given != own)
+    fail(ErrorCode::usage, Remedy{"omit the columns: a model reads those it was trained with"},
+         "{}: trained with {}, but the flags name {}", name, own, given);
+  options.covariates = trained.wanted();
+  return options;
 }
 
-// Interval of a quantile model: level in percent and indices of its bounds.
-struct QuantileLevel {
-  double level;
-  size_t low, high;
-};
-std::vector<QuantileLevel> levels_of(const std::vector<float>& quantiles) {
-  std::vector<QuantileLevel> levels;
-  for (size_t low = quantiles.size() / 2; low-- > 0;)
-    levels.push_back(
-        {std::round(1e4 * (1 - 2 * static_cast<double>(quantiles[low]))) / 100, low, quantiles.size() - 1 - low});
-  return levels;
-}
+namespace {
 
 std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
                       const forecast::TrainedEnsemble& trained, int64_t steps) {
@@ -139,30 +110,204 @@ std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& mo
   return text + fmt::format("\n    brim forecast predict --model {} --data FILE\n", s.output);
 }
 
-int run_forecast_train(const ForecastFlags& f) {
-  ForecastSettings s = settings_of(f, f.train_values);
-  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: --horizon is required");
+// Whether to combine N-BEATS with baselines.
+bool combines(const ForecastSettings& s) {
+  if (s.model.empty() || s.model == "nbeats") return false;
+  if (s.model == "auto") return true;
+  if (forecast::baseline_of(s.model))
+    fail(ErrorCode::usage, Remedy{fmt::format("run `brim forecast predict --model {}`", s.model)},
+         "brim forecast train: --model {}: baselines need no training", s.model);
+  fail(ErrorCode::usage, "brim forecast train: --model {}: use nbeats or auto", s.model);
+}
+
+forecast::Trial try_once(const ForecastSettings& s, const SeriesStore& store, const forecast::NbeatsModel& members,
+                         int64_t origins, bool combine, forecast::EnsembleDevice& on,
+                         const std::filesystem::path& state, ForecastLive& live, bool quiet) {
+  Progress progress("trial without the last " + format_count(origins, "horizon"), STDERR_FILENO, quiet);
+  forecast::Trial trial = try_ensemble(
+      on, s, store, members, origins, combine, state,
+      [&](const forecast::EnsembleProgress& p) {
+        live.update(p.wave * p.steps + p.step, p.waves * p.steps, p.loss);
+        progress.update({static_cast<double>(p.wave * p.steps + p.step), static_cast<double>(p.waves * p.steps),
+                         fmt::format("step {} of {} · loss {:.4g}", p.step, p.steps, p.loss)});
+      },
+      &stop_requested());
+  progress.finish();
+  if (trial.interrupted) fail(ErrorCode::interrupted, "interrupted; repeat the command to continue (in {})", s.output);
+  return trial;
+}
+
+// Tries other histories with the chosen number of steps, and sets the one with the lowest error.
+void try_histories(ForecastSettings& s, bool combine, const SeriesStore& store, forecast::Trial& best,
+                   forecast::EnsembleDevice& on, const std::filesystem::path& state, ForecastLive& live, bool quiet) {
+  constexpr int64_t kMostSteps = 300;  // more would take longer than the training
+  if (s.max_steps > kMostSteps) return;
+  double chosen = s.history_size;
+  std::string tried = fmt::format("{:.3f} with {:g}", best.scores[0].error, chosen);
+  for (const double history : forecast::tried_histories(chosen)) {
+    s.history_size = history;
+    forecast::Trial trial = try_once(s, store, ensemble_of(s, store), best.origins, combine, on,
+                                     state / fmt::format("trial-{}-{:g}", s.max_steps, history), live, quiet);
+    const double error = trial.scores[0].error;
+    tried += fmt::format(", {:.3f} with {:g}", error, history);
+    if (!(error < best.scores[0].error)) continue;
+    best = std::move(trial);
+    chosen = history;
+  }
+  s.history_size = chosen;
+  if (!quiet)
+    print_stderr("history: {:g} horizons (error relative to naive: {}; override with --history-size)\n", chosen, tried);
+}
+
+// Trains on the series without their last horizons, to learn the errors of the model. Unless the number of steps is
+// given, fewer steps are tried first, and the number with the lowest error is set; with `fit_history`, the history too.
+forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_history, bool combine,
+                          const SeriesStore& store, const forecast::NbeatsModel& members, forecast::EnsembleDevice& on,
+                          const std::filesystem::path& state, ForecastLive& live, bool quiet) {
+  const int64_t origins = trial_origins(s, store, members.season);
+  if (origins == 0) {
+    if (combine)
+      fail(ErrorCode::bad_data, Remedy{"provide longer series, or set a shorter `horizon`"},
+           "{}: `model=auto` compares models on held-out horizons, for which the series are too short", s.data[0]);
+    if (s.held_out > 0 && !quiet)
+      log_info("the series are too short to hold out a horizon: the model cannot forecast intervals");
+    return {};
+  }
+  const bool traced = Timeline::enabled();
+  Timeline::enable(false);  // a trace shows the training only
+  const std::vector<int64_t> all = steps_given ? std::vector{s.max_steps} : forecast::tried_steps(s.max_steps);
+  forecast::Trial best;
+  std::string tried;
+  int64_t best_steps = s.max_steps;
+  for (const int64_t steps : all) {
+    s.max_steps = steps;
+    forecast::Trial trial =
+        try_once(s, store, members, origins, combine, on, state / fmt::format("trial-{}", steps), live, quiet);
+    const double error = trial.scores[0].error;
+    tried += fmt::format("{}{:.3f} after {}", tried.empty() ? "" : ", ", error, format_count(steps));
+    if (best.origins > 0 && !(error < best.scores[0].error)) break;
+    best = std::move(trial);
+    best_steps = steps;
+  }
+  s.max_steps = best_steps;
+  if (fit_history && !steps_given) try_histories(s, combine, store, best, on, state, live, quiet);
+  Timeline::enable(traced);
+  if (quiet) return best;
+  std::string line;
+  for (const forecast::TrialScore& score : best.scores)
+    line += fmt::format("{}{} {:.3f}", line.empty() ? "" : ", ", score.name, score.scores.mase);
+  print_stderr("held out: {} of {} series · MASE: {}\n", format_count(origins, "horizon"), format_count(best.series),
+               line);
+  if (!steps_given)
+    print_stderr("steps: {} (error relative to naive: {}; override with --max-steps)\n", format_count(best_steps),
+                 tried);
+  if (combine) print_stderr("forecasts: {}\n", best.scores[best.chosen].name);
+  return best;
+}
+
+void keep_trial(const forecast::Trial& trial, bool combine, forecast::NbeatsModel& model) {
+  constexpr size_t kKeptErrors = 199;  // allows levels up to 99.5 %
+  if (trial.origins == 0) return;
+  if (model.quantiles.empty())
+    for (size_t h = 0; h < static_cast<size_t>(model.horizon); ++h)
+      model.held_out.push_back(trial.errors.sizes(h, kKeptErrors));
+  if (!combine) return;
+  const forecast::TrialScore& chosen = trial.scores[trial.chosen];
+  if (chosen.nbeats) model.combined.emplace_back("nbeats");
+  for (const forecast::Baseline b : chosen.baselines) model.combined.emplace_back(baseline_name(b));
+}
+
+// The directory must be new, empty, or hold an interrupted training.
+void check_output(const ForecastSettings& s) {
   if (s.output.empty()) fail(ErrorCode::usage, "brim forecast train: --output is required");
-  const std::filesystem::path output = s.output, state = output / "state";
+  const std::filesystem::path output = s.output;
   std::error_code ec;
-  const bool begun = std::filesystem::is_directory(state, ec) && !std::filesystem::exists(output / "config.json", ec);
+  const bool begun =
+      std::filesystem::is_directory(output / "state", ec) && !std::filesystem::exists(output / "config.json", ec);
   if (std::filesystem::exists(output, ec) && !std::filesystem::is_empty(output, ec) && !begun)
     fail(ErrorCode::cannot_write, "{}: not empty; choose another directory with --output", s.output);
+}
+
+// The model given with `from`, whose shape the settings take.
+forecast::NbeatsModel open_base(ForecastSettings& s) {
+  std::error_code ec;
+  if (!std::filesystem::is_directory(s.from, ec))
+    fail(ErrorCode::usage, "brim forecast train: --from {}: give a directory written by `brim forecast train`", s.from);
+  if (!s.model.empty()) fail(ErrorCode::usage, Remedy{"omit `model`"}, "`model={}`: kept from {}", s.model, s.from);
+  forecast::NbeatsModel base = forecast::load_nbeats(s.from);
+  take_shape(s, base);
+  return base;
+}
+
+int64_t used_memory(forecast::EnsembleDevice& on) {
+  const device::MemoryInfo memory = on.device().memory();
+  return memory.total_bytes - memory.free_bytes;
+}
+
+// Further training changes little: by default a tenth of the steps of a new training.
+constexpr int64_t kFurtherShare = 10;
+
+// For the report: forecasts with the contribution of each stack, if a stack can be interpreted, else empty.
+forecast::EnsembleForecasts forecasts_of_stacks(forecast::EnsembleDevice& on, const forecast::NbeatsModel& model,
+                                                const SeriesStore& store) {
+  const std::vector<forecast::StackSpec>& stacks = model.lanes[0].stacks;
+  const bool interpretable = std::any_of(stacks.begin(), stacks.end(),
+                                         [](const auto& stack) { return stack.kind != forecast::StackKind::generic; });
+  if (!interpretable) return {};
+  return predict_ensemble(on, model, store, true, {}, nullptr);
+}
+
+void print_trained(const ForecastSettings& s, int64_t lanes, int64_t good, int64_t steps,
+                   const forecast::TrainedEnsemble& trained) {
+  if (const int64_t failed = lanes - good; failed > 0)
+    log_warning("{} of {} lanes failed (gradients were not finite) and were dropped", failed, lanes);
+  print_stderr(
+      "{} in {:.1f} s · {:.2f} ms per lane and step · device busy {:.0f} %{} · {} of {} planned in {} · model "
+      "in {}\n",
+      format_count(lanes, "lane"), trained.seconds, trained.seconds * 1e3 / static_cast<double>(lanes * steps),
+      100 * std::min(1.0, trained.busy_seconds / std::max(1e-9, trained.seconds)),
+      s.target_utilization > 0 ? fmt::format(" (target {:g} %)", s.target_utilization) : "",
+      format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
+      format_count(trained.plan.waves, "wave"), s.output);
+}
+
+int run_forecast_train(const ForecastFlags& f) {
+  ForecastSettings s = settings_of(f, f.train_values);
+  const bool continued = !s.from.empty();
+  forecast::NbeatsModel base;
+  if (continued) base = open_base(s);
+  const bool combine = combines(s);
+  if (combine && s.held_out == 0)
+    fail(ErrorCode::usage, Remedy{"set `held_out=2`"}, "`model=auto` requires held-out horizons");
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: --horizon is required");
+  check_output(s);
+  const std::filesystem::path output = s.output, state = output / "state";
   stop_on_signals();
   ForecastTrace trace(f.trace);
-  const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
+  const SeriesStore store = read_store(
+      s.data, continued ? reader_options_for(s, s.from, base.covariates) : s.reader_options(), "data", f.quiet);
+  const bool steps_given = s.max_steps > 0 || s.epochs > 0;
+  const bool fits_history = forecast::fit_history(s, store);
   for (const std::string& note : apply_preset(s, store.frequency()))
     if (!f.quiet) log_info("{}", note);
-  forecast::NbeatsModel model = ensemble_of(s, store);
-  const forecast::NbeatsModel members = model;
+  if (continued && !steps_given) s.max_steps = std::max<int64_t>(1, s.max_steps / kFurtherShare);
+  forecast::NbeatsModel model = continued ? continued_ensemble(s, store, std::move(base)) : ensemble_of(s, store);
   const auto lanes = static_cast<int64_t>(model.lanes.size());
-  const int64_t steps = steps_of(s, store);
   forecast::EnsembleDevice on(s);
+  const int64_t used_before = used_memory(on);
+  ForecastLive live("forecast train", s, on);
+  // The base may have seen the last horizons of the series; its own held-out errors stay valid.
+  forecast::Trial trial;
+  if (!continued) {
+    trial = try_model(s, steps_given, fits_history, combine, store, model, on, state, live, f.quiet);
+    model = ensemble_of(s, store);
+  }
+  const forecast::NbeatsModel members = model;
+  const int64_t steps = steps_of(s, store);
   if (!f.quiet)
     print_stderr("{} of {} · {} of {} · {} · {}\n", format_count(lanes, "lane"),
                  format_count(lane_shape(model, model.lanes[0]).blocks(), "block"), format_count(steps, "step"),
                  format_count(s.windows_per_step(), "window"), on.device().name(), precision_name(on.precision()));
-  ForecastLive live("forecast train", s, on);
   Progress progress("training", STDERR_FILENO, f.quiet);
   trace.begins(on);
   const forecast::TrainedEnsemble trained = train_ensemble(
@@ -177,210 +322,20 @@ int run_forecast_train(const ForecastFlags& f) {
   progress.finish();
   if (trained.interrupted)
     fail(ErrorCode::interrupted, "interrupted; repeat the command to continue (in {})", s.output);
+  keep_trial(trial, combine, model);
   auto writing = std::make_unique<ScopedZone>(Zone::write);
   save_nbeats(s.output, model);
   io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
-  forecast::EnsembleForecasts shown;
-  if (s.stack_types[0] != forecast::StackKind::generic) shown = predict_ensemble(on, model, store, true, {}, nullptr);
-  io::write_file_atomically(
-      output / "report.html",
-      report::ensemble_html({s, store, model, trained, shown, on.device().name(), precision_name(on.precision())}));
+  const forecast::EnsembleForecasts shown = forecasts_of_stacks(on, model, store);
+  io::write_file_atomically(output / "report.html",
+                            report::ensemble_html({s, store, model, trained, trial, shown, on.device().name(),
+                                                   precision_name(on.precision()), used_before, used_memory(on)}));
+  std::error_code ec;
   std::filesystem::remove_all(state, ec);
   writing.reset();
   trace.ends("forecast train", s, on, store, members, trained.plan, lanes, steps, trained.resumed_lanes > 0);
   trace.write();
-  if (f.quiet) return 0;
-  if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)
-    log_warning("{} of {} lanes failed (gradients were not finite) and were dropped", failed, lanes);
-  print_stderr(
-      "{} in {:.1f} s · {:.2f} ms per lane and step · device busy {:.0f} %{} · {} of {} planned in {} · model "
-      "in {}\n",
-      format_count(lanes, "lane"), trained.seconds, trained.seconds * 1e3 / static_cast<double>(lanes * steps),
-      100 * std::min(1.0, trained.busy_seconds / std::max(1e-9, trained.seconds)),
-      s.target_utilization > 0 ? fmt::format(" (target {:g} %)", s.target_utilization) : "",
-      format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
-      format_count(trained.plan.waves, "wave"), s.output);
-  return 0;
-}
-
-int run_predict(const ForecastFlags& f) {
-  const ForecastSettings s = settings_of(f, f.predict_values);
-  if (s.model.empty())
-    fail(ErrorCode::usage, "brim forecast predict: --model is required: DIR, naive, snaive or naive2");
-  const NamedModel model = open_model(s.model);
-  const int64_t horizon = s.horizon > 0 ? s.horizon : model.nbeats.horizon;
-  if (horizon == 0) fail(ErrorCode::usage, "brim forecast predict: --horizon is required");
-  const std::string output = s.output.empty() ? "-" : s.output;
-  rows::refuse_output_over_input(output, rows::series_files(s.data));
-  rows::refuse_foreign_output(output);
-  if (output != "-") io::require_writable(output);
-  stop_on_signals();
-  const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
-  const int64_t season = season_for(s, store.frequency());
-  if (!f.quiet && model.baseline && *model.baseline != Baseline::naive)
-    log_info("season: {}", format_count(season, "point"));
-  forecast::EnsembleForecasts ensemble;
-  if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, store, f.quiet);
-  const std::string alias = !s.alias.empty() ? s.alias : model.baseline ? column_of(*model.baseline) : "NBEATS";
-  std::vector<std::string> columns = {alias};
-  const std::vector<QuantileLevel> levels = levels_of(ensemble.quantiles);
-  for (const QuantileLevel& level : levels)
-    for (const char* bound : {"lo", "hi"}) columns.push_back(fmt::format("{}-{}-{:g}", alias, bound, level.level));
-  for (size_t c = 0; c < ensemble.stacks.size(); ++c) {
-    const std::string& kind = ensemble.stacks[c];
-    const bool twice = std::count(ensemble.stacks.begin(), ensemble.stacks.end(), kind) > 1;
-    columns.push_back(fmt::format("{}-{}{}", alias, kind, twice ? fmt::format("-{}", c) : ""));
-  }
-  forecast::ForecastWriter writer(output, columns, &stop_requested());
-  Progress progress("forecasting", STDERR_FILENO, f.quiet);
-  for (int64_t i = 0; i < store.size(); ++i) {
-    if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; no output was written");
-    progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
-    const auto length = static_cast<int64_t>(store.series(i).size());
-    std::vector<std::vector<double>> all;  // by column
-    if (model.baseline) {
-      all = {forecast_baseline(*model.baseline, store.series(i), horizon, season)};
-    } else {
-      all = {ensemble.point(i)};
-      for (const QuantileLevel& level : levels)
-        for (const size_t quantile : {level.low, level.high}) all.push_back(ensemble.of(i, quantile));
-      const auto C = static_cast<int64_t>(ensemble.stacks.size());
-      for (int64_t c = 0; c < C; ++c) {
-        const auto first = ensemble.components.begin() + (i * C + c) * ensemble.horizon;
-        all.emplace_back(first, first + ensemble.horizon);
-      }
-    }
-    std::vector<double> row(all.size());
-    for (int64_t h = 0; h < horizon; ++h) {
-      for (size_t c = 0; c < all.size(); ++c) row[c] = all[c][static_cast<size_t>(h)];
-      writer.write(store.id(i), store.time_text(i, length + h), row);
-    }
-  }
-  progress.finish();
-  writer.commit();
-  if (!f.quiet)
-    print_stderr("{} series × {} in {}\n", format_count(store.size()), format_count(horizon, "point"),
-                 output == "-" ? "stdout" : output);
-  return 0;
-}
-
-nlohmann::ordered_json to_json(const forecast::Scores& s) {
-  nlohmann::ordered_json j;
-  const auto put = [&](const char* key, double value) {
-    j[key] = std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-  };
-  put("smape", s.smape);
-  put("mase", s.mase);
-  put("owa", s.owa);
-  put("mae", s.mae);
-  put("mape", s.mape);
-  return j;
-}
-
-nlohmann::ordered_json number_or_null(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-}
-
-nlohmann::ordered_json to_json(const forecast::ForecastEvaluation& e, const std::string& name,
-                               const SeriesStore& data) {
-  nlohmann::ordered_json j = {{"schema_version", 1},
-                              {"model", name},
-                              {"series", e.series},
-                              {"points", e.points},
-                              {"horizon", e.horizon},
-                              {"season", e.season},
-                              {"frequency", frequency_name(data.frequency())},
-                              {"series_not_in_data", e.not_in_data},
-                              {"series_without_scale", e.without_scale}};
-  j.update(to_json(e.model));
-  j["skill_naive"] = number_or_null(e.skill_naive);
-  j["skill_snaive"] = number_or_null(e.skill_snaive);
-  j["naive"] = to_json(e.naive);
-  j["snaive"] = to_json(e.snaive);
-  j["naive2"] = to_json(e.naive2);
-  j["levels"] = nlohmann::ordered_json::array();
-  for (const auto& level : e.levels)
-    j["levels"].push_back({{"level", level.level},
-                           {"coverage", number_or_null(level.coverage)},
-                           {"pinball", number_or_null(level.pinball)}});
-  j["mase_by_step"] = nlohmann::ordered_json::array();
-  for (const double step : e.mase_by_step) j["mase_by_step"].push_back(number_or_null(step));
-  return j;
-}
-
-void print_table(const forecast::ForecastEvaluation& e, const std::string& name) {
-  const auto better = [](double skill) {
-    return fmt::format("{:.1f} % {}", 100 * std::abs(skill), skill >= 0 ? "better" : "worse");
-  };
-  fmt::print("{} series · {} · season {} · MASE {} than naive, {} than seasonal naive\n\n", format_count(e.series),
-             format_count(e.points, "point"), e.season, better(e.skill_naive), better(e.skill_snaive));
-  fmt::print("{:<20} {:>10} {:>10} {:>10} {:>14} {:>10}\n", "", "sMAPE", "MASE", "OWA", "MAE", "MAPE");
-  const auto row = [](const std::string& of, const forecast::Scores& s) {
-    fmt::print("{:<20} {:>10.3f} {:>10.3f} {:>10.3f} {:>14.6g} {:>10.3f}\n", of, s.smape, s.mase, s.owa, s.mae, s.mape);
-  };
-  row(name, e.model);
-  row("(naive)", e.naive);
-  row("(seasonal naive)", e.snaive);
-  row("(Naive2)", e.naive2);
-  for (const auto& level : e.levels)
-    fmt::print("{:g} % interval: covers {:.1f} % of the points, pinball loss {:.6g}\n", level.level,
-               100 * level.coverage, level.pinball);
-}
-
-int run_forecast_eval(const ForecastFlags& f) {
-  const ForecastSettings s = settings_of(f, f.eval_values);
-  if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: --actual is required: the values after the data");
-  if (s.model.empty() == s.forecast_file.empty())
-    fail(ErrorCode::usage,
-         "brim forecast eval: requires either --model (DIR, naive, snaive or naive2) or --forecast FILE");
-  stop_on_signals();
-  const bool quiet = f.quiet || f.json;
-  const SeriesStore data = read_store(s.data, s.reader_options(), "data", quiet);
-  const SeriesStore actual = read_store(s.actual, options_after(data, s.reader_options()), "actual", quiet);
-  forecast::EvaluateOptions how;
-  how.season = season_for(s, data.frequency());
-  how.stop = &stop_requested();
-  Progress progress("evaluating", STDERR_FILENO, quiet);
-  how.progress = [&](int64_t done, int64_t total) {
-    progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
-  };
-  forecast::Forecaster forecaster;
-  NamedModel model;
-  forecast::EnsembleForecasts ensemble;
-  std::string name = s.model;
-  if (s.model.empty()) {
-    forecaster = read_forecasts(s.forecast_file, s.alias, data, s.reader_options(), &name);
-  } else {
-    model = open_model(s.model);
-    if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, data, quiet);
-    const auto of_quantile = [&](int64_t i, int64_t horizon, size_t quantile) {
-      if (horizon > model.nbeats.horizon)
-        fail(ErrorCode::bad_data, "{}: {} points after the data, but {} forecasts at most {}", s.actual[0], horizon,
-             s.model, model.nbeats.horizon);
-      std::vector<double> values = ensemble.of(i, quantile);
-      values.resize(static_cast<size_t>(horizon));
-      return values;
-    };
-    forecaster.values = [&, of_quantile](int64_t i, int64_t horizon) {
-      if (model.baseline) return forecast_baseline(*model.baseline, data.series(i), horizon, how.season);
-      return of_quantile(i, horizon, ensemble.quantiles.size() / 2);
-    };
-    for (const QuantileLevel& level : levels_of(ensemble.quantiles))
-      forecaster.intervals.push_back({level.level,
-                                      [=](int64_t i, int64_t horizon) { return of_quantile(i, horizon, level.low); },
-                                      [=](int64_t i, int64_t horizon) { return of_quantile(i, horizon, level.high); }});
-  }
-  const forecast::ForecastEvaluation e = evaluate(data, actual, forecaster, how);
-  progress.finish();
-  if (f.json)
-    std::cout << to_json(e, name, data).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  else
-    print_table(e, name);
-  if (!quiet && e.not_in_data > 0)
-    log_info("{} series of --actual are not in the data and were ignored", format_count(e.not_in_data));
-  if (!quiet && e.without_scale > 0)
-    log_info("{} series are excluded from MASE: their history repeats exactly from season to season",
-             format_count(e.without_scale));
+  if (!f.quiet) print_trained(s, lanes, static_cast<int64_t>(model.lanes.size()), steps, trained);
   return 0;
 }
 
@@ -407,18 +362,23 @@ std::function<int()> setup_forecast(CLI::App& app) {
             "mlp_units",    "shared_weights", "n_harmonics",     "n_basis",
             "scaler_type",  "sampling",       "loss_mean",       "season",
             "random_seed",  "level",          "val_check_steps", "early_stop_patience_steps",
-            "save_steps"});
+            "save_steps",   "model",          "held_out",        "calendar",
+            "from"});
   f->roll = add_roll(app, *f);
   f->predict = app.add_subcommand("predict", "forecast series with a trained model or a baseline");
-  add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season", "components"});
+  add_rows(*f->predict, f->predict_values,
+           {"data", "model", "horizon", "o,output", "alias", "season", "level", "held_out", "components", "plot",
+            "plot_series"});
   f->eval = app.add_subcommand("eval", "evaluate forecasts against actual values");
-  add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
+  add_rows(*f->eval, f->eval_values,
+           {"data", "actual", "model", "forecast", "alias", "season", "level", "held_out", "baselines"});
   f->eval->add_flag("--json", f->json, "print JSON");
   for (const auto& [verb, values] : {std::pair(f->train, &f->train_values), std::pair(f->predict, &f->predict_values),
                                      std::pair(f->eval, &f->eval_values), std::pair(f->roll, &f->roll_values)}) {
-    add_rows(*verb, *values,
-             {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
-              "memory_limit", "leave_free", "threads"});
+    add_rows(
+        *verb, *values,
+        {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
+         "memory_limit", "leave_free", "threads", "future_columns", "past_columns", "static_columns", "categorical"});
     verb->add_option("--config", f->config, "YAML file with these flags as keys");
     if (verb == f->train || verb == f->roll)
       verb->add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");

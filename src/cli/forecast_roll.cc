@@ -69,42 +69,75 @@ forecast::RollScore write_forecasts(const ForecastSettings& s, const SeriesStore
 
 ForecastLive::ForecastLive(const char* command, const ForecastSettings& s, forecast::EnsembleDevice& on)
     : device_(on.device()) {
-  figures_.set_command(command);
-  figures_.set_model(s.output);
-  figures_.set_device(device_.kind() == device::DeviceKind::cuda
-                          ? fmt::format("cuda:{} {}", device_.index(), device_.name())
-                          : device_.name());
-  figures_.set_pci_bus_id(device_.pci_bus_id());
-  figures_.set_precision(precision_name(on.precision()));
-  figures_.limit_bytes = memory::Ledger::of(device_).limit_bytes();
-  publisher_.publish(figures_);
+  record_.verb = command;
+  record_.model = s.output;
+  record_.set_device(device_);
+  record_.precision = precision_name(on.precision());
+  record_.limit_bytes = memory::Ledger::of(device_).limit_bytes();
+  publisher_.publish(record_);
 }
 
 void ForecastLive::update(int64_t step, int64_t steps, double loss) {
   constexpr int64_t kApartNs = 200'000'000;
   if (!publisher_.active() || now_ns() - last_ns_ < kApartNs) return;
   last_ns_ = now_ns();
-  figures_.step = step;
-  figures_.total_steps = steps;
-  figures_.loss = loss;
-  figures_.done = static_cast<double>(step) / static_cast<double>(steps);
-  figures_.planned_bytes = memory::Ledger::of(device_).reserved_bytes();
-  figures_.peak_bytes = engine::held_bytes(device_);
-  publisher_.publish(figures_);
+  record_.step = step;
+  record_.total_steps = steps;
+  record_.loss = loss;
+  record_.done = static_cast<double>(step) / static_cast<double>(steps);
+  record_.planned_bytes = memory::Ledger::of(device_).reserved_bytes();
+  record_.peak_bytes = engine::held_bytes(device_);
+  publisher_.publish(record_);
 }
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags) {
   CLI::App* roll = app.add_subcommand("roll", "backtest: retrain along the series and forecast from every cutoff");
   roll->alias("backtest");
   add_rows(*roll, flags.roll_values,
-           {"data",         "horizon",        "o,output",    "folds",         "step",
-            "refit",        "window",         "gap",         "warm",          "warm_steps",
-            "anchor_every", "shrink",         "level",       "keep_models",   "extend",
-            "save_steps",   "alias",          "preset",      "lookbacks",     "losses",
-            "repeats",      "max_steps",      "epochs",      "batch_size",    "learning_rate",
-            "input_size",   "stack_types",    "n_blocks",    "num_lr_decays", "history_size",
-            "mlp_units",    "shared_weights", "n_harmonics", "n_basis",       "scaler_type",
-            "sampling",     "loss_mean",      "season",      "random_seed",   "target_utilization"});
+           {"data",
+            "horizon",
+            "o,output",
+            "folds",
+            "step",
+            "refit",
+            "window",
+            "gap",
+            "warm",
+            "warm_steps",
+            "anchor_every",
+            "shrink",
+            "level",
+            "baselines",
+            "keep_models",
+            "calendar",
+            "val_check_steps",
+            "early_stop_patience_steps",
+            "extend",
+            "save_steps",
+            "alias",
+            "preset",
+            "lookbacks",
+            "losses",
+            "repeats",
+            "max_steps",
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "input_size",
+            "stack_types",
+            "n_blocks",
+            "num_lr_decays",
+            "history_size",
+            "mlp_units",
+            "shared_weights",
+            "n_harmonics",
+            "n_basis",
+            "scaler_type",
+            "sampling",
+            "loss_mean",
+            "season",
+            "random_seed",
+            "target_utilization"});
   return roll;
 }
 

@@ -22,7 +22,7 @@ void ForecastTrace::ends(const char* verb, const forecast::ForecastSettings& s, 
                          const forecast::SeriesStore& series, const forecast::NbeatsModel& members,
                          const forecast::EnsemblePlan& plan, int64_t lanes, int64_t steps, bool resumed) {
   if (path_.empty()) return;
-  jobs::TracedRun& r = run_;
+  jobs::RunRecord& r = run_;
   readings_.end(on.device(), r);
   r.verb = verb;
   r.model = r.output = s.output;
@@ -33,7 +33,7 @@ void ForecastTrace::ends(const char* verb, const forecast::ForecastSettings& s, 
   r.planned_bytes = plan.peak_bytes;
   r.stats.batches = steps * plan.waves;
   r.stats.rows = steps * s.windows_per_step() * lanes;
-  jobs::TracedTraining& t = r.training;
+  monitor::TrainingRecord& t = r.training.emplace();
   t.steps = steps;
   t.lanes = lanes;
   t.waves = plan.waves;
@@ -49,7 +49,7 @@ void ForecastTrace::ends(const char* verb, const forecast::ForecastSettings& s, 
     t.free_recompute = free.recompute ? "full" : "none";
     r.free_limit_bytes = free.limit_bytes;
   } catch (const Error&) {
-    r.free_limit_bytes = r.limit_bytes;  // other processes may hold memory by now
+    r.free_limit_bytes = plan.limit_bytes;  // other processes may hold memory by now
   }
 }
 

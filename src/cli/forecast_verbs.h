@@ -27,6 +27,10 @@ forecast::ForecastSettings settings_of(const ForecastFlags& flags, const FlagVal
 forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options,
                                  const char* title, bool quiet);
 
+// Reads the covariates that a model was trained with. Throws usage if the settings name others.
+rows::SeriesReaderOptions reader_options_for(const forecast::ForecastSettings& settings, const std::string& name,
+                                             const forecast::CovariateSpec& trained);
+
 // Adds flags for rows of the settings table; "o,output" also adds a short name.
 void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names);
 
@@ -38,7 +42,7 @@ class ForecastLive {
 
  private:
   monitor::LivePublisher publisher_;
-  monitor::LiveFigures figures_;
+  monitor::RunRecord record_;
   device::Device& device_;
   int64_t last_ns_ = 0;
 };
@@ -55,11 +59,13 @@ class ForecastTrace {
 
  private:
   const std::string path_;
-  jobs::TracedRun run_;
+  jobs::RunRecord run_;
   jobs::RunReadings readings_;
 };
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags);
 int run_forecast_roll(const ForecastFlags& flags);
+int run_predict(const ForecastFlags& flags);
+int run_forecast_eval(const ForecastFlags& flags);
 
 }  // namespace brim::cli

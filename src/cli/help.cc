@@ -63,14 +63,14 @@ const char* named_value(const std::string& flag) {
       {"FILE",
        "access-log actual api-key-file apply baseline config data disagreements env-file forecast jsonl run "
        "summary summary-json texts tls-cert tls-key token-train token-val trace train val"},
-      {"DIR", "jobs-root output-dir state-dir"},
+      {"DIR", "jobs-root logging-dir output-dir state-dir"},
       {"PATH", "output"},
       {"COLUMN", "id-column label-column pair-column target-column text-column time-column"},
       {"MODEL", "embedding-model llm-model model models sentiment-model teacher"},
       {"NAME", "alias prompt-name served-model served-model-name"},
       {"DEVICE", "device"},
       {"FORMAT", "format output-format"},
-      {"SIZE", "leave-free max-jobs-bytes max-size memory-limit parked-limit payload-limit vram"},
+      {"SIZE", "cache leave-free max-jobs-bytes max-size memory-limit parked-limit payload-limit vram"},
       {"TIME", "interval keep-alive keep-jobs release-device-after"},
       {"URL", "llm-url url"},
       {"[DIR]", "resume-from-checkpoint"},
@@ -228,7 +228,10 @@ std::string usage_line(const CLI::App& command) {
     const std::string name = option->get_name(true) + (several ? "..." : "");
     line += option->get_required() ? " " + name : " [" + name + "]";
   }
-  return line + (subcommands_of(command).empty() ? "" : path.empty() ? " COMMAND" : " SUBCOMMAND");
+  if (subcommands_of(command).empty()) return line;
+  return line + (path.empty()                                ? " COMMAND"
+                 : command.get_require_subcommand_min() == 0 ? " [SUBCOMMAND]"
+                                                             : " SUBCOMMAND");
 }
 
 std::string sentence(const std::string& description) {

@@ -7,8 +7,8 @@
 namespace brim::cli {
 
 struct HelpGroup {
-  const char* title;
-  const char* flags;  // names separated by spaces; those that some builds lack end with ?
+  const char* title = nullptr;
+  const char* flags = nullptr;  // names separated by spaces; those that some builds lack end with ?
 };
 
 // Groups of a command such as "score" or "forecast train"; empty if all of its flags are in one group.

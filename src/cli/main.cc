@@ -23,9 +23,11 @@
 #include "base/units.h"
 #include "brim/brim.h"
 #include "cli/completion.h"
+#include "cli/config_file.h"
 #include "cli/env_file.h"
 #include "cli/help.h"
 #include "cli/man.h"
+#include "cli/pull.h"
 #include "cli/render.h"
 #include "cli/tei_flags.h"
 #include "cli/verb.h"
@@ -38,7 +40,7 @@ namespace {
 
 constexpr Verb kVerbs[] = {
     {"score", "label the texts of files or stdin", setup_score},
-    {"shards", "show the progress of a `brim score --shard` job and verify its parts", setup_shards},
+    {"shards", "deprecated: use `brim score --shard status`, `missing` or `check`", setup_shards},
 #if defined(BRIM_WITH_SERVE)
     {"serve", "serve models over HTTP", setup_serve},
     {"queue", "check and repair the queues of a stopped server", setup_queue},
@@ -50,12 +52,12 @@ constexpr Verb kVerbs[] = {
     {"forecast", "forecast time series and evaluate forecasts", setup_forecast},
     {"doctor", "diagnose a slow run and predict the gain of each fix", setup_doctor},
     {"compare", "compare models on the same rows: accuracy, agreement, speed, memory", setup_compare},
-    {"profile", "measure load time, latency, throughput and memory of models", setup_profile},
+    {"profile", "measure load time, latency, throughput, concurrency and memory of models", setup_profile},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
-    {"tune", "find the fastest GEMM algorithms for a model on this GPU and save them", setup_tune},
-    {"bench", "benchmark this machine: latency, throughput, concurrency", setup_bench},
+    {"tune", "deprecated: use `brim models tune`", setup_tune},
+    {"bench", "benchmark a server under load", setup_bench},
     {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
-    {"models", "list, show and export models", setup_models},
+    {"models", "list, show, export and tune models", setup_models},
     {"monitor", "watch the GPUs, this machine and its running Brim processes", setup_monitor},
 };
 
@@ -128,7 +130,7 @@ const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// `brim models`, `brim bench` and `brim forecast` have subcommands.
+// `brim models`, `brim profile` and `brim forecast` have subcommands.
 std::vector<std::string> inner_verbs(const CLI::App& verb) {
   std::vector<std::string> names;
   for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
@@ -138,7 +140,7 @@ std::vector<std::string> inner_verbs(const CLI::App& verb) {
 
 void require_inner_verb(const CLI::App& verb, const char* typed) {
   const auto names = inner_verbs(verb);
-  if (names.empty() ||
+  if (names.empty() || verb.get_require_subcommand_min() == 0 ||
       (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end())))
     return;
   if (typed == nullptr)
@@ -148,15 +150,6 @@ void require_inner_verb(const CLI::App& verb, const char* typed) {
        near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
-// Flags of other tools that Brim does not need.
-std::string not_needed(std::string typed) {
-  std::replace(typed.begin(), typed.end(), '_', '-');
-  if (typed.ends_with("batch-size")) return ": batch sizes are planned within --memory-limit; `brim plan` shows them";
-  if (typed.ends_with("num-workers") || typed == "workers")
-    return ": reading and tokenizing use all cores; limit them with --threads";
-  return "";
-}
-
 // The given command or subcommand; `app` itself if none.
 const CLI::App& typed_verb(const CLI::App& app) {
   const CLI::App* verb = &app;
@@ -164,11 +157,32 @@ const CLI::App& typed_verb(const CLI::App& app) {
   return *verb;
 }
 
-std::string extra_argument(const CLI::App& verb, const std::string& text) {
+// "did you mean --device cuda:0?" for --gpu 0, else the flag with the nearest name; empty if none is close.
+std::string flag_suggestion(const CLI::App& verb, const std::string& typed, const std::string& value) {
+  if (const SettingHint hint = hint_for(typed, value);
+      !hint.key.empty() && verb.get_option_no_throw("--" + dashed(hint.key)) != nullptr)
+    return dashed(hint.key) + (hint.value.empty() ? "" : " " + hint.value);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return dashed(verb.get_name() == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names));
+}
+
+// The value of a flag that may be unknown: --flag=VALUE or --flag VALUE. Empty if there is none.
+std::string value_of(const std::string& flag, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with(flag + "=")) return words[i].substr(flag.size() + 1);
+    if (words[i] == flag && i + 1 < words.size() && !words[i + 1].starts_with("--")) return words[i + 1];
+  }
+  return "";
+}
+
+// `extra`: the unexpected arguments; `words`: all arguments, both in the given order.
+std::string extra_argument(const CLI::App& verb, const std::vector<std::string>& extra,
+                           const std::vector<std::string>& words) {
   const std::string& name = verb.get_name();
-  std::string typed = text.substr(text.find(": ") + 2);
-  if (const size_t flag = (" " + typed).find(" -"); flag != std::string::npos)
-    typed = typed.substr(flag, typed.find_first_of(" =", flag) - flag);
+  const auto flag = std::find_if(extra.begin(), extra.end(), [](const auto& word) { return word.starts_with("-"); });
+  std::string typed = flag == extra.end() ? extra.at(0) : flag->substr(0, flag->find('='));
   if (!typed.starts_with("-")) {
     if (name == "train") return fmt::format("unexpected argument '{0}' (did you mean --train {0}?)", typed);
     if (name == "plan" || name == "tune")
@@ -176,18 +190,16 @@ std::string extra_argument(const CLI::App& verb, const std::string& text) {
     return fmt::format("unexpected argument '{}'", typed);
   }
   if (!typed.starts_with("--")) return fmt::format("unknown flag {}", typed);
+  const std::string value = value_of(typed, words);
   typed.erase(0, 2);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options())
-    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  std::string near = name == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names);
-  std::replace(near.begin(), near.end(), '_', '-');
+  const std::string near = flag_suggestion(verb, typed, value);
   return fmt::format("unknown flag --{}{}", typed,
-                     near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
+                     near.empty() ? why_not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
 }
 
 // Rewords CLI11's parse errors with the flag, the value and a suggestion.
-std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
+std::string parse_problem(const CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
+  const CLI::App& verb = typed_verb(app);
   const std::string text = error.what();
   switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
     case CLI::ExitCodes::ConversionError: {  // "Could not convert: --threads = x"
@@ -205,7 +217,7 @@ std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
                          verb.get_name());
     }
     case CLI::ExitCodes::ExtrasError:
-      return extra_argument(verb, text);
+      return extra_argument(verb, app.remaining(true), words);
     default:
       return text;
   }
@@ -218,6 +230,7 @@ Verbs add_verbs(CLI::App& app) {
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     auto action = verb.setup(*sub);
+    add_pull_flag(*sub);
     add_environment(*sub);
     sub->fallthrough();  // --env-file may follow the command
     verbs.emplace_back(sub, std::move(action));
@@ -335,7 +348,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const CLI::App& verb = typed_verb(app);
     const std::string path = command_path(verb);
-    fail(ErrorCode::usage, "{}; see `brim{}{} --help`", parse_problem(verb, e), path.empty() ? "" : " ", path);
+    fail(ErrorCode::usage, "{}; see `brim{}{} --help`", parse_problem(app, {argv + 1, argv + argc}, e),
+         path.empty() ? "" : " ", path);
   } catch (const Error&) {  // a value rejected by the settings table
     render_for(app, typed_verb(app));
     throw;
@@ -352,6 +366,7 @@ int run(int argc, char** argv) {
   for (const auto& [sub, action] : verbs)
     if (sub->parsed()) {
       note_plain_keys(*sub);
+      apply_pull_flag(typed_verb(*sub));
       return action();
     }
   print_help(app, false);
@@ -366,7 +381,8 @@ void add_environment(CLI::App& app) {
     if (option->get_group().empty() || option->get_group() == kTeiGroup) continue;
     std::string name = "BRIM_";
     for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    if (name != "BRIM_MODELS") option->envname(name);  // BRIM_MODELS is the search path of models
+    // These two are the search path of models and the cache directory.
+    if (name != "BRIM_MODELS" && name != "BRIM_CACHE") option->envname(name);
   }
 }
 

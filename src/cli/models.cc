@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim models list | show DIR | export DIR --precision P -o OUT, and brim tune, which measures GEMM algorithms for a
-// model. Does not download models.
+// brim models list | show DIR | export DIR --precision P -o OUT | tune, which measures GEMM algorithms for a model.
+// Does not download models.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,12 +11,15 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
+#include "engine/scorer_access.h"
 #include "forecast/nbeats_io.h"
+#include "hub/gliner_config.h"
 #include "hub/model_dir.h"
 #include "hub/weights.h"
 #include "model/export.h"
@@ -27,8 +30,8 @@ namespace brim::cli {
 namespace {
 
 struct ModelsFlags {
-  CLI::App *list = nullptr, *show = nullptr, *export_ = nullptr;
-  std::string model, precision = "int8", output;
+  CLI::App *list = nullptr, *show = nullptr, *export_ = nullptr, *merge = nullptr, *tune = nullptr;
+  std::string model, adapter, precision = "int8", merged_precision = "fp32", output;
 };
 
 int run_list() {
@@ -91,12 +94,13 @@ int run_show(const std::string& name) {
   const model::ModelShape s = model::read_shape(dir, &config);
   const auto source = hub::WeightSource::open(dir);
   check_params(*source, s, true);
-  const auto tokenizer = text::Tokenizer::load(dir);
+  const auto tokenizer = text::Tokenizer::load(hub::tokenizer_dir(dir));
   model::check_vocabulary(dir, s, tokenizer->vocab_size());
   fmt::print("{}\n", dir.string());
   fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
   fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification"
                                     : s.token_classes > 0  ? "token classification"
+                                    : hub::is_gliner(dir)  ? "entities by label (GLiNER)"
                                                            : "none (plain encoder)");
   fmt::print("  shape        {}, hidden {}, {}, feed-forward {}, vocabulary {}\n", format_count(s.layers, "layer"),
              s.hidden, format_count(s.heads, "head"), s.ffn, format_count(s.vocab));
@@ -123,24 +127,47 @@ int run_export(const ModelsFlags& f) {
   return 0;
 }
 
+int run_merge(const ModelsFlags& f) {
+  const auto precision = ops::precision_from_name(f.merged_precision);
+  if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.merged_precision);
+  if (hub::names_vader(f.model)) fail(ErrorCode::usage, "brim models merge vader: VADER has no weights");
+  if (f.output.empty()) fail(ErrorCode::usage, "brim models merge: --output is required (-o DIR)");
+  const auto base = resolve_model(f.model, hub::model_search_path(hub::model_roots()));
+  const model::ExportReport report = model::export_model(base, f.output, *precision, f.adapter);
+  print_stderr("{}: {}, {} of them adapted, {}\n", f.output, format_count(report.tensors, "tensor"), report.adapted,
+               format_bytes(report.bytes));
+  return 0;
+}
+
+struct TuneFlags {
+  EngineFlags engine;
+  double seconds = 1.5;
+};
+
+void add_tune_flags(CLI::App& app, TuneFlags& f) {
+  app.add_option("--seconds", f.seconds, "seconds per matrix shape")->capture_default_str();
+  f.engine.add_to(app, false);
+  app.remove_option(app.get_option("--trace"));
+}
+
+int run_tune(const TuneFlags& f) {
+  constexpr const char* kNeeds = "brim models tune: requires a GPU and a model other than vader";
+  f.engine.refuse_rules(kNeeds);
+  const std::shared_ptr<Scorer> scorer = f.engine.open();
+  engine::Engine& engine = engine::engine_of(*scorer);
+  if (engine.device().kind() != device::DeviceKind::cuda) fail(ErrorCode::usage, "{}", kNeeds);
+  for (const auto& line : engine.tune(f.seconds)) fmt::print("{}\n", line);
+  return 0;
+}
+
 }  // namespace
 
 std::function<int()> setup_tune(CLI::App& app) {
-  struct TuneFlags {
-    EngineFlags engine;
-    double seconds = 1.5;
-  };
   auto f = std::make_shared<TuneFlags>();
-  app.add_option("--seconds", f->seconds, "seconds per matrix shape")->capture_default_str();
-  f->engine.add_to(app, false);
-  app.remove_option(app.get_option("--trace"));
+  add_tune_flags(app, *f);
   return [f] {
-    const auto model = f->engine.open();
-    engine::Engine* engine = model->engine();
-    if (engine == nullptr || engine->device().kind() != device::DeviceKind::cuda)
-      fail(ErrorCode::usage, "brim tune: requires a GPU and a model other than vader");
-    for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);
-    return 0;
+    log_warning("brim tune is deprecated; use `brim models tune`");
+    return run_tune(*f);
   };
 }
 
@@ -153,8 +180,21 @@ std::function<int()> setup_models(CLI::App& app) {
   f->export_->add_option("model", f->model, "directory or name")->required();
   f->export_->add_option("--precision", f->precision, "fp32, fp16, bf16 or int8")->capture_default_str();
   f->export_->add_option("-o,--output", f->output, "directory to create");
+  f->merge = app.add_subcommand("merge", "add a LoRA adapter to its base model and write the result");
+  f->merge->add_option("model", f->model, "base model: directory or name")->required();
+  f->merge->add_option("adapter", f->adapter, "directory of the adapter (PEFT)")->required();
+  f->merge->add_option("--precision", f->merged_precision, "fp32, fp16, bf16 or int8")->capture_default_str();
+  f->merge->add_option("-o,--output", f->output, "directory to create");
+  auto tune = std::make_shared<TuneFlags>();
+  f->tune = app.add_subcommand("tune", "find the fastest GEMM algorithms for a model on this GPU and save them");
+  add_tune_flags(*f->tune, *tune);
+  add_environment(*f->tune);
   app.require_subcommand(1);
-  return [f] { return f->list->parsed() ? run_list() : f->show->parsed() ? run_show(f->model) : run_export(*f); };
+  return [f, tune] {
+    if (f->tune->parsed()) return run_tune(*tune);
+    if (f->merge->parsed()) return run_merge(*f);
+    return f->list->parsed() ? run_list() : f->show->parsed() ? run_show(f->model) : run_export(*f);
+  };
 }
 
 }  // namespace brim::cli

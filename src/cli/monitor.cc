@@ -40,7 +40,7 @@ struct MonitorFlags {
   bool once = false, json = false;
   std::string jsonl, summary, interval = "1s";
   int64_t samples = 0;
-  std::optional<double> max_utilization, max_temperature, min_free;
+  std::optional<double> max_utilization, max_temperature, min_free, max_memory;
 };
 
 // Seconds from "1s", "500ms" or "2".
@@ -62,7 +62,8 @@ double parse_interval(const std::string& text) {
 monitor::WatchLimits limits_of(const MonitorFlags& f) {
   monitor::WatchLimits limits;
   const auto pick = [](const std::optional<double>& given, const char* flag, const char* key, double otherwise) {
-    if (given && !(*given >= 0)) fail(ErrorCode::usage, "{} {}: must not be negative (0: no warnings)", flag, *given);
+    if (const char* problem = given ? env_number_problem(key, *given) : nullptr)
+      fail(ErrorCode::usage, "{} {}: {}", flag, *given, problem);
     return given ? *given : env_number(key, otherwise);
   };
   limits.max_utilization_percent =
@@ -70,6 +71,10 @@ monitor::WatchLimits limits_of(const MonitorFlags& f) {
   limits.max_temperature_c =
       pick(f.max_temperature, "--max-temperature-c", "GPU_MAX_TEMPERATURE_C", limits.max_temperature_c);
   limits.min_free_mib = pick(f.min_free, "--min-free-vram-mb", "GPU_MIN_FREE_VRAM_MB", limits.min_free_mib);
+  if (f.max_memory && !(*f.max_memory >= 0 && *f.max_memory <= 100))
+    fail(ErrorCode::usage, "--max-memory-percent {}: must be a percentage from 0 to 100 (0: no warnings)",
+         *f.max_memory);
+  limits.max_memory_percent = f.max_memory.value_or(limits.max_memory_percent);
   return limits;
 }
 
@@ -281,6 +286,8 @@ std::function<int()> setup_monitor(CLI::App& app) {
                  "warn above this temperature in °C; 0: never (default: $GPU_MAX_TEMPERATURE_C or 85)");
   app.add_option("--min-free-vram-mb", f->min_free,
                  "warn below this much free memory in MiB; 0: never (default: $GPU_MIN_FREE_VRAM_MB or 500)");
+  app.add_option("--max-memory-percent", f->max_memory,
+                 "warn above this share of used memory in percent; 0: never (default: 95)");
   app.footer(
       "Utilisation is the share of time with a running kernel; MFU is the share of the GPU's peak arithmetic used by\n"
       "the model. A GPU can show 100 % utilisation and 5 % MFU. A warning is printed when a value exceeds its limit,\n"

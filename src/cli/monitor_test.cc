@@ -258,7 +258,7 @@ TEST_F(MonitorTest, KeepsALogAndWarnsOnce) {
   EXPECT_TRUE(lines[3]["warnings"].empty());
 }
 
-TEST_F(MonitorTest, SumsUpALog) {
+TEST_F(MonitorTest, SummarizesALog) {
   const std::string path = dir_ / "log.jsonl";
   EXPECT_EQ(run_monitor_with({"--jsonl", path, "--interval", "100ms", "--samples", "3"}), 0);
   testing::internal::CaptureStdout();

@@ -180,7 +180,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
   if (f.json) {
     fmt::print("{}\n", text_of(rows));
   } else {
-    fmt::print("\ntexts of {} tokens; rates and memory of cards are from data sheets\n", job.request.typical_length);
+    fmt::print("\ntexts of {} tokens; rates and memory of GPUs are from data sheets\n", job.request.typical_length);
     for (const auto& note : job.notes) fmt::print("note: {}\n", note);
   }
   return any ? 0 : exit_code(ErrorCode::does_not_fit);
@@ -291,6 +291,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--threads", f->threads, "CPU threads; 0: all cores");
   add("fill", "use all allowed memory, even if it is not faster");
   add("optim", "adamw or adamw_8bit");
+  add("freeze", "training: parameters to leave unchanged: embeddings, layers:N or all-but-head");
   add("recompute", "auto, none, half, selective or full");
   add("batch_size", "rows per update (default: 32, same as `brim train`)");
   add("learning_rate", "learning rate at the reference batch");
@@ -307,6 +308,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   const CLI::Option* serve = nullptr;
 #endif
   add_forecast_plan_rows(app, f->forecast);
+  f->zero_shot.add_to(app);
   app.add_flag("--measure", f->measure, "measure this CPU first and save the result");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f, serve] {

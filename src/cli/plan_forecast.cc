@@ -26,9 +26,11 @@ forecast::SeriesStore no_series() {
 }  // namespace
 
 void add_forecast_plan_rows(CLI::App& app, FlagValues& values) {
-  add_rows(app, values,
-           {"data", "horizon", "preset", "lookbacks", "losses", "repeats", "input_size", "n_blocks", "mlp_units",
-            "stack_types", "max_steps", "folds", "refit", "warm", "target_column", "layout"});
+  add_rows(
+      app, values,
+      {"data",          "horizon",   "preset",         "lookbacks",    "losses",         "repeats",     "input_size",
+       "n_blocks",      "mlp_units", "stack_types",    "max_steps",    "folds",          "refit",       "warm",
+       "target_column", "layout",    "future_columns", "past_columns", "static_columns", "categorical", "calendar"});
 }
 
 int run_plan_forecast(const std::string& config, const FlagValues& values, const ForecastPlanTarget& target,

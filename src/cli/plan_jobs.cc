@@ -11,6 +11,7 @@
 #include "cli/engine_flags.h"
 #include "cli/render.h"
 #include "engine/precision.h"
+#include "engine/zero_shot.h"
 #include "hub/model_dir.h"
 #include "plan/card_measure.h"
 #include "text/tokenizer.h"
@@ -28,6 +29,23 @@ Task asked_task(const PlanFlags& f) {
   if (!f.forecast.empty()) fail(ErrorCode::usage, "--{}: requires --task forecast", dashed(f.forecast.begin()->first));
   return f.task == "train" ? Task::train : Task::score;
 }
+
+namespace {
+
+// If there are several models, labels are for the NLI models among them.
+void plan_zero_shot(const PlanFlags& f, PlanJob& job) {
+  const auto zero_shot = f.zero_shot.read();
+  if (!zero_shot) return;
+  if (job.request.task == Task::train) fail(ErrorCode::usage, "--labels: requires --task score");
+  if (f.models.size() > 1 && !engine::find_nli_classes(job.config.id2label)) return;
+  (void)engine::require_nli_classes(job.config.id2label, job.dir, "--labels");
+  job.request.output = model::Output::sequence_logits;
+  job.pairs_per_text = static_cast<int64_t>(zero_shot->labels.size());
+  job.notes.push_back(fmt::format("zero-shot with {}: the model runs once per text and label",
+                                  format_count(job.pairs_per_text, "label")));
+}
+
+}  // namespace
 
 PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   PlanJob job;
@@ -47,6 +65,8 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   if (hub::names_vader(s.model)) {
     if (r.task == Task::train)
       fail(ErrorCode::usage, "--model {}: VADER cannot be trained; choose another model", s.model);
+    if (f.models.size() == 1 && f.zero_shot.read())
+      fail(ErrorCode::usage, "--labels: requires an NLI model; {} has fixed labels", s.model);
     job.rules = true;
     return job;
   }
@@ -65,6 +85,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
     job.notes.push_back("no classification head; assuming two classes");
   }
   r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
+  plan_zero_shot(f, job);
   r.max_length = r.shape.max_tokens();
   std::unique_ptr<text::Tokenizer> tokenizer;
   try {
@@ -82,6 +103,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.keep_optimizer = s.optim.has_value();
   r.recompute = s.recompute;
+  if (r.task == Task::train) r.shape = train::with_freeze(r.shape, s.freeze);
   if (r.task == Task::train)
     r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
   return job;
@@ -171,6 +193,7 @@ nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
   j.update(nlohmann::ordered_json::parse(to_json(p)));
   j["model"] = job.dir.string();
   j["fits"] = true;
+  if (job.pairs_per_text > 1) j["pairs_per_text"] = job.pairs_per_text;
   if (p.task == Task::train) {
     const BatchAndRate b = training_batch(job);
     j["global_batch"] = b.texts;
@@ -182,7 +205,7 @@ nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
 }
 
 int64_t texts_of(const PlanJob& job, int64_t tokens) {
-  return std::max<int64_t>(1, tokens / job.request.typical_length);
+  return std::max<int64_t>(1, tokens / (job.request.typical_length * job.pairs_per_text));
 }
 
 std::string device_line(const plan::DeviceProfile& d) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/setting_flags.h"
+#include "cli/zero_shot_flags.h"
 #include "device/device.h"
 #include "hub/hf_config.h"
 #include "plan/plan.h"
@@ -23,6 +24,7 @@ struct PlanFlags {
   int64_t typical_length = 0;
   int threads = 0;
   bool json = false, measure = false, serves = false;
+  ZeroShotFlags zero_shot;
   FlagValues settings;  // from training's table
   FlagValues forecast;  // from forecasting's table, keys of its own
 };
@@ -34,6 +36,7 @@ struct PlanJob {
   plan::PlanRequest request;
   train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
   bool rules = false;             // VADER: uses no device memory
+  int64_t pairs_per_text = 1;     // zero-shot labels
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
   std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }

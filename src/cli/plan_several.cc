@@ -16,7 +16,7 @@
 #include "cli/serve_settings.h"
 #include "serve/serve_config.h"
 #endif
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "plan/profile_json.h"
 
 namespace brim::cli {
@@ -175,12 +175,16 @@ int plan_serve(PlanFlags f) {
     for (const char* key : {"memory_limit", "leave_free", "precision", "max_length"})
       if (setting.key == key && f.settings.count(key) == 0) f.settings[key] = {setting.value};
   }
-  if (const std::string left = leave_free_of_env(f.vram.empty() ? f.device : "card"); !left.empty())
-    f.settings.try_emplace("leave_free", std::vector<std::string>{left});
+  const bool chosen = f.vram.empty() && (f.device.empty() || f.device == "auto");
+  const Device::Kind kind = chosen                                ? Device::Kind::automatic
+                            : f.vram.empty() && f.device == "cpu" ? Device::Kind::cpu
+                                                                  : Device::Kind::cuda;
+  if (const LeaveFree left = leave_free_of_env(kind); left.bytes > 0)
+    f.settings.try_emplace("leave_free", std::vector<std::string>{left.text});
   std::vector<PlanJob> jobs;
   for (const serve::ModelEntry& model : config.models) {
     PlanFlags own = f;
-    if (model.precision != "auto") own.settings["precision"] = {model.precision};
+    if (model.precision != Precision()) own.settings["precision"] = {model.precision.text()};
     jobs.push_back(open_job(own, model.path, jobs.empty()));
     jobs.back().served_as = model.name;
     if (model.pooling) {  // its head, if any, is not computed

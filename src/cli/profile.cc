@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim profile: costs of models on this machine, alone and together with a language model; writes a JSON file and a
-// page of plots. The measurements are in report/profile.h.
+// page of plots. The measurements are in report/profile.h, those of its subcommands in cli/measurements.h.
 #include "report/profile.h"
 
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine_flags.h"
+#include "cli/measurements.h"
 #include "cli/render.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
@@ -85,7 +86,7 @@ int run(const ProfileFlags& f) {
   const std::string before = f.baseline.empty() ? "" : report::read_profile(f.baseline);
   stop_on_signals();
   report::ProfileOptions options;
-  options.engine = f.engine.settings();
+  options.engine = f.engine;
   options.seconds = f.seconds;
   options.stop = &stop_requested();
   options.batch_sizes = counts("--batch-sizes", f.batch_sizes);
@@ -104,9 +105,7 @@ int run(const ProfileFlags& f) {
     for (const auto& name : names) {
       if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; }))
         continue;
-      options.models.emplace_back(name, hub::names_vader(name)
-                                            ? std::filesystem::path()
-                                            : resolve_model(name, hub::model_search_path(hub::model_roots())));
+      options.models.emplace_back(name, find_model(name));
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));
@@ -161,7 +160,18 @@ std::function<int()> setup_profile(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("--json", f->json, "print JSON instead of the table; both files are always written");
   app.add_flag("-q,--quiet", f->quiet, "print no progress");
-  return [f] { return run(*f); };
+  auto single = std::make_shared<MeasureFlags>();
+  const std::vector<Measurement> measurements = add_measurements(app, *single);
+  for (const Measurement& m : measurements) {
+    add_measurement_input(*m.app, *single);
+    add_environment(*m.app);
+  }
+  app.require_subcommand(0, 1);
+  return [f, single, measurements] {
+    for (const Measurement& m : measurements)
+      if (m.app->parsed()) return m.run(*single);
+    return run(*f);
+  };
 }
 
 }  // namespace brim::cli

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/verb.h"
-#include "serve/queue_repair.h"
+#include "serve/durable/queue_repair.h"
 
 namespace brim::cli {
 namespace {

@@ -38,7 +38,7 @@ struct Program {
   }
 };
 
-TEST(Render, SettingsBecomeTheVerbsFlags) {
+TEST(Render, RendersSettingsAsFlagsOfTheCommand) {
   const Program r;
   EXPECT_EQ(r("9 tokens; set `long_text=truncate` or `long_text=window-mean`"),
             "9 tokens; set --long-text truncate or --long-text window-mean");
@@ -53,14 +53,14 @@ TEST(Render, SettingsBecomeTheVerbsFlags) {
   EXPECT_EQ(r("`input=x`"), "input x");  // a positional argument has no dashes
 }
 
-TEST(Render, OtherVerbsAreNamedWhole) {
+TEST(Render, RendersOtherCommandsWithTheirName) {
   const Program r;
   EXPECT_EQ(r("`brim plan measure=true` does"), "`brim plan --measure` does");
   EXPECT_EQ(r("`brim train task=ner`", "train"), "`brim train --task ner`");  // train has a flag of that name
   EXPECT_EQ(r("`brim help` and `brim help plan`"), "`brim help` and `brim help plan`");
 }
 
-TEST(Render, EverythingElseStays) {
+TEST(Render, LeavesOtherTextUnchanged) {
   const Program r;
   for (const char* same : {"", "`", "``", "no setting", "`measure=true`", "`last` and `text`", "a ` fill ` b", "'fill'",
                            "model=x", "`no such` thing `", "`brim `", "`brim plan`", "`brim nothing x=1`"})

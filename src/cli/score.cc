@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim score: labels the texts of files or stdin. The pipeline is in engine/pipeline.h; rows are read and written in
+// brim score: labels the texts of files or stdin. Rows are scored by engine/score_rows.h, read and written in
 // src/rows.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -16,25 +17,25 @@
 #include "base/units.h"
 #include "cli/config_file.h"
 #include "cli/engine_flags.h"
+#include "cli/entity_flags.h"
 #include "cli/live_run.h"
 #include "cli/summary.h"
 #include "cli/verb.h"
+#include "cli/zero_shot_flags.h"
 #include "device/built_with_cuda.h"
-#include "engine/label.h"
-#include "engine/pipeline.h"
+#include "engine/scorer_access.h"
 #include "hub/model_dir.h"
 #include "io/atomic_file.h"
 #include "jobs/doctor_trace.h"
+#include "jobs/score_file.h"
 #include "jobs/shards.h"
 #include "monitor/host.h"
 #include "plan/auto_device.h"
 #include "rows/file_checks.h"
+#include "rows/jsonl.h"
 #include "rows/resume.h"
-#include "rows/row_writer.h"
 
 namespace brim::cli {
-
-using engine::Engine;
 
 namespace {
 
@@ -46,31 +47,35 @@ struct ScoreFlags {
   int tokenizer_threads = 0;
   double checkpoint_seconds = 2;
   DialectFlags dialect;
+  ZeroShotFlags zero_shot;
+  EntityFlags entities;
+  CacheFlag cache;
   EngineFlags engine;
 };
 
-enum class OnError { stop, skip, null };
-
-OnError parse_on_error(const std::string& text) {
-  if (text == "stop") return OnError::stop;
-  if (text == "skip") return OnError::skip;
-  if (text == "null") return OnError::null;
+jobs::BadRows parse_on_error(const std::string& text) {
+  if (text == "stop") return jobs::BadRows::stop;
+  if (text == "skip") return jobs::BadRows::skip;
+  if (text == "null") return jobs::BadRows::null;
   fail(ErrorCode::usage, "--on-error {}: use stop, skip or null", text);
 }
 
 // Models of a run in the given order. Names are prefixes of their columns; a single model needs none.
 struct Models {
   std::vector<std::string> names, given;
-  std::vector<std::unique_ptr<engine::TextModel>> owned;
-  std::vector<engine::TextModel*> all;
+  std::vector<std::shared_ptr<Scorer>> owned;
+  std::vector<Scorer*> all;
   bool cpu_by_prediction = false;  // on the CPU because of the prediction or of the resumed run
 
-  bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
-  // The first model that computes on a device, or the first one.
-  engine::TextModel& main() const {
-    const auto found =
-        std::find_if(all.begin(), all.end(), [](engine::TextModel* model) { return model->engine() != nullptr; });
-    return found == all.end() ? *all.front() : **found;
+  // The device of the models that have one; models opened together share it.
+  device::DeviceKind device() const {
+    const std::vector<engine::Engine*> engines = engine::engines_of(all);
+    return engines.empty() ? device::DeviceKind::null : engines[0]->device().kind();
+  }
+  std::string pci_bus_id() const {
+    for (const Scorer* model : all)
+      if (!model->pci_bus_id().empty()) return model->pci_bus_id();
+    return {};
   }
 };
 
@@ -92,40 +97,29 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
   models.given.push_back(model);
 }
 
-Models open_models(const ScoreFlags& f, const device::DeviceChoice& device, int64_t input_bytes) {
+Models open_models(const ScoreFlags& f, const Device& device, int64_t input_bytes) {
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
-  std::vector<engine::EngineOptions> options;
-  std::vector<bool> vader;
+  EngineFlags shared = f.engine;
+  f.zero_shot.apply(shared, models.given);
+  f.entities.apply(shared, models.given);
+  std::vector<ScorerOptions> options;
   for (const std::string& model : models.given) {
-    EngineFlags flags = f.engine;
+    EngineFlags flags = shared;
     flags.model = model;
     flags.device = device;
-    vader.push_back(flags.is_vader());
-    if (flags.is_vader()) continue;
-    options.push_back(flags.options());
+    options.push_back(flags.scorer_options());
     options.back().input_bytes = std::max<int64_t>(0, input_bytes);
   }
-  std::vector<std::unique_ptr<Engine>> engines;
-  if (options.size() == 1)
-    engines.push_back(Engine::open(options[0]));
-  else
-    engines = Engine::open_together(options);
-  auto next = engines.begin();
-  for (const bool rules : vader) {
-    if (rules)
-      models.owned.push_back(std::make_unique<engine::RulesModel>());
-    else
-      models.owned.push_back(std::move(*next++));
-    models.all.push_back(models.owned.back().get());
-  }
+  models.owned = open_together(options);
+  for (const auto& scorer : models.owned) models.all.push_back(scorer.get());
   return models;
 }
 
 plan::AutoFacts auto_facts(const ScoreFlags& f, const rows::RowReader& reader) {
   plan::AutoFacts facts;
-  facts.free = f.engine.device == device::DeviceChoice() && f.engine.precision == plan::PrecisionRequest() &&
-               f.engine.memory_limit.text == plan::MemoryLimit().text && f.shard.empty();
+  facts.free = f.engine.device == Device() && f.engine.precision == Precision() &&
+               f.engine.memory_limit == MemoryLimit() && f.shard.empty();
   facts.card_expected = device::built_with_cuda() && device::nvidia_driver_present();
   const bool packed = std::any_of(f.inputs.begin(), f.inputs.end(), [](const std::string& input) {
     return io::compression_of(input) != io::Compression::none;
@@ -142,21 +136,19 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   const plan::AutoDevice wanted = plan::auto_device(facts);
   if (wanted == plan::AutoDevice::usual) {
     Models models = open_models(f, f.engine.device, facts.bytes);
-    const Engine* engine = models.main().engine();
-    models.cpu_by_prediction =
-        facts.on_cpu.value_or(false) && engine != nullptr && engine->device().kind() == device::DeviceKind::cpu;
+    models.cpu_by_prediction = facts.on_cpu.value_or(false) && models.device() == device::DeviceKind::cpu;
     return models;
   }
   Models models;
   try {
-    models = open_models(f, {device::DeviceChoice::Kind::cpu}, facts.bytes);
+    models = open_models(f, Device::Kind::cpu, facts.bytes);
   } catch (const Error& error) {
     if (wanted == plan::AutoDevice::cpu || error.code() != ErrorCode::does_not_fit) throw;
     return open_models(f, f.engine.device, facts.bytes);
   }
   std::vector<double> rates;
-  for (engine::TextModel* model : models.all)
-    if (const Engine* engine = model->engine()) rates.push_back(engine->plan().tokens_per_second);
+  for (const Scorer* model : models.all)
+    if (model->kind() != ModelKind::rules) rates.push_back(model->plan().tokens_per_second);
   const double seconds = plan::predicted_seconds(facts.bytes, rates);
   if (wanted == plan::AutoDevice::if_faster && !plan::faster_on_cpu(seconds)) {
     models = {};  // release them before the GPU's are opened
@@ -171,112 +163,24 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
   return models;
 }
 
-std::vector<rows::ResultColumns> result_columns(const Models& models, bool all_scores) {
-  std::vector<rows::ResultColumns> columns;
+std::vector<jobs::ScoredModel> scored_models(const Models& models, bool all_scores) {
+  std::vector<jobs::ScoredModel> scored;
   for (size_t m = 0; m < models.all.size(); ++m) {
-    rows::ResultColumns& added = columns.emplace_back();
-    added.name = models.names[m];
-    added.entities = models.per_token(m);
-    if (!all_scores) continue;
-    if (added.entities) {
+    scored.push_back({models.all[m], models.names[m]});
+    if (all_scores && models.all[m]->kind() == ModelKind::tagger)
       log_warning("--all-scores: no effect for {}, whose entities always have scores", models.given[m]);
-    } else {
-      added.score_names = models.all[m]->score_names();
-      added.scores_at_top = models.all[m]->engine() == nullptr;  // rule scores are not label scores
-    }
   }
-  return columns;
+  return scored;
 }
 
-// Names of models and labels may combine to duplicate columns.
-void require_distinct(const std::vector<std::string>& columns) {
-  for (auto it = columns.begin(); it != columns.end(); ++it)
-    if (std::find(columns.begin(), it, *it) != it)
-      fail(ErrorCode::usage, "duplicate output column {}; rename a model with --model NAME=MODEL", *it);
+std::string json_text(const std::vector<std::string>& values) {
+  std::string out = "[";
+  for (const std::string& value : values) {
+    if (out.size() > 1) out += ",";
+    rows::append_json_string(out, value);
+  }
+  return out + "]";
 }
-
-// Formats scored chunks as rows.
-class RowSink {
- public:
-  // `counters` must outlive `output`, which also stores them at its end.
-  RowSink(const ScoreFlags& flags, const Models& models, const rows::RowReader& reader, rows::RowWriter& writer,
-          rows::RowOutput& output, std::map<std::string, int64_t>& counters)
-      : models_(models),
-        reader_(reader),
-        writer_(writer),
-        output_(output),
-        counters_(counters),
-        on_error_(parse_on_error(flags.on_error)),
-        all_scores_(flags.all_scores),
-        watched_(flags.output == "-"),
-        results_(models.all.size()),
-        spans_(models.all.size()) {
-    output_.keep_counters(&counters_);
-    if (output_.resumed()) counters_ = output_.resumed()->counters;
-  }
-
-  void operator()(engine::ScoredChunk& chunk) {
-    for (size_t row = 0; row < chunk.rows.size(); ++row) {
-      bytes_.clear();
-      ++counters_["rows"];
-      if (const Error* error = chunk.error(row))
-        bad_row(chunk, row, *error);
-      else
-        good_row(chunk, row);
-      output_.write_row(bytes_, chunk.rows.position_after(row));
-    }
-    if (watched_) output_.flush();
-  }
-
- private:
-  void bad_row(const engine::ScoredChunk& chunk, size_t row, const Error& error) {
-    const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
-    if (on_error_ == OnError::stop) {
-      --counters_["rows"];  // this row is not written
-      throw Error(error.code(), where + "; continue with --on-error skip or null");
-    }
-    ++counters_["bad rows"];
-    if (counters_["bad rows"] <= 3) log_warning("{}", where);
-    if (on_error_ == OnError::null) writer_.null_row(bytes_, chunk.rows, row);
-  }
-
-  void good_row(const engine::ScoredChunk& chunk, size_t row) {
-    for (size_t m = 0; m < results_.size(); ++m)
-      results_[m] = models_.per_token(m) ? entities(chunk.of(m), row, m) : labelled(chunk.of(m), row, m);
-    writer_.row(bytes_, chunk.rows, row, results_);
-  }
-
-  rows::RowResult entities(const engine::ChunkScores& found, size_t row, size_t m) {
-    spans_[m].clear();
-    for (const Entity& e : found.entities[row]) spans_[m].push_back({e.group, e.score, e.word, e.start, e.end});
-    counters_[counter_name(models_.names[m], "entities")] += static_cast<int64_t>(spans_[m].size());
-    return {.entities = spans_[m]};
-  }
-
-  rows::RowResult labelled(const engine::ChunkScores& found, size_t row, size_t m) {
-    const std::span<const float> scores(&found.scores[row * static_cast<size_t>(found.width)],
-                                        static_cast<size_t>(found.width));
-    rows::RowResult result;
-    const engine::Choice choice = models_.all[m]->choose(scores.data());
-    result.label = models_.all[m]->labels()[static_cast<size_t>(choice.label)];
-    result.score = choice.score;
-    ++counters_[counter_name(models_.names[m], fmt::format("label {}", result.label))];
-    if (all_scores_) result.scores = scores;
-    return result;
-  }
-
-  const Models& models_;
-  const rows::RowReader& reader_;
-  rows::RowWriter& writer_;
-  rows::RowOutput& output_;
-  std::map<std::string, int64_t>& counters_;
-  OnError on_error_;
-  bool all_scores_;
-  bool watched_;  // stdout: flush rows immediately
-  std::string bytes_;
-  std::vector<rows::RowResult> results_;  // by model, like the spans
-  std::vector<std::vector<rows::EntitySpan>> spans_;
-};
 
 // Settings that change the output rows, by flag.
 std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::OutputFormat format) {
@@ -288,6 +192,16 @@ std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::Ou
                                                 {"long-text", engine_settings().find("long_text")->value.get(f.engine)},
                                                 {"max-length", std::to_string(f.engine.max_length)}};
   if (!f.pair_column.empty()) options["pair-column"] = f.pair_column;
+  if (const auto zero_shot = f.zero_shot.read()) {
+    options["labels"] = json_text(zero_shot->labels);
+    options["template"] = zero_shot->text_template;
+    options["multi-label"] = zero_shot->multi_label ? "yes" : "no";
+  }
+  if (const auto entities = f.entities.read()) {
+    options["entities"] = json_text(entities->labels);
+    options["threshold"] = fmt::format("{}", entities->threshold);
+    options["nested"] = entities->nested ? "yes" : "no";
+  }
   if (!f.dialect.delimiter.empty()) options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) options["no-quotes"] = "yes";
   return options;
@@ -300,13 +214,14 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
   id.may_change["on-error"] = "stop";  // such a run has written no bad rows
   std::string precisions;
   for (size_t m = 0; m < models.all.size(); ++m) {
-    Engine* engine = models.all[m]->engine();
+    const Scorer& model = *models.all[m];
     const std::string named = models.names[m].empty() ? "" : models.names[m] + "=";
     id.model += (m > 0 ? ", " : "") + named;
-    id.model += engine == nullptr ? models.all[m]->name() : std::filesystem::absolute(engine->model_dir()).string();
-    if (engine == nullptr) continue;
-    for (auto& file : hub::model_files(engine->model_dir())) id.model_files.push_back(std::move(file));
-    precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
+    const bool rules = model.kind() == ModelKind::rules;
+    id.model += rules ? model.model() : std::filesystem::absolute(model.model()).string();
+    if (rules) continue;
+    for (auto& file : hub::model_files(model.model())) id.model_files.push_back(std::move(file));
+    precisions += (precisions.empty() ? "" : ", ") + model.precision();
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
   if (models.cpu_by_prediction) id.options["device"] = "cpu";  // auto keeps the CPU on resume
@@ -327,6 +242,62 @@ rows::OutputFormat output_format(const ScoreFlags& f, const rows::RowReader& rea
                                    : rows::parse_output_format(f.output_format);
 }
 
+// Saves the rows written so far and rethrows the error, such as a full disk, with a hint to use --resume.
+[[noreturn]] void stop_at_write_error(const Error& error, rows::RowOutput& output) {
+  try {
+    output.suspend();
+  } catch (const Error& again) {  // an earlier state remains
+    log_warning("{}", again.what());
+  }
+  if (output.saved_rows() == 0) throw error;
+  throw Error(error.code(), fmt::format("{}; {} are saved; repeat the command with --resume to continue", error.what(),
+                                        format_count(output.saved_rows(), "row")));
+}
+
+// A shard that was started on another kind of device starts again: the rows would not match.
+std::unique_ptr<jobs::ScoreFile> open_file(const ScoreFlags& f, const Models& models, rows::OutputFormat format,
+                                           rows::RowReader& reader, jobs::ScoredRows& scored, bool is_shard) {
+  rows::RowOutputOptions options;
+  options.resume = f.resume;
+  options.checkpoint_seconds = f.checkpoint_seconds;
+  options.stop = &stop_requested();
+  const auto open = [&] {
+    return std::make_unique<jobs::ScoreFile>(f.output, identity_of(f, models, format), options, reader, scored);
+  };
+  try {
+    return open();
+  } catch (const Error& error) {
+    if (!is_shard || !f.resume || error.code() != ErrorCode::usage) throw;
+  }
+  options.resume = false;
+  return open();
+}
+
+// Observes a run for --trace; does nothing without it.
+class RunObserver {
+ public:
+  RunObserver(const ScoreFlags& f, const Models& models) : flags_(f), models_(models) {
+    if (f.engine.trace.empty()) return;
+    if (models.device() == device::DeviceKind::cuda) card_.emplace(models.pci_bus_id());
+    others_.emplace();
+  }
+  void write_trace(const engine::RowReport& report, double load_seconds) {
+    if (!others_) return;
+    jobs::RunRecord record = jobs::make_record("score", *models_.all[0], report.all, load_seconds);
+    record.inputs = flags_.inputs;
+    record.output = flags_.output;
+    record.others = others_->load().text();
+    if (card_) record.card = card_->stop();
+    flags_.engine.write_trace(to_json(record));
+  }
+
+ private:
+  const ScoreFlags& flags_;
+  const Models& models_;
+  std::optional<jobs::CardWatch> card_;
+  std::optional<monitor::OtherProcesses> others_;
+};
+
 // `part`: part of a shard, or null.
 int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs::ShardPart* part) {
   rows::RowReader reader(f.inputs, reading);
@@ -339,43 +310,26 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
     }
   }
 
-  rows::RowWriterOptions writing;
-  writing.format = output_format(f, reader);
-  writing.results = result_columns(models, f.all_scores);
-  rows::RowWriter writer(reader.schema(), writing);
-  require_distinct(writer.added());
-  rows::RowOutputOptions output_options;
-  output_options.resume = f.resume;
-  output_options.checkpoint_seconds = f.checkpoint_seconds;
-  output_options.stop = &stop_requested();
-  std::map<std::string, int64_t> counters;
+  const rows::OutputFormat format = output_format(f, reader);
+  const jobs::BadRows bad_rows = parse_on_error(f.on_error);
+  jobs::ScoredRows scored(scored_models(models, f.all_scores), reader.schema(), format, f.all_scores);
   stop_on_signals();  // nothing to save or remove before this point
-  std::optional<rows::RowOutput> opened_output;
-  try {
-    opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
-  } catch (const Error& error) {
-    if (part == nullptr || !f.resume || error.code() != ErrorCode::usage) throw;
-    output_options.resume = false;  // started on another kind of device: the rows would not match
-    opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
-  }
-  rows::RowOutput& output = *opened_output;
-  if (output.resumed()) {
-    reader.seek(output.resumed()->position);
-    log_info("resuming after row {}", format_count(output.resumed()->position.rows));
-  } else {
-    std::string header;
-    writer.header(header);
-    output.write_header(header);
-  }
+  const auto file = open_file(f, models, format, reader, scored, part != nullptr);
+  rows::RowOutput& output = file->output();
+  std::map<std::string, int64_t>& counters = file->counters();
+  if (file->resumed()) log_info("resuming after row {}", format_count(file->resumed()->position.rows));
+  const bool watched = f.output == "-";  // stdout: flush rows immediately
+  const auto sink = [&](engine::ScoredChunk& chunk) {
+    file->write(chunk, bad_rows);
+    if (watched) output.flush();
+  };
 
-  RowSink sink(f, models, reader, writer, output, counters);
   Progress progress("scoring", STDERR_FILENO, f.engine.quiet);
   LiveRun live("score", models.all);
   const int64_t started = now_ns();
   const auto on_progress = [&](const engine::PipelineStats& now) {
-    live.update(now, reader.bytes_total() > 0
-                         ? static_cast<double>(now.file_bytes) / static_cast<double>(reader.bytes_total())
-                         : -1);
+    const auto total = static_cast<double>(reader.bytes_total());
+    live.update(now, total > 0 ? std::optional(static_cast<double>(now.file_bytes) / total) : std::nullopt);
     const double rate = static_cast<double>(now.rows) / std::max(1e-9, seconds_since(started));
     progress.update(
         {static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
@@ -383,32 +337,27 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   };
   engine::PipelineOptions options;
   options.stop = &stop_requested();
-  Engine* const engine = models.main().engine();
-  options.tokenizer_threads = f.tokenizer_threads == 0 && engine == nullptr
+  options.repeated_bytes = f.cache.bytes();
+  options.tokenizer_threads = f.tokenizer_threads == 0 && models.device() == device::DeviceKind::null
                                   ? f.engine.threads
                                   : f.tokenizer_threads;  // they are VADER's threads
-  std::optional<jobs::CardWatch> card;
-  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == device::DeviceKind::cuda)
-    card.emplace(engine->device().pci_bus_id());
-  std::optional<monitor::OtherProcesses> others;
-  if (!f.engine.trace.empty()) others.emplace();
-  const engine::PipelineStats stats = run_pipeline(
-      models.all, reader, [&](engine::ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
-  progress.finish();
-  const bool interrupted = stop_requested();
-  if (interrupted)
-    output.suspend();
-  else
-    output.commit();  // before other writes that may fail
-  if (part != nullptr && !interrupted) part->publish(counters["rows"], counters["bad rows"]);
-  if (!f.engine.trace.empty()) {
-    jobs::TracedRun record = jobs::make_record("score", models.main(), stats, load_seconds);
-    record.inputs = f.inputs;
-    record.output = f.output;
-    record.others = others->load().text();
-    if (card) record.card = card->stop();
-    f.engine.write_trace(to_json(record));
+  RunObserver observer(f, models);
+  engine::RowReport report;
+  bool interrupted = false;
+  try {
+    report = engine::score_rows(models.all, reader, sink, on_progress, options);
+    progress.finish();
+    interrupted = stop_requested();
+    if (interrupted)
+      output.suspend();
+    else
+      output.commit();  // before other writes that may fail
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::cannot_write || !output.resumable() || part != nullptr) throw;
+    stop_at_write_error(error, output);
   }
+  if (part != nullptr && !interrupted) part->publish(counters["rows"], counters["bad rows"]);
+  observer.write_trace(report, load_seconds);
   if (interrupted) {
     const std::string kept = output.kept_rows().string();
     fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
@@ -418,7 +367,7 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
                               : "");
   }
   counters["blank lines"] = reader.blank_lines();
-  const Summary summary = summarize(models.all, models.names, stats, counters, load_seconds);
+  const Summary summary = summarize(models.all, models.names, report, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;
@@ -444,7 +393,8 @@ jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& re
                          ? std::filesystem::absolute(flags.model).lexically_normal().string()
                          : flags.model));
     facts.model += (m > 0 ? "," : "") + (models.names[m].empty() ? "" : models.names[m] + "=");
-    facts.model += flags.is_vader() ? "rules" : jobs::model_digest(flags.options().model_dir);
+    const std::string dir = find_model(flags.model);
+    facts.model += dir.empty() ? "rules" : jobs::model_digest(dir);
   }
   const rows::OutputFormat format = output_format(f, reader);
   facts.options = output_settings(f, format);
@@ -496,6 +446,9 @@ int run_score(const ScoreFlags& given) {
   if (f.tokenizer_threads < 0)
     fail(ErrorCode::usage, "--tokenizer-threads {}: must not be negative", f.tokenizer_threads);
   (void)parse_on_error(f.on_error);
+  (void)f.zero_shot.read();
+  (void)f.entities.read();
+  (void)f.cache.bytes();
   if (!(f.checkpoint_seconds >= 0))
     fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
   if (!f.engine.trace.empty() && f.models.size() > 1)
@@ -526,7 +479,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_flag("--resume", f->resume, "continue an interrupted run of the same command");
   app.add_option("--shard", f->shard,
                  "score shard I of N into its own file in the directory -o; auto or auto/N: I from a Slurm array or a "
-                 "Kubernetes job");
+                 "Kubernetes job; status, missing (as sbatch --array expects) or check: report on the job in -o");
   app.add_option("--tokenizer-threads", f->tokenizer_threads, "tokenizer threads; 0: chosen by device and cores")
       ->capture_default_str();
   app.add_option("--checkpoint-seconds", f->checkpoint_seconds,
@@ -535,9 +488,16 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("--summary-json", f->summary_json, "write the summary to this file; -: stdout");
   app.add_option("--config", f->config,
                  "YAML file with these flags as keys; command line and environment take precedence");
+  f->zero_shot.add_to(app);
+  f->entities.add_to(app, true);
+  f->cache.add_to(app);
   f->engine.add_to(app, true, &f->models);
   return [f, &app] {
     if (!f->config.empty()) apply_config(app, f->config);
+    if (is_shard_report(f->shard)) {
+      if (!f->inputs.empty()) fail(ErrorCode::usage, "--shard {}: takes no input file", f->shard);
+      return report_shards(f->shard, f->output);
+    }
     warn_of_rules_by_default(app);
     return run_score(*f);
   };

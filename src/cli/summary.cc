@@ -9,72 +9,27 @@
 
 #include "base/units.h"
 #include "cli/render.h"
+#include "engine/scorer_access.h"
 #include "io/atomic_file.h"
+#include "jobs/score_file.h"
 
 namespace brim::cli {
 
-using engine::TextModel;
+using jobs::counter_name;
+using monitor::RunRecord;
 
-namespace {
-
-SummaryModel summary_of(TextModel& model, const std::string& name) {
-  engine::Engine* engine = model.engine();
-  return {name,
-          model.name(),
-          model.device_name(),
-          model.precision_text(),
-          engine == nullptr ? "" : engine->precision_reason(),
-          model.stats()};
-}
-
-// Combined statistics of several models on one device.
-engine::RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
-                          const engine::PipelineStats& counted) {
-  const auto first = std::find_if(models.begin(), models.end(), [](TextModel* m) { return m->engine() != nullptr; });
-  if (models.size() == 1 || first == models.end()) return summaries[0].stats;
-  engine::Engine& engine = *(*first)->engine();
-  engine::RunStats all = run_stats(&engine.shape(), &engine.plan(), counted);
-  all.peak_bytes = engine::held_bytes(engine.device());
-  all.token_budget = 0;  // differs per model
-  all.mfu = 0;
-  std::vector<const plan::Plan*> plans;
-  for (size_t m = 0; m < models.size(); ++m) {
-    if (models[m]->engine() == nullptr) continue;
-    const plan::Plan& plan = models[m]->engine()->plan();
-    plans.push_back(&plan);
-    all.limit_bytes = std::max(all.limit_bytes, plan.limit_bytes);
-    all.mfu = all.mfu < 0 || summaries[m].stats.mfu < 0 ? -1 : all.mfu + summaries[m].stats.mfu;
-  }
-  all.planned_bytes = planned_bytes(plans);
-  return all;
-}
-
-}  // namespace
-
-std::string counter_name(const std::string& model, std::string_view what) {
-  return model.empty() ? std::string(what) : fmt::format("{}: {}", model, what);
-}
-
-Summary summarize(const std::vector<TextModel*>& models, const std::vector<std::string>& names,
-                  const engine::PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+Summary summarize(const std::vector<Scorer*>& models, const std::vector<std::string>& names,
+                  const engine::RowReport& counted, const std::map<std::string, int64_t>& counters,
                   double load_seconds) {
   Summary s;
-  s.counted = counted;
   s.counters = counters;
-  s.load_seconds = load_seconds;
-  for (size_t m = 0; m < models.size(); ++m) {
-    s.models.push_back(summary_of(*models[m], names[m]));
-    const engine::Engine* engine = models[m]->engine();
-    s.on_card = s.on_card || (engine != nullptr && engine->plan().device.kind == device::DeviceKind::cuda);
-  }
-  s.stats = together(models, s.models, counted);
-  s.stats.held_back_by = rendered(s.stats.held_back_by);
+  for (size_t m = 0; m < models.size(); ++m)
+    s.models.push_back({names[m], engine::record_of(*models[m], counted.models[m])});
+  s.run = engine::record_of(models, counted);
+  s.run.stats = counted.all;
+  s.run.load_seconds = load_seconds;
+  s.run.held_back_by = rendered(s.run.held_back_by);
   return s;
-}
-
-Summary summarize(TextModel& model, const engine::PipelineStats& counted,
-                  const std::map<std::string, int64_t>& counters, double load_seconds) {
-  return summarize(std::vector<TextModel*>{&model}, {""}, counted, counters, load_seconds);
 }
 
 namespace {
@@ -99,96 +54,113 @@ void add_results(nlohmann::ordered_json& to, const std::map<std::string, int64_t
     to["entities"] = found->second;
 }
 
-nlohmann::ordered_json known_or_null(double value) {
-  return value >= 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+template <class T>
+nlohmann::ordered_json maybe(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+double repeated_share(const engine::PipelineStats& counted) {
+  return static_cast<double>(counted.repeated_rows) / static_cast<double>(std::max<int64_t>(1, counted.rows));
+}
+
+// "device busy 97.1 % · MFU 45.2 % · memory planned 1.2 GiB, held 1.2 GiB, of 8 GiB · budget 65,536 tokens".
+std::string device_line(const RunRecord& r) {
+  std::string out = fmt::format("device busy {:.1f} %", r.device_busy.value_or(0) * 100);
+  if (r.mfu > 1)  // impossible: exceeds the peak
+    out += fmt::format(" · compute used over 100 % of peak (MFU): the assumed peak is too low{}",
+                       r.on_card ? "" : ", measure it with brim plan --measure");
+  else if (r.mfu)
+    out += fmt::format(" · compute used {:.1f} % of peak (MFU{})", *r.mfu * 100, r.mfu_note());
+  if (r.limit_bytes)
+    out += fmt::format(" · memory planned {} of {}", format_bytes(r.planned_bytes.value_or(0)),
+                       format_bytes(*r.limit_bytes));
+  if (r.peak_bytes)
+    out += fmt::format(" · {} {}", r.on_card ? "used on the GPU" : "peak resident", format_bytes(*r.peak_bytes));
+  if (r.token_budget) out += fmt::format(" · batches of up to {} tokens", format_count(*r.token_budget));
+  return out;
 }
 
 }  // namespace
 
-std::string device_line(const engine::RunStats& s, bool on_card) {
-  std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
-  if (s.mfu > 1)  // impossible: exceeds the peak
-    out += fmt::format(" · compute used over 100 % of peak (MFU): the assumed peak is too low{}",
-                       on_card ? "" : ", measure it with brim plan --measure");
-  else if (s.mfu >= 0)
-    out += fmt::format(" · compute used {:.1f} % of peak (MFU{})", s.mfu * 100, s.mfu_note);
-  if (s.planned_bytes > 0)
-    out += fmt::format(" · memory planned {} of {}", format_bytes(s.planned_bytes), format_bytes(s.limit_bytes));
-  if (s.peak_bytes >= 0)
-    out += fmt::format(" · {} {}", on_card ? "used on the GPU" : "peak resident", format_bytes(s.peak_bytes));
-  if (s.token_budget > 0) out += fmt::format(" · batches of up to {} tokens", format_count(s.token_budget));
-  return out;
-}
-
 std::string Summary::text() const {
+  const engine::PipelineStats& counted = run.stats;
   std::string out = fmt::format("{} in {} · {}/s", format_count(counted.rows, "row"), format_duration(counted.seconds),
-                                format_count(static_cast<int64_t>(stats.rows_per_second), "row"));
-  if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
+                                format_count(static_cast<int64_t>(run.rows_per_second().value_or(0)), "row"));
+  if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(run.tokens_per_second().value_or(0)));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
     out += fmt::format(" · {} in total, including the interrupted run", format_count(all->second, "row"));
   if (const auto blank = counters.find("blank lines"); blank != counters.end() && blank->second > 0)
     out += fmt::format(" · {} skipped", format_count(blank->second, "blank line"));
   out += "\n";
   for (const SummaryModel& m : models) {
-    out += fmt::format("{}{} on {} {}{}", m.name.empty() ? "" : m.name + ": ", m.model, m.device,
-                       m.model == "vader" ? "(rules)" : "in " + m.precision,
-                       m.precision_reason.empty() ? "" : " (" + m.precision_reason + ")");
-    if (models.size() > 1 && m.stats.tokens > 0)
-      out += fmt::format(" · {} tokens/s", format_si(m.stats.tokens_per_second));
+    const RunRecord& r = m.run;
+    out += fmt::format("{}{} on {} {}{}", m.name.empty() ? "" : m.name + ": ", r.model, r.device,
+                       r.model == "vader" ? "(rules)" : "in " + r.precision,
+                       r.precision_reason.empty() ? "" : " (" + r.precision_reason + ")");
+    if (models.size() > 1 && r.stats.tokens > 0)
+      out += fmt::format(" · {} tokens/s", format_si(r.tokens_per_second().value_or(0)));
     const std::string results = results_line(counters, m.name);
     out += models.size() > 1 && !results.empty() ? "\n  " + results + "\n" : "\n";
   }
-  out += device_line(stats, on_card) + "\n";
+  out += device_line(run) + "\n";
   if (const std::string results = results_line(counters, ""); !results.empty()) out += results + "\n";
   if (const auto bad = counters.find("bad rows"); bad != counters.end())
     out += fmt::format("bad rows: {}\n", format_count(bad->second));
+  if (counted.repeated_rows > 0)
+    out += fmt::format("repeated texts: {} ({:.1f} %), scored once\n", format_count(counted.repeated_rows),
+                       100 * repeated_share(counted));
   if (counted.truncated_rows > 0)
     out += fmt::format("truncated texts: {} (use --long-text window-mean to score them completely)\n",
                        format_count(counted.truncated_rows));
-  return out + fmt::format("limited by: {}\n", stats.held_back_by);
+  return out + fmt::format("limited by: {}\n", run.held_back_by);
 }
 
 void Summary::write_json(const std::string& path) const {
-  const auto joined = [&](std::string SummaryModel::*part) {
+  const auto joined = [&](std::string RunRecord::*part) {
     std::string all;
-    for (const SummaryModel& m : models) all += (all.empty() ? "" : ", ") + m.*part;
+    for (const SummaryModel& m : models) all += (all.empty() ? "" : ", ") + m.run.*part;
     return all;
   };
-  std::string device = models[0].device;
+  std::string device = models[0].run.device;
   for (const SummaryModel& m : models)
-    if (m.model != "vader") device = m.device;  // rules use no device
+    if (m.run.model != "vader") device = m.run.device;  // rules use no device
+  const engine::PipelineStats& counted = run.stats;
   nlohmann::ordered_json j = {{"schema_version", 1},
-                              {"model", joined(&SummaryModel::model)},
+                              {"model", joined(&RunRecord::model)},
                               {"device", device},
-                              {"precision", joined(&SummaryModel::precision)},
+                              {"precision", joined(&RunRecord::precision)},
                               {"rows", counted.rows},
                               {"bad_rows", counted.bad_rows},
                               {"truncated_rows", counted.truncated_rows},
+                              {"repeated_rows", counted.repeated_rows},
+                              {"repeated_share", repeated_share(counted)},
                               {"tokens", counted.tokens},
                               {"batches", counted.batches},
                               {"seconds", counted.seconds},
-                              {"load_seconds", load_seconds},
-                              {"rows_per_second", stats.rows_per_second},
-                              {"tokens_per_second", stats.tokens_per_second},
-                              {"device_busy", stats.device_busy},
-                              {"peak_host_bytes", monitor::peak_resident_bytes()},
-                              {"held_back_by", stats.held_back_by}};
-  j["mfu"] = known_or_null(stats.mfu);
-  if (!stats.mfu_note.empty()) j["mfu_of"] = "data sheet";
-  // VADER has no plan.
-  for (const auto& [name, value] :
-       {std::pair("planned_bytes", stats.planned_bytes), std::pair("limit_bytes", stats.limit_bytes),
-        std::pair("token_budget", stats.token_budget)})
-    j[name] = value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-  j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::ordered_json(stats.peak_bytes) : nlohmann::ordered_json(nullptr);
+                              {"load_seconds", run.load_seconds},
+                              {"rows_per_second", run.rows_per_second().value_or(0)},
+                              {"tokens_per_second", run.tokens_per_second().value_or(0)},
+                              {"device_busy", run.device_busy.value_or(0)},
+                              {"peak_host_bytes", maybe(monitor::peak_resident_bytes())},
+                              {"held_back_by", run.held_back_by},
+                              {"mfu", maybe(run.mfu)}};
+  if (run.mfu_of_data_sheet) j["mfu_of"] = "data sheet";
+  j["planned_bytes"] =
+      run.limit_bytes ? maybe(run.planned_bytes) : nlohmann::ordered_json(nullptr);  // VADER has no plan
+  j["limit_bytes"] = maybe(run.limit_bytes);
+  j["token_budget"] = maybe(run.token_budget);
+  j["peak_bytes"] = maybe(run.peak_bytes);
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
   if (const auto blank = counters.find("blank lines"); blank != counters.end()) j["blank_lines"] = blank->second;
   add_results(j, counters, "");
   for (const SummaryModel& m : models) {
     if (models.size() == 1) break;
-    nlohmann::ordered_json each = {{"name", m.name},           {"model", m.model},
-                                   {"device", m.device},       {"precision", m.precision},
-                                   {"tokens", m.stats.tokens}, {"mfu", known_or_null(m.stats.mfu)}};
+    nlohmann::ordered_json each = {{"name", m.name},
+                                   {"model", m.run.model},
+                                   {"device", m.run.device},
+                                   {"precision", m.run.precision},
+                                   {"tokens", m.run.stats.tokens},
+                                   {"mfu", maybe(m.run.mfu)}};
     add_results(each, counters, m.name);
     j["models"].push_back(std::move(each));
   }

@@ -14,15 +14,13 @@ struct Missing {
   const char* flag;
   const char* why;
 };
-constexpr const char* kDownloads =
-    "unsupported, Brim downloads nothing; pass --model a directory or the name of a cached model";
 constexpr const char* kLogs =
     "unsupported, the log is plain text and spans are not sent; use --access-log FILE for requests";
 constexpr const char* kPrompts = "unsupported; add the prompt to the texts";
 constexpr Missing kMissing[] = {
-    {"--revision", kDownloads},
-    {"--hf-token,--hf-api-token", kDownloads},
-    {"--huggingface-hub-cache", kDownloads},
+    {"--revision", "unsupported; use --model ORG/NAME@REVISION --pull"},
+    {"--hf-token,--hf-api-token", "unsupported; set HF_TOKEN in the environment"},
+    {"--huggingface-hub-cache", "unsupported; set HF_HUB_CACHE in the environment"},
     {"--max-batch-requests", "unsupported, batches are limited by tokens; use --max-batch-tokens"},
     {"--default-prompt", kPrompts},
     {"--default-prompt-name", kPrompts},

@@ -42,6 +42,8 @@ int run_train(const TrainFlags& f) {
   if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
   if (f.values.count("label_column") > 0) settings.label_columns.clear();
   if (f.values.count("teacher") > 0) settings.teachers.clear();
+  if (f.values.count("teacher_weight") > 0) settings.teacher_weights.clear();
+  if (f.values.count("labels") > 0) settings.labels.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (value.empty()) fail(ErrorCode::usage, "--{}: missing value", dashed(key));
@@ -95,8 +97,8 @@ int run_train(const TrainFlags& f) {
     print_stderr(
         "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
         100 * outcome.device_busy,
-        outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * outcome.mfu, outcome.mfu_note)
-                         : "",
+        outcome.mfu ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * *outcome.mfu, outcome.mfu_note)
+                    : "",
         format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
         outcome.on_card ? "used" : "peak resident", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
     if (outcome.best_step >= 0)

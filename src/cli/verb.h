@@ -39,6 +39,10 @@ std::function<int()> setup_forecast(CLI::App& app);
 std::function<int()> setup_serve(CLI::App& app);  // only if built with Boost, like the next
 std::function<int()> setup_queue(CLI::App& app);
 
+// The state of a `brim score --shard` job in `folder`: `what` is status, missing or check.
+bool is_shard_report(const std::string& shard);
+int report_shards(const std::string& what, const std::string& folder);
+
 // Adds an environment variable for every long flag: BRIM_MEMORY_LIMIT for --memory-limit.
 void add_environment(CLI::App& verb);
 

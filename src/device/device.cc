@@ -38,7 +38,12 @@ bool built_with_cuda() { return true; }
 #else
 bool built_with_cuda() { return false; }
 std::optional<std::string> cuda_unavailable_reason(int) {
+#if defined(BRIM_WHEEL)
+  return "this build has no CUDA backend; install a wheel with CUDA, or run `pip install . -C "
+         "cmake.define.BRIM_CUDA=ON` in a checkout on a machine with nvcc";
+#else
   return "this build has no CUDA backend; build with ./brim on a machine with nvcc (see README.md)";
+#endif
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
   fail(ErrorCode::usage, Remedy{"set `device=cpu`"}, "`device=cuda:{}`: {}", index, *cuda_unavailable_reason(index));

@@ -44,7 +44,7 @@ TEST(Device, DetectsADriverByItsFiles) {
   const TempDir wsl, linux;
   EXPECT_FALSE(nvidia_driver_present(wsl.path()));
   put_file(wsl / "dev/dxg", "");
-  EXPECT_FALSE(nvidia_driver_present(wsl.path())) << "WSL2 has it for cards of every maker";
+  EXPECT_FALSE(nvidia_driver_present(wsl.path())) << "WSL2 has this file with GPUs of all vendors";
   put_file(wsl / "usr/lib/wsl/lib/libcuda.so.1", "");
   EXPECT_TRUE(nvidia_driver_present(wsl.path()));
   put_file(linux / "dev/nvidiactl", "");
@@ -61,7 +61,7 @@ TEST(Device, AutoLogsOnceWhyAGpuIsNotUsed) {
     if (level != LogLevel::debug) lines.emplace_back(line);
   });
   for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device(DeviceChoice{}, 1, bare.path())->kind(), DeviceKind::cpu);
-  EXPECT_EQ(lines.size(), 0u) << "no sign of a card, no word";
+  EXPECT_EQ(lines.size(), 0u) << "no driver, no message";
   for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device(DeviceChoice{}, 1, machine.path())->kind(), DeviceKind::cpu);
   set_log_sink(before);
   ASSERT_EQ(lines.size(), 1u);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/entities.h"
+#include "engine/label.h"
 #include "engine/run_stats.h"
 #include "engine/window_queue.h"
 #include "ops/gemm_tuner.h"
@@ -23,6 +24,12 @@ Error too_long(const char* what, int64_t tokens, int64_t longest) {
                {"set `long_text=truncate` or `long_text=window-mean`"});
 }
 
+Error too_short(int64_t max_length, int64_t special) {
+  return Error(ErrorCode::usage,
+               fmt::format("`max_length={}`: must be above the model's {} special tokens", max_length, special),
+               {"use a larger value"});
+}
+
 // Adds the error of text `t` to `errors`, or throws it if `errors` is null. False if there is no error.
 bool keep_error(size_t t, const std::optional<Error>& error, Engine::TextErrors* errors) {
   if (!error) return false;
@@ -33,12 +40,21 @@ bool keep_error(size_t t, const std::optional<Error>& error, Engine::TextErrors*
 
 }  // namespace
 
+Error no_entity_labels(const std::filesystem::path& dir) {
+  return Error(ErrorCode::usage, fmt::format("{}: is a GLiNER model: `entities` is required", dir.string()),
+               {"name the entities to find"});
+}
+
 std::optional<LongText> long_text_from_name(std::string_view name) {
   if (name == "truncate") return LongText::truncate;
   if (name == "window-mean") return LongText::window_mean;
   if (name == "window-max") return LongText::window_max;
   if (name == "error") return LongText::error;
   return std::nullopt;
+}
+
+int64_t Engine::longest_of(const TextOptions& options) const {
+  return options.max_length > 0 ? std::min(options.max_length, plan_.max_length) : plan_.max_length;
 }
 
 // A tag needs context on both sides, so a tagger's windows overlap by default. Outputs with one vector per token must
@@ -50,6 +66,11 @@ int64_t Engine::window_step(int64_t capacity, const TextOptions& options) const 
 }
 
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
+  if (options.zero_shot != nullptr) {
+    out.zero_shot = options.zero_shot;
+    return options.zero_shot->tokenize(text, options, out);
+  }
+  if (gliner_) return no_entity_labels(model_dir());
   const size_t begin = out.ids.size();
   std::string storage;
   tokenizer_->encode_ids(sentence_text(text, options.prompt, storage), out.ids);
@@ -63,7 +84,11 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   TokenizedText t;
   t.first_window = out.windows.size();
   t.tokens = static_cast<int32_t>(length);
-  const int64_t longest = plan_.max_length;
+  const int64_t longest = longest_of(options);
+  if (longest <= prefix + suffix) {
+    out.ids.resize(begin);
+    return too_short(options.max_length, prefix + suffix);
+  }
   if (length <= longest) {
     out.windows.push_back({begin, static_cast<int32_t>(length), 0});
     t.windows = 1;
@@ -131,7 +156,25 @@ std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTex
   return std::nullopt;
 }
 
+std::unique_ptr<const ZeroShotTask> Engine::prepare_labels(const ZeroShot& settings, const ZeroShotKeys& keys) const {
+  if (output() != model::Output::sequence_logits)
+    fail(ErrorCode::usage, "{}: {} requires a classifier opened with `raw_scores`", options_.model_dir.string(),
+         keys.labels);
+  if (auto problem = text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length))
+    throw *problem;
+  return std::make_unique<const ZeroShotTask>(settings, config_.id2label, *tokenizer_, plan_.max_length,
+                                              options_.model_dir, keys);
+}
+
+std::unique_ptr<const EntityTask> Engine::prepare_entities(const EntityLabels& settings, const EntityKeys& keys) const {
+  if (!gliner_)
+    fail(ErrorCode::usage, "{}: {} requires a GLiNER model (gliner_config.json)", options_.model_dir.string(),
+         keys.labels);
+  return std::make_unique<const EntityTask>(settings, *gliner_, *tokenizer_, plan_.max_length, keys);
+}
+
 std::optional<Error> Engine::why_no_pairs() const {
+  if (zero_shot_) return Error(ErrorCode::usage, "pairs are not supported with zero-shot labels");
   if (output() == model::Output::hidden) return Error(ErrorCode::usage, "token vectors are not supported for pairs");
   if (is_per_token(output()))
     return Error(ErrorCode::bad_model, fmt::format("{}: taggers do not support pairs", options_.model_dir.string()));
@@ -141,9 +184,12 @@ std::optional<Error> Engine::why_no_pairs() const {
 std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
                                       const TextOptions& options) const {
   if (!pair) return tokenize(text, out, options);
+  if (options.zero_shot != nullptr) return Error(ErrorCode::usage, "pairs are not supported with zero-shot labels");
   if (auto problem = why_no_pairs()) return problem;
   const size_t begin = out.ids.size();
-  const int64_t longest = plan_.max_length;
+  const int64_t longest = longest_of(options);
+  if (const auto special = static_cast<int64_t>(tokenizer_->pair()->special()); longest <= special)
+    return too_short(options.max_length, special);
   TokenizedText t;
   t.first_window = out.windows.size();
   const auto add_window = [&](size_t at) {
@@ -273,10 +319,12 @@ void Engine::merge_windows(const float* results, size_t windows, float* out, Lon
   if (!whole.empty()) std::copy_n(out, width(), kept);
 }
 
-RunStats Engine::stats() const {
-  RunStats stats = run_stats(&shape(), &plan_, counted());
-  stats.peak_bytes = held_bytes(device());
-  return stats;
+void Engine::merge_text(const TokenizedTexts& texts, size_t t, const float* results, float* out) const {
+  const size_t windows = texts.texts[t].windows;
+  if (texts.zero_shot != nullptr)
+    texts.zero_shot->merge({results, windows * static_cast<size_t>(row_width())}, options_.long_text, out);
+  else
+    merge_windows(results, windows, out, options_.long_text, false);
 }
 
 std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
@@ -309,12 +357,12 @@ std::optional<Error> Engine::check_finite(std::span<const float> results) const 
 std::vector<float> Engine::score(const TokenizedTexts& tokens, TextErrors* errors) {
   BRIM_CHECK(!model::is_per_token(output()), "score() on a token model");
   const std::vector<float> windows = run_windows(tokens);
-  const auto row = static_cast<size_t>(row_width()), K = static_cast<size_t>(width());
+  const auto row = static_cast<size_t>(row_width()), K = static_cast<size_t>(width_of(tokens));
   std::vector<float> scores(tokens.texts.size() * K);
   for (size_t t = 0; t < tokens.texts.size(); ++t) {
     const std::span<const float> results = tokens.results_of(t, windows, row, false);
     if (keep_error(t, check_finite(results), errors)) continue;
-    merge_windows(results.data(), tokens.texts[t].windows, scores.data() + t * K);
+    merge_text(tokens, t, results.data(), scores.data() + t * K);
   }
   return scores;
 }
@@ -334,12 +382,17 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
                                                   TextErrors* errors) {
   BRIM_CHECK(model::is_per_token(output()), "entities() on a model without token classes");
   const std::vector<float> windows = run_windows(tokens);
+  const EntityTask* task = tokens.zero_shot != nullptr ? tokens.zero_shot->entities() : nullptr;
   std::vector<std::vector<Entity>> entities;
   std::vector<float> scores;
   for (size_t t = 0; t < texts.size(); ++t) {
     const auto results = tokens.results_of(t, windows, static_cast<size_t>(width()), true);
     if (keep_error(t, check_finite(results), errors)) {
       entities.emplace_back();
+      continue;
+    }
+    if (task != nullptr) {
+      entities.push_back(std::move(task->find(tokens, {&t, 1}, {&texts[t], 1}, windows.data(), nullptr)[0]));
       continue;
     }
     const text::Encoding encoding = tokenizer_->encode(texts[t]);

@@ -18,11 +18,11 @@
 #include "brim/brim.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
+#include "engine/entity_task.h"
 #include "engine/model_host.h"
-#include "engine/run_stats.h"
 #include "engine/scheduler.h"
-#include "engine/text_model.h"
 #include "engine/tokenized_texts.h"
+#include "engine/zero_shot.h"
 #include "hub/hf_config.h"
 #include "hub/sentence_settings.h"
 #include "model/forward_runner.h"
@@ -32,7 +32,7 @@
 
 namespace brim::engine {
 
-class Engine final : public TextModel {
+class Engine {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
   // Opens several models on one device under one limit (device and limit of the first one apply). They share arena,
@@ -45,19 +45,12 @@ class Engine final : public TextModel {
   // fits.
   static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options,
                                              bool other_stays = false);
-  ~Engine() override;
+  ~Engine();
 
-  std::string name() const override { return options_.model_dir.string(); }
-  Engine* engine() override { return this; }
-  bool multi_label() const override { return shape().multi_label; }
-  Choice choose(const float* scores) const override { return choose_label({scores, static_cast<size_t>(width())}); }
-  std::string device_name() const override { return device().name(); }
-  std::string precision_text() const override { return precision_name(precision()); }
-  int64_t planned_bytes() const override { return plan_.peak_bytes; }
-
+  bool multi_label() const { return zero_shot_ ? zero_shot_->multi_label() : shape().multi_label; }
   const model::ModelShape& shape() const { return host_->shape(); }
   const hub::HfConfig& config() const { return config_; }
-  const std::vector<std::string>& labels() const override { return config_.id2label; }
+  const std::vector<std::string>& labels() const { return zero_shot_ ? zero_shot_->labels() : config_.id2label; }
   const std::vector<std::string>& tags() const { return tags_; }  // labels of the second head; empty if none
   const plan::Plan& plan() const { return plan_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -70,10 +63,14 @@ class Engine final : public TextModel {
   ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
   // Mean pooling on the host counts as pooled: only the queues see rows per token.
-  model::Output output() const override { return pools_on_host_ ? model::Output::mean_hidden : plan_.output; }
+  model::Output output() const { return pools_on_host_ ? model::Output::mean_hidden : plan_.output; }
   std::optional<Pooling> pooling() const { return pooling_; }  // resolved; unset if not an embedding model
   // Floats per text in a result: classes, or vector size (per token for token outputs).
-  int64_t width() const override { return width_ > 0 ? width_ : row_width(); }
+  int64_t width() const { return width_ > 0 ? width_ : row_width(); }
+  // Floats per text after merging: zero-shot labels of the call, or width().
+  int64_t width_of(const TokenizedTexts& texts) const {
+    return texts.zero_shot != nullptr ? static_cast<int64_t>(texts.zero_shot->labels().size()) : width();
+  }
   // Floats per window or token, before merging.
   int64_t row_width() const { return output_width(shape(), plan_.output); }
   bool pools_on_host() const { return pools_on_host_; }
@@ -88,8 +85,17 @@ class Engine final : public TextModel {
                                 const TextOptions& options) const;
   // Appends ids unchanged. Ids outside the vocabulary are rejected.
   std::optional<Error> take_ids(std::span<const int32_t> ids, TokenizedTexts& out, const TextOptions& options) const;
-  TextOptions text_options() const { return {.long_text = options_.long_text, .prompt = prompt_}; }
-  std::optional<Error> why_no_pairs() const override;
+  TextOptions text_options() const {
+    return {.long_text = options_.long_text, .prompt = prompt_, .zero_shot = zero_shot_.get()};
+  }
+  // Labels for TextOptions::zero_shot. Throws usage or bad_model.
+  std::unique_ptr<const ZeroShotTask> prepare_labels(const ZeroShot& settings, const ZeroShotKeys& keys = {}) const;
+  // Entities by label, for a GLiNER model. Throws usage.
+  std::unique_ptr<const EntityTask> prepare_entities(const EntityLabels& settings, const EntityKeys& keys = {}) const;
+  // Labels of the options; null if the model's own labels are used.
+  const LabelTask* zero_shot() const { return zero_shot_.get(); }
+  const GlinerHead* gliner() const { return gliner_.get(); }  // null if the model is none
+  std::optional<Error> why_no_pairs() const;                  // the reason it cannot score pairs of texts, if any
 
   // Interfaces for batches packed by the caller and for single texts. Thread-safe; both must be destroyed before the
   // engine.
@@ -107,9 +113,6 @@ class Engine final : public TextModel {
   // Token limit of interactive batches: the smallest that keeps the device near full throughput, to keep latency low.
   int64_t serving_tokens() const;
   double busy_seconds() const { return busy_seconds_; }  // accumulated device time of score() and entities()
-
-  // Throughput, utilisation and memory of the last run.
-  RunStats stats() const override;
 
   // Measures GEMM algorithms for this plan's shapes and stores the choice for this machine; one line per shape class.
   // CUDA only.
@@ -139,16 +142,16 @@ class Engine final : public TextModel {
   std::optional<Error> check_finite(std::span<const float> results) const;
   // Merges the windows of one text: results [windows, row_width] to `out` [width]. Logits become scores unless `raw`;
   // vectors are normalized and truncated according to the model's files.
-  void merge_windows(const float* results, size_t windows, float* out) const {
-    merge_windows(results, windows, out, options_.long_text, false);
-  }
   void merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const;
+  // Merges the windows of text `t`, whose results begin at `results`, to `out` [width_of(texts)].
+  void merge_text(const TokenizedTexts& texts, size_t t, const float* results, float* out) const;
 
  private:
   Engine() = default;
   // One row per window, or one row per token at the index of its id
   std::vector<float> run_windows(const TokenizedTexts& texts);
   struct OpenRequest;
+  int64_t longest_of(const TextOptions& options) const;
   int64_t window_step(int64_t capacity,
                       const TextOptions& options) const;  // distance between windows of `capacity` tokens
   // Tokens of a batch of this predicted duration, at least the throughput minimum
@@ -163,6 +166,8 @@ class Engine final : public TextModel {
                                                       plan::Residency residency);
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   void read_sentence_settings();
+  void set_labels(const ZeroShot& settings, const plan::PlanRequest& request);
+  void read_gliner(plan::PlanRequest& request);
   // Returns `text` as it is tokenized: prompt prepended and lower-cased if the model's files require it.
   std::string_view sentence_text(std::string_view text, std::string_view prompt, std::string& storage) const;
   int32_t prompt_tokens(std::string_view prompt) const;  // tokens excluded from mean pooling
@@ -172,6 +177,8 @@ class Engine final : public TextModel {
   std::optional<Pooling> pooling_;
   bool pools_on_host_ = false;
   int64_t width_ = 0;  // size of truncated vectors; 0: row_width()
+  std::unique_ptr<const GlinerHead> gliner_;
+  std::unique_ptr<const LabelTask> zero_shot_;
   std::string facts_;  // fingerprint of the model files when they were read
   hub::HfConfig config_;
   std::vector<std::string> tags_;

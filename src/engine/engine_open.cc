@@ -14,6 +14,8 @@
 #include "engine/engine.h"
 #include "engine/label.h"
 #include "engine/precision.h"
+#include "engine/run_stats.h"
+#include "hub/gliner_config.h"
 #include "hub/model_dir.h"
 #include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
@@ -31,6 +33,9 @@ constexpr int64_t kMostTokensPerByte = 4, kUsualBytesPerToken = 4;
 // Inputs of at most this many tokens use our own GEMM kernels: opening the GEMM library takes 86 ms, and 2,048 tokens
 // take 2.7 ms longer without it (RoBERTa-base on an H200).
 constexpr int64_t kTokensWithoutLibrary = 16384;
+
+// Labels per text that memory is planned for if they are given with the texts.
+constexpr size_t kUsualEntityLabels = 32;
 
 bool is_short(int64_t most_tokens) { return most_tokens > 0 && most_tokens <= kTokensWithoutLibrary; }
 bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::Precision::fp16; }
@@ -68,6 +73,15 @@ Engine::~Engine() {
   if (host_) scheduler_->remove(*host_);
 }
 
+namespace {
+
+// On a GPU the cache is in host memory, which the device's limit does not cover.
+int64_t cache_on_device(const EngineOptions& options, const device::Device& device) {
+  return device.kind() == device::DeviceKind::cpu ? options.cache_bytes : 0;
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std::move(open_together({options})[0]); }
 
 namespace {
@@ -99,14 +113,18 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   log_debug("{}: opened", device->name());
   const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   Ledger::of(*device).set_limit(limit);
-  auto engines = open_on(device, files.get(), limit, residency);
+  const int64_t left = limit - cache_on_device(options[0], *device);
+  if (left <= 0)
+    fail(ErrorCode::does_not_fit, Remedy{"set a smaller cache"}, "a cache of {} leaves nothing of the limit of {}",
+         format_bytes(options[0].cache_bytes), format_bytes(limit));
+  auto engines = open_on(device, files.get(), left, residency);
   // The memory use of driver and libraries is known now. If it exceeds the plan, plan again before a batch runs.
   const plan::Plan& plan = engines[0]->plan();
   if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
                                   "replanning"))
     return engines;
   engines.clear();
-  return open_on(device, read_all(options), limit, residency);
+  return open_on(device, read_all(options), left, residency);
 }
 
 std::vector<Engine::OpenRequest> Engine::read_all(const std::vector<EngineOptions>& options) {
@@ -151,6 +169,12 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size, spares_library));
   if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(first.parked_bytes);
   if (first.deterministic) scheduler->queue().fix_algorithms();
+  if (first.cache_bytes > 0) {
+    memory::Reservation reserved;
+    if (const int64_t bytes = cache_on_device(first, *device); bytes > 0)
+      reserved = ledger.reserve(memory::Tag::context, "result cache", bytes);
+    scheduler->set_cache(std::make_shared<ResultCache>(first.cache_bytes, std::move(reserved)));
+  }
   log_debug("planned, batch memory allocated");
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
@@ -172,7 +196,7 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   device::Device& device = scheduler->queue().device();
   OpenRequest prepared = read_files(options);
   scheduler->open_device();  // needed for its profile
-  resolve(prepared, device, Ledger::of(device).limit_bytes());
+  resolve(prepared, device, Ledger::of(device).limit_bytes() - scheduler->cache_bytes_on_device());
   std::optional<Scheduler::CapacityProfile> profile =
       scheduler->find_capacity(prepared.request, first_output(prepared.request, options.raw_scores));
   if (!profile) {
@@ -265,6 +289,7 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
 Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
+  if (options.zero_shot) engine->options_.raw_scores = true;  // labels are compared by their logits
   engine->read_sentence_settings();
   engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
   hub::HfConfig& config = engine->config_;
@@ -275,18 +300,23 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
     shape = both_heads(shape, model::read_shape(options.tagger_dir, &tagger));
     engine->tags_ = tagger.id2label;
   }
-  engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
+  engine->tokenizer_ = text::Tokenizer::load(hub::tokenizer_dir(options.model_dir));
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
   model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
 
   plan::PlanRequest request;
   request.shape = shape;
-  if (engine->options_.output) {
+  const bool gliner = hub::is_gliner(options.model_dir);
+  if (options.entities && !gliner)
+    fail(ErrorCode::usage, "{}: `entities` requires a GLiNER model (gliner_config.json)", options.model_dir.string());
+  if (gliner) {
+    engine->read_gliner(request);
+  } else if (engine->options_.output) {
     request.output = *engine->options_.output;
   } else if (!options.tagger_dir.empty()) {
     request.output = model::Output::token_scores_and_logits;
   } else if (shape.sequence_classes > 0) {
-    request.output = options.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+    request.output = engine->options_.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
   } else if (shape.token_classes > 0) {
     request.output = model::Output::token_scores;
   } else {
@@ -309,7 +339,42 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   request.fill = options.fill;
   if (engine->sentence_.truncate_dim > 0)
     engine->width_ = std::min(engine->sentence_.truncate_dim, output_width(shape, request.output));
+  if (options.zero_shot) engine->set_labels(*options.zero_shot, request);
+  if (engine->gliner_ && options.entities)
+    engine->zero_shot_ = std::make_unique<const EntityTask>(*options.entities, *engine->gliner_, tokenizer, longest);
   return {std::move(engine), std::move(request)};
+}
+
+// The head runs on the host: the device computes hidden states.
+void Engine::read_gliner(plan::PlanRequest& request) {
+  const std::string dir = options_.model_dir.string();
+  if (options_.pooling) fail(ErrorCode::usage, "{}: embeddings are not supported for a GLiNER model", dir);
+  if (options_.zero_shot) fail(ErrorCode::usage, "{}: `labels` requires an NLI model; name `entities`", dir);
+  if (!options_.tagger_dir.empty()) fail(ErrorCode::usage, "{}: a GLiNER model has no second head", dir);
+  const hub::GlinerConfig config = hub::load_gliner_config(options_.model_dir);
+  if (const GlinerMarkers markers = find_markers(config, *tokenizer_);
+      std::max(markers.label, markers.text) >= request.shape.vocab)
+    fail(ErrorCode::bad_model, "{}: the marker tokens have the ids {} and {}, the embedding table has {} rows",
+         config.where, markers.label, markers.text, request.shape.vocab);
+  gliner_ = GlinerHead::load(options_.model_dir, config, request.shape.hidden);
+  config_.id2label.clear();
+  request.output = model::Output::hidden;
+  const int64_t words = std::max<int64_t>(EntityTask::kWordsPerGroup, config.max_words);
+  const size_t labels = options_.entities ? options_.entities->labels.size() : kUsualEntityLabels;
+  request.head_bytes =
+      gliner_->bytes() + GlinerHead::scratch_bytes(config, request.shape.hidden, words, static_cast<int64_t>(labels));
+}
+
+void Engine::set_labels(const ZeroShot& settings, const plan::PlanRequest& request) {
+  const std::filesystem::path& dir = options_.model_dir;
+  if (!options_.tagger_dir.empty())
+    fail(ErrorCode::usage, "{}: `labels` are not supported with a tagger", dir.string());
+  if (request.output != model::Output::sequence_logits)
+    fail(ErrorCode::bad_model, "{}: `labels` requires an NLI model, but this model has no classes for texts",
+         dir.string());
+  if (auto problem = text::why_no_pairs(*tokenizer_, dir, request.shape.types, request.max_length)) throw *problem;
+  zero_shot_ = std::make_unique<const ZeroShotTask>(settings, config_.id2label, *tokenizer_, request.max_length, dir);
+  width_ = static_cast<int64_t>(settings.labels.size());
 }
 
 void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limit_bytes) {

@@ -40,14 +40,22 @@ struct EngineOptions {
   int64_t input_bytes = 0;  // if positive: total size of the input, to size a GPU's memory for no more
   Aggregation aggregation = Aggregation::first;
   std::map<std::string, std::string> labels;  // replacements for the model's label names
+  std::optional<ZeroShot> zero_shot;          // NLI models: classify texts by these labels
+  std::optional<EntityLabels> entities;       // GLiNER models: find entities of these labels
   // Scores of a text are bitwise independent of other texts in the batch. For models that share a device, the first
   // one's setting applies.
   bool deterministic = false;
   int64_t parked_bytes = 0;  // for models that share a device, the first one's setting applies to all
+  int64_t cache_bytes = 0;   // the same
 };
+
+// All options of a scorer except the directories of its models.
+EngineOptions engine_options(const ScorerOptions& options);
 
 // Heads computed for an interactive text: the model's own, or both of a classifier with a tagger.
 enum class Heads : uint8_t { own, both };
+
+class LabelTask;
 
 // Options for a single text.
 struct TextOptions {
@@ -55,7 +63,9 @@ struct TextOptions {
   bool keep_end = false;  // truncate at the beginning instead
   int32_t overlap = -1;   // tokens shared by neighbouring windows; negative: a quarter window for taggers, 0 otherwise
   bool tags = false;      // windows as for a tagger, regardless of the model
-  std::string_view prompt = {};  // prepended to the text
+  std::string_view prompt = {};          // prepended to the text
+  const LabelTask* zero_shot = nullptr;  // if set: labels in place of the model's
+  int64_t max_length = 0;                // tokens read of this text, at most the model's; 0: the model's
 };
 
 }  // namespace brim::engine

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "engine/label.h"
 #include "text/unicode/unicode.h"
 
 namespace brim::engine {
@@ -131,8 +132,8 @@ std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encodi
 }
 
 std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e, const std::string& tokenizer_kind,
-                                   const float* scores, const std::vector<std::string>& labels,
-                                   Aggregation aggregation) {
+                                   const float* scores, const std::vector<std::string>& labels, Aggregation aggregation,
+                                   bool outside) {
   const std::u32string text = code_points(replace_invalid_utf8(raw));
   const size_t K = labels.size();
   std::vector<Entity> found;
@@ -141,7 +142,7 @@ std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e
       const EncodedWord& at = piece.word;
       const Choice choice = choose_label({scores + at.token * K, K});
       const std::string& tag = labels[static_cast<size_t>(choice.label)];
-      if (split_tag(tag).outside) continue;
+      if (split_tag(tag).outside && !outside) continue;
       found.push_back({tag, e.tokens[at.token], choice.score, at.begin, at.end, static_cast<int32_t>(at.token)});
     }
     return found;
@@ -158,7 +159,7 @@ std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e
     const float* row = deciding_scores(word, scores, K, aggregation, mean);
     const auto best = static_cast<size_t>(std::max_element(row, row + K) - row);
     const TagParts tag = split_tag(labels[best]);
-    if (tag.outside) {
+    if (tag.outside && !outside) {
       open = false;
       continue;
     }

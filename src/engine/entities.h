@@ -31,10 +31,11 @@ struct EncodedWord {
 std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encoding& encoding,
                                        const std::string& tokenizer_kind);
 
-// `scores` is [tokens, K] for the tokens of `encoding`; scores of special tokens are ignored.
+// `scores` is [tokens, K] for the tokens of `encoding`; scores of special tokens are ignored. `outside` keeps tokens
+// and words tagged O; neighbouring words form one entity.
 std::vector<Entity> group_entities(std::string_view text, const text::Encoding& encoding,
                                    const std::string& tokenizer_kind, const float* scores,
-                                   const std::vector<std::string>& labels,
-                                   Aggregation aggregation = Aggregation::first);
+                                   const std::vector<std::string>& labels, Aggregation aggregation = Aggregation::first,
+                                   bool outside = false);
 
 }  // namespace brim::engine

@@ -349,9 +349,8 @@ TEST_F(InteractiveTest, OrdersTextsOfOneClientByDeadline) {
 
 // For random work every text is completed once with the expected result, no batch exceeds its budget, texts of one
 // client keep their order, and bulk work gets its tenth without long runs.
-TEST_F(InteractiveTest, RandomWorkKeepsAllInvariants) {
-  ASSERT_GE(engine_->plan().token_budget, 2 * kBatchTokens);
-  const auto tokens_done = [&] { return engine_->scheduler().work_of(engine_->host()).tokens; };
+class RandomWork : public InteractiveTest {
+ protected:
   struct Wanted {
     Deadline deadline;
     std::optional<ErrorCode> code;
@@ -360,46 +359,33 @@ TEST_F(InteractiveTest, RandomWorkKeepsAllInvariants) {
   struct BulkTurn {
     int64_t texts_before, bulk_before, tokens;
   };
-  for (uint32_t seed = 0; seed < 12; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937 random(seed);
-    const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
-    order_.clear();
-    codes_.clear();
-    stop_ = std::stop_source();
-    std::stop_source withdrawn;
-    withdrawn.request_stop();
-    open();
-    hold();
-    const int64_t before = tokens_done();
-    int64_t bulk_tokens = 0;  // this and the following are used by the device thread
-    std::vector<BulkTurn> turns;
-    const auto collect = [&](const batch::PackedBatch& batch, const float*) {
-      turns.push_back({tokens_done() - before - bulk_tokens, bulk_tokens, batch.tokens()});
-      bulk_tokens += batch.tokens();
-    };
-    BulkQueue bulk(engine_->scheduler(), engine_->host(), 2 * kBatchTokens, collect);
+
+  int draw(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  int64_t tokens_done() { return engine_->scheduler().work_of(engine_->host()).tokens; }
+
+  void submit_bulk(BulkQueue& bulk, bool full) {
     const std::vector<int32_t> ids(kWindow, 5);
     for (int i = 0; i < 20; ++i) {
       // As large as a batch of a file, or smaller like the end of a list.
-      const int windows = seed % 2 == 0 ? 32 + draw(97) : 1 + draw(128);
+      const int windows = full ? 32 + draw(97) : 1 + draw(128);
       batch::PackedBatch batch;
       for (int w = 0; w < windows; ++w) batch.add({ids.data(), kWindow, 0}, engine_->shape().position_offset);
       batch.finish();
       bulk.submit(batch);
     }
-    std::vector<Wanted> wanted;
-    std::map<std::pair<uint64_t, bool>, std::vector<int>> by_client;  // computed texts
+  }
+
+  void submit_texts(const std::stop_token& withdrawn) {
     const auto now = std::chrono::steady_clock::now();
     for (int calls = 10 + draw(40); calls > 0; --calls) {
       PendingTexts texts;
       for (int n = 1 + draw(40); n > 0; --n) {
-        auto one = text(static_cast<int>(wanted.size()), static_cast<uint64_t>(draw(5)), 1 + draw(4));
-        Wanted& want = wanted.emplace_back();
+        auto one = text(static_cast<int>(wanted_.size()), static_cast<uint64_t>(draw(5)), 1 + draw(4));
+        Wanted& want = wanted_.emplace_back();
         one->bulk = draw(4) == 0;
         if (draw(3) == 0) one->deadline = now + std::chrono::hours(100 + draw(4));
         if (draw(10) == 0) {
-          one->stop = withdrawn.get_token();
+          one->stop = withdrawn;
           want.code = ErrorCode::cancelled;
         } else if (draw(10) == 0) {
           one->deadline = now - std::chrono::seconds(1);
@@ -408,48 +394,87 @@ TEST_F(InteractiveTest, RandomWorkKeepsAllInvariants) {
           one->stop = stop_.get_token();
           want.may_be_cancelled = true;
         } else {
-          by_client[{one->client, one->bulk}].push_back(one->number);
+          by_client_[{one->client, one->bulk}].push_back(one->number);
         }
         want.deadline = one->bulk ? std::nullopt : one->deadline;
         texts.push_back(std::move(one));
       }
       interactive_->submit(std::move(texts));
     }
-    stops_at_ = by_client.begin()->second.front();
-    release_device();
-    bulk.finish();
-    wait_answered(wanted.size());
-    interactive_->close();
-    ASSERT_EQ(order_.size(), wanted.size());
-    std::vector<int> times(wanted.size());
-    std::vector<size_t> place(wanted.size());
+  }
+
+  void check_answers() {
+    ASSERT_EQ(order_.size(), wanted_.size());
+    std::vector<int> times(wanted_.size());
+    std::vector<size_t> place(wanted_.size());
     for (size_t i = 0; i < order_.size(); ++i) {
       const auto number = static_cast<size_t>(order_[i]);
       ++times[number];
       place[number] = i;
-      const Wanted& want = wanted[number];
+      const Wanted& want = wanted_[number];
       if (!want.may_be_cancelled || codes_[i] != ErrorCode::cancelled) {
         EXPECT_EQ(codes_[i], want.code) << number;
       }
     }
     EXPECT_EQ(std::count(times.begin(), times.end(), 1), std::ssize(times));
-    for (auto& [client, numbers] : by_client) {
+    for (auto& [client, numbers] : by_client_) {
       const auto due = [&](int number) {
-        return wanted[static_cast<size_t>(number)].deadline.value_or(std::chrono::steady_clock::time_point::max());
+        return wanted_[static_cast<size_t>(number)].deadline.value_or(std::chrono::steady_clock::time_point::max());
       };
       std::stable_sort(numbers.begin(), numbers.end(), [&](int a, int b) { return due(a) < due(b); });
       const auto earlier = [&](int a, int b) { return place[static_cast<size_t>(a)] < place[static_cast<size_t>(b)]; };
       EXPECT_TRUE(std::is_sorted(numbers.begin(), numbers.end(), earlier)) << client.first << " " << client.second;
     }
-    EXPECT_EQ(engine_->scheduler().work_of(engine_->host()).batch_fill.counts.back(), 0) << "batches over their budget";
-    const int64_t text_tokens = tokens_done() - before - bulk_tokens;
+  }
+
+  void check_turns(int64_t text_tokens) {
     int64_t run = 0;  // tokens of consecutive bulk batches while texts wait
-    for (size_t i = 0; i < turns.size(); ++i) {
-      EXPECT_LE(turns[i].texts_before, TurnRule::kTokensPerBulkToken * turns[i].bulk_before + 5 * kBatchTokens) << i;
-      const bool follows = i > 0 && turns[i - 1].texts_before == turns[i].texts_before;
-      run = follows && turns[i].texts_before < text_tokens ? run + turns[i].tokens : 0;
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      EXPECT_LE(turns_[i].texts_before, TurnRule::kTokensPerBulkToken * turns_[i].bulk_before + 5 * kBatchTokens) << i;
+      const bool follows = i > 0 && turns_[i - 1].texts_before == turns_[i].texts_before;
+      run = follows && turns_[i].texts_before < text_tokens ? run + turns_[i].tokens : 0;
       EXPECT_LE(run, TurnRule::kInteractiveStreak * kBatchTokens / TurnRule::kTokensPerBulkToken) << i;
     }
+  }
+
+  std::mt19937 random_;
+  std::vector<Wanted> wanted_;
+  std::map<std::pair<uint64_t, bool>, std::vector<int>> by_client_;  // computed texts
+  std::vector<BulkTurn> turns_;                                      // used by the device thread
+};
+
+TEST_F(RandomWork, KeepsAllInvariants) {
+  ASSERT_GE(engine_->plan().token_budget, 2 * kBatchTokens);
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    random_.seed(seed);
+    order_.clear();
+    codes_.clear();
+    wanted_.clear();
+    by_client_.clear();
+    turns_.clear();
+    stop_ = std::stop_source();
+    std::stop_source withdrawn;
+    withdrawn.request_stop();
+    open();
+    hold();
+    const int64_t before = tokens_done();
+    int64_t bulk_tokens = 0;  // used by the device thread
+    const auto collect = [&](const batch::PackedBatch& batch, const float*) {
+      turns_.push_back({tokens_done() - before - bulk_tokens, bulk_tokens, batch.tokens()});
+      bulk_tokens += batch.tokens();
+    };
+    BulkQueue bulk(engine_->scheduler(), engine_->host(), 2 * kBatchTokens, collect);
+    submit_bulk(bulk, seed % 2 == 0);
+    submit_texts(withdrawn.get_token());
+    stops_at_ = by_client_.begin()->second.front();
+    release_device();
+    bulk.finish();
+    wait_answered(wanted_.size());
+    interactive_->close();
+    check_answers();
+    EXPECT_EQ(engine_->scheduler().work_of(engine_->host()).batch_fill.counts.back(), 0) << "batches over their budget";
+    check_turns(tokens_done() - before - bulk_tokens);
   }
 }
 

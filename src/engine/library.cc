@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Public functions outside of Scorer. Scorer itself is in scorer.cc and rules_scorer.cc.
 #include "base/log.h"
+#include "base/settings.h"
 #include "brim/brim.h"
+#include "engine/option_types.h"
 #include "hub/model_dir.h"
 #include "hub/sentence_settings.h"
 #include "model/weights.h"
@@ -29,6 +31,20 @@ void set_log(std::function<void(bool, std::string_view)> sink) {
 bool share_encoder(const std::string& classifier, const std::string& tagger) {
   const std::string a = find_model(classifier), b = find_model(tagger);
   return !a.empty() && !b.empty() && model::same_encoder(a, b);
+}
+
+Device::Device(std::string_view written) : Device(read_setting("device", written, engine::read_device)) {}
+std::string Device::text() const { return device_text(engine::device_choice(*this)); }
+
+Precision::Precision(std::string_view written)
+    : Precision(read_setting("precision", written, engine::read_precision)) {}
+std::string Precision::text() const { return precision_text(engine::precision_request(*this)); }
+
+MemoryLimit::MemoryLimit(std::string_view written)
+    : MemoryLimit(read_setting("memory_limit", written, engine::read_memory_limit)) {}
+
+LeaveFree::LeaveFree(std::string_view written) {
+  if (!written.empty()) *this = read_setting("leave_free", written, engine::read_leave_free);
 }
 
 }  // namespace brim

@@ -9,6 +9,7 @@
 
 #include "base/test_files.h"
 #include "brim/brim.h"
+#include "engine/testing.h"
 #include "model/export.h"
 #include "model/golden_models.h"
 
@@ -22,13 +23,7 @@ class LoadedScorer : public ::testing::TestWithParam<ops::Precision> {
   void SetUp() override {
     model::put_golden_model(temp_ / "golden", "bert_sequence");
     model::export_model(temp_ / "golden", dir_, GetParam());
-    ScorerOptions o;
-    o.model = dir_.string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 2;
-    o.memory_limit = "1GiB";
-    scorer_ = Scorer::open(o);
+    scorer_ = Scorer::open(cpu_options(dir_));
     for (int i = 5; i < 96; ++i) texts_.push_back("w" + std::to_string(i));
     before_ = scores();
   }

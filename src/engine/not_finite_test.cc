@@ -9,6 +9,7 @@
 
 #include "base/test_files.h"
 #include "brim/brim.h"
+#include "engine/testing.h"
 #include "hub/edit_weight.h"
 #include "model/golden_models.h"
 
@@ -22,13 +23,7 @@ class NotFinite : public ::testing::Test {
   ScorerOptions options(const std::string& model, const std::string& name) {
     const auto dir = temp_.path() / name;
     if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
-    ScorerOptions o;
-    o.model = dir.string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 2;
-    o.memory_limit = "1GiB";
-    return o;
+    return cpu_options(dir);
   }
   // Only texts with the word w7 are affected by the NaN.
   ScorerOptions damaged(const std::string& model, const std::string& prefix = "bert.") {

@@ -8,6 +8,7 @@
 #include "base/token.h"
 #include "brim/brim.h"
 #include "engine/engine.h"
+#include "engine/testing.h"
 #include "model/golden_models.h"
 
 namespace brim::engine {
@@ -20,12 +21,7 @@ class PairTest : public ::testing::Test {
     return (temp_ / model).string();
   }
   static ScorerOptions options(const std::string& dir) {
-    ScorerOptions o;
-    o.model = dir;
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 2;
-    o.memory_limit = "1GiB";
+    ScorerOptions o = cpu_options(dir);
     o.raw_scores = true;
     return o;
   }

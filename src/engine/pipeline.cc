@@ -16,8 +16,9 @@
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "engine/chunk_flow.h"
-#include "engine/entities.h"
+#include "engine/chunk_stages.h"
 #include "engine/label.h"
+#include "engine/repeated_rows.h"
 #include "engine/window_queue.h"
 
 namespace brim::engine {
@@ -30,42 +31,6 @@ constexpr size_t kMostHeldBytes = size_t{4} << 20, kMostHeldChunks = 64;
 // about half a second. A token is about four bytes of text.
 constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
 constexpr int64_t kLeastChunkBytes = 16 << 10;
-
-// A chunk's texts for one model. Unused for VADER.
-struct ModelTexts {
-  TokenizedTexts tokens;
-  std::vector<text::Encoding> encodings;  // token models only
-  std::vector<float> window_scores;       // sequence outputs: [windows,width]; token outputs: [ids,width]
-  int64_t truncated = 0;
-
-  void keep_first(size_t texts, size_t windows, size_t ids) {
-    tokens.texts.resize(texts);
-    tokens.windows.resize(windows);
-    tokens.ids.resize(ids);
-    if (encodings.size() > texts) encodings.resize(texts);
-  }
-};
-
-// A chunk in the pipeline.
-struct Job {
-  uint64_t number = 0;
-  ScoredChunk out;
-  std::vector<size_t> row_of_text;  // row of each tokenized text
-  std::vector<ModelTexts> models;
-  size_t windows_left = 0;  // over all models
-};
-
-// A model that computes on a device, and its index among all models.
-struct Encoder {
-  size_t model;
-  Engine* engine;
-};
-std::vector<Encoder> encoders_of(const std::vector<TextModel*>& models) {
-  std::vector<Encoder> encoders;
-  for (size_t m = 0; m < models.size(); ++m)
-    if (Engine* engine = models[m]->engine()) encoders.push_back({m, engine});
-  return encoders;
-}
 
 // A model's windows waiting for its device.
 struct ModelQueue {
@@ -80,15 +45,16 @@ struct ModelQueue {
   uint64_t chunks() const { return windows.empty() ? 0 : last_chunk - (windows.next_ticket() >> 32) + 1; }
 };
 
+using Job = ChunkJob;
 using Flow = ChunkFlow<Job>;
 
 class PipelineRun {
  public:
-  PipelineRun(const std::vector<TextModel*>& models, rows::RowSource& reader,
-              const std::function<void(ScoredChunk&)>& sink, const std::function<void(const PipelineStats&)>& progress,
-              const PipelineOptions& options)
+  PipelineRun(const std::vector<Engine*>& models, rows::RowSource& reader, const RowSink& sink,
+              const RowProgress& progress, const PipelineOptions& options)
       : models_(models),
-        encoders_(encoders_of(models)),
+        stages_(models, options),
+        encoders_(stages_.encoders()),
         reader_(reader),
         sink_(sink),
         progress_(progress),
@@ -97,12 +63,13 @@ class PipelineRun {
         most_held_(held_chunks()),
         flow_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4, options.stop),
         to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {
-    for (const Encoder& encoder : encoders_)
+    for (const ModelEngine& encoder : encoders_)
       queues_.emplace_back(*encoder.engine, encoder.model,
                            [this, encoder](const WindowResults& results) { collect(encoder, results); });
+    find_repeats();
   }
 
-  PipelineStats run() {
+  RowReport run() {
     const int64_t started = now_ns();
     const double process_cpu = CpuClock::process_seconds(), machine_cpu = CpuClock::machine_seconds();
     const int64_t faults = CpuClock::major_faults();
@@ -121,6 +88,7 @@ class PipelineRun {
     if (error_) std::rethrow_exception(error_);
     stats_.seconds = seconds_since(started);
     for (const ModelQueue& queue : queues_) add_counts(queue, stats_);
+    if (finder_) count_repeats(stats_);
     stats_.wait_input_seconds = starved_seconds() - starved;
     stats_.host_seconds = host_seconds();
     stats_.tokenizers = tokenizers_;
@@ -136,35 +104,71 @@ class PipelineRun {
       stats_.run_delay_seconds = run_delay_;
       for (const auto& [task, delay] : CpuClock::task_run_delays())
         if (const auto before = delays.find(task); before != delays.end())
-          stats_.run_delay_seconds += delay - before->second;
+          *stats_.run_delay_seconds += delay - before->second;
     }
-    for (const ModelQueue& queue : queues_) {  // each engine records the run with its own share of the work
-      PipelineStats own = stats_;
-      own.tokens = own.batches = own.truncated_rows = 0;
-      own.sum_squares = own.compute_seconds = 0;
-      add_counts(queue, own);
-      queue.windows.engine().set_counted(own);
-    }
-    for (TextModel* model : models_)
-      if (model->engine() == nullptr) model->set_counted(stats_);
-    return stats_;
+    return report();
   }
 
  private:
+  RowReport report() const {
+    RowReport report{stats_, std::vector<PipelineStats>(models_.size(), stats_)};
+    for (const ModelQueue& queue : queues_) {
+      PipelineStats& own = report.models[queue.model];
+      own.tokens = own.batches = own.truncated_rows = 0;
+      own.sum_squares = own.compute_seconds = 0;
+      add_counts(queue, own);
+      if (finder_) own.truncated_rows += repeated_->truncated_rows(queue.model);
+    }
+    return report;
+  }
+
+  // Rules alone are as fast as the search for equal texts, and results of taggers have no bound.
+  void find_repeats() {
+    const bool tags = std::any_of(encoders_.begin(), encoders_.end(), [](const ModelEngine& encoder) {
+      return is_per_token(encoder.engine->output()) || encoder.engine->gliner() != nullptr;
+    });
+    if (options_.repeated_bytes <= 0 || encoders_.empty() || tags) return;
+    std::vector<size_t> widths(models_.size(), static_cast<size_t>(kVaderWidth));
+    for (const auto& [model, engine] : encoders_) {
+      const LabelTask* task = stages_.zero_shot_of(*engine);
+      widths[model] = task != nullptr ? task->labels().size() : static_cast<size_t>(engine->width());
+    }
+    device::Device& device = encoders_[0].engine->device();  // only a CPU's limit covers host memory
+    finder_.emplace(options_.repeated_bytes, RepeatedResults::bytes_per_text(widths),
+                    device.kind() == device::DeviceKind::cpu ? &memory::Ledger::of(device) : nullptr);
+    repeated_.emplace(std::move(widths));
+    counts_memory_ = device.kind() == device::DeviceKind::cpu;
+  }
+
+  void count_repeats(PipelineStats& stats) const {
+    stats.repeated_rows = repeated_->rows();
+    stats.repeated_bytes = counts_memory_ ? finder_->bytes() : 0;
+    for (const ModelEngine& encoder : encoders_) stats.truncated_rows += repeated_->truncated_rows(encoder.model);
+  }
+
   int tokenizer_threads() const {
     if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
     const int cores = hardware_threads();
     const auto on = [&](device::DeviceKind kind) {
       return std::any_of(encoders_.begin(), encoders_.end(),
-                         [&](const Encoder& encoder) { return encoder.engine->device().kind() == kind; });
+                         [&](const ModelEngine& encoder) { return encoder.engine->device().kind() == kind; });
     };
     // With a GPU all cores tokenize; on the CPU they compute, and one tokenizer keeps several cores busy.
     if (on(device::DeviceKind::cpu)) return std::max(1, cores / 8);
     return on(device::DeviceKind::cuda) ? std::max(1, cores - 2) : cores;
   }
 
-  // Number of chunks the packers may hold; on the CPU chunks are made smaller first.
+  // Work per text, as a multiple, of the model that needs the most.
+  size_t pairs_per_text() const {
+    size_t most = 1;
+    for (const ModelEngine& encoder : encoders_)
+      if (const LabelTask* task = stages_.zero_shot_of(*encoder.engine)) most = std::max(most, task->cost());
+    return most;
+  }
+
+  // Number of chunks the packers may hold; on the CPU and with zero-shot labels, chunks are made smaller first.
   size_t held_chunks() const {
+    const size_t pairs = pairs_per_text();  // a text is computed and stored once per pair
     double seconds_per_token = 0;
     bool cpu_tags = false;
     for (const auto& [model, engine] : encoders_)
@@ -173,11 +177,18 @@ class PipelineRun {
         cpu_tags = cpu_tags || is_per_token(engine->output());
       }
     if (seconds_per_token > 0)
-      reader_.limit_chunks(static_cast<size_t>(
-          std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token))));
+      limit_chunks(
+          std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token)), pairs);
+    else if (pairs > 1)
+      limit_chunks(static_cast<int64_t>(reader_.chunk_bytes()), pairs);
     // Tokens with their texts and tag scores take ten times the bytes of the rows.
-    const size_t most = cpu_tags ? kMostHeldBytes / 8 : kMostHeldBytes;
+    const size_t most = (cpu_tags ? kMostHeldBytes / 8 : kMostHeldBytes) / pairs;
     return std::clamp<size_t>(most / reader_.chunk_bytes(), 1, kMostHeldChunks);
+  }
+
+  void limit_chunks(int64_t bytes, size_t pairs) const {
+    constexpr int64_t kLeastBytes = 1 << 10;
+    reader_.limit_chunks(static_cast<size_t>(std::max(kLeastBytes, bytes / static_cast<int64_t>(pairs))));
   }
 
   // Runs a stage on its thread and adds its CPU time to `cpu`.
@@ -220,6 +231,7 @@ class PipelineRun {
         ScopedZone zone(Zone::read);
         const int64_t since = now_ns();
         const bool more = next_chunk(job->out.rows);
+        if (more && finder_) job->slots = finder_->find(job->out.rows);
         stats_.read_seconds += seconds_since(since);
         progress_stats([&](PipelineStats& now) { now.read_seconds = stats_.read_seconds; });
         if (!more) break;
@@ -254,7 +266,7 @@ class PipelineRun {
       if (!job) break;
       ScopedZone zone(Zone::tokenize, static_cast<int64_t>((*job)->out.rows.size()));
       const int64_t since = now_ns();
-      tokenize_rows(**job);
+      stages_.tokenize(**job);
       const double took = seconds_since(since);
       seconds += took;
       progress_stats([&](PipelineStats& now) { now.tokenize_seconds += took; });
@@ -262,63 +274,6 @@ class PipelineRun {
     }
     std::lock_guard lock(counters_mutex_);
     tokenize_seconds_ += seconds;
-  }
-
-  static void score_by_rules(const std::vector<size_t>& row_of_text, const rows::RowChunk& rows, ChunkScores& out) {
-    out.width = kVaderWidth;
-    out.scores.assign(rows.size() * kVaderWidth, 0.0f);
-    for (const size_t r : row_of_text) score_by_vader(rows.texts[r], &out.scores[r * kVaderWidth]);
-  }
-
-  void tokenize_rows(Job& job) {
-    ScoredChunk& out = job.out;
-    job.models.resize(models_.size());
-    out.others.resize(models_.size() - 1);
-    size_t known = 0;  // index into the reader's errors, by row
-    for (size_t r = 0; r < out.rows.size(); ++r) {
-      if (known < out.rows.errors.size() && out.rows.errors[known].row == r) {
-        out.errors.push_back(out.rows.errors[known++]);
-        continue;
-      }
-      if (auto error = tokenize_text(out.rows.texts[r], out.rows.pair(r), job.models))
-        out.errors.push_back({r, *error});
-      else
-        job.row_of_text.push_back(r);
-    }
-    for (size_t m = 0; m < models_.size(); ++m)
-      if (models_[m]->engine() == nullptr) score_by_rules(job.row_of_text, out.rows, out.of(m));
-    for (const auto& [m, engine] : encoders_) {
-      ModelTexts& texts = job.models[m];
-      out.of(m).width = engine->width();
-      job.windows_left += texts.tokens.windows.size();
-      const bool per_token = is_per_token(engine->output());
-      const size_t results = per_token ? texts.tokens.ids.size() : texts.tokens.windows.size();
-      texts.window_scores.resize(results * static_cast<size_t>(engine->row_width()));
-    }
-  }
-
-  // Tokenizes one text for every model; if one of them rejects it, it is removed from all.
-  std::optional<Error> tokenize_text(std::string_view text, std::optional<std::string_view> pair,
-                                     std::vector<ModelTexts>& models) const {
-    for (const auto& [m, engine] : encoders_) {
-      ModelTexts& texts = models[m];
-      TextOptions options = engine->text_options();
-      if (options_.prompt) options.prompt = *options_.prompt;
-      if (auto error = engine->tokenize(text, pair, texts.tokens, options)) {
-        for (size_t before = 0; before < m; ++before) drop_last_text(models[before]);
-        return error;
-      }
-      texts.truncated += texts.tokens.texts.back().truncated;
-      if (is_per_token(engine->output())) texts.encodings.push_back(engine->tokenizer().encode(text));
-    }
-    return std::nullopt;
-  }
-
-  static void drop_last_text(ModelTexts& texts) {
-    if (texts.tokens.texts.empty()) return;  // VADER
-    const TokenizedText last = texts.tokens.texts.back();
-    texts.truncated -= last.truncated;
-    texts.keep_first(texts.tokens.texts.size() - 1, last.first_window, texts.tokens.windows[last.first_window].begin);
   }
 
   static void add_counts(const ModelQueue& queue, PipelineStats& stats) {
@@ -475,7 +430,7 @@ class PipelineRun {
   }
 
   // Returns the results of one batch to the jobs of its windows. Runs on the device thread.
-  void collect(const Encoder& encoder, const WindowResults& results) {
+  void collect(const ModelEngine& encoder, const WindowResults& results) {
     const int64_t since = now_ns();
     {
       std::lock_guard lock(held_mutex_);
@@ -507,10 +462,8 @@ class PipelineRun {
       {
         ScopedZone zone(Zone::write, static_cast<int64_t>(job->out.rows.size()));
         const int64_t since = now_ns();
-        for (const auto& [m, engine] : encoders_) {
-          drop_not_finite(*job, m, *engine);
-          merge(*job, *engine, job->models[m], job->out.of(m));
-        }
+        stages_.finish(*job);
+        if (repeated_) repeated_->apply(job->out, job->slots);
         sink_(job->out);
         sink_seconds_ += seconds_since(since);
       }
@@ -536,78 +489,18 @@ class PipelineRun {
     stats_.sink_seconds = sink_seconds_;
   }
 
-  // Rows with NaN or infinity in a model's output become errors without a label.
-  static void drop_not_finite(Job& job, size_t m, const Engine& engine) {
-    const ModelTexts& texts = job.models[m];
-    const auto K = static_cast<size_t>(engine.row_width());
-    std::vector<rows::RowError> failed;
-    for (size_t t = 0; t < job.row_of_text.size(); ++t) {
-      const auto results = texts.tokens.results_of(t, texts.window_scores, K, is_per_token(engine.output()));
-      auto error = engine.check_finite(results);
-      if (error && job.out.error(job.row_of_text[t]) == nullptr) failed.push_back({job.row_of_text[t], *error});
-    }
-    if (failed.empty()) return;
-    std::vector<rows::RowError>& errors = job.out.errors;
-    errors.insert(errors.end(), failed.begin(), failed.end());
-    std::sort(errors.begin(), errors.end(),
-              [](const rows::RowError& a, const rows::RowError& b) { return a.row < b.row; });
-  }
-
-  // Merges the windows of each text into its result.
-  void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
-    const rows::RowChunk& rows = job.out.rows;
-    const auto K = static_cast<size_t>(out.width);
-    out.truncated.assign(rows.size(), 0);
-    if (texts.truncated > 0)
-      for (size_t t = 0; t < job.row_of_text.size(); ++t)
-        out.truncated[job.row_of_text[t]] = texts.tokens.texts[t].truncated;
-    if (is_per_token(engine.output())) {
-      out.entities.resize(rows.size());
-      std::vector<float> tokens;
-      for (size_t t = 0; t < job.row_of_text.size(); ++t) {
-        const size_t row = job.row_of_text[t];
-        if (job.out.error(row) != nullptr) continue;
-        engine.token_scores(texts.tokens, t, texts.encodings[t], texts.window_scores, tokens);
-        if (options_.words != nullptr) {
-          out.tags.resize(rows.size());
-          word_tags(options_.words->at(static_cast<size_t>(rows.first_row) + row), texts.encodings[t], tokens, K,
-                    out.tags[row]);
-        } else {
-          out.entities[row] = group_entities(rows.texts[row], texts.encodings[t], engine.tokenizer().kind(),
-                                             tokens.data(), engine.labels(), engine.aggregation());
-        }
-      }
-      return;
-    }
-    out.scores.assign(rows.size() * K, 0.0f);
-    for (size_t t = 0; t < job.row_of_text.size(); ++t) {
-      if (job.out.error(job.row_of_text[t]) != nullptr) continue;
-      const TokenizedText& text = texts.tokens.texts[t];
-      engine.merge_windows(texts.window_scores.data() + text.first_window * static_cast<size_t>(engine.row_width()),
-                           text.windows, &out.scores[job.row_of_text[t] * K]);
-    }
-  }
-
-  // The class of each word is that of its first token.
-  static void word_tags(std::span<const text::WordSpan> words, const text::Encoding& encoding,
-                        const std::vector<float>& scores, size_t K, std::vector<int32_t>& tags) {
-    for (const size_t token : first_tokens(encoding, words)) {
-      if (token == text::kNoToken) {
-        tags.push_back(-1);
-        continue;
-      }
-      tags.push_back(choose_label({scores.data() + token * K, K}).label);
-    }
-  }
-
-  const std::vector<TextModel*>& models_;
-  const std::vector<Encoder> encoders_;
+  const std::vector<Engine*>& models_;
+  const ChunkStages stages_;
+  const std::vector<ModelEngine>& encoders_;
   rows::RowSource& reader_;
-  const std::function<void(ScoredChunk&)>& sink_;
-  const std::function<void(const PipelineStats&)>& progress_;
+  const RowSink& sink_;
+  const RowProgress& progress_;
   const PipelineOptions& options_;
   const int tokenizers_;
   const size_t most_held_;
+  std::optional<RepeatFinder> finder_;       // used by the reader
+  std::optional<RepeatedResults> repeated_;  // used by the writer
+  bool counts_memory_ = false;
   Flow flow_;
   BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
   std::mutex held_mutex_;
@@ -634,15 +527,14 @@ const Error* ScoredChunk::error(size_t row) const {
   return it != errors.end() && it->row == row ? &it->error : nullptr;
 }
 
-PipelineStats run_pipeline(TextModel& model, rows::RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
-                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return run_pipeline(std::vector<TextModel*>{&model}, reader, sink, progress, options);
+RowReport run_pipeline(const std::vector<Engine*>& models, rows::RowSource& reader, const RowSink& sink,
+                       const RowProgress& progress, const PipelineOptions& options) {
+  return PipelineRun(models, reader, sink, progress, options).run();
 }
 
-PipelineStats run_pipeline(const std::vector<TextModel*>& models, rows::RowSource& reader,
-                           const std::function<void(ScoredChunk&)>& sink,
-                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return PipelineRun(models, reader, sink, progress, options).run();
+PipelineStats run_pipeline(Engine& model, rows::RowSource& reader, const RowSink& sink, const RowProgress& progress,
+                           const PipelineOptions& options) {
+  return run_pipeline(std::vector<Engine*>{&model}, reader, sink, progress, options).all;
 }
 
 }  // namespace brim::engine

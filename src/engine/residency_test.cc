@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/test_files.h"
 #include "engine/engine.h"
+#include "engine/testing.h"
 #include "memory/ledger.h"
 #include "model/golden_models.h"
 
@@ -24,12 +25,8 @@ class ResidencyTest : public ::testing::Test {
     return dir.string();
   }
   ScorerOptions options(const std::string& model, std::optional<Pooling> pooling = {}) {
-    ScorerOptions o;
-    o.model = model;
-    o.device = "cpu";
-    o.precision = "fp32";
+    ScorerOptions o = cpu_options(model);
     o.threads = 1;
-    o.memory_limit = "1GiB";
     o.pooling = pooling;
     o.in_turn = true;
     return o;
@@ -151,13 +148,13 @@ TEST_F(ResidencyTest, RejectsReplacedModelFiles) {
   const auto weights = temp_.path() / "model/model.safetensors";
   std::filesystem::last_write_time(weights, std::filesystem::last_write_time(weights) + std::chrono::seconds(1));
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload the model");
-  EXPECT_FALSE(Scorer::open_beside(*scorer, options(put("model")))->submit({.text = "w5"}).get().error);
+  EXPECT_FALSE(open_beside(*scorer, options(put("model")))->submit({.text = "w5"}).get().error);
 }
 
 TEST_F(ResidencyTest, ReopenedModelJoinsTheQueue) {
   const std::vector<ScorerOptions> all{options(put("a")), options(put("b"))};
-  auto scorers = Scorer::open_together(all);
-  const auto again = Scorer::open_beside(*scorers[0], all[1]);
+  auto scorers = open_together(all);
+  const auto again = open_beside(*scorers[0], all[1]);
   EXPECT_EQ(again->plan().peak_bytes, scorers[1]->plan().peak_bytes) << "the same plan";
   EXPECT_EQ(again->submit({.text = "w5"}).get().scores, scorers[1]->submit({.text = "w5"}).get().scores);
   scorers[1].reset();
@@ -165,14 +162,14 @@ TEST_F(ResidencyTest, ReopenedModelJoinsTheQueue) {
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
   // A model that cannot be opened does not affect others.
   std::filesystem::remove(temp_.path() / "a/model.safetensors");
-  EXPECT_THROW(Scorer::open_beside(*again, all[0]), Error);
+  EXPECT_THROW(open_beside(*again, all[0]), Error);
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
-  EXPECT_EQ(Scorer::open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
+  EXPECT_EQ(open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
 }
 
 TEST_F(ResidencyTest, PlansSharedMemoryOnce) {
-  const auto scorers = Scorer::open_together(std::vector<ScorerOptions>{options(put("a")), options(put("b"))});
-  const MemoryPlan one = scorers[0]->plan(), both = Scorer::plan_together(scorers);
+  const auto scorers = open_together(std::vector<ScorerOptions>{options(put("a")), options(put("b"))});
+  const MemoryPlan one = scorers[0]->plan(), both = plan_together(scorers);
   const int64_t own = one.peak_bytes - one.shared_bytes;
   EXPECT_GT(one.shared_bytes, 0);
   EXPECT_GT(own, 0);
@@ -182,9 +179,9 @@ TEST_F(ResidencyTest, PlansSharedMemoryOnce) {
   for (const auto& [purpose, bytes] : both.bytes) sum += bytes;
   EXPECT_EQ(sum, both.peak_bytes);
   scorers[1]->park();
-  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, one.peak_bytes) << "it is off the device";
+  EXPECT_EQ(plan_together(scorers).peak_bytes, one.peak_bytes) << "it is off the device";
   const std::vector<std::shared_ptr<Scorer>> rules{Scorer::open({.model = "vader"})};
-  EXPECT_EQ(Scorer::plan_together(rules).peak_bytes, 0);
+  EXPECT_EQ(plan_together(rules).peak_bytes, 0);
 }
 
 TEST_F(ResidencyTest, ModelOfAnotherShapeJoinsTheQueue) {
@@ -331,10 +328,10 @@ int thread_count() {
 TEST_F(ResidencyTest, ClosesAnIdleDeviceAndReopensItWithTheNextText) {
   std::vector<ScorerOptions> all{options(put("a")), options(put("b", "bert_token"))};
   for (ScorerOptions& o : all) o.threads = 4;
-  const auto scorers = Scorer::open_together(all);
+  const auto scorers = open_together(all);
   const auto labels = scorers[0]->submit({.text = "w5 w6"}).get().scores;
   const auto entities = scorers[1]->submit({.text = "w5 w6"}).get().entities;
-  const MemoryPlan before = Scorer::plan_together(scorers);
+  const MemoryPlan before = plan_together(scorers);
   const std::string device = scorers[0]->device();
   scorers[0]->park();
   EXPECT_FALSE(scorers[0]->close_device()) << "the other is there";
@@ -342,8 +339,8 @@ TEST_F(ResidencyTest, ClosesAnIdleDeviceAndReopensItWithTheNextText) {
   scorers[1]->park();
   EXPECT_TRUE(scorers[0]->close_device());
   EXPECT_TRUE(scorers[1]->close_device()) << "it is";
-  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, 0) << "not even what the program holds is counted";
-  EXPECT_EQ(Scorer::plan_together(scorers).limit_bytes, before.limit_bytes);
+  EXPECT_EQ(plan_together(scorers).peak_bytes, 0) << "not even what the program holds is counted";
+  EXPECT_EQ(plan_together(scorers).limit_bytes, before.limit_bytes);
   wait_until([&] { return thread_count() == threads - 3; });  // its threads ended
   EXPECT_EQ(scorers[0]->device(), device);
   EXPECT_EQ(scorers[0]->residence(), Residence::disk);
@@ -353,14 +350,14 @@ TEST_F(ResidencyTest, ClosesAnIdleDeviceAndReopensItWithTheNextText) {
   wait_until([&] { return thread_count() == threads; });
   EXPECT_FALSE(scorers[1]->close_device());
   EXPECT_EQ(scorers[1]->submit({.text = "w5 w6"}).get().entities.size(), entities.size());
-  EXPECT_EQ(Scorer::plan_together(scorers).peak_bytes, before.peak_bytes) << "the same plan";
+  EXPECT_EQ(plan_together(scorers).peak_bytes, before.peak_bytes) << "the same plan";
   for (const auto& scorer : scorers) scorer->park();
   EXPECT_TRUE(scorers[0]->close_device());
   scorers[1]->load_weights();  // counts as use without a text
   EXPECT_EQ(scorers[1]->residence(), Residence::resident);
   scorers[1]->park();
   EXPECT_TRUE(scorers[0]->close_device());
-  const auto again = Scorer::open_beside(*scorers[0], all[0]);
+  const auto again = open_beside(*scorers[0], all[0]);
   EXPECT_EQ(again->submit({.text = "w5 w6"}).get().scores, labels);
   EXPECT_FALSE(Scorer::open({.model = "vader"})->close_device()) << "rules have none";
 }

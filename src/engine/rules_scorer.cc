@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "engine/label.h"
-#include "engine/pipeline.h"
 #include "engine/score_columns.h"
 
 namespace brim::engine {
@@ -18,6 +17,10 @@ class RulesScorer final : public Scorer {
  public:
   explicit RulesScorer(const ScorerOptions& options) : threads_(options.threads) {}
   ModelKind kind() const override { return ModelKind::rules; }
+  std::string model() const override { return "vader"; }
+  std::optional<Error> why_no_pairs() const override {
+    return Error(ErrorCode::usage, "VADER's rules do not support pairs", {"use a model directory"});
+  }
   const std::vector<std::string>& labels() const override { return vader_labels(); }
   const std::vector<std::string>& score_names() const override { return vader_score_names(); }
   std::string device() const override { return "cpu"; }
@@ -38,8 +41,7 @@ class RulesScorer final : public Scorer {
                     const std::function<void(size_t)>& progress) override {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     Columns columns(texts.size(), kVaderWidth, true, false);
-    RulesModel rules;
-    if (!are_few(texts)) return score_many(rules, threads_, texts, {}, stop, progress, columns, choose);
+    if (!are_few(texts)) return score_many(nullptr, threads_, texts, {}, stop, progress, columns);
     Predictions& p = columns.predictions();
     size_t done = 0;
     for (; done < texts.size() && !stop.stop_requested(); ++done) {
@@ -70,7 +72,7 @@ class RulesScorer final : public Scorer {
     else if (!request.ids.empty())
       p.error.emplace(ErrorCode::usage, "VADER's rules do not support token ids");
     else if (request.pair)
-      p.error = RulesModel().why_no_pairs();
+      p.error = why_no_pairs();
     if (!p.error) {
       const int64_t since = now_ns();
       p.scores.resize(kVaderWidth);

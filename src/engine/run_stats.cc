@@ -37,7 +37,8 @@ std::string compute(const plan::Plan& plan) {
 std::string bottleneck_of(const plan::Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
   const bool cpu = plan.device.kind == device::DeviceKind::cpu;
-  if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
+  if (cpu && s.other_cpu_seconds.value_or(0) > 0.25 * seconds * plan.device.threads)
+    return "other processes on the CPU";
   const double filled = s.batches > 0 ? static_cast<double>(s.tokens) / static_cast<double>(s.batches) : 0;
   if (busy >= 0.9) {
     if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) &&
@@ -73,14 +74,10 @@ std::map<int, double> CpuClock::task_run_delays() {
   return delays;
 }
 
-RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const PipelineStats& s) {
-  RunStats r;
+monitor::RunRecord record_of(const model::ModelShape* shape, const plan::Plan* plan, const PipelineStats& s) {
+  monitor::RunRecord r;
   const double seconds = std::max(1e-9, s.seconds);
-  r.rows = s.rows;
-  r.tokens = s.tokens;
-  r.seconds = s.seconds;
-  r.rows_per_second = static_cast<double>(s.rows) / seconds;
-  r.tokens_per_second = static_cast<double>(s.tokens) / seconds;
+  r.stats = s;
   if (plan == nullptr) {
     r.device_busy = s.tokenizers > 0 ? std::min(1.0, s.tokenize_seconds / s.tokenizers / seconds) : 0;
     r.held_back_by = s.sink_seconds > 0.8 * seconds                          ? "writing the output"
@@ -88,21 +85,23 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
                                                                              : "VADER's rules";
     return r;
   }
-  r.planned_bytes = plan->peak_bytes;
+  r.planned_bytes = plan->peak_bytes + s.repeated_bytes;
   r.limit_bytes = plan->limit_bytes;
   r.token_budget = plan->token_budget;
+  r.max_length = plan->max_length;
+  r.staging_depth = plan->staging_depth;
   r.device_busy = std::min(1.0, s.compute_seconds / seconds);
   const double rate = plan->device.rate(plan->precision);
   if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
-  r.mfu_note = plan->device.mfu_note();
-  r.held_back_by = bottleneck_of(*plan, s, r.device_busy);
+  r.mfu_of_data_sheet = *plan->device.mfu_note() != 0;
+  r.held_back_by = bottleneck_of(*plan, s, *r.device_busy);
   return r;
 }
 
-int64_t held_bytes(const device::Device& device) {
+std::optional<int64_t> held_bytes(const device::Device& device) {
   if (device.kind() != device::DeviceKind::cuda) return monitor::peak_resident_bytes();
-  if (plan::shares_process()) return -1;
-  return monitor::Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
+  if (plan::shares_process()) return std::nullopt;
+  return monitor::Nvml().own_bytes(device.pci_bus_id());
 }
 
 void open_card_counters() {

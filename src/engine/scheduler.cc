@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/clock.h"
 #include "base/timeline.h"
-#include "memory/ledger.h"
 
 namespace brim::engine {
 
@@ -17,19 +15,9 @@ using batch::PackedBatch;
 namespace {
 
 constexpr size_t kMostSpare = 2;
-// Limit for texts dropped under the lock while one batch is packed; the rest is dropped with the next batch.
-constexpr int kMostDrops = 1024;
-// A batch is closed before its predicted time exceeds this share of the time until a deadline.
-constexpr double kDeadlineShare = 0.8;
 // A text often follows the response to the previous one. With a GPU, spinning uses an otherwise idle core; on the CPU
 // the cores compute.
 constexpr int64_t kSpinNs = 100'000;
-
-template <class Client>
-void move_to_back(std::vector<Client*>& clients, Client* served) {
-  std::erase(clients, served);
-  clients.push_back(served);
-}
 
 }  // namespace
 
@@ -44,89 +32,6 @@ Error error_of(const std::exception_ptr& failure) {
     return Error(ErrorCode::internal, "unknown exception");
   }
 }
-
-// --- bulk ---
-
-BulkQueue::BulkQueue(Scheduler& scheduler, ModelHost& model, int64_t most_tokens, Collect collect)
-    : scheduler_(scheduler), model_(model), most_tokens_(most_tokens), collect_(std::move(collect)) {
-  scheduler_.require_process();
-  std::lock_guard lock(scheduler_.mutex_);
-  scheduler_.start();
-  scheduler_.bulk_queues_.push_back(this);
-  scheduler_.work_.notify_one();  // the device's idle time is counted from here on
-}
-
-BulkQueue::~BulkQueue() {
-  std::unique_lock lock(scheduler_.mutex_);
-  waiting_.clear();
-  scheduler_.progress_.wait(lock, [&] { return started_ == 0; });
-  std::erase(scheduler_.bulk_queues_, this);
-}
-
-void BulkQueue::throw_failure() const {
-  if (failure_) std::rethrow_exception(failure_);
-}
-
-bool BulkQueue::wait_room(const std::atomic<bool>* stop) {
-  std::unique_lock lock(scheduler_.mutex_);
-  while (!waiting_.empty() && !failure_) {
-    if (stop != nullptr && stop->load(std::memory_order_relaxed)) return false;
-    if (stop == nullptr)
-      scheduler_.progress_.wait(lock);
-    else
-      scheduler_.progress_.wait_for(lock, std::chrono::milliseconds(100));  // a signal handler cannot notify
-  }
-  throw_failure();
-  return true;
-}
-
-void BulkQueue::submit(PackedBatch& batch, Launch launch) {
-  {
-    std::lock_guard lock(scheduler_.mutex_);
-    throw_failure();
-    if (scheduler_.failure_) std::rethrow_exception(scheduler_.failure_);
-    Item& item = waiting_.emplace_back();
-    item.launch = launch;
-    if (!spare_.empty()) {
-      item.batch = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    std::swap(item.batch, batch);
-  }
-  scheduler_.arrivals_.fetch_add(1);
-  scheduler_.work_.notify_one();
-}
-
-bool BulkQueue::wait_one() {
-  std::unique_lock lock(scheduler_.mutex_);
-  throw_failure();
-  if (started_ == 0 && waiting_.empty()) return false;
-  const uint64_t seen = collected_;
-  scheduler_.progress_.wait(lock, [&] { return collected_ != seen || failure_; });
-  throw_failure();
-  return true;
-}
-
-void BulkQueue::finish() {
-  std::unique_lock lock(scheduler_.mutex_);
-  scheduler_.progress_.wait(lock, [&] { return (started_ == 0 && waiting_.empty()) || failure_; });
-  throw_failure();
-}
-
-std::vector<PackedBatch> BulkQueue::take_back() {
-  std::lock_guard lock(scheduler_.mutex_);
-  std::vector<PackedBatch> batches;
-  for (Item& item : waiting_) batches.push_back(std::move(item.batch));
-  waiting_.clear();
-  return batches;
-}
-
-double BulkQueue::busy_seconds() const {
-  std::lock_guard lock(scheduler_.mutex_);
-  return busy_seconds_;
-}
-
-// --- device thread ---
 
 Scheduler::Scheduler(std::unique_ptr<DeviceQueue> queue)
     : queue_(std::move(queue)), process_(::getpid()), idle_since_ns_(now_ns()) {}
@@ -157,86 +62,6 @@ void Scheduler::start() {
 void Scheduler::call(const std::function<void()>& work) {
   Call call{&work};
   wait_for(call);
-}
-
-void Scheduler::load(ModelHost& model, const ModelHost* stays) {
-  Call call{nullptr, &model, stays};
-  wait_for(call);
-}
-
-void Scheduler::park(ModelHost& model) {
-  call([&] { park_or_unload(model); });
-}
-
-void Scheduler::park_or_unload(ModelHost& model) {
-  if (!model.resident()) return;
-  int64_t bytes = model.weight_bytes();
-  {
-    std::lock_guard lock(mutex_);
-    for (const ModelHost* other : models_)
-      if (other->residence() == Residence::parked) bytes += other->weight_bytes();
-  }
-  if (bytes <= parked_limit_)
-    model.park();
-  else
-    model.unload();
-}
-
-bool Scheduler::close_device() {
-  bool closed = false;
-  call([&] {
-    std::vector<ModelHost*> models;
-    {
-      std::lock_guard lock(mutex_);
-      // Work that arrived in the meantime would reopen it at once.
-      const bool busy = std::any_of(models_.begin(), models_.end(),
-                                    [&](const ModelHost* model) { return model->resident() || has_work_for(*model); });
-      if (busy) return;
-      models = models_;
-      moving_ = true;
-    }
-    std::exception_ptr error;
-    try {
-      for (ModelHost* model : models) model->unload();  // parked weights belong to the device
-      if (queue_->is_open()) queue_->close();
-      closed = true;
-    } catch (...) {
-      error = std::current_exception();
-    }
-    {
-      std::lock_guard lock(mutex_);
-      moving_ = false;
-    }
-    progress_.notify_all();
-    if (error) std::rethrow_exception(error);
-  });
-  return closed;
-}
-
-void Scheduler::open_device() {
-  call([&] { queue_->open(0); });
-}
-
-bool Scheduler::has_work_for(const ModelHost& model) const {
-  const auto waits = [&](const auto* client) { return &client->model_ == &model && client->has_work(); };
-  return std::any_of(bulk_queues_.begin(), bulk_queues_.end(), waits) ||
-         std::any_of(interactive_queues_.begin(), interactive_queues_.end(), waits);
-}
-
-void Scheduler::add_capacity(CapacityProfile profile) {
-  std::lock_guard lock(mutex_);
-  capacities_.push_back(std::move(profile));
-}
-
-std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::PlanRequest& request,
-                                                                   model::Output first) const {
-  std::lock_guard lock(mutex_);
-  for (const CapacityProfile& profile : capacities_)
-    if (profile.shape == request.shape && profile.plan.precision == request.precision &&
-        profile.forwards.front().output == first && profile.forwards.back().output == request.output &&
-        profile.plan.max_length == request.max_length)
-      return profile;
-  return std::nullopt;
 }
 
 void Scheduler::wait_for(Call& call) {
@@ -385,76 +210,6 @@ bool Scheduler::collect_oldest(Lock& lock) {
   return true;
 }
 
-void Scheduler::add(ModelHost& model) {
-  std::lock_guard lock(mutex_);
-  models_.push_back(&model);
-}
-
-void Scheduler::remove(ModelHost& model) {
-  Lock lock(mutex_);
-  progress_.wait(lock, [&] { return !moving_; });
-  std::erase(models_, &model);
-}
-
-std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const ModelHost* stays) {
-  model.used = ++turns_;
-  if (model.resident()) return nullptr;
-  while (collect_oldest(lock)) {
-  }
-  if (failure_) return failure_;
-  struct Leaving {
-    bool wanted;
-    double eviction_cost;
-    ModelHost* model;
-  };
-  std::vector<Leaving> others;
-  const int64_t since = now_ns();
-  for (ModelHost* other : models_)
-    if (other != &model && other != stays && other->resident() && !other->kept)
-      others.push_back({has_work_for(*other), other->eviction_cost(since), other});
-  std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
-    return std::tuple(a.wanted, a.eviction_cost, a.model->used) < std::tuple(b.wanted, b.eviction_cost, b.model->used);
-  });
-  moving_ = true;
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    queue_->open(model.own_bytes());
-    const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
-    int64_t available = ledger.left_bytes();
-    for (const Leaving& other : others) available += other.model->own_bytes();
-    for (const Leaving& other : others) {
-      // Evict only as needed, and only if the model will fit.
-      if (ledger.left_bytes() >= model.own_bytes() || available < model.own_bytes()) break;
-      park_or_unload(*other.model);
-    }
-    model.load([this] { serve_during_load(); });
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  moving_ = false;
-  idle_.switching += seconds_since(since);
-  progress_.notify_all();
-  if (error && error_of(error).code() == ErrorCode::device_lost) fail_all(lock, error);
-  return error;
-}
-
-void Scheduler::serve_during_load() {
-  Lock lock(mutex_);
-  for (size_t turns = interactive_queues_.size(); turns > 0 && !failure_; --turns) {
-    const auto ready = [](const InteractiveQueue* texts) { return texts->has_work() && texts->model_.resident(); };
-    const auto found = std::find_if(interactive_queues_.begin(), interactive_queues_.end(), ready);
-    if (found == interactive_queues_.end()) break;
-    InteractiveQueue* const texts = *found;
-    move_to_back(interactive_queues_, texts);
-    run(lock, *texts);
-    while (collect_oldest(lock)) {
-    }
-  }
-  if (failure_) std::rethrow_exception(failure_);
-}
-
 void Scheduler::run(Lock& lock, BulkQueue& bulk) {
   BulkQueue::Item item = std::move(bulk.waiting_.front());
   bulk.waiting_.pop_front();
@@ -494,7 +249,7 @@ void Scheduler::run(Lock& lock, BulkQueue& bulk) {
 }
 
 void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
-  auto pieces = std::make_shared<std::vector<Piece>>();
+  auto pieces = std::make_shared<std::vector<InteractiveQueue::Piece>>();
   PendingTexts refused;
   ++texts.started_;
   const int64_t started = now_ns();
@@ -505,7 +260,7 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
     for (const auto& text : refused) text->done_ns = now;
   } else {
     const int64_t since = now_ns();
-    pack(texts, batch_, *pieces, refused);
+    texts.pack(batch_, *pieces, refused);
     if (queue_->in_flight() == 0) idle_.pack += seconds_since(since);
     texts.running_tokens_ += batch_.tokens();
     turn_rule_.gave_texts(batch_.tokens(), texts.limits_.pack.tokens);
@@ -535,55 +290,8 @@ void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
   }
 }
 
-void Scheduler::pack(InteractiveQueue& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused) {
-  ScopedZone zone(Zone::pack);
-  const auto now = std::chrono::steady_clock::now();
-  const int64_t ns = now_ns();
-  batch.clear();
-  const bool bulk_first = !texts.bulk_.empty() && (texts.waiting_.empty() ||
-                                                   texts.batches_before_bulk_ >= InteractiveQueue::kBatchesBeforeBulk);
-  texts.batches_before_bulk_ = bulk_first ? 0 : texts.batches_before_bulk_ + 1;
-  const auto limits = texts.limits_.pack;
-  int64_t most = limits.tokens;
-  for (int drops = 0; texts.has_work() && drops < kMostDrops;) {
-    const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
-    InteractiveQueue::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
-    PendingText& text = *queue.front();
-    std::optional<Error> error;
-    if (text.stop.stop_requested())
-      error.emplace(ErrorCode::cancelled, "cancelled by the caller");
-    else if (text.deadline && *text.deadline <= now)
-      error.emplace(ErrorCode::timed_out, "the deadline passed before the device was free");
-    if (error) {
-      text.done_ns = ns;
-      texts.drop(queue, *error, refused);
-      ++drops;
-      continue;
-    }
-    const auto& window = text.tokens.windows[text.next_window];
-    const int64_t tokens = batch.tokens() + window.length;
-    if (batch.sequences() > 0 && (tokens > most || batch.sequences() == limits.sequences)) break;
-    if (text.deadline) {
-      // A text that would be late even alone does not limit the batch.
-      const double left = std::chrono::duration<double>(*text.deadline - now).count();
-      const double in_time =
-          std::min(kDeadlineShare * left * texts.tokens_per_second_ - static_cast<double>(texts.running_tokens_),
-                   static_cast<double>(most));
-      if (in_time >= window.length) most = std::max(tokens, static_cast<int64_t>(in_time));
-    }
-    if (text.next_window == 0) text.started_ns = ns;
-    batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, texts.limits_.position_offset);
-    pieces.push_back({&text, text.next_window++});
-    queue.charge(window.length);
-    if (text.next_window < text.tokens.windows.size()) continue;
-    texts.waiting_bytes_ -= text.bytes();
-    texts.started_texts_.emplace(&text, queue.pop());
-  }
-  batch.finish();
-}
-
-void Scheduler::collect(InteractiveQueue& texts, const std::vector<Piece>& pieces, const WindowResults& results,
-                        int64_t started_ns) {
+void Scheduler::collect(InteractiveQueue& texts, const std::vector<InteractiveQueue::Piece>& pieces,
+                        const WindowResults& results, int64_t started_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
   const int64_t since = now_ns();
   for (size_t i = 0; i < pieces.size(); ++i)
@@ -594,7 +302,7 @@ void Scheduler::collect(InteractiveQueue& texts, const std::vector<Piece>& piece
     std::lock_guard guard(mutex_);
     texts.running_tokens_ -= results.tokens();
     texts.measure(results.tokens(), started_ns, done);
-    for (const Piece& piece : pieces)
+    for (const InteractiveQueue::Piece& piece : pieces)
       if (--piece.text->windows_left == 0)
         answers.push_back(std::move(texts.started_texts_.extract(piece.text).mapped()));
   }

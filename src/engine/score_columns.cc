@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/utf8.h"
+#include "engine/label.h"
 #include "engine/pipeline.h"
 
 namespace brim::engine {
@@ -65,17 +66,17 @@ Predictions Columns::finish(size_t done) {
   return std::move(p_);
 }
 
-Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
+Predictions score_many(Engine* model, int threads, std::span<const std::string_view> texts,
                        std::span<const std::string_view> pairs, std::stop_token stop,
-                       const std::function<void(size_t)>& progress, Columns& columns,
-                       const std::function<void(Predictions&, size_t row)>& finish,
-                       std::optional<std::string_view> prompt) {
+                       const std::function<void(size_t)>& progress, Columns& columns, bool normalizes,
+                       std::optional<std::string_view> prompt, const LabelTask* zero_shot) {
   std::atomic<bool> stopped{false};
   const std::stop_callback on_stop(stop, [&] { stopped = true; });
   PipelineOptions options;
   options.stop = &stopped;
   options.tokenizer_threads = threads;
   options.prompt = prompt;
+  options.zero_shot = zero_shot;
   Predictions& p = columns.predictions();
   TextSource source(texts, pairs, stop);
   size_t done = 0;
@@ -85,17 +86,16 @@ Predictions score_many(TextModel& model, int threads, std::span<const std::strin
     std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
     if (!p.entities.empty()) std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
     if (p.width > 0) std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * p.width));
-    size_t error = 0;
-    for (size_t row = 0; row < chunk.rows.size(); ++row) {
-      if (error < chunk.errors.size() && chunk.errors[error].row == row)
-        ++error;
-      else if (p.width > 0)
-        finish(p, first + row);
+    for (size_t row = 0; row < chunk.choices.size(); ++row) {
+      p.labels[first + row] = chunk.choices[row].label;
+      p.label_scores[first + row] = chunk.choices[row].score;
     }
+    for (size_t row = 0; normalizes && row < chunk.rows.size(); ++row)
+      normalize({&p.scores[(first + row) * p.width], p.width});
     done = first + chunk.rows.size();
     if (progress) progress(done);
   };
-  p.tokens = run_pipeline(model, source, collect, nullptr, options).tokens;
+  p.tokens = run_pipeline({model}, source, collect, nullptr, options).all.tokens;
   return columns.finish(done);
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "brim/brim.h"
-#include "engine/text_model.h"
+#include "engine/engine.h"
 
 namespace brim::engine {
 
@@ -37,11 +37,10 @@ class Columns {
   Predictions p_;
 };
 
-// Scores many texts with `model`. `finish` is called for every row that has scores. `prompt`: see PipelineOptions.
-Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts,
+// Scores many texts with `model`; null: with VADER's rules. `prompt`, `zero_shot`: see PipelineOptions.
+Predictions score_many(Engine* model, int threads, std::span<const std::string_view> texts,
                        std::span<const std::string_view> pairs, std::stop_token stop,
-                       const std::function<void(size_t)>& progress, Columns& columns,
-                       const std::function<void(Predictions&, size_t row)>& finish,
-                       std::optional<std::string_view> prompt = {});
+                       const std::function<void(size_t)>& progress, Columns& columns, bool normalizes = false,
+                       std::optional<std::string_view> prompt = {}, const LabelTask* zero_shot = nullptr);
 
 }  // namespace brim::engine

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/settings.h"
 #include "base/thread_pool.h"
 #include "base/utf8.h"
 #include "brim/brim.h"
@@ -19,6 +18,8 @@
 #include "engine/label.h"
 #include "engine/rules_scorer.h"
 #include "engine/score_columns.h"
+#include "engine/scorer_access.h"
+#include "engine/scorer_cache.h"
 #include "hub/model_dir.h"
 #include "memory/ledger.h"
 
@@ -42,9 +43,12 @@ struct PendingRequest : engine::PendingText {
   LongText long_text = LongText::truncate;
   bool raw_scores = false;
   bool both = false;                             // labels and entities from one pass
-  Aggregation aggregation = Aggregation::first;  // taggers only, like text and encoding
+  std::shared_ptr<const ZeroShotLabels> labels;  // zero-shot labels of the request
+  Aggregation aggregation = Aggregation::first;  // taggers only, like outside, text and encoding
+  bool outside = false;
   std::string text;
   text::Encoding encoding;
+  std::string key;  // in the cache; empty: not kept there
 };
 
 // Delivers the answers of one batch, grouped by completion.
@@ -60,10 +64,13 @@ void deliver(std::vector<std::pair<Completion*, Answer>>& answers) {
   }
 }
 
-class EncoderScorer final : public Scorer {
+class EncoderScorer final : public engine::EngineScorer {
  public:
   EncoderScorer(std::unique_ptr<engine::Engine> engine, const ScorerOptions& options)
-      : engine_(std::move(engine)), options_(options), width_(static_cast<size_t>(engine_->width())) {
+      : EngineScorer(std::move(engine)),
+        options_(options),
+        width_(static_cast<size_t>(engine_->width())),
+        cache_(engine_->scheduler().cache()) {
     kind_ = options.pooling                   ? ModelKind::embedder
             : is_per_token(engine_->output()) ? ModelKind::tagger
                                               : ModelKind::classifier;
@@ -79,6 +86,9 @@ class EncoderScorer final : public Scorer {
   }
 
   ModelKind kind() const override { return kind_; }
+  std::string model() const override { return engine_->model_dir().string(); }
+  bool multi_label() const override { return engine_->multi_label(); }
+  std::optional<Error> why_no_pairs() const override { return engine_->why_no_pairs(); }
   std::optional<Pooling> pooling() const override { return engine_->pooling(); }
   const std::vector<std::string>& labels() const override {
     return kind_ == ModelKind::embedder ? none_ : engine_->labels();
@@ -89,6 +99,7 @@ class EncoderScorer final : public Scorer {
   std::string device() const override { return engine_->device().name(); }
   std::string pci_bus_id() const override { return engine_->device().pci_bus_id(); }
   std::string precision() const override { return precision_name(engine_->precision()); }
+  std::string precision_reason() const override { return engine_->precision_reason(); }
 
   MemoryPlan plan() const override {
     const plan::Plan& plan = engine_->plan();
@@ -156,6 +167,8 @@ class EncoderScorer final : public Scorer {
     w.batch_sequences = done.batch_sequences;
     w.batch_fill = done.batch_fill;
     w.prediction_error = done.prediction_error;
+    w.cache_hits = cache_.hits();
+    w.cache_misses = cache_.misses();
     w.loads = host.loads();
     w.load_seconds = host.load_seconds();
     w.idle = engine_->scheduler().idle();
@@ -193,26 +206,26 @@ class EncoderScorer final : public Scorer {
   void submit(std::span<const Request> requests, Completion& completion) override {
     engine::PendingTexts texts, texts_of_both;
     texts.reserve(requests.size());
-    std::vector<Answer> refused;
+    std::vector<Answer> refused, known;
     for (const Request& request : requests) {
       auto pending = std::make_unique<PendingRequest>();
-      std::optional<Error> error;
-      if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or("")))
-        error = engine::not_utf8();
-      else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
-        error.emplace(ErrorCode::usage, "raw scores require a scorer opened with `raw_scores`");
-      else if (!request.ids.empty() && (kind_ == ModelKind::tagger || request.entities))
-        error.emplace(ErrorCode::usage, "token ids are not supported for entities");
-      else if (request.entities && engine_->tags().empty())
-        error.emplace(ErrorCode::usage, "entities require a scorer opened with a tagger");
-      else if (request.entities && request.pair)
-        error.emplace(ErrorCode::usage, "entities are not supported for pairs");
+      std::optional<Error> error = check(request);
       pending->both = request.entities;
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
+      if (!error && cache_ && !closed_) {
+        pending->key = key_of(request);
+        if (const auto found = cache_.find(pending->key)) {
+          known.push_back({request.ticket, *found});
+          continue;
+        }
+        pending->more_bytes = static_cast<int64_t>(pending->key.size());
+      }
       if (!error) {
         engine::TextOptions how{pending->long_text, request.keep_end, request.overlap, pending->both};
-        how.prompt = engine_->text_options().prompt;
+        how.prompt = request.prompt.value_or(engine_->text_options().prompt);
+        how.max_length = request.max_length;
+        how.zero_shot = request.zero_shot ? &task_of(*request.zero_shot) : engine_->zero_shot();
         error = request.ids.empty() ? engine_->tokenize(request.text, request.pair, pending->tokens, how)
                                     : engine_->take_ids(request.ids, pending->tokens, how);
         const bool counted = request.ids.empty() || pending->long_text == LongText::error;
@@ -230,10 +243,13 @@ class EncoderScorer final : public Scorer {
       }
       if (kind_ == ModelKind::tagger || pending->both) {
         pending->aggregation = request.aggregation.value_or(engine_->aggregation());
+        pending->outside = request.outside;
         pending->text = request.text;
-        pending->encoding = engine_->tokenizer().encode(request.text);
-        pending->more_bytes = static_cast<int64_t>(pending->text.size() + pending->encoding.ids.size() * kEncodedBytes);
+        if (!engine_->gliner()) pending->encoding = engine_->tokenizer().encode(request.text);
+        pending->more_bytes +=
+            static_cast<int64_t>(pending->text.size() + pending->encoding.ids.size() * kEncodedBytes);
       }
+      pending->labels = request.zero_shot;
       pending->completion = &completion;
       pending->ticket = request.ticket;
       pending->deadline = request.deadline;
@@ -244,6 +260,7 @@ class EncoderScorer final : public Scorer {
       (pending->both ? texts_of_both : texts).push_back(std::move(pending));
     }
     if (!refused.empty()) completion.done(refused);
+    if (!known.empty()) completion.done(known);
     hand_over(std::move(texts), engine::Heads::own);
     hand_over(std::move(texts_of_both), engine::Heads::both);
   }
@@ -251,6 +268,21 @@ class EncoderScorer final : public Scorer {
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                     const std::function<void(size_t)>& progress) override {
     return score_all(texts, {}, stop, progress);
+  }
+
+  std::shared_ptr<const ZeroShotLabels> prepare_labels(const ZeroShot& labels) const override {
+    return engine_->prepare_labels(labels, {.labels = "candidate_labels", .pattern = "hypothesis_template"});
+  }
+
+  bool finds_entities_by_label() const override { return engine_->gliner() != nullptr; }
+  std::shared_ptr<const ZeroShotLabels> prepare_entities(const EntityLabels& entities) const override {
+    return engine_->prepare_entities(entities, {.labels = "labels", .threshold = "threshold"});
+  }
+
+  Predictions classify(std::span<const std::string_view> texts, const ZeroShotLabels& labels, std::stop_token stop,
+                       const std::function<void(size_t)>& progress) override {
+    if (auto error = check_labels(labels)) throw *error;
+    return score_all(texts, {}, stop, progress, {}, &task_of(labels));
   }
 
   Predictions embed(std::span<const std::string_view> texts, std::string_view prompt, std::stop_token stop,
@@ -275,19 +307,73 @@ class EncoderScorer final : public Scorer {
   }
 
  private:
+  std::optional<Error> check(const Request& request) const {
+    const auto usage = [](const char* problem) { return Error(ErrorCode::usage, problem); };
+    if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or(""))) return engine::not_utf8();
+    if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
+      return usage("raw scores require a scorer opened with `raw_scores`");
+    if (!request.ids.empty() && (kind_ == ModelKind::tagger || request.entities))
+      return usage("token ids are not supported for entities");
+    if (request.entities && engine_->tags().empty()) return usage("entities require a scorer opened with a tagger");
+    if (request.entities && request.pair) return usage("entities are not supported for pairs");
+    if (request.zero_shot && (request.entities || !request.ids.empty()))
+      return usage("zero-shot labels are not supported with entities or token ids");
+    return request.zero_shot ? check_labels(*request.zero_shot) : std::nullopt;
+  }
+
   Predictions score_all(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                         const std::stop_token& stop, const std::function<void(size_t)>& progress,
-                        std::optional<std::string_view> prompt = {}) {
+                        std::optional<std::string_view> prompt = {}, const engine::LabelTask* task = nullptr) {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     if (options_.pooling == Pooling::none)
       fail(ErrorCode::usage, "`pooling=none` is only supported for submitted texts");
-    engine::Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
-                            kind_ == ModelKind::tagger);
-    if (engine::are_few(texts) && engine::are_few(pairs))
-      return score_few(texts, pairs, stop, columns, progress, prompt);
-    return engine::score_many(
-        *engine_, 0, texts, pairs, stop, progress, columns, [this](Predictions& p, size_t row) { finish_row(p, row); },
-        prompt);
+    if (!cache_) return compute_all({texts, pairs, task}, stop, progress, prompt);
+    engine::Columns columns = columns_of(texts.size(), task);
+    const auto compute = [&](const engine::ScorerCache::Texts& rest, const std::function<void(size_t)>& on_progress) {
+      return compute_all(rest, stop, on_progress, prompt);
+    };
+    cache_.score({texts, pairs, task, prompt.value_or(engine_->text_options().prompt)}, progress, compute,
+                 columns.predictions());
+    return columns.finish(texts.size());
+  }
+
+  engine::Columns columns_of(size_t texts, const engine::LabelTask* task) const {
+    const size_t width = task != nullptr ? task->labels().size() : width_;
+    return {texts, kind_ == ModelKind::tagger ? 0 : width, kind_ == ModelKind::classifier, kind_ == ModelKind::tagger};
+  }
+
+  Predictions compute_all(const engine::ScorerCache::Texts& given, const std::stop_token& stop,
+                          const std::function<void(size_t)>& progress, std::optional<std::string_view> prompt) {
+    const auto& [texts, pairs, task, own_prompt] = given;
+    engine::Columns columns = columns_of(texts.size(), task);
+    engine::TextOptions how = engine_->text_options();
+    if (prompt) how.prompt = *prompt;
+    if (task != nullptr) how.zero_shot = task;
+    if (engine_->gliner() != nullptr && how.zero_shot == nullptr) throw engine::no_entity_labels(engine_->model_dir());
+    if (engine::are_few(texts) && engine::are_few(pairs)) return score_few(texts, pairs, how, stop, columns, progress);
+    return engine::score_many(engine_.get(), 0, texts, pairs, stop, progress, columns,
+                              kind_ == ModelKind::embedder && options_.normalize, prompt, task);
+  }
+
+  std::string key_of(const Request& request) const {
+    Request complete = request;
+    complete.long_text = request.long_text.value_or(options_.long_text);
+    complete.aggregation = request.aggregation.value_or(engine_->aggregation());
+    complete.prompt = request.prompt.value_or(engine_->text_options().prompt);
+    return cache_.key(complete, request.zero_shot ? &task_of(*request.zero_shot) : nullptr);
+  }
+
+  // Labels of prepare_labels() of another scorer may have other token ids.
+  std::optional<Error> check_labels(const ZeroShotLabels& labels) const {
+    const auto* task = dynamic_cast<const engine::LabelTask*>(&labels);
+    if (task != nullptr && &task->tokenizer() == &engine_->tokenizer()) return std::nullopt;
+    return Error(ErrorCode::usage, "the labels were prepared for another scorer");
+  }
+  static const engine::LabelTask& task_of(const ZeroShotLabels& labels) {
+    return static_cast<const engine::LabelTask&>(labels);
+  }
+  static const engine::EntityTask* entities_of(const engine::LabelTask* task) {
+    return task != nullptr ? task->entities() : nullptr;
   }
 
   // If the device is lost before its graphs are captured, all texts get that error.
@@ -329,9 +415,11 @@ class EncoderScorer final : public Scorer {
 
   // Errors in one text's result belong to that text: thrown here, they would count as a device failure and end
   // everything.
-  Prediction answer_of(PendingRequest& request) const {
+  Prediction answer_of(PendingRequest& request) {
     try {
-      return predict(request);
+      Prediction p = predict(request);
+      if (!p.error && !request.key.empty()) cache_.put(std::move(request.key), p);
+      return p;
     } catch (const std::exception& error) {
       Prediction p;
       p.error.emplace(ErrorCode::internal, error.what());
@@ -350,11 +438,18 @@ class EncoderScorer final : public Scorer {
     if (p.error) return p;
     p.truncated = request.tokens.texts[0].truncated;
     if (request.both) predict_entities(request, p);
+    if (const engine::EntityTask* entities = entities_of(request.tokens.zero_shot)) {
+      const size_t first = 0;
+      const std::string_view text = request.text;
+      p.entities =
+          std::move(entities->find(request.tokens, {&first, 1}, {&text, 1}, request.scores.data(), nullptr)[0]);
+      return p;
+    }
     if (kind_ == ModelKind::tagger) {
       std::vector<float> scores;
       engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
       p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
-                                          engine_->labels(), request.aggregation);
+                                          engine_->labels(), request.aggregation, request.outside);
       return p;
     }
     if (options_.pooling == Pooling::none) {
@@ -362,8 +457,11 @@ class EncoderScorer final : public Scorer {
       p.embedding = std::move(request.scores);
       return p;
     }
-    std::vector<float> merged(width_);
-    if (!request.both)
+    const engine::LabelTask* task = request.tokens.zero_shot;
+    std::vector<float> merged(task != nullptr ? task->labels().size() : width_);
+    if (task != nullptr)
+      task->merge(request.scores, request.long_text, merged.data());
+    else if (!request.both)
       engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data(), request.long_text,
                              request.raw_scores);
     else if (request.raw_scores || engine_->shape().raw_scores)
@@ -377,7 +475,7 @@ class EncoderScorer final : public Scorer {
       return p;
     }
     const engine::Choice choice = engine::choose_label(merged);
-    p.label = engine_->labels()[static_cast<size_t>(choice.label)];
+    p.label = (task != nullptr ? task->labels() : engine_->labels())[static_cast<size_t>(choice.label)];
     p.score = choice.score;
     p.scores = std::move(merged);
     return p;
@@ -396,26 +494,25 @@ class EncoderScorer final : public Scorer {
   }
 
   void finish_row(Predictions& p, size_t row) const {
-    float* scores = &p.scores[row * width_];
+    float* scores = &p.scores[row * p.width];
     if (kind_ == ModelKind::embedder) {
-      if (options_.normalize) engine::normalize({scores, width_});
+      if (options_.normalize) engine::normalize({scores, p.width});
       return;
     }
-    const engine::Choice choice = engine::choose_label({scores, width_});
+    const engine::Choice choice = engine::choose_label({scores, p.width});
     p.labels[row] = choice.label;
     p.label_scores[row] = choice.score;
   }
 
   Predictions score_few(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
-                        const std::stop_token& stop, engine::Columns& columns,
-                        const std::function<void(size_t)>& progress, std::optional<std::string_view> prompt) {
+                        const engine::TextOptions& how, const std::stop_token& stop, engine::Columns& columns,
+                        const std::function<void(size_t)>& progress) {
     if (stop.stop_requested()) return columns.finish(0);
-    engine::TextOptions how = engine_->text_options();
-    if (prompt) how.prompt = *prompt;
     Predictions& p = columns.predictions();
     std::vector<std::string_view> good;
     std::vector<size_t> rows;
     engine::TokenizedTexts tokens;
+    tokens.zero_shot = how.zero_shot;
     for (size_t i = 0; i < texts.size(); ++i) {
       std::optional<Error> error;
       std::optional<std::string_view> pair;
@@ -445,7 +542,7 @@ class EncoderScorer final : public Scorer {
           ++next;
           continue;
         }
-        std::copy_n(&scores[t * width_], width_, &p.scores[rows[t] * width_]);
+        std::copy_n(&scores[t * p.width], p.width, &p.scores[rows[t] * p.width]);
         finish_row(p, rows[t]);
       }
     }
@@ -455,11 +552,11 @@ class EncoderScorer final : public Scorer {
     return columns.finish(texts.size());
   }
 
-  std::unique_ptr<engine::Engine> engine_;
   const ScorerOptions options_;
   const size_t width_;
   ModelKind kind_;
   const std::vector<std::string> none_;
+  engine::ScorerCache cache_;
   const int process_ = ::getpid();
   std::atomic<bool> closed_{false};
   std::mutex interactive_mutex_;
@@ -470,89 +567,31 @@ class EncoderScorer final : public Scorer {
   std::array<InteractiveSlot, 2> interactive_slots_;  // indexed by engine::Heads
 };
 
-// Self-deleting completion that fulfils a std::promise.
-class FutureCompletion final : public Completion {
- public:
-  void done(std::span<Answer> answers) noexcept override {
-    promise.set_value(std::move(answers[0].prediction));
-    delete this;
-  }
-  std::promise<Prediction> promise;
-};
-
 }  // namespace
 
 const char* version() { return BRIM_VERSION; }
 
-Completion::~Completion() = default;
-Scorer::~Scorer() = default;
-ScorerWork Scorer::work() const { return {}; }
-std::string Scorer::pci_bus_id() const { return {}; }
-// For scorers without turns between clients
-ClientWait Scorer::wait_of(uint64_t, int64_t tokens, bool, engine::Deadline) const {
-  const ScorerLoad all = load();
-  const double seconds = all.tokens_per_second > 0 ? static_cast<double>(tokens) / all.tokens_per_second : 0;
-  return {all.tokens, all.wait_seconds, all.wait_seconds + seconds};
-}
-Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<const std::string_view>, std::stop_token,
-                                const std::function<void(size_t)>&) {
-  fail(ErrorCode::usage, "this model does not support pairs");
-}
-Predictions Scorer::embed(std::span<const std::string_view>, std::string_view, std::stop_token,
-                          const std::function<void(size_t)>&) {
-  fail(ErrorCode::usage, "embeddings require a scorer opened with `pooling`");
-}
-std::optional<Pooling> Scorer::pooling() const { return std::nullopt; }
-Residence Scorer::residence() const { return Residence::resident; }
-void Scorer::park() {}
-void Scorer::load_weights() {}
-void Scorer::keep_loaded(bool) {}
-bool Scorer::close_device() { return false; }
-
-std::string Scorer::decode(std::span<const int32_t>, bool) const {
-  fail(ErrorCode::usage, "this model has no tokenizer");
-}
-
 namespace {
 
 engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelSearchPath& search_path) {
-  engine::EngineOptions encoder;
+  engine::EngineOptions encoder = engine::engine_options(o);
   encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, search_path);
-  encoder.device = read_setting("device", o.device, device::read_device);
-  encoder.precision = read_setting("precision", o.precision, plan::read_precision);
-  encoder.threads = o.threads;
-  encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
-  if (!o.leave_free.empty())
-    read_setting("leave_free", o.leave_free, [&](std::string_view text) {
-      encoder.memory_limit.set_leave_free(text);
-      return true;
-    });
-  encoder.max_length = o.max_length;
-  encoder.long_text = o.long_text;
-  encoder.deterministic = o.deterministic;
-  encoder.parked_bytes = o.parked_bytes;
-  encoder.bulk_seconds = o.bulk_seconds;
-  encoder.batch_tokens = o.batch_tokens;
-  encoder.raw_scores = o.raw_scores && !o.pooling;
-  encoder.aggregation = o.aggregation;
-  encoder.labels = o.labels;
   if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, search_path);
-  encoder.pooling = o.pooling;
   return encoder;
 }
 
 }  // namespace
 
-std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOptions& options, bool other_stays) {
+std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options, bool other_stays) {
   const auto* beside = dynamic_cast<const EncoderScorer*>(&other);
-  if (beside == nullptr || hub::names_vader(options.model)) return open(options);
+  if (beside == nullptr || hub::names_vader(options.model)) return Scorer::open(options);
   auto engine =
       beside->open_beside(engine_options(options, hub::model_search_path(hub::model_roots())), options, other_stays);
-  if (engine == nullptr) return open(options);
+  if (engine == nullptr) return Scorer::open(options);
   return std::make_shared<EncoderScorer>(std::move(engine), options);
 }
 
-MemoryPlan Scorer::plan_together(std::span<const std::shared_ptr<Scorer>> scorers) {
+MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers) {
   MemoryPlan all;
   memory::TagBytes bytes;
   std::vector<const memory::Ledger*> seen;
@@ -570,9 +609,9 @@ MemoryPlan Scorer::plan_together(std::span<const std::shared_ptr<Scorer>> scorer
   return all;
 }
 
-std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }
+std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return brim::open_together({&options, 1})[0]; }
 
-std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const ScorerOptions> options) {
+std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options) {
   const hub::ModelSearchPath search_path = hub::model_search_path(hub::model_roots());
   std::vector<std::shared_ptr<Scorer>> scorers(options.size());
   std::vector<engine::EngineOptions> engines;
@@ -581,6 +620,8 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     const ScorerOptions& o = options[i];
     const std::string name = o.model.empty() ? hub::default_model() : o.model;
     if (hub::names_vader(name)) {
+      if (o.zero_shot) fail(ErrorCode::usage, "`model=vader`: zero-shot labels require an NLI model");
+      if (o.entities) fail(ErrorCode::usage, "`model=vader`: `entities` requires a GLiNER model");
       if (o.pooling) fail(ErrorCode::usage, "`model=vader`: embeddings are not supported; use a model directory");
       scorers[i] = engine::make_rules_scorer(o);
       continue;
@@ -597,14 +638,6 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
   for (size_t e = 0; e < encoders.size(); ++e)
     scorers[encoders[e]] = std::make_shared<EncoderScorer>(std::move(opened[e]), options[encoders[e]]);
   return scorers;
-}
-
-std::future<Prediction> Scorer::submit(const Request& request) {
-  auto completion = std::make_unique<FutureCompletion>();
-  std::future<Prediction> answer = completion->promise.get_future();
-  submit(request, *completion);
-  (void)completion.release();  // it is completed already, or will be
-  return answer;
 }
 
 }  // namespace brim

@@ -1,94 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the public interface: single and bulk calls give the same results, every request is completed exactly once
-// under concurrency, and bulk results do not depend on other load. Admission rules are tested in interactive_test.cc.
+// Tests the public interface: single and bulk calls give the same results, and requests select lengths, prompts and
+// outputs. Concurrent work is tested in scorer_load_test.cc, admission in interactive_test.cc.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <mutex>
-#include <numeric>
-#include <random>
-#include <thread>
 
-#include "base/clock.h"
 #include "base/test_files.h"
 #include "brim/brim.h"
 #include "engine/engine.h"
+#include "engine/option_types.h"
+#include "engine/scorer_fixture.h"
 #include "model/golden_models.h"
 
 namespace brim::engine {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Stores results and counts how often each ticket is completed.
-class Box : public Completion {
- public:
-  explicit Box(size_t tickets) : predictions_(tickets), times_(tickets) {}
-  void done(std::span<Answer> answers) noexcept override {
-    std::lock_guard lock(mutex_);
-    ++calls_;
-    for (Answer& a : answers) {
-      predictions_[a.ticket] = std::move(a.prediction);
-      ++times_[a.ticket];
-      ++answered_;
-    }
-  }
-  void wait(size_t answers) {
-    wait_until([&] {
-      std::lock_guard lock(mutex_);
-      return answered_ >= answers;
-    });
-  }
-  bool each_once() {
-    std::lock_guard lock(mutex_);
-    return std::all_of(times_.begin(), times_.end(), [](int n) { return n == 1; });
-  }
-  size_t calls() {
-    std::lock_guard lock(mutex_);
-    return calls_;
-  }
-  const Prediction& operator[](size_t ticket) const { return predictions_[ticket]; }
-
- private:
-  std::mutex mutex_;
-  std::vector<Prediction> predictions_;
-  std::vector<int> times_;
-  size_t answered_ = 0, calls_ = 0;
-};
-
-class ScorerTest : public ::testing::Test {
- protected:
-  ScorerOptions options(const char* model = "bert_sequence") {
-    const auto dir = temp_.path() / model;
-    if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
-    ScorerOptions o;
-    o.model = dir.string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 2;
-    o.memory_limit = "1GiB";
-    return o;
-  }
-
-  static std::vector<std::string> make_texts(size_t n, uint32_t seed, size_t most_words = 20) {
-    std::mt19937 random(seed);
-    std::vector<std::string> texts(n);
-    for (std::string& text : texts)
-      for (size_t i = 0, words = 1 + random() % most_words; i < words; ++i)
-        text += (i > 0 ? " w" : "w") + std::to_string(5 + random() % 91);
-    return texts;
-  }
-  static std::vector<std::string_view> views(const std::vector<std::string>& texts) {
-    return {texts.begin(), texts.end()};
-  }
-
-  const TempDir temp_;
-};
+TEST(ScorerOptions, ConvertsTextAndValues) {
+  const ScorerOptions o{.device = "cuda:1", .precision = "BF16", .memory_limit = "6GiB", .leave_free = "500MiB"};
+  EXPECT_EQ(o.device, Device(Device::Kind::cuda, 1));
+  EXPECT_EQ(o.device.text(), "cuda:1");
+  EXPECT_EQ(o.precision, Precision::bf16);
+  EXPECT_EQ(o.precision.text(), "bf16");
+  EXPECT_EQ(o.memory_limit, MemoryLimit::of_bytes(int64_t{6} << 30));
+  EXPECT_EQ(o.memory_limit.text, "6GiB");
+  EXPECT_EQ(MemoryLimit("90%").percent, 90);
+  EXPECT_EQ(o.leave_free.bytes, int64_t{500} << 20);
+  const ScorerOptions automatic{.device = "auto", .precision = "auto", .memory_limit = "auto", .leave_free = ""};
+  EXPECT_EQ(automatic.device, ScorerOptions().device);
+  EXPECT_EQ(automatic.precision, ScorerOptions().precision);
+  EXPECT_EQ(automatic.memory_limit, ScorerOptions().memory_limit);
+  EXPECT_EQ(automatic.leave_free, ScorerOptions().leave_free);
+  for (const char* name : {"auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
+    EXPECT_EQ(precision_text(precision_request(name)), name);
+  for (const char* name : {"auto", "cpu", "cuda:0", "cuda:12"}) EXPECT_EQ(device_text(device_choice(name)), name);
+  const plan::MemoryLimit limit = memory_limit("90%", "8GiB");
+  EXPECT_EQ(limit.percent, 90);
+  EXPECT_EQ(limit.leave_free_bytes, int64_t{8} << 30);
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { Device("cuda:x"); }), "`device=cuda:x`: unknown device");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { Precision("fp7"); }), "`precision=fp7`");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { MemoryLimit("4"); }), "did you mean 4GiB?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { LeaveFree("10%"); }), "`leave_free=10%`");
+}
 
 TEST_F(ScorerTest, RenamesLabels) {
   ScorerOptions o = options();
@@ -164,7 +119,7 @@ TEST_F(ScorerTest, OnePassReturnsLabelsAndEntities) {
     EXPECT_FALSE(scorer->submit(request).get().error) << "loads again with both";
     ScorerOptions otherwise = both;
     otherwise.raw_scores = !raw;
-    const auto beside = Scorer::open_beside(*scorer, otherwise);
+    const auto beside = open_beside(*scorer, otherwise);
     const std::vector<float> want = classifier->submit({.text = "w6 w7"}).get().scores,
                              got = beside->submit({.text = "w6 w7"}).get().scores;
     for (size_t k = 0; k < want.size(); ++k) EXPECT_NEAR(got[k], want[k], 1e-6) << "its first pass is another";
@@ -227,70 +182,6 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
   EXPECT_GT(work.tokens, 2 * 3041);
   EXPECT_GT(work.busy_seconds, 0);
   EXPECT_GT(work.flops, static_cast<double>(work.tokens));
-}
-
-TEST_F(ScorerTest, WorkReportsBatchesAndIdleTime) {
-  const int64_t opened = now_ns();
-  const auto scorer = Scorer::open(options());
-  const auto total = [](const ValueCounts& values) {
-    EXPECT_EQ(values.counts.size(), values.bounds.size() + 1);
-    return std::accumulate(values.counts.begin(), values.counts.end(), int64_t{0});
-  };
-  const ScorerWork none = scorer->work();
-  EXPECT_EQ(none.loads, 1);
-  EXPECT_GT(none.load_seconds, 0);
-  EXPECT_EQ(total(none.batch_tokens), 0);
-
-  scorer->submit({.text = "a good day"}).get();  // one batch of one text
-  const ScorerWork one = scorer->work();
-  ASSERT_EQ(one.batches, 1);
-  EXPECT_EQ(one.batch_tokens.sum, static_cast<double>(one.tokens));
-  EXPECT_EQ(one.batch_tokens.counts[0], 1) << "at most 16 tokens";
-  EXPECT_EQ(one.batch_sequences.counts[0], 1);
-  const auto most = static_cast<double>(scorer->plan().tokens_per_interactive_batch);
-  EXPECT_DOUBLE_EQ(one.batch_fill.sum, static_cast<double>(one.tokens) / most);
-  EXPECT_EQ(total(one.prediction_error), 1);
-  EXPECT_GT(one.idle.pack, 0);
-
-  const auto texts = make_texts(3000, 4);
-  scorer->score(views(texts));  // without predictions
-  const ScorerWork many = scorer->work();
-  EXPECT_EQ(total(many.batch_tokens), many.batches);
-  EXPECT_EQ(total(many.batch_sequences), many.batches);
-  EXPECT_EQ(many.batch_sequences.sum, 3001);
-  EXPECT_EQ(many.batch_tokens.sum, static_cast<double>(many.tokens));
-  EXPECT_EQ(total(many.batch_fill), many.batches);
-  EXPECT_EQ(many.batch_fill.counts.back(), 0) << "no batch is more than full";
-  EXPECT_EQ(total(many.prediction_error), 1);
-  EXPECT_GT(many.idle.collect, one.idle.collect);
-  EXPECT_EQ(many.idle.switching, one.idle.switching);
-
-  scorer->park();
-  scorer->load_weights();
-  const ScorerWork again = scorer->work();
-  EXPECT_EQ(again.loads, 2);
-  EXPECT_GT(again.load_seconds, none.load_seconds);
-  EXPECT_GT(again.idle.switching, many.idle.switching);
-  EXPECT_GT(again.idle.no_work, 0);
-  EXPECT_LT(again.idle.no_work, scorer->work().idle.no_work) << "also while it still waits";
-  const ScorerWork::Idle& idle = again.idle;
-  EXPECT_LE(again.busy_seconds + idle.no_work + idle.pack + idle.collect + idle.switching, seconds_since(opened));
-}
-
-TEST_F(ScorerTest, LoadReportsTheElapsedTimeOfABatch) {
-  const auto scorer = Scorer::open(options());
-  EXPECT_EQ(scorer->load().batch_seconds, 0);
-  const auto texts = make_texts(5000, 7);
-  std::jthread working([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) scorer->score(views(texts), stop);
-  });
-  ScorerLoad seen;
-  wait_until([&] { return (seen = scorer->load()).batch_seconds > 0; });
-  EXPECT_GT(seen.batch_predicted_seconds, 0);
-  EXPECT_EQ(seen.texts, 0) << "none was submitted";
-  working.request_stop();
-  working.join();
-  EXPECT_EQ(scorer->load().batch_seconds, 0);
 }
 
 TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
@@ -407,7 +298,7 @@ TEST_F(ScorerTest, RejectionsStateTheReason) {
   const auto code = [](const Prediction& p) { return p.error ? p.error->code() : ErrorCode::internal; };
   EXPECT_EQ(code(scorer->submit({.text = "\xC3("}).get()), ErrorCode::bad_data);
   Request late{.text = "w6"};
-  late.deadline = Clock::now() - std::chrono::seconds(1);
+  late.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
   EXPECT_EQ(code(scorer->submit(late).get()), ErrorCode::timed_out);
   std::stop_source stop;
   stop.request_stop();
@@ -446,52 +337,6 @@ TEST_F(ScorerTest, RejectionsStateTheReason) {
   EXPECT_THROW(Scorer::open({.model = "vader", .pooling = Pooling::cls}), Error);
 }
 
-TEST_F(ScorerTest, BulkScoresDoNotDependOnOtherWork) {
-  ScorerOptions o = options();
-  o.memory_limit = "200MiB";
-  const auto scorer = Scorer::open(o);
-  const auto texts = make_texts(4000, 5), others = make_texts(64, 6);
-  const Predictions alone = scorer->score(views(texts));
-  for (int round = 0; round < 10; ++round) {
-    std::atomic<bool> ended{false};
-    std::vector<std::thread> callers;
-    for (int t = 0; t < round % 4; ++t)
-      callers.emplace_back([&, t] {
-        for (size_t i = static_cast<size_t>(t); !ended; i = (i + 7) % others.size())
-          EXPECT_FALSE(scorer->submit({.text = others[i]}).get().error);
-      });
-    std::thread bulk([&] { EXPECT_EQ(scorer->score(views(texts)).scores, alone.scores); });
-    const Predictions beside = scorer->score(views(texts));
-    bulk.join();
-    ended = true;
-    for (auto& caller : callers) caller.join();
-    EXPECT_EQ(beside.scores, alone.scores) << round;
-  }
-}
-
-TEST_F(ScorerTest, TextsOfOneCallMatchSingleTexts) {
-  const auto scorer = Scorer::open(options());
-  const auto texts = make_texts(50, 21);
-  std::vector<Request> requests;
-  for (size_t i = 0; i < texts.size(); ++i) requests.push_back({.text = texts[i], .ticket = i});
-  requests.push_back({.text = "\xFF", .ticket = texts.size()});
-  Box box(requests.size());
-  scorer->submit(requests, box);
-  box.wait(requests.size());
-  EXPECT_TRUE(box.each_once());
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const Prediction alone = scorer->submit({.text = texts[i]}).get();
-    ASSERT_EQ(box[i].scores.size(), alone.scores.size());
-    for (size_t k = 0; k < alone.scores.size(); ++k) EXPECT_NEAR(box[i].scores[k], alone.scores[k], 1e-5);
-    EXPECT_EQ(box[i].tokens, static_cast<int32_t>(scorer->tokenize(texts[i]).size()));
-  }
-  EXPECT_TRUE(box[texts.size()].error);
-  const ScorerLoad load = scorer->load();
-  EXPECT_EQ(load.texts, 0);
-  EXPECT_EQ(load.wait_seconds, 0);
-  EXPECT_GT(load.tokens_per_second, 0);
-}
-
 TEST_F(ScorerTest, RequestSelectsTheLongTextMode) {
   const auto scorer = Scorer::open(options());
   const auto longest = static_cast<size_t>(scorer->max_length());
@@ -510,6 +355,12 @@ TEST_F(ScorerTest, RequestSelectsTheLongTextMode) {
     EXPECT_NEAR(begin.scores[k], score({.text = head}).scores[k], 1e-5);
     EXPECT_NEAR(end.scores[k], score({.text = tail}).scores[k], 1e-5);
   }
+  EXPECT_EQ(score({.text = both, .max_length = scorer->max_length() * 2}).scores, begin.scores);
+  const Prediction five = score({.text = "w6 w6 w6 w6 w6 w6", .max_length = 5});
+  EXPECT_TRUE(five.truncated);
+  for (size_t k = 0; k < five.scores.size(); ++k)
+    EXPECT_NEAR(five.scores[k], score({.text = "w6 w6 w6"}).scores[k], 1e-5);
+  ASSERT_TRUE(score({.text = "w6", .max_length = 2}).error);
   const Prediction refused = score({.text = both, .long_text = LongText::error});
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.tokens, end.tokens);
@@ -543,131 +394,6 @@ TEST_F(ScorerTest, RawScoresAreLogits) {
   const Predictions many = scorer->score(views(texts)), expected = plain->score(views(texts));
   for (size_t i = 0; i < many.scores.size(); ++i) EXPECT_NEAR(many.scores[i], expected.scores[i], 1e-5);
 }
-
-TEST_F(ScorerTest, BulkTextsFollowOthers) {
-  // Blocks the device thread in its completion while others submit.
-  class Gate final : public Completion {
-   public:
-    void done(std::span<Answer>) noexcept override {
-      reached = true;
-      wait_until([&] { return open.load(); });
-    }
-    std::atomic<bool> reached{false}, open{false};
-  };
-  class Order final : public Completion {
-   public:
-    void done(std::span<Answer> answers) noexcept override {
-      for (const Answer& a : answers) tickets.push_back(a.ticket);
-      count = tickets.size();
-    }
-    std::vector<uint64_t> tickets;  // used by one thread
-    std::atomic<size_t> count{0};
-  };
-  const auto scorer = Scorer::open(options());
-  Gate gate;
-  Order order;
-  scorer->submit({.text = "w6"}, gate);
-  wait_until([&] { return gate.reached.load(); });
-  for (uint64_t i = 0; i < 5; ++i) scorer->submit({.text = "w6 w7", .ticket = i, .bulk = true}, order);
-  scorer->submit({.text = "w8", .ticket = 99}, order);
-  EXPECT_EQ(scorer->load().texts, 6);
-  EXPECT_EQ(scorer->load().tokens, 5 * 4 + 3) << "with [CLS] and [SEP]";
-  EXPECT_EQ(scorer->load().bulk_tokens, 5 * 4);
-  EXPECT_GT(scorer->load().wait_seconds, 0);
-  gate.open = true;
-  wait_until([&] { return order.count >= 6; });
-  EXPECT_EQ(order.tickets, (std::vector<uint64_t>{99, 0, 1, 2, 3, 4}));
-
-  // Clients take turns: a text submitted after another client's hundred texts does not wait for all of them.
-  Gate second;
-  Order turns;
-  scorer->submit({.text = "w6"}, second);
-  wait_until([&] { return second.reached.load(); });
-  const auto texts = make_texts(100, 4, 30);
-  for (uint64_t i = 0; i < 100; ++i) scorer->submit({.text = texts[i], .ticket = i, .client = 1}, turns);
-  scorer->submit({.text = "w8", .ticket = 999, .client = 2}, turns);
-  second.open = true;
-  wait_until([&] { return turns.count >= 101; });
-  EXPECT_LT(std::find(turns.tickets.begin(), turns.tickets.end(), 999u) - turns.tickets.begin(), 60);
-  std::erase(turns.tickets, 999u);
-  EXPECT_TRUE(std::is_sorted(turns.tickets.begin(), turns.tickets.end())) << "each in its order";
-}
-
-// Load like a server's: threads submit, withdraw and time out while others score and one closes.
-TEST_F(ScorerTest, AnswersEveryRequestOnceFromManyThreads) {
-  for (uint32_t seed = 0; seed < 3; ++seed) {
-    const auto scorer = Scorer::open(options());
-    constexpr size_t kThreads = 64, kEach = 40;
-    const auto texts = make_texts(kThreads * kEach, seed + 10, 60);
-    Box box(texts.size());
-    std::atomic<size_t> scored{0}, started{0};
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < kThreads; ++t)
-      threads.emplace_back([&, t] {
-        std::mt19937 random(seed * 100 + static_cast<uint32_t>(t));
-        for (size_t i = 0; i < kEach; ++i) {
-          Request request{.text = texts[t * kEach + i], .ticket = t * kEach + i};
-          std::stop_source stop;
-          if (random() % 4 == 0) request.stop = stop.get_token();
-          if (random() % 4 == 0) request.deadline = Clock::now() + std::chrono::microseconds(random() % 3000);
-          scorer->submit(request, box);
-          if (random() % 2 == 0) stop.request_stop();
-          ++started;
-        }
-      });
-    std::thread bulk([&] {
-      try {
-        scored = scorer->score(views(texts)).rows;
-      } catch (const Error& error) {  // closed before it started
-        EXPECT_EQ(error.code(), ErrorCode::cancelled);
-      }
-    });
-    std::thread closer([&] {
-      wait_until([&] { return started >= texts.size() * (seed + 1) / 4; });
-      scorer->close();
-    });
-    for (auto& t : threads) t.join();
-    bulk.join();
-    closer.join();
-    box.wait(texts.size());
-    EXPECT_TRUE(box.each_once());
-  }
-}
-
-TEST_F(ScorerTest, ClosingAScorerDoesNotAffectOthers) {
-  const auto texts = make_texts(500, 7);
-  auto first = Scorer::open(options()), second = Scorer::open(options("bert_token"));
-  const Predictions before = first->score(views(texts));
-  std::thread other([&] {
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(second->score(views(texts)).entities.size(), texts.size());
-    second.reset();
-  });
-  EXPECT_EQ(first->score(views(texts)).scores, before.scores);
-  other.join();
-  EXPECT_EQ(first->score(views(texts)).scores, before.scores);
-}
-
-#if !defined(__SANITIZE_THREAD__)
-TEST_F(ScorerTest, ForkedChildGetsAnErrorAndExits) {
-  auto scorer = Scorer::open(options());
-  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    int code = 1;
-    try {
-      (void)scorer->submit({.text = "w6"});
-    } catch (const Error& error) {
-      code = error.code() == ErrorCode::usage ? 0 : 2;
-    }
-    scorer.reset();
-    ::_exit(code);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error);
-}
-#endif
 
 }  // namespace
 }  // namespace brim::engine

@@ -7,6 +7,7 @@
 
 #include "base/test_files.h"
 #include "brim/brim.h"
+#include "engine/testing.h"
 #include "hub/sentence_testing.h"
 #include "model/golden_models.h"
 
@@ -24,12 +25,7 @@ class SentenceTest : public ::testing::Test {
     }
   }
   std::shared_ptr<Scorer> open(const std::filesystem::path& dir, Pooling pooling) {
-    ScorerOptions o;
-    o.model = dir.string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 2;
-    o.memory_limit = "1GiB";
+    ScorerOptions o = cpu_options(dir);
     o.pooling = pooling;
     return Scorer::open(o);
   }

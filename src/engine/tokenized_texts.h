@@ -8,17 +8,21 @@
 
 namespace brim::engine {
 
+class LabelTask;
+
 // One text, tokenized and split into windows.
 struct TokenizedText {
   struct Window {
     size_t begin;  // offset into the ids of all texts
     int32_t length;
-    int32_t first_content;      // index of its first content token in the content of the whole text
-    int32_t prompt_tokens = 0;  // leading tokens excluded from a mean over tokens
+    int32_t first_content;              // index of its first content token in the content of the whole text
+    int32_t prompt_tokens = 0;          // leading tokens excluded from a mean over tokens
+    int32_t first_word = 0, words = 0;  // entities by label: among those of its text
   };
   size_t first_window = 0, windows = 0;
   int32_t tokens = 0;  // in the whole text
   bool truncated = false;
+  size_t first_word = 0, words = 0;  // entities by label: in the words of all texts
 };
 
 // Texts tokenized together; storage is reused.
@@ -26,6 +30,13 @@ struct TokenizedTexts {
   std::vector<int32_t> ids;
   std::vector<TokenizedText::Window> windows;
   std::vector<TokenizedText> texts;
+  // A word of a text whose entities are found by label: bytes, code points, and tokens in the text's content.
+  struct Word {
+    size_t begin, end;
+    int32_t first, last, token, tokens;
+  };
+  std::vector<Word> words;
+  const LabelTask* zero_shot = nullptr;  // if set: the windows were made for its labels
   // The part of `results`, rows of `width` floats per window or per id, that belongs to text `t`.
   std::span<const float> results_of(size_t t, std::span<const float> results, size_t width, bool per_token) const {
     const TokenizedText& text = texts[t];
@@ -39,6 +50,7 @@ struct TokenizedTexts {
     ids.clear();
     windows.clear();
     texts.clear();
+    words.clear();
   }
 };
 

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
+#include "forecast/ets.h"
+#include "forecast/seasonal.h"
+#include "forecast/theta.h"
 
 namespace brim::forecast {
 namespace {
@@ -33,81 +37,46 @@ std::vector<double> seasonal_naive(std::span<const float> history, int64_t horiz
   return out;
 }
 
-}  // namespace
-
-const char* baseline_name(Baseline baseline) {
-  switch (baseline) {
-    case Baseline::naive:
-      return "naive";
-    case Baseline::snaive:
-      return "snaive";
-    case Baseline::naive2:
-      return "naive2";
-  }
-  return "naive";
+// Theta or ETS on the last points, or snaive if there are too few.
+std::vector<double> fitted(Baseline baseline, std::span<const float> history, int64_t horizon, int64_t season) {
+  if (static_cast<int64_t>(history.size()) > kFittedPoints) history = history.last(kFittedPoints);
+  const int64_t fewest = baseline == Baseline::theta ? kThetaPoints : kEtsPoints;
+  if (static_cast<int64_t>(history.size()) < fewest)
+    return forecast_baseline(Baseline::snaive, history, horizon, season);
+  const std::vector<double> values = without_gaps(history);
+  std::vector<double> out = baseline == Baseline::theta ? forecast_theta(values, horizon, season)
+                                                        : forecast_ets(values, horizon, season).values;
+  if (std::all_of(out.begin(), out.end(), [](double v) { return std::isfinite(v); })) return out;
+  return forecast_baseline(Baseline::snaive, history, horizon, season);
 }
 
+struct BaselineName {
+  const char *name, *column, *title;
+};
+constexpr BaselineName kBaselineNames[] = {
+    {"naive", "Naive", "naive"},    {"snaive", "SeasonalNaive", "seasonal naive"},
+    {"naive2", "Naive2", "Naive2"}, {"theta", "AutoTheta", "Theta"},
+    {"ets", "AutoETS", "ETS"},      {"auto", "Auto", "auto"}};
+const BaselineName& names_of(Baseline baseline) { return kBaselineNames[static_cast<size_t>(baseline)]; }
+
+}  // namespace
+
+const char* baseline_name(Baseline baseline) { return names_of(baseline).name; }
+
 std::optional<Baseline> baseline_of(std::string_view name) {
-  for (const Baseline b : {Baseline::naive, Baseline::snaive, Baseline::naive2})
-    if (name == baseline_name(b)) return b;
+  for (size_t i = 0; i < std::size(kBaselineNames); ++i)
+    if (name == kBaselineNames[i].name) return static_cast<Baseline>(i);
   return std::nullopt;
 }
 
-const char* column_of(Baseline baseline) {
-  return baseline == Baseline::naive ? "Naive" : baseline == Baseline::snaive ? "SeasonalNaive" : "Naive2";
-}
+const char* column_of(Baseline baseline) { return names_of(baseline).column; }
 
-bool is_seasonal(std::span<const double> values, int64_t season) {
-  const auto n = static_cast<int64_t>(values.size());
-  if (season < 2 || n < 3 * season) return false;
-  if (season > static_cast<int64_t>(std::floor(10 * std::log10(static_cast<double>(n))))) return false;
-  if (std::all_of(values.begin(), values.end(), [&](double v) { return v == values[0]; })) return false;
-  double mean = 0;
-  for (const double v : values) mean += v / static_cast<double>(n);
-  const auto covariance = [&](int64_t lag) {
-    double sum = 0;
-    for (int64_t t = lag; t < n; ++t)
-      sum += (values[static_cast<size_t>(t)] - mean) * (values[static_cast<size_t>(t - lag)] - mean);
-    return sum;
-  };
-  const double variance = covariance(0);
-  double squares = 0;
-  for (int64_t lag = 1; lag < season; ++lag) {
-    const double r = covariance(lag) / variance;
-    squares += r * r;
-  }
-  const double limit = 1.645 * std::sqrt((1 + 2 * squares) / static_cast<double>(n));
-  return std::abs(covariance(season) / variance) > limit;
-}
-
-std::vector<double> seasonal_indices(std::span<const double> values, int64_t season) {
-  const auto n = static_cast<int64_t>(values.size());
-  const int64_t half = season / 2;
-  const bool even = season % 2 == 0;
-  std::vector<double> sums(static_cast<size_t>(season), 0), counts(static_cast<size_t>(season), 0);
-  for (int64_t t = half; t + half < n; ++t) {
-    double trend = 0;
-    for (int64_t k = -half; k <= half; ++k) {
-      const double weight = even && (k == -half || k == half) ? 0.5 : 1;
-      trend += weight * values[static_cast<size_t>(t + k)];
-    }
-    trend /= static_cast<double>(season);
-    const double ratio = values[static_cast<size_t>(t)] / trend;
-    if (!std::isfinite(ratio)) continue;
-    sums[static_cast<size_t>(t % season)] += ratio;
-    counts[static_cast<size_t>(t % season)] += 1;
-  }
-  double mean = 0;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    sums[i] = counts[i] > 0 ? sums[i] / counts[i] : 1;
-    mean += sums[i] / static_cast<double>(season);
-  }
-  for (double& index : sums) index /= mean;
-  return sums;
-}
+const char* baseline_title(Baseline baseline) { return names_of(baseline).title; }
 
 std::vector<double> forecast_baseline(Baseline baseline, std::span<const float> history, int64_t horizon,
                                       int64_t season) {
+  BRIM_CHECK(baseline != Baseline::automatic, "the choice needs other forecasts");
+  if (baseline == Baseline::theta || baseline == Baseline::ets) return fitted(baseline, history, horizon, season);
   if (baseline == Baseline::snaive && season > 1) return seasonal_naive(history, horizon, season);
   const std::vector<double> values = without_gaps(history);
   std::vector<double> out(static_cast<size_t>(horizon), values.back());

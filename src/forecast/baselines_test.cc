@@ -10,6 +10,7 @@
 
 #include "base/test_files.h"
 #include "forecast/metrics.h"
+#include "forecast/seasonal.h"
 #include "forecast/series_store.h"
 #include "rows/series_reader.h"
 

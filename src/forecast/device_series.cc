@@ -95,4 +95,54 @@ void DeviceSeries::set_lanes(device::Stream& stream, std::span<const LaneCutoffs
   source_.every_window = sampling == ops::Sampling::windows;
 }
 
+namespace {
+
+struct CovariatePieces {
+  int64_t past, fixed, row_bits, total;
+  CovariatePieces(const CovariateShape& shape, int64_t rows, int64_t points) {
+    past = memory::align_up(rows * shape.future * 4);
+    fixed = past + memory::align_up(rows * shape.past * 4);
+    row_bits = fixed + memory::align_up(rows * shape.fixed * 4);
+    total = row_bits + memory::align_up(points * 4);
+  }
+};
+
+}  // namespace
+
+int64_t DeviceCovariates::bytes(const CovariateShape& shape, int64_t horizon, int64_t series, int64_t points) {
+  return CovariatePieces(shape, covariate_rows(shape, horizon, series, points), points).total;
+}
+
+DeviceCovariates::DeviceCovariates(device::Device& device, const CovariateTable& table, std::span<const int64_t> begin,
+                                   memory::PlannedMemory* planned) {
+  const int64_t points = begin.back();
+  const CovariatePieces pieces(table.shape, table.rows, points);
+  block_ = memory::Ledger::allocate(device, planned, memory::Tag::token_set, "covariates", pieces.total);
+  auto* base = static_cast<char*>(block_.data());
+  future_ = TensorView(base, DType::f32, {table.rows, table.shape.future});
+  past_ = TensorView(base + pieces.past, DType::f32, {table.rows, table.shape.past});
+  fixed_ = TensorView(base + pieces.fixed, DType::f32, {table.rows, table.shape.fixed});
+  row_bits_ = TensorView(base + pieces.row_bits, DType::f32, {points});
+  // The row of the cut at each value; window_gather copies them as floats.
+  std::vector<int32_t> rows;
+  for (size_t i = 0; i + 1 < begin.size(); ++i)
+    for (int64_t cut = 0; cut < begin[i + 1] - begin[i]; ++cut) rows.push_back(table.row(static_cast<int64_t>(i), cut));
+  const auto stream = device.make_stream();
+  const auto copy = [&](const TensorView& to, const std::vector<float>& values) {
+    if (!values.empty()) stream->copy(to.data, values.data(), values.size() * sizeof(float));
+  };
+  copy(future_, table.future);
+  copy(past_, table.past);
+  copy(fixed_, table.fixed);
+  if (points > 0) stream->copy(row_bits_.data, rows.data(), rows.size() * sizeof(int32_t));
+  stream->synchronize();
+}
+
+void DeviceCovariates::add_to(WindowSource& source) const {
+  source.future = future_;
+  source.past = past_;
+  source.fixed = fixed_;
+  source.row_bits = row_bits_;
+}
+
 }  // namespace brim::forecast

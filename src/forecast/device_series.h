@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "forecast/covariates.h"
 #include "forecast/nbeats_pass.h"
 #include "memory/ledger.h"
 
@@ -38,6 +39,20 @@ class DeviceSeries {
   device::DeviceBuffer block_;
   WindowSource source_;
   char *end_ = nullptr, *first_ = nullptr, *weights_ = nullptr;
+};
+
+// Covariates of the windows of a store.
+class DeviceCovariates {
+ public:
+  static int64_t bytes(const CovariateShape& shape, int64_t horizon, int64_t series, int64_t points);
+  DeviceCovariates() = default;  // none
+  DeviceCovariates(device::Device& device, const CovariateTable& table, std::span<const int64_t> begin,
+                   memory::PlannedMemory* planned);
+  void add_to(WindowSource& source) const;
+
+ private:
+  device::DeviceBuffer block_;
+  TensorView future_, past_, fixed_, row_bits_;
 };
 
 }  // namespace brim::forecast

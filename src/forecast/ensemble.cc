@@ -22,18 +22,6 @@ using memory::Ledger;
 
 namespace {
 
-constexpr int64_t kPredictWindows = 256;  // per pass
-
-std::vector<StackSpec> stacks_of(const ForecastSettings& s) {
-  std::vector<StackSpec> stacks;
-  for (size_t i = 0; i < s.stack_types.size(); ++i) {
-    // The published interpretable models use wide seasonal blocks and narrow trend blocks.
-    const int64_t width = !s.widths.empty() ? s.widths[0] : s.stack_types[i] == StackKind::trend ? 256 : 2048;
-    stacks.push_back({s.stack_types[i], s.n_blocks[i], width, s.shared_weights.value_or(false)});
-  }
-  return stacks;
-}
-
 // Shape shared by all waves of a model: lanes have the same stacks but may differ in lookback.
 NbeatsShape shape_of(const NbeatsModel& model) {
   NbeatsShape shape = lane_shape(model, model.lanes[0]);
@@ -48,61 +36,6 @@ std::vector<ops::LaneSpec> specs_of(std::span<const NbeatsLane> lanes) {
 }
 
 }  // namespace
-
-NbeatsModel ensemble_of(const ForecastSettings& s, const SeriesStore& series) {
-  NbeatsModel model;
-  model.horizon = s.horizon;
-  model.season = season_for(s, series.frequency());
-  model.freq = series.numbered() ? "index" : frequency_name(series.frequency());
-  model.layers = s.widths.empty() ? 4 : static_cast<int64_t>(s.widths.size());
-  model.degree = s.n_basis;
-  model.harmonics = s.n_harmonics;
-  if (s.losses[0] == ops::ForecastLoss::quantile) {
-    model.quantiles = {0.5F};
-    for (const double level : interval_levels(s))
-      for (const double q : {50 - level / 2, 50 + level / 2}) model.quantiles.push_back(static_cast<float>(q / 100));
-    std::sort(model.quantiles.begin(), model.quantiles.end());
-    model.quantiles.erase(std::unique(model.quantiles.begin(), model.quantiles.end()), model.quantiles.end());
-  }
-  std::vector<int64_t> lookbacks;
-  if (s.input_size > 0) lookbacks = {s.input_size};
-  for (const int64_t horizons : s.lookbacks) lookbacks.push_back(horizons * s.horizon);
-  for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
-    for (const ops::ForecastLoss loss : s.losses)
-      for (const int64_t lookback : lookbacks) {
-        if (loss == ops::ForecastLoss::mase && model.season >= lookback)
-          fail(ErrorCode::usage, Remedy{"set longer `lookbacks` or other `losses`"},
-               "`losses=mase`: a window of {} points is not longer than a season of {}", lookback, model.season);
-        NbeatsLane lane;
-        lane.spec.seed =
-            ops::mixed_bits(static_cast<uint64_t>(s.seed) * 0x9E3779B97F4A7C15ULL + model.lanes.size() + 1);
-        lane.spec.lookback = static_cast<int32_t>(lookback);
-        lane.spec.history =
-            static_cast<int32_t>(std::max(1.0, std::round(s.history_size * static_cast<double>(s.horizon))));
-        lane.spec.season = static_cast<int32_t>(model.season);
-        lane.spec.loss = loss;
-        lane.spec.scaler = s.scaler;
-        lane.stacks = stacks_of(s);
-        model.lanes.push_back(std::move(lane));
-      }
-  for (const StackSpec& stack : model.lanes[0].stacks)
-    if (stack.width % 8 != 0) fail(ErrorCode::usage, "`mlp_units={}`: must be multiples of 8", stack.width);
-  return model;
-}
-
-int64_t steps_of(const ForecastSettings& s, const SeriesStore& series) {
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < series.size(); ++i) lengths.push_back(static_cast<int64_t>(series.series(i).size()));
-  return steps_of(s, lengths);
-}
-
-int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
-  if (s.max_steps > 0) return s.max_steps;
-  double windows = 0;
-  for (const int64_t length : lengths)
-    windows += std::clamp(static_cast<double>(length) - 1, 0.0, s.history_size * static_cast<double>(s.horizon));
-  return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
-}
 
 plan::PrecisionChoice lane_precision(const plan::PrecisionRequest& request, const plan::DeviceProfile& device) {
   // CPUs with bf16 matrix instructions are more than twice as fast in bf16, at a cost of 0.003 weekly OWA
@@ -240,6 +173,15 @@ std::vector<std::vector<int64_t>> split_lanes(const EnsembleDevice& on, const Wa
   return waves;
 }
 
+std::vector<ops::WindowPick> validated_windows(const std::vector<ops::WindowPick>& windows) {
+  constexpr int64_t kMost = 1024;
+  const auto n = static_cast<int64_t>(windows.size());
+  std::vector<ops::WindowPick> some;
+  for (int64_t i = 0; i < std::min(n, kMost); ++i)
+    some.push_back(windows[static_cast<size_t>(i * n / std::min(n, kMost))]);
+  return some;
+}
+
 double median_of(std::span<float> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -250,7 +192,6 @@ double median_of(std::span<float> values) {
 namespace {
 
 constexpr const char* kTrainingOwner = "training run";
-constexpr int64_t kMostValidated = 1024;  // in windows
 
 std::string data_hash(const SeriesStore& series) {
   train::ContentHash hash;
@@ -261,6 +202,10 @@ std::string data_hash(const SeriesStore& series) {
   }
   hash.add_all(series.begin());
   hash.add_all(series.values());
+  for (const rows::CovariateValues& values : series.covariates()) {
+    hash.add(std::string_view(values.column.name));
+    hash.add_all(std::span<const float>(values.values));
+  }
   return hash.hex();
 }
 
@@ -321,11 +266,7 @@ std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64
   if (windows.empty())
     fail(ErrorCode::bad_data, Remedy{"set `early_stop_patience_steps=0` or a shorter `horizon`"},
          "no series has two points before its last {}, which early stopping holds out", horizon);
-  const auto n = static_cast<int64_t>(windows.size());
-  std::vector<ops::WindowPick> some;
-  for (int64_t i = 0; i < std::min(n, kMostValidated); ++i)
-    some.push_back(windows[static_cast<size_t>(i * n / std::min(n, kMostValidated))]);
-  return some;
+  return validated_windows(windows);
 }
 
 // Training targets for the last step of the horizon need series longer than the horizon.
@@ -342,6 +283,67 @@ void check_lengths(const ForecastSettings& s, const SeriesStore& series) {
          io::quote_text(series.id(longest)), format_count(points, "point"), s.horizon, s.horizon + 1);
 }
 
+// Opens the directory of an interrupted training, whose lanes it reads. Returns the number of waves that were saved.
+int64_t resume_lanes(const ForecastSettings& s, ops::Precision precision, const SeriesStore& series,
+                     const NbeatsModel& model, const std::filesystem::path& state, WaveTraining& job,
+                     LanesById& lanes) {
+  std::vector<std::string> lines = run_lines(s, precision);
+  lines.push_back("data=" + data_hash(series));
+  if (!model.lanes[0].slab.empty()) {
+    train::ContentHash weights;
+    for (const NbeatsLane& lane : model.lanes) weights.add_all(std::span<const float>(lane.slab));
+    lines.push_back("weights=" + weights.hex());
+  }
+  job.owner = open_training(state, lines);
+  job.checkpoint = state / "wave.bin";
+  int64_t waves = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(state))
+    if (entry.path().filename().string().starts_with("lanes-") && read_trained(entry.path(), job.owner, lanes)) ++waves;
+  return waves;
+}
+
+// Sets the lanes of the next wave, and their start, cutoffs and validation windows.
+void set_lanes(WaveTraining& job, const std::vector<int64_t>& ids, const NbeatsModel& model, const SeriesStore& series,
+               int64_t horizon) {
+  job.spec.lanes.clear();
+  for (const int64_t id : ids) job.spec.lanes.push_back(model.lanes[static_cast<size_t>(id)].spec);
+  job.lanes = ids;
+  job.start.clear();
+  for (const int64_t id : ids)
+    if (const NbeatsLane& lane = model.lanes[static_cast<size_t>(id)]; !lane.slab.empty())
+      job.start.push_back({move_lane(lane_shape(model, lane), job.spec.shape, lane.spec.lookback, lane.slab), {}, {}});
+  if (!job.spec.own_cutoffs) return;
+  LaneCutoffs kept_back = whole_series(series.begin());
+  for (int32_t& end : kept_back.end) end = std::max<int32_t>(0, end - static_cast<int32_t>(horizon));
+  job.cutoffs.assign(ids.size(), kept_back);
+  job.validation.resize(ids.size(), job.validation[0]);
+}
+
+// Moves the lanes that did not fail into the model; `shape` is that of their waves.
+void keep_trained(LanesById& lanes, const NbeatsShape& shape, int threads, NbeatsModel& model,
+                  TrainedEnsemble& trained) {
+  std::vector<NbeatsLane> good;
+  std::vector<std::vector<float>> slabs;  // in the layout of their waves
+  for (auto& [id, made] : lanes) {
+    trained.last_losses.push_back(made.last_loss);
+    trained.best_steps.push_back(made.best_step);
+    trained.curves.push_back(std::move(made.curve));
+    if (made.failed) continue;
+    good.push_back(std::move(model.lanes[static_cast<size_t>(id)]));
+    slabs.push_back(std::move(made.state.slab));
+  }
+  ThreadPool pool(std::clamp(threads, 1, 16));
+  pool.parallel_for(good.size(), [&](size_t i, int) {
+    NbeatsLane& lane = good[i];
+    lane.slab = move_lane(shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
+    std::vector<float>().swap(slabs[i]);  // assigning {} would keep the capacity
+  });
+  if (good.empty())
+    fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
+         "all lanes diverged: their gradients were not finite for 20 steps in a row");
+  model.lanes = std::move(good);
+}
+
 }  // namespace
 
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series,
@@ -351,6 +353,9 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   TrainedEnsemble trained;
   WaveTraining job;
   job.spec = training_spec(on.precision(), on.threads(), s, model);
+  CovariateTable covariates;
+  if (!model.covariates.empty()) covariates = encode_covariates(model.covariates, series, model.horizon);
+  job.spec.covariates = &covariates;
   if (s.early_stop_patience > 0) {
     job.validation = {validation_windows(series, s.horizon)};
     job.spec.validation_windows = std::min<int64_t>(kPredictWindows, static_cast<int64_t>(job.validation[0].size()));
@@ -359,16 +364,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   trained.plan = on.plan(job.spec, static_cast<int64_t>(model.lanes.size()), series);
   job.steps = steps_of(s, series);
   LanesById lanes;
-  int64_t waves_before = 0;
-  if (!state.empty()) {
-    std::vector<std::string> lines = run_lines(s, on.precision());
-    lines.push_back("data=" + data_hash(series));
-    job.owner = open_training(state, lines);
-    job.checkpoint = state / "wave.bin";
-    for (const auto& entry : std::filesystem::directory_iterator(state))
-      if (entry.path().filename().string().starts_with("lanes-") && read_trained(entry.path(), job.owner, lanes))
-        ++waves_before;
-  }
+  const int64_t waves_before = state.empty() ? 0 : resume_lanes(s, on.precision(), series, model, state, job, lanes);
   trained.resumed_lanes = static_cast<int64_t>(lanes.size());
   std::vector<int64_t> todo;
   for (int64_t id = 0; id < static_cast<int64_t>(model.lanes.size()); ++id)
@@ -379,15 +375,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     const std::vector<int64_t>& ids = waves[w];
     const EnsemblePlan plan = on.plan(job.spec, static_cast<int64_t>(ids.size()), series);
     job.spec.options.recompute = plan.recompute;
-    job.spec.lanes.clear();
-    for (const int64_t id : ids) job.spec.lanes.push_back(model.lanes[static_cast<size_t>(id)].spec);
-    job.lanes = ids;
-    if (job.spec.own_cutoffs) {
-      LaneCutoffs kept_back = whole_series(series.begin());
-      for (int32_t& end : kept_back.end) end = std::max<int32_t>(0, end - static_cast<int32_t>(s.horizon));
-      job.cutoffs.assign(ids.size(), kept_back);
-      job.validation.resize(ids.size(), job.validation[0]);
-    }
+    set_lanes(job, ids, model, series, s.horizon);
     memory::PlannedMemory memory = on.reserve(plan, "forecasting");
     TrainedWave wave = train_wave(
         on.device(), s, series, job, &memory,
@@ -407,26 +395,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
       write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
     for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }
-  std::vector<NbeatsLane> good;
-  std::vector<std::vector<float>> slabs;  // in the layout of their waves
-  for (auto& [id, made] : lanes) {
-    trained.last_losses.push_back(made.last_loss);
-    trained.best_steps.push_back(made.best_step);
-    trained.curves.push_back(std::move(made.curve));
-    if (made.failed) continue;
-    good.push_back(std::move(model.lanes[static_cast<size_t>(id)]));
-    slabs.push_back(std::move(made.state.slab));
-  }
-  ThreadPool pool(std::clamp(on.threads(), 1, 16));
-  pool.parallel_for(good.size(), [&](size_t i, int) {
-    NbeatsLane& lane = good[i];
-    lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
-    std::vector<float>().swap(slabs[i]);  // assigning {} would keep the capacity
-  });
-  if (good.empty())
-    fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
-         "all lanes diverged: their gradients were not finite for 20 steps in a row");
-  model.lanes = std::move(good);
+  keep_trained(lanes, job.spec.shape, on.threads(), model, trained);
   return trained;
 }
 
@@ -440,6 +409,9 @@ EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model,
                                    bool components, const std::function<void(int64_t done, int64_t total)>& progress,
                                    const std::atomic<bool>* stop) {
   WaveSpec spec = forecasting_spec(on, model, series.size());
+  CovariateTable covariates;
+  if (!model.covariates.empty()) covariates = encode_covariates(model.covariates, series, model.horizon);
+  spec.covariates = &covariates;
   spec.options.components = components;
   const EnsemblePlan plan = on.plan(spec, static_cast<int64_t>(model.lanes.size()), series);
   const size_t L = model.lanes.size(), H = static_cast<size_t>(model.horizon), S = static_cast<size_t>(series.size()),

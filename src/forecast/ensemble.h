@@ -17,6 +17,13 @@ namespace brim::forecast {
 // Lanes described by the settings, without weights. Presets must already be applied to the settings.
 NbeatsModel ensemble_of(const ForecastSettings& settings, const SeriesStore& series);
 
+// A trained model, with weights, as the start of a training on `series`. Throws usage for settings that differ from the
+// model's, bad_data for another frequency.
+NbeatsModel continued_ensemble(const ForecastSettings& settings, const SeriesStore& series, NbeatsModel from);
+// Before that: sets horizon, stacks, lookbacks and losses to those of the model, and its history unless given. Throws
+// usage if the others are given.
+void take_shape(ForecastSettings& settings, const NbeatsModel& from);
+
 // Optimizer steps per lane: max_steps, or the number of steps in `epochs` passes over all windows.
 int64_t steps_of(const ForecastSettings& settings, const SeriesStore& series);
 int64_t steps_of(const ForecastSettings& settings, std::span<const int64_t> lengths);  // series lengths
@@ -81,6 +88,10 @@ std::vector<std::vector<int64_t>> split_lanes(const EnsembleDevice& on, const Wa
                                               std::vector<int64_t> todo, const std::filesystem::path& checkpoint,
                                               const std::string& owner);
 
+constexpr int64_t kPredictWindows = 256;  // most windows per forecast pass
+// At most 1,024 of these windows, evenly spaced: enough to stop early.
+std::vector<ops::WindowPick> validated_windows(const std::vector<ops::WindowPick>& windows);
+
 double median_of(std::span<float> values);  // reorders `values`
 
 struct EnsembleProgress {
@@ -98,11 +109,11 @@ struct TrainedEnsemble {
 };
 using OnEnsembleProgress = std::function<void(const EnsembleProgress&)>;
 
-// Trains all lanes of `model`. A lane whose gradients are not finite for twenty steps in a row has failed and is left
-// out; throws diverged if all fail. With early_stop_patience the last horizon of every series is held out, and each
-// lane keeps its best weights on it. `state`, if not empty, is a directory used by this run only: training resumes from
-// it, also under another memory limit, and is rejected if the settings or data differ. The caller removes it after
-// saving the model.
+// Trains all lanes of `model`, from their weights if they have any. A lane whose gradients are not finite for twenty
+// steps in a row has failed and is left out; throws diverged if all fail. With early_stop_patience the last horizon of
+// every series is held out, and each lane keeps its best weights on it. `state`, if not empty, is a directory used by
+// this run only: training resumes from it, also under another memory limit, and is rejected if the settings or data
+// differ. The caller removes it after saving the model.
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
                                NbeatsModel& model, const std::filesystem::path& state,
                                const OnEnsembleProgress& progress, const std::atomic<bool>* stop);

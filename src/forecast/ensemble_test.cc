@@ -185,6 +185,20 @@ TEST(Ensemble, LearnsAPatternIdenticallyInAnyNumberOfWaves) {
   }
 }
 
+// A table of zeros for the covariates of a shape.
+CovariateTable zero_covariates(const NbeatsShape& shape, const SeriesStore& series) {
+  CovariateTable table;
+  table.shape = shape.covariates;
+  table.horizon = shape.horizon;
+  table.rows = covariate_rows(table.shape, shape.horizon, series.size(), static_cast<int64_t>(series.values().size()));
+  table.future.resize(static_cast<size_t>(table.rows * table.shape.future));
+  table.past.resize(static_cast<size_t>(table.rows * table.shape.past));
+  table.fixed.resize(static_cast<size_t>(table.rows * table.shape.fixed));
+  for (int64_t i = 0; i < series.size(); ++i)
+    table.first_row.push_back(series.begin()[static_cast<size_t>(i)] + i * (table.shape.history + shape.horizon));
+  return table;
+}
+
 // A wave allocates exactly the planned number of bytes, for any shape and under any limit.
 TEST(Ensemble, AllocatesExactlyThePlannedMemory) {
   std::mt19937_64 random(11);
@@ -201,6 +215,14 @@ TEST(Ensemble, AllocatesExactlyThePlannedMemory) {
     spec.shape.layers = any(1, 4);
     for (int64_t i = any(1, 3); i > 0; --i)
       spec.shape.stacks.push_back({static_cast<StackKind>(any(0, 2)), any(1, 3), 8 * any(1, 8), any(0, 1) == 1});
+    if (CovariateShape& c = spec.shape.covariates; any(0, 1) == 1) {
+      c = {4 * any(0, 2), 4 * any(0, 2), 8 * any(0, 1), any(1, 12)};
+      if (c.inputs(spec.shape.horizon) % 8 != 0) c.fixed += 4;
+      if (c.future > 0)
+        spec.shape.stacks.insert(spec.shape.stacks.begin(), {StackKind::exogenous, any(1, 2), 8 * any(1, 8), false});
+    }
+    const CovariateTable covariates = zero_covariates(spec.shape, series);
+    spec.covariates = &covariates;
     spec.task = any(0, 3) == 0 ? NbeatsTask::predict : NbeatsTask::train;
     spec.options.windows = any(1, 40);
     spec.options.recompute = any(0, 1) == 1;

@@ -7,6 +7,7 @@
 #include "device/cuda_info.h"
 #include "device/graph.h"
 #include "forecast/nbeats_testing.h"
+#include "forecast/wave.h"
 
 namespace brim::forecast {
 namespace {
@@ -81,6 +82,67 @@ TEST_F(CudaNbeats, MatchesTheCpu) {
     }
     const std::vector<float> want = here.state.losses(*here.stream, 0, steps),
                              got = there.state.losses(*there.stream, 0, steps);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], (precision == Precision::fp32 ? 1e-4 : 0.05) * std::fabs(want[i])) << i;
+  }
+}
+
+// Series with a future, a past and a static column.
+SeriesStore walks_with_covariates(const Walks& walks) {
+  rows::SeriesTable table;
+  table.numbered = true;
+  table.values = walks.values;
+  table.begin = walks.begin;
+  const rows::CovariateKind kinds[] = {rows::CovariateKind::future, rows::CovariateKind::past,
+                                       rows::CovariateKind::fixed};
+  for (size_t c = 0; c < 3; ++c) {
+    rows::CovariateValues& values = table.covariates.emplace_back();
+    values.column = {std::string(1, static_cast<char>('a' + c)), kinds[c]};
+    for (size_t i = 0; i + 1 < walks.begin.size(); ++i) {
+      const int64_t count = c == 2 ? 1 : walks.begin[i + 1] - walks.begin[i];
+      for (int64_t t = 0; t < count; ++t)
+        values.values.push_back(static_cast<float>((static_cast<int64_t>(i + 3) * (t + 7)) % 11));
+      values.begin.push_back(static_cast<int64_t>(values.values.size()));
+    }
+  }
+  for (size_t i = 0; i + 1 < walks.begin.size(); ++i) {
+    table.ids.push_back(std::to_string(i));
+    table.first.push_back(1);
+    table.last_row.emplace_back();
+  }
+  return SeriesStore(std::move(table));
+}
+
+TEST_F(CudaNbeats, CovariatesMatchTheCpu) {
+  const SeriesStore series = walks_with_covariates(Walks({30, 50, 17, 80}));
+  const CovariateSpec covariates = fit_covariates(series, {}, 10);
+  const CovariateTable table = encode_covariates(covariates, series, 5);
+  WaveSpec spec;
+  spec.shape = shape();
+  spec.shape.covariates = covariates.shape(5);
+  spec.shape.stacks.insert(spec.shape.stacks.begin(), {StackKind::exogenous, 2, 16});
+  spec.lanes = lanes();
+  spec.options = options();
+  spec.options.season_scale = true;
+  spec.covariates = &table;
+  const auto cpu = device::open_cpu_device(1);
+  const auto losses = [&](device::Device& device, Precision precision) {
+    spec.precision = precision;
+    Wave wave(device, spec, series, {}, ops::Sampling::series, nullptr);
+    NbeatsState& state = wave.state();
+    std::vector<ops::AdamWRow> rows;
+    for (int64_t step = 1; step <= 3; ++step)
+      rows.insert(rows.end(), spec.lanes.size(), ops::adamw_row(1e-3f, 0.9f, 0.999f, 1e-8f, 0, step));
+    state.put_rows(wave.stream(), 0, rows);
+    wave.upload(
+        [&](size_t g) { return draw_lane(spec.shape, state.layout(), spec.lanes[g].seed, spec.lanes[g].lookback); });
+    state.refresh(wave.stream());
+    for (int i = 0; i < 3; ++i) wave.step();
+    return state.losses(wave.stream(), 0, 3);
+  };
+  const std::vector<float> want = losses(*cpu, Precision::fp32);
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const std::vector<float> got = losses(*gpu_, precision);
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(got[i], want[i], (precision == Precision::fp32 ? 1e-4 : 0.05) * std::fabs(want[i])) << i;
   }

@@ -42,6 +42,27 @@ std::vector<double> ConformalIntervals::half_widths(int64_t cutoff, double level
   return widths;
 }
 
+std::vector<float> ConformalIntervals::sizes(size_t step, size_t most) const {
+  std::vector<float> all, some;
+  for (const Miss& miss : misses_[step]) all.push_back(static_cast<float>(miss.size));
+  std::sort(all.begin(), all.end());
+  if (all.size() <= most) return all;
+  for (size_t i = 0; i < most; ++i) {
+    // The same share of the errors is at most this one as in the whole list.
+    const double rank =
+        static_cast<double>(i + 1) / static_cast<double>(most + 1) * static_cast<double>(all.size() + 1);
+    some.push_back(all[std::min(all.size(), static_cast<size_t>(std::ceil(rank))) - 1]);
+  }
+  return some;
+}
+
+ConformalIntervals ConformalIntervals::of_sizes(const std::vector<std::vector<float>>& sizes) {
+  ConformalIntervals out(static_cast<int64_t>(sizes.size()));
+  for (size_t h = 0; h < sizes.size(); ++h)
+    for (const float size : sizes[h]) out.misses_[h].push_back({0, static_cast<double>(size)});
+  return out;
+}
+
 int64_t ConformalIntervals::errors_known(int64_t cutoff) const {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const auto& misses : misses_)

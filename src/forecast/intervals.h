@@ -21,6 +21,12 @@ class ConformalIntervals {
   std::vector<double> half_widths(int64_t cutoff, double level_percent) const;
   int64_t errors_known(int64_t cutoff) const;  // minimum over steps ahead
 
+  // For models, which keep the errors of held-out horizons: all errors of a step ahead, ascending; at most `most`, then
+  // evenly spaced quantiles of them.
+  std::vector<float> sizes(size_t step, size_t most) const;
+  static ConformalIntervals of_sizes(const std::vector<std::vector<float>>& sizes);
+  int64_t horizon() const { return static_cast<int64_t>(misses_.size()); }
+
  private:
   struct Miss {
     int64_t seen;  // step at which the outcome became known

@@ -85,6 +85,17 @@ double pinball(std::span<const double> forecast, std::span<const float> actual, 
   return mean_over(forecast, actual, [q](double f, double y) { return y >= f ? q * (y - f) : (1 - q) * (f - y); });
 }
 
+double Crps::value() {
+  std::sort(nodes_.begin(), nodes_.end());
+  double sum = 0, from = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const double to = i + 1 < nodes_.size() ? (nodes_[i].first + nodes_[i + 1].first) / 2 : 1;
+    sum += 2 * (to - from) * nodes_[i].second;
+    from = to;
+  }
+  return sum;
+}
+
 double seasonal_scale(std::span<const float> history, int64_t season) {
   double sum = 0;
   int64_t n = 0;

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace brim::forecast {
@@ -15,6 +16,17 @@ double mape(std::span<const double> forecast, std::span<const float> actual);   
 double mae(std::span<const double> forecast, std::span<const float> actual);
 double mase(std::span<const double> forecast, std::span<const float> actual, double scale);
 double pinball(std::span<const double> quantile_forecast, std::span<const float> actual, double quantile);
+
+// Continuous ranked probability score of one forecast from its quantiles: 2 ∫ pinball(q) dq, with each quantile
+// weighted by the part of [0, 1] that is closest to it.
+class Crps {
+ public:
+  void add(double quantile, double pinball) { nodes_.emplace_back(quantile, pinball); }
+  double value();
+
+ private:
+  std::vector<std::pair<double, double>> nodes_;
+};
 
 // Mean |x_t − x_(t−season)| over the history, the scale of MASE. NaN if no two present points are one season apart.
 double seasonal_scale(std::span<const float> history, int64_t season);

@@ -45,7 +45,7 @@ std::vector<std::vector<double>> stretch(const NbeatsShape& shape, StackKind kin
 }  // namespace
 
 const char* stack_kind_name(StackKind kind) {
-  constexpr const char* names[] = {"generic", "trend", "seasonality"};
+  constexpr const char* names[] = {"generic", "trend", "seasonality", "exogenous"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -56,7 +56,7 @@ int64_t NbeatsShape::blocks() const {
 }
 
 int64_t basis_rows(const NbeatsShape& shape, StackKind kind) {
-  if (kind == StackKind::generic) return 0;
+  if (kind == StackKind::generic || kind == StackKind::exogenous) return 0;
   const int64_t each = kind == StackKind::trend ? trend_rows(shape) : 2 * season_count(shape);
   return each * (1 + shape.quantiles);
 }
@@ -72,7 +72,7 @@ std::vector<float> basis_values(const NbeatsShape& shape, StackKind kind, int64_
       ++row;
     }
   };
-  if (kind == StackKind::generic) return basis;
+  if (basis.empty()) return basis;
   put(stretch(shape, kind, lookback, -1), 0);
   for (int64_t q = 0; q < shape.quantiles; ++q)
     put(stretch(shape, kind, shape.horizon, 1), shape.window() + q * shape.horizon);
@@ -90,7 +90,13 @@ NbeatsLayout nbeats_layout(const NbeatsShape& shape) {
     const StackSpec& stack = shape.stacks[s];
     BRIM_CHECK(stack.blocks > 0 && stack.width > 0 && stack.width % 8 == 0,
                "stack {} has {} blocks of width {}: widths are multiples of 8", s, stack.blocks, stack.width);
-    const int64_t rows = basis_rows(shape, stack.kind), out = rows > 0 ? rows : shape.output();
+    const bool exogenous = stack.kind == StackKind::exogenous;
+    BRIM_CHECK(!exogenous || (shape.covariates.future > 0 && (s == 0 || shape.stacks[s - 1].kind == stack.kind)),
+               "stack {} is exogenous: {} future covariates", s, shape.covariates.future);
+    const int64_t rows = basis_rows(shape, stack.kind), out = exogenous  ? shape.exogenous_rows()
+                                                              : rows > 0 ? rows
+                                                                         : shape.output();
+    const int64_t first = stack.width + shape.covariate_units(stack.width);  // outputs of the first layer
     for (int64_t b = 0; b < stack.blocks; ++b, ++block) {
       if (b > 0 && stack.shared) {
         layout.block_params.push_back(layout.block_params.back());
@@ -101,13 +107,17 @@ NbeatsLayout nbeats_layout(const NbeatsShape& shape) {
         const bool last = i == shape.layers;
         const std::string name = last ? "blocks." + std::to_string(block) + ".basis_parameters"
                                       : "blocks." + std::to_string(block) + ".layers." + std::to_string(i);
-        const int64_t height = last ? out : stack.width, width = i == 0 ? shape.window() : stack.width;
+        const int64_t height = last ? out : stack.width, width = i == 0 ? shape.window() : i == 1 ? first : stack.width;
+        const int64_t biases = i == 0 && !last ? first : height;
         const auto stack_index = static_cast<int64_t>(s);
         layout.params.push_back(
             {name + ".weight", last ? Role::out_weight : Role::weight, stack_index, block, i, height, width, 0});
         layout.params.push_back(
-            {name + ".bias", last ? Role::out_bias : Role::bias, stack_index, block, i, height, 1, 0});
+            {name + ".bias", last ? Role::out_bias : Role::bias, stack_index, block, i, biases, 1, 0});
       }
+      if (shape.covariates.any())
+        layout.params.push_back({"blocks." + std::to_string(block) + ".covariates.weight", Role::covariate_weight,
+                                 static_cast<int64_t>(s), block, 0, first - stack.width, shape.covariate_inputs(), 0});
     }
   }
   const auto place = [&](bool bias) {
@@ -141,6 +151,17 @@ int64_t padded_index(const NbeatsShape& shape, const NbeatsParam& p, int64_t loo
   return row * p.cols + col;
 }
 
+namespace {
+
+int64_t fan_in(const NbeatsShape& shape, const NbeatsParam& p, int64_t lookback) {
+  const int64_t width = shape.stacks[static_cast<size_t>(p.stack)].width;
+  if (p.role == NbeatsParam::Role::covariate_weight) return p.cols;
+  if (p.layer == 0) return lookback;
+  return p.layer == 1 ? width + shape.covariate_units(width) : width;
+}
+
+}  // namespace
+
 std::vector<float> draw_lane(const NbeatsShape& shape, const NbeatsLayout& layout, uint64_t seed, int64_t lookback) {
   BRIM_CHECK(lookback > 0 && lookback <= shape.lookback, "a lane looks back {} points, the wave {}", lookback,
              shape.lookback);
@@ -148,7 +169,7 @@ std::vector<float> draw_lane(const NbeatsShape& shape, const NbeatsLayout& layou
   for (size_t i = 0; i < layout.params.size(); ++i) {
     const NbeatsParam& p = layout.params[i];
     const NbeatsSize size = true_size(shape, p, lookback);
-    const int64_t inputs = p.layer == 0 ? lookback : shape.stacks[static_cast<size_t>(p.stack)].width;
+    const int64_t inputs = fan_in(shape, p, lookback);
     const double bound = 1 / std::sqrt(static_cast<double>(inputs));
     const uint64_t of_param = ops::mixed_bits(ops::mixed_bits(seed ^ 0xE7037ED1A0B428DBULL) + i);
     for (int64_t row = 0; row < size.rows; ++row) {

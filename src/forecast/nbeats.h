@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "forecast/covariates.h"
 #include "ops/lane.h"
 
 namespace brim::forecast {
 
-// Output basis of a block: learned weights, polynomials of time, or sines and cosines.
-enum class StackKind : uint8_t { generic, trend, seasonality };
+// Output basis of a block: learned weights, polynomials of time, sines and cosines, or the future covariates of the
+// window (NBEATSx). Exogenous stacks come first and have no backcast.
+enum class StackKind : uint8_t { generic, trend, seasonality, exogenous };
 const char* stack_kind_name(StackKind kind);
 
 struct StackSpec {
@@ -35,11 +37,16 @@ struct NbeatsShape {
   int64_t degree = 2;      // degree of the trend polynomials
   int64_t harmonics = 1;
   std::vector<StackSpec> stacks;
+  CovariateShape covariates;
 
   int64_t window() const { return (lookback + 7) / 8 * 8; }               // padded for the matrix kernels
   int64_t forecast() const { return (quantiles * horizon + 7) / 8 * 8; }  // padded too
   int64_t output() const { return window() + forecast(); }                // backcast, then forecast
   int64_t blocks() const;
+  int64_t covariate_inputs() const { return covariates.inputs(horizon); }
+  // Units of the first layer that read the covariates, beside those that read the window.
+  int64_t covariate_units(int64_t width) const { return covariates.any() ? (width / 2 + 7) / 8 * 8 : 0; }
+  int64_t exogenous_rows() const { return (quantiles * covariates.future + 7) / 8 * 8; }  // outputs of a block
   bool operator==(const NbeatsShape&) const = default;
 };
 
@@ -50,7 +57,7 @@ std::vector<float> basis_values(const NbeatsShape& shape, StackKind kind, int64_
 
 // One parameter of a lane: a matrix [rows,cols] or a bias [rows].
 struct NbeatsParam {
-  enum class Role : uint8_t { weight, bias, out_weight, out_bias };
+  enum class Role : uint8_t { weight, bias, out_weight, out_bias, covariate_weight };
   std::string name;  // "blocks.0.layers.2.weight", "blocks.0.basis_parameters.bias"
   Role role = Role::weight;
   int64_t stack = 0, block = 0, layer = 0;
@@ -68,6 +75,8 @@ struct NbeatsLayout {
   // Index of the weight or bias of layer i of a block; i == layers is the output layer.
   size_t weight_of(int64_t block, int64_t layer) const { return at(block, layer, 0); }
   size_t bias_of(int64_t block, int64_t layer) const { return at(block, layer, 1); }
+  // Only with covariates: the weight of the first layer for them. Its bias is the end of the first layer's.
+  size_t covariate_weight_of(int64_t block, int64_t layers) const { return at(block, layers + 1, 0); }
 
  private:
   size_t at(int64_t block, int64_t layer, int64_t which) const {

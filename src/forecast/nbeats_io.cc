@@ -23,6 +23,8 @@ using OrderedJson = nlohmann::ordered_json;
 namespace {
 
 constexpr std::array kLossNames = {"smape", "mape", "mase", "mae", "mse", "huber", "quantile"};
+constexpr std::array kCovariateKinds = {"future", "past", "static"};
+constexpr std::array kCalendarNames = {"hour", "weekday", "monthday", "yearday"};
 constexpr std::array kScalerNames = {"none", "last"};
 constexpr int kMostReaders = 16;
 constexpr int64_t kMost = 1 << 24;  // upper bound for points, blocks and widths; far from overflow
@@ -52,10 +54,10 @@ class ConfigReader {
     if (!v.is_number_unsigned()) refuse(key, "must be an integer of at least 0");
     return v.get<uint64_t>();
   }
-  float number(const char* key) const {
+  double number(const char* key) const {
     const Json& v = at(key);
     if (!v.is_number() || !std::isfinite(v.get<float>())) refuse(key, "must be a number");
-    return v.get<float>();
+    return v.get<double>();
   }
   bool flag(const char* key) const {
     const Json& v = at(key);
@@ -93,7 +95,7 @@ class ConfigReader {
 
 StackSpec read_stack(const Json& json, const std::string& where) {
   const ConfigReader r(json, where);
-  constexpr std::array kinds = {"generic", "trend", "seasonality"};
+  constexpr std::array kinds = {"generic", "trend", "seasonality", "exogenous"};
   StackSpec s;
   s.kind = static_cast<StackKind>(r.one_of("type", kinds));
   s.blocks = r.whole("blocks", 1, 4096);
@@ -112,12 +114,102 @@ NbeatsLane read_lane(const Json& json, const std::string& where) {
   lane.spec.season = static_cast<int32_t>(r.whole("season", 1));
   lane.spec.loss = static_cast<ops::ForecastLoss>(r.one_of("loss", kLossNames));
   lane.spec.scaler = static_cast<ops::WindowScaler>(r.one_of("scaler", kScalerNames));
-  lane.spec.huber_delta = r.number("huber_delta");
+  lane.spec.huber_delta = static_cast<float>(r.number("huber_delta"));
   const Json& stacks = r.list("stacks");
   if (stacks.empty()) r.refuse("stacks", "must contain at least one");
   for (size_t i = 0; i < stacks.size(); ++i)
     lane.stacks.push_back(read_stack(stacks[i], fmt::format("{}, stack {}", where, i)));
   return lane;
+}
+
+// Optional: models of earlier versions have none.
+std::vector<std::vector<float>> read_held_out(const Json& json, const ConfigReader& r, int64_t horizon) {
+  constexpr const char* kKey = "held_out_errors";
+  std::vector<std::vector<float>> steps;
+  if (!json.contains(kKey)) return steps;
+  for (const Json& step : r.list(kKey)) {
+    if (!step.is_array()) r.refuse(kKey, "must be a list of lists");
+    steps.emplace_back();
+    for (const Json& error : step) {
+      if (!error.is_number() || error.get<double>() < 0) r.refuse(kKey, "must contain numbers of at least 0");
+      steps.back().push_back(error.get<float>());
+    }
+  }
+  if (static_cast<int64_t>(steps.size()) != horizon && !steps.empty())
+    r.refuse(kKey, "must have one list per step of the horizon");
+  return steps;
+}
+
+// Optional, as above.
+std::vector<std::string> read_combined(const Json& json, const ConfigReader& r) {
+  constexpr const char* kKey = "combined";
+  std::vector<std::string> names;
+  if (!json.contains(kKey)) return names;
+  for (const Json& name : r.list(kKey)) {
+    if (name != "nbeats" && name != "theta" && name != "ets" && name != "naive" && name != "snaive")
+      r.refuse(kKey, "must contain nbeats, theta, ets, naive or snaive");
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+CovariateInput read_covariate(const Json& json, const std::string& where) {
+  const ConfigReader r(json, where);
+  CovariateInput input;
+  if (!r.at("name").is_string()) r.refuse("name", "must be a string");
+  input.column.name = r.at("name").get<std::string>();
+  input.column.kind = static_cast<rows::CovariateKind>(r.one_of("kind", kCovariateKinds));
+  for (const Json& category : r.list("categories")) {
+    if (!category.is_string()) r.refuse("categories", "must be a list of strings");
+    input.categories.push_back(category.get<std::string>());
+  }
+  input.column.categorical = !input.categories.empty();
+  input.by_series = r.flag("by_series");
+  input.mean = r.number("mean");
+  input.deviation = r.number("deviation");
+  if (input.deviation <= 0) r.refuse("deviation", "must be above 0");
+  return input;
+}
+
+// Optional, as above.
+CovariateSpec read_covariates(const Json& json, const std::string& where) {
+  CovariateSpec spec;
+  if (!json.contains("covariates")) return spec;
+  const ConfigReader r(json.at("covariates"), where + ": covariates");
+  spec.history = r.whole("history", 1);
+  for (const Json& name : r.list("calendar")) {
+    const auto found = std::find(kCalendarNames.begin(), kCalendarNames.end(), name);
+    if (found == kCalendarNames.end()) r.refuse("calendar", "must contain hour, weekday, monthday or yearday");
+    spec.calendar.push_back(static_cast<CalendarFeature>(found - kCalendarNames.begin()));
+  }
+  const Json& columns = r.list("columns");
+  if (columns.size() > 4096) r.refuse("columns", "must be at most 4,096");
+  for (size_t i = 0; i < columns.size(); ++i)
+    spec.columns.push_back(read_covariate(columns[i], fmt::format("{}: covariate {}", where, i)));
+  return spec;
+}
+
+OrderedJson covariates_json(const CovariateSpec& spec) {
+  OrderedJson columns = OrderedJson::array(), calendar = OrderedJson::array();
+  for (const CalendarFeature feature : spec.calendar) calendar.push_back(calendar_name(feature));
+  for (const CovariateInput& input : spec.columns)
+    columns.push_back({{"name", input.column.name},
+                       {"kind", kCovariateKinds[static_cast<size_t>(input.column.kind)]},
+                       {"categories", input.categories},
+                       {"by_series", input.by_series},
+                       {"mean", input.mean},
+                       {"deviation", input.deviation}});
+  return {{"history", spec.history}, {"calendar", std::move(calendar)}, {"columns", std::move(columns)}};
+}
+
+// Exogenous stacks come first and require future covariates.
+void check_exogenous(const NbeatsModel& model, const ConfigReader& r) {
+  const bool any = model.covariates.shape(model.horizon).future > 0;
+  for (const NbeatsLane& lane : model.lanes)
+    for (size_t s = 0; s < lane.stacks.size(); ++s)
+      if (lane.stacks[s].kind == StackKind::exogenous &&
+          (!any || (s > 0 && lane.stacks[s - 1].kind != StackKind::exogenous)))
+        r.refuse("covariates", "exogenous stacks must come first and require future covariates");
 }
 
 NbeatsModel read_config(const std::filesystem::path& file) {
@@ -143,10 +235,14 @@ NbeatsModel read_config(const std::filesystem::path& file) {
       r.refuse("quantiles", "must be ascending between 0 and 1");
     model.quantiles.push_back(static_cast<float>(level));
   }
+  model.held_out = read_held_out(json, r, model.horizon);
+  model.combined = read_combined(json, r);
+  model.covariates = read_covariates(json, file.string());
   const Json& lanes = r.list("lanes");
   if (lanes.empty()) r.refuse("lanes", "must contain at least one");
   for (size_t i = 0; i < lanes.size(); ++i)
     model.lanes.push_back(read_lane(lanes[i], fmt::format("{}: lane {}", file.string(), i)));
+  check_exogenous(model, r);
   return model;
 }
 
@@ -183,6 +279,7 @@ NbeatsShape lane_shape(const NbeatsModel& model, const NbeatsLane& lane) {
   shape.degree = model.degree;
   shape.harmonics = model.harmonics;
   shape.stacks = lane.stacks;
+  shape.covariates = model.covariates.shape(model.horizon);
   return shape;
 }
 
@@ -255,16 +352,19 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
     writer.append(spec.name, values.data(), values.size() * sizeof(float));
   }
   writer.commit();
-  const OrderedJson config = {{"model_type", "nbeats"},
-                              {"horizon", model.horizon},
-                              {"season", model.season},
-                              {"freq", model.freq},
-                              {"quantiles", model.quantiles},
-                              {"layers", model.layers},
-                              {"first_activation", model.first_relu ? "relu" : "none"},
-                              {"degree", model.degree},
-                              {"harmonics", model.harmonics},
-                              {"lanes", std::move(lanes)}};
+  OrderedJson config = {{"model_type", "nbeats"},
+                        {"horizon", model.horizon},
+                        {"season", model.season},
+                        {"freq", model.freq},
+                        {"quantiles", model.quantiles},
+                        {"layers", model.layers},
+                        {"first_activation", model.first_relu ? "relu" : "none"},
+                        {"degree", model.degree},
+                        {"harmonics", model.harmonics},
+                        {"held_out_errors", model.held_out},
+                        {"combined", model.combined},
+                        {"lanes", std::move(lanes)}};
+  if (!model.covariates.empty()) config["covariates"] = covariates_json(model.covariates);
   io::write_file_atomically(dir / "config.json", config.dump(2) + "\n");
 }
 

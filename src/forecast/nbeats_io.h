@@ -30,6 +30,11 @@ struct NbeatsModel {
   std::vector<float> quantiles;  // ascending; empty for point forecasts
   int64_t layers = 4, degree = 2, harmonics = 1;
   bool first_relu = true;
+  // Errors of held-out horizons by step ahead, ascending, in units of interval_scale(); empty if none were held out.
+  std::vector<std::vector<float>> held_out;
+  // Models whose mean is the forecast: "nbeats", "theta", "ets"; empty: N-BEATS alone.
+  std::vector<std::string> combined;
+  CovariateSpec covariates;
   std::vector<NbeatsLane> lanes;
 };
 

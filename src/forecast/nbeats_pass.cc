@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/nbeats_pass.h"
 
+#include <algorithm>
+
 #include "model/weights.h"
 #include "ops/basis_fold.h"
 #include "ops/forecast_loss.h"
 #include "ops/lane_linear.h"
 #include "ops/residual_step.h"
+#include "ops/rows.h"
 
 namespace brim::forecast {
 
@@ -64,11 +67,17 @@ class Pass {
     TensorView r = windows_.r, x = half ? windows_.r_half : windows_.r;
     for (size_t b = 0; b < blocks_.size(); ++b) {
       Block& block = blocks_[b];
+      const bool last = b + 1 == blocks_.size();
       block.input = x;
       hidden(b);
+      if (is_exogenous(b)) {
+        add_exogenous(b);
+        if (after_stack && (last || blocks_[b + 1].stack != block.stack)) after_stack(f_);
+        if (!keep || recompute) block.h.clear();
+        continue;
+      }
       const TensorView o = make(DType::f32, shape_.output());
       linear(block.h.back(), output_weight(b), output_bias(b), o, false);
-      const bool last = b + 1 == blocks_.size();
       TensorView next, next_half;
       // Half types update the residual in place and keep its rounded copy; f32 keeps the residual itself.
       if (!last) {
@@ -97,63 +106,36 @@ class Pass {
     for (size_t b = blocks_.size(); b-- > 0;) {
       Block& block = blocks_[b];
       if (recompute) hidden(b);
+      const GradWrite write = add || !block.last_use ? GradWrite::accumulate : GradWrite::overwrite;
+      const TensorView d_w = matrix_in(views_.grad, param(b, shape_.layers, true)),
+                       d_bias = vector_in(views_.grad, param(b, shape_.layers, false));
+      if (is_exogenous(b)) {
+        layer_gradients(b, {exogenous_gradient(d_f), d_w, d_bias, write}, {}, write);
+        continue;
+      }
       const TensorView d_o = make(exec_.activation, shape_.output());
       ops::residual_step_grad(
           exec_.stream, {.d_r = d_r, .d_f = d_f, .mask = windows_.mask, .d_o = d_o, .last = b + 1 == blocks_.size()});
-      const GradWrite write = add || !block.last_use ? GradWrite::accumulate : GradWrite::overwrite;
-      const bool folded = views_.basis[block.stack].data != nullptr;
-      const NbeatsParam &out_w = param(b, shape_.layers, true), &out_b = param(b, shape_.layers, false);
-      if (folded && block.last_use) {
-        d_v = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output(), width(b)});
+      const TensorView d_input = b > 0 && !is_exogenous(b - 1) ? d_r : TensorView();
+      const TensorView& basis = views_.basis[block.stack];
+      if (!basis) {
+        layer_gradients(b, {d_o, d_w, d_bias, write}, d_input, write);
+        continue;
+      }
+      if (block.last_use) {
+        d_v = exec_.memory.allocate(Tag::activations, DType::f32,
+                                    {G_, shape_.output(), param(b, shape_.layers, true).cols});
         d_v_bias = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output()});
       }
-      // Backward through the output and the layers; d_h is the gradient before the ReLU of the layer below.
-      TensorView d_h = d_o;
-      for (int64_t i = shape_.layers; i >= 0; --i) {
-        const bool output = i == shape_.layers, bottom = i == 0;
-        ops::LaneLinearGradArgs g;
-        g.x = bottom ? block.input : block.h[static_cast<size_t>(i - 1)];
-        g.w = output ? output_weight(b) : matrix_in(weights(), param(b, i, true));
-        g.d_y = d_h;
-        g.precision = exec_.precision;
-        g.x_is_relu = !bottom && has_relu(i - 1);
-        g.write = write;
-        if (output && folded) {
-          // Sum over all uses within this micro-batch, then unfold.
-          g.write = block.last_use ? GradWrite::overwrite : GradWrite::accumulate;
-          g.d_w = d_v;
-          g.d_bias = d_v_bias;
-        } else {
-          g.d_w = matrix_in(views_.grad, output ? out_w : param(b, i, true));
-          if (output) g.d_bias = vector_in(views_.grad, out_b);
-        }
-        if (!output && !has_relu(i)) g.d_bias = vector_in(views_.grad, param(b, i, false));
-        if (bottom) {
-          if (b > 0) {
-            g.d_x = d_r;
-            g.d_x_write = GradWrite::accumulate;
-          }
-        } else {
-          g.d_x = make(has_relu(i - 1) ? hidden_ : exec_.activation, width(b));
-        }
-        if (g.x_is_relu) g.d_x_sums = vector_in(views_.grad, param(b, i - 1, false));
-        g.d_x_sums_write = write;
-        g.scratch = exec_.memory.scratch(ops::lane_linear_grad_scratch_bytes(
-            exec_.stream, G_, B_, g.d_y.cols(), g.x.cols(), exec_.precision, exec_.threads));
-        lane_linear_grad(exec_.stream, g);
-        d_h = g.d_x;
-      }
-      if (folded && block.first_use) {
-        const GradWrite fold = add ? GradWrite::accumulate : GradWrite::overwrite;
-        const TensorView& basis = views_.basis[block.stack];
-        ops::basis_fold_grad(
-            exec_.stream,
-            {.basis = basis, .d_v = d_v, .d_theta = matrix_in(views_.grad, out_w), .d_theta_write = fold});
-        ops::basis_fold_grad(exec_.stream, {.basis = basis,
-                                            .d_v = as_column(d_v_bias),
-                                            .d_theta = as_column(vector_in(views_.grad, out_b)),
-                                            .d_theta_write = fold});
-      }
+      // Sum over all uses within this micro-batch, then unfold.
+      const GradWrite sum = block.last_use ? GradWrite::overwrite : GradWrite::accumulate;
+      layer_gradients(b, {d_o, d_v, d_v_bias, sum}, d_input, write);
+      if (!block.first_use) continue;
+      const GradWrite fold = add ? GradWrite::accumulate : GradWrite::overwrite;
+      ops::basis_fold_grad(exec_.stream, {.basis = basis, .d_v = d_v, .d_theta = d_w, .d_theta_write = fold});
+      ops::basis_fold_grad(
+          exec_.stream,
+          {.basis = basis, .d_v = as_column(d_v_bias), .d_theta = as_column(d_bias), .d_theta_write = fold});
     }
   }
 
@@ -165,6 +147,123 @@ class Pass {
     std::vector<TensorView> h;  // layer outputs
     TensorView v, v_bias;       // folded output of a basis stack
   };
+
+  // Gradient of a block's output, and the destinations of its weight's and bias's.
+  struct OutputGradient {
+    TensorView d_y, d_w, d_bias;
+    GradWrite write;
+  };
+
+  // Backward through the output and the layers; `d_input` accumulates the gradient of the block's input, if wanted.
+  void layer_gradients(size_t b, const OutputGradient& out, const TensorView& d_input, GradWrite write) {
+    const Block& block = blocks_[b];
+    ops::LaneLinearGradArgs g;
+    g.x = below(block, shape_.layers);
+    g.w = output_weight(b);
+    g.d_y = out.d_y;
+    g.d_w = out.d_w;
+    g.d_bias = out.d_bias;
+    g.write = out.write;
+    TensorView d_h = layer_gradient(b, shape_.layers, g, write);
+    for (int64_t i = shape_.layers - 1; i > 0; --i) {
+      g = {};
+      g.x = below(block, i);
+      g.w = matrix_in(weights(), param(b, i, true));
+      g.d_y = d_h;
+      g.d_w = matrix_in(views_.grad, param(b, i, true));
+      g.write = write;
+      if (!has_relu(i)) g.d_bias = vector_in(views_.grad, param(b, i, false));
+      d_h = layer_gradient(b, i, g, write);
+    }
+    const int64_t own = width(b), all = d_h.cols();
+    g = {};
+    g.x = block.input;
+    g.w = matrix_in(weights(), param(b, 0, true));
+    g.d_y = all > own ? d_h.slice_cols(0, own) : d_h;
+    g.d_w = matrix_in(views_.grad, param(b, 0, true));
+    g.write = write;
+    const TensorView d_bias = has_relu(0) ? TensorView() : vector_in(views_.grad, param(b, 0, false));
+    if (d_bias) g.d_bias = all > own ? d_bias.slice_cols(0, own) : d_bias;
+    g.d_x = d_input;
+    g.d_x_write = GradWrite::accumulate;
+    linear_grad(g);
+    if (all == own) return;
+    g = {};
+    g.x = covariates();
+    g.w = matrix_in(weights(), covariate_weight(b));
+    g.d_y = d_h.slice_cols(own, all);
+    g.d_w = matrix_in(views_.grad, covariate_weight(b));
+    g.write = write;
+    if (d_bias) g.d_bias = d_bias.slice_cols(own, all);
+    linear_grad(g);
+  }
+
+  // Gradient of the input of layer i, before the ReLU of the layer below.
+  TensorView layer_gradient(size_t b, int64_t i, ops::LaneLinearGradArgs& g, GradWrite write) {
+    g.x_is_relu = has_relu(i - 1);
+    g.d_x = make(g.x_is_relu ? hidden_ : exec_.activation, g.x.cols());
+    if (g.x_is_relu) g.d_x_sums = vector_in(views_.grad, param(b, i - 1, false));
+    g.d_x_sums_write = write;
+    linear_grad(g);
+    return g.d_x;
+  }
+
+  void linear_grad(ops::LaneLinearGradArgs& g) {
+    g.precision = exec_.precision;
+    g.scratch = exec_.memory.scratch(ops::lane_linear_grad_scratch_bytes(exec_.stream, G_, B_, g.d_y.cols(), g.x.cols(),
+                                                                         exec_.precision, exec_.threads));
+    lane_linear_grad(exec_.stream, g);
+  }
+
+  const TensorView& below(const Block& block, int64_t layer) const { return block.h[static_cast<size_t>(layer - 1)]; }
+  bool is_exogenous(size_t b) const { return shape_.stacks[blocks_[b].stack].kind == StackKind::exogenous; }
+  const TensorView& covariates() const {
+    return windows_.covariates_half ? windows_.covariates_half : windows_.covariates;
+  }
+  const NbeatsParam& covariate_weight(size_t b) const {
+    return layout_.params[layout_.covariate_weight_of(static_cast<int64_t>(b), shape_.layers)];
+  }
+
+  // Calls fn(future covariates [n,H,C], forecasts or gradients [n,H,1] in `f`, coefficients [n,C,1] in `theta`) for
+  // each quantile, with windows as lanes; a GPU allows 65,535 of them per call.
+  template <class Fn>
+  void for_exogenous(const TensorView& f, const TensorView& theta, Fn&& fn) {
+    constexpr int64_t kMostWindows = 32'768;
+    const int64_t C = shape_.covariates.future, H = shape_.horizon, E = windows_.covariates.cols();
+    const auto column = [](const TensorView& of, int64_t first, int64_t window, int64_t windows, int64_t rows) {
+      TensorView v(static_cast<char*>(of.data) + (window * of.cols() + first) * dtype_bytes(of.dtype), of.dtype,
+                   {windows, rows, 1});
+      v.stride = {of.cols(), 1, 1};
+      return v;
+    };
+    for (int64_t first = 0; first < G_ * B_; first += kMostWindows) {
+      const int64_t n = std::min(kMostWindows, G_ * B_ - first);
+      TensorView x(windows_.covariates.as<float>() + first * E + shape_.covariates.history * C, DType::f32, {n, H, C});
+      x.stride = {E, C, 1};
+      for (int64_t q = 0; q < shape_.quantiles; ++q)
+        fn(x, column(f, q * H, first, n, H), column(theta, q * C, first, n, C));
+    }
+  }
+
+  // Forecasts of an exogenous block: the future covariates times coefficients computed from the window.
+  void add_exogenous(size_t b) {
+    const TensorView theta = make(DType::f32, shape_.exogenous_rows());
+    linear(blocks_[b].h.back(), output_weight(b), output_bias(b), theta, false);
+    if (b == 0) exec_.stream.fill_zero(f_.data, static_cast<size_t>(f_.bytes()));
+    for_exogenous(f_, theta, [&](const TensorView& x, const TensorView& f, const TensorView& coefficients) {
+      ops::basis_fold_grad(exec_.stream,
+                           {.basis = x, .d_v = coefficients, .d_theta = f, .d_theta_write = GradWrite::accumulate});
+    });
+  }
+  TensorView exogenous_gradient(const TensorView& d_f) {
+    const TensorView d_theta = make(exec_.activation, shape_.exogenous_rows());
+    if (shape_.exogenous_rows() > shape_.quantiles * shape_.covariates.future)
+      exec_.stream.fill_zero(d_theta.data, static_cast<size_t>(d_theta.bytes()));
+    for_exogenous(d_f, d_theta, [&](const TensorView& x, const TensorView& d, const TensorView& d_coefficients) {
+      ops::basis_fold(exec_.stream, {.basis = x, .theta = d, .v = d_coefficients});
+    });
+    return d_theta;
+  }
 
   TensorView make(DType type, int64_t columns) {
     return exec_.memory.allocate(Tag::activations, type, {G_, B_, columns});
@@ -196,9 +295,17 @@ class Pass {
   void hidden(size_t b) {
     Block& block = blocks_[b];
     block.h.clear();
+    const int64_t own = width(b), more = shape_.covariate_units(own);
     for (int64_t i = 0; i < shape_.layers; ++i) {
-      const TensorView x = i == 0 ? block.input : block.h.back(), y = make(hidden_, width(b));
-      linear(x, matrix_in(weights(), param(b, i, true)), vector_in(weights(), param(b, i, false)), y, has_relu(i));
+      const TensorView x = i == 0 ? block.input : block.h.back(), y = make(hidden_, i == 0 ? own + more : own),
+                       w = matrix_in(weights(), param(b, i, true)), bias = vector_in(weights(), param(b, i, false));
+      if (i > 0 || more == 0) {
+        linear(x, w, bias, y, has_relu(i));
+      } else {
+        linear(x, w, bias.slice_cols(0, own), y.slice_cols(0, own), has_relu(0));
+        linear(covariates(), matrix_in(weights(), covariate_weight(b)), bias.slice_cols(own, own + more),
+               y.slice_cols(own, own + more), has_relu(0));
+      }
       block.h.push_back(y);
     }
   }
@@ -213,7 +320,8 @@ class Pass {
         block.v_bias = blocks_[b - 1].v_bias;
         continue;
       }
-      block.v = exec_.memory.allocate(Tag::activations, exec_.activation, {G_, shape_.output(), width(b)});
+      block.v = exec_.memory.allocate(Tag::activations, exec_.activation,
+                                      {G_, shape_.output(), param(b, shape_.layers, true).cols});
       block.v_bias = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output()});
       ops::basis_fold(exec_.stream,
                       {.basis = basis, .theta = matrix_in(views_.master, param(b, shape_.layers, true)), .v = block.v});
@@ -233,6 +341,58 @@ class Pass {
   std::vector<Block> blocks_;
   TensorView f_;
 };
+
+}  // namespace
+
+namespace {
+
+// Rows of the covariates of drawn windows. window_gather copies a row number as the bits of a float; with lanes of one
+// point it computes nothing with them.
+TensorView drawn_rows(Exec& exec, const NbeatsViews& views, const WindowSource& source, int64_t B, int64_t first_row) {
+  const int64_t G = views.master.rows();
+  const auto make = [&](DType type, std::initializer_list<int64_t> dims) {
+    return exec.memory.allocate(Tag::activations, type, dims);
+  };
+  ops::WindowGatherArgs args{.values = source.row_bits,
+                             .begin = source.begin,
+                             .end = source.end,
+                             .first = source.first,
+                             .weights = source.weights,
+                             .lanes = views.row_lanes,
+                             .step = views.step};
+  args.r = make(DType::f32, {G, B, 1});
+  args.mask = make(DType::u8, {G, B, 1});
+  args.y = make(DType::f32, {G, B, 1});
+  args.level = make(DType::f32, {G, B});
+  args.scale = make(DType::f32, {G, B});
+  args.first_row = first_row;
+  args.every_window = source.every_window;
+  window_gather(exec.stream, args);
+  return {args.y.data, DType::i32, {G * B}};
+}
+
+// The covariates of a window are one stretch of rows, from `history` points before its cut.
+void gather_covariates(Exec& exec, const NbeatsShape& shape, const WindowSource& source, const TensorView& rows,
+                       bool half, NbeatsWindows& w) {
+  const int64_t G = w.r.rows(), B = w.r.dim[1], E = shape.covariate_inputs();
+  const CovariateShape& c = shape.covariates;
+  w.covariates = exec.memory.allocate(Tag::activations, DType::f32, {G, B, E});
+  const TensorView all = w.covariates.reshape({G * B, E});
+  int64_t at = 0;
+  const auto gather = [&](const TensorView& table, int64_t each, int64_t points) {
+    if (each == 0) return;
+    TensorView stretches(table.data, DType::f32, {table.rows() - (c.history + shape.horizon) + 1, points * each});
+    stretches.stride[0] = each;
+    ops::gather_rows(exec.stream, {.x = stretches, .rows = rows, .y = all.slice_cols(at, at + points * each)});
+    at += points * each;
+  };
+  gather(source.future, c.future, c.history + shape.horizon);
+  gather(source.past, c.past, c.history);
+  gather(source.fixed, c.fixed, 1);
+  if (!half) return;
+  w.covariates_half = exec.memory.allocate(Tag::activations, exec.activation, {G, B, E});
+  ops::convert(exec.stream, {.x = w.covariates, .y = w.covariates_half});
+}
 
 }  // namespace
 
@@ -268,6 +428,10 @@ NbeatsWindows gather_windows(Exec& exec, const NbeatsShape& shape, const NbeatsV
   args.first_row = first_row;
   args.every_window = source.every_window;
   window_gather(exec.stream, args);
+  if (shape.covariates.any()) {
+    const TensorView rows = source.rows ? source.rows : drawn_rows(exec, views, source, B, first_row);
+    gather_covariates(exec, shape, source, rows, views.copy.data != nullptr, w);
+  }
   return w;
 }
 
@@ -380,6 +544,15 @@ NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task,
   source.end = fake(DType::i32, {G, 1});
   source.weights = fake(DType::i64, {G, 2});
   if (task == NbeatsTask::predict) source.picks = fake(DType::i32, {G, options.windows, 2});
+  if (const CovariateShape& c = shape.covariates; c.any()) {
+    const int64_t rows = c.history + shape.horizon;
+    source.future = fake(DType::f32, {rows, c.future});
+    source.past = fake(DType::f32, {rows, c.past});
+    source.fixed = fake(DType::f32, {rows, c.fixed});
+    source.row_bits = source.values;
+    if (task == NbeatsTask::predict) source.rows = fake(DType::i32, {G * options.windows});
+    views.row_lanes = fake(DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
+  }
   if (task == NbeatsTask::train)
     nbeats_train_step(exec, shape, layout, views, source, options);
   else

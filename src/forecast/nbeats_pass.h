@@ -27,6 +27,7 @@ struct NbeatsViews {
   TensorView m, v;                // [G,elements] f32; empty if not training
   std::vector<TensorView> basis;  // per stack: [G,rows,output] f32; empty if generic
   TensorView lanes;               // [G,sizeof(LaneSpec)] u8
+  TensorView row_lanes;           // with covariates: the same lanes with a lookback of 1
   TensorView quantiles;           // [Q] f32
   TensorView step;                // [1] i64
   TensorView rows;                // [R,G,kAdamWRowFloats] f32: constants for R steps
@@ -39,6 +40,9 @@ struct NbeatsViews {
 // Device tables of the series (ops/window_gather.h).
 struct WindowSource {
   TensorView values, begin, end, first, weights, picks;
+  // With covariates: inputs by row [rows,inputs per point] f32; the row of each value as bits of a float [values], for
+  // drawn windows; the rows of the picks [G*B] i32, for given ones.
+  TensorView future, past, fixed, row_bits, rows;
   bool every_window = false;
 };
 
@@ -55,6 +59,7 @@ struct NbeatsOptions {
 // Output of window_gather for one micro-batch.
 struct NbeatsWindows {
   TensorView r, r_half, mask, y, level, scale, season_scale;
+  TensorView covariates, covariates_half;  // [G,B,covariate_inputs()]
 };
 
 NbeatsWindows gather_windows(model::Exec& exec, const NbeatsShape& shape, const NbeatsViews& views,

@@ -35,6 +35,8 @@ StatePieces state_pieces(const NbeatsShape& shape, const NbeatsLayout& layout, i
     v.basis.push_back(rows == 0 ? TensorView() : cut(Tag::weights, DType::f32, {G, rows, shape.output()}));
   }
   v.lanes = cut(Tag::workspace, DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
+  if (shape.covariates.any())
+    v.row_lanes = cut(Tag::workspace, DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
   v.quantiles = cut(Tag::workspace, DType::f32, {shape.quantiles});
   if (task == NbeatsTask::predict) return p;
   v.grad = cut(Tag::gradients, DType::f32, {G, n});
@@ -77,6 +79,15 @@ NbeatsState::NbeatsState(device::Device& device, const NbeatsShape& shape, std::
   const auto stream = device.make_stream();
   stream->fill_zero(block_.data(), static_cast<size_t>(bytes.total()));  // gaps between parameters stay zero
   stream->copy(views_.lanes.data, lanes.data(), lanes.size_bytes());
+  if (views_.row_lanes) {
+    std::vector<ops::LaneSpec> rows(lanes.begin(), lanes.end());
+    for (ops::LaneSpec& lane : rows) {
+      lane.lookback = 1;
+      lane.scaler = ops::WindowScaler::none;
+    }
+    stream->copy(views_.row_lanes.data, rows.data(), rows.size() * sizeof(ops::LaneSpec));
+    stream->synchronize();
+  }
   const float median = 0.5f;
   stream->copy(views_.quantiles.data, quantiles.empty() ? &median : quantiles.data(),
                static_cast<size_t>(views_.quantiles.bytes()));

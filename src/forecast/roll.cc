@@ -25,15 +25,6 @@ fs::path header_path(const fs::path& state) { return state / "run.bin"; }
 fs::path wave_path(const fs::path& state, int64_t first) { return state / fmt::format("lanes-{:07}.bin", first); }
 fs::path base_path(const fs::path& state, int64_t lane) { return state / fmt::format("base-{:07}.bin", lane); }
 
-// Number of windows before the first fold for fitting shrinkage and the first intervals; all outcomes are known by
-// then.
-int64_t calibration_cutoffs(int64_t series) { return std::clamp<int64_t>(400 / std::max<int64_t>(series, 1), 4, 20); }
-
-void set_window(Fold& fold, const ForecastSettings& s) {
-  fold.train_to = fold.cutoff - s.gap;
-  if (s.window > 0) fold.train_from = fold.train_to - s.window + 1;
-}
-
 struct RunHeader {
   std::vector<std::string> lines;
   int64_t first_cutoff = 0, folds = 0;
@@ -115,6 +106,8 @@ class Roller {
     run_.lanes.resize(plan.trainings.size() * members.lanes.size());
     spec_ = training_spec(on.precision(), on.threads(), s, members);
     spec_.own_cutoffs = true;
+    if (s.early_stop_patience > 0) spec_.validation_windows = std::min(kPredictWindows, series.size());
+    encode();
   }
 
   RollRun run() {
@@ -145,6 +138,27 @@ class Roller {
     RollSpan span_;
   };
 
+  // Scales the covariates by the points before the first cutoff of all trainings.
+  void encode() {
+    covariates_ = members_.covariates;
+    if (covariates_.empty()) return;
+    const LaneCutoffs first = cutoffs_of(plan_.trainings.front().fold, false);
+    const std::vector<int64_t> known(first.end.begin(), first.end.end());
+    covariates_ = fit_covariates(series_, covariates_.calendar, covariates_.history, known);
+    table_ = encode_covariates(covariates_, series_, members_.horizon, known);
+    spec_.covariates = &table_;
+    train::ContentHash hash;
+    for (const rows::CovariateValues& values : series_.covariates())
+      for (int64_t i = 0; i < series_.size(); ++i) {
+        const auto at = static_cast<size_t>(i);
+        const int64_t count = values.begin[at + 1] - values.begin[at];
+        hash.add_all(std::span(values.values)
+                         .subspan(static_cast<size_t>(values.begin[at]),
+                                  static_cast<size_t>(std::clamp<int64_t>(known[at], 0, count))));
+      }
+    covariate_hash_ = hash.hex();
+  }
+
   size_t members() const { return members_.lanes.size(); }
   const RollTraining& training_of(int64_t lane) const { return plan_.trainings[static_cast<size_t>(lane) / members()]; }
 
@@ -152,7 +166,8 @@ class Roller {
     std::error_code error;
     fs::create_directories(state_, error);
     if (error) fail(ErrorCode::cannot_write, "{}: {}", state_.string(), error.message());
-    const std::vector<std::string> lines = run_lines(s_, on_.precision(), {"folds", "shrink"});
+    std::vector<std::string> lines = run_lines(s_, on_.precision(), {"folds", "shrink"});
+    if (!covariate_hash_.empty()) lines.push_back("covariates=" + covariate_hash_);
     owner_ = fmt::format("{}", fmt::join(lines, "\n"));
     if (const auto was = read_header(state_)) {
       for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
@@ -238,6 +253,7 @@ class Roller {
                                                                        static_cast<uint64_t>(training.kind) + 1));
       job.spec.lanes.push_back(spec);
       job.cutoffs.push_back(cutoffs_of(training.fold, false));
+      if (s_.early_stop_patience > 0) job.validation.push_back(hold_out_last(training.fold, job.cutoffs.back()));
       job.start.push_back(start_of(id));
     }
     const EnsemblePlan memory_plan = on_.plan(spec_, static_cast<int64_t>(ids.size()), series_);
@@ -296,6 +312,21 @@ class Roller {
     return c;
   }
 
+  // For early stopping: removes the last horizon of the training data from the cutoffs, and returns its windows.
+  std::vector<ops::WindowPick> hold_out_last(const Fold& fold, LaneCutoffs& cutoffs) const {
+    std::vector<ops::WindowPick> windows;
+    for (size_t i = 0; i < cutoffs.end.size(); ++i) {
+      const auto known = static_cast<int32_t>(cutoffs.end[i] - members_.horizon);
+      if (known - cutoffs.first[i] >= 2) windows.push_back({static_cast<int32_t>(i), known});
+      cutoffs.end[i] = std::max(cutoffs.first[i], known);
+    }
+    if (windows.empty())
+      fail(ErrorCode::bad_data, Remedy{"set `early_stop_patience_steps=0`, fewer `folds` or a shorter `horizon`"},
+           "fold {}: no series has two points before the last {}, which early stopping holds out", fold.index,
+           format_count(members_.horizon, "point"));
+    return validated_windows(windows);
+  }
+
   LaneState start_of(int64_t id) const {
     const int64_t base = training_of(id).base;
     if (base < 0) return {};
@@ -338,6 +369,7 @@ class Roller {
     if (most == 0) return;
     WaveSpec spec = forecasting_spec(on_, members_, static_cast<int64_t>(most));
     spec.own_cutoffs = true;
+    spec.covariates = spec_.covariates;
     const EnsemblePlan plan = on_.plan(spec, static_cast<int64_t>(ids.size()), series_);
     const auto count = static_cast<size_t>(plan.lanes_per_wave);
     for (size_t from = 0; from < ids.size(); from += count) {
@@ -407,6 +439,7 @@ class Roller {
       const RollTraining& training = plan_.trainings[t];
       if (training.kind != RollTraining::Kind::fold) continue;
       NbeatsModel model = members_;
+      model.covariates = covariates_;
       model.lanes.clear();
       for (size_t m = 0; m < members(); ++m) {
         const auto id = static_cast<int64_t>(t * members() + m);
@@ -430,113 +463,15 @@ class Roller {
   const std::function<void(const RollProgress&)>& report_;
   const std::atomic<bool>* const stop_;
   WaveSpec spec_;
+  CovariateSpec covariates_;
+  CovariateTable table_;
+  std::string covariate_hash_;
   std::string owner_;
   const int64_t began_ns_ = now_ns();
   RollRun run_;
 };
 
 }  // namespace
-
-bool RollPlan::is_base(size_t training) const {
-  return std::any_of(trainings.begin(), trainings.end(),
-                     [&](const RollTraining& t) { return t.base == static_cast<int64_t>(training); });
-}
-
-RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
-                   std::optional<int64_t> first_cutoff) {
-  if (s.early_stop_patience > 0)
-    fail(ErrorCode::usage, Remedy{"remove `early_stop_patience_steps`"},
-         "`early_stop_patience_steps={}`: early stopping is not supported in rolling runs", s.early_stop_patience);
-  RollPlan plan;
-  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
-  for (int64_t i = 0; i < series.size(); ++i) {
-    first = std::min(first, series.first_step(i));
-    last = std::max(last, series.last_step(i));
-  }
-  FoldGridOptions grid;
-  grid.horizon = s.horizon;
-  grid.folds = s.folds;
-  grid.step = s.step;
-  grid.refit = s.refit;
-  grid.window = s.window;
-  grid.gap = s.gap;
-  if (first_cutoff) {
-    const int64_t latest = last - s.horizon;
-    grid.folds = std::max<int64_t>(1, (latest - *first_cutoff) / s.step + 1);
-    grid.last_cutoff = *first_cutoff + (grid.folds - 1) * s.step;
-  }
-  plan.folds = fold_grid(grid, first, last);
-  const Fold& opening = plan.folds.front();
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < series.size(); ++i)
-    lengths.push_back(
-        cut_series(opening, s.horizon, series.first_step(i), static_cast<int64_t>(series.series(i).size())).train_end);
-  plan.steps = steps_of(s, lengths);
-  const int64_t warm = s.warm_steps > 0 ? s.warm_steps : std::max<int64_t>(1, plan.steps / 10);
-
-  RollTraining calibration;
-  calibration.kind = RollTraining::Kind::calibration;
-  const int64_t seen = opening.cutoff - s.horizon;  // last cutoff with an outcome known at the first fold
-  calibration.fold.cutoff = std::max(seen - calibration_cutoffs(series.size()) + 1, first + s.gap + 1);
-  set_window(calibration.fold, s);
-  for (int64_t cutoff = calibration.fold.cutoff; cutoff <= seen; ++cutoff) calibration.cutoffs.push_back(cutoff);
-  calibration.steps = plan.steps;
-  if (!calibration.cutoffs.empty()) plan.trainings.push_back(calibration);
-
-  int64_t anchor = -1, before = -1, chained = 0;
-  for (const Fold& fold : plan.folds) {
-    const bool refitted = fold.trained_at == fold.index;
-    if (refitted) {
-      RollTraining training;
-      training.fold = fold;
-      training.steps = plan.steps;
-      if (s.warm == WarmStart::anchor) {
-        const bool due = s.anchor_every > 0 ? fold.index % s.anchor_every < s.refit : anchor < 0;
-        if (anchor < 0 || due) {
-          RollTraining base = training;
-          base.kind = RollTraining::Kind::anchor;
-          anchor = static_cast<int64_t>(plan.trainings.size());
-          plan.trainings.push_back(base);
-        }
-        training.base = anchor;
-        training.round = 1;
-        training.steps = warm;
-      } else if (s.warm == WarmStart::chain && before >= 0) {
-        training.base = before;
-        training.keeps_moments = true;
-        training.steps = warm;
-        training.steps_before = plan.steps + warm * (chained - 1);
-        training.round = chained;
-      }
-      ++chained;
-      before = static_cast<int64_t>(plan.trainings.size());
-      plan.trainings.push_back(training);
-    }
-    plan.trainings[static_cast<size_t>(before)].cutoffs.push_back(fold.cutoff);
-    plan.training_of.push_back(before);
-  }
-  for (const RollTraining& training : plan.trainings) plan.rounds = std::max(plan.rounds, training.round + 1);
-  BRIM_CHECK(!members.lanes.empty(), "no members");
-  return plan;
-}
-
-std::vector<ops::WindowPick> windows_at(const SeriesStore& series, const NbeatsModel& members, const Fold& trained,
-                                        int64_t cutoff) {
-  int64_t shortest = std::numeric_limits<int64_t>::max();
-  for (const NbeatsLane& lane : members.lanes) shortest = std::min<int64_t>(shortest, lane.spec.lookback);
-  std::vector<ops::WindowPick> windows;
-  for (int64_t i = 0; i < series.size(); ++i) {
-    const auto values = series.series(i);
-    const int64_t first_step = series.first_step(i), known = cutoff - first_step + 1;
-    const int64_t first = trained.train_from < first_step ? 0 : trained.train_from - first_step;
-    if (known - first < 2 || known > static_cast<int64_t>(values.size())) continue;
-    const int64_t from = std::max(first, known - shortest);
-    const auto seen = values.subspan(static_cast<size_t>(from), static_cast<size_t>(known - from));
-    if (std::all_of(seen.begin(), seen.end(), [](float v) { return std::isnan(v); })) continue;
-    windows.push_back({static_cast<int32_t>(i), static_cast<int32_t>(known)});
-  }
-  return windows;
-}
 
 RollRun run_roll(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                  const RollPlan& plan, const std::filesystem::path& state,

@@ -7,8 +7,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "forecast/baselines.h"
-#include "forecast/intervals.h"
+#include "forecast/held_out.h"
 #include "forecast/shrinkage.h"
 
 namespace brim::forecast {
@@ -71,6 +72,8 @@ class RollScorer {
         run_(run),
         horizon_(members.horizon),
         levels_(interval_levels(s)),
+        adapted_(levels_),
+        pool_(s.threads > 0 ? s.threads : hardware_threads()),
         shrinkage_(horizon_),
         intervals_(horizon_),
         scales_(static_cast<size_t>(series.size())),
@@ -79,31 +82,29 @@ class RollScorer {
         coverage_(levels_.size()),
         pinball_(levels_.size()),
         step_errors_(static_cast<size_t>(horizon_)),
-        naive_step_errors_(step_errors_.size()) {}
+        naive_step_errors_(step_errors_.size()) {
+    for (const Baseline b : s.baselines)
+      if (b == Baseline::theta || b == Baseline::ets) fitted_.push_back({b, {}});
+  }
 
   RollScore score(const std::function<void(const Fold&, const RolledForecast&)>& row) {
     calibrate();
     RollScore all;
     all.horizon = horizon_;
     all.season = members_.season;
-    std::vector<double> from_naive, from_snaive;
-    for (const Fold& fold : plan_.folds) {
+    for (const Fold& fold : plan_.folds)
       all.folds.push_back(score_fold(fold, [&](const RolledForecast& f) {
         row(fold, f);
         for (const float y : f.actual) all.points += std::isnan(y) ? 0 : 1;
       }));
-      const FoldScore& f = all.folds.back();
-      for (const auto& [reference, differences] :
-           {std::pair(&f.naive, &from_naive), std::pair(&f.snaive, &from_snaive)})
-        if (const double d = f.model.mase - reference->mase; std::isfinite(d)) differences->push_back(d);
-    }
-    // Errors of overlapping horizons are correlated.
-    const int64_t lags = (horizon_ + s_.step - 1) / s_.step - 1;
-    all.against_naive = diebold_mariano(from_naive, lags);
-    all.against_snaive = diebold_mariano(from_snaive, lags);
+    compare(all);
     all.model = model_.scores();
-    all.naive = naive_.scores();
-    all.snaive = snaive_.scores();
+    all.naive = all.baselines[0].scores;
+    all.snaive = all.baselines[1].scores;
+    all.against_naive = all.baselines[0].test;
+    all.against_snaive = all.baselines[1].test;
+    all.crps = crps_.value();
+    all.scaled_crps = scaled_crps_.value();
     all.skill_naive = skill(all.model.mase, all.naive.mase);
     all.skill_snaive = skill(all.model.mase, all.snaive.mase);
     for (size_t l = 0; l < levels_.size(); ++l)
@@ -124,6 +125,62 @@ class RollScorer {
   }
 
  private:
+  // A calibration window with the unshrunk forecast.
+  struct Seen {
+    int64_t cutoff;
+    double last, scale;
+    std::vector<double> forecast;
+    std::vector<float> actual;
+  };
+  struct FoldCoverage {
+    int64_t cutoff;
+    std::vector<Coverage> levels;
+  };
+  struct FittedSum {
+    Baseline baseline;
+    PairScores sum;
+  };
+
+  // Scores of the baselines over all folds, each with a test of the model against it.
+  void compare(RollScore& all) const {
+    // Errors of overlapping horizons are correlated.
+    const int64_t lags = (horizon_ + s_.step - 1) / s_.step - 1;
+    const auto add = [&](Baseline baseline, const PairScores& sum, auto scores_of) {
+      std::vector<double> differences;
+      for (const FoldScore& f : all.folds)
+        if (const double d = f.model.mase - scores_of(f).mase; std::isfinite(d)) differences.push_back(d);
+      all.baselines.push_back({baseline, sum.scores(), diebold_mariano(differences, lags)});
+    };
+    add(Baseline::naive, naive_, [](const FoldScore& f) { return f.naive; });
+    add(Baseline::snaive, snaive_, [](const FoldScore& f) { return f.snaive; });
+    for (size_t i = 0; i < fitted_.size(); ++i)
+      add(fitted_[i].baseline, fitted_[i].sum, [i](const FoldScore& f) { return f.fitted[i]; });
+    for (size_t i = 1; i < all.baselines.size(); ++i)
+      if (all.baselines[i].scores.mase < all.baselines[all.best].scores.mase) all.best = i;
+  }
+
+  // Known points for a baseline: enough for ten seasons.
+  std::span<const float> recent(const ops::WindowPick& window, int64_t least) const {
+    const auto known = series_.series(window.series).first(static_cast<size_t>(window.cut));
+    return known.last(std::min(known.size(), static_cast<size_t>(std::max(10 * members_.season, least))));
+  }
+
+  // Adds the forecasts of Theta and ETS from the cutoff of a fold.
+  void measure_fitted(const std::vector<ops::WindowPick>& windows, FoldScore& out) {
+    constexpr int64_t kLeast = 300;  // smoothing forgets older points
+    for (FittedSum& fitted : fitted_) {
+      std::vector<std::vector<double>> forecasts(windows.size());
+      pool_.parallel_for(windows.size(), [&](size_t w, int) {
+        forecasts[w] = forecast_baseline(fitted.baseline, recent(windows[w], kLeast), horizon_, members_.season);
+      });
+      PairScores fold;
+      for (size_t w = 0; w < windows.size(); ++w)
+        for (PairScores* scores : {&fold, &fitted.sum})
+          scores->add(forecasts[w], actual_of(windows[w]), scale_of(windows[w]));
+      out.fitted.push_back(fold.scores());
+    }
+  }
+
   std::vector<float> actual_of(const ops::WindowPick& window) const {
     const auto values = series_.series(window.series);
     std::vector<float> actual(static_cast<size_t>(horizon_), std::numeric_limits<float>::quiet_NaN());
@@ -142,12 +199,6 @@ class RollScorer {
   void calibrate() {
     if (plan_.trainings.empty() || plan_.trainings[0].kind != RollTraining::Kind::calibration) return;
     const RollTraining& training = plan_.trainings[0];
-    struct Seen {
-      int64_t cutoff;
-      double last, scale;
-      std::vector<double> forecast;
-      std::vector<float> actual;
-    };
     std::vector<Seen> seen;
     size_t first = 0;
     for (const int64_t cutoff : training.cutoffs) {
@@ -164,11 +215,30 @@ class RollScorer {
       }
       first += windows.size();
     }
-    const auto factors = factors_at(s_.shrink, shrinkage_, plan_.folds.front().cutoff, horizon_);
-    for (Seen& window : seen) {
-      shrink(window.forecast, window.last, factors);
-      intervals_.add(window.cutoff, window.scale, window.forecast, window.actual);
+    for (const int64_t cutoff : training.cutoffs) {
+      const auto factors = factors_without(cutoff, seen);
+      for (Seen& window : seen) {
+        if (window.cutoff != cutoff) continue;
+        std::vector<double> shrunk = window.forecast;
+        shrink(shrunk, window.last, factors);
+        intervals_.add(window.cutoff, window.scale, shrunk, window.actual);
+      }
     }
+  }
+
+  // Factors for a calibration cutoff from windows that do not overlap its own, because errors after a fit to the same
+  // windows are too small for intervals.
+  std::vector<double> factors_without(int64_t cutoff, const std::vector<Seen>& seen) const {
+    const int64_t now = plan_.folds.front().cutoff;
+    if (s_.shrink != "auto") return factors_at(s_.shrink, shrinkage_, now, horizon_);
+    Shrinkage others(horizon_);
+    bool any = false;
+    for (const Seen& window : seen)
+      if (std::abs(window.cutoff - cutoff) >= horizon_) {
+        others.add(window.cutoff, window.last, window.scale, window.forecast, window.actual);
+        any = true;
+      }
+    return (any ? others : shrinkage_).factors(now);
   }
 
   // Index of the fold's first forecast among those of its training.
@@ -183,9 +253,21 @@ class RollScorer {
     return first;
   }
 
+  // Widths for the adapted levels: after folds whose intervals covered too little, wider than by the errors alone
+  // (adaptive conformal inference, Gibbs and Candès, 2021). Only folds with known outcomes count.
   std::vector<std::vector<double>> widths_at(int64_t cutoff) {
+    constexpr double kRate = 0.1, kLeast = 1, kMost = 99.9;
+    for (const FoldCoverage& fold : covered_)
+      for (size_t l = 0; l < levels_.size() && fold.cutoff + horizon_ <= cutoff; ++l)
+        if (const double share = fold.levels[l].share(); std::isfinite(share))
+          adapted_[l] = std::clamp(adapted_[l] + kRate * (levels_[l] - 100 * share), kLeast, kMost);
+    std::erase_if(covered_, [&](const FoldCoverage& fold) { return fold.cutoff + horizon_ <= cutoff; });
+    const auto known = static_cast<double>(intervals_.errors_known(cutoff));
     std::vector<std::vector<double>> widths;
-    for (const double level : levels_) widths.push_back(intervals_.half_widths(cutoff, level));
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      const double most = std::max(levels_[l], 100 * known / (known + 1));
+      widths.push_back(intervals_.half_widths(cutoff, std::min(adapted_[l], most)));
+    }
     return widths;
   }
 
@@ -199,12 +281,9 @@ class RollScorer {
     const double scale = scale_of(window);
     shrink(f.forecast, last_present(series_.series(window.series), window.cut), factors);
     for (const auto& width : widths) {
-      f.low.emplace_back();
-      f.high.emplace_back();
-      for (size_t h = 0; h < f.forecast.size(); ++h) {
-        f.low.back().push_back(f.forecast[h] - width[h] * scale);
-        f.high.back().push_back(f.forecast[h] + width[h] * scale);
-      }
+      IntervalBounds bounds = bounds_around(f.forecast, width, scale);
+      f.low.push_back(std::move(bounds.low));
+      f.high.push_back(std::move(bounds.high));
     }
     return f;
   }
@@ -242,13 +321,13 @@ class RollScorer {
     out.factors = factors_at(s_.shrink, shrinkage_, fold.cutoff, horizon_);
     const auto widths = widths_at(fold.cutoff);
     PairScores model, naive, snaive;
-    Coverage coverage;
+    FoldCoverage covered{fold.cutoff, std::vector<Coverage>(levels_.size())};
     for (size_t w = 0; w < windows.size(); ++w) {
       const auto own = of_window(raw, w);
       const double last = last_present(series_.series(windows[w].series), windows[w].cut), scale = scale_of(windows[w]);
       if (w == 0) out.cutoff = series_.time_text(windows[w].series, windows[w].cut - 1);
       const RolledForecast f = rolled(windows[w], own, out.factors, widths);
-      measure(f, scale, model, naive, snaive, coverage);
+      measure(f, scale, model, naive, snaive, covered.levels);
       // These become visible only at later cutoffs.
       shrinkage_.add(fold.cutoff, last, scale, own, f.actual);
       intervals_.add(fold.cutoff, scale, f.forecast, f.actual);
@@ -259,19 +338,19 @@ class RollScorer {
     out.snaive = snaive.scores();
     out.skill_naive = skill(out.model.mase, out.naive.mase);
     out.skill_snaive = skill(out.model.mase, out.snaive.mase);
-    out.coverage = coverage.share();
+    out.coverage = covered.levels.empty() ? kNone : covered.levels[0].share();
+    covered_.push_back(std::move(covered));
+    measure_fitted(windows, out);
     return out;
   }
 
   void measure(const RolledForecast& f, double scale, PairScores& model, PairScores& naive, PairScores& snaive,
-               Coverage& coverage) {
-    // The baselines look at no more than ten seasons, unless the lookback is longer.
-    int64_t tail = std::max<int64_t>(10 * members_.season, 1000);
+               std::vector<Coverage>& fold) {
+    int64_t tail = 1000;
     for (const NbeatsLane& lane : members_.lanes) tail = std::max<int64_t>(tail, lane.spec.lookback);
-    const auto history = series_.series(f.series).first(static_cast<size_t>(f.known));
-    const auto recent = history.last(std::min(history.size(), static_cast<size_t>(tail)));
-    const auto last_value = forecast_baseline(Baseline::naive, recent, horizon_, 1);
-    const auto last_season = forecast_baseline(Baseline::snaive, recent, horizon_, members_.season);
+    const auto history = recent({static_cast<int32_t>(f.series), static_cast<int32_t>(f.known)}, tail);
+    const auto last_value = forecast_baseline(Baseline::naive, history, horizon_, 1);
+    const auto last_season = forecast_baseline(Baseline::snaive, history, horizon_, members_.season);
     const auto i = static_cast<size_t>(f.series);
     for (PairScores* scores : {&model, &model_, &by_series_[i]}) scores->add(f.forecast, f.actual, scale);
     for (PairScores* scores : {&naive, &naive_, &naive_by_series_[i]}) scores->add(last_value, f.actual, scale);
@@ -282,13 +361,26 @@ class RollScorer {
       step_errors_[h].add(std::abs(f.forecast[h] - y) / scale);
       naive_step_errors_[h].add(std::abs(last_value[h] - y) / scale);
     }
+    Crps crps;
+    crps.add(0.5, pinball(f.forecast, f.actual, 0.5));
+    bool known = !levels_.empty();
     for (size_t l = 0; l < levels_.size(); ++l) {
-      if (std::any_of(f.low[l].begin(), f.low[l].end(), [](double v) { return std::isnan(v); })) continue;
+      if (std::any_of(f.low[l].begin(), f.low[l].end(), [](double v) { return std::isnan(v); })) {
+        known = false;
+        continue;
+      }
       coverage_[l].add(f.low[l], f.high[l], f.actual);
-      if (l == 0) coverage.add(f.low[l], f.high[l], f.actual);
-      const double outside = (1 - levels_[l] / 100) / 2;
-      pinball_[l].add((pinball(f.low[l], f.actual, outside) + pinball(f.high[l], f.actual, 1 - outside)) / 2);
+      fold[l].add(f.low[l], f.high[l], f.actual);
+      const double outside = (1 - levels_[l] / 100) / 2, below = pinball(f.low[l], f.actual, outside),
+                   above = pinball(f.high[l], f.actual, 1 - outside);
+      pinball_[l].add((below + above) / 2);
+      crps.add(outside, below);
+      crps.add(1 - outside, above);
     }
+    if (!known) return;
+    const double score = crps.value();
+    crps_.add(score);
+    if (scale > 0) scaled_crps_.add(score / scale);
   }
 
   const ForecastSettings& s_;
@@ -298,10 +390,15 @@ class RollScorer {
   const RollRun& run_;
   const int64_t horizon_;
   const std::vector<double> levels_;
+  std::vector<double> adapted_;        // levels at which widths are taken
+  std::vector<FoldCoverage> covered_;  // folds not yet used to adapt the levels
+  ThreadPool pool_;
   Shrinkage shrinkage_;
   ConformalIntervals intervals_;
   std::vector<GrowingScale> scales_;
   PairScores model_, naive_, snaive_;
+  std::vector<FittedSum> fitted_;
+  Mean crps_, scaled_crps_;
   std::vector<PairScores> by_series_, naive_by_series_;
   std::vector<Coverage> coverage_;
   std::vector<Mean> pinball_, step_errors_, naive_step_errors_;

@@ -28,6 +28,7 @@ struct FoldScore {
   bool refitted = true;
   int64_t series = 0, left_out = 0, steps = 0;  // steps of the training used
   Scores model, naive, snaive;
+  std::vector<Scores> fitted;                // settings.baselines, in their order
   double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ MASE of the baseline; NaN if undefined
   double coverage = 0;                       // at the first level
   std::vector<double> factors;               // λ by step ahead
@@ -51,6 +52,9 @@ struct RollScore {
   Scores model, naive, snaive;  // means over folds and series; no OWA
   double skill_naive = 0, skill_snaive = 0;
   DieboldMariano against_naive, against_snaive;  // on mean scaled errors per fold
+  std::vector<BaselineScore> baselines;          // naive, seasonal naive, then the fitted ones
+  size_t best = 0;                               // the one with the lowest MASE
+  double crps = 0, scaled_crps = 0;              // NaN without intervals
   std::vector<LevelScore> levels;
   std::vector<double> mase_by_step, naive_by_step;
   std::vector<FoldScore> folds;

@@ -124,14 +124,15 @@ TEST(Roll, PlansTheBaseOfEachTraining) {
   EXPECT_EQ(chain.trainings[3].steps_before, 37);
 }
 
-TEST(Roll, RejectsEarlyStopping) {
-  const SeriesStore series = walks(80);
-  const auto planned = [&](const char* patience) {
-    const ForecastSettings s = roll_settings({{"early_stop_patience_steps", patience}});
-    return plan_roll(s, series, ensemble_of(s, series)).folds.size();
-  };
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { planned("3"); }), "early_stop_patience_steps=3");
-  EXPECT_EQ(planned("-1"), 6u);  // NeuralForecast's value for "never"
+TEST(Roll, StopsEarlyOnTheLastKnownHorizon) {
+  const ForecastSettings s = roll_settings({{"early_stop_patience_steps", "1"}, {"val_check_steps", "5"}});
+  const TempDir dir, again, poisoned;
+  const Rolled first = roll(s, walks(80), dir.path());
+  expect_same(first, roll(s, walks(80), again.path()));
+  const Rolled other = roll(s, walks(80, first.plan.folds[2].cutoff, 1e30F), poisoned.path());
+  for (size_t k = 0; k <= 2; ++k) EXPECT_TRUE(same_bytes(other.folds[k], first.folds[k])) << k;
+  const TempDir plain;
+  EXPECT_FALSE(same_bytes(roll(roll_settings({}), walks(80), plain.path()).folds[0], first.folds[0]));
 }
 
 // Overwrites everything after a cutoff: no byte of its forecasts and intervals may change.

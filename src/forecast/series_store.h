@@ -32,6 +32,11 @@ class SeriesStore {
   }
   const std::string& id(int64_t i) const { return table_.ids[static_cast<size_t>(i)]; }
   std::optional<int64_t> find(std::string_view id) const;
+  // Copy of some series, each up to a number of points; future covariates stay known.
+  struct Head {
+    int64_t series, points;
+  };
+  SeriesStore heads(std::span<const Head> of) const;
 
   const rows::Frequency& frequency() const { return table_.frequency; }
   const std::vector<std::string>& notes() const { return table_.notes; }
@@ -41,7 +46,15 @@ class SeriesStore {
     return rows::step_number(table_.frequency, table_.first[static_cast<size_t>(i)]);
   }
   int64_t last_step(int64_t i) const { return first_step(i) + static_cast<int64_t>(series(i).size()) - 1; }
-  // Time of value `k` of series i in the format of its file; k may be past the end.
+  const std::vector<rows::CovariateValues>& covariates() const { return table_.covariates; }
+  // File and line of the last row of a series; only for data with covariates.
+  const std::string& last_row(int64_t i) const { return table_.last_row[static_cast<size_t>(i)]; }
+  // Adds values of future covariates that follow the series, from a store with the same columns.
+  void extend_covariates(const SeriesStore& later);
+
+  // Time of value `k` of series i; k may be past the end.
+  int64_t time(int64_t i, int64_t k) const;
+  // The same in the format of its file.
   std::string time_text(int64_t i, int64_t k) const;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
 
 #include "base/error.h"
@@ -24,16 +25,18 @@ constexpr Keep kSame = Keep::same;
 constexpr int64_t kLongestHorizon = 10'000, kMostLookback = 1000, kMostBlocks = 1000, kWidest = 1 << 16;
 
 const std::vector<std::pair<const char*, StackKind>> kStacks = {
-    {"generic", StackKind::generic},
+    {"generic", StackKind::generic},  {"exogenous", StackKind::exogenous},
     {"identity", StackKind::generic},  // NeuralForecast's name
-    {"trend", StackKind::trend},
-    {"seasonality", StackKind::seasonality},
+    {"trend", StackKind::trend},      {"seasonality", StackKind::seasonality},
 };
 const std::vector<std::pair<const char*, ForecastLoss>> kLosses = {
     {"smape", ForecastLoss::smape},       {"mape", ForecastLoss::mape},       {"mase", ForecastLoss::mase},
     {"mae", ForecastLoss::mae},           {"mse", ForecastLoss::mse},         {"huber", ForecastLoss::huber},
     {"quantile", ForecastLoss::quantile}, {"mqloss", ForecastLoss::quantile},
 };
+
+const std::vector<std::pair<const char*, Baseline>> kBaselines = {
+    {"theta", Baseline::theta}, {"ets", Baseline::ets}, {"naive", Baseline::naive}};
 
 // "2,3,5" or "2..7".
 std::vector<int64_t> read_numbers(std::string_view v, int64_t least, int64_t most) {
@@ -131,6 +134,19 @@ SettingValue<S> levels() {
   return value;
 }
 
+// Column names, separated by commas.
+SettingValue<S> names(std::vector<std::string> S::*m) {
+  SettingValue<S> value;
+  value.set = [m](S& s, std::string_view v) {
+    for (const std::string& name : rows::split_names(v, ','))
+      if (std::find((s.*m).begin(), (s.*m).end(), name) == (s.*m).end()) (s.*m).push_back(name);
+    if ((s.*m).empty()) throw BadValue{"must be column names: price,promotion"};
+  };
+  value.get = [m](const S& s) { return fmt::format("{}", fmt::join(s.*m, ",")); };
+  value.is_list = true;
+  return value;
+}
+
 SettingValue<S> shrink_factor() {
   SettingValue<S> value = text(&S::shrink);
   value.fault = [](const S& s) {
@@ -146,6 +162,8 @@ SettingValue<S> shrink_factor() {
 }
 
 const char* horizon_bound(double n) { return n >= 1 && n <= kLongestHorizon ? nullptr : "must be from 1 to 10,000"; }
+
+const char* held_out_bound(double n) { return n >= 0 && n <= 100 ? nullptr : "must be from 0 to 100"; }
 
 SettingValue<S> given_horizon() {  // 0 means "not given" and cannot be set explicitly
   SettingValue<S> value = number(&S::horizon);
@@ -187,14 +205,18 @@ SettingValue<S> positive(Number S::*m) {
   return value;
 }
 
-std::vector<Setting<S>> rows_of_table() {
+// The order of all rows is that of the help.
+std::vector<Setting<S>> series_rows() {
   using rows::GapRule;
   using rows::SeriesLayout;
-  std::vector<Setting<S>> all = {
+  return {
       {"data", "files of series (csv, tsv, jsonl; also .gz and .zst) or a directory of them; repeatable",
        texts(&S::data)},
       {"actual", "files with the values that follow the data; repeatable", texts(&S::actual)},
-      {"model", "model directory, or naive, snaive or naive2", text(&S::model)},
+      {"model",
+       "model directory, or naive, snaive, naive2, theta, ets or auto; for training: nbeats, or auto to combine it "
+       "with baselines by held-out error",
+       text(&S::model)},
       {"forecast", "file of forecasts to evaluate", text(&S::forecast_file)},
       {"output", "output file or directory", text(&S::output)},
       {"alias", "name of the forecast column", text(&S::alias)},
@@ -214,14 +236,44 @@ std::vector<Setting<S>> rows_of_table() {
       {"gaps", "missing points: mask, error or fill (with the previous value)",
        choice(&S::gaps, {{"mask", GapRule::mask}, {"error", GapRule::error}, {"fill", GapRule::fill}}), kSame},
       {"delimiter", "column separator (default: detected): ';', '|', … or tab", train::delimiter_value<S>()},
+      {"future_columns",
+       "covariates known for the points to forecast too: price,promotion",
+       names(&S::future_columns),
+       kSame,
+       {"futr_exog_list"}},
+      {"past_columns",
+       "covariates known up to the last value of a series",
+       names(&S::past_columns),
+       kSame,
+       {"hist_exog_list"}},
+      {"static_columns", "covariates with one value per series", names(&S::static_columns), kSame, {"stat_exog_list"}},
+      {"categorical", "covariates whose values are categories, not numbers", names(&S::categorical), kSame},
+      {"calendar", "add covariates of the date: hour, weekday, day of the month and of the year", truth(&S::calendar),
+       kSame},
+      {"from", "model to continue the training of, with its settings", text(&S::from), kSame},
+  };
+}
+
+std::vector<Setting<S>> forecast_rows() {
+  return {
       {"horizon", "number of points to forecast", given_horizon(), kSame, {"h"}},
       {"season", "length of a season in points (default: by frequency: 24 hourly, 12 monthly, 4 quarterly, else 1)",
        positive(&S::season), kSame},
       {"level", "prediction intervals in percent: 80,95", levels(), Keep::report},
+      {"held_out", "horizons at the end of the series to hold out for the widths of intervals; 0: none",
+       number(&S::held_out, held_out_bound), Keep::report},
+      {"baselines", "fitted baselines to compare with: theta, ets; naive: only the naive ones",
+       several(&S::baselines, kBaselines)},
+  };
+}
+
+std::vector<Setting<S>> network_rows() {
+  return {
       {"preset", "paper (18 models, 30 blocks of width 512), fast (8 models, 6 of width 128) or interpretable",
        choice(&S::preset, {{"fast", Preset::fast}, {"paper", Preset::paper}, {"interpretable", Preset::interpretable}}),
        kSame},
-      {"stack_types", "type of each stack: generic, trend or seasonality", several(&S::stack_types, kStacks), kSame},
+      {"stack_types", "type of each stack: exogenous, generic, trend or seasonality", several(&S::stack_types, kStacks),
+       kSame},
       {"n_blocks", "number of blocks of each stack", numbers(&S::n_blocks, 1, kMostBlocks), kSame},
       {"mlp_units", "widths of the layers of a block: 512,512,512,512", layer_widths(), kSame},
       {"shared_weights",
@@ -240,6 +292,11 @@ std::vector<Setting<S>> rows_of_table() {
        kSame,
        {"loss"}},
       {"repeats", "models per lookback and loss", number(&S::repeats, above_zero), kSame},
+  };
+}
+
+std::vector<Setting<S>> training_rows() {
+  return {
       {"history_size", "use training windows that end within this many horizons of the end of a series",
        positive(&S::history_size), kSame},
       {"max_steps", "number of updates", positive(&S::max_steps), kSame, {"iterations"}},
@@ -264,6 +321,11 @@ std::vector<Setting<S>> rows_of_table() {
       {"target_utilization", "target utilisation in percent, shown in the report",
        number(&S::target_utilization, [](double n) { return n >= 0 && n <= 100 ? nullptr : "must be from 0 to 100"; }),
        Keep::report},
+  };
+}
+
+std::vector<Setting<S>> rolling_rows() {
+  return {
       {"folds", "number of cutoffs to forecast from", positive(&S::folds), kSame, {"n_windows"}},
       {"step", "points between cutoffs", number(&S::step, above_zero), kSame, {"step_size"}},
       {"refit", "folds between trainings", number(&S::refit, above_zero), kSame},
@@ -278,13 +340,25 @@ std::vector<Setting<S>> rows_of_table() {
        kSame},
       {"shrink", "shrink forecasts towards the last value: auto, none or a factor", shrink_factor(), kSame},
       {"save_steps", "steps between checkpoints (default: about every 30 seconds)", positive(&S::save_steps)},
+      {"plot", "page to write with plots of the forecasts", text(&S::plot)},
+      {"plot_series", "id of a series to plot (default: the first eight); repeatable", texts(&S::plot_series)},
       {"components", "also write the contribution of the level and of each stack", truth(&S::components)},
       {"keep_models", "keep the models of all folds", truth(&S::keep_models)},
       {"extend", "continue after the last cutoff of an earlier run", truth(&S::extend)},
   };
-  for (Setting<S>& row : train::run_rows<S>()) all.push_back(std::move(row));
+}
+
+std::vector<Setting<S>> rows_of_table() {
+  std::vector<Setting<S>> all;
+  for (auto part :
+       {series_rows(), forecast_rows(), network_rows(), training_rows(), rolling_rows(), train::run_rows<S>()})
+    std::move(part.begin(), part.end(), std::back_inserter(all));
+  SettingValue<S> ignored_switch;
+  ignored_switch.is_switch = true;
 #define IGNORED(key, why) all.push_back({key, why});
+#define IGNORED_SWITCH(key, why) all.push_back({key, why, ignored_switch});
 #include "forecast/ignored_keys.inc"
+#undef IGNORED_SWITCH
 #undef IGNORED
   return all;
 }
@@ -292,7 +366,6 @@ std::vector<Setting<S>> rows_of_table() {
 // Steps and history per frequency follow the N-BEATS experiments: long series of high frequencies use more history and
 // fewer steps.
 bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
-bool is_weekly(const Frequency& f) { return f == *rows::parse_frequency("W"); }
 
 // Lists of one-byte values are spans of constants: for vectors, GCC 13 emits a false overflow warning here.
 struct PresetValues {
@@ -308,8 +381,7 @@ struct PresetValues {
 
 constexpr StackKind kGeneric[] = {StackKind::generic}, kInterpretable[] = {StackKind::trend, StackKind::seasonality};
 constexpr ForecastLoss kPaperLosses[] = {ForecastLoss::smape, ForecastLoss::mape, ForecastLoss::mase},
-                       kFastLosses[] = {ForecastLoss::smape, ForecastLoss::mase},
-                       kFastWeeklyLosses[] = {ForecastLoss::smape, ForecastLoss::mape};
+                       kFastLosses[] = {ForecastLoss::smape, ForecastLoss::mase};
 
 PresetValues values_of(Preset preset) {
   switch (preset) {
@@ -322,21 +394,6 @@ PresetValues values_of(Preset preset) {
       break;
   }
   return {kGeneric, {6}, {128, 128, 128, 128}, false, 256, {4, 5, 6, 7}, kFastLosses, 1'500, 1'500};
-}
-
-// Weekly data repeats after a year, which is many horizons. On the ends of M4's weekly training series, lanes with
-// shorter lookbacks, lanes trained on the last ten horizons only, and lanes with the mase loss were worse.
-void fit_to_weeks(PresetValues& preset, bool small, int64_t horizon) {
-  constexpr int64_t kYear = 52;
-  const auto horizons = [&](int64_t points) { return static_cast<double>((points + horizon - 1) / horizon); };
-  const double one = horizons(kYear), two = horizons(2 * kYear);
-  const auto n = static_cast<double>(preset.lookbacks.size());
-  for (size_t i = 0; i < preset.lookbacks.size(); ++i) {  // from about one year to two
-    const double share = small ? static_cast<double>(i + 1) / n : static_cast<double>(i) / (n - 1);
-    preset.lookbacks[i] = std::llround(one + (two - one) * share);
-  }
-  if (small) preset.losses = kFastWeeklyLosses;
-  preset.history = 100;
 }
 
 }  // namespace
@@ -370,9 +427,14 @@ std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::files
   static const std::vector<SettingInfo> infos = forecast_settings().infos();
   train::YamlKeys keys;
   keys.blocks = {"forecast", "forecasting", "nbeats", "gpu_optimization"};
-  keys.joined = {"stack_types", "n_blocks", "mlp_units", "lookbacks", "losses", "loss", "level"};
+  keys.joined = {"stack_types", "n_blocks",       "mlp_units",    "lookbacks",      "losses",     "loss",
+                 "level",       "future_columns", "past_columns", "static_columns", "categorical"};
   keys.foreign = true;
   keys.find = [](std::string_view key) { return train::find_info(infos, key); };
+  keys.nearest = [](std::string_view key) {
+    const std::string hint = hint_for(key, "").key;
+    return hint.empty() ? forecast_settings().nearest(key) : hint;
+  };
   keys.apply = [&](std::string_view key, std::string_view value, const std::string& where) {
     return apply_setting(settings, key, value, where);
   };
@@ -388,7 +450,20 @@ rows::SeriesReaderOptions ForecastSettings::reader_options() const {
   options.frequency = freq;
   options.gaps = gaps;
   options.delimiter = delimiter;
+  options.covariates = covariate_columns();
   return options;
+}
+
+std::vector<rows::CovariateColumn> ForecastSettings::covariate_columns() const {
+  std::vector<rows::CovariateColumn> all;
+  const auto add = [&](const std::vector<std::string>& names, rows::CovariateKind kind) {
+    for (const std::string& name : names)
+      all.push_back({name, kind, std::find(categorical.begin(), categorical.end(), name) != categorical.end()});
+  };
+  add(future_columns, rows::CovariateKind::future);
+  add(past_columns, rows::CovariateKind::past);
+  add(static_columns, rows::CovariateKind::fixed);
+  return all;
 }
 
 int64_t season_for(const ForecastSettings& settings, const Frequency& recognised) {
@@ -398,8 +473,7 @@ int64_t season_for(const ForecastSettings& settings, const Frequency& recognised
 std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& recognised) {
   std::vector<std::string> notes;
   const Frequency frequency = s.freq.value_or(recognised);
-  PresetValues preset = values_of(s.preset);
-  if (is_weekly(frequency) && s.horizon > 0) fit_to_weeks(preset, s.preset == Preset::fast, s.horizon);
+  const PresetValues preset = values_of(s.preset);
   const auto fill = [](auto& given, const auto& value) {
     if (given.empty()) given.assign(value.begin(), value.end());
   };
@@ -425,18 +499,46 @@ std::vector<double> interval_levels(const ForecastSettings& s) {
 
 std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision precision,
                                    std::initializer_list<std::string_view> but) {
+  // Settings added later, omitted by default so that runs of earlier versions resume.
+  constexpr std::string_view kOptional[] = {"future_columns", "past_columns", "static_columns",
+                                            "categorical",    "calendar",     "from"};
   std::vector<std::string> lines;
-  for (const KeptSetting& kept : forecast_settings().kept(s))
-    if (kept.keep == Keep::same && std::find(but.begin(), but.end(), kept.name) == but.end())
-      lines.push_back(kept.name + "=" + kept.value);
+  for (const KeptSetting& kept : forecast_settings().kept(s)) {
+    if (kept.keep != Keep::same || std::find(but.begin(), but.end(), kept.name) != but.end()) continue;
+    const bool optional = std::find(std::begin(kOptional), std::end(kOptional), kept.name) != std::end(kOptional);
+    if (!optional || (!kept.value.empty() && kept.value != "false")) lines.push_back(kept.name + "=" + kept.value);
+  }
   lines.push_back(fmt::format("precision={}", precision_name(precision)));
   if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end())
     lines.push_back(fmt::format("level={}", fmt::join(interval_levels(s), ",")));
   return lines;
 }
 
+namespace {
+
+void check_covariates(const ForecastSettings& s) {
+  const std::vector<rows::CovariateColumn> all = s.covariate_columns();
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t k = 0; k < i; ++k)
+      if (all[k].name == all[i].name)
+        fail(ErrorCode::usage, Remedy{"list every column once"}, "column {} is listed twice as a covariate",
+             all[i].name);
+    if (all[i].name == s.target_column || all[i].name == s.id_column || all[i].name == s.time_column)
+      fail(ErrorCode::usage, Remedy{"list only further columns as covariates"},
+           "column {} is a covariate and also the target, id or time", all[i].name);
+  }
+  for (const std::string& name : s.categorical)
+    if (std::none_of(all.begin(), all.end(), [&](const auto& column) { return column.name == name; }))
+      fail(ErrorCode::usage,
+           Remedy{"add it to `future_columns`, `past_columns` or `static_columns`, or remove it from `categorical`"},
+           "`categorical={}`: not a covariate", name);
+}
+
+}  // namespace
+
 void check_settings(const ForecastSettings& s) {
   forecast_settings().check(s);
+  check_covariates(s);
   if (s.input_size > 0 && !s.lookbacks.empty())
     fail(ErrorCode::usage, Remedy{"set only one of them"}, "`input_size` and `lookbacks` cannot be combined");
   if (s.max_steps > 0 && s.epochs > 0)

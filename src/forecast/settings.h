@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/settings.h"
+#include "forecast/baselines.h"
 #include "forecast/nbeats.h"
 #include "ops/lane.h"
 #include "ops/window_gather.h"
@@ -31,14 +32,20 @@ struct ForecastSettings : train::RunSettings {
   }
 
   std::vector<std::string> data, actual;
-  std::string model, output, forecast_file, alias;
+  std::string model, output, forecast_file, alias, plot;
+  std::vector<std::string> plot_series;  // ids; empty: the first ones
   rows::SeriesLayout layout = rows::SeriesLayout::automatic;
   std::string id_column, time_column, target_column;
   std::optional<rows::Frequency> freq;  // default: detected
   rows::GapRule gaps = rows::GapRule::mask;
   char delimiter = 0;
   int64_t horizon = 0, season = 0;  // 0: not given; season defaults to the frequency's
-  std::vector<double> level;        // interval levels in percent
+  std::vector<std::string> future_columns, past_columns, static_columns, categorical;
+  bool calendar = false;
+  std::string from;                                                    // model directory to continue from
+  std::vector<double> level;                                           // interval levels in percent
+  std::vector<Baseline> baselines = {Baseline::theta, Baseline::ets};  // fitted baselines of `eval`
+  int64_t held_out = 2;                                                // horizons
 
   // Filled in by the preset if not given.
   Preset preset = Preset::fast;
@@ -70,6 +77,7 @@ struct ForecastSettings : train::RunSettings {
   int64_t windows_per_step() const {
     return (windows_batch_size > 0 ? windows_batch_size : batch_size) * gradient_accumulation_steps;
   }
+  std::vector<rows::CovariateColumn> covariate_columns() const;
   rows::SeriesReaderOptions reader_options() const;
 };
 

@@ -85,13 +85,30 @@ TEST(ForecastSettings, AcceptsNeuralForecastNames) {
   EXPECT_EQ(s.scaler, WindowScaler::none);
   ASSERT_EQ(notes.size(), 2u);
   EXPECT_HAS(notes[0], "num_workers_loader is ignored");
-  EXPECT_HAS(notes[1], "ignored blocks of other programs: database, web");
+  EXPECT_HAS(notes[1], "ignored keys of other programs: database, web");
   const auto preset = apply_preset(s, *rows::parse_frequency("M"));
   EXPECT_HAS(preset.at(0), "`batch_size` is ignored");
   EXPECT_EQ(s.windows_per_step(), 1024);
   EXPECT_EQ(s.max_steps, 700);
   EXPECT_TRUE(s.lookbacks.empty());  // input_size takes precedence
   EXPECT_EQ(s.history_size, 1.5);
+}
+
+TEST(ForecastSettings, IgnoresKeysOfOtherProgramsNextToItsBlocks) {
+  TempDir dir;
+  put_file(dir / "a.yaml", "app_name: x\ndebug: [1, 2]\ngpu_optimization:\n  max_memory_gb: 12\nlog_dir: /tmp\n");
+  ForecastSettings s;
+  const auto notes = apply_yaml(s, dir / "a.yaml");
+  EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_HAS(notes[0], "ignored keys of other programs: app_name, debug, log_dir");
+  const auto error_in = [&](const std::string& text) {
+    put_file(dir / "a.yaml", text);
+    return error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
+  };
+  EXPECT_HAS(error_in("horizn: 3\nforecast:\n  max_steps: 5\n"), "a.yaml:1: unknown key horizn; did you mean horizon?");
+  EXPECT_HAS(error_in("memory_fraction: 0.98\nforecast:\n  max_steps: 5\n"), "did you mean memory_limit: 98%?");
+  EXPECT_HAS(error_in("app_name: x\n"), "unknown key app_name");  // no block: the file is Brim's
 }
 
 TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
@@ -103,6 +120,8 @@ TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   };
   EXPECT_HAS(error_in("forecast:\n  horizn: 3\n"), "a.yaml:2: unknown key horizn; did you mean horizon?");
   EXPECT_HAS(error_in("gpu_optimization:\n  max_memory_bg: 3\n"), "did you mean max_memory_gb?");
+  EXPECT_HAS(error_in("gpu_optimization:\n  dynamic_batch_sizing: maybe\n"),
+             "a.yaml:2: dynamic_batch_sizing: maybe: must be true or false");
   EXPECT_HAS(error_in("gpu_optimisation:\n  max_memory_gb: 3\n"),
              "unknown block gpu_optimisation; did you mean gpu_opt");
   EXPECT_HAS(error_in("forecast:\n  web:\n    port: 1\n"), "unknown block web");
@@ -124,13 +143,6 @@ TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {
   EXPECT_EQ(paper.history_size, 10);
   EXPECT_EQ(monthly.max_steps, 15000);
   EXPECT_EQ(monthly.history_size, 1.5);
-  // Every window covers a year of weeks.
-  const ForecastSettings weekly = preset("paper", "W"), weekly_fast = preset("fast", "W");
-  EXPECT_EQ(weekly.lookbacks, (std::vector<int64_t>{4, 5, 6, 6, 7, 8}));
-  EXPECT_EQ(weekly.losses.size(), 3u);
-  EXPECT_EQ(weekly.history_size, 100);
-  EXPECT_EQ(weekly_fast.lookbacks, (std::vector<int64_t>{5, 6, 7, 8}));
-  EXPECT_EQ(weekly_fast.losses.size(), 2u);
   const ForecastSettings fast = preset("fast", "H");
   EXPECT_EQ(fast.lookbacks.size() * fast.losses.size(), 8u);
   EXPECT_EQ(fast.windows_per_step(), 256);

@@ -25,6 +25,11 @@ int64_t picks_bytes(const WaveSpec& spec, int64_t lanes) {
   const auto each = static_cast<int64_t>(sizeof(ops::WindowPick));
   return memory::align_up((spec.own_cutoffs ? lanes : 1) * forecast_windows(spec) * each);
 }
+// Rows of the covariates of these windows.
+int64_t rows_bytes(const WaveSpec& spec, int64_t lanes) {
+  const auto each = static_cast<int64_t>(sizeof(int32_t));
+  return spec.shape.covariates.any() ? memory::align_up(lanes * forecast_windows(spec) * each) : 0;
+}
 
 NbeatsPlan plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind) {
   return plan_nbeats(spec.shape, lanes, spec.task, spec.options, spec.precision, kind, device::best_isa(),
@@ -61,11 +66,15 @@ std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes,
   for (int t = 0; t < memory::kTagCount; ++t)
     if (const auto tag = static_cast<Tag>(t); state[tag] > 0) parts.push_back({tag, "lanes", state[tag]});
   parts.push_back({Tag::token_set, "series", DeviceSeries::bytes(points, series, lanes, !spec.own_cutoffs)});
+  if (spec.shape.covariates.any())
+    parts.push_back({Tag::token_set, "covariates",
+                     DeviceCovariates::bytes(spec.shape.covariates, spec.shape.horizon, series, points)});
   const NbeatsPlan plan = plan_of(spec, lanes, kind);
   parts.push_back({Tag::activations, kArena, arena_bytes(plan, validation_plan_of(spec, lanes, kind))});
   if (kind == device::DeviceKind::cuda && spec.task == NbeatsTask::train)
     parts.push_back({Tag::graphs, "captured step", graph_bytes(plan)});
-  if (const int64_t bytes = picks_bytes(spec, lanes); bytes > 0) parts.push_back({Tag::staging, kPicks, bytes});
+  if (const int64_t bytes = picks_bytes(spec, lanes) + rows_bytes(spec, lanes); bytes > 0)
+    parts.push_back({Tag::staging, kPicks, bytes});
   return parts;
 }
 
@@ -80,10 +89,16 @@ Wave::Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& seri
       arena_(Ledger::allocate(device, planned, Tag::activations, kArena, arena_bytes(plan_, validation_plan_))) {
   BRIM_CHECK(cutoffs.size() == (spec.own_cutoffs ? spec.lanes.size() : 0), "{} cutoffs for {} lanes", cutoffs.size(),
              spec.lanes.size());
-  if (const int64_t bytes = picks_bytes(spec, lanes()); bytes > 0)
+  if (const int64_t bytes = picks_bytes(spec, lanes()) + rows_bytes(spec, lanes()); bytes > 0)
     picks_ = Ledger::allocate(device, planned, Tag::staging, kPicks, bytes);
   const std::vector<LaneCutoffs> whole = {whole_series(series.begin())};
   data_.set_lanes(*stream_, spec.own_cutoffs ? cutoffs : whole, spec.lanes, sampling);
+  source_ = data_.source();
+  if (!spec.shape.covariates.any()) return;
+  BRIM_CHECK(spec.covariates != nullptr && spec.covariates->shape == spec.shape.covariates,
+             "a wave with covariates requires their values");
+  covariates_ = DeviceCovariates(device, *spec.covariates, series.begin(), planned);
+  covariates_.add_to(source_);
 }
 
 model::Exec Wave::exec(memory::PlannedAllocator& memory) {
@@ -111,7 +126,7 @@ void Wave::step() {
   const auto run = [&] {
     memory::PlannedAllocator memory(arena_.data(), &plan_.placement);
     model::Exec e = exec(memory);
-    nbeats_train_step(e, state_.shape(), state_.layout(), state_.views(), data_.source(), spec_.options);
+    nbeats_train_step(e, state_.shape(), state_.layout(), state_.views(), source_, spec_.options);
   };
   // Matmul algorithms are selected on first use, which is not possible during capture.
   if (!warm_ || !can_capture(*stream_)) {
@@ -144,9 +159,19 @@ std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> w
     picks.resize(picks.size() + static_cast<size_t>(B) - count, own.back());  // repeat the last window
   }
   stream_->copy(picks_.data(), picks.data(), picks.size() * sizeof(ops::WindowPick));
-  WindowSource source = data_.source();
+  WindowSource source = source_;
   source.picks = TensorView(picks_.data(), tensor::DType::i32, {lanes(), B, 2});
   if (!spec_.own_cutoffs) source.picks.stride[0] = 0;
+  std::vector<int32_t> row_numbers;
+  if (spec_.shape.covariates.any()) {
+    for (int64_t i = 0; i < lanes() * B; ++i) {
+      const ops::WindowPick pick = picks[static_cast<size_t>(spec_.own_cutoffs ? i : i % B)];
+      row_numbers.push_back(spec_.covariates->row(pick.series, pick.cut));
+    }
+    auto* to = static_cast<char*>(picks_.data()) + picks_bytes(spec_, lanes());
+    stream_->copy(to, row_numbers.data(), row_numbers.size() * sizeof(int32_t));
+    source.rows = TensorView(to, tensor::DType::i32, {lanes() * B});
+  }
   const NbeatsPlan& plan = spec_.task == NbeatsTask::predict ? plan_ : validation_plan_;
   memory::PlannedAllocator memory(arena_.data(), &plan.placement);
   model::Exec e = exec(memory);

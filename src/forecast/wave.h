@@ -22,8 +22,9 @@ struct WaveSpec {
   std::vector<float> quantiles;  // levels of the shape; empty for point forecasts
   ops::Precision precision = ops::Precision::fp32;
   int threads = 1;
-  bool own_cutoffs = false;        // lanes see different ranges of the series
-  int64_t validation_windows = 0;  // windows per forecast pass of a training wave
+  bool own_cutoffs = false;                    // lanes see different ranges of the series
+  const CovariateTable* covariates = nullptr;  // only plans of shapes with covariates need none
+  int64_t validation_windows = 0;              // windows per forecast pass of a training wave
 };
 
 // Memory of a wave of `lanes` lanes for `series` series with `points` points in total, by purpose.
@@ -58,6 +59,8 @@ class Wave {
   std::unique_ptr<device::Stream> stream_;
   NbeatsState state_;
   DeviceSeries data_;
+  DeviceCovariates covariates_;
+  WindowSource source_;
   NbeatsPlan plan_, validation_plan_;
   device::DeviceBuffer arena_, picks_;
   std::unique_ptr<device::Graph> graph_;

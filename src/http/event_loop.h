@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // I/O threads of an HttpServer. Internal: only event_loop.cc, http.cc and connection*.cc include this header and Boost.
 //
-// Asio provides sockets and the event loop. Its HTTP parser is not used, because two parsers for one message are what
-// makes request smuggling possible.
+// Asio provides sockets and the event loop. Boost.Beast is not used, because two parsers that disagree about a message
+// make request smuggling possible.
 #pragma once
 #if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not support fences; the locks of the queues order everything
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK 1

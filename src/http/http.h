@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/1.1 server: connections, limits and timeouts. A Handler gives requests their meaning.
+// HTTP/1.1 server: connections, limits and timeouts. A Handler processes the requests.
 //
 // Each connection belongs to one thread. Every wait has an absolute deadline: a slow head, a slow body, an unread
 // response, an unused connection. At the connection limit a new client replaces the connection that has waited longest

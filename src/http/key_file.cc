@@ -14,7 +14,7 @@ void check_key_file(std::string_view setting, const std::string& path, KeyFile k
   const unsigned mode = info.st_mode & 07777;
   if ((mode & S_IWOTH) != 0)
     fail(ErrorCode::usage, Remedy{fmt::format("run chmod o-w {}", path)},
-         "`{}={}`: every user can write it (mode {:04o})", setting, path, mode);
+         "`{}={}`: every user can write to it (mode {:04o})", setting, path, mode);
   if (kind == KeyFile::secret && (mode & (S_IRGRP | S_IROTH)) != 0)
     log_warning("`{}={}`: other users can read this key (mode {:04o}); run chmod 600 {}", setting, path, mode, path);
 }

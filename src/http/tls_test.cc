@@ -172,7 +172,7 @@ TEST_F(TlsTest, NamesTheInvalidFile) {
   make_certificate(temp_.path(), "a");
   EXPECT_EQ(problem(cert(), key()), "");
   std::filesystem::permissions(key(), std::filesystem::perms::others_write, std::filesystem::perm_options::add);
-  EXPECT_NE(problem(cert(), key()).find("every user can write it"), std::string::npos) << problem(cert(), key());
+  EXPECT_NE(problem(cert(), key()).find("every user can write to it"), std::string::npos) << problem(cert(), key());
   std::filesystem::permissions(key(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   std::filesystem::rename(cert(), temp_.path() / "other.pem");
   make_certificate(temp_.path(), "b");

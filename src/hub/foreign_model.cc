@@ -51,8 +51,7 @@ std::string foreign_model(const fs::path& dir) {
     if (has_file(dir / name) || has_file(dir / (std::string(name) + ".index.json"))) return "";
   if (has_file(dir / "adapter_config.json"))
     return fmt::format(
-        "contains a LoRA adapter{}, not a complete model; merge it into its base model with PEFT "
-        "(merge_and_unload) and save the result",
+        "contains a LoRA adapter{}, not a complete model; merge it into its base model with `brim models merge`",
         base_model(dir / "adapter_config.json"));
   for (const char* extension : {".safetensors", ".bin"})
     if (const std::string shard = first_with(dir, extension); is_shard(shard))

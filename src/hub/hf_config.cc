@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "hub/config_keys.h"
 #include "hub/foreign_model.h"
+#include "hub/gliner_config.h"
 #include "io/atomic_file.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
@@ -40,6 +41,50 @@ std::string supported() {
   for (size_t i = 0; i < std::size(kFamilies); ++i)
     text += std::string(i == 0 ? "" : i + 1 < std::size(kFamilies) ? ", " : " and ") + kFamilies[i].model_type;
   return text;
+}
+
+// The supported choice for a part of an unsupported model_type; the first match applies.
+struct NearestFamily {
+  const char* part;
+  const char* nearest;
+};
+constexpr NearestFamily kNearest[] = {
+    {"modernbert", "modernbert (an encoder such as ModernBERT, Ettin or mmBERT)"},
+    {"deberta", "deberta-v2"},
+    {"eurobert", "modernbert (such as mmBERT)"},
+    {"xlm", "xlm-roberta"},
+    {"ernie_m", "xlm-roberta"},
+    {"rembert", "xlm-roberta"},
+    {"mbart", "xlm-roberta"},
+    {"mt5", "xlm-roberta"},
+    {"flaubert", "camembert"},
+    {"longformer", "modernbert (up to 8,192 tokens)"},
+    {"big_bird", "modernbert (up to 8,192 tokens)"},
+    {"nystrom", "modernbert (up to 8,192 tokens)"},
+    {"neobert", "modernbert"},
+    {"nomic", "modernbert"},
+    {"new", "modernbert (such as gte-modernbert)"},
+    {"mobilebert", "distilbert"},
+    {"squeezebert", "distilbert"},
+    {"tinybert", "bert"},
+    {"convbert", "electra"},
+    {"funnel", "deberta-v2"},
+    {"xlnet", "deberta-v2"},
+    {"roberta", "roberta"},
+    {"data2vec", "roberta"},
+    {"luke", "roberta"},
+    {"bart", "roberta"},
+    {"ibert", "roberta"},
+    {"bert", "bert"},
+    {"ernie", "bert"},
+    {"layoutlm", "bert"},
+    {"", "modernbert (an encoder)"},  // decoders, models for images and sound
+};
+
+std::string nearest_to(std::string_view type) {
+  for (const auto& [part, nearest] : kNearest)
+    if (type.find(part) != std::string_view::npos) return nearest;
+  return "";
 }
 
 constexpr std::pair<const char*, HiddenAct> kActivations[] = {
@@ -154,7 +199,15 @@ const FamilyTraits& find_family(const ConfigKeys& keys, const std::vector<std::s
                          io::quote_text(architectures[0]));
     return traits;
   }
-  keys.contradiction("\"model_type\" is {}: {}", io::quote_text(type), supported());
+  if (type == "deberta")
+    keys.contradiction("\"model_type\" is {}: DeBERTa v1 is not supported; use a v2 or v3 model (deberta-v2)",
+                       io::quote_text(type));
+  for (const auto& [other, name] : {std::pair("GLiClass", "GLiClass"), std::pair("extractor", "GLiNER2")})
+    if (type == other)
+      keys.contradiction("\"model_type\" is {}: {} is not supported; use a GLiNER model or an NLI model with labels",
+                         io::quote_text(type), name);
+  keys.contradiction("\"model_type\" is {}: {}; the nearest is {}", io::quote_text(type), supported(),
+                     nearest_to(type));
 }
 
 std::vector<std::string> read_architectures(const ConfigKeys& keys) {
@@ -247,7 +300,8 @@ void read_quantization(const ConfigKeys& keys, HfConfig& config) {
 }
 
 void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& config) {
-  const bool distil = traits.family == Family::distilbert, modern = traits.family == Family::modernbert;
+  const bool distil = traits.family == Family::distilbert, modern = traits.family == Family::modernbert,
+             deberta = traits.family == Family::deberta;
   // DistilBERT has its own key names, and accepts BERT's as well.
   auto either = [&](const char* own, const char* common) { return distil && !keys.get(common) ? own : common; };
   const char* hidden_key = either("dim", "hidden_size");
@@ -258,7 +312,7 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
   config.intermediate_size = keys.integer(distil ? "hidden_dim" : "intermediate_size", traits.intermediate_size, 1);
   config.vocab_size = keys.integer("vocab_size", traits.vocab_size, 1);
   config.max_position_embeddings = keys.integer("max_position_embeddings", modern ? 8192 : 512, 1);
-  config.type_vocab_size = distil || modern ? 0 : keys.integer("type_vocab_size", 2, 1);
+  config.type_vocab_size = distil || modern ? 0 : keys.integer("type_vocab_size", deberta ? 0 : 2, deberta ? 0 : 1);
   config.pad_token_id = keys.integer("pad_token_id", traits.pad_token_id, 0);
   config.positions_after_padding = traits.positions_after_padding;
   if (config.hidden_size % config.num_heads != 0)
@@ -273,10 +327,11 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
 }
 
 void read_numerics(const ConfigKeys& keys, HfConfig& config) {
-  const bool distil = config.family == Family::distilbert, modern = config.family == Family::modernbert;
+  const bool distil = config.family == Family::distilbert, modern = config.family == Family::modernbert,
+             deberta = config.family == Family::deberta;
   config.layer_norm_eps = distil   ? 1e-12f
                           : modern ? keys.positive("norm_eps", 1e-5f, 1)
-                                   : keys.positive("layer_norm_eps", 1e-12f, 1);
+                                   : keys.positive("layer_norm_eps", deberta ? 1e-7f : 1e-12f, 1);
   config.initializer_range = keys.number("initializer_range", 0.02f, 0, 1e3);
   config.hidden_dropout = keys.number(distil ? "dropout" : "hidden_dropout_prob", 0.1f, 0, 1);
   config.attention_dropout = keys.number(distil ? "attention_dropout" : "attention_probs_dropout_prob", 0.1f, 0, 1);
@@ -286,6 +341,9 @@ void read_numerics(const ConfigKeys& keys, HfConfig& config) {
     config.classifier_dropout = config.token_classifier_dropout = keys.number("classifier_dropout", 0, 0, 1);
   } else if (distil) {
     config.classifier_dropout = keys.number("seq_classif_dropout", 0.2f, 0, 1);
+    config.token_classifier_dropout = config.hidden_dropout;
+  } else if (deberta) {
+    config.classifier_dropout = keys.number("cls_dropout", config.hidden_dropout, 0, 1);
     config.token_classifier_dropout = config.hidden_dropout;
   } else {
     config.classifier_dropout = keys.number("classifier_dropout", config.hidden_dropout, 0, 1);
@@ -297,10 +355,13 @@ void read_numerics(const ConfigKeys& keys, HfConfig& config) {
 }
 
 void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
-  config.position_embedding_type = keys.text("position_embedding_type", "absolute");
-  if (config.position_embedding_type != "absolute")
+  const std::string positions = keys.text("position_embedding_type", "absolute");
+  // mmBERT and Ettin state that they have no table of positions, which holds for all of their family.
+  const bool stated = config.family == Family::modernbert && positions == "sans_pos";
+  if (positions != "absolute" && !stated)
     keys.contradiction("\"position_embedding_type\" is {}: only absolute positions are supported",
-                       io::quote_text(config.position_embedding_type));
+                       io::quote_text(positions));
+  config.position_embedding_type = "absolute";
   for (const char* key : {"is_decoder", "add_cross_attention"})
     if (keys.flag(key)) keys.contradiction("\"{}\" is true: only encoders are supported", key);
   const json* pruned = keys.get("pruned_heads");
@@ -369,6 +430,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
 }
 
 HfConfig load_hf_config(const fs::path& dir) {
+  if (is_gliner(dir)) return load_gliner_encoder(dir);
   const fs::path path = dir / "config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
@@ -411,9 +473,10 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
   // ModernBERT's two heads use the same names; most models saved without an architecture are sequence classifiers.
   if (sequence_only || (classifier && config.family == Family::modernbert)) return HeadKind::sequence;
   if (!classifier) return HeadKind::encoder;
-  // Token classifiers of BERT and ALBERT have no pooler, which their sequence classifiers need.
-  return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence
-                                                                                      : HeadKind::token;
+  // Token classifiers of these families have no pooler, which their sequence classifiers need.
+  const bool pooled =
+      config.family == Family::bert || config.family == Family::albert || config.family == Family::deberta;
+  return pooled && pooler ? HeadKind::sequence : HeadKind::token;
 }
 
 std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
@@ -484,6 +547,7 @@ std::vector<fs::path> tokenizer_files(const fs::path& dir) {
       "dict.txt",
       "sentencepiece.bpe.model",
       "spiece.model",
+      "spm.model",
       "tokenizer.model",
       "unigram.json",
       "emoji.txt",

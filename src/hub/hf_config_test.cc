@@ -202,6 +202,8 @@ TEST(HfConfig, HeadKind) {
   EXPECT_EQ(of("distilbert", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("roberta", "", {"classifier.out_proj.weight"}), HeadKind::sequence);
   EXPECT_EQ(of("roberta", "", {"classifier.weight"}), HeadKind::token);
+  EXPECT_EQ(of("deberta-v2", "", {"pooler.dense.weight", "classifier.weight"}), HeadKind::sequence);
+  EXPECT_EQ(of("deberta-v2", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("modernbert", "", {"head.dense.weight", "classifier.weight"}), HeadKind::sequence);
   EXPECT_EQ(of("modernbert", "ModernBertForTokenClassification", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("modernbert", "ModernBertForMaskedLM", {"decoder.bias"}), HeadKind::encoder);
@@ -225,6 +227,37 @@ TEST(HfConfig, ReadsModernBertKeysAndDefaults) {
   EXPECT_EQ(given.hidden_dropout, 0.2f);
   EXPECT_EQ(given.attention_dropout, 0.3f);
   EXPECT_EQ(given.token_classifier_dropout, 0.4f);
+}
+
+TEST(HfConfig, ReadsDebertaKeysAndDefaults) {
+  const HfConfig plain = parse(R"({"model_type":"deberta-v2"})");
+  EXPECT_EQ(plain.vocab_size, 128100);
+  EXPECT_EQ(plain.hidden_size, 1536);
+  EXPECT_EQ(plain.num_layers, 24);
+  EXPECT_EQ(plain.type_vocab_size, 0);
+  EXPECT_EQ(plain.layer_norm_eps, 1e-7f);
+  EXPECT_EQ(plain.max_tokens(), 512);
+  const HfConfig given =
+      parse(R"({"model_type":"deberta-v2","hidden_dropout_prob":0.2,"cls_dropout":0.3,"type_vocab_size":2})");
+  EXPECT_EQ(given.classifier_dropout, 0.3f);
+  EXPECT_EQ(given.token_classifier_dropout, 0.2f);
+  EXPECT_EQ(given.type_vocab_size, 2);
+  const std::string text =
+      error_of(ErrorCode::bad_model, [] { parse(R"({"model_type":"deberta","vocab_size":50265})"); });
+  EXPECT_HAS(text, "deberta-v2");
+  EXPECT_HAS(text, "v1");
+}
+
+TEST(HfConfig, NamesTheNearestFamily) {
+  for (const auto& [type, nearest] :
+       {std::pair("modernbert-decoder", "Ettin"), std::pair("deberta-v3", "the nearest is deberta-v2"),
+        std::pair("longformer", "the nearest is modernbert"), std::pair("xlm-roberta-xl", "the nearest is xlm-roberta"),
+        std::pair("roberta-prelayernorm", "the nearest is roberta"), std::pair("mobilebert", "nearest is distilbert"),
+        std::pair("megatron-bert", "the nearest is bert"), std::pair("eurobert", "mmBERT"),
+        std::pair("gpt2", "the nearest is modernbert")}) {
+    const std::string config = fmt::format(R"({{"model_type":"{}"}})", type);
+    EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { parse(config); }), nearest);
+  }
 }
 
 // A student's list of layer types has one entry per layer.

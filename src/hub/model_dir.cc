@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/units.h"
+#include "hub/model_download.h"
 #include "hub/sentence_settings.h"
+#include "io/hub_names.h"
 #include "io/quote_text.h"
 
 namespace brim::hub {
@@ -42,45 +44,46 @@ std::vector<std::string> candidates(const std::string& name) {
   return all;
 }
 
-bool name_part(std::string_view part) {
-  auto allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; };
-  return !part.empty() && part[0] != '.' && std::all_of(part.begin(), part.end(), allowed);
-}
-
-// NAME or ORG/NAME: safe to append to a root.
-bool is_model_name(std::string_view name) {
-  const size_t slash = name.find('/');
-  if (slash == std::string_view::npos) return name_part(name);
-  return name_part(name.substr(0, slash)) && name_part(name.substr(slash + 1));
-}
-
 bool is_dir(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
-// refs/main holds the commit fetched last; its files are links under snapshots/COMMIT.
-std::optional<fs::path> newest_snapshot(const fs::path& repository) {
+// Downloads that were interrupted before the config are ignored.
+bool is_snapshot(const fs::path& dir) {
   std::error_code ignored;
-  const fs::path ref = repository / "refs" / "main";
-  if (fs::is_regular_file(ref, ignored)) {
+  return std::any_of(std::begin(io::kModelConfigs), std::end(io::kModelConfigs),
+                     [&](const char* name) { return fs::exists(dir / name, ignored); });
+}
+
+// refs/REVISION holds the commit fetched last; its files are links under snapshots/COMMIT. `revision` may be a commit.
+std::optional<fs::path> find_snapshot(const fs::path& repository, const std::string& revision) {
+  const fs::path all = repository / "snapshots";
+  std::error_code ignored;
+  if (const fs::path ref = repository / "refs" / revision; fs::is_regular_file(ref, ignored)) {
     std::string commit = read_file(ref, ErrorCode::usage);
     while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) commit.pop_back();
-    if (name_part(commit) && is_dir(repository / "snapshots" / commit)) return repository / "snapshots" / commit;
+    if (io::is_hub_name_part(commit) && is_snapshot(all / commit)) return all / commit;
+  }
+  if (revision != "main") {
+    if (io::is_hub_name_part(revision) && is_snapshot(all / revision)) return all / revision;
+    return std::nullopt;
   }
   std::vector<fs::path> snapshots;  // fetched by commit, without a ref
-  for (const auto& entry : fs::directory_iterator(repository / "snapshots", ignored))
-    if (entry.is_directory(ignored)) snapshots.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(all, ignored))
+    if (is_snapshot(entry.path())) snapshots.push_back(entry.path());
   if (snapshots.size() == 1) return snapshots[0];
   return std::nullopt;
 }
 
-std::string hub_folder(std::string name) {
-  if (const size_t slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
-  return "models--" + name;
+ModelDownload& download_hook() {
+  static ModelDownload download;
+  return download;
 }
 
-[[noreturn]] void fail_missing(const std::string& name, const ModelSearchPath& search_path) {
+// `revision`: "" or "@REVISION".
+[[noreturn]] void fail_missing(const std::string& name, const std::string& revision,
+                               const ModelSearchPath& search_path) {
   std::string looked;
   for (const fs::path& root : search_path.roots) looked += "\n  " + (root / name).string();
   const std::string repository = hub_name(name);
@@ -88,12 +91,13 @@ std::string hub_folder(std::string name) {
   for (const Alias& alias : aliases()) known.emplace_back(alias.name);
   for (const FoundModel& found : list_models(search_path)) known.push_back(found.name);
   const std::string near = repository == name ? nearest_name(name, known) : "";
-  looked += "\n  " + (search_path.hub / hub_folder(repository)).string();
+  looked += "\n  " + (search_path.hub / io::hub_cache_folder(repository)).string();
   fail(ErrorCode::usage,
-       "model {} not found{}; searched the current directory and{}\nto download it: brim pull {}\n"
+       "model {} not found{}; searched the current directory and{}\nto download it: brim pull {}{}\n"
        "or copy the model into one of these directories, or give the path of its "
        "directory; `brim models list` lists the models found",
-       io::quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
+       io::quote_text(name + revision), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository,
+       revision);
 }
 
 }  // namespace
@@ -171,7 +175,8 @@ std::string default_model() {
 
 bool names_vader(std::string_view name) { return same_word(name, "vader"); }
 
-fs::path resolve_model(const std::string& name, const ModelSearchPath& search_path) {
+fs::path resolve_or_download(const std::string& name, const ModelSearchPath& search_path,
+                             const ModelDownload& download) {
   if (name.empty()) fail(ErrorCode::usage, "`model` is empty; give a name or a directory");
   if (is_dir(name)) return name;
   std::error_code ignored;
@@ -182,22 +187,37 @@ fs::path resolve_model(const std::string& name, const ModelSearchPath& search_pa
          io::quote_text(name), extension == ".gguf" ? "GGUF" : "ONNX");
   if (fs::is_regular_file(name, ignored))
     fail(ErrorCode::usage, "`model={}`: is a file; give its directory", io::quote_text(name));
-  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: directory not found", io::quote_text(name));
-  const std::vector<std::string> names = candidates(name);
-  for (const fs::path& root : search_path.roots)
-    for (const std::string& candidate : names)
-      if (is_dir(root / candidate)) return root / candidate;
+  const size_t at = std::min(name.find('@'), name.size());
+  const std::string plain = name.substr(0, at), revision = at < name.size() ? name.substr(at + 1) : "main";
+  if (!io::is_hub_name(plain) || !io::is_hub_revision(revision))
+    fail(ErrorCode::usage, "`model={}`: directory not found", io::quote_text(name));
+  const std::vector<std::string> names = candidates(plain);
+  if (at == name.size())  // directories have no revisions
+    for (const fs::path& root : search_path.roots)
+      for (const std::string& candidate : names)
+        if (is_dir(root / candidate)) return root / candidate;
   for (const std::string& candidate : names)
-    if (const auto snapshot = newest_snapshot(search_path.hub / hub_folder(candidate))) return *snapshot;
-  fail_missing(name, search_path);
+    if (const auto snapshot = find_snapshot(search_path.hub / io::hub_cache_folder(candidate), revision))
+      return *snapshot;
+  if (download) return download(hub_name(plain) + name.substr(at));
+  fail_missing(plain, name.substr(at), search_path);
 }
+
+fs::path resolve_model(const std::string& name, const ModelSearchPath& search_path) {
+  return resolve_or_download(name, search_path, download_hook());
+}
+
+void set_model_download(ModelDownload download) { download_hook() = std::move(download); }
 
 std::vector<FoundModel> list_models(const ModelSearchPath& search_path) {
   std::vector<FoundModel> found;
   std::set<std::string> seen;
   std::error_code ignored;
+  const auto is_complete = [&](const fs::path& dir) {
+    return fs::exists(dir / "config.json", ignored) || fs::exists(dir / "gliner_config.json", ignored);
+  };
   auto add = [&](const std::string& name, const fs::path& dir) {
-    if (fs::exists(dir / "config.json", ignored) && seen.insert(name).second) found.push_back({name, dir});
+    if (is_complete(dir) && seen.insert(name).second) found.push_back({name, dir});
   };
   auto sorted = [&](const fs::path& dir) {
     std::vector<fs::path> entries;
@@ -210,7 +230,7 @@ std::vector<FoundModel> list_models(const ModelSearchPath& search_path) {
     for (const fs::path& dir : sorted(root)) {
       const std::string name = dir.filename().string();
       add(name, dir);
-      if (fs::exists(dir / "config.json", ignored)) continue;
+      if (is_complete(dir)) continue;
       for (const fs::path& inner : sorted(dir)) add(name + "/" + inner.filename().string(), inner);  // ORG/NAME
     }
   }
@@ -219,7 +239,7 @@ std::vector<FoundModel> list_models(const ModelSearchPath& search_path) {
     if (!name.starts_with("models--")) continue;
     name.erase(0, 8);
     if (const size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
-    if (const auto snapshot = newest_snapshot(dir)) add(name, *snapshot);
+    if (const auto snapshot = find_snapshot(dir, "main")) add(name, *snapshot);
   }
   return found;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/test_files.h"
+#include "hub/model_download.h"
 
 namespace brim::hub {
 namespace {
@@ -70,6 +71,45 @@ TEST_F(ModelDir, ValidatesRefs) {
   EXPECT_HAS(refused("a/b"), "model 'a/b' not found");
   put_file(search_path.hub / "models--a--b/refs/main", "second\n");
   EXPECT_EQ(resolve_model("a/b", search_path).filename(), "second");
+}
+
+TEST_F(ModelDir, FindsRevisions) {
+  put_hub("models--a--b", "c1");
+  put_hub("models--a--b", "c2", false);
+  put_file(search_path.hub / "models--a--b/refs/refs/pr/1", "c2");
+  EXPECT_EQ(resolve_model("a/b", search_path).filename(), "c1");
+  EXPECT_EQ(resolve_model("a/b@main", search_path).filename(), "c1");
+  EXPECT_EQ(resolve_model("a/b@refs/pr/1", search_path).filename(), "c2");
+  EXPECT_EQ(resolve_model("a/b@c2", search_path).filename(), "c2");
+  EXPECT_HAS(refused("a/b@v1"), "brim pull a/b@v1");
+  EXPECT_HAS(refused("finbert@v1"), "brim pull ProsusAI/finbert@v1");
+  for (const char* name : {"a/b@", "a/b@../c1", "a/b@x//y", "a/b@/c1"})
+    EXPECT_HAS(refused(name), "directory not found") << name;
+}
+
+TEST_F(ModelDir, IgnoresInterruptedDownloads) {
+  put_file(search_path.hub / "models--a--b/snapshots/c1/tokenizer.json", "{}");
+  EXPECT_HAS(refused("a/b"), "brim pull a/b");
+  put_file(search_path.hub / "models--a--b/refs/main", "c1");
+  EXPECT_HAS(refused("a/b"), "brim pull a/b");
+  EXPECT_TRUE(list_models(search_path).empty());
+}
+
+TEST_F(ModelDir, DownloadsMissingModelsOnRequest) {
+  put_hub("models--a--b", "c1");
+  std::vector<std::string> pulled;
+  const ModelDownload download = [&](const std::string& repository) {
+    pulled.push_back(repository);
+    return dir / "fresh";
+  };
+  EXPECT_EQ(resolve_or_download("a/b", search_path, download).filename(), "c1");
+  EXPECT_EQ(resolve_or_download("finbert@v1", search_path, download), dir / "fresh");
+  EXPECT_EQ(pulled, std::vector<std::string>{"ProsusAI/finbert@v1"});
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { resolve_or_download("./a", search_path, download); }), "not found");
+  set_model_download(download);
+  EXPECT_EQ(resolve_model("c/d", search_path), dir / "fresh");
+  set_model_download(nullptr);
+  EXPECT_HAS(refused("c/d"), "brim pull c/d");
 }
 
 TEST_F(ModelDir, MissingModelErrorExplainsHowToGetIt) {

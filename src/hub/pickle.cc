@@ -262,7 +262,8 @@ class Machine {
     push(found->second);
   }
 
-  void step(uint8_t op) {
+  // The stream and the stack. Returns whether `op` is one of them.
+  bool step_stack(uint8_t op) {
     switch (op) {
       case kProto: {
         const uint64_t protocol = number(1);
@@ -286,6 +287,15 @@ class Machine {
         if (stack_.size() <= floor()) refuse("duplicates a value of an empty stack");
         push(stack_.back());
         break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  // Numbers, texts and bytes. Returns whether `op` is one of them.
+  bool step_scalar(uint8_t op) {
+    switch (op) {
       case kNone:
         make(Kind::none);
         break;
@@ -337,6 +347,15 @@ class Machine {
       case kBinBytes8:
         make_text(Kind::bytes, number(8));
         break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  // Tuples, lists and dicts. Returns whether `op` is one of them.
+  bool step_container(uint8_t op) {
+    switch (op) {
       case kEmptyTuple:
         make(Kind::tuple);
         break;
@@ -385,6 +404,15 @@ class Machine {
       case kSetItems:
         set_items(pop_to_mark());
         break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  // Objects and the memo. Returns whether `op` is one of them.
+  bool step_object(uint8_t op) {
+    switch (op) {
       case kGlobal: {
         const std::string_view module = line(), name = line();
         make_global(module, name);
@@ -421,8 +449,14 @@ class Machine {
         put(memo_.size());
         break;
       default:
-        refuse("unsupported opcode 0x{:02x}", op);
+        return false;
     }
+    return true;
+  }
+
+  void step(uint8_t op) {
+    if (!step_stack(op) && !step_scalar(op) && !step_container(op) && !step_object(op))
+      refuse("unsupported opcode 0x{:02x}", op);
   }
 
   std::span<const std::byte> bytes_;

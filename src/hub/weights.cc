@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "hub/foreign_model.h"
+#include "hub/gliner_config.h"
 #include "hub/torch_bin.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
@@ -161,6 +162,14 @@ void WeightSource::strip_wrapper_prefixes() {
       entries_ = std::move(renamed);
       stripped = true;
     }
+  }
+  // GLiNER holds its encoder beside its head: the encoder's tensors get the names they have when saved alone.
+  const std::string encoder = kGlinerEncoder;
+  for (auto at = entries_.lower_bound(encoder); at != entries_.end() && at->first.starts_with(encoder);
+       at = entries_.lower_bound(encoder)) {
+    auto node = entries_.extract(at);
+    node.key().erase(0, encoder.size());
+    entries_.insert(std::move(node));
   }
 }
 

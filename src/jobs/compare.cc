@@ -34,9 +34,11 @@ std::vector<ClassErrors> class_errors(const rows::ClassificationMetrics& m) {
   return all;
 }
 
+double rate_of(const ModelResult& m) { return m.record.rows_per_second().value_or(0); }
+
 // Recommends the fastest model with an accuracy close to the best. Needs labels.
 void recommend(Comparison& c) {
-  const auto faster = [&](size_t a, size_t b) { return c.models[a].rows_per_second > c.models[b].rows_per_second; };
+  const auto faster = [&](size_t a, size_t b) { return rate_of(c.models[a]) > rate_of(c.models[b]); };
   if (c.expected.empty()) {
     c.rule = "no recommendation: accuracy is unknown without labels";
     return;
@@ -88,7 +90,7 @@ std::string classes_text(const Comparison& c) {
   return out;
 }
 
-std::string cell(int64_t bytes) { return bytes < 0 ? "–" : format_bytes(bytes); }
+std::string cell(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
 
 }  // namespace
 
@@ -177,13 +179,7 @@ Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<s
     const std::vector<int32_t>& own = classes.of_model[i];
     ModelResult m;
     m.name = run.name;
-    m.device = run.device;
-    m.precision = run.precision;
-    m.rows_per_second = run.rows_per_second;
-    m.tokens_per_second = run.tokens_per_second;
-    m.load_seconds = run.load_seconds;
-    m.planned_bytes = run.planned_bytes;
-    m.held_bytes = run.held_bytes;
+    m.record = run.record;
     for (const int32_t p : run.predicted) m.predicted.push_back(own.at(static_cast<size_t>(p)));
     for (size_t k = 0; k < c.labels.size(); ++k)
       if (std::find(own.begin(), own.end(), static_cast<int32_t>(k)) == own.end()) m.unknown.push_back(c.labels[k]);
@@ -237,10 +233,11 @@ std::string to_text(const Comparison& c) {
       out +=
           fmt::format("{:>9.4f} {:>9.4f} {:>9.4f} ", m.metrics->accuracy, m.metrics->macro_f1, m.metrics->macro_recall);
     if (shared) out += fmt::format("{:>9.4f} ", *m.shared_accuracy);
-    out += fmt::format(
-        "{:>10} {:>10} {:>8.2f} {:>14} {:>14}  {} {}\n", format_count(static_cast<int64_t>(m.rows_per_second)),
-        m.tokens_per_second > 0 ? format_si(m.tokens_per_second) : "–", m.load_seconds, cell(m.planned_bytes),
-        cell(m.held_bytes), m.device, m.precision == "exact" ? "(rules)" : m.precision);
+    const monitor::RunRecord& r = m.record;
+    out += fmt::format("{:>10} {:>10} {:>8.2f} {:>14} {:>14}  {} {}\n", format_count(static_cast<int64_t>(rate_of(m))),
+                       r.stats.tokens > 0 ? format_si(r.tokens_per_second().value_or(0)) : "–", r.load_seconds,
+                       cell(r.planned_bytes), cell(r.peak_bytes), r.device,
+                       r.precision == "exact" ? "(rules)" : r.precision);
   }
   if (labelled) {
     out += fmt::format("\n{:<{}} {:<16} {:>9} {:>16} {:>16}\n", "model", width, "class", "support", "false positives",
@@ -267,22 +264,23 @@ std::string to_text(const Comparison& c) {
 
 std::string to_json(const Comparison& c) {
   using json = nlohmann::ordered_json;
-  const auto bytes = [](int64_t b) { return b < 0 ? json(nullptr) : json(b); };
+  const auto maybe = [](const auto& value) { return value ? json(*value) : json(nullptr); };
   json j = {{"schema_version", 1},     {"rows", c.rows},         {"labels", c.labels},
             {"models", json::array()}, {"pairs", json::array()}, {"disagreements", c.disagreements().size()},
             {"max_loss", c.max_loss},  {"rule", c.rule},         {"shared_labels", c.shared}};
   j["shared_rows"] = c.expected.empty() ? json(nullptr) : json(c.shared_rows);
   j["recommended"] = c.expected.empty() ? json(nullptr) : json(c.models[c.recommended].name);
   for (const ModelResult& m : c.models) {
-    json model = {{"name", m.name},
-                  {"device", m.device},
-                  {"precision", m.precision},
-                  {"rows_per_second", m.rows_per_second},
-                  {"tokens_per_second", m.tokens_per_second > 0 ? json(m.tokens_per_second) : json(nullptr)},
-                  {"load_seconds", m.load_seconds},
-                  {"planned_bytes", bytes(m.planned_bytes)},
-                  {"held_bytes", bytes(m.held_bytes)},
-                  {"unknown_labels", m.unknown}};
+    json model = {
+        {"name", m.name},
+        {"device", m.record.device},
+        {"precision", m.record.precision},
+        {"rows_per_second", rate_of(m)},
+        {"tokens_per_second", m.record.stats.tokens > 0 ? maybe(m.record.tokens_per_second()) : json(nullptr)},
+        {"load_seconds", m.record.load_seconds},
+        {"planned_bytes", maybe(m.record.planned_bytes)},
+        {"held_bytes", maybe(m.record.peak_bytes)},
+        {"unknown_labels", m.unknown}};
     if (m.shared_accuracy) model["shared_accuracy"] = *m.shared_accuracy;
     if (m.metrics) {
       model["accuracy"] = m.metrics->accuracy;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/run_record.h"
 #include "rows/metrics.h"
 
 namespace brim::jobs {
@@ -29,12 +30,10 @@ MatchedClasses match_classes(const std::vector<std::string>& names,
 
 // Predictions of one model for every row, and their cost.
 struct ModelRun {
-  std::string name, device, precision;
+  std::string name;
+  monitor::RunRecord record;
   std::vector<std::string> labels;  // the model's own names
   std::vector<int32_t> predicted;   // index into `labels`, one per row
-  double load_seconds = 0, seconds = 0;
-  double rows_per_second = 0, tokens_per_second = 0;  // tokens: 0 if the model has none
-  int64_t planned_bytes = -1, held_bytes = -1;        // negative: unknown
 };
 
 struct ClassErrors {
@@ -42,9 +41,8 @@ struct ClassErrors {
 };
 
 struct ModelResult {
-  std::string name, device, precision;
-  double rows_per_second = 0, tokens_per_second = 0, load_seconds = 0;
-  int64_t planned_bytes = -1, held_bytes = -1;
+  std::string name;
+  monitor::RunRecord record;
   std::optional<rows::ClassificationMetrics> metrics;  // only with labels, like per_class; over all rows
   std::optional<double> shared_accuracy;  // over the rows with a label that every model has; only if classes differ
   std::vector<std::string> unknown;       // classes of other models that this one lacks

@@ -18,7 +18,8 @@ ModelRun model(std::string name, std::vector<std::string> labels, std::vector<in
   run.name = std::move(name);
   run.labels = std::move(labels);
   run.predicted = std::move(predicted);
-  run.rows_per_second = rows_per_second;
+  run.record.stats.seconds = 1;
+  run.record.stats.rows = static_cast<int64_t>(rows_per_second);
   return run;
 }
 

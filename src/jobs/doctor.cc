@@ -17,7 +17,7 @@ namespace {
 // Models the run by its stages and predicts its time if one of them were no bottleneck.
 class Predictor {
  public:
-  Predictor(const TracedRun& r, const TimelineSummary& s)
+  Predictor(const RunRecord& r, const TimelineSummary& s)
       : r_(r), s_(s), vader_(r.model == "vader"), train_(r.trains()), cores_(std::max(1, r.cores)) {}
 
   int more_tokenizers() const {
@@ -57,7 +57,7 @@ class Predictor {
   }
   // Cores used by other processes do not count as available.
   double with_all_cores() const {
-    const double others = s_.seconds() > 0 ? std::max(0.0, r_.stats.other_cpu_seconds) / s_.seconds() : 0;
+    const double others = s_.seconds() > 0 ? r_.stats.other_cpu_seconds.value_or(0) / s_.seconds() : 0;
     const double free = std::clamp(r_.machine_cores - others, static_cast<double>(r_.threads), cores_);
     const double least = std::max({s_.read, s_.write, cpu() / cores_});
     return std::min(s_.seconds(), std::max(with_device_at(r_.threads / free), least));
@@ -67,12 +67,12 @@ class Predictor {
   // Time that runnable threads waited for a core, excluding waits caused by threads of this process.
   double lost_to_others() const {
     const engine::PipelineStats& p = r_.stats;
-    if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
-    return std::min(std::max(0.0, p.run_delay_seconds - s_.crowded), p.other_cpu_seconds);
+    if (!p.run_delay_seconds || !p.other_cpu_seconds) return 0;
+    return std::min(std::max(0.0, *p.run_delay_seconds - s_.crowded), *p.other_cpu_seconds);
   }
   double without_other_processes() const {
     const double lost = lost_to_others();
-    if (r_.stats.run_delay_seconds >= 0 && lost <= 0) return s_.seconds();  // its threads always had a core
+    if (r_.stats.run_delay_seconds && lost <= 0) return s_.seconds();  // its threads always had a core
     if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
     const double left = s_.seconds() - lost / able();
     if (vader_ || s_.busy < 0.8 * s_.seconds()) return std::max(left, cpu() / cores_);
@@ -109,7 +109,7 @@ class Predictor {
     return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize;
   }
 
-  const TracedRun& r_;
+  const RunRecord& r_;
   const TimelineSummary& s_;
   bool vader_, train_;
   double cores_;
@@ -225,7 +225,7 @@ class DiagnosisBuilder {
       case Cause::launch:
         f.evidence = fmt::format("{}; launching took {} of the time", idle, percent(share(s_.launch)));
         f.change = "larger batches need fewer launches: `memory_limit=auto`";
-        if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory_limit", "auto"}};
+        if (r_.free_limit_bytes > r_.limit_bytes.value_or(0)) f.settings = {{"memory_limit", "auto"}};
         break;
       case Cause::sync:
         f.evidence = fmt::format("{}; the host waited for an idle device", idle);
@@ -257,8 +257,9 @@ class DiagnosisBuilder {
   void small_batches() {
     const double per_batch =
         static_cast<double>(r_.stats.tokens) / static_cast<double>(std::max<int64_t>(1, r_.stats.batches));
-    if (r_.free_token_budget < 2 * r_.token_budget || r_.stats.batches < 4 || r_.token_budget == 0) return;
-    if (per_batch < 0.25 * static_cast<double>(r_.token_budget))
+    const int64_t budget = r_.token_budget.value_or(0);
+    if (r_.free_token_budget < 2 * budget || r_.stats.batches < 4 || budget == 0) return;
+    if (per_batch < 0.25 * static_cast<double>(budget))
       return;  // not caused by the budget: there were not enough rows to fill it
     double now = r_.plan_tokens_per_second, then = r_.free_tokens_per_second;
     if (probe_) {
@@ -267,8 +268,7 @@ class DiagnosisBuilder {
     }
     if (now <= 0 || then <= now) return;
     // A limit set by the user can be raised; memory held by other processes cannot be used.
-    const bool others =
-        r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
+    const bool others = others_hold_memory(r_);
     const size_t had = d_.findings.size();
     add(others ? Cause::memory : Cause::small_batch,
         predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
@@ -279,56 +279,56 @@ class DiagnosisBuilder {
                              then / now, probe_ ? "measured here" : "predicted from the plan");
     if (others) {
       f.change =
-          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(r_.card.other_bytes));
+          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(*r_.card.other_bytes));
     } else {
-      f.change = fmt::format("`memory_limit=auto`; the limit of {} allows only {} tokens", format_bytes(r_.limit_bytes),
-                             format_count(r_.token_budget));
+      f.change = fmt::format("`memory_limit=auto`; the limit of {} allows only {} tokens",
+                             format_bytes(r_.limit_bytes.value_or(0)), format_count(budget));
       f.settings = {{"memory_limit", "auto"}};
     }
   }
 
   // A GPU under load draws its power limit, so its mean power must be about the limit times the busy share. If power is
   // unknown, a cap that halves the clocks is not credible.
+  bool knows_power() const { return r_.card.power_w && r_.card.power_limit_w.value_or(0) > 0; }
   bool power_explains_clocks() const {
     constexpr double kLag = 0.75;  // the driver averages over up to a second, starting from an idle GPU
     const CardRecord& c = r_.card;
-    if (c.power_w < 0 || c.power_limit_w <= 0) return 2 * c.sm_clock_mhz >= c.max_sm_clock_mhz;
-    return c.power_w >= kLag * share(s_.busy) * c.power_limit_w;
+    if (!knows_power()) return 2 * *c.sm_clock_mhz >= *c.max_sm_clock_mhz;
+    return *c.power_w >= kLag * share(s_.busy) * *c.power_limit_w;
   }
 
   std::string power_text() const {
-    if (r_.card.power_w < 0 || r_.card.power_limit_w <= 0) return "";
-    return fmt::format(" ({:.0f} of {:.0f} W on average)", r_.card.power_w, r_.card.power_limit_w);
+    if (!knows_power()) return "";
+    return fmt::format(" ({:.0f} of {:.0f} W on average)", *r_.card.power_w, *r_.card.power_limit_w);
   }
 
   void throttled() {
     const CardRecord& c = r_.card;
-    if (c.throttle.empty() || c.sm_clock_mhz <= 0 || c.max_sm_clock_mhz <= c.sm_clock_mhz) return;
+    const int clock = c.sm_clock_mhz.value_or(0), most = c.max_sm_clock_mhz.value_or(0);
+    if (c.throttle.empty() || clock <= 0 || most <= clock) return;
     std::vector<std::string> reasons = c.throttle;
     std::erase_if(reasons, is_power_cap);
     if (reasons.empty() && power_explains_clocks()) {
       at_power_limit_ = true;
       d_.facts.push_back(
           fmt::format("the GPU was at its power limit{} with clocks at {} of {} MHz, which is normal under full load",
-                      power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
+                      power_text(), clock, most));
       return;
     }
     // Samples with at most the power cap active show the attainable clock; without any, use the maximum clock.
-    int reached = c.max_sm_clock_mhz;
-    if (!reasons.empty() && c.unhindered_clock_mhz > 0) reached = c.unhindered_clock_mhz;
+    const int reached = reasons.empty() ? most : c.unhindered_clock_mhz.value_or(most);
     const size_t had = d_.findings.size();
-    add(Cause::throttle, predict_.with_device_at(static_cast<double>(c.sm_clock_mhz) / reached));
+    add(Cause::throttle, predict_.with_device_at(static_cast<double>(clock) / reached));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     if (reasons.empty()) {
       f.evidence =
           fmt::format("the GPU ran at {} of {} MHz and reports a power cap, but its power draw does not explain it{}",
-                      c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
+                      clock, most, power_text());
       f.change = "check the power supply, cables and slot; reset the GPU (nvidia-smi -r, requires root)";
       return;
     }
-    f.evidence =
-        fmt::format("the GPU ran at {} of {} MHz because of: {}", c.sm_clock_mhz, reached, fmt::join(reasons, ", "));
+    f.evidence = fmt::format("the GPU ran at {} of {} MHz because of: {}", clock, reached, fmt::join(reasons, ", "));
     f.change = reasons == std::vector<std::string>{"application clocks"}
                    ? "reset the application clocks (nvidia-smi -rac and -rgc, requires root)"
                    : "improve cooling and power supply; the GPU throttles to protect itself";
@@ -343,23 +343,23 @@ class DiagnosisBuilder {
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} pages were read back from disk or swap", format_count(r_.stats.major_faults));
     f.change =
-        r_.training.token_placement == "streamed"
+        r_.training && r_.training->token_placement == "streamed"
             ? "free host memory so that the token cache file stays cached, or set `token_set=staged` if there is enough"
             : "free host memory: stop other programs or set a smaller `memory_limit`";
   }
 
   void other_processes() {
-    const engine::PipelineStats& p = r_.stats;
-    if (p.other_cpu_seconds < 0.1 * d_.seconds) return;
+    const double used = r_.stats.other_cpu_seconds.value_or(0);
+    if (used < 0.1 * d_.seconds) return;
     const size_t had = d_.findings.size();
     add(Cause::other_process, predict_.without_other_processes());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{}; threads of this process waited {} in total for a core",
-                             r_.others.empty() ? fmt::format("other processes used {:.1f} of {} cores",
-                                                             share(p.other_cpu_seconds), r_.machine_cores)
-                                               : r_.others,
-                             format_duration(p.run_delay_seconds));
+                             r_.others.empty()
+                                 ? fmt::format("other processes used {:.1f} of {} cores", share(used), r_.machine_cores)
+                                 : r_.others,
+                             format_duration(r_.stats.run_delay_seconds.value_or(0)));
     f.change = "stop or renice the other processes (see brim monitor or top), or run later";
   }
 
@@ -395,7 +395,7 @@ class DiagnosisBuilder {
                        percent(busy), percent(kWorthwhile));
   }
 
-  const TracedRun& r_;
+  const RunRecord& r_;
   const bool train_ = r_.trains();
   const TimelineSummary s_;
   const Predictor predict_;
@@ -436,8 +436,9 @@ double Diagnosis::attributed() const {
 }
 
 bool wants_probe(const RunTrace& trace) {
-  const TracedRun& r = trace.record;
-  return !r.trains() && r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
+  const RunRecord& r = trace.record;
+  const int64_t budget = r.token_budget.value_or(0);
+  return !r.trains() && budget > 0 && r.free_token_budget >= 2 * budget && r.stats.batches >= 4;
 }
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "engine/scorer_access.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
 
@@ -21,6 +23,11 @@ namespace brim::jobs {
 namespace {
 
 using CheckState = MachineCheck::State;
+
+std::string kernel_release() {
+  utsname name{};
+  return ::uname(&name) == 0 ? name.release : "";
+}
 
 void check_cards(std::vector<MachineCheck>& checks) {
   monitor::Nvml nvml;
@@ -31,6 +38,7 @@ void check_cards(std::vector<MachineCheck>& checks) {
   }
   monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
+  bool first = true;
   for (const monitor::GpuSample& card : nvml.sample(options)) {
     const std::string name = fmt::format("GPU {}", card.index);
     if (card.state != monitor::GpuState::ok) {
@@ -61,6 +69,10 @@ void check_cards(std::vector<MachineCheck>& checks) {
                         fmt::format("{} of {} free", format_bytes(*card.free_bytes), format_bytes(*card.total_bytes)),
                         short_of ? "other processes use more than half of it, which makes plans smaller" : ""});
     }
+    std::vector<MachineCheck> wsl = check_wsl(kernel_release(), card.free_bytes, card.total_bytes);
+    if (!first && !wsl.empty()) wsl.erase(wsl.begin());  // the notice is about the machine
+    first = false;
+    checks.insert(checks.end(), wsl.begin(), wsl.end());
     if (card.processes && !card.processes->empty()) {
       std::vector<std::string> processes;
       for (const monitor::GpuProcess& p : *card.processes)
@@ -197,6 +209,21 @@ Speed measure_batches(engine::Engine& engine, const BatchMaker& maker, int64_t t
 
 }  // namespace
 
+std::vector<MachineCheck> check_wsl(const std::string& kernel, std::optional<int64_t> gpu_free,
+                                    std::optional<int64_t> gpu_total) {
+  constexpr int64_t kHeadroom = int64_t{2} << 30;  // residency was seen to fail with this much reported free
+  if (kernel.find("microsoft") == std::string::npos) return {};  // "5.15.153.1-microsoft-standard-WSL2"
+  std::vector<MachineCheck> checks = {{CheckState::notice, "WSL2",
+                                       fmt::format("kernel {}; Windows programs use the same GPU memory", kernel),
+                                       "leave memory for them with `leave_free=2GiB`; see docs/wsl.md"}};
+  if (gpu_free && gpu_total && *gpu_free < std::min(kHeadroom, *gpu_total / 2))
+    checks.push_back({CheckState::problem, "WSL2 GPU memory",
+                      fmt::format("{} of {} free", format_bytes(*gpu_free), format_bytes(*gpu_total)),
+                      "the driver moves what does not fit to system memory, which is many times slower; close Windows "
+                      "programs that use the GPU"});
+  return checks;
+}
+
 const char* check_state_name(CheckState state) {
   static const char* const names[] = {"fine", "notice", "problem"};
   return names[static_cast<int>(state)];
@@ -218,26 +245,26 @@ std::string to_text(const std::vector<MachineCheck>& checks) {
   return out;
 }
 
-BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
-  engine::EngineOptions options;
-  options.model_dir = r.model;
-  options.device.kind = r.on_card ? device::DeviceChoice::Kind::cuda : device::DeviceChoice::Kind::cpu;
-  options.device.index = r.device_index;
-  options.precision = plan::read_precision(r.precision);
+BudgetProbe measure_budgets(const RunRecord& r, double seconds) {
+  ScorerOptions options;
+  options.model = r.model;
+  options.device = r.on_card ? Device(Device::Kind::cuda, r.device_index) : Device::Kind::cpu;
+  options.precision = r.precision;
   options.threads = r.threads;
   options.max_length = r.max_length;
-  const auto engine = engine::Engine::open(options);
-  const BatchMaker maker(*engine, r.stats);
-  const int64_t now = std::min(engine->plan().token_budget, r.stats.tokens / std::max<int64_t>(1, r.stats.batches)),
-                free = engine->plan().token_budget;
+  const auto scorer = Scorer::open(options);
+  engine::Engine& engine = engine::engine_of(*scorer);
+  const BatchMaker maker(engine, r.stats);
+  const int64_t now = std::min(engine.plan().token_budget, r.stats.tokens / std::max<int64_t>(1, r.stats.batches)),
+                free = engine.plan().token_budget;
   // Alternate between both sizes so that they see the same conditions, and use the median ratio. Rounds disturbed by
   // other processes are skipped unless there are no better ones.
   constexpr int kTurns = 5, kMostTurns = 15;
   std::vector<std::pair<double, BudgetProbe>> quiet, all;
-  (void)measure_batches(*engine, maker, free, seconds / kTurns);  // warm up caches and clocks
+  (void)measure_batches(engine, maker, free, seconds / kTurns);  // warm up caches and clocks
   for (int turn = 0; turn < kMostTurns && quiet.size() < kTurns; ++turn) {
-    const Speed a = measure_batches(*engine, maker, now, seconds / kTurns),
-                b = measure_batches(*engine, maker, free, seconds / kTurns);
+    const Speed a = measure_batches(engine, maker, now, seconds / kTurns),
+                b = measure_batches(engine, maker, free, seconds / kTurns);
     const std::pair<double, BudgetProbe> pair{b.tokens_per_second / a.tokens_per_second,
                                               {a.tokens_per_second, b.tokens_per_second}};
     all.push_back(pair);

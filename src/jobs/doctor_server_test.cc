@@ -52,7 +52,7 @@ TEST(ServerDoctor, CountsIncreasesBetweenSnapshots) {
   server.loads = 3;
   const ServerDiagnosis d = server.diagnosis();
   EXPECT_EQ(d.requests, 1000);
-  EXPECT_EQ(d.texts, 1050) << "sums all labels but no longer names";
+  EXPECT_EQ(d.texts, 1050) << "sums all labels, but no metrics with longer names";
   EXPECT_EQ(d.tokens, 25000);
   EXPECT_EQ(d.batch_tokens, 250);
   EXPECT_DOUBLE_EQ(d.batch_fill, 0.5);

@@ -278,7 +278,7 @@ class Sweep {
   }
 
   const RunTrace& trace_;
-  const TracedRun& r_;
+  const RunRecord& r_;
   const bool vader_, train_;
   std::vector<Edge> edges_;
   State state_;

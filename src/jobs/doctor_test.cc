@@ -20,7 +20,7 @@ namespace brim::jobs {
 namespace {
 
 // In each, the device computes 40 ms out of every 100 unless noted, so 400 ms remain without the fault.
-std::vector<InjectedFault> injected_faults() {
+std::vector<InjectedFault> host_faults() {
   return {
       {"reader", Cause::reader, 400,
        [] {
@@ -72,6 +72,11 @@ std::vector<InjectedFault> injected_faults() {
          }
          return m;
        }},
+  };
+}
+
+std::vector<InjectedFault> transfer_faults() {
+  return {
       // Timeline of DeviceQueue with one slot: the device works 80 of 100 ms, then results are copied, the host wakes,
       // delivers them, fills the only slot, copies it and launches. Only packing overlaps.
       {"one slot", Cause::copy, 800,
@@ -121,6 +126,11 @@ std::vector<InjectedFault> injected_faults() {
          for (int i = 0; i < 10; ++i) m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60);
          return m;
        }},
+  };
+}
+
+std::vector<InjectedFault> output_faults() {
+  return {
       {"writer", Cause::writer, 400,
        [] {
          SyntheticRun m(true);
@@ -169,6 +179,11 @@ std::vector<InjectedFault> injected_faults() {
          m.trace.record.card.other_bytes = int64_t{7} << 30, m.trace.record.card.other_processes = 1;
          return m;
        }},
+  };
+}
+
+std::vector<InjectedFault> machine_faults() {
+  return {
       {"paging", Cause::memory, 800,
        [] {
          SyntheticRun m(false);
@@ -247,6 +262,13 @@ std::vector<InjectedFault> injected_faults() {
   };
 }
 
+std::vector<InjectedFault> injected_faults() {
+  std::vector<InjectedFault> all;
+  for (std::vector<InjectedFault> (*group)() : {host_faults, transfer_faults, output_faults, machine_faults})
+    for (const InjectedFault& fault : group()) all.push_back(fault);
+  return all;
+}
+
 TEST(Doctor, RanksEachInjectedFaultFirstAndPredictsTheGain) {
   for (const InjectedFault& fault : injected_faults()) {
     SCOPED_TRACE(fault.name);
@@ -316,7 +338,8 @@ TEST(Doctor, ReportsAPowerCapAsAFact) {
   ASSERT_EQ(alone.facts.size(), 1u);
   EXPECT_NE(alone.facts[0].find("1400 of 1980 MHz"), std::string::npos) << alone.facts[0];
   EXPECT_NE(to_text(alone).find(alone.facts[0]), std::string::npos);
-  busy.trace.record.card.power_w = busy.trace.record.card.power_limit_w = -1;  // a driver that does not report power
+  busy.trace.record.card.power_w.reset();  // a driver that does not report power
+  busy.trace.record.card.power_limit_w.reset();
   EXPECT_TRUE(diagnose(busy.trace).nothing_to_gain());
 
   // In addition to it, every fault keeps its rank and its prediction. A GPU that idles between batches draws less on
@@ -363,12 +386,16 @@ TEST(DoctorTrace, ReadsGpuCountersDuringWorkOnly) {
   EXPECT_EQ(r.sm_clock_mhz, 1200);
   EXPECT_EQ(r.unhindered_clock_mhz, 1400);
   EXPECT_EQ(r.max_sm_clock_mhz, 1980);
-  EXPECT_NEAR(r.power_w, 450, 1e-9);
+  EXPECT_NEAR(r.power_w.value_or(0), 450, 1e-9);
   EXPECT_EQ(r.throttle, (std::vector<std::string>{"power cap", "hardware slowdown", "hardware thermal"}));
   nlohmann::json older =
-      nlohmann::json::parse(to_json(TracedRun{}));  // a reading missing in an older trace counts as not taken
+      nlohmann::json::parse(to_json(RunRecord{}));  // a reading missing in an older trace counts as not taken
   older["card"].erase("power_w");
-  EXPECT_EQ(record_from_json(older.dump()).card.power_w, -1);
+  older["card"]["sm_clock_mhz"] = -1;
+  older["stats"]["other_cpu_seconds"] = -1;
+  const RunRecord read = monitor::record_from_json(older.dump());
+  EXPECT_EQ(read.card, CardRecord{});
+  EXPECT_EQ(read.stats.other_cpu_seconds, std::nullopt);
   CardReadings silent;
   silent.add({});
   EXPECT_EQ(silent.record(), CardRecord{});
@@ -424,7 +451,7 @@ TEST(DoctorTrace, WatchesTheGpuOfTheRun) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,throttle=64,power=100|name=B,pci=65,throttle=4,power=690", 1);
   CardRecord record;
-  for (int attempt = 0; attempt < 50 && record.power_w < 0; ++attempt) {
+  for (int attempt = 0; attempt < 50 && !record.power_w; ++attempt) {
     CardWatch watch("0000:65:00.0");
     std::this_thread::sleep_for(std::chrono::milliseconds(250 * (attempt + 1)));
     record = watch.stop();
@@ -516,6 +543,22 @@ TEST(DoctorMachine, RunsChecksWithoutAGpu) {
   for (const auto& c : check_machine("/nonexistent", 0.01))
     refused |= c.what == "disk" && c.state == MachineCheck::State::problem;
   EXPECT_TRUE(refused);
+}
+
+TEST(DoctorMachine, RecognisesWsl) {
+  const std::string wsl = "5.15.153.1-microsoft-standard-WSL2";
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  EXPECT_TRUE(check_wsl("6.1.0-27-amd64", kGiB, 6 * kGiB).empty());
+  const auto enough = check_wsl(wsl, 5 * kGiB, 6 * kGiB);
+  ASSERT_EQ(enough.size(), 1u);
+  EXPECT_EQ(enough[0].state, MachineCheck::State::notice);
+  EXPECT_NE(enough[0].found.find(wsl), std::string::npos);
+  const auto full = check_wsl(wsl, kGiB, 6 * kGiB);
+  ASSERT_EQ(full.size(), 2u);
+  EXPECT_EQ(full[1].state, MachineCheck::State::problem);
+  EXPECT_NE(full[1].found.find("1.00 GiB of 6.00 GiB free"), std::string::npos) << full[1].found;
+  EXPECT_EQ(check_wsl(wsl, {}, {}).size(), 1u) << "memory unknown";
+  EXPECT_EQ(check_wsl(wsl, 3 * kGiB / 2, 2 * kGiB).size(), 1u) << "a small GPU that is mostly free";
 }
 
 TEST(Doctor, ReportsOneThreadOnTwoCores) {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "engine/scorer_access.h"
 
 namespace brim::jobs {
 namespace {
@@ -22,151 +23,25 @@ using nlohmann::json;
 
 const Remedy kMakeTrace{"create one with `brim score trace=FILE` or `brim train trace=FILE`"};
 
-// One field list for writing and reading, so that neither can miss a field.
-template <class Visit, class Record>
-void visit_record(Visit&& visit, Record& r) {
-  visit("verb", r.verb);
-  visit("model", r.model);
-  visit("device", r.device);
-  visit("precision", r.precision);
-  visit("on_card", r.on_card);
-  visit("device_index", r.device_index);
-  visit("inputs", r.inputs);
-  visit("output", r.output);
-  visit("threads", r.threads);
-  visit("cores", r.cores);
-  visit("machine_cores", r.machine_cores);
-  visit("token_budget", r.token_budget);
-  visit("max_length", r.max_length);
-  visit("limit_bytes", r.limit_bytes);
-  visit("planned_bytes", r.planned_bytes);
-  visit("staging_depth", r.staging_depth);
-  visit("plan_tokens_per_second", r.plan_tokens_per_second);
-  visit("free_token_budget", r.free_token_budget);
-  visit("free_limit_bytes", r.free_limit_bytes);
-  visit("free_tokens_per_second", r.free_tokens_per_second);
-  visit("load_seconds", r.load_seconds);
-  visit("others", r.others);
-}
-
-template <class Visit, class Stats>
-void visit_stats(Visit&& visit, Stats& s) {
-  visit("rows", s.rows);
-  visit("bad_rows", s.bad_rows);
-  visit("truncated_rows", s.truncated_rows);
-  visit("tokens", s.tokens);
-  visit("batches", s.batches);
-  visit("sum_squares", s.sum_squares);
-  visit("seconds", s.seconds);
-  visit("compute_seconds", s.compute_seconds);
-  visit("wait_input_seconds", s.wait_input_seconds);
-  visit("sink_seconds", s.sink_seconds);
-  visit("read_seconds", s.read_seconds);
-  visit("room_seconds", s.room_seconds);
-  visit("tokenize_seconds", s.tokenize_seconds);
-  visit("host_seconds", s.host_seconds);
-  visit("tokenizers", s.tokenizers);
-  visit("read_cpu_seconds", s.read_cpu_seconds);
-  visit("tokenize_cpu_seconds", s.tokenize_cpu_seconds);
-  visit("sink_cpu_seconds", s.sink_cpu_seconds);
-  visit("cpu_seconds", s.cpu_seconds);
-  visit("other_cpu_seconds", s.other_cpu_seconds);
-  visit("run_delay_seconds", s.run_delay_seconds);
-  visit("major_faults", s.major_faults);
-}
-
-template <class Visit, class Card>
-void visit_card(Visit&& visit, Card& c) {
-  visit("sm_clock_mhz", c.sm_clock_mhz);
-  visit("max_sm_clock_mhz", c.max_sm_clock_mhz);
-  visit("unhindered_clock_mhz", c.unhindered_clock_mhz);
-  visit("power_w", c.power_w);
-  visit("power_limit_w", c.power_limit_w);
-  visit("throttle", c.throttle);
-  visit("other_bytes", c.other_bytes);
-  visit("other_processes", c.other_processes);
-}
-
-template <class Visit, class Training>
-void visit_training(Visit&& visit, Training& t) {
-  visit("steps", t.steps);
-  visit("recompute", t.recompute);
-  visit("optimizer", t.optimizer);
-  visit("token_home", t.token_placement);
-  visit("recompute_asked", t.recompute_asked);
-  visit("moments_on_host", t.moments_on_host);
-  visit("resumed", t.resumed);
-  visit("free_recompute", t.free_recompute);
-  visit("free_optimizer", t.free_optimizer);
-  visit("free_moments_on_host", t.free_moments_on_host);
-  visit("wide_batch_tokens", t.wide_batch_tokens);
-  visit("wide_tokens_per_second", t.wide_tokens_per_second);
-  visit("free_planned_bytes", t.free_planned_bytes);
-  visit("teacher_seconds", t.teacher_seconds);
-  visit("lanes", t.lanes);
-  visit("waves", t.waves);
-  visit("free_lanes", t.free_lanes);
-}
-
-nlohmann::ordered_json record_json(const TracedRun& r) {
-  nlohmann::ordered_json j = {{"schema_version", 1}};
-  visit_record([&](const char* name, const auto& value) { j[name] = value; }, r);
-  visit_stats([&](const char* name, const auto& value) { j["stats"][name] = value; }, r.stats);
-  visit_card([&](const char* name, const auto& value) { j["card"][name] = value; }, r.card);
-  if (r.trains()) visit_training([&](const char* name, const auto& value) { j["training"][name] = value; }, r.training);
-  return j;
-}
-
-// Throws json exceptions for missing fields or wrong types.
-TracedRun record_of(const json& j) {
-  if (j.at("schema_version") != 1)
-    fail(ErrorCode::bad_data, "unsupported schema version {}", j.at("schema_version").dump());
-  TracedRun r;
-  // Fields that older runs did not record.
-  const auto later = [](std::string_view name) {
-    return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds" || name == "lanes" ||
-           name == "waves" || name == "free_lanes";
-  };
-  visit_record(
-      [&](const char* name, auto& value) {
-        if (!later(name) || j.contains(name)) j.at(name).get_to(value);
-      },
-      r);
-  visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
-  if (r.trains())
-    visit_training(
-        [&](const char* name, auto& value) {
-          if (!later(name) || j.at("training").contains(name)) j.at("training").at(name).get_to(value);
-        },
-        r.training);
-  const json& card = j.at("card");
-  visit_card(
-      [&](const char* name, auto& value) {
-        if (card.contains(name)) card.at(name).get_to(value);
-      },
-      r.card);  // otherwise not read
-  return r;
-}
-
 void look_at_processes(const monitor::GpuSample& card, CardRecord& record) {
   if (!card.processes) return;
-  record.other_bytes = record.other_processes = 0;
+  int64_t bytes = 0;
+  int others = 0;
   // In some containers pids are those of the host; this process cannot be identified among several then.
   const bool known = std::any_of(card.processes->begin(), card.processes->end(),
                                  [](const monitor::GpuProcess& p) { return p.pid == ::getpid(); });
   for (const monitor::GpuProcess& p : *card.processes)
     if (p.pid != ::getpid()) {
-      ++record.other_processes;
-      record.other_bytes += p.bytes.value_or(0);
+      ++others;
+      bytes += p.bytes.value_or(0);
     }
-  if (!known && record.other_processes == 1) {
-    record.other_processes = 0;
-    record.other_bytes = 0;
-  }
+  const bool ours = !known && others == 1;
+  record.other_processes = ours ? 0 : others;
+  record.other_bytes = ours ? 0 : bytes;
 }
 
 // Predicts the speed of this run's plan and of a plan without its limit, both for texts of this run's length.
-void predict_budgets(TracedRun& r, engine::Engine& engine) {
+void predict_budgets(RunRecord& r, engine::Engine& engine) {
   plan::PlanRequest request;
   const plan::Plan& plan = engine.plan();
   request.shape = engine.shape();
@@ -193,6 +68,11 @@ void predict_budgets(TracedRun& r, engine::Engine& engine) {
 
 }  // namespace
 
+bool others_hold_memory(const RunRecord& r) {
+  const int64_t others = r.card.other_bytes.value_or(0);
+  return others > 0 && r.limit_bytes.value_or(0) >= (r.free_limit_bytes - others) * 9 / 10;
+}
+
 bool is_power_cap(const std::string& reason) { return reason == "power cap"; }
 
 bool is_slowdown(const std::string& reason) {
@@ -201,8 +81,8 @@ bool is_slowdown(const std::string& reason) {
 
 void CardReadings::add(const monitor::GpuSample& card) {
   look_at_processes(card, record_);
-  if (card.max_sm_clock_mhz) record_.max_sm_clock_mhz = *card.max_sm_clock_mhz;
-  if (card.power_limit_w) record_.power_limit_w = *card.power_limit_w;
+  if (card.max_sm_clock_mhz) record_.max_sm_clock_mhz = card.max_sm_clock_mhz;
+  if (card.power_limit_w) record_.power_limit_w = card.power_limit_w;
   if (card.power_w) {
     power_ += *card.power_w;
     record_.power_w = power_ / ++power_samples_;
@@ -249,46 +129,21 @@ CardRecord CardWatch::stop() {
   return readings_.record();
 }
 
-TracedRun make_record(const std::string& verb, engine::TextModel& model, const engine::PipelineStats& stats,
-                      double load_seconds) {
-  TracedRun r;
+RunRecord make_record(const std::string& verb, Scorer& model, const engine::PipelineStats& stats, double load_seconds) {
+  RunRecord r = engine::record_of(model, stats);
   r.verb = verb;
   r.stats = stats;
   r.load_seconds = load_seconds;
   r.cores = hardware_threads();
   r.machine_cores = std::max(r.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  r.model = model.name();
-  r.device = model.device_name();
-  r.precision = model.precision_text();
-  r.threads = stats.tokenizers;  // the threads that compute the rules
-  engine::Engine* engine = model.engine();
-  if (engine == nullptr) return r;
-  const plan::Plan& plan = engine->plan();
-  r.on_card = engine->device().kind() == device::DeviceKind::cuda;
-  r.device_index = engine->device().index();
-  r.threads = r.on_card ? 0 : plan.device.threads;
-  r.token_budget = plan.token_budget;
-  r.max_length = plan.max_length;
-  r.limit_bytes = plan.limit_bytes;
-  r.planned_bytes = plan.peak_bytes;
-  r.staging_depth = plan.staging_depth;
-  predict_budgets(r, *engine);
+  if (model.kind() == ModelKind::rules)
+    r.threads = stats.tokenizers;  // the threads that compute the rules
+  else
+    predict_budgets(r, engine::engine_of(model));
   return r;
 }
 
-std::string to_json(const TracedRun& record) {
-  return record_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-TracedRun record_from_json(const std::string& text) {
-  try {
-    return record_of(json::parse(text));
-  } catch (const json::exception& e) {
-    fail(ErrorCode::bad_data, "invalid record of a run: {}", e.what());
-  }
-}
-
-RunTrace current_trace(TracedRun record) {
+RunTrace current_trace(RunRecord record) {
   RunTrace trace;
   trace.record = std::move(record);
   trace.lanes = Timeline::thread_names();
@@ -335,9 +190,10 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
   if (other == rest.end() || !other->is_object() || !other->contains("brim"))
     fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace of a scoring or training run", name);
   try {
-    trace.record = record_of(other->at("brim"));
-  } catch (const json::exception& e) {
-    fail(ErrorCode::bad_data, "{}: invalid record of the run: {}", name, e.what());
+    trace.record = monitor::record_from_json(other->at("brim").dump());
+    const std::string& verb = trace.record.verb;
+    if ((verb == "train" || verb.starts_with("forecast ")) != trace.record.trains())
+      fail(ErrorCode::bad_data, "invalid record of a run: '{}' with the fields of another command", verb);
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", name, e.what());
   }

@@ -14,7 +14,7 @@ std::string share_of_run(double seconds, const TimelineSummary& s) {
   return fmt::format("{:.0f} %", s.seconds() > 0 ? 100 * seconds / s.seconds() : 0);
 }
 
-int64_t tokens_a_step(const TracedRun& r) { return r.stats.tokens / std::max<int64_t>(1, r.training.steps); }
+int64_t tokens_a_step(const RunRecord& r) { return r.stats.tokens / std::max<int64_t>(1, r.training->steps); }
 
 std::string memory_name(const std::string& recompute, const std::string& optimizer, bool moments_on_host) {
   return fmt::format("recompute {}, {}{}", recompute, optimizer, moments_on_host ? " with its state on the host" : "");
@@ -35,20 +35,20 @@ double at_speed(const TimelineSummary& s, double share_of_time, double share_of_
 namespace {
 
 // The same for lanes: windows are drawn on the device, so nothing is packed or copied between steps.
-void describe_lanes_idle(Finding& f, const TracedRun& r, const TimelineSummary& s, const std::string& idle) {
+void describe_lanes_idle(Finding& f, const RunRecord& r, const TimelineSummary& s, const std::string& idle) {
   const bool rolls = r.verb == "forecast roll";
   switch (f.cause) {
     case Cause::copy:
     case Cause::packer:
-      f.evidence = fmt::format("{}; preparing lanes, {}", idle, format_count(r.training.waves, "wave"));
-      f.change = r.training.waves > 1 && r.training.free_lanes > r.training.lanes / r.training.waves
+      f.evidence = fmt::format("{}; preparing lanes, {}", idle, format_count(r.training->waves, "wave"));
+      f.change = r.training->waves > 1 && r.training->free_lanes > r.training->lanes / r.training->waves
                      ? "use fewer and larger waves: `memory_limit=auto`"
                      : "no setting helps; more steps or larger blocks would hide it";
       if (f.change.starts_with("use fewer")) f.settings = {{"memory_limit", "auto"}};
       break;
     case Cause::launch:
       f.evidence = fmt::format("{}; launching took {} of the time, with {} at a time", idle, share_of_run(s.launch, s),
-                               format_count(r.training.lanes / std::max<int64_t>(1, r.training.waves), "lane"));
+                               format_count(r.training->lanes / std::max<int64_t>(1, r.training->waves), "lane"));
       f.change = "train more lanes at a time (`repeats`) or use a larger `batch_size`; both change the models";
       break;
     case Cause::writer:
@@ -75,10 +75,11 @@ void describe_lanes_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
 
 }  // namespace
 
-void describe_train_idle(Finding& f, const TracedRun& r, const TimelineSummary& s, const std::string& idle) {
+void describe_train_idle(Finding& f, const RunRecord& r, const TimelineSummary& s, const std::string& idle) {
   if (r.trains_lanes()) return describe_lanes_idle(f, r, s, idle);
-  const TracedTraining& t = r.training;
-  const bool limited = r.free_limit_bytes > r.limit_bytes && r.free_token_budget > r.token_budget;
+  const monitor::TrainingRecord& t = *r.training;
+  const bool limited =
+      r.free_limit_bytes > r.limit_bytes.value_or(0) && r.free_token_budget > r.token_budget.value_or(0);
   switch (f.cause) {
     case Cause::packer:
       f.evidence =
@@ -134,26 +135,26 @@ void describe_train_idle(Finding& f, const TracedRun& r, const TimelineSummary& 
   }
 }
 
-std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSummary& s) {
-  const TracedTraining& t = r.training;
+std::vector<Finding> advise_on_train_plan(const RunRecord& r, const TimelineSummary& s) {
+  const monitor::TrainingRecord& t = *r.training;
   std::vector<Finding> all;
   const double now = r.plan_tokens_per_second;
-  if (now <= 0 || r.token_budget <= 0 || r.stats.batches == 0) return all;
+  const int64_t budget = r.token_budget.value_or(0), limit = r.limit_bytes.value_or(0);
+  if (now <= 0 || budget <= 0 || r.stats.batches == 0) return all;
   const double per_batch = static_cast<double>(r.stats.tokens) / static_cast<double>(r.stats.batches);
   const bool pressed =
       t.recompute != t.free_recompute || t.moments_on_host != t.free_moments_on_host || t.optimizer != t.free_optimizer;
-  if (r.free_tokens_per_second > now && (pressed || r.free_token_budget >= 2 * r.token_budget)) {
-    const bool others = r.card.other_bytes > 0 && r.limit_bytes >= (r.free_limit_bytes - r.card.other_bytes) * 9 / 10;
+  if (r.free_tokens_per_second > now && (pressed || r.free_token_budget >= 2 * budget)) {
+    const bool others = others_hold_memory(r);
     Finding f;
     f.cause = pressed || others ? Cause::memory : Cause::small_batch;
     const double free_batch = static_cast<double>(std::min(r.free_token_budget, tokens_a_step(r)));
     f.predicted_seconds = at_speed(s, now / r.free_tokens_per_second, per_batch / std::max(1.0, free_batch));
     f.evidence = fmt::format(
         "{}: micro-batches of {} tokens, {}; with {}: {} tokens, {}, {:.2f} times as fast (predicted from the plan)",
-        format_bytes(r.limit_bytes), format_count(r.token_budget),
-        memory_name(t.recompute, t.optimizer, t.moments_on_host), format_bytes(r.free_limit_bytes),
-        format_count(r.free_token_budget), memory_name(t.free_recompute, t.free_optimizer, t.free_moments_on_host),
-        r.free_tokens_per_second / now);
+        format_bytes(limit), format_count(budget), memory_name(t.recompute, t.optimizer, t.moments_on_host),
+        format_bytes(r.free_limit_bytes), format_count(r.free_token_budget),
+        memory_name(t.free_recompute, t.free_optimizer, t.free_moments_on_host), r.free_tokens_per_second / now);
     const bool only_recompute = t.recompute != t.free_recompute && t.moments_on_host == t.free_moments_on_host &&
                                 t.optimizer == t.free_optimizer;
     if (only_recompute && !others && t.free_planned_bytes > 0)
@@ -163,9 +164,9 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSumm
           t.recompute, 100 * (1 - now / r.free_tokens_per_second), format_bytes(t.free_planned_bytes));
     if (others) {
       f.change =
-          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(r.card.other_bytes));
+          fmt::format("other processes use {} of GPU memory; stop or move them", format_bytes(*r.card.other_bytes));
     } else {
-      if (r.free_limit_bytes > r.limit_bytes) {
+      if (r.free_limit_bytes > limit) {
         f.change = "`memory_limit=auto`";
         f.settings = {{"memory_limit", "auto"}};
       }
@@ -195,16 +196,16 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const TimelineSumm
   return all;
 }
 
-std::vector<std::string> train_facts(const TracedRun& r, const TimelineSummary& s) {
+std::vector<std::string> train_facts(const RunRecord& r, const TimelineSummary& s) {
   const double steps = std::max(0.0, s.seconds() - s.evaluating - s.saving);
   std::vector<std::string> facts = {
       fmt::format("of {}, steps took {} ({}), evaluation {} ({}), saving {} ({})", format_duration(s.seconds()),
                   format_duration(steps), share_of_run(steps, s), format_duration(s.evaluating),
                   share_of_run(s.evaluating, s), format_duration(s.saving), share_of_run(s.saving, s))};
-  const TracedTraining& t = r.training;
+  const monitor::TrainingRecord& t = *r.training;
   if (r.trains_lanes() && t.waves > 1)
     facts.push_back(fmt::format("{} in {} under {}{}", format_count(t.lanes, "lane"), format_count(t.waves, "wave"),
-                                format_bytes(r.limit_bytes),
+                                format_bytes(r.limit_bytes.value_or(0)),
                                 t.free_lanes > t.lanes / t.waves
                                     ? fmt::format("; {} would fit {} at a time (`memory_limit=auto`)",
                                                   format_bytes(r.free_limit_bytes), format_count(t.free_lanes))
@@ -212,8 +213,8 @@ std::vector<std::string> train_facts(const TracedRun& r, const TimelineSummary& 
   if (r.trains_lanes() && t.recompute != "none")
     facts.push_back("the memory limit requires recomputation of blocks in the backward pass");
   if (t.teacher_seconds > 0.1 * s.seconds())
-    facts.push_back(fmt::format("teacher passes took {} ({} of the run); a smaller or quantized teacher is faster",
-                                format_duration(t.teacher_seconds), share_of_run(t.teacher_seconds, s)));
+    facts.push_back(fmt::format("the teachers took {} before the first step; their scores are cached for the next run",
+                                format_duration(t.teacher_seconds)));
   if (s.evaluate_busy > 0.1 * s.seconds())
     facts.push_back(fmt::format("{} kept the device busy for {} of the run; evaluate less to shorten it",
                                 format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));

@@ -11,12 +11,12 @@
 namespace brim::jobs {
 
 // Fills in evidence and change for a cause that kept the device idle; `idle` is the duration.
-void describe_train_idle(Finding& finding, const TracedRun& run, const TimelineSummary& swept, const std::string& idle);
+void describe_train_idle(Finding& finding, const RunRecord& run, const TimelineSummary& swept, const std::string& idle);
 
 // Predicts other plans for the same job: `predicted_seconds` of the run, not yet compared with anything.
-std::vector<Finding> advise_on_train_plan(const TracedRun& run, const TimelineSummary& swept);
+std::vector<Finding> advise_on_train_plan(const RunRecord& run, const TimelineSummary& swept);
 
 // Observations about the run, independent of the findings.
-std::vector<std::string> train_facts(const TracedRun& run, const TimelineSummary& swept);
+std::vector<std::string> train_facts(const RunRecord& run, const TimelineSummary& swept);
 
 }  // namespace brim::jobs

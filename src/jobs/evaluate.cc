@@ -8,8 +8,9 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/entities.h"
+#include "engine/entity_task.h"
 #include "engine/label.h"
-#include "engine/pipeline.h"
+#include "engine/score_rows.h"
 #include "io/quote_text.h"
 #include "rows/conll.h"
 #include "rows/labels.h"
@@ -51,11 +52,12 @@ void require_known_types(const std::vector<std::string>& labels, const rows::Tag
   }
 }
 
-Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
+Evaluation evaluate_tokens(Scorer& model, const EvalRequest& r) {
   // Sentences become lines of words separated by spaces; the pipeline returns one tag per word.
   Evaluation e;
   e.labels = model.labels();
-  e.precision = model.precision_text();
+  if (model.finds_entities_by_label()) e.labels = engine::tags_of(e.labels);
+  e.precision = model.precision();
   std::vector<std::vector<std::string>> expected;
   std::vector<std::vector<text::WordSpan>> spans;
   std::vector<std::string> places;
@@ -77,7 +79,7 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   pipeline.words = &spans;
   pipeline.stop = r.stop;
   int64_t words = 0, right = 0;
-  run_pipeline(
+  score_rows(
       model, reader,
       [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
@@ -108,10 +110,92 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   return e;
 }
 
+rows::RowReaderOptions reading_of(const EvalRequest& r) {
+  rows::RowReaderOptions options;
+  options.format = rows::parse_row_format(r.format);
+  options.text_column = r.text_column;
+  options.pair_column = r.pair_column;
+  options.label_columns = r.label_columns;
+  options.delimiter = r.delimiter;
+  options.quotes = r.quotes;
+  return options;
+}
+
+// Collects expected and predicted classes (or, for one output, numbers) of rows of texts.
+class RowEvaluator {
+ public:
+  RowEvaluator(const Scorer& model, const EvalRequest& r)
+      : r_(r), one_value_(model.score_names().size() == 1 && !model.multi_label()), counts_(model.labels().size()) {
+    e_.precision = model.precision();
+    e_.labels = model.labels();
+    e_.multi_label = model.multi_label();
+    if (r.label_columns.size() < 2) return;
+    if (!e_.multi_label)
+      fail(ErrorCode::usage,
+           "`label_column={}`: several columns require a multi-label model, but this model has one label per row",
+           fmt::join(r.label_columns, ","));
+    for (const std::string& column : r.label_columns)
+      column_class_.push_back(class_of(e_.labels, column, "`label_column`"));
+  }
+
+  void take(engine::ScoredChunk& chunk) {
+    for (size_t row = 0; row < chunk.rows.size(); ++row) {
+      const std::string where = r_.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
+      if (const Error* error = chunk.error(row)) throw placed_error(r_.inputs, chunk.rows, row, *error);
+      const float* scores = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+      ++e_.rows;
+      if (one_value_) {
+        expected_values_.push_back(rows::read_number(chunk.rows.labels[row], where));
+        predicted_values_.push_back(static_cast<double>(scores[0]));
+      } else if (e_.multi_label) {
+        add_marks(&chunk.rows.labels[row * r_.label_columns.size()], scores, where);
+      } else {
+        e_.expected.push_back(class_of(e_.labels, chunk.rows.labels[row], where));
+        e_.predicted.push_back(chunk.choices[row].label);
+      }
+    }
+  }
+
+  Evaluation finish() {
+    require_whole(r_, e_.rows);
+    if (e_.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r_.inputs[0]);
+    if (one_value_)
+      e_.numbers = rows::regression_metrics(expected_values_, predicted_values_);
+    else if (e_.multi_label)
+      e_.classes = counts_.metrics();
+    else
+      e_.classes = rows::classification_metrics(e_.expected, e_.predicted, static_cast<int32_t>(e_.labels.size()));
+    return std::move(e_);
+  }
+
+ private:
+  // A row of a multi-label model: one column with names, or one column per class.
+  void add_marks(const std::string_view* values, const float* scores, const std::string& where) {
+    const size_t K = e_.labels.size(), C = r_.label_columns.size(), at = e_.expected.size();
+    e_.expected.resize(at + K, 0);
+    if (C > 1)
+      for (size_t c = 0; c < C; ++c)
+        e_.expected[at + static_cast<size_t>(column_class_[c])] =
+            rows::read_mark(values[c], where, r_.label_columns[c]);
+    else
+      for (const auto& name : rows::split_names(values[0], '|'))
+        e_.expected[at + static_cast<size_t>(class_of(e_.labels, name, where))] = 1;
+    for (size_t k = 0; k < K; ++k) e_.predicted.push_back(engine::is_given(scores[k]));
+    counts_.add({&e_.expected[at], K}, {&e_.predicted[at], K});
+  }
+
+  const EvalRequest& r_;
+  const bool one_value_;  // regression and rerankers: labels are numbers
+  Evaluation e_;
+  std::vector<int32_t> column_class_;
+  rows::MultiLabelCounts counts_;
+  std::vector<double> expected_values_, predicted_values_;
+};
+
 }  // namespace
 
-Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
-  if (is_per_token(model.output())) {
+Evaluation evaluate(Scorer& model, const EvalRequest& r) {
+  if (model.kind() == ModelKind::tagger) {
     if (!is_tagged(r))
       fail(ErrorCode::usage, Remedy{"set `format=conll` to read the file as CoNLL"},
            "{}: evaluating a token model requires tagged words: CoNLL (one word and tag per line) or jsonl with "
@@ -122,83 +206,20 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
   if (is_tagged(r))
     fail(ErrorCode::usage,
          "{}: tagged words require a token model, but this model classifies texts; use csv, tsv or jsonl", r.inputs[0]);
-  Evaluation e;
-  e.precision = model.precision_text();
-  e.labels = model.labels();
-  rows::RowReaderOptions options;
-  options.format = rows::parse_row_format(r.format);
-  options.text_column = r.text_column;
-  options.pair_column = r.pair_column;
   if (!r.pair_column.empty()) {
     if (auto problem = model.why_no_pairs()) throw *problem;
   }
-  options.label_columns = r.label_columns;
-  options.delimiter = r.delimiter;
-  options.quotes = r.quotes;
-  rows::RowReader reader(r.inputs, options);
-  e.multi_label = model.multi_label();
-  std::vector<int32_t> column_class;
-  if (r.label_columns.size() > 1) {
-    if (!e.multi_label)
-      fail(ErrorCode::usage,
-           "`label_column={}`: several columns require a multi-label model, but this model has one label per row",
-           fmt::join(r.label_columns, ","));
-    for (const std::string& column : r.label_columns)
-      column_class.push_back(class_of(e.labels, column, "`label_column`"));
-  }
-  rows::MultiLabelCounts counts(e.labels.size());
-  const bool one_value = model.width() == 1 && !e.multi_label;  // regression and rerankers: labels are numbers
-  std::vector<double> expected_values, predicted_values;
+  rows::RowReader reader(r.inputs, reading_of(r));
+  RowEvaluator evaluator(model, r);
   engine::PipelineOptions pipeline;
   pipeline.stop = r.stop;
-  run_pipeline(
-      model, reader,
-      [&](engine::ScoredChunk& chunk) {
-        for (size_t row = 0; row < chunk.rows.size(); ++row) {
-          const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
-          if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
-          const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-          if (one_value) {
-            expected_values.push_back(rows::read_number(chunk.rows.labels[row], where));
-            predicted_values.push_back(static_cast<double>(s[0]));
-            ++e.rows;
-            continue;
-          }
-          if (e.multi_label) {
-            const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();
-            const std::string_view* values = &chunk.rows.labels[row * C];
-            e.expected.resize(at + K, 0);
-            if (C > 1)
-              for (size_t c = 0; c < C; ++c)
-                e.expected[at + static_cast<size_t>(column_class[c])] =
-                    rows::read_mark(values[c], where, r.label_columns[c]);
-            else
-              for (const auto& name : rows::split_names(values[0], '|'))
-                e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
-            for (size_t k = 0; k < K; ++k) e.predicted.push_back(engine::is_given(s[k]));
-            counts.add({&e.expected[at], K}, {&e.predicted[at], K});
-            ++e.rows;
-            continue;
-          }
-          e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
-          ++e.rows;
-          e.predicted.push_back(model.choose(s).label);
-        }
-      },
+  score_rows(
+      model, reader, [&](engine::ScoredChunk& chunk) { evaluator.take(chunk); },
       [&](const engine::PipelineStats& now) {
         if (r.progress) r.progress(now.rows);
       },
       pipeline);
-  require_whole(r, e.rows);
-  if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
-  if (one_value) {
-    e.numbers = rows::regression_metrics(expected_values, predicted_values);
-    return e;
-  }
-  e.classes = e.multi_label
-                  ? counts.metrics()
-                  : rows::classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
-  return e;
+  return evaluator.finish();
 }
 
 }  // namespace brim::jobs

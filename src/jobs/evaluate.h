@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text_model.h"
+#include "brim/brim.h"
 #include "rows/labels.h"
 #include "rows/metrics.h"
 
@@ -37,6 +37,6 @@ struct Evaluation {
 };
 
 // Throws bad_data for labels unknown to the model.
-Evaluation evaluate(engine::TextModel& model, const EvalRequest& request);
+Evaluation evaluate(Scorer& model, const EvalRequest& request);
 
 }  // namespace brim::jobs

@@ -7,27 +7,21 @@
 #include <cmath>
 
 #include "base/test_files.h"
-#include "engine/engine.h"
+#include "engine/testing.h"
 #include "model/golden_models.h"
 
 namespace brim::jobs {
 namespace {
 
-engine::EngineOptions on_cpu(const TempDir& dir, const char* model) {
+ScorerOptions on_cpu(const TempDir& dir, const char* model) {
   model::put_golden_model(dir.path(), model);
-  engine::EngineOptions options;
-  options.model_dir = dir.path();
-  options.device = device::read_device("cpu");
-  options.precision = plan::read_precision("fp32");
-  options.threads = 2;
-  options.memory_limit = plan::MemoryLimit::read("1GiB");
-  return options;
+  return engine::cpu_options(dir.path());
 }
 
 // A word that contains a space is one word and does not shift later tags: the text and its tokens are the same.
 TEST(Evaluate, AcceptsWordsWithSpaces) {
   const TempDir dir;
-  auto engine = engine::Engine::open(on_cpu(dir, "bert_token"));
+  const auto scorer = Scorer::open(on_cpu(dir, "bert_token"));
   std::string apart, joined;
   for (int w = 5; w < 45; ++w) {
     apart += fmt::format("w{}\tO\n", w);
@@ -37,7 +31,7 @@ TEST(Evaluate, AcceptsWordsWithSpaces) {
     put_file(dir / "words.conll", bytes);
     EvalRequest request;
     request.inputs = {(dir / "words.conll").string()};
-    return evaluate(*engine, request).predicted;
+    return evaluate(*scorer, request).predicted;
   };
   std::vector<int32_t> want = predicted(apart);
   ASSERT_EQ(want.size(), 40u);
@@ -47,26 +41,26 @@ TEST(Evaluate, AcceptsWordsWithSpaces) {
 
 TEST(Evaluate, CountsRejectedSentences) {
   const TempDir dir;
-  engine::EngineOptions options = on_cpu(dir, "bert_token");
+  ScorerOptions options = on_cpu(dir, "bert_token");
   options.max_length = 8;
   options.long_text = LongText::error;
-  auto engine = engine::Engine::open(options);
+  const auto scorer = Scorer::open(options);
   std::string words = "w5\tO\n\n";
   for (int w = 5; w < 45; ++w) words += fmt::format("w{}\tO\n", w);
   put_file(dir / "words.conll", words);
   EvalRequest request;
   request.inputs = {(dir / "words.conll").string()};
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(*engine, request); }), "words.conll:3: ");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { evaluate(*scorer, request); }), "words.conll:3: ");
 }
 
 TEST(Evaluate, EvaluatesRegression) {
   const TempDir dir;
-  auto engine = engine::Engine::open(on_cpu(dir, "bert_rerank"));
+  const auto scorer = Scorer::open(on_cpu(dir, "bert_rerank"));
   put_file(dir / "rows.csv", "text,other,label\nw5,w6,1\nw7 w8,w9,0\nw10,w11 w12,0.5\n");
   EvalRequest request;
   request.inputs = {(dir / "rows.csv").string()};
   request.pair_column = "other";
-  const Evaluation e = evaluate(*engine, request);
+  const Evaluation e = evaluate(*scorer, request);
   ASSERT_TRUE(e.numbers);
   EXPECT_EQ(e.rows, 3);
   // Without the pairs, or with labels shifted by one row, the value differs.
@@ -74,7 +68,7 @@ TEST(Evaluate, EvaluatesRegression) {
   const auto mse = [&](const char* rows, const char* pair_column) {
     put_file(dir / "rows.csv", rows);
     request.pair_column = pair_column;
-    return evaluate(*engine, request).numbers->mse;
+    return evaluate(*scorer, request).numbers->mse;
   };
   double sum = 0;
   const std::pair<const char*, double> alone[] = {{"w5,w6", 1}, {"w7 w8,w9", 0}, {"w10,w11 w12", 0.5}};
@@ -85,7 +79,7 @@ TEST(Evaluate, EvaluatesRegression) {
   EXPECT_GT(std::abs(mse(all, "") - e.numbers->mse), 1e-6);
   EXPECT_NEAR(mse(all, "other"), e.numbers->mse, 1e-6);
   put_file(dir / "rows.csv", "text,other,label\nw5,w6,good\n");
-  EXPECT_THROW(evaluate(*engine, request), Error);
+  EXPECT_THROW(evaluate(*scorer, request), Error);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void RunReadings::begin(device::Device& device) {
   since_ns_ = now_ns();
 }
 
-void RunReadings::end(device::Device& device, TracedRun& run) {
+void RunReadings::end(device::Device& device, RunRecord& run) {
   engine::PipelineStats& stats = run.stats;
   stats.seconds = seconds_since(since_ns_);
   stats.cpu_seconds = CpuClock::process_seconds() - process_cpu_;
@@ -29,15 +29,13 @@ void RunReadings::end(device::Device& device, TracedRun& run) {
     stats.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu_ - stats.cpu_seconds);
   stats.major_faults = CpuClock::major_faults() - faults_;
   if (!delays_.empty()) {
-    stats.run_delay_seconds = 0;
+    double delayed = 0;
     for (const auto& [task, delay] : CpuClock::task_run_delays())
-      if (const auto before = delays_.find(task); before != delays_.end())
-        stats.run_delay_seconds += delay - before->second;
+      if (const auto before = delays_.find(task); before != delays_.end()) delayed += delay - before->second;
+    stats.run_delay_seconds = delayed;
   }
   if (card_) run.card = card_->stop();
-  run.device = device.name();
-  run.on_card = device.kind() == device::DeviceKind::cuda;
-  run.device_index = device.index();
+  run.set_device(device);
   run.cores = hardware_threads();
   run.machine_cores = std::max(run.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
 }

@@ -13,7 +13,7 @@ class RunReadings {
  public:
   void begin(device::Device& device);
   // Fills in elapsed time, CPU times, page faults, GPU readings, the device and the cores.
-  void end(device::Device& device, TracedRun& run);
+  void end(device::Device& device, RunRecord& run);
 
  private:
   std::optional<CardWatch> card_;

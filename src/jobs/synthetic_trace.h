@@ -16,7 +16,7 @@ namespace brim::jobs {
 class SyntheticRun {
  public:
   explicit SyntheticRun(bool on_card) {
-    TracedRun& r = trace.record;
+    RunRecord& r = trace.record;
     r.verb = "score";
     r.model = "m";
     r.device = on_card ? "NVIDIA" : "cpu";

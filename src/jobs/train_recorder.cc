@@ -13,12 +13,12 @@ namespace {
 
 // Adds the plan's predictions for steps of this run's length: as run, with all available device memory, and with wider
 // steps.
-void predict_train_plans(TracedRun& r, const TrainJob& job) {
+void predict_train_plans(RunRecord& r, const TrainJob& job) {
   const plan::Plan& plan = job.plan;
   plan::PlanRequest request = train_plan_request(job, plan.device, plan.limit_bytes);
   request.typical_length =
       std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, request.max_length);
-  request.global_batch_tokens = std::max<int64_t>(1, r.stats.tokens / std::max<int64_t>(1, r.training.steps));
+  request.global_batch_tokens = std::max<int64_t>(1, r.stats.tokens / std::max<int64_t>(1, r.training->steps));
   try {
     plan::PlanRequest same = request;
     same.token_budget = plan.token_budget;
@@ -30,8 +30,8 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     plan::PlanRequest wide = request;
     wide.global_batch_tokens = 0;
     const plan::Plan wider = solve(wide);
-    r.training.wide_batch_tokens = wider.token_budget;
-    r.training.wide_tokens_per_second = wider.tokens_per_second;
+    r.training->wide_batch_tokens = wider.token_budget;
+    r.training->wide_tokens_per_second = wider.tokens_per_second;
 
     device::MemoryInfo memory = job.device->memory();
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // plus this run's own
@@ -41,10 +41,10 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
     r.free_tokens_per_second = free.tokens_per_second;
-    r.training.free_planned_bytes = free.peak_bytes;
-    r.training.free_recompute = recompute_name(free.recompute);
-    r.training.free_optimizer = optimizer_name(free.optimizer);
-    r.training.free_moments_on_host = free.moments_on_host;
+    r.training->free_planned_bytes = free.peak_bytes;
+    r.training->free_recompute = recompute_name(free.recompute);
+    r.training->free_optimizer = optimizer_name(free.optimizer);
+    r.training->free_moments_on_host = free.moments_on_host;
   } catch (const Error&) {
     r.plan_tokens_per_second = 0;  // the predictions are optional; the run is recorded without them
   }
@@ -60,7 +60,7 @@ void TrainRecorder::watch(train::TrainCallbacks& callbacks) {
 void TrainRecorder::begins(const TrainJob& job) { readings_.begin(*job.device); }
 
 void TrainRecorder::ends(const TrainJob& job, const train::TrainOutcome& outcome) {
-  TracedRun& r = run_;
+  RunRecord& r = run_;
   engine::PipelineStats& stats = r.stats;
   readings_.end(*job.device, r);
   stats.rows = outcome.samples;
@@ -82,7 +82,7 @@ void TrainRecorder::ends(const TrainJob& job, const train::TrainOutcome& outcome
   r.limit_bytes = plan.limit_bytes;
   r.planned_bytes = plan.peak_bytes;
   r.staging_depth = plan.staging_depth;
-  TracedTraining& t = r.training;
+  monitor::TrainingRecord& t = r.training.emplace();
   t.steps = outcome.own_steps;
   t.teacher_seconds = outcome.time.teacher;
   t.token_placement = token_placement_name(job.token_placement);

@@ -12,12 +12,12 @@ class TrainRecorder {
  public:
   // Registers callbacks that take readings around the run's steps. Must outlive the run.
   void watch(train::TrainCallbacks& callbacks);
-  const TracedRun& record() const { return run_; }  // call after the run has ended
+  const RunRecord& record() const { return run_; }  // call after the run has ended
 
  private:
   void begins(const train::TrainJob& job);
   void ends(const train::TrainJob& job, const train::TrainOutcome& outcome);
-  TracedRun run_;
+  RunRecord run_;
   RunReadings readings_;
 };
 

@@ -71,7 +71,7 @@ TEST(Ledger, ReservesUpToTheLimitAndListsHolders) {
   for (const char* part : {"batches (staging)", "11.0 MiB", "10.0 MiB of the 100 MiB limit",
                            "finbert (weights) 60.0 MiB", "roberta (activations) 30.0 MiB", "`memory_limit=101MiB`"})
     EXPECT_TRUE(has(why, part)) << why << "\nlacks " << part;
-  EXPECT_EQ(ledger.reserved_bytes(), 90 * kMiB) << "a refusal holds nothing";
+  EXPECT_EQ(ledger.reserved_bytes(), 90 * kMiB) << "a rejected reservation reserves nothing";
   const Reservation exact = ledger.reserve(Tag::staging, "batches", 10 * kMiB);  // exact fit
   EXPECT_EQ(ledger.left_bytes(), 0);
   weights.release();
@@ -213,11 +213,11 @@ TEST(PlannedMemory, IsReservedAsAWholeAndDrawnByTag) {
   const Reservation arena = memory.draw(Tag::activations, 220, "pass");  // from both entries
   EXPECT_EQ(arena.bytes(), 220);
   EXPECT_EQ(arena.owner(), "finbert: pass");
-  EXPECT_EQ(ledger.reserved_bytes(), 650) << "drawing moves bytes, it takes none";
+  EXPECT_EQ(ledger.reserved_bytes(), 650) << "drawn memory was already reserved";
   const std::string beyond = refusal([&] { (void)memory.draw(Tag::activations, 31, "more"); });
   EXPECT_TRUE(has(beyond, "finbert: more needs 31 B of activations, but the plan has 250 B with 30 B left")) << beyond;
   refusal([&] { (void)memory.draw(Tag::graphs, 1, "graphs"); });
-  EXPECT_EQ(ledger.left_bytes(), 350) << "though the limit has room";
+  EXPECT_EQ(ledger.left_bytes(), 350) << "although the limit is not reached";
 }
 
 TEST(PlannedMemory, KeepsDrawnMemoryWhenThePlanChanges) {
@@ -231,7 +231,7 @@ TEST(PlannedMemory, KeepsDrawnMemoryWhenThePlanChanges) {
   EXPECT_EQ(ledger.reserved_bytes(), 950);
   EXPECT_EQ(memory.draw(Tag::token_set, 450, "tokens").bytes(), 450);
   memory = PlannedMemory();
-  EXPECT_EQ(ledger.reserved_bytes(), 400) << "what a block holds is its own";
+  EXPECT_EQ(ledger.reserved_bytes(), 400) << "drawn memory outlives the plan";
   EXPECT_EQ(state.bytes(), 400);
 }
 
@@ -301,7 +301,7 @@ TEST(Ledger, NeverExceedsItsLimitUnderConcurrency) {
   for (auto& thread : threads) thread.join();
   done = true;
   watcher.join();
-  EXPECT_GT(refused, 0) << "the limit was never met";
+  EXPECT_GT(refused, 0) << "the limit was never reached";
   EXPECT_GT(granted, kThreads * kSteps / 10);
   EXPECT_LE(ledger.most_reserved_bytes(), 20'000);
   EXPECT_LE(device.most, 20'000 - 1000 + 100);

@@ -34,7 +34,7 @@ TEST(Activations, MatchTransformersFunctionsAndSlopes) {
     if (name == "x") continue;
     const ops::Activation activation = activation_named(name);
     const auto y = values["y"].get<std::vector<double>>(), slope = values["slope"].get<std::vector<double>>();
-    ops::testing::for_each_cpu_stream([&](device::CpuStream& stream) {
+    ops::testing::for_each_cpu_stream([&, name = name](device::CpuStream& stream) {
       const HostTensor in(tensor::DType::f32, {1, n}), out(tensor::DType::f32, {1, n}),
           ones(tensor::DType::f32, {1, n}), d(tensor::DType::f32, {1, n});
       for (int64_t i = 0; i < n; ++i) {

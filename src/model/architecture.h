@@ -6,6 +6,7 @@
 
 #include "hub/config_keys.h"
 #include "model/blocks/attention.h"
+#include "model/blocks/convolution.h"
 #include "model/blocks/embeddings.h"
 #include "model/blocks/feed_forward.h"
 #include "model/blocks/heads.h"
@@ -24,7 +25,8 @@ struct LayerTape {
   NormSaved norm1, norm2;
   // Pre-norm: inputs of attention and feed-forward; empty: recomputed.
   tensor::TensorView normed, attended;
-  NormSaved last_norm;  // pre-norm: the final norm, last layer only
+  NormSaved last_norm;           // pre-norm: the final norm, last layer only
+  ConvolutionSaved convolution;  // first layer only
 };
 
 class Architecture {
@@ -32,6 +34,9 @@ class Architecture {
   virtual ~Architecture() = default;
   const ModelShape& shape() const { return shape_; }
   const std::vector<ParamSpec>& params() const { return list_.specs(); }
+  // Lowest layer with a gradient: -1 includes the embeddings, the number of layers means the head only.
+  int64_t lowest_trained() const { return lowest_trained_; }
+  void apply_freeze();  // marks the parameters that shape().freeze names
 
   // Index of the matrix that reads layer l's input, which determines the formats of that input; -1: none.
   virtual int64_t reader(int64_t l) const = 0;
@@ -67,6 +72,9 @@ class Architecture {
   ModelShape shape_;
   ParamList list_;
   HeadParams heads_;
+
+ private:
+  int64_t lowest_trained_ = -1;
 };
 
 // Each family's file (model/families/NAME.cc) defines NAME_family(); hub/families.inc lists them.

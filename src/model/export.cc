@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "hub/adapter.h"
 #include "hub/hf_config.h"
 #include "hub/safetensors.h"
 #include "hub/sentence_settings.h"
@@ -57,6 +59,77 @@ bool is_number_type(DType t) {
   return t == DType::f32 || t == DType::f16 || t == DType::bf16 || t == DType::f64 || t == DType::i8;
 }
 
+DType stored_type(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+    case Precision::int8:
+      return DType::f32;
+    case Precision::fp16:
+      return DType::f16;
+    case Precision::bf16:
+      return DType::bf16;
+    default:
+      fail(ErrorCode::usage, "`precision={}`: use fp32, fp16, bf16 or int8 for export", precision_name(precision));
+  }
+}
+
+const char* torch_name(DType type) {
+  return type == DType::f16 ? "float16" : type == DType::bf16 ? "bfloat16" : "float32";
+}
+
+void create_empty(const std::filesystem::path& dir) {
+  std::error_code ec;
+  if (std::filesystem::exists(dir, ec) &&
+      !(std::filesystem::is_directory(dir, ec) && std::filesystem::is_empty(dir, ec)))
+    fail(ErrorCode::cannot_write, "{}: already exists; choose another directory", dir.string());
+  std::filesystem::create_directories(dir, ec);
+  if (ec) fail(ErrorCode::cannot_write, "{}: {}", dir.string(), ec.message());
+}
+
+std::vector<hub::SafetensorsSpec> tensors_of(const hub::WeightSource& source, DType type,
+                                             const std::set<std::string>& quantized, const hub::Adapter* adapter) {
+  std::vector<hub::SafetensorsSpec> specs;
+  if (adapter != nullptr)
+    for (const auto& [name, shape] : adapter->added()) specs.push_back({name, type, shape});
+  for (const auto& name : source.names()) {
+    if (adapter != nullptr && adapter->added().contains(name)) continue;
+    if (ends_with(name, kScaleSuffix) && source.has(name.substr(0, name.size() - 6))) continue;
+    const hub::StoredTensor& t = source.require(name);
+    if (!is_number_type(*t.dtype)) continue;  // counters and position ids in old checkpoints
+    const std::vector<int64_t> dims = t.shape.empty() ? std::vector<int64_t>{1} : t.shape;
+    const bool small = dims.size() == 2 && quantized.count(name) > 0;
+    specs.push_back({name, small ? DType::i8 : type, dims});
+    if (small) specs.push_back({name + kScaleSuffix, DType::f32, {dims[0]}});
+  }
+  return specs;
+}
+
+std::vector<float> adapted(const hub::WeightSource& source, const hub::Adapter* adapter, const std::string& name) {
+  if (adapter != nullptr && adapter->added().contains(name)) return adapter->values_of_added(name);
+  std::vector<float> wide = read_wide(source, name, source.get(name));
+  if (adapter != nullptr) adapter->apply(name, wide);
+  return wide;
+}
+
+// Writes the int8 values of a matrix, or its scales.
+void append_quantized(hub::SafetensorsWriter& writer, const hub::WeightSource& source, const hub::Adapter* adapter,
+                      const std::string& written, const std::string& name) {
+  const std::vector<float> wide = adapted(source, adapter, name);
+  if (!std::ranges::all_of(wide, [](float v) { return std::isfinite(v); }))
+    fail(ErrorCode::bad_model, Remedy{"fetch the model again"},
+         "{}: contains NaN or infinity, which int8 cannot represent", source.where(name));
+  const int64_t rows = source.require(name).shape[0], cols = static_cast<int64_t>(wide.size()) / rows;
+  std::vector<int8_t> bytes(wide.size());
+  std::vector<float> scales(static_cast<size_t>(rows));
+  for (int64_t r = 0; r < rows; ++r)
+    scales[static_cast<size_t>(r)] =
+        quantize_row(&wide[static_cast<size_t>(r * cols)], cols, &bytes[static_cast<size_t>(r * cols)]);
+  if (written == name)
+    writer.append(written, bytes.data(), bytes.size());
+  else
+    writer.append(written, scales.data(), scales.size() * 4);
+}
+
 }  // namespace
 
 float quantize_row(const float* row, int64_t n, int8_t* out) {
@@ -68,83 +141,64 @@ float quantize_row(const float* row, int64_t n, int8_t* out) {
   return scale;
 }
 
-ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, Precision precision) {
-  DType wanted = DType::f32;
-  const char* torch_dtype = "float32";
-  switch (precision) {
-    case Precision::fp32:
-    case Precision::int8:
-      break;
-    case Precision::fp16:
-      wanted = DType::f16;
-      torch_dtype = "float16";
-      break;
-    case Precision::bf16:
-      wanted = DType::bf16;
-      torch_dtype = "bfloat16";
-      break;
-    default:
-      fail(ErrorCode::usage, "`precision={}`: use fp32, fp16, bf16 or int8 for export", precision_name(precision));
-  }
-  const hub::HfConfig config = hub::load_hf_config(from);
-  const auto source = hub::WeightSource::open(from);
-  const ModelShape shape = shape_of(config, head_kind(config, source->names()));
-  std::error_code ec;
-  if (std::filesystem::exists(to, ec) && !(std::filesystem::is_directory(to, ec) && std::filesystem::is_empty(to, ec)))
-    fail(ErrorCode::cannot_write, "{}: already exists; choose another directory", to.string());
-  std::filesystem::create_directories(to, ec);
-  if (ec) fail(ErrorCode::cannot_write, "{}: {}", to.string(), ec.message());
+namespace {
 
-  const auto quantized = precision == Precision::int8 ? quantized_names(shape) : std::set<std::string>();
-  std::vector<hub::SafetensorsSpec> specs;
-  for (const auto& name : source->names()) {
-    if (ends_with(name, kScaleSuffix) && source->has(name.substr(0, name.size() - 6))) continue;
-    const hub::StoredTensor& t = source->require(name);
-    if (!is_number_type(*t.dtype)) continue;  // counters and position ids in old checkpoints
-    const std::vector<int64_t> dims = t.shape.empty() ? std::vector<int64_t>{1} : t.shape;
-    const bool small = dims.size() == 2 && quantized.count(name) > 0;
-    specs.push_back({name, small ? DType::i8 : wanted, dims});
-    if (small) specs.push_back({name + kScaleSuffix, DType::f32, {dims[0]}});
+// Labels and head of an adapted model: those that Brim wrote next to the adapter, or of a new head without names.
+void describe_head(const std::filesystem::path& dir, const hub::Adapter& adapter, hub::HfConfig& config,
+                   hub::ConfigUpdate& update) {
+  std::error_code ignored;
+  if (std::filesystem::exists(dir / "config.json", ignored)) {
+    config = hub::load_hf_config(dir);
+    return;
   }
-  hub::SafetensorsWriter writer(to / "model.safetensors", specs);
+  int64_t classes = 0;
+  for (const auto& [name, shape] : adapter.added())
+    if (name.find("classifier") != std::string::npos && name.find("dense") == std::string::npos && !shape.empty())
+      classes = shape[0];
+  if (classes == 0) return;
+  update.head = adapter.tags() ? hub::HeadKind::token : hub::HeadKind::sequence;
+  if (config.num_labels == classes) return;
+  update.labels.emplace();
+  for (int64_t i = 0; i < classes; ++i) update.labels->push_back(fmt::format("LABEL_{}", i));
+}
+
+}  // namespace
+
+ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, Precision precision,
+                          const std::filesystem::path& adapter_dir) {
+  const DType type = stored_type(precision);
+  hub::HfConfig config = hub::load_hf_config(from);
+  const auto source = hub::WeightSource::open(from);
+  std::optional<hub::Adapter> opened;
+  if (!adapter_dir.empty()) opened.emplace(adapter_dir, *source);
+  const hub::Adapter* adapter = opened ? &*opened : nullptr;
+  hub::ConfigUpdate update;
+  if (adapter != nullptr) describe_head(adapter_dir, *adapter, config, update);
+  const ModelShape shape = shape_of(config, head_kind(config, source->names()));
+  create_empty(to);
+  const bool int8 = precision == Precision::int8;
+  const auto quantized = int8 ? quantized_names(shape) : std::set<std::string>();
+  hub::SafetensorsWriter writer(to / "model.safetensors", tensors_of(*source, type, quantized, adapter));
   ExportReport report;
-  std::vector<int8_t> bytes;
-  std::vector<float> scales;
+  if (adapter != nullptr) report.adapted = adapter->matrices();
   for (const auto& spec : writer.order()) {
     ++report.tensors;
-    const bool is_scale =
-        ends_with(spec.name, kScaleSuffix) && quantized.count(spec.name.substr(0, spec.name.size() - 6)) > 0;
-    const std::string name = is_scale ? spec.name.substr(0, spec.name.size() - 6) : spec.name;
-    const hub::LoadedTensor t = source->get(name);
-    const std::vector<float> wide = read_wide(*source, name, t);
+    const std::string without = spec.name.substr(0, spec.name.size() - std::min<size_t>(6, spec.name.size()));
+    const bool is_scale = ends_with(spec.name, kScaleSuffix) && quantized.count(without) > 0;
     if (is_scale || spec.dtype == DType::i8) {
-      if (!std::ranges::all_of(wide, [](float v) { return std::isfinite(v); }))
-        fail(ErrorCode::bad_model, Remedy{"fetch the model again"},
-             "{}: contains NaN or infinity, which int8 cannot represent", source->where(name));
-      const int64_t rows = t.rows(), cols = t.cols();
-      bytes.resize(wide.size());
-      scales.resize(static_cast<size_t>(rows));
-      for (int64_t r = 0; r < rows; ++r)
-        scales[static_cast<size_t>(r)] =
-            quantize_row(&wide[static_cast<size_t>(r * cols)], cols, &bytes[static_cast<size_t>(r * cols)]);
-      if (is_scale)
-        writer.append(spec.name, scales.data(), scales.size() * 4);
-      else {
-        writer.append(spec.name, bytes.data(), bytes.size());
-        ++report.quantized;
-      }
-    } else {
-      std::vector<std::byte> out(wide.size() * static_cast<size_t>(dtype_bytes(spec.dtype)));
-      convert_elements(wide.data(), DType::f32, out.data(), spec.dtype, static_cast<int64_t>(wide.size()));
-      writer.append(spec.name, out.data(), out.size());
+      append_quantized(writer, *source, adapter, spec.name, is_scale ? without : spec.name);
+      report.quantized += !is_scale;
+      continue;
     }
+    const std::vector<float> wide = adapted(*source, adapter, spec.name);
+    std::vector<std::byte> out(wide.size() * static_cast<size_t>(dtype_bytes(spec.dtype)));
+    convert_elements(wide.data(), DType::f32, out.data(), spec.dtype, static_cast<int64_t>(wide.size()));
+    writer.append(spec.name, out.data(), out.size());
   }
   source->check_unchanged();
   writer.commit();
-  hub::ConfigUpdate update;
-  update.torch_dtype = torch_dtype;
-  update.quantization =
-      precision == Precision::int8 ? hub::ConfigUpdate::Quantization::int8 : hub::ConfigUpdate::Quantization::remove;
+  update.torch_dtype = torch_name(type);
+  update.quantization = int8 ? hub::ConfigUpdate::Quantization::int8 : hub::ConfigUpdate::Quantization::remove;
   write_config(config, update, to);
   hub::copy_tokenizer_files(from, to);
   hub::copy_sentence_files(from, to);

@@ -9,10 +9,12 @@
 namespace brim::model {
 
 struct ExportReport {
-  int64_t tensors = 0, quantized = 0, bytes = 0;
+  int64_t tensors = 0, quantized = 0, adapted = 0, bytes = 0;
 };
 // `to` must not exist or be empty. fp32, fp16, bf16 or int8; int8 directories can be converted back, but stay rounded.
-ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, ops::Precision precision);
+// `adapter`: directory of a LoRA adapter to add to the weights (hub/adapter.h); empty: none.
+ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, ops::Precision precision,
+                          const std::filesystem::path& adapter = {});
 
 // One row to int8: round to nearest, scale = largest magnitude / 127 (1 for a row of zeros).
 float quantize_row(const float* row, int64_t n, int8_t* out);

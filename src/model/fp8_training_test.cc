@@ -27,10 +27,10 @@ TEST(Fp8Training, GradientsMatchFp32UpToRounding) {
     else
       EXPECT_EQ(run_in(Precision::fp32, name, Recompute::none).grads,
                 run_in(Precision::fp8, name, Recompute::none).grads)
-          << "no product takes part";
+          << "no product is in fp8";
   }
   RecordProperty("worst_share_of_the_bound", std::to_string(worst));
-  EXPECT_GT(worst, 0.3) << "a bound that is never approached finds nothing";
+  EXPECT_GT(worst, 0.3) << "the bound is too loose to detect errors";
 }
 
 // Recomputed values have the same codes and the same dropout mask.
@@ -79,7 +79,7 @@ TEST(Fp8Training, UnsupportedWidthsStayWide) {
   for (size_t i = 0; i < specs.size(); ++i) {
     EXPECT_EQ(static_cast<bool>(params[i].fp8), trains_in_fp8(specs[i]));
     if (specs[i].kind != ParamKind::matrix || specs[i].rows == 0) continue;
-    EXPECT_EQ(params[i].matrix.precision, Precision::bf16) << "evaluation reads this one";
+    EXPECT_EQ(params[i].matrix.precision, Precision::bf16) << "used by evaluations";
     if (!params[i].fp8) continue;
     EXPECT_EQ(params[i].fp8.rows.shape_text(),
               tensor::TensorView(params[i].fp8.rows.data, DType::f8e4m3, {specs[i].rows, specs[i].cols}).shape_text());

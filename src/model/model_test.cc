@@ -13,6 +13,7 @@
 #include "base/test_files.h"
 #include "base/thread_pool.h"
 #include "memory/ledger.h"
+#include "model/export.h"
 #include "model/forward_runner.h"
 #include "model/golden_models.h"
 #include "model/weights.h"
@@ -97,6 +98,28 @@ Output output_of(const std::string& name) {
                                       : Output::hidden;
 }
 
+TEST(Adapter, MergedModelsHaveTheLogitsOfPeft) {
+  const std::filesystem::path adapters = kModels.parent_path() / "adapters";
+  size_t tested = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(adapters)) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const TempDir dir;
+    std::filesystem::copy(entry.path() / "golden.json", dir / "golden.json");
+    const auto golden = nlohmann::json::parse(get_file(entry.path() / "golden.json"));
+    const std::string base = golden["base"];
+    const ExportReport report = export_model(kModels / base, dir / "merged", Precision::fp32, entry.path());
+    EXPECT_GT(report.adapted, 0);
+    std::filesystem::rename(dir / "golden.json", dir / "merged/golden.json");
+    const std::string merged = (dir / "merged").string();
+    const std::vector<float> want = Golden(merged).flat(), got = run(merged, output_of(merged), Precision::fp32, 1);
+    expect_equal(got, want);
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << i;
+    EXPECT_NE(want, Golden(base).flat());
+    ++tested;
+  }
+  EXPECT_GE(tested, 6u);
+}
+
 class Parity : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Parity, PackedLogitsMatchTransformers) {
@@ -122,9 +145,10 @@ TEST(Model, HalfAndInt8StayNearFp32) {
   expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
 }
 
-// Gated products and four layers: the same rounding, with somewhat larger errors.
-TEST(Model, PreNormModelsStayNearFp32Too) {
-  for (const char* name : {"modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
+// Gated products and four layers, or terms by distance: the same rounding, with somewhat larger errors.
+TEST(Model, OtherLayersStayNearFp32Too) {
+  for (const char* name : {"modernbert_sequence", "modernbert_mean", "modernbert_token", "deberta_sequence",
+                           "deberta_keys", "deberta_convolution"}) {
     SCOPED_TRACE(name);
     const auto want = Golden(name).flat();
     double size = 0;
@@ -188,13 +212,14 @@ TEST(Model, PlanStaysNearTheLowerBound) {
 }
 
 // A config that contradicts its weights or is unsupported: the error has the key or tensor, and both values.
-TEST(Model, RejectsUnsupportedConfigs) {
-  struct Case {
-    const char *model, *key;
-    nlohmann::json value;
-    std::vector<const char*> parts;
-  };
-  const std::vector<Case> cases = {
+struct UnsupportedConfig {
+  const char *model, *key;
+  nlohmann::json value;
+  std::vector<const char*> parts;
+};
+
+std::vector<UnsupportedConfig> unsupported_configs() {
+  return {
       {"electra_sequence",
        "embedding_size",
        40,
@@ -240,9 +265,28 @@ TEST(Model, RejectsUnsupportedConfigs) {
        40,
        {"mlp.Wi.weight", "[96,64]", "[80,64]", "\"intermediate_size\" is 40"}},
       {"modernbert_token", "mlp_bias", true, {"mlp.Wi.bias"}},
+      {"deberta_sequence", "model_type", "deberta", {"\"model_type\" is", "deberta", "v1", "deberta-v2"}},
+      {"deberta_sequence", "pos_att_type", "c2p|p2p", {"\"pos_att_type\" is", "c2p|p2p", "only c2p and p2c"}},
+      {"deberta_sequence", "pos_att_type", {"c2p", 3}, {"\"pos_att_type\" is", "3", "c2p, p2c or both"}},
+      {"deberta_sequence", "pos_att_type", nullptr, {"\"pos_att_type\" is missing"}},
+      {"deberta_sequence", "position_buckets", 88, {"\"position_buckets\" is 88", "44 positions"}},
+      {"deberta_sequence", "position_buckets", 20, {"rel_embeddings.weight", "[32,48]", "[40,48]"}},
+      {"deberta_sequence", "norm_rel_ebd", "rms_norm", {"\"norm_rel_ebd\" is", "rms_norm", "layer_norm"}},
+      {"deberta_sequence", "relative_attention", false, {"\"relative_attention\" is false"}},
+      {"deberta_sequence", "embedding_size", 24, {"\"embedding_size\" is 24", "is 48"}},
+      {"deberta_sequence", "attention_head_size", 8, {"\"attention_head_size\" is 8", "is 16"}},
+      {"deberta_sequence", "pooler_hidden_act", "mish", {"\"pooler_hidden_act\" is", "mish"}},
+      {"deberta_convolution", "conv_kernel_size", 4, {"\"conv_kernel_size\" is 4", "odd"}},
+      {"deberta_convolution", "conv_kernel_size", 5, {"conv.conv.weight", "[48,48,3]", "[48,48,5]"}},
+      {"deberta_convolution", "conv_groups", 2, {"\"conv_groups\" is 2", "only 1"}},
+      {"deberta_convolution", "conv_act", "mish", {"\"conv_act\" is", "mish"}},
+      {"deberta_convolution", "num_hidden_layers", 1, {"\"conv_kernel_size\" is 3 with 1 layer"}},
   };
+}
+
+TEST(Model, RejectsUnsupportedConfigs) {
   auto device = device::open_cpu_device(1);
-  for (const Case& c : cases) {
+  for (const UnsupportedConfig& c : unsupported_configs()) {
     SCOPED_TRACE(std::string(c.model) + " " + c.key);
     TempDir dir;
     put_golden_model(dir.path(), c.model);
@@ -343,7 +387,9 @@ TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {
        R"({"model_type":"mpnet","relative_attention_num_buckets":32,"pad_token_id":1,"hidden_size":48})",
        R"({"model_type":"modernbert","num_hidden_layers":3,"global_attn_every_n_layers":2,"local_attention":16,)"
        R"("local_rope_theta":null,"rope_parameters":{"full_attention":{"rope_theta":1e4,"rope_type":"default"}},)"
-       R"("layer_types":["full_attention","sliding_attention","sliding_attention"],"mlp_bias":true})"},
+       R"("layer_types":["full_attention","sliding_attention","sliding_attention"],"mlp_bias":true})",
+       R"({"model_type":"deberta-v2","relative_attention":true,"position_buckets":16,"pos_att_type":"p2c|c2p",)"
+       R"("norm_rel_ebd":"layer_norm","share_att_key":true,"conv_kernel_size":3,"conv_act":"gelu"})"},
       2000);
 }
 

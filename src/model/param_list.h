@@ -11,9 +11,13 @@ class ParamList {
  public:
   const std::vector<ParamSpec>& specs() const { return specs_; }
   ParamSpec& at(int64_t index) { return specs_[static_cast<size_t>(index)]; }
+  std::vector<ParamSpec>& all() { return specs_; }
 
   void begin_layer(int64_t l) { layer_ = l; }  // layer of the following parameters; -1: none
   void begin_group(int64_t g) { group_ = g; }  // same for a group of layers with shared parameters
+  void end_embeddings() {                      // marks all parameters so far
+    for (ParamSpec& p : specs_) p.embeds = true;
+  }
 
   int64_t table(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::embedding);

@@ -21,6 +21,7 @@ struct InputBound {
   int64_t gamma = -1, beta = -1;  // indices of the preceding norm
   int64_t w = -1, b = -1;         // indices of the product after that norm
   int64_t first_row = 0;          // first row of w: attention averages its values, which are the last rows of qkv
+  int64_t other_gamma = -1, other_beta = -1;  // norm of other rows that the matrix also multiplies; -1: none
 };
 
 // An entry of a parameter slab: one or several tensors of the file, stacked by rows (q, k and v are one matrix here).
@@ -28,11 +29,14 @@ struct ParamSpec {
   std::vector<std::string> names;  // full Hugging Face names, e.g. bert.encoder.layer.0.attention.self.query.weight
   int64_t rows = 0;                // total over all names
   int64_t cols = 0;                // 0: a vector
+  int64_t inner = 0;               // stored as [rows, cols / inner, inner] (a convolution); 0: as [rows, cols]
   ParamKind kind = ParamKind::matrix;
   int64_t layer = -1;    // -1: none
   int64_t group = -1;    // group of layers that share it; -1: none
   bool head = false;     // part of a task head: may be missing if a new head is trained
   bool classes = false;  // one row per class: reinitialized if the classes differ
+  bool embeds = false;   // part of the embeddings
+  bool frozen = false;   // training does not change it: no gradient, moments or master weights
   bool int8 = false;     // stored as I8 in int8 directories
   // Rows that are also multiplied separately (packed weights cannot be sliced): a classifier's last layer only computes
   // queries for first tokens. The whole matrix is then stored only if it is used too.

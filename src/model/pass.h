@@ -57,7 +57,7 @@ struct Training {
 };
 
 // Dropout sites; each site number has independent random values.
-enum class DropoutSite : uint8_t { probabilities, attention_out, feed_forward_out, gate };
+enum class DropoutSite : uint8_t { probabilities, attention_out, feed_forward_out, gate, distances, convolution };
 inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1,
                           kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
 

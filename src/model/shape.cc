@@ -60,7 +60,10 @@ double forward_flops(const ModelShape& s, double tokens, double sum_squares) {
   const double project = s.embedding_size() == s.hidden ? 0 : 2 * static_cast<double>(s.embedding_size()) * H * tokens;
   const double local = s.window > 0 ? std::popcount(s.local_layers) : 0;
   const double local_pairs = std::min(sum_squares, tokens * static_cast<double>(2 * s.window + 1));
-  return project + L * 2 * (4 * H * H + (s.gated ? 3 : 2) * H * F) * tokens +
+  const double terms = (s.distance_queries ? 1 : 0) + (s.distance_keys ? 1 : 0);
+  const double convolve = 2 * H * H * static_cast<double>(s.convolution) * tokens;
+  return project + convolve + 2 * terms * H * L * sum_squares +
+         L * 2 * (4 * H * H + (s.gated ? 3 : 2) * H * F) * tokens +
          4 * H * ((L - local) * sum_squares + local * local_pairs);
 }
 

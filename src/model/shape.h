@@ -5,9 +5,19 @@
 #include <cstdint>
 
 #include "hub/hf_config.h"
+#include "ops/distance_rows.h"
 #include "ops/op.h"
 
 namespace brim::model {
+
+// Parameters that training does not change. `layers` includes the embeddings and everything that layers share.
+struct Freeze {
+  enum class Part : uint8_t { none, embeddings, layers, all_but_head };
+  Part part = Part::none;
+  int64_t layers = 0;  // number of lowest layers; only for Part::layers
+  explicit operator bool() const { return part != Part::none; }
+  bool operator==(const Freeze&) const = default;
+};
 
 struct ModelShape {
   hub::Family family = {};
@@ -35,12 +45,23 @@ struct ModelShape {
   bool mean_pooling = false;  // classifier: mean of all tokens instead of the first token
   ops::Activation head_activation = ops::Activation::gelu;
   float feed_forward_dropout = 0;  // after the gate
+  // DeBERTa only: attention terms by distance (span 0: none), and a convolution beside the first layer.
+  ops::DistanceBuckets distances;
+  bool distance_queries = false, distance_keys = false;  // terms of keys (p2c) and of queries (c2p)
+  bool shared_distances = false;                         // projected by the matrices of queries and keys
+  bool distance_norm = false;
+  bool position_table = true;
+  int64_t convolution = 0;  // width; 0: none
+  ops::Activation convolution_activation = ops::Activation::tanh;
+  float pooler_dropout = 0;  // before the sequence head's first matrix
+  Freeze freeze;             // training only
 
   bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes
   int64_t head_size() const { return hidden / heads; }
   bool is_local(int64_t l) const { return (local_layers >> l & 1) != 0; }
   bool has_dropout() const {
-    return hidden_dropout > 0 || attention_dropout > 0 || head_dropout > 0 || feed_forward_dropout > 0;
+    return hidden_dropout > 0 || attention_dropout > 0 || head_dropout > 0 || feed_forward_dropout > 0 ||
+           pooler_dropout > 0;
   }
   int64_t embedding_size() const { return embedding > 0 ? embedding : hidden; }
   int64_t max_tokens() const { return positions - position_offset; }  // longest sequence, special tokens included

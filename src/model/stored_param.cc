@@ -28,8 +28,10 @@ void check_shape(const WeightSource& source, const ParamSpec& spec, const std::s
                  int64_t rows) {
   const int64_t cols = spec.cols;
   const bool vector = cols == 0;
-  const bool good = vector ? t.elements == rows && t.shape.size() <= 1
-                           : t.shape.size() == 2 && t.shape[0] == rows && t.shape[1] == cols;
+  const bool good = vector           ? t.elements == rows && t.shape.size() <= 1
+                    : spec.inner > 0 ? t.shape.size() == 3 && t.shape[0] == rows && t.shape[2] == spec.inner &&
+                                           t.elements == rows * cols
+                                     : t.shape.size() == 2 && t.shape[0] == rows && t.shape[1] == cols;
   if (good) return;
   const std::filesystem::path dir = std::filesystem::path(source.where()).parent_path();
   if (spec.classes && !t.shape.empty() && t.shape[0] != rows && !hub::load_hf_config(dir).labels_given)
@@ -39,7 +41,10 @@ void check_shape(const WeightSource& source, const ParamSpec& spec, const std::s
   const std::string keys = hub::keys_of_size(dir, vector || rows_differ ? rows : cols);
   fail(ErrorCode::bad_model,
        "{}: has shape {}, config.json requires [{}{}]{}; the weights and config.json belong to different models",
-       source.where(name), dtype_and_shape(t), rows, vector ? "" : fmt::format(",{}", cols),
+       source.where(name), dtype_and_shape(t), rows,
+       vector           ? ""
+       : spec.inner > 0 ? fmt::format(",{},{}", cols / spec.inner, spec.inner)
+                        : fmt::format(",{}", cols),
        keys.empty() ? "" : " (" + keys + ")");
 }
 

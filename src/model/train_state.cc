@@ -32,6 +32,7 @@ constexpr int64_t kSlabAlignElements = 64;  // 256 bytes of f32, 128 of bf16: ke
 int64_t align_elements(int64_t n) { return (n + kSlabAlignElements - 1) / kSlabAlignElements * kSlabAlignElements; }
 
 SlabLayout::Range range_of(const ParamSpec& p) {
+  if (p.frozen) return SlabLayout::ranges;
   if (p.kind == ParamKind::embedding) return SlabLayout::embeddings;
   return p.kind == ParamKind::matrix ? SlabLayout::matrices : SlabLayout::undecayed;
 }
@@ -138,7 +139,7 @@ Params make_params(const SlabLayout& layout, Precision asked, DeviceKind target,
   char* plain = is_half(compute) ? copy : master;
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].plain = param_view(layout.params[i], plain, layout.offset[i], compute);
-    params[i].grad = param_view(layout.params[i], grad, layout.offset[i], DType::f32);
+    if (!layout.params[i].frozen) params[i].grad = param_view(layout.params[i], grad, layout.offset[i], DType::f32);
   }
   if (target == DeviceKind::cpu) {
     pack_layout(layout, precision, isa, packed, params);
@@ -171,13 +172,13 @@ int64_t moment_blocks(const SlabLayout& layout) {
 
 // Size of one moment slab: with 8-bit AdamW, matrices take one byte per element; the rest stays f32.
 int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
-  const int64_t matrices = layout.begin[1] - layout.begin[0], rest = layout.elements() - matrices;
-  return optimizer == Optimizer::adamw_8bit ? memory::align_up(matrices) + rest * 4 : layout.elements() * 4;
+  const int64_t matrices = layout.begin[1] - layout.begin[0], rest = layout.trained() - matrices;
+  return optimizer == Optimizer::adamw_8bit ? memory::align_up(matrices) + rest * 4 : layout.trained() * 4;
 }
 
 constexpr int kWindows = 3;
 int64_t window_elements(const SlabLayout& layout) {
-  return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements()));
+  return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.trained()));
 }
 
 // Small buffers of a step: gradient norm and clipping factor, constants, class weights, and scratch for sums.
@@ -190,7 +191,7 @@ SmallLayout small_layout(const ModelShape& shape, const SlabLayout& slab) {
   s.factor = memory::kArenaAlignment / 2;
   s.class_weights = memory::kArenaAlignment;
   s.norm_scratch = s.class_weights + memory::align_up(std::max<int64_t>(1, shape.sequence_classes) * 4);
-  s.bytes = s.norm_scratch + memory::align_up(ops::grad_norm_scratch_bytes(slab.elements()));
+  s.bytes = s.norm_scratch + memory::align_up(ops::grad_norm_scratch_bytes(slab.trained()));
   return s;
 }
 
@@ -199,7 +200,7 @@ struct StateLayout {
   struct Piece {
     int64_t at = 0, bytes = 0;
   };
-  Piece master, grad, copy, packed, codes, m, v, moment_scales, windows, small, table;
+  Piece master, frozen, grad, copy, packed, codes, m, v, moment_scales, windows, small, table;
   memory::TagBytes bytes;
 };
 
@@ -212,8 +213,10 @@ StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precis
     layout.bytes[tag] += memory::align_up(bytes);
   };
   const DType compute = activation_type(precision, target);
-  cut(layout.master, Tag::master, slab.elements() * 4);
-  cut(layout.grad, Tag::gradients, slab.elements() * 4);
+  cut(layout.master, Tag::master, slab.trained() * 4);
+  // Directly behind the master weights, so that offsets apply to both.
+  if (!is_half(compute)) cut(layout.frozen, Tag::weights, (slab.elements() - slab.trained()) * 4);
+  cut(layout.grad, Tag::gradients, slab.trained() * 4);
   if (target == DeviceKind::cpu) {
     Params nowhere(slab.params.size());
     cut(layout.packed, Tag::weights, pack_layout(slab, precision, isa, nullptr, nowhere));
@@ -248,7 +251,7 @@ SlabLayout slab_layout(const ModelShape& shape) {
   layout.params = model_params(shape);
   layout.offset.assign(layout.params.size(), 0);
   int64_t at = 0;
-  for (int range = 0; range < SlabLayout::ranges; ++range) {
+  for (int range = 0; range <= SlabLayout::ranges; ++range) {
     layout.begin[static_cast<size_t>(range)] = at;
     for (size_t i = 0; i < layout.params.size(); ++i)
       if (range_of(layout.params[i]) == range) {
@@ -256,7 +259,7 @@ SlabLayout slab_layout(const ModelShape& shape) {
         at += align_elements(layout.params[i].elements());
       }
   }
-  layout.begin[SlabLayout::ranges] = at;
+  layout.all = at;
   return layout;
 }
 
@@ -321,7 +324,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + small.factor, DType::f32, {1});
   constants_ = TensorView(base + small.constants, DType::f32, {1, 1, ops::kAdamWRowFloats});
-  norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {ops::grad_norm_scratch_bytes(layout_.elements())});
+  norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {ops::grad_norm_scratch_bytes(layout_.trained())});
   class_weights_at_ = base + small.class_weights;
   auto stream = device.make_stream();
   for (const Bytes bytes : {m_, v_}) {
@@ -354,14 +357,27 @@ TensorView TrainState::slab(Bytes bytes, DType dtype, int64_t begin, int64_t end
 void TrainState::upload(Stream& stream, const std::vector<float>& master) {
   BRIM_CHECK(static_cast<int64_t>(master.size()) == layout_.elements(), "{} values for {} elements", master.size(),
              layout_.elements());
-  stream.copy(master_.data(), master.data(), master.size() * 4);
-  refresh(stream);
+  if (copy_.empty()) {
+    stream.copy(master_.data(), master.data(), master.size() * 4);
+  } else {
+    const DType compute = activation_type(precision_, device_.kind());
+    const auto trained = static_cast<size_t>(layout_.trained());
+    stream.copy(master_.data(), master.data(), trained * 4);
+    frozen_.assign(master.begin() + static_cast<std::ptrdiff_t>(trained), master.end());
+    std::vector<std::byte> narrow(frozen_.size() * static_cast<size_t>(dtype_bytes(compute)));
+    convert_elements(frozen_.data(), DType::f32, narrow.data(), compute, static_cast<int64_t>(frozen_.size()));
+    if (!narrow.empty())
+      stream.copy(slab(copy_, compute, layout_.trained(), layout_.elements()).data, narrow.data(), narrow.size());
+    stream.synchronize();
+  }
+  refresh(stream, true);
   stream.synchronize();
 }
 
 std::vector<float> TrainState::download(Stream& stream) const {
   std::vector<float> master(static_cast<size_t>(layout_.elements()));
-  stream.copy(master.data(), master_.data(), master.size() * 4);
+  stream.copy(master.data(), master_.data(), (master.size() - frozen_.size()) * 4);
+  std::copy(frozen_.begin(), frozen_.end(), master.end() - static_cast<std::ptrdiff_t>(frozen_.size()));
   stream.synchronize();
   return master;
 }
@@ -410,10 +426,10 @@ void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
     }
 }
 
-void TrainState::refresh(Stream& stream) {
+void TrainState::refresh(Stream& stream, bool frozen) {
   if (!copy_.empty()) {
     const DType compute = activation_type(precision_, device_.kind());
-    const int64_t n = layout_.elements();
+    const int64_t n = layout_.trained();
     ops::convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
     refresh_fp8(stream);
     return;
@@ -424,6 +440,7 @@ void TrainState::refresh(Stream& stream) {
   std::vector<std::pair<TensorView, LinearWeight>> work;
   for (size_t i = 0; i < params_.size(); ++i) {
     const Param& p = params_[i];
+    if (layout_.params[i].frozen && !frozen) continue;
     if (p.matrix.N > 0) work.emplace_back(p.plain, p.matrix);
     if (p.first.N == 0) continue;
     work.emplace_back(p.plain.slice_rows(0, p.first.N), p.first);
@@ -497,7 +514,7 @@ void TrainState::end_calibration(Stream& stream) {
 void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.size()); }
 
 void TrainState::step(Stream& stream, const StepSettings& s, int) {
-  ops::GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()),
+  ops::GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.trained()),
                          .norm = norm_,
                          .factor = factor_,
                          .scratch = norm_scratch_};
@@ -519,7 +536,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     parts = {{0, matrices, true, true}, {matrices, layout_.begin[2], true, false}};
   else
     parts = {{0, layout_.begin[2], true, false}};
-  parts.push_back({layout_.begin[2], layout_.elements(), false, false});
+  parts.push_back({layout_.begin[2], layout_.trained(), false, false});
   for (const Window& w : windows_) w.stored->wait(*load_stream_);  // do not read before the previous step has written
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;

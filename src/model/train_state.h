@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training state except activations: slabs of master weights, gradients, optimizer moments and (on CUDA) the weights in
 // the compute type. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and
-// parameters without weight decay (biases and norms).
+// parameters without weight decay (biases and norms). Frozen parameters follow them and only have compute weights.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -31,8 +31,10 @@ struct SlabLayout {
   enum Range { matrices, embeddings, undecayed, ranges };
   std::vector<ParamSpec> params;
   std::vector<int64_t> offset;              // in elements, one per parameter
-  std::array<int64_t, ranges + 1> begin{};  // start of each range; begin[ranges] is the total
-  int64_t elements() const { return begin[ranges]; }
+  std::array<int64_t, ranges + 1> begin{};  // start of each range; begin[ranges]: end of the trained parameters
+  int64_t all = 0;                          // with the frozen parameters
+  int64_t elements() const { return all; }
+  int64_t trained() const { return begin[ranges]; }
 };
 SlabLayout slab_layout(const ModelShape& shape);
 
@@ -103,7 +105,8 @@ class TrainState {
   bool needs_calibration() const { return !fp8_params_.empty() && !has_history_; }
 
  private:
-  void refresh(device::Stream& stream);      // compute weights from the master weights
+  // Compute weights from the master weights, and on a CPU from the frozen ones if `frozen`.
+  void refresh(device::Stream& stream, bool frozen = false);
   void refresh_fp8(device::Stream& stream);  // their e4m3 copies
   void remember_fp8(device::Stream& stream);
   void list_fp8_matrices(device::Stream& stream);
@@ -123,6 +126,7 @@ class TrainState {
   std::unique_ptr<Architecture> architecture_;
   SlabLayout layout_;
   device::DeviceBuffer block_;  // all device memory of the state
+  std::vector<float> frozen_;   // exact values of frozen parameters, if the device only has them in the compute type
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_, fp8_history_;
   tensor::TensorView norm_, factor_, constants_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;

@@ -27,7 +27,7 @@ std::optional<Recompute> recompute_from_name(std::string_view name);
 struct TrainTargets {
   tensor::TensorView sequence;  // [B] i32 class, -100 ignored, -101 unlabelled; or [B,K] f32: multi-label or regression
   tensor::TensorView token;     // [T] i32 class, -100 ignored
-  tensor::TensorView teacher_sequence;  // [n*B,K] f32 logits of n teachers, distillation only
+  tensor::TensorView teacher_sequence;  // [B,K] f32 mixed logits of the teachers, distillation only
   tensor::TensorView class_weights;     // [K] f32 or empty
 };
 

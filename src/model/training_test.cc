@@ -182,6 +182,83 @@ TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
   EXPECT_TRUE(moments[0] == moments[1]);
 }
 
+// Parameters after three steps with dropout, by index. `ignored`: their gradients are set to zero.
+std::vector<std::vector<float>> train_golden(const std::string& name, const Freeze& freeze, Recompute recompute,
+                                             const std::vector<size_t>& ignored) {
+  auto device = device::open_cpu_device(1);
+  GoldenTraining training(*device, name, Precision::fp32, 1, 0.3f, freeze);
+  TrainState& state = training.state();
+  std::vector<size_t> rows(training.sequences());
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  for (int64_t step = 1; step <= 3; ++step) {
+    training.pass(rows, recompute, 1 / training.weight(rows));
+    for (const size_t i : ignored)
+      if (const tensor::TensorView& g = state.params()[i].grad) std::fill_n(g.as<float>(), g.elements(), 0.0f);
+    state.step(training.stream(), {.lr = 1e-2f, .max_grad_norm = 0, .step = step}, 1);
+  }
+  const std::vector<float> all = state.download(training.stream());
+  std::vector<std::vector<float>> values;
+  for (size_t i = 0; i < state.layout().params.size(); ++i) {
+    const float* at = all.data() + state.layout().offset[i];
+    values.emplace_back(at, at + state.layout().params[i].elements());
+  }
+  return values;
+}
+
+TEST(TrainState, FrozenParametersKeepTheirBitsAndOthersTrainAsBefore) {
+  using Part = Freeze::Part;
+  const std::vector<std::pair<const char*, Freeze>> cases = {
+      {"bert_sequence", {Part::embeddings}},         {"bert_token", {Part::layers, 1}},
+      {"albert_sequence", {Part::embeddings}},       {"albert_groups", {Part::all_but_head}},
+      {"electra_sequence", {Part::embeddings}},      {"mpnet_sequence", {Part::layers, 1}},
+      {"deberta_sequence", {Part::layers, 1}},       {"deberta_convolution", {Part::embeddings}},
+      {"deberta_convolution", {Part::layers, 1}},    {"modernbert_sequence", {Part::layers, 1}},
+      {"modernbert_sequence", {Part::all_but_head}}, {"modernbert_mean", {Part::embeddings}}};
+  for (const auto& [name, freeze] : cases) {
+    SCOPED_TRACE(fmt::format("{} {}", name, static_cast<int>(freeze.part)));
+    ModelShape shape = read_shape(golden_models() / name);
+    shape.freeze = freeze;
+    const std::vector<ParamSpec> params = model_params(shape);
+    std::vector<size_t> frozen;
+    for (size_t i = 0; i < params.size(); ++i)
+      if (params[i].frozen) frozen.push_back(i);
+    ASSERT_FALSE(frozen.empty());
+    const auto all = train_golden(name, {}, Recompute::none, frozen);
+    for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full})
+      EXPECT_EQ(train_golden(name, freeze, level, {}), all) << recompute_name(level);
+  }
+}
+
+TEST(TrainState, FrozenParametersSaveMemory) {
+  ModelShape shape = read_shape(golden_models() / "bert_sequence");
+  shape.layers = 12;
+  using Part = Freeze::Part;
+  for (const auto target : {device::DeviceKind::cpu, device::DeviceKind::cuda}) {
+    const Precision precision = target == device::DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
+    int64_t state = INT64_MAX, pass = INT64_MAX, weights = 0;
+    for (const Freeze& freeze :
+         {Freeze{}, Freeze{Part::embeddings}, Freeze{Part::layers, 6}, Freeze{Part::all_but_head}}) {
+      shape.freeze = freeze;
+      const SlabLayout layout = slab_layout(shape);
+      const memory::TagBytes bytes =
+          train_state_bytes(shape, precision, Optimizer::adamw, Moments::device, target, device::Isa::generic);
+      EXPECT_EQ(bytes[memory::Tag::master], 4 * layout.trained());
+      EXPECT_EQ(bytes[memory::Tag::gradients], 4 * layout.trained());
+      EXPECT_EQ(bytes[memory::Tag::optimizer], 8 * layout.trained());
+      if (!freeze) weights = bytes[memory::Tag::weights];
+      const int64_t frozen = target == device::DeviceKind::cpu ? 4 * (layout.elements() - layout.trained()) : 0;
+      EXPECT_EQ(bytes[memory::Tag::weights], weights + frozen);
+      EXPECT_LT(bytes.total(), state);
+      state = bytes.total();
+      const int64_t arena =
+          plan_train_pass(shape, precision, Recompute::none, target, device::Isa::generic, 1, {4096, 256, 40})
+              .arena_bytes();
+      EXPECT_LE(arena, pass);
+      pass = arena;
+    }
+  }
+}
+
 TEST(TrainState, StepsFollowTheGradientAndKeepNormsUndecayed) {
   auto device = device::open_cpu_device(1);
   const ModelShape shape = read_shape(golden_models() / "bert_sequence");

@@ -24,18 +24,4 @@ ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision
   return plan;
 }
 
-TeachersPlan plan_teachers(std::span<const ModelShape> shapes, ops::Precision precision, device::DeviceKind target,
-                           device::Isa isa, int threads, BatchLimits training) {
-  TeachersPlan plan;
-  int64_t classes = 0;
-  for (const ModelShape& shape : shapes) {
-    plan.passes.push_back(plan_forward(shape, pass_precision(precision, target), target, isa, threads, training,
-                                       Output::sequence_logits));
-    plan.pass_bytes = std::max(plan.pass_bytes, memory::align_up(plan.passes.back().arena_bytes()));
-    classes += shape.sequence_classes;
-  }
-  plan.logits_bytes = memory::align_up(training.sequences * classes * static_cast<int64_t>(sizeof(float)));
-  return plan;
-}
-
 }  // namespace brim::model

@@ -123,6 +123,8 @@ void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& pa
   float bound = 0;
   if (input.kind == InputBound::Kind::norm) {
     bound = norm_bound(gamma, beta);
+    if (input.other_gamma >= 0)
+      bound = std::max(bound, norm_bound(read(input.other_gamma, 0), read(input.other_beta, gamma.size())));
   } else {
     const std::vector<float> w = read(input.w, 0), b = read(input.b, w.size() / gamma.size());
     const auto row = static_cast<size_t>(input.first_row);
@@ -269,7 +271,7 @@ bool same_encoder(const std::filesystem::path& classifier, const std::filesystem
   const auto without_heads = [](ModelShape s) {
     s.sequence_classes = s.token_classes = 0;
     s.multi_label = s.regression = s.raw_scores = false;
-    s.hidden_dropout = s.attention_dropout = s.head_dropout = s.feed_forward_dropout = 0;
+    s.hidden_dropout = s.attention_dropout = s.head_dropout = s.feed_forward_dropout = s.pooler_dropout = 0;
     return s;
   };
   if (without_heads(a) != without_heads(b)) return false;
@@ -338,6 +340,179 @@ int64_t end_in(const std::byte* base, const Param& p) {
   return end;
 }
 
+// The files of a model, and of a tagger whose head is added to it.
+struct Sources {
+  std::unique_ptr<WeightSource> model, tagger;
+  std::vector<ParamSpec> params, tagger_params;  // indices do not depend on the heads
+
+  StoredParam find(size_t index) const {
+    const bool of_tagger = params[index].head && tagger != nullptr && tagger_params[index].rows > 0;
+    return require_param(of_tagger ? *tagger : *model, of_tagger ? tagger_params[index] : params[index]);
+  }
+  void check_unchanged() const {
+    model->check_unchanged();
+    if (tagger) tagger->check_unchanged();
+  }
+};
+
+// Fills the parameters of a layout from the files: one task per parameter, several per table, for disjoint pieces.
+// Reports the first failure in parameter order, independent of thread timing.
+class FillTasks {
+ public:
+  // `base`: start of the layout, for end(); null if not needed.
+  FillTasks(const Sources& sources, WeightLayout& target, DeviceKind kind, const std::byte* base)
+      : sources_(sources), kind_(kind) {
+    for (size_t i = 0; i < sources.params.size(); ++i) {
+      if (sources.params[i].rows == 0) continue;
+      Param& p = target.params[i];
+      if (sources.params[i].kind == ParamKind::embedding)
+        add_table(i, p);
+      else
+        add_param(i, p);
+      ends_.resize(tasks_.size());
+      if (base != nullptr) ends_.back() = end_in(base, p);
+    }
+    failed_ = tasks_.size();
+  }
+
+  size_t size() const { return tasks_.size(); }
+  int64_t end(size_t i) const { return ends_[i]; }  // offset up to which everything is filled after tasks [0, i]
+  bool has_failed() const { return failed_ < tasks_.size(); }
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  void make_buffers(int workers, int64_t bytes) {
+    for (int i = 0; i < workers; ++i) buffers_.emplace_back(bytes);
+  }
+  void free_buffers() { buffers_.clear(); }
+  void run(size_t i, int worker) {
+    if (i > failed_) return;
+    try {
+      tasks_[i](buffers_[static_cast<size_t>(worker)]);
+    } catch (...) {
+      std::lock_guard lock(failing_);
+      if (i > failed_) return;
+      failed_ = i;
+      failure_ = std::current_exception();
+    }
+  }
+
+ private:
+  void add_table(size_t index, Param& p) {
+    constexpr int64_t kTableElements = int64_t{1} << 20;  // per task
+    const int64_t elements = sources_.params[index].elements(), pieces = elements / kTableElements + 1;
+    for (int64_t n = 0; n < pieces; ++n)
+      tasks_.push_back([this, index, &p, elements, pieces, n](MatrixBuffer&) {
+        const int64_t begin = elements * n / pieces, end = elements * (n + 1) / pieces;
+        auto* out = static_cast<char*>(p.plain.data) + begin * dtype_bytes(p.plain.dtype);
+        sources_.find(index).read_as(begin, end, out, p.plain.dtype);
+      });
+  }
+  void add_param(size_t index, Param& p) {
+    const ParamSpec& spec = sources_.params[index];
+    tasks_.push_back([this, index, &spec, &p](MatrixBuffer& buffer) {
+      const StoredParam stored = sources_.find(index);
+      if (p.plain) stored.read_as(0, stored.elements(), p.plain.data, p.plain.dtype);
+      if (p.matrix.N > 0) fill_matrix(stored, 0, p.matrix, kind_, buffer);
+      if (p.first.N > 0) {
+        fill_matrix(stored, 0, p.first, kind_, buffer);
+        fill_matrix(stored, spec.split, p.rest, kind_, buffer);
+      }
+    });
+    if (p.input.quantise)
+      tasks_.push_back(
+          [this, &spec, &p](MatrixBuffer&) { fill_fp8_scale(*sources_.model, sources_.params, spec.input, p.input); });
+  }
+
+  const Sources& sources_;
+  const DeviceKind kind_;
+  std::vector<std::function<void(MatrixBuffer&)>> tasks_;
+  std::vector<int64_t> ends_;
+  std::mutex failing_;
+  std::atomic<size_t> failed_{0};
+  std::exception_ptr failure_;
+  std::vector<MatrixBuffer> buffers_;  // one per worker
+};
+
+// Copies finished pieces of `host` to the device while the rest is being filled; small pieces let other threads launch
+// batches in between.
+class Uploader {
+ public:
+  Uploader(FillTasks& tasks, device::Stream& stream, const std::byte* host, void* slab, int64_t bytes)
+      : tasks_(tasks), stream_(stream), host_(host), slab_(static_cast<char*>(slab)), bytes_(bytes) {}
+
+  // `yields`: other threads may be serving requests.
+  void run(ThreadPool& pool, bool yields) {
+    auto working = std::async(std::launch::async, [&] {
+      if (yields) pool.run([](int) { yield_core(); });
+      pool.parallel_for(tasks_.size(), [&](size_t i, int worker) {
+        tasks_.run(i, worker);
+        note_done(i);
+      });
+    });
+    for (int64_t at = 0, end = 0; at < bytes_ && !tasks_.has_failed(); at = end) {
+      end = wait_for_piece(at);
+      if (!tasks_.has_failed()) stream_.copy(slab_ + at, host_ + at, static_cast<size_t>(end - at));
+    }
+    working.get();
+  }
+
+ private:
+  static constexpr int64_t kCopyBytes = int64_t{4} << 20;
+
+  void note_done(size_t i) {
+    std::lock_guard lock(mutex_);
+    done_[i] = true;
+    for (; first_open_ < done_.size() && done_[first_open_]; ++first_open_)
+      filled_ = std::max(filled_, tasks_.end(first_open_));
+    progress_.notify_one();
+  }
+  int64_t wait_for_piece(int64_t at) {
+    std::unique_lock lock(mutex_);
+    progress_.wait(lock, [&] { return filled_ - at >= kCopyBytes || first_open_ == done_.size(); });
+    return std::min(first_open_ == done_.size() ? bytes_ : filled_, at + kCopyBytes);
+  }
+
+  FillTasks& tasks_;
+  device::Stream& stream_;
+  const std::byte* const host_;
+  char* const slab_;
+  const int64_t bytes_;
+  std::mutex mutex_;
+  std::condition_variable progress_;
+  std::vector<bool> done_ = std::vector<bool>(tasks_.size());
+  size_t first_open_ = 0;
+  int64_t filled_ = 0;
+};
+
+void fill_in_place(FillTasks& tasks, device::Stream& stream, int64_t buffer_bytes) {
+  ThreadPool* pool = static_cast<device::CpuStream&>(stream).pool();
+  tasks.make_buffers(pool == nullptr ? 1 : pool->size(), buffer_bytes);
+  if (pool != nullptr) {
+    pool->parallel_for(tasks.size(), [&](size_t i, int worker) { tasks.run(i, worker); });
+  } else {
+    for (size_t i = 0; i < tasks.size(); ++i) tasks.run(i, 0);
+  }
+  tasks.rethrow();
+  tasks.free_buffers();
+}
+
+// The files of both models; adds the tagger's head to `shape`.
+Sources open_sources(const std::filesystem::path& dir, const std::filesystem::path& tagger, const hub::HfConfig& config,
+                     ModelShape& shape) {
+  Sources sources;
+  sources.model = WeightSource::open(dir);
+  shape = shape_of(config, head_kind(config, sources.model->names()));
+  if (!tagger.empty()) {
+    const ModelShape tags = read_shape(tagger);
+    sources.tagger = WeightSource::open(tagger);
+    sources.tagger_params = model_params(tags);
+    shape = both_heads(shape, tags);
+  }
+  sources.params = model_params(shape);
+  return sources;
+}
+
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
@@ -352,165 +527,49 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
   model->config_ = hub::load_hf_config(dir);
-  auto opened = WeightSource::open(dir);
-  const WeightSource& source = *opened;
-  model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
-  std::unique_ptr<WeightSource> tagger_source;
-  std::vector<ParamSpec> tagger_params;  // indices do not depend on the heads
-  if (!tagger.empty()) {
-    const ModelShape tags = read_shape(tagger);
-    tagger_source = WeightSource::open(tagger);
-    tagger_params = model_params(tags);
-    model->shape_ = both_heads(model->shape_, tags);
-  }
+  Sources sources = open_sources(dir, tagger, model->config_, model->shape_);
   model->precision_ = precision;
   model->device_kind_ = device.kind();
   const ModelShape& s = model->shape_;
-  const device::Isa isa = device::best_isa();
-  const bool cpu = device.kind() == DeviceKind::cpu;
-  const auto params = model_params(s);
-
-  model->table_types_ = table_types(source, s, device.kind());
-  const int64_t bytes = layout_weights(s, precision, device.kind(), isa, model->table_types_, nullptr).bytes;
+  model->table_types_ = table_types(*sources.model, s, device.kind());
+  const auto layout_at = [&](void* base) {
+    return layout_weights(s, precision, device.kind(), device::best_isa(), model->table_types_, base);
+  };
+  const int64_t bytes = layout_at(nullptr).bytes, buffer_bytes = load_bytes(s, 1);
   model->slab_ = memory::Ledger::allocate(device, planned, memory::Tag::weights, "model", bytes);
-  model->layout_ = layout_weights(s, precision, device.kind(), isa, model->table_types_, model->slab_.data());
-  // If the host cannot write to the slab, fill a host buffer and copy it.
-  std::unique_ptr<std::byte[]> host;
-  WeightLayout target = model->layout_;
-  if (!cpu) {
-    host.reset(new std::byte[static_cast<size_t>(bytes)]);
-    target = layout_weights(s, precision, device.kind(), isa, model->table_types_, host.get());
-  }
-
-  // One task per parameter, several per table; they fill disjoint pieces.
-  constexpr int64_t kTableElements = int64_t{1} << 20;  // per task
-  std::vector<std::function<void(MatrixBuffer&)>> tasks;
-  std::vector<int64_t> ends;  // slab offset up to which everything is filled after tasks [0, i]
-  const auto find = [&](const ParamSpec& spec) {
-    const auto index = static_cast<size_t>(&spec - params.data());
-    const bool of_tagger = spec.head && tagger_source != nullptr && tagger_params[index].rows > 0;
-    const WeightSource& from = of_tagger ? *tagger_source : source;
-    const ParamSpec& requested = of_tagger ? tagger_params[index] : spec;
-    return require_param(from, requested);
-  };
-  for (size_t i = 0; i < params.size(); ++i) {
-    const ParamSpec& spec = params[i];
-    Param& p = target.params[i];
-    if (spec.rows == 0) continue;
-    if (spec.kind == ParamKind::embedding) {
-      const int64_t pieces = spec.elements() / kTableElements + 1;
-      for (int64_t n = 0; n < pieces; ++n)
-        tasks.push_back([&, pieces, n](MatrixBuffer&) {
-          const int64_t begin = spec.elements() * n / pieces, end = spec.elements() * (n + 1) / pieces;
-          auto* out = static_cast<char*>(p.plain.data) + begin * dtype_bytes(p.plain.dtype);
-          find(spec).read_as(begin, end, out, p.plain.dtype);
-        });
-      ends.resize(tasks.size());
-      if (!cpu) ends.back() = end_in(host.get(), p);
-      continue;
-    }
-    tasks.push_back([&](MatrixBuffer& buffer) {
-      const StoredParam stored = find(spec);
-      if (p.plain) stored.read_as(0, stored.elements(), p.plain.data, p.plain.dtype);
-      if (p.matrix.N > 0) fill_matrix(stored, 0, p.matrix, device.kind(), buffer);
-      if (p.first.N > 0) {
-        fill_matrix(stored, 0, p.first, device.kind(), buffer);
-        fill_matrix(stored, spec.split, p.rest, device.kind(), buffer);
-      }
-    });
-    if (p.input.quantise) tasks.push_back([&](MatrixBuffer&) { fill_fp8_scale(source, params, spec.input, p.input); });
-    ends.resize(tasks.size());
-    if (!cpu) ends.back() = end_in(host.get(), p);
-  }
-
-  // Reports the first failure in parameter order, independent of thread timing.
-  std::mutex failing;
-  std::atomic<size_t> failed{tasks.size()};
-  std::exception_ptr failure;
-  std::vector<MatrixBuffer> buffers;  // one per worker
-  const auto fill = [&](size_t i, int worker) {
-    if (i > failed) return;
-    try {
-      tasks[i](buffers[static_cast<size_t>(worker)]);
-    } catch (...) {
-      std::lock_guard lock(failing);
-      if (i > failed) return;
-      failed = i;
-      failure = std::current_exception();
-    }
-  };
-  const auto make_buffers = [&](int workers) {
-    for (int i = 0; i < workers; ++i) buffers.emplace_back(load_bytes(s, 1));
-  };
-  const auto check_unchanged = [&] {
-    source.check_unchanged();
-    if (tagger_source) tagger_source->check_unchanged();
-  };
+  model->layout_ = layout_at(model->slab_.data());
   const auto stream = device.make_stream();
-  if (!cpu) {
-    // Copies finished pieces while the rest is being filled; small pieces let other threads launch batches in between.
-    constexpr int64_t kCopyBytes = int64_t{4} << 20;
-    std::mutex mutex;
-    std::condition_variable progress;
-    std::vector<bool> done(tasks.size());
-    size_t first_open = 0;
-    int64_t filled = 0;
-    const auto note_done = [&](size_t i) {
-      std::lock_guard lock(mutex);
-      done[i] = true;
-      for (; first_open < done.size() && done[first_open]; ++first_open) filled = std::max(filled, ends[first_open]);
-      progress.notify_one();
-    };
-    const auto work = [&](ThreadPool& pool) {
-      if (while_loading) pool.run([](int) { yield_core(); });  // other threads may be serving requests
-      pool.parallel_for(tasks.size(), [&](size_t i, int worker) {
-        fill(i, worker);
-        note_done(i);
-      });
-    };
-    const auto fill_all = [&] {
-      ThreadPool pool(std::max(1, hardware_threads() - (while_loading ? 1 : 0)));  // throws if no thread can be started
-      make_buffers(pool.size());
-      auto working = std::async(std::launch::async, [&] { work(pool); });
-      for (int64_t at = 0, end = 0; at < bytes && failed == tasks.size(); at = end) {
-        {
-          std::unique_lock lock(mutex);
-          progress.wait(lock, [&] { return filled - at >= kCopyBytes || first_open == tasks.size(); });
-          end = std::min(first_open == tasks.size() ? bytes : filled, at + kCopyBytes);
-        }
-        if (failed == tasks.size())
-          stream->copy(static_cast<char*>(model->slab_.data()) + at, host.get() + at, static_cast<size_t>(end - at));
-      }
-      working.get();
-      if (failure) std::rethrow_exception(failure);
-      check_unchanged();
-      stream->synchronize();
-      log_debug("{}: weights copied to the device", dir.string());
-      // Freeing gigabytes takes milliseconds.
-      host.reset();
-      buffers.clear();
-      opened.reset();
-      ::malloc_trim(0);  // a server loads repeatedly, each time on other threads
-    };
-    auto filling = std::async(while_loading ? std::launch::async : std::launch::deferred, fill_all);
-    if (while_loading)
-      while_loading(*model,
-                    [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
-    filling.get();
+  if (device.kind() == DeviceKind::cpu) {
+    FillTasks tasks(sources, model->layout_, device.kind(), nullptr);
+    fill_in_place(tasks, *stream, buffer_bytes);
+    sources.check_unchanged();
+    ::malloc_trim(0);  // the limit covers the whole process
     return model;
   }
-  ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
-  make_buffers(pool == nullptr ? 1 : pool->size());
-  if (pool != nullptr) {
-    pool->parallel_for(tasks.size(), fill);
-  } else {
-    for (size_t i = 0; i < tasks.size(); ++i) fill(i, 0);
-  }
-  if (failure) std::rethrow_exception(failure);
-  check_unchanged();
-  model->layout_ = target;
-  buffers.clear();
-  ::malloc_trim(0);  // the limit covers the whole process
+  // The host cannot write to the slab: fill a host buffer and copy it.
+  std::unique_ptr<std::byte[]> host(new std::byte[static_cast<size_t>(bytes)]);
+  WeightLayout target = layout_at(host.get());
+  FillTasks tasks(sources, target, device.kind(), host.get());
+  const auto fill_all = [&] {
+    const bool yields = while_loading != nullptr;
+    ThreadPool pool(std::max(1, hardware_threads() - (yields ? 1 : 0)));  // throws if no thread can be started
+    tasks.make_buffers(pool.size(), buffer_bytes);
+    Uploader(tasks, *stream, host.get(), model->slab_.data(), bytes).run(pool, yields);
+    tasks.rethrow();
+    sources.check_unchanged();
+    stream->synchronize();
+    log_debug("{}: weights copied to the device", dir.string());
+    // Freeing gigabytes takes milliseconds.
+    host.reset();
+    tasks.free_buffers();
+    sources.model.reset();
+    ::malloc_trim(0);  // a server loads repeatedly, each time on other threads
+  };
+  auto filling = std::async(while_loading ? std::launch::async : std::launch::deferred, fill_all);
+  if (while_loading)
+    while_loading(*model,
+                  [&] { return filling.wait_for(std::chrono::microseconds(200)) == std::future_status::ready; });
+  filling.get();
   return model;
 }
 

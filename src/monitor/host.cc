@@ -76,8 +76,8 @@ int64_t own_resident_bytes() {
   return words.size() > 1 ? number(words[1]) * ::sysconf(_SC_PAGESIZE) : 0;
 }
 
-int64_t peak_resident_bytes() {
-  int64_t bytes = -1;
+std::optional<int64_t> peak_resident_bytes() {
+  std::optional<int64_t> bytes;
   each_line(slurp("/proc/self/status"), [&](std::string_view line) {
     if (line.starts_with("VmHWM:"))
       if (const auto words = words_of(line); words.size() > 1) bytes = number(words[1]) * 1024;

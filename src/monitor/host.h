@@ -75,6 +75,6 @@ class OtherProcesses {
 
 // Current resident bytes of this process.
 int64_t own_resident_bytes();
-int64_t peak_resident_bytes();  // peak; -1 if unknown
+std::optional<int64_t> peak_resident_bytes();
 
 }  // namespace brim::monitor

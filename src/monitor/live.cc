@@ -9,33 +9,36 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <type_traits>
+#include <string>
+#include <utility>
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/log.h"
 
 namespace brim::monitor {
 namespace {
 
 constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
-constexpr uint64_t kLiveVersion = 4;
-constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
-static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
+constexpr uint64_t kLiveVersion = 5;
+constexpr size_t kWords = 1024, kLongestName = 127;
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Layout of the file. Figures are atomic words, so a reader during an update sees old or new words and detects it by
+// Layout of the file. The JSON of the record is in atomic words, so a reader sees old or new words and detects it by
 // `sequence`. Words are stored with release and loaded with acquire: seeing one word of an update makes its odd
 // sequence number visible too, so no fences are needed.
 struct LiveFile {
   uint64_t magic, version;
   uint64_t process_start;          // from /proc/<pid>/stat; detects a reused pid
   std::atomic<uint64_t> sequence;  // odd during an update
+  std::atomic<uint64_t> bytes;     // length of the JSON
   std::array<std::atomic<uint64_t>, kWords> words;
 };
 
@@ -85,48 +88,33 @@ struct Mapping {
   }
 };
 
-std::optional<LiveFigures> snapshot(const LiveFile& file) {
-  std::array<uint64_t, kWords> words;
+std::optional<RunRecord> read_record(const LiveFile& file) {
+  std::array<uint64_t, kWords> words = {};
   for (int attempt = 0; attempt < 1000; ++attempt) {  // bounded: a writer that died leaves it odd
     const uint64_t before = file.sequence.load(std::memory_order_acquire);
     if (before == 0) return std::nullopt;  // not published yet
     if (before % 2 == 1) continue;
-    for (size_t i = 0; i < kWords; ++i) words[i] = file.words[i].load(std::memory_order_acquire);
+    const uint64_t bytes = file.bytes.load(std::memory_order_acquire);
+    if (bytes > sizeof words) return std::nullopt;  // the file may come from another program
+    for (size_t i = 0; i < (bytes + 7) / 8; ++i) words[i] = file.words[i].load(std::memory_order_acquire);
     if (file.sequence.load(std::memory_order_relaxed) != before) continue;
-    LiveFigures figures;
-    std::memcpy(static_cast<void*>(&figures), words.data(), sizeof figures);
-    // The file may come from another program: terminate strings and clamp counts to the array sizes.
-    figures.command[sizeof figures.command - 1] = figures.model[sizeof figures.model - 1] = '\0';
-    figures.device[sizeof figures.device - 1] = figures.precision[sizeof figures.precision - 1] = '\0';
-    figures.stage_count = std::clamp<int64_t>(figures.stage_count, 0, static_cast<int64_t>(figures.stages.size()));
-    figures.pci_bus_id[sizeof figures.pci_bus_id - 1] = '\0';
-    for (auto& stage : figures.stages) stage.name[sizeof stage.name - 1] = '\0';
-    return figures;
+    try {
+      return record_from_json(std::string(reinterpret_cast<const char*>(words.data()), bytes));
+    } catch (const Error&) {
+      return std::nullopt;
+    }
   }
   return std::nullopt;
 }
 
+// Long paths are truncated at the front, never within a character.
+void shorten(std::string& text) {
+  if (text.size() <= kLongestName) return;
+  text.erase(0, text.size() - kLongestName);
+  while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.erase(0, 1);
+}
+
 }  // namespace
-
-void LiveFigures::set_text(char* field, size_t size, std::string_view text) {
-  // Truncate long paths at the front and never within a character.
-  if (text.size() > size - 1) text.remove_prefix(text.size() - (size - 1));
-  while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.remove_prefix(1);
-  std::memset(field, 0, size);
-  std::memcpy(field, text.data(), text.size());
-}
-
-double LiveFigures::share_done() const {
-  if (done >= 0) return done;
-  return step >= 0 && total_steps > 0 ? static_cast<double>(step) / static_cast<double>(total_steps) : -1;
-}
-
-void LiveFigures::add_stage(std::string_view name, double busy_share) {
-  if (stage_count >= static_cast<int64_t>(stages.size())) return;
-  Stage& stage = stages[static_cast<size_t>(stage_count++)];
-  set_text(stage.name, sizeof stage.name, name);
-  stage.busy = busy_share;
-}
 
 LivePublisher::LivePublisher(const std::filesystem::path& dir) : start_unix_ns_(unix_ns()) {
   const std::filesystem::path home = dir.empty() ? runtime_dir() : dir;
@@ -160,37 +148,41 @@ LivePublisher::~LivePublisher() {
   ::unlink(path_.c_str());
 }
 
-void LivePublisher::publish(const LiveFigures& figures) {
+void LivePublisher::publish(RunRecord record) {
   if (memory_ == nullptr) return;
-  LiveFigures stamped = figures;
-  stamped.pid = ::getpid();
-  stamped.start_unix_ns = start_unix_ns_;
-  stamped.updated_unix_ns = unix_ns();
-  if (const double share = stamped.share_done(); share >= 0 && first_share_ < 0) {
+  const int64_t now = unix_ns();
+  record.pid = ::getpid();
+  record.start_unix_ns = start_unix_ns_;
+  record.updated_unix_ns = now;
+  if (const auto share = record.share_done(); share && !first_share_) {
     first_share_ = share;
-    first_share_ns_ = stamped.updated_unix_ns;
+    first_share_ns_ = now;
   } else if (share > first_share_) {
-    const double seconds = 1e-9 * static_cast<double>(stamped.updated_unix_ns - first_share_ns_);
-    stamped.seconds_left = std::max(0.0, seconds * (1 - share) / (share - first_share_));
+    const double seconds = 1e-9 * static_cast<double>(now - first_share_ns_);
+    record.seconds_left = std::max(0.0, seconds * (1 - *share) / (*share - *first_share_));
   }
-  std::array<uint64_t, kWords> words;
-  std::memcpy(words.data(), &stamped, sizeof stamped);
+  shorten(record.model);
+  const std::string text = to_json(record);
+  std::array<uint64_t, kWords> words = {};
+  if (text.size() > sizeof words) return;
+  std::memcpy(words.data(), text.data(), text.size());
   auto* file = static_cast<LiveFile*>(memory_);
   const uint64_t sequence = file->sequence.load(std::memory_order_relaxed);
   file->sequence.store(sequence + 1, std::memory_order_relaxed);
-  for (size_t i = 0; i < kWords; ++i) file->words[i].store(words[i], std::memory_order_release);
+  file->bytes.store(text.size(), std::memory_order_release);
+  for (size_t i = 0; i < (text.size() + 7) / 8; ++i) file->words[i].store(words[i], std::memory_order_release);
   file->sequence.store(sequence + 2, std::memory_order_release);
 }
 
-std::optional<LiveFigures> read_live_file(const std::filesystem::path& path) {
+std::optional<RunRecord> read_live_file(const std::filesystem::path& path) {
   const Mapping mapping(path);
   if (mapping.file == nullptr || mapping.file->magic != kLiveMagic || mapping.file->version != kLiveVersion)
     return std::nullopt;
-  return snapshot(*mapping.file);
+  return read_record(*mapping.file);
 }
 
-std::vector<LiveFigures> read_live(const std::filesystem::path& dir) {
-  std::vector<LiveFigures> runs;
+std::vector<RunRecord> read_live(const std::filesystem::path& dir) {
+  std::vector<RunRecord> runs;
   std::error_code ec;
   for (const auto& entry : std::filesystem::directory_iterator(dir.empty() ? runtime_dir() : dir, ec)) {
     if (entry.path().extension() != ".live") continue;
@@ -206,10 +198,10 @@ std::vector<LiveFigures> read_live(const std::filesystem::path& dir) {
       continue;
     }
     if (!ours || mapping.file->version != kLiveVersion) continue;
-    if (auto figures = snapshot(*mapping.file)) runs.push_back(*figures);
+    if (auto record = read_record(*mapping.file)) runs.push_back(std::move(*record));
   }
   std::sort(runs.begin(), runs.end(),
-            [](const LiveFigures& a, const LiveFigures& b) { return a.start_unix_ns < b.start_unix_ns; });
+            [](const RunRecord& a, const RunRecord& b) { return a.start_unix_ns < b.start_unix_ns; });
   return runs;
 }
 

@@ -22,28 +22,34 @@ class LiveTest : public ::testing::Test {
   const std::filesystem::path dir_ = temp_ / "live";  // does not exist yet
 };
 
-TEST_F(LiveTest, PublishesFiguresAndRemovesTheFileAtExit) {
+TEST_F(LiveTest, PublishesARecordAndRemovesTheFileAtExit) {
   {
     LivePublisher publisher(dir_);
     ASSERT_TRUE(publisher.active());
     EXPECT_TRUE(read_live(dir_).empty());  // not published yet
-    LiveFigures f;
-    f.set_command("score");
-    f.set_model("/models/" + std::string(200, 'x') + "/roberta");
-    f.set_device("cuda:0 NVIDIA H200");
-    f.rows = 123, f.tokens = 4567, f.mfu = 0.459, f.planned_bytes = int64_t{945} << 20;
-    for (int i = 0; i < 12; ++i) f.add_stage("stage", i * 0.1);
-    publisher.publish(f);
+    RunRecord r;
+    r.verb = "score";
+    r.model = "/models/" + std::string(200, 'x') + "/roberta";
+    r.device = "NVIDIA H200";
+    r.on_card = true;
+    r.stats.rows = 123, r.stats.tokens = 4567, r.mfu = 0.459, r.planned_bytes = int64_t{945} << 20;
+    for (int i = 0; i < 12; ++i) r.stages.emplace_back("stage", i * 0.1);
+    publisher.publish(r);
     const auto runs = read_live(dir_);
     ASSERT_EQ(runs.size(), 1U);
     EXPECT_EQ(runs[0].pid, ::getpid());
-    EXPECT_STREQ(runs[0].command, "score");
-    EXPECT_TRUE(std::string_view(runs[0].model).ends_with("/roberta"));
-    EXPECT_EQ(runs[0].rows, 123);
-    EXPECT_EQ(runs[0].stage_count, 8);
+    EXPECT_EQ(runs[0].verb, "score");
+    EXPECT_TRUE(runs[0].model.ends_with("/roberta"));
+    EXPECT_LT(runs[0].model.size(), 128U);
+    EXPECT_EQ(runs[0].device_title(), "cuda:0 NVIDIA H200");
+    EXPECT_EQ(runs[0].stats.rows, 123);
+    EXPECT_EQ(runs[0].stages, r.stages);
     EXPECT_GT(runs[0].start_unix_ns, 0);
     EXPECT_GE(runs[0].updated_unix_ns, runs[0].start_unix_ns);
-    EXPECT_EQ(runs[0].limit_bytes, -1);
+    EXPECT_EQ(runs[0].limit_bytes, std::nullopt);
+    r.output = std::string(100'000, 'x');  // does not fit: the earlier record stays
+    publisher.publish(r);
+    EXPECT_EQ(read_live(dir_).at(0).output, "");
   }
   EXPECT_FALSE(std::filesystem::exists(file()));
   EXPECT_TRUE(read_live(dir_).empty());
@@ -55,11 +61,12 @@ TEST_F(LiveTest, ReadersNeverSeeAPartialUpdate) {
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     for (int64_t i = 1; i <= 20'000; ++i) {
-      LiveFigures f;
-      f.rows = f.tokens = f.token_budget = i;
-      f.loss = static_cast<double>(i);
-      f.stages[7].busy = static_cast<double>(i);
-      publisher.publish(f);
+      RunRecord r;
+      r.stats.rows = r.stats.tokens = i;
+      r.token_budget = i;
+      r.loss = static_cast<double>(i);
+      r.stages = {{"read", static_cast<double>(i)}};
+      publisher.publish(r);
     }
     stop = true;
   });
@@ -73,12 +80,13 @@ TEST_F(LiveTest, ReadersNeverSeeAPartialUpdate) {
         once_more = !stop;
         const auto f = read_live_file(file());
         if (!f) continue;
-        ASSERT_EQ(f->rows, f->tokens);
-        ASSERT_EQ(f->rows, f->token_budget);
-        ASSERT_EQ(static_cast<double>(f->rows), f->loss);
-        ASSERT_EQ(static_cast<double>(f->rows), f->stages[7].busy);
-        ASSERT_GE(f->rows, last);
-        last = f->rows;
+        const int64_t rows = f->stats.rows;
+        ASSERT_EQ(rows, f->stats.tokens);
+        ASSERT_EQ(rows, f->token_budget);
+        ASSERT_EQ(static_cast<double>(rows), f->loss);
+        ASSERT_EQ(static_cast<double>(rows), f->stages.at(0).second);
+        ASSERT_GE(rows, last);
+        last = rows;
         ++seen;
       }
     });
@@ -89,17 +97,17 @@ TEST_F(LiveTest, ReadersNeverSeeAPartialUpdate) {
 
 TEST_F(LiveTest, EstimatesTheTimeLeftFromTheFirstKnownShare) {
   LivePublisher publisher(dir_);
-  LiveFigures f;
+  RunRecord f;
   const auto publish = [&](int64_t step) {
     f.step = step;
     publisher.publish(f);
     return read_live_file(file())->seconds_left;
   };
-  EXPECT_LT(publish(5), 0);  // the number of steps is unknown
+  EXPECT_FALSE(publish(5));  // the number of steps is unknown
   f.total_steps = 100;
-  EXPECT_LT(publish(80), 0);  // a resumed run
+  EXPECT_FALSE(publish(80));  // a resumed run
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  const double left = publish(90);  // as long as the ten steps before
+  const double left = publish(90).value_or(-1);  // as long as the ten steps before
   EXPECT_GE(left, 0.03);
   EXPECT_LT(left, 10);
   EXPECT_EQ(publish(100), 0);
@@ -138,16 +146,15 @@ TEST_F(LiveTest, RejectsAFileOfRandomBytes) {
   }
   // A valid header, then all ones: the sequence number stays odd.
   std::string noise(size, '\xFF');
-  noise.replace(0, 16, std::string("BRIMLIVE\4\0\0\0\0\0\0\0", 16));
+  noise.replace(0, 16, std::string("BRIMLIVE\5\0\0\0\0\0\0\0", 16));
   std::ofstream(file(), std::ios::binary) << noise;
   EXPECT_EQ(read_live_file(file()), std::nullopt);
-  noise[24] = '\xFE';  // even: the words are accepted, but clamped
+  noise[24] = '\xFE';  // even: the length is read, and is too large
   std::ofstream(file(), std::ios::binary) << noise;
-  const auto f = read_live_file(file());
-  ASSERT_TRUE(f);
-  EXPECT_GE(f->stage_count, 0);
-  EXPECT_LT(std::string(f->model).size(), sizeof f->model);
-  EXPECT_LT(std::string(f->pci_bus_id).size(), sizeof f->pci_bus_id);
+  EXPECT_EQ(read_live_file(file()), std::nullopt);
+  noise.replace(32, 8, std::string("\x10\0\0\0\0\0\0\0", 8));  // sixteen bytes that are not JSON
+  std::ofstream(file(), std::ios::binary) << noise;
+  EXPECT_EQ(read_live_file(file()), std::nullopt);
 }
 
 TEST_F(LiveTest, DoesNothingIfTheFileCannotBeCreated) {

@@ -139,14 +139,15 @@ TEST_F(NvmlTest, ShowsARunOnItsGpu) {
     g.pci_bus_id = bus;
     s.gpus.push_back(g);
   }
-  LiveFigures run;
+  RunRecord run;
   run.pid = 7;
-  run.set_device("cuda:0 NVIDIA H200");
-  run.set_pci_bus_id("0000:65:00.0");
+  run.device = "NVIDIA H200";
+  run.on_card = true;
+  run.pci_bus_id = "0000:65:00.0";
   s.runs = {run};
   EXPECT_EQ(run_on(s, s.gpus[0]), nullptr);  // CUDA's first GPU is NVML's second
   EXPECT_EQ(run_on(s, s.gpus[1]), &s.runs[0]);
-  s.runs[0].set_pci_bus_id("");  // unknown: falls back to the index
+  s.runs[0].pci_bus_id = "";  // unknown: falls back to the index
   EXPECT_EQ(run_on(s, s.gpus[0]), &s.runs[0]);
   EXPECT_EQ(run_on(s, s.gpus[1]), nullptr);
 }

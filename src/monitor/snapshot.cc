@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 namespace brim::monitor {
 namespace {
@@ -17,8 +16,6 @@ template <class T>
 Json maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
-Json known(double value) { return value >= 0 ? Json(value) : Json(nullptr); }
-Json known(int64_t value) { return value >= 0 ? Json(value) : Json(nullptr); }
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json gpu_json(const GpuSample& g) {
@@ -82,32 +79,32 @@ Json host_json(const HostSample& h) {
           {"monitor_cores", maybe(h.self_cpu)}};
 }
 
-Json run_json(const LiveFigures& r) {
+Json run_json(const RunRecord& r) {
   Json stages = Json::object();
-  for (int64_t i = 0; i < r.stage_count; ++i)
-    stages[r.stages[static_cast<size_t>(i)].name] = r.stages[static_cast<size_t>(i)].busy;
-  return {{"pid", r.pid},
-          {"command", r.command},
+  for (const auto& [name, busy] : r.stages) stages[name] = busy;
+  const auto unix_seconds = [](const std::optional<int64_t>& ns) { return 1e-9 * static_cast<double>(ns.value_or(0)); };
+  return {{"pid", maybe(r.pid)},
+          {"command", r.verb},
           {"model", r.model},
-          {"device", r.device},
+          {"device", r.device_title()},
           {"pci_bus_id", text_or_null(r.pci_bus_id)},
           {"precision", r.precision},
-          {"started_unix", static_cast<double>(r.start_unix_ns) * 1e-9},
-          {"updated_unix", static_cast<double>(r.updated_unix_ns) * 1e-9},
-          {"rows", r.rows},
-          {"tokens", r.tokens},
-          {"rows_per_second", known(r.rows_per_s)},
-          {"tokens_per_second", known(r.tokens_per_s)},
-          {"mfu", known(r.mfu)},
-          {"device_busy", known(r.busy)},
-          {"done", known(r.done)},
-          {"planned_bytes", known(r.planned_bytes)},
-          {"peak_bytes", known(r.peak_bytes)},
-          {"limit_bytes", known(r.limit_bytes)},
-          {"token_budget", known(r.token_budget)},
-          {"step", known(r.step)},
-          {"total_steps", known(r.total_steps)},
-          {"loss", r.step >= 0 ? Json(r.loss) : Json(nullptr)},
+          {"started_unix", unix_seconds(r.start_unix_ns)},
+          {"updated_unix", unix_seconds(r.updated_unix_ns)},
+          {"rows", r.stats.rows},
+          {"tokens", r.stats.tokens},
+          {"rows_per_second", maybe(r.rows_per_second())},
+          {"tokens_per_second", maybe(r.tokens_per_second())},
+          {"mfu", maybe(r.mfu)},
+          {"device_busy", maybe(r.device_busy)},
+          {"done", maybe(r.done)},
+          {"planned_bytes", maybe(r.planned_bytes)},
+          {"peak_bytes", maybe(r.peak_bytes)},
+          {"limit_bytes", maybe(r.limit_bytes)},
+          {"token_budget", maybe(r.token_budget)},
+          {"step", maybe(r.step)},
+          {"total_steps", maybe(r.total_steps)},
+          {"loss", maybe(r.loss)},
           {"stages", stages}};
 }
 
@@ -125,25 +122,23 @@ std::string to_json(const Snapshot& s) {
             {"warnings", s.warnings}};
   for (const auto& gpu : s.gpus) {
     j["gpus"].push_back(gpu_json(gpu));
-    const LiveFigures* run = run_on(s, gpu);
-    j["gpus"].back()["mfu"] = run != nullptr ? known(run->mfu) : Json(nullptr);
+    const RunRecord* run = run_on(s, gpu);
+    j["gpus"].back()["mfu"] = run != nullptr ? maybe(run->mfu) : Json(nullptr);
   }
   for (const auto& run : s.runs) j["runs"].push_back(run_json(run));
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // process names may contain any bytes
 }
 
-const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
+const RunRecord* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
   if (gpu.processes)
     for (const GpuProcess& p : *gpu.processes)
-      for (const LiveFigures& run : snapshot.runs)
+      for (const RunRecord& run : snapshot.runs)
         if (run.pid == p.pid) return &run;
   // In a container the driver's pids are not ours.
-  const std::string device = fmt::format("cuda:{}", gpu.index);
-  for (const LiveFigures& run : snapshot.runs) {
+  for (const RunRecord& run : snapshot.runs) {
     if (same_card(run.pci_bus_id, gpu.pci_bus_id)) return &run;
-    if (run.pci_bus_id[0] != '\0' && !gpu.pci_bus_id.empty()) continue;  // another GPU, regardless of its CUDA index
-    const std::string_view name = run.device;
-    if (name.starts_with(device) && (name.size() == device.size() || name[device.size()] == ' ')) return &run;
+    if (!run.pci_bus_id.empty() && !gpu.pci_bus_id.empty()) continue;  // another GPU, regardless of its CUDA index
+    if (run.on_card && run.device_index == gpu.index) return &run;
   }
   return nullptr;
 }
@@ -160,26 +155,28 @@ Snapshot Sampler::sample(const GpuSampleOptions& options) {
   return s;
 }
 
-void History::push(const std::string& name, double share) {
+void History::push(const std::string& name, std::optional<double> share) {
   auto& ring = series_[name];
   ring.push_back(share);
   if (ring.size() > length_) ring.pop_front();
 }
 
 void History::add(const Snapshot& s) {
-  push("cpu", s.host.cpu.value_or(-1));
+  push("cpu", s.host.cpu);
   for (const GpuSample& g : s.gpus) {
     const std::string name = fmt::format("gpu{}.", g.index);
-    push(name + "utilization", g.utilization.value_or(-1));
-    const bool memory = g.used_bytes && g.total_bytes && *g.total_bytes > 0;
-    push(name + "memory", memory ? static_cast<double>(*g.used_bytes) / static_cast<double>(*g.total_bytes) : -1);
-    const LiveFigures* run = run_on(s, g);
-    push(name + "mfu", run != nullptr ? run->mfu : -1);
+    push(name + "utilization", g.utilization);
+    std::optional<double> full;
+    if (g.used_bytes && g.total_bytes && *g.total_bytes > 0)
+      full = static_cast<double>(*g.used_bytes) / static_cast<double>(*g.total_bytes);
+    push(name + "memory", full);
+    const RunRecord* run = run_on(s, g);
+    push(name + "mfu", run != nullptr ? run->mfu : std::nullopt);
   }
 }
 
-const std::deque<double>& History::series(const std::string& name) const {
-  static const std::deque<double> none;
+const History::Readings& History::series(const std::string& name) const {
+  static const Readings none;
   const auto found = series_.find(name);
   return found != series_.end() ? found->second : none;
 }

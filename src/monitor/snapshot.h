@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct Snapshot {
   std::string nvml_why;
   std::vector<GpuSample> gpus;
   HostSample host;
-  std::vector<LiveFigures> runs;
+  std::vector<RunRecord> runs;
   std::vector<std::string> warnings;  // thresholds currently exceeded, see Watch
 };
 
@@ -29,7 +30,7 @@ std::string to_json(const Snapshot& snapshot);
 
 // The run that computes on this GPU: by process if the driver reports it, else by bus id, else by CUDA index. Null if
 // none.
-const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu);
+const RunRecord* run_on(const Snapshot& snapshot, const GpuSample& gpu);
 
 class Sampler {
  public:
@@ -42,18 +43,18 @@ class Sampler {
   HostSampler host_;
 };
 
-// Latest readings of each series, as fractions, for sparklines. A missing reading is a gap (negative).
+// Latest readings of each series, as fractions, for sparklines. A missing reading is a gap.
 class History {
  public:
   explicit History(size_t length = 512) : length_(length) {}
   void add(const Snapshot& snapshot);
-  const std::deque<double>& series(
-      const std::string& name) const;  // "cpu", "gpu0.utilization", "gpu0.memory", "gpu0.mfu"
+  using Readings = std::deque<std::optional<double>>;
+  const Readings& series(const std::string& name) const;  // "cpu", "gpu0.utilization", "gpu0.memory", "gpu0.mfu"
 
  private:
-  void push(const std::string& name, double share);
+  void push(const std::string& name, std::optional<double> share);
   size_t length_;
-  std::map<std::string, std::deque<double>> series_;
+  std::map<std::string, Readings> series_;
 };
 
 }  // namespace brim::monitor

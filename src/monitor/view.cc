@@ -81,12 +81,12 @@ std::string bar(double share, int width) {
   return text;
 }
 
-std::string spark_of(double share) {
+std::string spark_of(std::optional<double> share) {
   static const char* const steps[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  return share < 0 ? "·" : steps[std::clamp(static_cast<int>(share * 8), 0, 7)];
+  return !share ? "·" : steps[std::clamp(static_cast<int>(*share * 8), 0, 7)];
 }
 
-std::string sparkline(const std::deque<double>& series, int width) {
+std::string sparkline(const History::Readings& series, int width) {
   std::string text;
   const size_t n = std::min(series.size(), static_cast<size_t>(std::max(0, width)));
   for (size_t i = series.size() - n; i < series.size(); ++i) text += spark_of(series[i]);
@@ -180,10 +180,10 @@ class View {
                               : "not available";
     if (full && g.reserved_bytes) memory += fmt::format(", {} reserved", format_bytes(*g.reserved_bytes));
     gauge(8, "memory", full, memory, series + "memory", true);
-    const LiveFigures* run = run_on(s_, g);
-    if (run != nullptr && run->mfu >= 0)
+    const RunRecord* run = run_on(s_, g);
+    if (run != nullptr && run->mfu)
       gauge(7, "MFU", run->mfu,
-            fmt::format("{:.1f} % of {}", run->mfu * 100, run->mfu_of_data_sheet ? "the data sheet" : "peak compute"),
+            fmt::format("{:.1f} % of {}", *run->mfu * 100, run->mfu_of_data_sheet ? "the data sheet" : "peak compute"),
             series + "mfu", false);
     else
       line(3)
@@ -280,72 +280,71 @@ class View {
       line(2).add("BRIM", Tone::bold).add("   no run on this machine", Tone::dim);
       return;
     }
-    for (const LiveFigures& r : s_.runs) run(r);
+    for (const RunRecord& r : s_.runs) run(r);
   }
 
-  void run(const LiveFigures& r) {
-    const double seconds = static_cast<double>(s_.unix_ns - r.start_unix_ns) * 1e-9;
+  void run(const RunRecord& r) {
+    const double seconds = static_cast<double>(s_.unix_ns - r.start_unix_ns.value_or(s_.unix_ns)) * 1e-9;
     // A long path would push device and time out of the line; the last component is the most informative.
     std::string model = r.model;
+    const std::string device = r.device_title();
     const size_t slash = model.rfind('/');
     constexpr size_t kRest = 40;  // width of the line without model and device
-    if (slash != std::string::npos && slash > 0 &&
-        model.size() + std::string_view(r.device).size() + kRest > static_cast<size_t>(o_.width))
+    if (slash != std::string::npos && slash > 0 && model.size() + device.size() + kRest > static_cast<size_t>(o_.width))
       model = "…" + model.substr(slash);
     Line& title = line(8)
                       .add("BRIM", Tone::bold)
-                      .add(fmt::format("   {} {}", r.pid, r.command), Tone::bold)
+                      .add(fmt::format("   {} {}", r.pid.value_or(0), r.verb), Tone::bold)
                       .add(fmt::format("  {}", model));
-    title.add(fmt::format("  {}", r.device), Tone::dim)
-        .add(r.precision[0] != '\0' ? fmt::format(" in {}", r.precision) : "", Tone::dim);
+    title.add("  " + device, Tone::dim).add(r.precision.empty() ? "" : " in " + r.precision, Tone::dim);
     title.right(format_duration(std::max(0.0, seconds)), Tone::dim);
     progress(r);
     speed(r);
-    if (r.planned_bytes >= 0) {
-      const std::string held = r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
-                        planned = format_bytes(r.planned_bytes);
-      // On a GPU a plan covers all memory of the process; in host memory the program and the page cache are added.
-      const bool card = std::string_view(r.device).starts_with("cuda");
-      std::string text =
-          card ? fmt::format("{} of {} planned", held, planned) : fmt::format("{} planned, process {}", planned, held);
-      if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
-      std::optional<double> part;
-      if (r.peak_bytes >= 0 && r.limit_bytes > 0)
-        part = static_cast<double>(r.peak_bytes) / static_cast<double>(r.limit_bytes);
-      gauge(6, "memory", part, text, "", false);
-    }
-    if (r.stage_count > 0) {
+    if (r.planned_bytes) memory_of(r);
+    if (!r.stages.empty()) {
       Line& stages = line(6).add("  ").add("stages busy", Tone::dim).pad_to(15);
-      for (int64_t i = 0; i < r.stage_count; ++i) {
-        const auto& stage = r.stages[static_cast<size_t>(i)];
-        stages.add(fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", stage.name, stage.busy * 100));
-      }
+      for (size_t i = 0; i < r.stages.size(); ++i)
+        stages.add(fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", r.stages[i].first, r.stages[i].second * 100));
     }
   }
 
-  void progress(const LiveFigures& r) {
-    std::optional<double> share;
-    std::string text;
-    if (const double done = r.share_done(); done >= 0) {
-      share = done;
-      text = fmt::format("{:.0f} %, ", 100 * done);
-      if (done < 1 && r.seconds_left >= 0 && r.seconds_left < 1e9)
-        text += fmt::format("{} left, ", format_duration(r.seconds_left));
+  // On a GPU a plan covers all memory of the process; in host memory the program and the page cache are added.
+  void memory_of(const RunRecord& r) {
+    const std::string held = bytes_text(r.peak_bytes), planned = format_bytes(*r.planned_bytes);
+    std::string text = r.on_card ? fmt::format("{} of {} planned", held, planned)
+                                 : fmt::format("{} planned, process {}", planned, held);
+    std::optional<double> part;
+    if (r.limit_bytes.value_or(0) > 0) {
+      text += fmt::format(", limit {}", format_bytes(*r.limit_bytes));
+      if (r.peak_bytes) part = static_cast<double>(*r.peak_bytes) / static_cast<double>(*r.limit_bytes);
     }
-    text += r.step >= 0 ? fmt::format("step {} of {}, loss {:.4f}", format_count(r.step),
-                                      r.total_steps >= 0 ? format_count(r.total_steps) : "?", r.loss)
-                        : format_count(r.rows, "row");
+    gauge(6, "memory", part, text, "", false);
+  }
+
+  void progress(const RunRecord& r) {
+    const std::optional<double> share = r.share_done();
+    std::string text;
+    if (share) {
+      text += fmt::format("{:.0f} %, ", 100 * *share);
+      if (*share < 1 && r.seconds_left && *r.seconds_left < 1e9)
+        text += fmt::format("{} left, ", format_duration(*r.seconds_left));
+    }
+    text += r.step ? fmt::format("step {} of {}, loss {}", format_count(*r.step),
+                                 r.total_steps ? format_count(*r.total_steps) : "?",
+                                 r.loss ? fmt::format("{:.4f}", *r.loss) : "–")
+                   : format_count(r.stats.rows, "row");
     gauge(8, "done", share, text, "", false);
   }
 
-  void speed(const LiveFigures& r) {
+  void speed(const RunRecord& r) {
     Line& l = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
-    l.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s), "row") + "/s" : "measuring");
-    if (r.tokens_per_s >= 0) l.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
-    l.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %", r.mfu * 100) : ", MFU not available");
-    if (r.busy >= 0) l.add(fmt::format(", busy {:.0f} %", r.busy * 100));
+    const auto rows = r.rows_per_second(), tokens = r.tokens_per_second();
+    l.add(rows ? format_count(static_cast<int64_t>(*rows), "row") + "/s" : "measuring");
+    if (tokens) l.add(fmt::format(", {} tokens/s", format_si(*tokens)));
+    l.add(r.mfu ? fmt::format(", MFU {:.1f} %", *r.mfu * 100) : ", MFU not available");
+    if (r.device_busy) l.add(fmt::format(", busy {:.0f} %", *r.device_busy * 100));
     constexpr std::string_view kDataSheet = " (MFU of the data sheet)";
-    if (r.mfu >= 0 && r.mfu_of_data_sheet != 0 && l.remaining() >= static_cast<int>(kDataSheet.size()))
+    if (r.mfu && r.mfu_of_data_sheet && l.remaining() >= static_cast<int>(kDataSheet.size()))
       l.add(kDataSheet, Tone::dim);
   }
 

@@ -53,23 +53,24 @@ Snapshot full_snapshot(int cards) {
   s.host.swap_total_bytes = int64_t{1} << 30, s.host.swap_used_bytes = 0;
   s.host.disk_total_bytes = int64_t{1} << 40, s.host.disk_free_bytes = int64_t{1} << 39;
   s.host.self_cpu = 0.002;
-  LiveFigures run;
+  RunRecord run;
   run.pid = 4242;
-  run.set_command("score");
-  run.set_model("/models/\xE2\x80");
-  run.set_device("cuda:0 NVIDIA H200");
-  run.set_precision("bf16");
-  run.rows = 1'234'567;
-  run.rows_per_s = 127'048;
-  run.tokens_per_s = 3.24e6;
+  run.verb = "score";
+  run.model = "/models/\xE2\x80";
+  run.device = "NVIDIA H200";
+  run.on_card = true;
+  run.precision = "bf16";
+  run.stats.rows = 1'270'480;
+  run.stats.tokens = 32'400'000;
+  run.stats.seconds = 10;
   run.mfu = 0.459;
-  run.busy = 0.982;
+  run.device_busy = 0.982;
   run.planned_bytes = int64_t{945} << 20, run.peak_bytes = int64_t{940} << 20, run.limit_bytes = int64_t{6} << 30;
   run.step = 120;
   run.total_steps = 400;
   run.loss = 0.4321;
   for (const char* stage : {"read", "tokenize", "pack", "copy", "compute", "collect", "write"})
-    run.add_stage(stage, 0.5);
+    run.stages.emplace_back(stage, 0.5);
   s.runs.push_back(run);
   s.warnings = {"GPU 0: utilisation 95 %, above 90 %"};
   return s;
@@ -146,8 +147,10 @@ TEST(View, ShowsTheHostWithoutAGpu) {
 TEST(View, ShortensALongPathToFitDeviceAndTime) {
   Snapshot s = full_snapshot(0);
   s.runs.resize(1);
-  s.runs[0].set_model("/home/somebody/a/long/way/to/models/minilm-l6"), s.runs[0].set_device("cpu (amx, 2 threads)"),
-      s.runs[0].set_precision("fp32");
+  s.runs[0].model = "/home/somebody/a/long/way/to/models/minilm-l6";
+  s.runs[0].device = "cpu (amx, 2 threads)";
+  s.runs[0].on_card = false;
+  s.runs[0].precision = "fp32";
   s.runs[0].start_unix_ns = s.unix_ns - 6'000'000'000;
   const std::string narrow = all(render(s, History(), {80, 24, false, 0})),
                     wide = all(render(s, History(), {140, 24, false, 0}));
@@ -170,15 +173,17 @@ TEST(View, ShowsFullMemoryTextInEightyColumns) {
 // A training run on a CPU, with long values.
 TEST(View, ShowsProgressTimeLeftAndLimitInEightyColumns) {
   Snapshot s = full_snapshot(0);
-  LiveFigures& run = s.runs[0];
-  run.set_command("train");
-  run.set_device("cpu (amx, 2 threads)");
-  run.rows_per_s = 1.2;
-  run.tokens_per_s = 105.4;
+  RunRecord& run = s.runs[0];
+  run.verb = "train";
+  run.device = "cpu (amx, 2 threads)";
+  run.on_card = false;
+  run.stats.rows = 12;
+  run.stats.tokens = 1054;
+  run.stats.seconds = 10;
   run.step = 12'000;
   run.total_steps = 40'000;
   run.seconds_left = 250;
-  run.mfu_of_data_sheet = 1;
+  run.mfu_of_data_sheet = true;
   run.planned_bytes = int64_t{1000} << 20, run.peak_bytes = int64_t{1001} << 20, run.limit_bytes = int64_t{1002} << 20;
   const auto lines = render(s, full_history(s), {80, 24, false, 1});
   const std::string text = all(lines);
@@ -186,7 +191,7 @@ TEST(View, ShowsProgressTimeLeftAndLimitInEightyColumns) {
        {"30 %, 4m 10s left, step 12,000 of 40,000, loss 0.4321\n",
         "1000 MiB planned, process 1001 MiB, limit 1002 MiB\n", "1 row/s, 105 tokens/s, MFU 45.9 %, busy 98 %"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  run.seconds_left = -1;
+  run.seconds_left.reset();
   EXPECT_EQ(all(render(s, full_history(s), {80, 24, false, 1})).find(" left"), std::string::npos);
 }
 

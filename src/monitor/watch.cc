@@ -6,9 +6,9 @@
 namespace brim::monitor {
 namespace {
 
-constexpr std::string_view kUtilization = "utilization";
+constexpr std::string_view kUtilization = "utilization", kMemoryShare = "memory share";
 // Hysteresis: how far a reading must fall back before its threshold can be exceeded again.
-constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0.1;
+constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0.1, kMemoryMargin = 2;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
     const std::string key = fmt::format("{} {}", g.index, what);
     const std::string line = fmt::format("GPU {}: {}", g.index, sentence);
     if (over) active_.push_back(line);
-    if (over) kinds_.push_back({key, what != kUtilization});
+    if (over) kinds_.push_back({key, what != kUtilization && what != kMemoryShare});
     if (over && passed_.insert(key).second) fresh.push_back(line);
     if (calm) passed_.erase(key);
   };
@@ -40,6 +40,12 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
       const double now = static_cast<double>(*g.free_bytes) / (1 << 20), limit = limits_.min_free_mib;
       judge(g, "memory", now<limit, now> limit * (1 + kFreeMargin),
             fmt::format("{:.0f} MiB free, below {:g} MiB", now, limit));
+    }
+    if (g.used_bytes && g.total_bytes.value_or(0) > 0 && limits_.max_memory_percent > 0) {
+      const double now = 100 * static_cast<double>(*g.used_bytes) / static_cast<double>(*g.total_bytes);
+      const double limit = limits_.max_memory_percent;
+      judge(g, kMemoryShare, now > limit, now < limit - kMemoryMargin,
+            fmt::format("{:.1f} % of memory in use, above {:g} %", now, limit));
     }
   }
   return fresh;

@@ -16,6 +16,7 @@ struct WatchLimits {
   double max_utilization_percent = 90;
   double max_temperature_c = 85;
   double min_free_mib = 500;
+  double max_memory_percent = 95;
 };
 
 class Watch {
@@ -25,8 +26,8 @@ class Watch {
   std::vector<std::string> check(const std::vector<GpuSample>& gpus);
   // Messages for all thresholds exceeded in the last sample.
   const std::vector<std::string>& active() const { return active_; }
-  // Kind of each active warning, independent of its numbers. A fault is more than high utilisation: a lost or
-  // overheated GPU, or too little free memory.
+  // Kind of each active warning, independent of its numbers. High utilisation and a high share of used
+  // memory are no faults; a lost or overheated GPU and too little free memory are.
   struct Kind {
     std::string name;
     bool fault;

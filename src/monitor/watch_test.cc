@@ -54,5 +54,22 @@ TEST(Watch, WarnsAboutTemperatureMemoryAndALostGpu) {
   EXPECT_EQ(watch.check(gone).size(), 1U);
 }
 
+TEST(Watch, WarnsAboutTheShareOfUsedMemory) {
+  Watch watch({});
+  auto gpu = one(0.1, 40.0, 12'288 - 11'690);
+  gpu[0].total_bytes = int64_t{12'288} << 20;
+  gpu[0].used_bytes = int64_t{11'690} << 20;
+  EXPECT_EQ(watch.check(gpu), (std::vector<std::string>{"GPU 0: 95.1 % of memory in use, above 95 %"}));
+  EXPECT_FALSE(watch.faulty()) << "a plan may use nearly all memory";
+  gpu[0].used_bytes = int64_t{11'600} << 20;
+  EXPECT_TRUE(watch.check(gpu).empty());
+  EXPECT_TRUE(watch.active().empty()) << "94.4 %";
+  gpu[0].used_bytes = int64_t{11'690} << 20;
+  EXPECT_TRUE(watch.check(gpu).empty()) << "within the margin";
+  EXPECT_EQ(watch.active().size(), 1U);
+  Watch off({.max_memory_percent = 0});
+  EXPECT_TRUE(off.check(gpu).empty());
+}
+
 }  // namespace
 }  // namespace brim::monitor

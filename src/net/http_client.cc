@@ -4,8 +4,10 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cctype>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -131,6 +133,17 @@ HttpEnd end_of(CURLcode code, const Transfer& t, CURL* handle) {
   }
 }
 
+// File of trusted certificates: as set in the environment, or the first one that exists. The libcurl of a wheel knows
+// only Debian's path.
+std::optional<std::string> ca_file() {
+  for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
+    if (const auto file = env(name)) return *file;
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
+    if (::access(path, R_OK) == 0) return path;
+  return std::nullopt;  // libcurl's default
+}
+
 bool is_loopback(const std::string& url) {
   const size_t host = url.find("://");
   if (host == std::string::npos) return false;
@@ -146,7 +159,7 @@ std::string HttpAnswer::header(const std::string& name) const {
 }
 
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
-  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; install libcurl4", ""};
+  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; run apt-get install libcurl4", ""};
   CURL* handle = curl().easy_init();
   if (handle == nullptr) return {HttpEnd::unavailable, 0, "cannot initialize libcurl", ""};
   Transfer t{request, on_bytes, handle, {}};
@@ -169,11 +182,7 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   curl().easy_setopt(handle, CURLOPT_XFERINFODATA, &t);
   curl().easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
-  for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
-    if (const auto file = env(name)) {
-      curl().easy_setopt(handle, CURLOPT_CAINFO, file->c_str());
-      break;
-    }
+  if (const auto file = ca_file()) curl().easy_setopt(handle, CURLOPT_CAINFO, file->c_str());
   if (is_loopback(request.url)) curl().easy_setopt(handle, CURLOPT_NOPROXY, "*");
   if (!request.body.empty()) {
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
@@ -208,6 +217,7 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
       [[fallthrough]];
     default:
       t.answer.why = *problem ? problem : curl().easy_strerror(code);
+      if (code == CURLE_SSL_CACERT_BADFILE) t.answer.why += "; install ca-certificates, or set SSL_CERT_FILE";
   }
   curl().slist_free_all(headers);
   curl().easy_cleanup(handle);

@@ -13,15 +13,11 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/descriptor.h"
+#include "io/hub_names.h"
 
 namespace brim::net {
 namespace fs = std::filesystem;
 namespace {
-
-std::string folder_of(std::string repository) {
-  for (size_t slash; (slash = repository.find('/')) != std::string::npos;) repository.replace(slash, 1, "--");
-  return "models--" + repository;
-}
 
 void make_directories(const fs::path& dir) {
   std::error_code error;
@@ -32,7 +28,7 @@ void make_directories(const fs::path& dir) {
 }  // namespace
 
 HubCache::HubCache(const fs::path& root, const std::string& repository)
-    : root_(root), home_(root / folder_of(repository)) {}
+    : root_(root), home_(root / io::hub_cache_folder(repository)) {}
 
 fs::path HubCache::lock_file(const std::string& etag) const {
   return root_ / ".locks" / home_.filename() / (etag + ".lock");

@@ -29,7 +29,7 @@ void pause(double seconds, const std::atomic<bool>* stop) {
   }
 }
 
-// Seconds until a request that was refused for the moment may be repeated; negative: not worth waiting for.
+// Seconds to wait before a retry, after a rate limit or a server error; negative: do not retry.
 int retry_seconds(const HttpAnswer& answer, int attempt) {
   if (answer.status != 429 && answer.status < 500) return -1;
   int seconds = attempt;

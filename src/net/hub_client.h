@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to a Hugging Face-compatible hub: the list of files of a repository, and the bytes of one file. Follows
-// redirects itself, so that the access token is never sent to another host. Knows nothing of the cache.
+// redirects itself, so that the access token is never sent to another host. Does not use the cache.
 #pragma once
 #include <atomic>
 #include <cstdint>

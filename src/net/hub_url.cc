@@ -5,32 +5,11 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "io/hub_names.h"
 #include "io/quote_text.h"
 
 namespace brim::net {
 namespace {
-
-bool is_name_part(std::string_view part) {
-  const auto allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; };
-  return !part.empty() && part[0] != '.' && part.find("..") == std::string_view::npos &&
-         std::all_of(part.begin(), part.end(), allowed);
-}
-
-bool is_repository_id(std::string_view id) {
-  const size_t slash = id.find('/');
-  if (slash == std::string_view::npos) return is_name_part(id);
-  return is_name_part(id.substr(0, slash)) && is_name_part(id.substr(slash + 1));
-}
-
-bool is_revision(std::string_view revision) {
-  while (!revision.empty()) {
-    const size_t slash = revision.find('/');
-    if (!is_name_part(revision.substr(0, slash))) return false;
-    if (slash == std::string_view::npos) return true;
-    revision.remove_prefix(slash + 1);
-  }
-  return false;
-}
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -45,7 +24,7 @@ RepositoryName parse_repository(std::string_view text) {
   const size_t at = text.find('@');
   name.id = text.substr(0, at);
   if (at != std::string_view::npos) name.revision = text.substr(at + 1);
-  if (!is_repository_id(name.id) || !is_revision(name.revision))
+  if (!io::is_hub_name(name.id) || !io::is_hub_revision(name.revision))
     fail(ErrorCode::usage, Remedy{"use ORG/NAME or ORG/NAME@REVISION"}, "invalid repository name {}",
          io::quote_text(text));
   return name;

@@ -21,6 +21,7 @@
 #include "base/mapped_file.h"
 #include "base/units.h"
 #include "io/descriptor.h"
+#include "io/hub_names.h"
 #include "io/quote_text.h"
 #include "io/sha256.h"
 #include "io/sync_directory.h"
@@ -66,6 +67,10 @@ bool matches_any(const std::string& name, const Patterns& patterns) {
 bool is_pickle(const std::string& name) {
   return std::any_of(std::begin(kPickleEndings), std::end(kPickleEndings),
                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool is_config(std::string_view name) {
+  return std::find(std::begin(io::kModelConfigs), std::end(io::kModelConfigs), name) != std::end(io::kModelConfigs);
 }
 
 // Whether `path` has the content that `etag` names: its SHA-256, or the SHA-1 of its Git blob.
@@ -160,12 +165,14 @@ class Puller {
     report_.files = files.size();
     for (const HubFile& file : files) report_.bytes += std::max<int64_t>(0, file.bytes);
     if (report_.bytes > options_.max_bytes)
-      fail(ErrorCode::usage, Remedy{"raise `max_size`, or choose files with `include`"},
+      fail(ErrorCode::usage,
+           Remedy{"raise the limit with `brim pull max_size=SIZE`, or choose files with `brim pull include=PATTERN`"},
            "{}: {} to download, above the limit of {}", name_.id, format_bytes(report_.bytes),
            format_bytes(options_.max_bytes));
     cache_.create_directories();
     require_disk_space(files);
     for (const HubFile& file : files) fetch(file);
+    link(files);
     if (name_.revision != listing.commit) cache_.write_ref(name_.revision, listing.commit);
     return report_;
   }
@@ -187,6 +194,13 @@ class Puller {
            options_.cache.string(), format_bytes(missing), format_bytes(free));
   }
 
+  // Once all files are complete, and the config last: a snapshot without it is not a model.
+  void link(const std::vector<HubFile>& files) const {
+    for (const bool configs : {false, true})
+      for (const HubFile& file : files)
+        if (is_config(file.name) == configs) cache_.link(report_.commit, file.name, file.etag);
+  }
+
   void fetch(const HubFile& file) {
     const FileLock lock(cache_.lock_file(file.etag), options_.stop,
                         [&] { log_info("{}: waiting for another download", file.name); });
@@ -196,7 +210,6 @@ class Puller {
       fs::rename(cache_.incomplete(file.etag), cache_.blob(file.etag));
       io::sync_directory(cache_.blob(file.etag).parent_path());
     }
-    cache_.link(report_.commit, file.name, file.etag);
     done_ += std::max<int64_t>(0, file.bytes);
     show(file, 0);
   }
@@ -210,7 +223,7 @@ class Puller {
       part.sync();
       if ((file.bytes < 0 || part.size() == file.bytes) && has_checksum(path, file.etag)) return;
       part.cut_to(0);
-      // A resumed file may have been damaged before; a fresh one was sent like this.
+      // A resumed file may have been damaged earlier, so download it again. A new one was sent with these bytes.
       if (!resumed)
         fail(ErrorCode::bad_data, Remedy{"try again later; nothing was stored"}, "{}: {} differs from its checksum",
              name_.id, file.name);
@@ -286,7 +299,8 @@ std::vector<HubFile> select_files(const HubListing& listing, const PullOptions& 
                                        [](const HubFile& file) { return matches_any(file.name, kPickles); });
   if (!has_pickles) fail(ErrorCode::usage, "{}: no weights that Brim can read (model.safetensors)", options.repository);
   if (!options.allow_pickle)
-    fail(ErrorCode::usage, Remedy{"add `allow_pickle` to download them (Brim reads pickles without executing them)"},
+    fail(ErrorCode::usage,
+         Remedy{"use `brim pull allow_pickle=true` to download them (Brim reads pickles without executing them)"},
          "{}: the weights exist only as pickles (pytorch_model.bin)", options.repository);
   add(kPickles, true);
   return selected;

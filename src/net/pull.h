@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Downloads a model repository into the Hugging Face cache: chooses the files, continues interrupted downloads, checks
-// every file against its checksum. The cache never names a file that is not complete.
+// every file against its checksum. The cache never refers to an incomplete file.
 #pragma once
 #include <atomic>
 #include <cstdint>

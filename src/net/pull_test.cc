@@ -38,7 +38,7 @@ TEST_F(SelectFilesTest, PrefersSafetensorsAndSkipsTheRest) {
 
 TEST_F(SelectFilesTest, TakesPicklesOnRequestOnly) {
   const Names files = {"config.json", "pytorch_model.bin"};
-  EXPECT_HAS(refused(files), "`allow_pickle`");
+  EXPECT_HAS(refused(files), "`brim pull allow_pickle=true`");
   options_.allow_pickle = true;
   EXPECT_EQ(selected(files), files);
   EXPECT_EQ(selected({"config.json", "model.safetensors", "pytorch_model.bin"}),
@@ -76,7 +76,7 @@ TEST(HubCacheTest, LinksFilesToBlobsAsHuggingFaceDoes) {
 
 TEST(FileLockTest, WaitsForAnotherProcessAndCanBeInterrupted) {
   const TempDir dir;
-  const FileLock first(dir / "lock", nullptr, [] { FAIL() << "nobody holds it"; });
+  const FileLock first(dir / "lock", nullptr, [] { FAIL() << "the lock is free"; });
   std::atomic<bool> stop{false};
   int waits = 0;
   EXPECT_HAS(error_of(ErrorCode::interrupted,

@@ -66,17 +66,17 @@ void adamw(device::Stream& stream, const AdamWArgs& a) {
   for (const TensorView& v : {a.master, a.grad, a.m, a.v, a.m_scale, a.v_scale, a.copy})
     if (v) work.bytes += static_cast<double>(v.bytes());
   work.bytes += static_cast<double>(a.master.bytes() + a.m.bytes() + a.v.bytes());  // read and written
-  dispatch(stream, Zone::adamw, a, work, &KernelTable::adamw);
+  dispatch(stream, a, work);
 }
 
 void set_step(device::Stream& stream, const SetStepArgs& a) {
   check_view("set_step", "rows", a.rows, DType::f32, {a.rows.rows(), a.rows.dim[1], kAdamWRowFloats});
-  dispatch(stream, Zone::adamw, a, {0, static_cast<double>(a.rows.bytes())}, &KernelTable::set_step);
+  dispatch(stream, a, {0, static_cast<double>(a.rows.bytes())});
 }
 
 void advance_step(device::Stream& stream, const AdvanceStepArgs& a) {
   check_view("advance_step", "step", a.step, DType::i64, {1});
-  dispatch(stream, Zone::adamw, a, {1, 16}, &KernelTable::advance_step);
+  dispatch(stream, a, {1, 16});
 }
 
 void grad_norm(device::Stream& stream, const GradNormArgs& a) {
@@ -92,7 +92,7 @@ void grad_norm(device::Stream& stream, const GradNormArgs& a) {
   check_view(op, "factor", a.factor, DType::f32, {slab.lanes});
   BRIM_CHECK(a.max_norm >= 0, "grad_norm: max_norm is {}, must be 0 (no clipping) or more", a.max_norm);
   const Work work{2.0 * static_cast<double>(a.grad.elements()), static_cast<double>(a.grad.bytes())};
-  dispatch(stream, Zone::grad_norm, a, work, &KernelTable::grad_norm);
+  dispatch(stream, a, work);
 }
 
 // One f64 per kNormElements of a lane.

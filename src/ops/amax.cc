@@ -17,8 +17,7 @@ void amax(device::Stream& stream, const AmaxArgs& a) {
   BRIM_CHECK(a.x.rank <= 2 && (a.x.rank < 2 || a.x.stride[1] == 1), "amax: x is {}, must have contiguous rows",
              a.x.shape_text());
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::convert, a, Work{static_cast<double>(a.x.elements()), static_cast<double>(a.x.bytes())},
-           &KernelTable::amax);
+  dispatch(stream, a, Work{static_cast<double>(a.x.elements()), static_cast<double>(a.x.bytes())});
 }
 
 void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& a) {
@@ -28,7 +27,7 @@ void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& a) {
   check_optional("fp8_scale", "inverse", a.inverse, tensor::DType::f32, {n, 1});
   BRIM_CHECK(a.margin > 0, "fp8_scale: margin is {}, must be above 0", a.margin);
   if (n == 0) return;
-  dispatch(stream, Zone::convert, a, small_work(n), &KernelTable::fp8_scale);
+  dispatch(stream, a, small_work(n));
 }
 
 void fp8_remember(device::Stream& stream, const Fp8RememberArgs& a) {
@@ -37,7 +36,7 @@ void fp8_remember(device::Stream& stream, const Fp8RememberArgs& a) {
   check_view("fp8_remember", "history", a.history, tensor::DType::f32, {n, kFp8History});
   BRIM_CHECK(a.unit > 0, "fp8_remember: unit is {}, must be above 0", a.unit);
   if (n == 0) return;
-  dispatch(stream, Zone::convert, a, small_work(n * kFp8History), &KernelTable::fp8_remember);
+  dispatch(stream, a, small_work(n * kFp8History));
 }
 
 void fp8_delayed_scale(device::Stream& stream, const Fp8DelayedScaleArgs& a) {
@@ -47,7 +46,7 @@ void fp8_delayed_scale(device::Stream& stream, const Fp8DelayedScaleArgs& a) {
   check_optional("fp8_delayed_scale", "inverse", a.inverse, tensor::DType::f32, {n, 1});
   BRIM_CHECK(a.unit > 0 && a.margin > 0, "fp8_delayed_scale: unit {} and margin {} must be above 0", a.unit, a.margin);
   if (n == 0) return;
-  dispatch(stream, Zone::convert, a, small_work(n * kFp8History), &KernelTable::fp8_delayed_scale);
+  dispatch(stream, a, small_work(n * kFp8History));
 }
 
 }  // namespace brim::ops

@@ -30,22 +30,30 @@ struct AttentionArgs {
   // [N,2R+1] f32, added to the scaled scores: column R + (key position - query position), with distances clamped to R
   // (ops/relative_bias.h); may be empty.
   TensorView bias;
+  // [2R+1,H], row R + (key position - query position), R >= S - 1: vectors by distance (ops/distance_rows.h). A score
+  // also gets the product of its query with distance_keys and that of its key with distance_queries; with n of the two,
+  // scores are divided by sqrt((1 + n) D). CPU: f32; CUDA: type of q. Not with a bias, a window or rope_theta.
+  TensorView distance_queries, distance_keys;
   TensorView scratch;                     // u8[attention_scratch_bytes]
   Precision precision = Precision::fp32;  // CPU matmul precision; CUDA uses the type of the views
   // For the probabilities, training only: row (first_row + query row) * N + head, column = position of the key.
   Dropout dropout;
 
   template <class F>
-  void views(F&& f) const {
-    for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, bias, scratch}) f(t);
+  void views(F&& f) const {  // clang-format off
+    for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, bias, distance_queries,
+                                distance_keys, scratch})
+      f(t);  // clang-format on
   }
 };
 void attention(device::Stream& stream, const AttentionArgs& args);
 // Exact flops need the sum of squared lengths of the batch.
 Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, tensor::DType dtype);
-// Set `rotary` if rope_theta is used.
+// Set `rotary` if rope_theta is used, `distances` if a table of distances is.
 int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
-                                Precision precision, int threads, bool rotary = false);
+                                Precision precision, int threads, bool rotary = false, bool distances = false);
+// Factor of the scores before the softmax; `tables`: the number of tables of distances.
+float attention_scale(int64_t head_size, int64_t tables);
 
 struct AttentionGradArgs {
   TensorView q, k, v, out, lse, d_out;  // as in the forward pass
@@ -55,24 +63,29 @@ struct AttentionGradArgs {
   int64_t heads = 0;
   int64_t window = 0;
   TensorView bias, d_bias;  // [N,2R+1] f32, d_bias overwritten; or both empty
-  TensorView scratch;       // u8[attention_grad_scratch_bytes]
+  // As in the forward pass. Their gradients are f32 of the same shape, strided rows, overwritten.
+  TensorView distance_queries, distance_keys, d_distance_queries, d_distance_keys;
+  TensorView scratch;  // u8[attention_grad_scratch_bytes]
   Dropout dropout;
 
   template <class F>
-  void views(F&& f) const {
+  void views(F&& f) const {  // clang-format off
     for (const TensorView& t :
-         {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, bias, d_bias, scratch})
-      f(t);
+         {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, bias, d_bias, distance_queries,
+          distance_keys, d_distance_queries, d_distance_keys, scratch})
+      f(t);  // clang-format on
   }
 };
 void attention_grad(device::Stream& stream, const AttentionGradArgs& args);
-// `bias_width` is 2R+1, or 0 without a bias.
+// `bias_width` is 2R+1, or 0 without a bias; `distance_rows` the number of rows of the tables of distances, or 0.
 int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
-                                     int threads, int64_t bias_width = 0);
+                                     int threads, int64_t bias_width = 0, int64_t distance_rows = 0);
 
 // The gradient of the bias is summed in this many parts on all devices and thread counts, so its bits do not depend on
 // them.
 constexpr int64_t kBiasParts = 32;
 constexpr int64_t kMaxBiasWidth = 257;
+// The same for the tables of distances on a CPU; on CUDA, see cuda/distance_parts.h.
+constexpr int64_t kDistanceParts = 4;
 
 }  // namespace brim::ops

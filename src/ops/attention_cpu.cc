@@ -118,29 +118,54 @@ cpu::HeadBias head_bias(const tensor::TensorView& bias, int64_t head) {
   const int64_t reach = bias.cols() / 2;
   return {cpu::row_of<float>(bias, head) + reach, reach};
 }
+int64_t distance_floats(int64_t S, int64_t D, bool distances) {
+  return distances ? cpu::round_up(cpu::distance_scratch_floats(S, D), 16) : 0;
+}
+template <class Args>
+cpu::HeadDistances head_distances(const Args& a, int64_t head, int64_t D, float* scratch) {
+  const auto table = [&](const tensor::TensorView& t) { return t ? t.template as<float>() + head * D : nullptr; };
+  const tensor::TensorView& some = a.distance_keys ? a.distance_keys : a.distance_queries;
+  return {.queries = table(a.distance_queries),
+          .keys = table(a.distance_keys),
+          .ld_queries = a.distance_queries.ld(),
+          .ld_keys = a.distance_keys.ld(),
+          .reach = some ? some.rows() / 2 : 0,
+          .scratch = scratch};
+}
+template <class Args>
+bool has_distances(const Args& a) {
+  return a.distance_keys || a.distance_queries;
+}
+template <class Args>
+float scale_of(const Args& a, int64_t D) {
+  return attention_scale(D, static_cast<int64_t>(static_cast<bool>(a.distance_keys)) +
+                                static_cast<int64_t>(static_cast<bool>(a.distance_queries)));
+}
 char* at_element(const tensor::TensorView& view, int64_t row, int64_t column) {
   return static_cast<char*>(view.data) + (row * view.ld() + column) * dtype_bytes(view.dtype);
 }
 
 }  // namespace
 
-int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads) {
-  return place_bytes(threads) + threads * scratch_floats(S, D, precision) * static_cast<int64_t>(sizeof(float));
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads, bool distances) {
+  const int64_t each = scratch_floats(S, D, precision) + distance_floats(S, D, distances);
+  return place_bytes(threads) + threads * each * static_cast<int64_t>(sizeof(float));
 }
 
 void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
-  check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, a.precision, threads));
+  const bool distances = has_distances(a);
+  check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, a.precision, threads, distances));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false, a.window};
   const device::Isa isa = static_cast<device::CpuStream&>(stream).isa();
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(isa);
   // Training uses fp32, because its backward pass recomputes the probabilities in fp32.
   const cpu::Bf16AttentionKernels* bf16 =
-      in_bf16(a.precision) && !a.lse && !a.dropout.on() ? cpu::bf16_attention_kernels(isa) : nullptr;
+      in_bf16(a.precision) && !a.lse && !a.dropout.on() && !distances ? cpu::bf16_attention_kernels(isa) : nullptr;
   char* scratch = static_cast<char*>(a.scratch.data);
-  const int64_t each = scratch_floats(S, D, a.precision);
+  const int64_t own = scratch_floats(S, D, a.precision), each = own + distance_floats(S, D, distances);
   for_pieces(
       stream, lengths, a.batch.B, N, scratch,
       [&](const Piece& piece) {
@@ -173,6 +198,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
           next_k = at_element(a.k, next, piece.next_head * D);
           next_v = at_element(a.v, next, piece.next_head * D);
         }
+        float* worker = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each;
         attend({.q = at_element(a.q, row, column),
                 .k = at_element(a.k, begin + seen.first, column),
                 .v = at_element(a.v, begin + seen.first, column),
@@ -189,8 +215,9 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
                 .window = window,
                 .first_query = piece.first_query - seen.first,
                 .first_key = seen.first,
-                .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                .scale = scale_of(a, D),
                 .bias = head_bias(a.bias, head),
+                .distances = head_distances(a, head, D, worker + own),
                 .drop = drop,
                 .drop_step = N,
                 .bf16_in = a.q.dtype == tensor::DType::bf16,
@@ -199,7 +226,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
                 .next_k = next_k,
                 .next_v = next_v,
                 .next_rows = next_rows,
-                .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
+                .scratch = worker});
       },
       [&](auto&& walk) {
         if (bf16 == nullptr) return walk();
@@ -210,6 +237,32 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
 }
 
 namespace {
+
+// Gradients of the tables of distances, in parts like those of the biases; a part holds both tables.
+template <class Fn>
+void for_distance_parts(const device::Stream& stream, const AttentionGradArgs& a, float* partials, Fn&& fn) {
+  const int64_t N = a.heads, B = a.batch.B, H = a.q.cols(), D = H / N;
+  const int64_t rows = std::max(a.distance_queries.rows(), a.distance_keys.rows()), part_floats = 2 * rows * H;
+  parallel_pieces(stream, N * kDistanceParts, 1, [&](int64_t unit, int64_t, int worker) {
+    const int64_t head = unit % N, part = unit / N;
+    float* sums = partials + part * part_floats + head * D;
+    for (int64_t r = 0; r < 2 * rows; ++r) std::fill_n(sums + r * H, D, 0.0f);
+    for (int64_t b = part; b < B; b += kDistanceParts) fn(Piece{b, head, 0, 0, worker}, sums, sums + rows * H);
+  });
+  const auto add_parts = [&](const tensor::TensorView& to, const float* from) {
+    if (!to) return;
+    parallel_pieces(stream, rows, rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r)
+        for (int64_t i = 0; i < H; ++i) {
+          float sum = 0;
+          for (int64_t part = 0; part < kDistanceParts; ++part) sum += from[part * part_floats + r * H + i];
+          cpu::row_of<float>(to, r)[i] = sum;
+        }
+    });
+  };
+  add_parts(a.d_distance_queries, partials);
+  add_parts(a.d_distance_keys, partials + rows * H);
+}
 
 // Gradients of the biases: sequences are distributed over kBiasParts parts, each part is summed in order per head, and
 // the sums of the parts are added in order.
@@ -231,23 +284,28 @@ void for_bias_parts(const device::Stream& stream, const AttentionGradArgs& a, fl
 
 }  // namespace
 
-int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t bias_floats) {
-  return place_bytes(threads) + (threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) + bias_floats) *
-                                    static_cast<int64_t>(sizeof(float));
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t part_floats, bool distances) {
+  const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) + distance_floats(S, D, distances);
+  return place_bytes(threads) + (threads * each + part_floats) * static_cast<int64_t>(sizeof(float));
 }
 
 void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
-  check_scratch("attention_grad", a.scratch,
-                attention_grad_cpu_scratch_bytes(S, D, threads, kBiasParts * N * (a.bias ? a.bias.cols() : 0)));
+  const bool distances = has_distances(a);
+  const int64_t rows = std::max(a.distance_queries.rows(), a.distance_keys.rows());
+  const int64_t part_floats = distances ? kDistanceParts * 2 * rows * N * D
+                              : a.bias  ? kBiasParts * N * a.bias.cols()
+                                        : 0;
+  check_scratch("attention_grad", a.scratch, attention_grad_cpu_scratch_bytes(S, D, threads, part_floats, distances));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true, a.window};
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<device::CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   auto* workers = reinterpret_cast<float*>(scratch + place_bytes(threads));
-  const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
-  const auto one = [&](const Piece& piece, float* d_bias) {
+  const int64_t own = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16),
+                each = own + distance_floats(S, D, distances);
+  const auto one = [&](const Piece& piece, float* d_bias, float* d_queries, float* d_keys) {
     const int64_t b = piece.b, head = piece.head, begin = starts[b] - starts[0], keys = lengths.keys(b);
     BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
                "attention_grad: sequence {} has rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
@@ -259,6 +317,7 @@ void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
     }
     cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
     drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+    float* worker = workers + piece.worker * each;
     kernels.attend_grad({.q = cpu::row_of<float>(a.q, row) + column,
                          .k = cpu::row_of<float>(a.k, begin) + column,
                          .v = cpu::row_of<float>(a.v, begin) + column,
@@ -281,16 +340,26 @@ void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
                          .keys = keys,
                          .D = D,
                          .window = a.window < keys - 1 ? a.window : 0,
-                         .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                         .scale = scale_of(a, D),
                          .bias = head_bias(a.bias, head),
                          .d_bias = d_bias,
+                         .distances = head_distances(a, head, D, worker + own),
+                         .d_distance_queries = d_queries,
+                         .d_distance_keys = d_keys,
+                         .ld_d_distances = N * D,
                          .drop = drop,
                          .drop_step = N,
-                         .scratch = workers + piece.worker * each});
+                         .scratch = worker});
   };
-  if (a.bias) return for_bias_parts(stream, a, workers + threads * each, one);
+  if (distances)
+    return for_distance_parts(
+        stream, a, workers + threads * each,
+        [&](const Piece& piece, float* d_queries, float* d_keys) { one(piece, nullptr, d_queries, d_keys); });
+  if (a.bias)
+    return for_bias_parts(stream, a, workers + threads * each,
+                          [&](const Piece& piece, float* d_bias) { one(piece, d_bias, nullptr, nullptr); });
   for_pieces(
-      stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) { one(piece, nullptr); },
+      stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) { one(piece, nullptr, nullptr, nullptr); },
       [](auto&& walk) { walk(); });
 }
 

@@ -13,6 +13,7 @@
 // a chunk's instructions.
 // Other head sizes and element types use a plain fp32 kernel. Tried without gain: skipping per eight keys, one launch
 // per class of short sequences.
+#include "ops/cuda/attention_distance.cuh"
 #include "ops/cuda/attention_turn.cuh"
 #include "ops/kernel_table.h"
 
@@ -601,6 +602,7 @@ const float* make_turns(device::CudaStream& s, const AttentionArgs& a, int S, in
 
 void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
   cuda_op(stream, "attention", [&](device::CudaStream& s) {
+    if (a.distance_queries || a.distance_keys) return attention_distance_cuda(s, a);
     const int D = static_cast<int>(a.q.cols() / a.heads);
     BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: row stride is {} for k and {} for v; they must be equal", a.k.ld(),
                a.v.ld());

@@ -3,6 +3,7 @@
 // support. d_q and (d_k, d_v) are two passes of the same form: 16 own rows per warp, held in registers, against
 // chunks of 16 other rows; the second pass computes Sᵀ = K Qᵀ, so nothing is transposed, at the cost of seven products
 // instead of five. A block has 64 own rows; the other side streams through two buffers in shared memory.
+#include "ops/cuda/attention_distance.cuh"
 #include "ops/cuda/attention_grad.cuh"
 #include "ops/cuda/column_sums.cuh"
 #include "ops/kernel_table.h"
@@ -353,6 +354,7 @@ void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
 
 void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
   cuda_op(stream, "attention_grad", [&](device::CudaStream& s) {
+    if (a.distance_queries || a.distance_keys) return attention_distance_grad_cuda(s, a);
     const int D = static_cast<int>(a.q.cols() / a.heads);
     AttentionProblem p{};
     p.starts = a.batch.starts.as<int32_t>();

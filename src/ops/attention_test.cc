@@ -163,7 +163,8 @@ TEST(Attention, MatchesFp64OnRaggedBatches) {
         for (const float drop : {0.0f, 0.2f}) {
           SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D "
                                             << D << " first " << first << " dropout " << drop);
-          run_and_compare(AttentionCase(lengths, N, D, 1.0, ++seed), first,
+          ++seed;
+          run_and_compare(AttentionCase(lengths, N, D, 1.0, seed), first,
                           {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
         }
 }
@@ -172,9 +173,11 @@ TEST(Attention, AddsABiasByDistance) {
   uint64_t seed = 50;
   for (const auto& lengths : ragged_lengths())
     for (const int64_t reach : {1, 9, 128})
-      for (const bool first : {false, true})
-        run_and_compare(AttentionCase(lengths, 2, 32, 1.0, ++seed, reach), first,
+      for (const bool first : {false, true}) {
+        ++seed;
+        run_and_compare(AttentionCase(lengths, 2, 32, 1.0, seed, reach), first,
                         {.probability = reach == 9 ? 0.2f : 0.0f, .seed = seed, .site = 4});
+      }
   run_and_compare(AttentionCase({300, 140}, 1, 20, 1.0, 5, 91), false, {});
 }
 
@@ -216,7 +219,7 @@ TEST(Attention, Bf16MatchesFp64WithinRounding) {
               c.first_q.set(b, i, first_q.at(b, i));
             }
           const AttentionReference want = reference(c, first, {}, kEpsBf16);
-          for_each_cpu_stream([&](CpuStream& stream) {
+          for_each_cpu_stream([&, N = N, D = D](CpuStream& stream) {
             for (const DType out_type : {DType::f32, DType::bf16}) {
               SCOPED_TRACE(::testing::Message()
                            << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "

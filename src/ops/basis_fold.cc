@@ -17,9 +17,7 @@ void basis_fold(device::Stream& stream, const BasisFoldArgs& a) {
   check_view(op, "v", a.v, a.v.dtype, {G, N, W});
   if (a.v.elements() == 0) return;
   const double products = static_cast<double>(a.v.elements() * P);
-  dispatch(stream, Zone::convert, a,
-           {2 * products, static_cast<double>(a.theta.bytes() + a.basis.bytes() + a.v.bytes())},
-           &KernelTable::basis_fold);
+  dispatch(stream, a, {2 * products, static_cast<double>(a.theta.bytes() + a.basis.bytes() + a.v.bytes())});
 }
 
 void basis_fold_grad(device::Stream& stream, const BasisFoldGradArgs& a) {
@@ -30,9 +28,7 @@ void basis_fold_grad(device::Stream& stream, const BasisFoldGradArgs& a) {
   check_view(op, "d_theta", a.d_theta, DType::f32, {G, P, W});
   if (a.d_theta.elements() == 0) return;
   const double products = static_cast<double>(a.d_v.elements() * P);
-  dispatch(stream, Zone::convert, a,
-           {2 * products, static_cast<double>(a.d_theta.bytes() + a.basis.bytes() + a.d_v.bytes())},
-           &KernelTable::basis_fold_grad);
+  dispatch(stream, a, {2 * products, static_cast<double>(a.d_theta.bytes() + a.basis.bytes() + a.d_v.bytes())});
 }
 
 }  // namespace brim::ops

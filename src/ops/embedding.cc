@@ -24,7 +24,7 @@ void embedding(device::Stream& stream, const EmbeddingArgs& a) {
   check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {a.type.rows(), H});
   check_norm(op, stream, a, type, gain, T, H);
   if (T == 0 || H == 0) return;
-  dispatch(stream, Zone::embedding, a, embedding_work(a), &KernelTable::embedding);
+  dispatch(stream, a, embedding_work(a));
 }
 
 Work embedding_work(const EmbeddingArgs& a) {
@@ -53,7 +53,7 @@ void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
   const double elements = static_cast<double>(a.d_sum.elements()),
                tables = 1 + (a.d_position ? 1 : 0) + (a.d_type ? 1 : 0);
   const Work work{tables * elements, elements * dtype_bytes(a.d_sum.dtype) * tables + 16.0 * elements};
-  dispatch(stream, Zone::embedding, a, work, &KernelTable::embedding_grad);
+  dispatch(stream, a, work);
 }
 
 // The CPU divides columns among threads and needs none.

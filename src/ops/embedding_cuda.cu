@@ -58,14 +58,14 @@ __global__ void __launch_bounds__(kNormThreads)
 void embedding_cuda(device::Stream& stream, const EmbeddingArgs& a) {
   cuda_op(stream, "embedding", [&](device::CudaStream& s) {
     const int64_t T = a.batch.T, H = a.word.cols();
-    for (const auto& [name, view] : {std::pair{"word", a.word},
-                                     {"position", a.position},
-                                     {"type", a.type},
-                                     {"gamma", a.gamma},
-                                     {"beta", a.beta},
-                                     {"y", a.y},
-                                     {"sum", a.sum},
-                                     {"y_fp8", a.y_fp8}})
+    for (const auto& [name, view] : NamedViews{{"word", a.word},
+                                               {"position", a.position},
+                                               {"type", a.type},
+                                               {"gamma", a.gamma},
+                                               {"beta", a.beta},
+                                               {"y", a.y},
+                                               {"sum", a.sum},
+                                               {"y_fp8", a.y_fp8}})
       check_norm_view("embedding", name, view);
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     dispatch_elem(a.y.dtype, [&](auto tag) {

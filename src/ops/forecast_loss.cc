@@ -34,7 +34,7 @@ void forecast_loss(device::Stream& stream, const ForecastLossArgs& a) {
   Work work{12.0 * static_cast<double>(G * B * Q * H), static_cast<double>(a.f.bytes())};
   for (const TensorView& v : {a.y, a.d_f, a.y_hat})
     if (v) work.bytes += static_cast<double>(v.bytes());
-  dispatch(stream, Zone::loss, a, work, &KernelTable::forecast_loss);
+  dispatch(stream, a, work);
 }
 
 // One partial sum per kForecastRows windows of a lane, plus the lane's number of present targets.

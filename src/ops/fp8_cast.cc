@@ -25,9 +25,8 @@ void fp8_cast(device::Stream& stream, const Fp8CastArgs& a) {
   if (a.x.elements() == 0) return;
   const auto bytes = [](const TensorView& v) { return v ? static_cast<double>(v.bytes()) : 0.0; };
   dispatch(
-      stream, Zone::convert, a,
-      Work{2.0 * static_cast<double>(a.x.elements()), bytes(a.x) + bytes(a.gate) + bytes(a.rows) + bytes(a.columns)},
-      &KernelTable::fp8_cast);
+      stream, a,
+      Work{2.0 * static_cast<double>(a.x.elements()), bytes(a.x) + bytes(a.gate) + bytes(a.rows) + bytes(a.columns)});
 }
 
 void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& a) {
@@ -38,9 +37,7 @@ void fp8_cast_matrices(device::Stream& stream, const Fp8CastMatricesArgs& a) {
   check_view("fp8_cast_matrices", "inverse", a.inverse, DType::f32, {n, 1});
   if (n == 0) return;
   const double read = target_kind(stream) == device::DeviceKind::cpu ? 8 : 4;  // read twice
-  dispatch(stream, Zone::convert, a,
-           Work{3.0 * static_cast<double>(a.elements), (read + 2) * static_cast<double>(a.elements)},
-           &KernelTable::fp8_cast_matrices);
+  dispatch(stream, a, Work{3.0 * static_cast<double>(a.elements), (read + 2) * static_cast<double>(a.elements)});
 }
 
 void check_fp8_copy(const char* op, const Fp8Copy& copy, int64_t T, int64_t C) {

@@ -21,7 +21,7 @@ void gather_tokens(device::Stream& stream, const GatherTokensArgs& a) {
   check_view("gather_tokens", "ids", a.ids, DType::i32, {T});
   check_view("gather_tokens", "positions", a.positions, DType::i32, {T});
   if (B == 0 || T == 0) return;
-  dispatch(stream, Zone::gather_tokens, a, gather_tokens_work(a), &KernelTable::gather_tokens);
+  dispatch(stream, a, gather_tokens_work(a));
 }
 
 }  // namespace brim::ops

@@ -16,7 +16,7 @@ void glu(device::Stream& stream, const GluArgs& a) {
   check_view("glu", "y", a.y, a.x.dtype, {T, F});
   if (a.y.elements() == 0) return;
   const Work work{20.0 * static_cast<double>(a.y.elements()), static_cast<double>(a.x.bytes() + a.y.bytes())};
-  dispatch(stream, Zone::gelu, a, work, &KernelTable::glu);
+  dispatch(stream, a, work);
 }
 
 void glu_grad(device::Stream& stream, const GluGradArgs& a) {
@@ -29,7 +29,7 @@ void glu_grad(device::Stream& stream, const GluGradArgs& a) {
   if (a.d_y.elements() == 0) return;
   const Work work{50.0 * static_cast<double>(a.d_y.elements()),
                   static_cast<double>(a.x.bytes() + a.d_y.bytes() + a.d_x.bytes() + (a.y ? a.y.bytes() : 0))};
-  dispatch(stream, Zone::gelu, a, work, &KernelTable::glu_grad);
+  dispatch(stream, a, work);
 }
 
 }  // namespace brim::ops

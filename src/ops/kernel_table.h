@@ -5,6 +5,7 @@
 #include "ops/amax.h"
 #include "ops/attention.h"
 #include "ops/basis_fold.h"
+#include "ops/distance_rows.h"
 #include "ops/embedding.h"
 #include "ops/forecast_loss.h"
 #include "ops/fp8_cast.h"
@@ -18,68 +19,84 @@
 #include "ops/residual_step.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/unfold.h"
 #include "ops/window_gather.h"
 
 namespace brim::ops {
 
-// X(op, Args): the list of all ops.
+// X(op, Args, zone): the list of all ops. The zone names the op on timelines, and its kind (base/timeline.h) selects
+// the rate by which plans predict its time.
 // clang-format off
 #define BRIM_OPS(X) \
-  X(linear, LinearArgs) \
-  X(attention, AttentionArgs) \
-  X(layer_norm, LayerNormArgs) \
-  X(embedding, EmbeddingArgs) \
-  X(gather_rows, GatherRowsArgs) \
-  X(pool_mean, PoolMeanArgs) \
-  X(softmax, SoftmaxArgs) \
-  X(convert, ConvertArgs) \
-  X(activate, ActivationArgs) \
-  X(rope, RopeArgs) \
-  X(glu, GluArgs) \
-  X(linear_grad, LinearGradArgs) \
-  X(attention_grad, AttentionGradArgs) \
-  X(relative_bias, RelativeBiasArgs) \
-  X(relative_bias_grad, RelativeBiasGradArgs) \
-  X(layer_norm_grad, LayerNormGradArgs) \
-  X(embedding_grad, EmbeddingGradArgs) \
-  X(scatter_rows, ScatterRowsArgs) \
-  X(pool_mean_grad, PoolMeanGradArgs) \
-  X(glu_grad, GluGradArgs) \
-  X(activate_grad, ActivationGradArgs) \
-  X(dropout_rows, DropoutArgs) \
-  X(cross_entropy, CrossEntropyArgs) \
-  X(squared_error, SquaredErrorArgs) \
-  X(adamw, AdamWArgs) \
-  X(set_step, SetStepArgs) \
-  X(advance_step, AdvanceStepArgs) \
-  X(grad_norm, GradNormArgs) \
-  X(amax, AmaxArgs) \
-  X(fp8_scale, Fp8ScaleArgs) \
-  X(fp8_remember, Fp8RememberArgs) \
-  X(fp8_delayed_scale, Fp8DelayedScaleArgs) \
-  X(fp8_cast, Fp8CastArgs) \
-  X(fp8_cast_matrices, Fp8CastMatricesArgs) \
-  X(gather_tokens, GatherTokensArgs) \
-  X(window_gather, WindowGatherArgs) \
-  X(lane_linear, LaneLinearArgs) \
-  X(lane_linear_grad, LaneLinearGradArgs) \
-  X(residual_step, ResidualStepArgs) \
-  X(residual_step_grad, ResidualStepGradArgs) \
-  X(basis_fold, BasisFoldArgs) \
-  X(basis_fold_grad, BasisFoldGradArgs) \
-  X(forecast_loss, ForecastLossArgs)
+  X(linear, LinearArgs, linear) \
+  X(attention, AttentionArgs, attention) \
+  X(layer_norm, LayerNormArgs, layer_norm) \
+  X(embedding, EmbeddingArgs, embedding) \
+  X(gather_rows, GatherRowsArgs, gather_rows) \
+  X(pool_mean, PoolMeanArgs, pool) \
+  X(softmax, SoftmaxArgs, softmax) \
+  X(convert, ConvertArgs, convert) \
+  X(activate, ActivationArgs, gelu) \
+  X(rope, RopeArgs, embedding) \
+  X(glu, GluArgs, gelu) \
+  X(linear_grad, LinearGradArgs, linear) \
+  X(attention_grad, AttentionGradArgs, attention) \
+  X(relative_bias, RelativeBiasArgs, attention) \
+  X(relative_bias_grad, RelativeBiasGradArgs, attention) \
+  X(distance_rows, DistanceRowsArgs, attention) \
+  X(distance_rows_grad, DistanceRowsGradArgs, attention) \
+  X(accumulate, AccumulateArgs, attention) \
+  X(unfold, UnfoldArgs, embedding) \
+  X(unfold_grad, UnfoldGradArgs, embedding) \
+  X(layer_norm_grad, LayerNormGradArgs, layer_norm) \
+  X(embedding_grad, EmbeddingGradArgs, embedding) \
+  X(scatter_rows, ScatterRowsArgs, gather_rows) \
+  X(pool_mean_grad, PoolMeanGradArgs, pool) \
+  X(glu_grad, GluGradArgs, gelu) \
+  X(activate_grad, ActivationGradArgs, gelu) \
+  X(dropout_rows, DropoutArgs, dropout) \
+  X(cross_entropy, CrossEntropyArgs, loss) \
+  X(squared_error, SquaredErrorArgs, loss) \
+  X(adamw, AdamWArgs, adamw) \
+  X(set_step, SetStepArgs, adamw) \
+  X(advance_step, AdvanceStepArgs, adamw) \
+  X(grad_norm, GradNormArgs, grad_norm) \
+  X(amax, AmaxArgs, convert) \
+  X(fp8_scale, Fp8ScaleArgs, convert) \
+  X(fp8_remember, Fp8RememberArgs, convert) \
+  X(fp8_delayed_scale, Fp8DelayedScaleArgs, convert) \
+  X(fp8_cast, Fp8CastArgs, convert) \
+  X(fp8_cast_matrices, Fp8CastMatricesArgs, convert) \
+  X(gather_tokens, GatherTokensArgs, gather_tokens) \
+  X(window_gather, WindowGatherArgs, gather_rows) \
+  X(lane_linear, LaneLinearArgs, linear) \
+  X(lane_linear_grad, LaneLinearGradArgs, linear) \
+  X(residual_step, ResidualStepArgs, convert) \
+  X(residual_step_grad, ResidualStepGradArgs, convert) \
+  X(basis_fold, BasisFoldArgs, convert) \
+  X(basis_fold_grad, BasisFoldGradArgs, convert) \
+  X(forecast_loss, ForecastLossArgs, loss)
 // clang-format on
 
+template <class Args>
+using Kernel = void (*)(device::Stream&, const Args&);
+
 struct KernelTable {
-#define BRIM_OP_ENTRY(op, Args) void (*op)(device::Stream&, const Args&);
+#define BRIM_OP_ENTRY(op, Args, zone) Kernel<Args> op;
   BRIM_OPS(BRIM_OP_ENTRY)
 #undef BRIM_OP_ENTRY
 };
 
-// Each backend defines op_cpu / op_cuda with these signatures.
-#define BRIM_OP_DECLARE(op, Args)              \
-  void op##_cpu(device::Stream&, const Args&); \
-  void op##_cuda(device::Stream&, const Args&);
+// Each backend defines op_cpu / op_cuda with these signatures. An op is known by the type of its arguments.
+#define BRIM_OP_DECLARE(op, Args, zone)                              \
+  void op##_cpu(device::Stream&, const Args&);                       \
+  void op##_cuda(device::Stream&, const Args&);                      \
+  template <>                                                        \
+  struct OpOf<Args> {                                                \
+    static constexpr Zone kZone = Zone::zone;                        \
+    static_assert(is_op(kZone));                                     \
+    static auto entry(const KernelTable& table) { return table.op; } \
+  };
 BRIM_OPS(BRIM_OP_DECLARE)
 #undef BRIM_OP_DECLARE
 

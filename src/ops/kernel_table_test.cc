@@ -7,7 +7,7 @@ namespace brim::ops {
 namespace {
 
 void expect_full(const KernelTable& table, const char* backend) {
-#define BRIM_OP_FULL(op, Args) EXPECT_NE(table.op, nullptr) << #op << " is missing on " << backend;
+#define BRIM_OP_FULL(op, Args, zone) EXPECT_NE(table.op, nullptr) << #op << " is missing on " << backend;
   BRIM_OPS(BRIM_OP_FULL)
 #undef BRIM_OP_FULL
 }

@@ -46,7 +46,7 @@ void lane_linear(device::Stream& stream, const LaneLinearArgs& a) {
   check_lanes(op, "y", a.y, either(a.y, DType::f32, values), G, B, N);
   check_optional(op, "bias", a.bias, cpu ? DType::f32 : a.y.dtype, {G, N});
   if (a.y.elements() == 0) return;
-  dispatch(stream, Zone::linear, a, lane_linear_work(a), &KernelTable::lane_linear);
+  dispatch(stream, a, lane_linear_work(a));
 }
 
 Work lane_linear_work(const LaneLinearArgs& a) {
@@ -78,7 +78,7 @@ void lane_linear_grad(device::Stream& stream, const LaneLinearGradArgs& a) {
   BRIM_CHECK(!a.x_is_relu || a.d_x_write == GradWrite::overwrite,
              "lane_linear_grad: x_is_relu requires overwriting d_x");
   if (G == 0) return;
-  dispatch(stream, Zone::linear, a, lane_linear_grad_work(a), &KernelTable::lane_linear_grad);
+  dispatch(stream, a, lane_linear_grad_work(a));
 }
 
 Work lane_linear_grad_work(const LaneLinearGradArgs& a) {

@@ -21,7 +21,7 @@ void layer_norm(device::Stream& stream, const LayerNormArgs& a) {
   check_norm(op, stream, a, type, gain, T, H);
   check_fp8_copy(op, a.train_fp8, T, H);
   if (T == 0 || H == 0) return;
-  dispatch(stream, Zone::layer_norm, a, layer_norm_work(a), &KernelTable::layer_norm);
+  dispatch(stream, a, layer_norm_work(a));
 }
 
 Work layer_norm_work(const LayerNormArgs& a) {
@@ -60,7 +60,7 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
-  dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
+  dispatch(stream, a, work);
 }
 
 bool layer_norm_grad_stores_d_x(const device::Stream& stream, DType type, int64_t H) {

@@ -106,13 +106,13 @@ __global__ void __launch_bounds__(kNormThreads, kVec < 4 ? 3 : 2)
 void layer_norm_cuda(device::Stream& stream, const LayerNormArgs& a) {
   cuda_op(stream, "layer_norm", [&](device::CudaStream& s) {
     const int64_t T = a.x.rows(), H = a.x.cols();
-    for (const auto& [name, view] : {std::pair{"x", a.x},
-                                     {"residual", a.residual},
-                                     {"gamma", a.gamma},
-                                     {"beta", a.beta},
-                                     {"y", a.y},
-                                     {"sum", a.sum},
-                                     {"y_fp8", a.y_fp8}})
+    for (const auto& [name, view] : NamedViews{{"x", a.x},
+                                               {"residual", a.residual},
+                                               {"gamma", a.gamma},
+                                               {"beta", a.beta},
+                                               {"y", a.y},
+                                               {"sum", a.sum},
+                                               {"y_fp8", a.y_fp8}})
       check_norm_view("layer_norm", name, view);
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     check_fp8_out("layer_norm", a.train_fp8);

@@ -229,13 +229,13 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
     const TensorView& x = a.y ? a.y : a.sum;
     const int64_t T = x.rows(), H = x.cols(), blocks = cuda_norm_partials(T),
                   wanted = cuda_layer_norm_grad_scratch_bytes(T, H);
-    for (const auto& [name, view] : {std::pair{"sum", a.sum},
-                                     {"y", a.y},
-                                     {"gamma", a.gamma},
-                                     {"beta", a.beta},
-                                     {"d_y", a.d_y},
-                                     {"d_sum", a.d_sum},
-                                     {"d_x", a.d_x}})
+    for (const auto& [name, view] : NamedViews{{"sum", a.sum},
+                                               {"y", a.y},
+                                               {"gamma", a.gamma},
+                                               {"beta", a.beta},
+                                               {"d_y", a.d_y},
+                                               {"d_sum", a.d_sum},
+                                               {"d_x", a.d_x}})
       check_norm_view("layer_norm_grad", name, view);
     BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "layer_norm_grad: scratch has {} bytes, needs {}",
                a.scratch ? a.scratch.bytes() : 0, wanted);

@@ -70,7 +70,7 @@ std::optional<Precision> precision_from_name(std::string_view name) {
 void linear(device::Stream& stream, const LinearArgs& args) {
   check_linear(stream, args);
   GemmTuning::meet(stream, args);
-  dispatch(stream, Zone::linear, args, linear_work(args), &KernelTable::linear);
+  dispatch(stream, args, linear_work(args));
 }
 
 Work linear_work(const LinearArgs& args) {
@@ -97,7 +97,7 @@ void linear_grad(device::Stream& stream, const LinearGradArgs& args) {
   check_optional("linear_grad", "d_x", args.d_x, args.x.dtype, {T, K});
   check_optional("linear_grad", "d_w", args.d_w, DType::f32, {N, K});
   check_optional("linear_grad", "d_bias", args.d_bias, DType::f32, {N});
-  dispatch(stream, Zone::linear, args, linear_grad_work(args), &KernelTable::linear_grad);
+  dispatch(stream, args, linear_grad_work(args));
 }
 
 Work linear_grad_work(const LinearGradArgs& args) {

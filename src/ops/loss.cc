@@ -33,7 +33,7 @@ void cross_entropy(device::Stream& stream, const CrossEntropyArgs& a) {
   a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
-  dispatch(stream, Zone::loss, a, work, &KernelTable::cross_entropy);
+  dispatch(stream, a, work);
 }
 
 void squared_error(device::Stream& stream, const SquaredErrorArgs& a) {
@@ -46,7 +46,7 @@ void squared_error(device::Stream& stream, const SquaredErrorArgs& a) {
   check_view(op, "d_logits", a.d_logits, a.d_logits.dtype, {rows, K});
   if (rows == 0 || K == 0) return;
   const double elements = static_cast<double>(a.logits.elements());
-  dispatch(stream, Zone::loss, a, Work{4 * elements, 12 * elements}, &KernelTable::squared_error);
+  dispatch(stream, a, Work{4 * elements, 12 * elements});
 }
 
 // One f64 per kLossRows rows.

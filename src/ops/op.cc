@@ -7,7 +7,7 @@ namespace brim::ops {
 
 const KernelTable& cpu_kernels() {
   static constexpr KernelTable table = {
-#define BRIM_OP_CPU(op, Args) .op = op##_cpu,
+#define BRIM_OP_CPU(op, Args, zone) .op = op##_cpu,
       BRIM_OPS(BRIM_OP_CPU)
 #undef BRIM_OP_CPU
   };
@@ -17,7 +17,7 @@ const KernelTable& cpu_kernels() {
 const KernelTable* cuda_kernels() {
 #if defined(BRIM_WITH_CUDA)
   static constexpr KernelTable table = {
-#define BRIM_OP_CUDA(op, Args) .op = op##_cuda,
+#define BRIM_OP_CUDA(op, Args, zone) .op = op##_cuda,
       BRIM_OPS(BRIM_OP_CUDA)
 #undef BRIM_OP_CUDA
   };

@@ -29,19 +29,21 @@ const KernelTable& kernels_of(const device::Stream& stream);
 
 void note_op(device::Stream& stream, const char* name, const Work& work);  // null streams only
 
+template <class Args>
+struct OpOf;  // zone and table entry of the op with these arguments; see BRIM_OPS
+
 // Runs one op: null streams record it, others call the table's entry inside a zone.
 template <class Args>
-void dispatch(device::Stream& stream, Zone zone, const Args& args, const Work& work,
-              void (*const KernelTable::*entry)(device::Stream&, const Args&)) {
+void dispatch(device::Stream& stream, const Args& args, const Work& work) {
   if (stream.kind() == device::DeviceKind::null) {
     args.views([&](const tensor::TensorView& view) {
       if (view) static_cast<device::NullStream&>(stream).sink()->on_use(view);
     });
-    note_op(stream, zone_name(zone), work);
+    note_op(stream, zone_name(OpOf<Args>::kZone), work);
     return;
   }
-  ScopedZone scope(zone);
-  (kernels_of(stream).*entry)(stream, args);
+  ScopedZone scope(OpOf<Args>::kZone);
+  OpOf<Args>::entry(kernels_of(stream))(stream, args);
 }
 
 }  // namespace brim::ops

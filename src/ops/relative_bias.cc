@@ -26,12 +26,12 @@ void relative_bias(device::Stream& stream, const RelativeBiasArgs& a) {
   BRIM_CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
              "relative_bias: the table is {}, must be f32, f16 or bf16", dtype_name(type));
   check_sizes("relative_bias", "table", a.table, type, "bias", a.bias);
-  dispatch(stream, Zone::attention, a, relative_bias_work(a.bias), &KernelTable::relative_bias);
+  dispatch(stream, a, relative_bias_work(a.bias));
 }
 
 void relative_bias_grad(device::Stream& stream, const RelativeBiasGradArgs& a) {
   check_sizes("relative_bias_grad", "d_table", a.d_table, DType::f32, "d_bias", a.d_bias);
-  dispatch(stream, Zone::attention, a, relative_bias_work(a.d_bias), &KernelTable::relative_bias_grad);
+  dispatch(stream, a, relative_bias_work(a.d_bias));
 }
 
 }  // namespace brim::ops

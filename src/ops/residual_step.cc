@@ -31,7 +31,7 @@ void residual_step(device::Stream& stream, const ResidualStepArgs& a) {
   Work work{static_cast<double>(2 * a.o.elements()), static_cast<double>(a.o.bytes() + a.f.bytes())};
   if (a.r_next) work.bytes += static_cast<double>(a.r.bytes() + a.r_next.bytes() + a.mask.bytes());
   if (a.r_half) work.bytes += static_cast<double>(a.r_half.bytes());
-  dispatch(stream, Zone::convert, a, work, &KernelTable::residual_step);
+  dispatch(stream, a, work);
 }
 
 void residual_step_grad(device::Stream& stream, const ResidualStepGradArgs& a) {
@@ -46,7 +46,7 @@ void residual_step_grad(device::Stream& stream, const ResidualStepGradArgs& a) {
   if (G == 0 || B == 0) return;
   const Work work{static_cast<double>(a.d_r.elements()),
                   static_cast<double>(2 * a.d_r.bytes() + a.d_f.bytes() + a.mask.bytes() + a.d_o.bytes())};
-  dispatch(stream, Zone::convert, a, work, &KernelTable::residual_step_grad);
+  dispatch(stream, a, work);
 }
 
 }  // namespace brim::ops

@@ -23,7 +23,7 @@ void rope(device::Stream& stream, const RopeArgs& a) {
   if (T == 0 || W == 0) return;
   const Work work{3.0 * static_cast<double>(a.x.elements()),
                   2.0 * static_cast<double>(a.x.bytes()) + 4.0 * static_cast<double>(T)};
-  dispatch(stream, Zone::embedding, a, work, &KernelTable::rope);
+  dispatch(stream, a, work);
 }
 
 RopeFrequencies rope_frequencies(float theta, int64_t head_size) {

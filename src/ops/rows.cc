@@ -30,7 +30,7 @@ void gather_rows(Stream& stream, const GatherRowsArgs& a) {
   check_view("gather_rows", "y", a.y, a.x.dtype, {B, H});
   if (B == 0 || H == 0) return;
   const double moved = static_cast<double>(a.y.bytes());
-  dispatch(stream, Zone::gather_rows, a, Work{0, 2 * moved + 4.0 * static_cast<double>(B)}, &KernelTable::gather_rows);
+  dispatch(stream, a, Work{0, 2 * moved + 4.0 * static_cast<double>(B)});
 }
 
 void pool_mean(Stream& stream, const PoolMeanArgs& a) {
@@ -40,7 +40,7 @@ void pool_mean(Stream& stream, const PoolMeanArgs& a) {
   check_view("pool_mean", "starts", a.batch.starts, DType::i32, {B + 1});
   check_view("pool_mean", "y", a.y, DType::f32, {B, H});
   if (B == 0 || H == 0) return;
-  dispatch(stream, Zone::pool, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::pool_mean);
+  dispatch(stream, a, bytes_of(a, static_cast<double>(a.x.elements())));
 }
 
 void pool_mean_grad(Stream& stream, const PoolMeanGradArgs& a) {
@@ -50,7 +50,7 @@ void pool_mean_grad(Stream& stream, const PoolMeanGradArgs& a) {
   check_view("pool_mean_grad", "starts", a.batch.starts, DType::i32, {B + 1});
   check_view("pool_mean_grad", "d_y", a.d_y, a.d_x.dtype, {B, H});
   if (B == 0 || H == 0) return;
-  dispatch(stream, Zone::pool, a, bytes_of(a, static_cast<double>(a.d_x.elements())), &KernelTable::pool_mean_grad);
+  dispatch(stream, a, bytes_of(a, static_cast<double>(a.d_x.elements())));
 }
 
 void softmax(Stream& stream, const SoftmaxArgs& a) {
@@ -59,7 +59,7 @@ void softmax(Stream& stream, const SoftmaxArgs& a) {
   check_view("softmax", "x", a.x, a.x.dtype, {rows, K});
   check_view("softmax", "y", a.y, DType::f32, {rows, K});
   if (rows == 0 || K == 0) return;
-  dispatch(stream, Zone::softmax, a, bytes_of(a, 5.0 * static_cast<double>(a.x.elements())), &KernelTable::softmax);
+  dispatch(stream, a, bytes_of(a, 5.0 * static_cast<double>(a.x.elements())));
 }
 
 void convert(Stream& stream, const ConvertArgs& a) {
@@ -73,7 +73,7 @@ void convert(Stream& stream, const ConvertArgs& a) {
              a.y.shape_text());
   BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 requires a scale");
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::convert, a, bytes_of(a, 0), &KernelTable::convert);
+  dispatch(stream, a, bytes_of(a, 0));
 }
 
 void activate(Stream& stream, const ActivationArgs& a) {
@@ -81,7 +81,7 @@ void activate(Stream& stream, const ActivationArgs& a) {
   check_view("activate", "x", a.x, a.x.dtype, {a.x.rows(), a.x.cols()});
   check_view("activate", "y", a.y, a.x.dtype, {a.x.rows(), a.x.cols()});
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::gelu, a, bytes_of(a, 20.0 * static_cast<double>(a.x.elements())), &KernelTable::activate);
+  dispatch(stream, a, bytes_of(a, 20.0 * static_cast<double>(a.x.elements())));
 }
 
 void scatter_rows(Stream& stream, const ScatterRowsArgs& a) {
@@ -92,9 +92,7 @@ void scatter_rows(Stream& stream, const ScatterRowsArgs& a) {
   check_view("scatter_rows", "d_y", a.d_y, a.d_x.dtype, {B, H});
   if (B == 0 || H == 0) return;
   const double elements = static_cast<double>(a.d_y.elements());
-  dispatch(stream, Zone::gather_rows, a,
-           Work{elements, 3 * static_cast<double>(a.d_y.bytes()) + 4.0 * static_cast<double>(B)},
-           &KernelTable::scatter_rows);
+  dispatch(stream, a, Work{elements, 3 * static_cast<double>(a.d_y.bytes()) + 4.0 * static_cast<double>(B)});
 }
 
 void activate_grad(Stream& stream, const ActivationGradArgs& a) {
@@ -107,7 +105,7 @@ void activate_grad(Stream& stream, const ActivationGradArgs& a) {
   check_optional("activate_grad", "d_bias", a.d_bias, DType::f32, {H});
   BRIM_CHECK(!a.d_bias || a.d_y.data == a.d_x.data, "activate_grad: d_bias requires d_x in the memory of d_y");
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::gelu, a, bytes_of(a, 25.0 * static_cast<double>(a.x.elements())), &KernelTable::activate_grad);
+  dispatch(stream, a, bytes_of(a, 25.0 * static_cast<double>(a.x.elements())));
 }
 int64_t activate_grad_scratch_bytes(const Stream& stream, int64_t rows, int64_t H) {
   return target_kind(stream) == device::DeviceKind::cuda ? cuda_lane_sums_bytes(1, rows, H) : 0;
@@ -121,7 +119,7 @@ void dropout_rows(Stream& stream, const DropoutArgs& a) {
   BRIM_CHECK(a.dropout.probability >= 0 && a.dropout.probability < 1,
              "dropout_rows: probability is {}, must be at least 0 and below 1", a.dropout.probability);
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::dropout, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::dropout_rows);
+  dispatch(stream, a, bytes_of(a, static_cast<double>(a.x.elements())));
 }
 
 }  // namespace brim::ops

@@ -261,7 +261,7 @@ TEST(ActivateGrad, MatchesFp64) {
       const HostTensor with_output = random_tensor(DType::f32, {2, n}, 3);
       activate_grad(stream, {.x = x, .d_y = with_output, .d_x = with_output, .y = x, .activation = activation});
       EXPECT_TRUE(same_bits(with_output, d_x));
-      EXPECT_TRUE(same_bits(x, y)) << "the output, made where the input was";
+      EXPECT_TRUE(same_bits(x, y)) << "the output, written over the input";
     }
   });
 }

@@ -37,7 +37,7 @@ void window_gather(device::Stream& stream, const WindowGatherArgs& a) {
   for (const TensorView& v : {a.r, a.r_half, a.mask, a.y, a.level, a.scale, a.season_scale, a.chosen})
     BRIM_CHECK(!v || v.contiguous(), "window_gather: {} must be contiguous", v.shape_text());
   if (G == 0 || B == 0) return;
-  dispatch(stream, Zone::gather_rows, a, window_gather_work(a), &KernelTable::window_gather);
+  dispatch(stream, a, window_gather_work(a));
 }
 
 std::vector<int64_t> window_weights(const int32_t* first, const int32_t* end, int64_t n, int32_t history,

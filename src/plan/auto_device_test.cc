@@ -36,8 +36,8 @@ TEST(AutoDevice, SelectsCpuUpToTheGpuStartupTime) {
   EXPECT_TRUE(faster_on_cpu(predicted_seconds(6000, one)));
   EXPECT_FALSE(faster_on_cpu(predicted_seconds(6000, two)));
   EXPECT_FALSE(faster_on_cpu(predicted_seconds(60000, one)));
-  EXPECT_FALSE(faster_on_cpu(predicted_seconds(0, unknown))) << "nothing is predicted";
-  EXPECT_TRUE(faster_on_cpu(predicted_seconds(60000, none))) << "rules need no device";
+  EXPECT_FALSE(faster_on_cpu(predicted_seconds(0, unknown))) << "no prediction";
+  EXPECT_TRUE(faster_on_cpu(predicted_seconds(60000, none))) << "VADER needs no device";
 }
 
 }  // namespace

@@ -431,7 +431,7 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
       const int64_t held = m.by_free_memory ? free_before - free_bytes() : j.at("own_bytes").get<int64_t>();
       m.context_bytes = held - j.at("allocated_bytes").get<int64_t>() + kRoundingBytes;
       if (m.context_bytes > kRoundingBytes && m.tflops > 0) return m;
-      child.fail_with(fmt::format("implausible result: {} held, {:g} TFLOP/s", format_bytes(held), m.tflops));
+      child.fail_with(fmt::format("implausible result: {} in use, {:g} TFLOP/s", format_bytes(held), m.tflops));
     } catch (const nlohmann::json::exception&) {
       child.fail_with(fmt::format("unexpected output \"{}\"", line->substr(0, 80)));
     } catch (const Error& e) {
@@ -494,12 +494,12 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
   return p;
 }
 
-bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
+bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, std::optional<int64_t> held_bytes,
                           std::string_view then) {
-  const int64_t context = held_bytes - device.allocated_bytes();
-  if (shares_process()) return false;
-  if (device.kind() != device::DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
-  log_info("{}: driver and libraries hold {}, {} planned; {}", device.name(), format_bytes(context),
+  if (shares_process() || device.kind() != device::DeviceKind::cuda || !held_bytes) return false;
+  const int64_t context = *held_bytes - device.allocated_bytes();
+  if (context <= planned_bytes) return false;
+  log_info("{}: driver and libraries use {}, {} planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
   CardMeasurement m = cached_measurement(key).value_or(CardMeasurement{});

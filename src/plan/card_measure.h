@@ -56,8 +56,8 @@ DeviceProfile cached_profile(device::Device& device, ops::Precision precision);
 // Profile for planning in `precision`: like cached_profile, but measures now if there is no cached measurement.
 DeviceProfile measured_profile(device::Device& device, ops::Precision precision, int64_t limit_bytes);
 // Whether driver and libraries hold more than planned; if so, warns with the consequence in `then` and updates the
-// cache for the next plan. `held_bytes` is NVML's figure for this process, negative if unknown.
-bool found_larger_context(device::Device& device, ops::Precision precision, int64_t planned_bytes, int64_t held_bytes,
-                          std::string_view then);
+// cache for the next plan. `held_bytes` is NVML's figure for this process.
+bool found_larger_context(device::Device& device, ops::Precision precision, int64_t planned_bytes,
+                          std::optional<int64_t> held_bytes, std::string_view then);
 
 }  // namespace brim::plan

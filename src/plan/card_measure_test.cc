@@ -29,10 +29,10 @@ class CardMeasure : public ::testing::Test {
     return {path.string(), "measure-card", "cuda:0", "bf16", "1000"};
   }
   std::optional<CardMeasurement> run(const std::string& body, double timeout_s = 20) {
-    said_.clear();
-    const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { said_ += std::string(line) + "\n"; });
+    logged_.clear();
+    const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { logged_ += std::string(line) + "\n"; });
     const auto measured = run_measurement(
-        stand_in(body), [&] { return free_[std::min<size_t>(asked_++, 1)]; }, timeout_s);
+        stand_in(body), [&] { return free_[std::min<size_t>(queries_++, 1)]; }, timeout_s);
     set_log_sink(before);
     return measured;
   }
@@ -41,8 +41,8 @@ class CardMeasure : public ::testing::Test {
   const CardKey key_{"NVIDIA H200", "580.159.04", "abc-1", 13000, Precision::bf16};
   const CardMeasurement measured_{700, 4e12, 50e9, int64_t{540} << 20, false};
   std::vector<int64_t> free_ = {int64_t{8} << 30, int64_t{7} << 30};  // before the start, and while the child runs
-  size_t asked_ = 0;
-  std::string said_;
+  size_t queries_ = 0;
+  std::string logged_;
 };
 
 TEST_F(CardMeasure, IsCachedByGpuDriverBuildAndPrecision) {
@@ -81,37 +81,37 @@ TEST_F(CardMeasure, IgnoresAnInvalidOrOldFile) {
 TEST_F(CardMeasure, ParentParsesTheChildsLine) {
   const std::string line = measurement_line(measured_, int64_t{32} << 20, int64_t{572} << 20);
   const auto m = run("echo '" + line + "'; read end");
-  ASSERT_TRUE(m) << said_;
+  ASSERT_TRUE(m) << logged_;
   EXPECT_EQ(m->tflops, 700);
   EXPECT_EQ(m->bandwidth, 4e12);
   EXPECT_EQ(m->context_bytes, int64_t{548} << 20) << "what NVML counts less what was allocated, and a margin of 8 MiB";
   EXPECT_FALSE(m->by_free_memory);
-  EXPECT_EQ(said_, "");
+  EXPECT_EQ(logged_, "");
 }
 
 TEST_F(CardMeasure, UsesFreeMemoryWithoutNvml) {
   const std::string line = measurement_line(measured_, int64_t{32} << 20, std::nullopt);
   // The child is still running at the second free-memory query: it exits only at the end of its input.
   const auto m = run("echo '" + line + "'; read end; : > " + (folder_ / "ended").string());
-  ASSERT_TRUE(m) << said_;
+  ASSERT_TRUE(m) << logged_;
   EXPECT_TRUE(m->by_free_memory);
   EXPECT_EQ(m->context_bytes, int64_t{1024 - 32 + 8} << 20);
-  EXPECT_EQ(asked_, 2u);
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "ended")) << "it was waited for";
+  EXPECT_EQ(queries_, 2u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "ended")) << "the parent waited for the child to end";
 }
 
 TEST_F(CardMeasure, FallsBackToTheDataSheetIfTheChildFails) {
   const int64_t begun = now_ns();
   EXPECT_FALSE(run("exit 6"));
-  EXPECT_NE(said_.find("without output; planning with data-sheet rates"), std::string::npos) << said_;
+  EXPECT_NE(logged_.find("without output; planning with data-sheet rates"), std::string::npos) << logged_;
   EXPECT_FALSE(run("echo Segmentation fault; read end"));
-  EXPECT_NE(said_.find("Segmentation fault"), std::string::npos) << said_;
+  EXPECT_NE(logged_.find("Segmentation fault"), std::string::npos) << logged_;
   EXPECT_FALSE(run("echo '{\"version\":9}'; read end"));
   EXPECT_FALSE(run("exec sleep 60", 0.2));
-  EXPECT_NE(said_.find("no result after 0.2 s"), std::string::npos) << said_;
+  EXPECT_NE(logged_.find("no result after 0.2 s"), std::string::npos) << logged_;
   // A measurement without any context is rejected.
   EXPECT_FALSE(run("echo '" + measurement_line(measured_, 0, int64_t{0}) + "'; read end"));
-  EXPECT_LT(seconds_since(begun), 50) << "the child that slept was not waited for";
+  EXPECT_LT(seconds_since(begun), 50) << "the parent did not wait for the sleeping child";
   EXPECT_FALSE(run_measurement({"/nothing/here"}, [] { return int64_t{0}; }));
 }
 
@@ -140,7 +140,7 @@ TEST_F(CardMeasure, TableProfilesAreNotMarkedAsMeasured) {
 TEST_F(CardMeasure, FindsNoLargerContextWithoutAGpuOrNvml) {
   device::StandInCard card;
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "replanning"));
-  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "replanning"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, std::nullopt, "replanning"));
   EXPECT_FALSE(found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "replanning"));
 }
 
@@ -150,7 +150,7 @@ TEST_F(CardMeasure, IgnoresProcessMemoryInALibrary) {
   set_library(folder_ / "lib" / "libbrim.so.0.1");
   EXPECT_TRUE(shares_process());
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "replanning"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "and nothing is kept";
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "and nothing is cached";
   set_library({});
   EXPECT_FALSE(shares_process());
 }

@@ -243,14 +243,15 @@ DeviceProfile card_profile(const std::string& requested, std::vector<std::string
   if (wanted.gigabytes > 0)
     std::erase_if(found, [&](const DeviceProfile* card) { return !has_gigabytes(*card, wanted.gigabytes); });
   if (found.empty() && !sizes.empty())
-    fail(ErrorCode::usage, Remedy{fmt::format("describe another card with `vram={}GB`", wanted.gigabytes)},
+    fail(ErrorCode::usage, Remedy{fmt::format("describe another GPU with `vram={}GB`", wanted.gigabytes)},
          "`device={}`: unknown memory size; known sizes: {}", requested, fmt::join(sizes, ", "));
   if (found.empty()) {
     std::vector<std::string> names = {"cpu", "all"};
     for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
     const std::string near = nearest_name(wanted.model + (wanted.laptop ? kLaptop : ""), names);
-    fail(ErrorCode::usage, Remedy{"describe another card with `vram`"}, "`device={}`: unknown card{}; known cards: {}",
-         requested, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+    fail(ErrorCode::usage, Remedy{"describe another GPU with `vram`"},
+         "`device={}`: unknown device{}; known devices: {}", requested,
+         near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
   }
   const auto exact = std::find_if(found.begin(), found.end(), [&](const DeviceProfile* card) {
     return card->name == wanted.model + (wanted.laptop ? kLaptop : "");
@@ -278,7 +279,7 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
       *std::min_element(known_cards().begin(), known_cards().end(),
                         [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
   if (notes != nullptr && (tflops == 0 || bandwidth == 0))
-    notes->push_back(fmt::format("{} taken from {}, the card with the nearest memory size; set {} to override",
+    notes->push_back(fmt::format("{} taken from {}, the GPU with the nearest memory size; set {} to override",
                                  tflops > 0      ? "memory bandwidth"
                                  : bandwidth > 0 ? "arithmetic"
                                                  : "speed",

@@ -52,7 +52,8 @@ PassCost::PassCost(const model::OpTotals& small, int64_t small_tokens, const mod
       line.flops_fixed = std::max(0.0, b.flops - n2 * line.flops_token);
       line.bytes_fixed = std::max(0.0, b.bytes - n2 * line.bytes_token);
     }
-    if (name.starts_with("attention")) line.flops_token *= typical_length / recorded_length;
+    line.kind = zone_kind(name);
+    if (line.kind == ZoneKind::attention) line.flops_token *= typical_length / recorded_length;
     ops_[name] = line;
   }
 }
@@ -65,9 +66,9 @@ double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t to
   for (const auto& [name, op] : ops_) {
     const double flops = op.flops_fixed + n * op.flops_token, bytes = op.bytes_fixed + n * op.bytes_token;
     double compute = 0;
-    if (name.starts_with("linear"))
+    if (op.kind == ZoneKind::product)
       compute = flops / (d.rate(precision) * e.gemm * full);
-    else if (name.starts_with("attention"))
+    else if (op.kind == ZoneKind::attention)
       compute = flops / (attention_rate(d, precision) * e.attention * full);
     seconds += std::max(compute, bytes / (d.bandwidth * e.bandwidth)) + op.calls * e.launch_seconds;
   }

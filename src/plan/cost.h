@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "base/timeline.h"
 #include "model/forward_runner.h"
 #include "plan/device_profile.h"
 
@@ -22,6 +23,7 @@ class PassCost {
 
  private:
   struct Line {
+    ZoneKind kind = ZoneKind::row_op;
     double calls = 0;
     double flops_fixed = 0, flops_token = 0, bytes_fixed = 0, bytes_token = 0;
   };

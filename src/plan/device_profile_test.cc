@@ -51,7 +51,7 @@ TEST(DeviceProfile, FindsCardsByUserSpellings) {
   EXPECT_NE(refused("RTX 3071").find("did you mean rtx3070?"), std::string::npos);
   EXPECT_NE(refused("rtx3060-16gb").find("known sizes: rtx3060-8gb (8.00 GiB), rtx3060 (12.0 GiB)"), std::string::npos)
       << refused("rtx3060-16gb");
-  EXPECT_NE(refused("rtx5090 laptop").find("unknown card"), std::string::npos);
+  EXPECT_NE(refused("rtx5090 laptop").find("unknown device"), std::string::npos);
 }
 
 TEST(DeviceProfile, FindsCardsByDriverNames) {

@@ -13,14 +13,15 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/settings.h"
 #include "base/units.h"
+#include "hub/gliner_config.h"
 #include "hub/hf_config.h"
 #include "hub/weights.h"
 #include "model/staging.h"
 #include "model/validation_plan.h"
 #include "model/weights.h"
 #include "plan/cost.h"
+#include "plan/does_not_fit.h"
 #include "plan/resolve.h"
 
 namespace brim::plan {
@@ -52,8 +53,6 @@ std::string candidate_name(const Candidate& candidate) {
                      candidate.moments == Moments::host ? ", optimizer state on the host" : "");
 }
 
-std::string limit_text(int64_t bytes) { return fmt::format("{}MiB", (bytes + (1 << 20) - 1) >> 20); }
-
 class Solver {
  public:
   explicit Solver(const PlanRequest& request) : r_(request), cpu_(request.device.kind == DeviceKind::cpu) {
@@ -72,22 +71,11 @@ class Solver {
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
       weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
-    else
-      elements_ = slab_layout(r_.shape).elements();
-    for (const PlanTeacher& t : r_.teachers) {
-      teacher_weights_ += layout_weights(t.shape, model::pass_precision(r_.precision, r_.device.kind), r_.device.kind,
-                                         r_.device.isa, t.tables, nullptr)
-                              .bytes;
+    else {
+      const model::SlabLayout slab = slab_layout(r_.shape);
+      elements_ = slab.trained();
+      trained_share_ = static_cast<double>(elements_) / static_cast<double>(slab.elements());
     }
-  }
-
-  // "the teacher takes 64 MiB for its weights and 1 MiB for its pass".
-  std::string teacher_part(const Plan& plan) const {
-    const size_t n = r_.teachers.size();
-    return fmt::format("{} {} for {} weights and {} for {}",
-                       n == 1 ? "the teacher needs" : fmt::format("the {} teachers need", n),
-                       format_bytes(teacher_weights_), n == 1 ? "its" : "their",
-                       format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
 
   std::vector<Candidate> candidates(Optimizer optimizer) const {
@@ -153,17 +141,13 @@ class Solver {
             std::max<int64_t>(0, others - pass.arena_bytes()));
       if (!cpu_)
         p.add(Tag::staging, "micro-batches in flight",
-              p.staging_depth * staged_micro_batch_bytes(r_.shape, p.limits()));
-      if (!r_.teachers.empty()) {
-        const bool one = r_.teachers.size() == 1;
-        p.add(Tag::weights, one ? "teacher" : "teachers", teacher_weights_);
-        p.add(Tag::activations, one ? "teacher's pass" : "teachers' passes", teacher_pass(p.limits()));
-      }
+              p.staging_depth * staged_micro_batch_bytes(r_.shape, p.limits(), r_.soft_labels));
       if (r_.global_batch_tokens > 0)
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
     }
     p.add(Tag::context, r_.task == Task::score ? "tokenizer" : "tokenizer and token sets", r_.tokenizer_bytes);
+    if (cpu_) p.add(Tag::context, "head on the host", r_.head_bytes);
     return s;
   }
 
@@ -213,8 +197,9 @@ class Solver {
     const int64_t whole = batch / tokens, rest = batch % tokens;
     const memory::TagBytes& bytes = c.small.plan.bytes;
     const bool on_host = c.candidate.moments == Moments::host;
-    const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
-                                            bytes[Tag::weights] - teacher_weights_, on_host);
+    const double update =
+        optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
+                          static_cast<int64_t>(trained_share_ * static_cast<double>(bytes[Tag::weights])), on_host);
     const double toll = c.candidate.level == Recompute::full ? kRecomputeToll : 1;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
@@ -267,12 +252,6 @@ class Solver {
  private:
   model::ForwardPlan forward(model::BatchLimits limits, model::Output output) const {
     return plan_forward(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits, output);
-  }
-
-  int64_t teacher_pass(model::BatchLimits limits) const {
-    std::vector<model::ModelShape> shapes;
-    for (const PlanTeacher& t : r_.teachers) shapes.push_back(t.shape);
-    return plan_teachers(shapes, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits).arena_bytes();
   }
 
   std::vector<int64_t> grid() const {
@@ -391,7 +370,6 @@ class Solver {
             format_bytes(8 * elements_)));
     }
     if (r_.task == Task::train && r_.precision == Precision::fp8) plan.why.push_back(fp8_products(r_.shape));
-    if (!r_.teachers.empty()) plan.why.push_back(teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable)
@@ -401,7 +379,8 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0;  // elements: trained parameters
+  double trained_share_ = 1;
 };
 
 // Plan with the fewest bytes for these settings.
@@ -413,128 +392,6 @@ Plan smallest_plan(const PlanRequest& r) {
     if (!best || p.peak_bytes < best->peak_bytes) best = std::move(p);
   }
   return *best;
-}
-
-struct Alternative {
-  std::string settings;  // "optim=adamw_8bit recompute=full"
-  int64_t bytes;
-};
-
-// Settings close to the requested ones, with the minimum memory of each.
-std::vector<Alternative> alternatives(const PlanRequest& r) {
-  std::vector<Alternative> all;
-  const auto consider = [&](const std::string& settings, const PlanRequest& changed) {
-    all.push_back({settings, smallest_limit(changed)});
-  };
-  PlanRequest all_at_once = r;
-  std::string settings;
-  const auto both = [&](const std::string& more) { settings += (settings.empty() ? "" : " ") + more; };
-  if (r.task == Task::train) {
-    if (r.optimizer == Optimizer::adamw) {
-      PlanRequest c = r;
-      c.optimizer = all_at_once.optimizer = Optimizer::adamw_8bit;
-      consider("optim=adamw_8bit", c);
-      both("optim=adamw_8bit");
-    }
-    if (r.recompute && *r.recompute != Recompute::full) {
-      PlanRequest c = r;
-      c.recompute = all_at_once.recompute = Recompute::full;
-      consider("recompute=full", c);
-      both("recompute=full");
-    }
-  }
-  const bool wide = r.precision == Precision::fp32 || r.precision == Precision::tf32;
-  std::vector<Precision> narrower;
-  if (r.device.kind == DeviceKind::cuda && wide) narrower.push_back(r.device.bf16 ? Precision::bf16 : Precision::fp16);
-  if (r.task == Task::score) narrower.push_back(r.device.kind == DeviceKind::cpu ? Precision::int8 : Precision::fp8);
-  for (const Precision p : narrower) {
-    if (p == r.precision || r.device.rate(p) <= 0) continue;
-    PlanRequest c = r;
-    c.precision = all_at_once.precision = p;
-    consider(fmt::format("precision={}", precision_name(p)), c);
-  }
-  if (all_at_once.precision != r.precision) both(fmt::format("precision={}", precision_name(all_at_once.precision)));
-  if (settings.find(' ') != std::string::npos) consider(settings, all_at_once);
-  // Shorter texts, alone or combined with all of the above, are listed only if they fit.
-  if (r.token_budget > 0) return all;
-  for (const bool together : {false, true}) {
-    const bool fits_already =
-        std::any_of(all.begin(), all.end(), [&](const Alternative& a) { return a.bytes <= r.limit_bytes; });
-    if (together && (settings.empty() || fits_already)) break;
-    for (int64_t length = r.max_length / 2; length >= 16; length /= 2) {
-      PlanRequest c = together ? all_at_once : r;
-      c.max_length = length;
-      const int64_t bytes = smallest_limit(c);
-      if (bytes > r.limit_bytes) continue;
-      all.push_back({fmt::format("{}{}max_length={}", together ? settings : "", together ? " " : "", length), bytes});
-      break;
-    }
-  }
-  return all;
-}
-
-// Description of a tag for messages.
-const char* part_words(Tag tag, DeviceKind kind) {
-  switch (tag) {
-    case Tag::master:
-      return "the fp32 copy of the weights";
-    case Tag::optimizer:
-      return "the optimizer's state";
-    case Tag::context:
-      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows in flight"
-                                     : "the memory of driver and libraries";
-    default:
-      return tag_name(tag);
-  }
-}
-
-[[noreturn]] void does_not_fit(const PlanRequest& r) {
-  const Plan smallest = smallest_plan(r);
-  std::string table;
-  Tag largest = Tag::weights;
-  for (int t = 0; t < memory::kTagCount; ++t) {
-    const auto tag = static_cast<Tag>(t);
-    if (smallest.bytes[tag] == 0) continue;
-    table += fmt::format("\n  {:<12} {:>12}", tag_name(tag), format_bytes(smallest.bytes[tag]));
-    if (smallest.bytes[tag] > smallest.bytes[largest]) largest = tag;
-  }
-  const std::string teacher =
-      r.teachers.empty() ? std::string() : "\nThis includes: " + Solver(r).teacher_part(smallest) + ".";
-  std::string fits, least;
-  int64_t least_bytes = smallest.peak_bytes;
-  for (const Alternative& a : alternatives(r)) {
-    if (a.bytes <= r.limit_bytes)
-      fits += fmt::format("\n  `{}` (needs {})", a.settings, format_bytes(a.bytes));
-    else if (a.bytes < least_bytes) {
-      least_bytes = a.bytes;
-      least = a.settings;
-    }
-  }
-  // Do not suggest a limit beyond the device's memory.
-  std::string would = fmt::format("Smallest limit that works: {} ({})", format_bytes(smallest.peak_bytes),
-                                  r.limit_origin.setting(smallest.peak_bytes));
-  if (r.device.total_bytes > 0 && smallest.peak_bytes > r.device.total_bytes) {
-    would = fmt::format("{} has {}, so no limit works", r.device.name, format_bytes(r.device.total_bytes));
-    if (r.device.kind == DeviceKind::cuda)
-      for (const DeviceProfile& card : known_cards())
-        if (card.runnable && card.total_bytes - card.total_bytes / 20 >= smallest.peak_bytes) {
-          would += fmt::format("; a card with {} is sufficient ({})", format_bytes(card.total_bytes), card.name);
-          break;
-        }
-  }
-  std::string advice;
-  if (!fits.empty())
-    advice = "\nsettings that fit:" + fits;
-  else if (!least.empty())
-    advice = fmt::format("\nclosest: `{}` (needs {})", least, format_bytes(least_bytes));
-  const LimitOrigin& origin = r.limit_origin;
-  fail(ErrorCode::does_not_fit,
-       "{}does not fit in {} on {}. The smallest batch ({}) needs{}\n  {:<12} {:>12}{}\nLargest part: {} ({}). {}{}",
-       origin.where.empty() ? "" : origin.name("") + ": ", format_bytes(r.limit_bytes), r.device.name,
-       r.token_budget > 0 ? format_count(r.token_budget) + " tokens"
-                          : fmt::format("one text of {} tokens", r.max_length),
-       table, "total", format_bytes(smallest.peak_bytes), teacher, part_words(largest, r.device.kind),
-       format_bytes(smallest.bytes[largest]), would, advice);
 }
 
 }  // namespace
@@ -555,7 +412,7 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   // Measured with BERT, RoBERTa and SentencePiece tokenizers: vocabulary, tries and caches take up to three times the
   // size of the files.
   int64_t largest = 0;
-  for (const auto& file : hub::tokenizer_files(dir)) {
+  for (const auto& file : hub::tokenizer_files(hub::tokenizer_dir(dir))) {
     std::error_code ec;
     const auto bytes = std::filesystem::file_size(file, ec);
     if (!ec) largest = std::max(largest, static_cast<int64_t>(bytes));
@@ -574,7 +431,7 @@ Plan solve(const PlanRequest& request) {
           format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
       return *plan;
     }
-  does_not_fit(solver.request());
+  fail_does_not_fit(solver.request(), smallest_plan(solver.request()));
 }
 
 int64_t smallest_limit(const PlanRequest& request) { return smallest_plan(request).peak_bytes; }
@@ -590,70 +447,6 @@ int64_t least_limit(const PlanRequest& request) {
 int64_t named_from_tokens(const Plan& plan, int64_t layers) {
   const double ops = static_cast<double>(layers) * (plan.task == Task::train ? 24 : 8);
   return static_cast<int64_t>(50e-6 * ops * plan.tokens_per_second);
-}
-
-std::string LimitOrigin::name(const std::string& text) const {
-  return where.empty() ? fmt::format("`memory_limit={}`", text) : fmt::format("{}: {}: {}", where, key, value);
-}
-
-std::string LimitOrigin::setting(int64_t bytes) const {
-  if (where.empty()) return fmt::format("`memory_limit={}`", limit_text(bytes));
-  if (key == "max_memory_gb") return fmt::format("{}: {:.2f}", key, std::ceil(static_cast<double>(bytes) / 1e7) / 100);
-  return fmt::format("{}: {}", key, limit_text(bytes));
-}
-
-MemoryLimit MemoryLimit::read(std::string_view given) {
-  MemoryLimit limit;
-  limit.set_limit(given);
-  return limit;
-}
-
-void MemoryLimit::set_limit(std::string_view given) {
-  text = given;
-  bytes = 0;
-  percent = 0;
-  if (same_word(text, "auto")) return;
-  if (text.ends_with('%')) {
-    char* end = nullptr;
-    percent = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() + text.size() - 1 || !(percent > 0) || percent > 100)
-      throw BadValue{"a percentage must be above 0 and at most 100"};
-    return;
-  }
-  if (text.starts_with('-')) throw BadValue{"must be above zero"};
-  const auto read = parse_bytes(text);
-  if (!read) throw BadValue{"use a size (6GiB, 512MiB), a percentage (90%) or auto"};
-  if (*read <= 0) throw BadValue{"must be above zero"};
-  if (const std::string suggestion = with_unit(text); !suggestion.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
-  bytes = *read;
-}
-
-void MemoryLimit::set_leave_free(std::string_view given) {
-  const std::string size(given);
-  const auto read = parse_bytes(size);
-  if (!read || *read < 0) throw BadValue{"use a size such as 8GiB or 500MiB"};
-  if (const std::string suggestion = *read > 0 ? with_unit(size) : ""; !suggestion.empty())
-    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", suggestion)};
-  leave_free_text = size;
-  leave_free_bytes = *read;
-}
-
-int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, const LimitOrigin& origin) const {
-  if (percent > 0) return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
-  if (bytes == 0) {
-    if (memory.total_bytes > 0 && leave_free_bytes > memory.total_bytes)
-      fail(ErrorCode::usage, "`leave_free={}`: {} has {}", leave_free_text, device, format_bytes(memory.total_bytes));
-    const int64_t most = memory.free_bytes - leave_free_bytes;
-    if (leave_free_bytes > 0 && most <= 0)
-      fail(ErrorCode::does_not_fit, Remedy{"free some memory, or set a smaller `leave_free`"},
-           "`leave_free={}`: only {} free on {}", leave_free_text, format_bytes(memory.free_bytes), device);
-    return std::min(memory.free_bytes - memory.free_bytes / 20, most);
-  }
-  if (memory.total_bytes > 0 && bytes > memory.total_bytes)
-    fail(ErrorCode::usage, "{}: {} has {}; set {} or less", origin.name(text), device, format_bytes(memory.total_bytes),
-         origin.setting(memory.total_bytes - 10'000'000));
-  return bytes;
 }
 
 }  // namespace brim::plan

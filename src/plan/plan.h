@@ -51,12 +51,6 @@ struct MemoryLimit {
 enum class Task : uint8_t { score, train };
 const char* task_name(Task task);
 
-// A distillation teacher, which runs next to the model under the same limit.
-struct PlanTeacher {
-  model::ModelShape shape;
-  model::TableTypes tables;
-};
-
 struct PlanRequest {
   model::ModelShape shape;
   Task task = Task::score;
@@ -70,6 +64,7 @@ struct PlanRequest {
   model::TableTypes tables;
   // CPU only, because the limit covers the whole process (add_host_memory):
   int64_t tokenizer_bytes = 0;  // in training, includes the token sets
+  int64_t head_bytes = 0;       // a head that runs on the host, with its scores
   int64_t load_bytes = 0;       // needed while loading the model, before the arena exists
   bool fill = false;            // use the whole limit, not only what speed needs
   int64_t most_tokens = 0;      // above 0: total tokens of the input, an upper bound for a batch
@@ -78,9 +73,9 @@ struct PlanRequest {
   bool keep_optimizer = false;                // explicitly requested: never replaced by the 8-bit one
   std::optional<model::Recompute> recompute;  // empty: chosen by the planner
   std::optional<model::Moments> moments;      // empty: chosen by the planner
-  std::vector<PlanTeacher> teachers;
-  int64_t global_batch_tokens = 0;  // tokens per optimizer step; 0: chosen by the planner
-  int64_t token_budget = 0;         // above 0: use exactly this micro-batch (a resumed run)
+  bool soft_labels = false;                   // distillation: a batch has a soft label per class
+  int64_t global_batch_tokens = 0;            // tokens per optimizer step; 0: chosen by the planner
+  int64_t token_budget = 0;                   // above 0: use exactly this micro-batch (a resumed run)
 };
 
 memory::LedgerEntry context_entry(const DeviceProfile& device);

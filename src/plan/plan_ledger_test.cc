@@ -110,12 +110,12 @@ TEST(PlanLedger, AlternatingModelsFitTogetherIfTheirWeightsDo) {
       turns = plan(limit);
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::does_not_fit);
-      EXPECT_FALSE(all || in_turn) << "less fitted";
+      EXPECT_FALSE(all || in_turn) << "fits under a smaller limit";
       continue;
     }
     all = all || turns.all_resident;
     in_turn = in_turn || !turns.all_resident;
-    EXPECT_EQ(all, turns.all_resident) << "less fitted all at once";
+    EXPECT_EQ(all, turns.all_resident) << "all models fit together under a smaller limit";
     EXPECT_LE(together(turns) - (turns.all_resident ? 0 : own - largest), limit);
   }
   EXPECT_TRUE(all);
@@ -124,7 +124,7 @@ TEST(PlanLedger, AlternatingModelsFitTogetherIfTheirWeightsDo) {
   for (PlanRequest& r : requests) r.limit_bytes = card.context_bytes + own;
   try {
     (void)solve_turns(requests, Residency::all);
-    FAIL() << "fits with no room for a batch";
+    FAIL() << "fits although no memory is left for a batch";
   } catch (const Error& e) {
     const std::string text = e.what();
     const size_t at = text.find("`memory_limit=");
@@ -220,7 +220,7 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
   EXPECT_GT(refused, 20);
   EXPECT_GT(evicted, 20);
   held.clear();
-  EXPECT_EQ(ledger.reserved_bytes(), plans[0].device.context_bytes) << "the program's own stays";
+  EXPECT_EQ(ledger.reserved_bytes(), plans[0].device.context_bytes) << "the context of the program stays reserved";
 }
 
 }  // namespace

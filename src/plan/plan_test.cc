@@ -133,13 +133,13 @@ TEST(Plan, TooLargeModelErrorSuggestsAFix) {
   EXPECT_NE(text.find("rtx3050-6gb"), std::string::npos) << text;
   EXPECT_NE(text.find("Largest part: the fp32 copy of the weights ("), std::string::npos) << text;
   EXPECT_NE(text.find("has 6.00 GiB, so no limit works"), std::string::npos) << text;
-  EXPECT_EQ(text.find("`memory_limit="), std::string::npos) << "no limit the card cannot have: " << text;
+  EXPECT_EQ(text.find("`memory_limit="), std::string::npos) << "no limit above the memory of the GPU: " << text;
 
   // A model that fits on another card, and one that fits on this card with a higher limit.
   const std::string other = message_of(
       [&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); },
       ErrorCode::does_not_fit);
-  EXPECT_NE(other.find("a card with 22.5 GiB is sufficient (a10)"), std::string::npos) << other;
+  EXPECT_NE(other.find("a GPU with 22.5 GiB is sufficient (a10)"), std::string::npos) << other;
   PlanRequest tight = request(roberta_large(), Task::score, card_profile("rtx3060"));
   tight.limit_bytes = smallest_limit(tight) - 1;
   EXPECT_NE(message_of([&] { solve(tight); }, ErrorCode::does_not_fit).find("`memory_limit="), std::string::npos);
@@ -360,7 +360,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
 
 TEST(Plan, CpuScoringStaysWithinTheKernelLimit) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
+  GTEST_SKIP() << "memory of sanitizers exceeds the limits";
 #endif
   const ModelShape model = model::read_shape(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
   PlanRequest r;
@@ -374,7 +374,7 @@ TEST(Plan, CpuScoringStaysWithinTheKernelLimit) {
   // Allowance for names and JSON of a 100 kB model. One more thread than planned would not fit because of its stack.
   const int64_t slack = int64_t{1} << 20;
   const int held = score_in_child(plan, model, plan.peak_bytes + slack);
-  if (held == kNotEnforced) GTEST_SKIP() << "this kernel does not hold RLIMIT_DATA";
+  if (held == kNotEnforced) GTEST_SKIP() << "this kernel does not enforce RLIMIT_DATA";
   EXPECT_EQ(held, kScored);
   EXPECT_EQ(score_in_child(plan, model, plan.peak_bytes / 2),
             kRefused);  // the same run fails with half the bytes

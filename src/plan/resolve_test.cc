@@ -56,7 +56,7 @@ TEST(MemoryLimit, AutoLeavesRequestedMemoryFree) {
   EXPECT_EQ(left("8GiB"), int64_t{12} << 30) << "of what is free, not of all";
   EXPECT_EQ(left("500MiB"), MemoryLimit().on(card)) << "less than the reserve that auto leaves anyway";
   EXPECT_EQ(left("0"), MemoryLimit().on(card));
-  EXPECT_EQ(left("8GiB", "16GiB"), int64_t{16} << 30) << "a limit given by hand wins";
+  EXPECT_EQ(left("8GiB", "16GiB"), int64_t{16} << 30) << "an explicit limit takes precedence";
   EXPECT_EQ(left("8GiB", "50%"), int64_t{12} << 30);
   MemoryLimit limit;
   limit.set_limit("16GiB");
@@ -132,7 +132,8 @@ TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   odd.heads = 8;
   EXPECT_EQ(chosen("h200", odd).precision, Precision::bf16);
   EXPECT_NE(chosen("h200", odd).reason.find("hidden size 376 uses bf16"), std::string::npos);
-  EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16) << "never by itself";
+  EXPECT_EQ(train_precision({}, card_profile("h200"), odd).precision, Precision::bf16)
+      << "fp8 is never selected automatically";
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::string svg(const ForecastFan& fan) {
   const auto known = static_cast<double>(fan.history.size());
   plot.series.push_back({"known", steps_from(1 - known, fan.history.size()), fan.history});
   plot.series.push_back({"forecast", steps_from(1, fan.forecast.size()), fan.forecast});
-  plot.series.push_back({"came", steps_from(1, fan.actual.size()), fan.actual});
+  if (!fan.actual.empty()) plot.series.push_back({"actual", steps_from(1, fan.actual.size()), fan.actual});
   std::vector<const ForecastFan::Interval*> widest;
   for (const auto& interval : fan.intervals) widest.push_back(&interval);
   std::sort(widest.begin(), widest.end(), [](const auto* a, const auto* b) { return a->level > b->level; });
@@ -50,10 +50,10 @@ HtmlTable fold_table(std::span<const FoldFigures> folds) {
   HtmlTable table;
   table.caption = "Folds";
   table.header = {
-      "cutoff",   "trained", "series", "steps", "sMAPE", "MASE", "MAE", "skill vs. naive", "vs. seasonal naive",
+      "cutoff",   "model", "series", "steps", "sMAPE", "MASE", "MAE", "skill vs. naive", "vs. seasonal naive",
       "coverage", "λ"};
   for (const FoldFigures& f : folds)
-    table.rows.push_back({f.cutoff, f.refitted ? "here" : "before", format_count(f.series), format_count(f.steps),
+    table.rows.push_back({f.cutoff, f.refitted ? "new" : "earlier", format_count(f.series), format_count(f.steps),
                           figure(f.smape, "{:.3f}"), figure(f.mase, "{:.3f}"), figure(f.mae, "{:.6g}"),
                           figure(100 * f.skill_naive, "{:.1f} %"), figure(100 * f.skill_snaive, "{:.1f} %"),
                           figure(100 * f.coverage, "{:.1f} %"), figure(f.shrink, "{:.2f}")});
@@ -116,6 +116,17 @@ std::string svg(const ComponentLines& lines) {
   for (size_t i = 0; i < lines.names.size(); ++i)
     plot.series.push_back(by_number(lines.names[i].c_str(), lines.values[i]));
   return svg(plot);
+}
+
+std::string forecast_html(const ForecastPage& r) {
+  HtmlPage page("Forecasts", r.subtitle);
+  for (const PlottedSeries& series : r.series) {
+    page.heading(series.fan.title);
+    std::vector<std::string> plots = {svg(series.fan)};
+    if (!series.components.values.empty()) plots.push_back(svg(series.components));
+    page.plots(plots);
+  }
+  return page.html();
 }
 
 std::string error_by_step(std::span<const double> model, std::span<const double> naive) {

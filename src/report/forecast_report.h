@@ -55,6 +55,17 @@ struct ComponentLines {
 };
 std::string svg(const ComponentLines& lines);
 
+// Page of `brim forecast predict`: each series with its forecast, and its components if there are any.
+struct PlottedSeries {
+  ForecastFan fan;
+  ComponentLines components;
+};
+struct ForecastPage {
+  std::string subtitle;
+  std::vector<PlottedSeries> series;
+};
+std::string forecast_html(const ForecastPage& page);
+
 // Errors by fold and by step ahead, with those of the baselines.
 std::string error_by_fold(std::span<const double> model, std::span<const double> naive, std::span<const double> snaive);
 std::string error_by_step(std::span<const double> model, std::span<const double> naive);

@@ -16,7 +16,7 @@ TEST(ForecastReport, FansShowHistoryForecastAndActualValues) {
   fan.intervals = {{80, {3.5, 4}, {4.5, 6}}, {95, {3, 3}, {5, 7}}};
   const std::string drawn = svg(fan);
   EXPECT_EQ(check_markup(drawn).problem, "");
-  for (const char* part : {"A &lt;b&gt;", "known", "forecast", "came", "80 %", "95 %"}) EXPECT_HAS(drawn, part);
+  for (const char* part : {"A &lt;b&gt;", "known", "forecast", "actual", "80 %", "95 %"}) EXPECT_HAS(drawn, part);
   EXPECT_LT(drawn.rfind("<title>95 %"), drawn.rfind("<title>80 %"));  // the widest is at the bottom
   EXPECT_EQ(check_markup(svg(ForecastFan{})).problem, "");
 }
@@ -41,8 +41,18 @@ TEST(ForecastReport, FoldsHaveATableAndAPage) {
   page.svg(error_by_step(std::vector<double>{0.5, std::nan("")}, std::vector<double>{1, 1}));
   const std::string html = page.html();
   EXPECT_EQ(check_markup(html).problem, "");
-  for (const char* part : {"2015-01-02", "here", "before", "3.1 %", "-2.0 %", "81.0 %", "–", "0.12", "seasonal naive"})
+  for (const char* part : {"2015-01-02", "new", "earlier", "3.1 %", "-2.0 %", "81.0 %", "–", "0.12", "seasonal naive"})
     EXPECT_HAS(html, part);
+}
+
+TEST(ForecastReport, PageOfForecastsShowsEachSeries) {
+  ForecastPage page{"NBEATS · 2 series", {}};
+  page.series.push_back({{"A <b>", {1, 2}, {3}, {}, {{80, {2}, {4}}}}, {"Components", {"trend"}, {{0.5}}}});
+  page.series.push_back({{"B", {1, 2}, {3}, {}, {}}, {}});
+  const std::string html = forecast_html(page);
+  EXPECT_EQ(check_markup(html).problem, "");
+  for (const char* part : {"A &lt;b&gt;", "80 %", "trend", "Components"}) EXPECT_HAS(html, part);
+  EXPECT_EQ(html.find(">actual<"), std::string::npos);
 }
 
 TEST(ForecastReport, InsignificantDifferenceIsNotCalledSkill) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of libbrim.so beyond the engine: its interface to training (like cli/train.cc, without flags), and its
-// location.
+// Parts of libbrim.so beyond the engine: its interface to training (like cli/train.cc, without flags), downloads, and
+// its location.
 #include <dlfcn.h>
 
 #include <atomic>
 #include <filesystem>
 
 #include "base/log.h"
+#include "brim/pull.h"
 #include "brim/train.h"
+#include "hub/model_dir.h"
+#include "hub/model_download.h"
+#include "net/pull.h"
 #include "plan/card_measure.h"
 #include "report/train_report.h"
 #include "train/settings.h"
@@ -26,6 +30,25 @@ namespace {
 }();
 
 }  // namespace
+
+std::string pull_model(const std::string& model, const std::function<void(int64_t, int64_t)>& on_progress,
+                       std::stop_token stop) {
+  const std::string name = model.empty() ? hub::default_model() : model;
+  if (hub::names_vader(name)) return "";
+  std::atomic<bool> stopped{false};
+  const std::stop_callback on_stop(stop, [&] { stopped = true; });
+  const hub::ModelSearchPath search_path = hub::model_search_path(hub::model_roots());
+  const auto download = [&](const std::string& repository) {
+    net::PullOptions options = net::pull_options_from_env();
+    options.repository = repository;
+    options.cache = search_path.hub;
+    options.stop = &stopped;
+    if (on_progress)
+      options.on_progress = [&](int64_t done, int64_t total, const std::string&) { on_progress(done, total); };
+    return net::pull(options).directory;
+  };
+  return hub::resolve_or_download(name, search_path, download).string();
+}
 
 TrainListener::~TrainListener() = default;
 void TrainListener::progress(double, double, std::string_view) {}

@@ -163,6 +163,29 @@ void draw_axes(Canvas& canvas, const Frame& f, const PlotAxis& x, const PlotAxis
   canvas.text(16, (f.top + f.bottom) / 2, y_label, "middle", kInk, "", -90);
 }
 
+// Draws the names below a bar plot and returns the lower edge. Names that do not fit side by side are drawn vertically,
+// and every n-th if even those would touch.
+double draw_group_names(Canvas& canvas, const Frame& f, const std::vector<std::string>& groups, double width) {
+  constexpr size_t kMostVerticalLetters = 12;
+  double widest = 0;
+  for (const std::string& name : groups) widest = std::max(widest, text_width(name));
+  const bool vertical = widest > width && width < 5 * kLetter;
+  const size_t every = vertical ? static_cast<size_t>(std::ceil(14 / width)) : 1;
+  const auto letters = vertical ? kMostVerticalLetters : static_cast<size_t>(std::max(2.0, width / kLetter));
+  double bottom = f.bottom + 19;
+  for (size_t g = 0; g < groups.size(); g += every) {
+    const double middle = f.left + width * (static_cast<double>(g) + 0.5);
+    const std::string name = shortened(groups[g], letters);
+    if (vertical) {
+      canvas.text(middle + 4, f.bottom + 8, name, "end", kSoft, "", -90);
+      bottom = std::max(bottom, f.bottom + 8 + text_width(name));
+    } else {
+      canvas.text(middle, bottom, name, "middle", kSoft);
+    }
+  }
+  return bottom;
+}
+
 size_t length_of(const Series& s) { return std::min(s.x.size(), s.y.size()); }
 
 // SVG path of a line; if several points share a pixel column, it is drawn through its first, lowest, highest and last.
@@ -284,7 +307,7 @@ std::string svg(const BarPlot& p) {
   const Frame f =
       frame_for(canvas.legend(p.series.size() > 1 ? names : std::vector<std::string>{}, 46, Canvas::Key::area), 260);
   y.fix(f.bottom, f.top, 5, true);
-  draw_axes(canvas, f, PlotAxis(false, Unit::plain), y, p.x_label, p.y_label);
+  draw_axes(canvas, f, PlotAxis(false, Unit::plain), y, "", p.y_label);
   const double room = (f.right - f.left) / static_cast<double>(std::max<size_t>(1, p.groups.size()));
   const double bar = room * 0.76 / static_cast<double>(std::max<size_t>(1, p.series.size())), zero = y.at(0);
   for (size_t g = 0; g < p.groups.size(); ++g) {
@@ -298,11 +321,11 @@ std::string svg(const BarPlot& p) {
       if (text_width(label) < bar + 4)
         canvas.text(x + bar * 0.46, std::min(at, zero) - 5, label, "middle", kSoft, "font-size:12px");
     }
-    const auto letters = static_cast<size_t>(std::max(2.0, room / kLetter));
-    canvas.text(begin + room * 0.38, f.bottom + 19, shortened(p.groups[g], letters), "middle", kSoft);
   }
+  const double bottom = draw_group_names(canvas, f, p.groups, room);
+  canvas.text((f.left + f.right) / 2, bottom + 21, p.x_label, "middle", kInk);
   if (empty) canvas.note((f.top + f.bottom) / 2, "no data");
-  return canvas.finish(f.bottom + 52, fmt::format("Bars of {} for {} groups.", p.y_label, p.groups.size()));
+  return canvas.finish(bottom + 33, fmt::format("Bars of {} for {} groups.", p.y_label, p.groups.size()));
 }
 
 std::string svg(const StackedBar& p) {

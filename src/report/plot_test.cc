@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/plot.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,6 +110,18 @@ TEST(Plot, DrawsBars) {
                "ragged");
   const std::string drawn = svg(BarPlot{"t", "x", "y", {"a"}, {{"s", {1536}}}, Unit::bytes});
   EXPECT_NE(drawn.find("a, s: 1.50 KiB"), std::string::npos);
+}
+
+TEST(Plot, DrawsManyGroupNamesVertically) {
+  BarPlot p{"t", "x", "y", {}, {{"s", {}}}, Unit::plain};
+  for (int i = 0; i < 48; ++i) {
+    p.groups.push_back(fmt::format("NAME{}", i));
+    p.series[0].values.push_back(i);
+  }
+  const std::string drawn = svg(p);
+  expect_drawn(drawn, "many");
+  for (const char* name : {">NAME0<", ">NAME46<"}) EXPECT_NE(drawn.find(name), std::string::npos) << name;
+  EXPECT_NE(drawn.find("rotate(-90"), std::string::npos);
 }
 
 TEST(Plot, DrawsStackedBars) {

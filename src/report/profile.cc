@@ -35,16 +35,7 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
                  const ProfileTexts& texts, Profile& p) {
   const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
   const auto& [name, dir] = real == o.models.end() ? o.models.front() : *real;
-  std::unique_ptr<engine::TextModel> model;
-  if (dir.empty()) {
-    model = std::make_unique<engine::RulesModel>();
-  } else {
-    engine::EngineOptions options = o.engine;
-    options.model_dir = dir;
-    auto engine = engine::Engine::open(options);
-    model = std::move(engine);
-  }
-  const Subject subject(std::move(model));
+  const Subject subject(Scorer::open(profile_options(o, dir)));
   size_t count = 20;
   for (const auto& m : p.models)
     if (m.name == name && m.best_batch() != nullptr) count = static_cast<size_t>(m.best_batch()->batch_size);
@@ -84,8 +75,8 @@ std::string Profile::device_name() const {
 }
 
 std::optional<int64_t> ModelProfile::own_bytes() const {
-  if (held_bytes < 0) return std::nullopt;
-  return device_kind == device::DeviceKind::cuda ? held_bytes : std::max<int64_t>(0, held_bytes - before_bytes);
+  if (!held_bytes || device_kind == device::DeviceKind::cuda) return held_bytes;
+  return std::max<int64_t>(0, *held_bytes - before_bytes);
 }
 
 std::optional<int64_t> parse_count(std::string_view text) {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
-#include "engine/pipeline.h"
+#include "brim/brim.h"
+#include "engine/run_stats.h"
 #include "jobs/spread.h"
 #include "report/llm.h"
 #include "report/plot.h"
@@ -40,17 +40,19 @@ struct BatchPoint {
   jobs::Spread gain;                                                // relative to single texts, per round
   double items_per_second = 0, tokens_per_second = 0, speedup = 1;  // medians over the rounds
   double busy_seconds = 0;                                          // device time per call
-  double mfu = -1;                                                  // negative if unknown
-  double flops = 0, bytes = 0;                                      // per call, computed
+  std::optional<double> mfu;
+  double flops = 0, bytes = 0;  // per call, computed
 };
 
 struct SizePoint {
   int64_t rows = 0;
-  bool repeated = false;          // there were fewer texts, so some were used several times
-  jobs::Spread rate;              // texts per second, per run; a small set is run several times
-  engine::PipelineStats counted;  // from the median run
-  engine::RunStats run;
+  bool repeated = false;   // there were fewer texts, so some were used several times
+  jobs::Spread rate;       // texts per second, per run; a small set is run several times
+  monitor::RunRecord run;  // the median run
   std::optional<double> joules_per_1000;
+
+  double rows_per_second() const { return run.rows_per_second().value_or(0); }
+  double tokens_per_second() const { return run.tokens_per_second().value_or(0); }
 };
 
 // Work and time of one kind of op over a run. Time is measured only for ops on the CPU.
@@ -70,9 +72,9 @@ struct ModelProfile {
   double mean_tokens = 0;  // per text
   std::vector<BatchPoint> batches;
   std::vector<SizePoint> sizes;
-  std::optional<plan::Plan> plan;  // nullopt for VADER
-  int64_t before_bytes = 0;        // resident before loading the model
-  int64_t held_bytes = -1;         // peak resident or GPU memory; negative if unknown
+  std::optional<plan::Plan> plan;     // nullopt for VADER
+  int64_t before_bytes = 0;           // resident before loading the model
+  std::optional<int64_t> held_bytes;  // peak resident or GPU memory
   std::vector<OpPoint> ops;
   TimelinePlot timeline;
   std::vector<std::string> labels;       // possible classes
@@ -129,7 +131,7 @@ struct Profile {
 
 struct ProfileOptions {
   std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory means VADER
-  engine::EngineOptions engine;                                       // device, precision, threads, limit
+  ScorerOptions engine;                                               // device, precision, threads, limit
   std::vector<int64_t> batch_sizes = {1, 5, 10, 20, 50, 100};
   std::vector<int64_t> sizes = {1000, 5000};
   bool sizes_given = false;  // else sizes that would take over a minute are left out

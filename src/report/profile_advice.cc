@@ -32,26 +32,26 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
     out.push_back(fmt::format(
         "{}: batching: difference not significant ({}); increase `seconds` for a longer measurement.", m.name, range));
   const SizePoint* s = m.largest();
-  if (s != nullptr && std::min(s->rate.low, s->run.rows_per_second) > kWorthPacking * best->rate.high)
+  if (s != nullptr && std::min(s->rate.low, s->rows_per_second()) > kWorthPacking * best->rate.high)
     out.push_back(fmt::format(
         "{}: for files, use brim score, which packs batches: {} texts/s over {}, {:.1f}× the best batch above.", m.name,
-        format_rate(s->run.rows_per_second), format_count(s->rows, "text"),
-        s->run.rows_per_second / best->items_per_second));
+        format_rate(s->rows_per_second()), format_count(s->rows, "text"),
+        s->rows_per_second() / best->items_per_second));
 }
 
 void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
   const SizePoint* s = m.largest();
   if (s == nullptr || !m.plan) return;
-  if (s->run.device_busy < 0.8 && s->counted.seconds > 0.5)
+  if (s->run.device_busy.value_or(1) < 0.8 && s->run.stats.seconds > 0.5)
     out.push_back(fmt::format(
         "{}: the device was busy {:.0f} % of the time over {}; limited by {}. Run `brim doctor` for a diagnosis.",
-        m.name, 100 * s->run.device_busy, format_count(s->rows, "text"), s->run.held_back_by));
+        m.name, 100 * s->run.device_busy.value_or(1), format_count(s->rows, "text"), s->run.held_back_by));
   const double planned = m.plan->tokens_per_second;
-  if (!m.disturbed && planned > 0 && s->run.tokens_per_second > 0 && s->counted.seconds > 0.5) {
-    const double share = s->run.tokens_per_second / planned;
+  if (!m.disturbed && planned > 0 && s->tokens_per_second() > 0 && s->run.stats.seconds > 0.5) {
+    const double share = s->tokens_per_second() / planned;
     if (share < 0.5 || share > 2)
       out.push_back(fmt::format("{}: predicted {} tokens/s, measured {} ({:.0f} % of the prediction){}", m.name,
-                                format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
+                                format_si(planned), format_si(s->tokens_per_second()), 100 * share,
                                 m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured
                                     ? "; run `brim plan measure=true` to measure this CPU."
                                     : "."));
@@ -60,8 +60,8 @@ void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
 
 // A rate above the peak means that the peak is wrong.
 void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
-  double most = m.largest() != nullptr ? m.largest()->run.mfu : -1;
-  for (const BatchPoint& b : m.batches) most = std::max(most, b.mfu);
+  double most = m.largest() != nullptr ? m.largest()->run.mfu.value_or(0) : 0;
+  for (const BatchPoint& b : m.batches) most = std::max(most, b.mfu.value_or(0));
   if (most <= 1 || !m.plan) return;
   out.push_back(fmt::format(
       "{}: {:.0f} % of peak compute (MFU) is impossible: the assumed peak of {} in {}, {}flop/s, is too low{}", m.name,
@@ -81,7 +81,7 @@ void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
 double speed(const ModelProfile& m) {
   const SizePoint* s = m.largest();
   const BatchPoint* b = m.fastest_batch();
-  return std::max(s != nullptr ? s->run.rows_per_second : 0, b != nullptr ? b->items_per_second : 0);
+  return std::max(s != nullptr ? s->rows_per_second() : 0, b != nullptr ? b->items_per_second : 0);
 }
 
 // McNemar's test on rows for which exactly one of the models is right.

@@ -18,15 +18,17 @@ constexpr double kShortestVerdictSeconds = 0.25;
 inline std::string cell_ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
 }
-inline std::string cell_percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
+inline std::string cell_percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.1f} %", *share * 100) : "–";
+}
 // Appends the reference of the fraction if the device's rate was not measured.
-inline std::string cell_mfu(double share, std::string_view note) {
-  return cell_percent(share) + (share < 0 ? "" : std::string(note));
+inline std::string cell_mfu(const std::optional<double>& share, std::string_view note) {
+  return cell_percent(share) + (share ? std::string(note) : "");
 }
 inline std::string cell_bytes(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
 // Limiting stage of a run; a short run consists mostly of startup and shutdown.
 inline std::string cell_limit(const SizePoint& s) {
-  return s.counted.seconds < kShortestVerdictSeconds ? "run too short" : s.run.held_back_by;
+  return s.run.stats.seconds < kShortestVerdictSeconds ? "run too short" : s.run.held_back_by;
 }
 // "601 to 640": slowest and fastest; a single measurement has no range.
 inline std::string cell_range(const jobs::Spread& rate) {

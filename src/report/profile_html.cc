@@ -21,9 +21,9 @@ void key_figures(HtmlPage& page, const Profile& p) {
     const ModelProfile& m = p.models[0];
     figures = {{"one text, p50", cell_ms(m.single.p50) + " ms"}, {"one text, p99", cell_ms(m.single.p99) + " ms"}};
     if (const SizePoint* s = m.largest()) {
-      figures.emplace_back("texts per second", format_rate(s->run.rows_per_second));
-      if (s->counted.tokens > 0) figures.emplace_back("tokens per second", format_si(s->run.tokens_per_second));
-      if (s->run.mfu >= 0) figures.emplace_back("share of peak compute (MFU)", cell_mfu(s->run.mfu, s->run.mfu_note));
+      figures.emplace_back("texts per second", format_rate(s->rows_per_second()));
+      if (s->run.stats.tokens > 0) figures.emplace_back("tokens per second", format_si(s->tokens_per_second()));
+      if (s->run.mfu) figures.emplace_back("share of peak compute (MFU)", cell_mfu(s->run.mfu, s->run.mfu_note()));
       if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
     }
     figures.emplace_back("memory", cell_bytes(m.own_bytes()));
@@ -31,7 +31,7 @@ void key_figures(HtmlPage& page, const Profile& p) {
   } else {
     for (const auto& m : p.models)
       figures.emplace_back(m.name + ", texts per second",
-                           m.largest() != nullptr ? format_rate(m.largest()->run.rows_per_second) : "–");
+                           m.largest() != nullptr ? format_rate(m.largest()->rows_per_second()) : "–");
   }
   if (p.llm) {
     figures.emplace_back(p.llm->model + ", tokens per second", format_rate(p.llm->alone.overall_tokens_per_second));
@@ -68,10 +68,10 @@ void overview(HtmlPage& page, const Profile& p) {
        [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
   line("Texts/s in it",
        [](const auto& m) { return m.best_batch() != nullptr ? format_rate(m.best_batch()->items_per_second) : "–"; });
-  line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
+  line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.rows_per_second()); }));
   line("Tokens/s",
-       run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
-  line("Share of peak compute (MFU)", run([](const SizePoint& s) { return cell_mfu(s.run.mfu, s.run.mfu_note); }));
+       run([](const SizePoint& s) { return s.run.stats.tokens > 0 ? format_si(s.tokens_per_second()) : "–"; }));
+  line("Share of peak compute (MFU)", run([](const SizePoint& s) { return cell_mfu(s.run.mfu, s.run.mfu_note()); }));
   line("Device busy", run([](const SizePoint& s) { return cell_percent(s.run.device_busy); }));
   line("Memory, measured", [](const auto& m) { return cell_bytes(m.own_bytes()); });
   line("Energy, 1,000 texts",
@@ -104,7 +104,7 @@ void speed_plots(HtmlPage& page, const Profile& p) {
     }
     for (const auto& point : m.sizes) {
       d.x.push_back(static_cast<double>(point.rows));
-      d.y.push_back(point.run.rows_per_second);
+      d.y.push_back(point.rows_per_second());
     }
     throughput.series.push_back(a);
     latency.series.push_back(b);
@@ -137,10 +137,10 @@ void batch_tables(HtmlPage& page, const Profile& p) {
                 {"Texts", "Seconds", "Texts/s", "Runs", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Limited by"},
                 {}};
     for (const auto& s : m.sizes)
-      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds),
-                        format_rate(s.run.rows_per_second), cell_range(s.rate),
-                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
-                        cell_mfu(s.run.mfu, s.run.mfu_note), cell_percent(s.run.device_busy),
+      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.run.stats.seconds),
+                        format_rate(s.rows_per_second()), cell_range(s.rate),
+                        s.run.stats.tokens > 0 ? format_si(s.tokens_per_second()) : "–",
+                        cell_mfu(s.run.mfu, s.run.mfu_note()), cell_percent(s.run.device_busy),
                         s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", cell_limit(s)});
     page.table(d);
   }
@@ -160,7 +160,7 @@ void memory_section(HtmlPage& page, const Profile& p) {
                                static_cast<double>(m.plan->bytes.bytes[static_cast<size_t>(tag)]));
     if (const auto own = m.own_bytes()) row.marks.emplace_back("measured", static_cast<double>(*own));
     bar.rows.push_back(row);
-    const double measured = m.largest() != nullptr ? m.largest()->run.tokens_per_second : 0,
+    const double measured = m.largest() != nullptr ? m.largest()->tokens_per_second() : 0,
                  planned = m.plan->tokens_per_second;
     t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), cell_bytes(m.own_bytes()),
                       format_bytes(m.plan->limit_bytes), planned > 0 ? format_si(planned) : "–", format_si(measured),

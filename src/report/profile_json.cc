@@ -60,7 +60,7 @@ Json batch_json(const BatchPoint& b) {
           {"items_per_second_range", range_json(b.rate)},
           {"speedup_range", range_json(b.gain)},
           {"device_busy_ms", b.flops > 0 ? number(b.busy_seconds * 1e3) : Json(nullptr)},
-          {"mfu", known(b.mfu)},
+          {"mfu", maybe(b.mfu)},
           {"flops", b.flops > 0 ? number(b.flops) : Json(nullptr)},
           {"bytes", b.bytes > 0 ? number(b.bytes) : Json(nullptr)}};
 }
@@ -68,14 +68,14 @@ Json batch_json(const BatchPoint& b) {
 Json size_json(const SizePoint& s) {
   return {{"rows", s.rows},
           {"texts_repeated", s.repeated},
-          {"seconds", number(s.counted.seconds)},
-          {"items_per_second", number(s.run.rows_per_second)},
+          {"seconds", number(s.run.stats.seconds)},
+          {"items_per_second", number(s.rows_per_second())},
           {"items_per_second_range", range_json(s.rate)},
-          {"tokens_per_second", s.counted.tokens > 0 ? number(s.run.tokens_per_second) : Json(nullptr)},
-          {"tokens", s.counted.tokens},
-          {"batches", s.counted.batches},
-          {"mfu", known(s.run.mfu)},
-          {"device_busy", number(s.run.device_busy)},
+          {"tokens_per_second", s.run.stats.tokens > 0 ? number(s.tokens_per_second()) : Json(nullptr)},
+          {"tokens", s.run.stats.tokens},
+          {"batches", s.run.stats.batches},
+          {"mfu", maybe(s.run.mfu)},
+          {"device_busy", maybe(s.run.device_busy)},
           {"energy_joules_per_1000", maybe(s.joules_per_1000)},
           {"held_back_by", s.run.held_back_by}};
 }
@@ -93,7 +93,7 @@ Json plan_json(const ModelProfile& m) {
       {"bytes_by_tag", tags},
       {"token_budget", m.plan->token_budget},
       {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : Json(nullptr)},
-      {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : Json(nullptr)},
+      {"measured_tokens_per_second", s != nullptr ? number(s->tokens_per_second()) : Json(nullptr)},
       {"measured_bytes", maybe(m.own_bytes())},
       {"device_rate_flops", known(m.plan->device.rate(m.plan->precision))},
       {"device_bandwidth_bytes_per_second", number(m.plan->device.bandwidth)},

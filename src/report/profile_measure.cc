@@ -43,9 +43,10 @@ struct Lengths {
   double mean = 0;
 };
 
-Lengths lengths_of(const Engine* engine, const ProfileTexts& texts) {
+Lengths lengths_of(const Subject& subject, const ProfileTexts& texts) {
   Lengths l;
-  if (engine == nullptr) return l;
+  if (subject.is_rules()) return l;
+  const Engine& engine = subject.engine();
   engine::TokenizedTexts out;
   double sum = 0;
   TextRing ring(texts);
@@ -53,7 +54,7 @@ Lengths lengths_of(const Engine* engine, const ProfileTexts& texts) {
     const TextsTaken one = ring.take(1);
     out.clear();
     int64_t n = 0;
-    if (!engine->tokenize(one.texts[0], one.pair(0), out, engine->text_options()))
+    if (!engine.tokenize(one.texts[0], one.pair(0), out, engine.text_options()))
       for (const auto& w : out.windows) n += w.length;
     l.tokens.push_back(n);
     sum += static_cast<double>(n);
@@ -95,7 +96,6 @@ class BatchMeter {
   int64_t size() const { return size_; }
 
   void round() {
-    Engine* engine = subject_.engine();
     const int64_t fewest = size_ == 1 ? kFewestSingles : 1;
     int64_t calls = 0;
     double computing = 0;
@@ -104,14 +104,14 @@ class BatchMeter {
       throw_if_stopped(o_.stop);
       const size_t first = ring_.next();
       const TextsTaken taken = ring_.take(static_cast<size_t>(size_));
-      const double busy_before = engine == nullptr ? 0 : engine->busy_seconds();
+      const double busy_before = subject_.busy_seconds();
       const int64_t begin = now_ns();
       subject_.score(taken);
       seconds_.push_back(seconds_since(begin));
       computing += seconds_.back();
       ++calls;
-      if (engine == nullptr) continue;
-      busy_ += engine->busy_seconds() - busy_before;
+      if (subject_.is_rules()) continue;
+      busy_ += subject_.busy_seconds() - busy_before;
       for (int64_t i = 0; i < size_; ++i) {
         const auto n = static_cast<double>(lengths_.tokens[(first + static_cast<size_t>(i)) % lengths_.tokens.size()]);
         tokens_ += n;
@@ -132,14 +132,14 @@ class BatchMeter {
     for (size_t i = 0; i < std::min(rates_.size(), alone.size()); ++i) gains.push_back(rates_[i] / alone[i]);
     p.gain = jobs::spread_of(gains);
     p.speedup = p.gain.p50;
-    const Engine* engine = subject_.engine();
-    if (engine == nullptr) return p;
+    if (subject_.is_rules()) return p;
+    const Engine& engine = subject_.engine();
     const auto calls = static_cast<double>(seconds_.size()), texts = calls * static_cast<double>(size_);
     p.tokens_per_second = tokens_ / texts * p.items_per_second;
     p.busy_seconds = busy_ / calls;
-    const double rate = engine->plan().device.rate(engine->precision());
-    if (rate > 0) p.mfu = forward_flops(engine->shape(), tokens_, squares_) / texts * p.items_per_second / rate;
-    const Recorded work = work_of(*engine, tokens_ / calls, static_cast<double>(size_));
+    const double rate = engine.plan().device.rate(engine.precision());
+    if (rate > 0) p.mfu = forward_flops(engine.shape(), tokens_, squares_) / texts * p.items_per_second / rate;
+    const Recorded work = work_of(engine, tokens_ / calls, static_cast<double>(size_));
     p.flops = work.flops;
     p.bytes = work.bytes;
     return p;
@@ -172,11 +172,11 @@ std::string as_jsonl(const ProfileTexts& texts, int64_t rows) {
 
 // Entities are only available through the pipeline, so a call of a token model is a separate run, including its
 // threads.
-void score_entities(Engine& engine, const TextsTaken& taken) {
+void score_entities(Scorer& scorer, const TextsTaken& taken) {
   rows::RowReaderOptions reading;
   reading.format = rows::RowFormat::jsonl;
   rows::RowReader reader(io::memory_source("texts", as_jsonl(taken)), reading);
-  run_pipeline(engine, reader, [](engine::ScoredChunk&) {}, nullptr, {});
+  engine::score_rows(scorer, reader, [](engine::ScoredChunk&) {}, nullptr, {});
 }
 
 engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, bool pairs,
@@ -209,15 +209,14 @@ engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, 
         writer.row(bytes, chunk.rows, row, result);
         continue;
       }
-      const float* scores = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-      const std::string& label = subject.model().labels()[static_cast<size_t>(subject.model().choose(scores).label)];
+      const std::string& label = subject.model().labels()[static_cast<size_t>(chunk.choices[row].label)];
       result.label = label;
-      result.score = *std::max_element(scores, scores + chunk.width);
+      result.score = chunk.choices[row].score;
       writer.row(bytes, chunk.rows, row, result);
       if (predictions != nullptr && predictions->size() < keep) predictions->push_back(label);
     }
   };
-  const engine::PipelineStats stats = run_pipeline(subject.model(), reader, sink, nullptr, options);
+  const engine::PipelineStats stats = engine::score_rows(subject.model(), reader, sink, nullptr, options).all;
   throw_if_stopped(o.stop);
   return stats;
 }
@@ -243,9 +242,8 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   p.repeated = rows > static_cast<int64_t>(texts.texts.size());
   const std::string jsonl = as_jsonl(texts, rows);
   const bool pairs = !texts.pairs.empty();
-  Engine* engine = subject.engine();
-  const bool card = engine != nullptr && engine->device().kind() == device::DeviceKind::cuda;
-  const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
+  const bool card = !subject.is_rules() && subject.engine().device().kind() == device::DeviceKind::cuda;
+  const std::optional<int> index = card ? nvml.find(subject.model().pci_bus_id()) : std::nullopt;
   std::vector<engine::PipelineStats> runs;
   std::vector<double> rates;
   const int64_t started = now_ns();
@@ -257,10 +255,9 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   const auto middle = runs.begin() + static_cast<std::ptrdiff_t>((runs.size() - 1) / 2);
   std::nth_element(runs.begin(), middle, runs.end(),
                    [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  p.counted = *middle;
   if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, pairs, nvml, *index);
-  p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted)
-                            : run_stats(&engine->shape(), &engine->plan(), p.counted);
+  p.run = subject.is_rules() ? engine::record_of(nullptr, nullptr, *middle)
+                             : engine::record_of(&subject.engine().shape(), &subject.engine().plan(), *middle);
   return p;
 }
 
@@ -317,13 +314,12 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
                                 static_cast<double>(e.end_ns - origin) * 1e-9, zone_name(e.zone)});
   }
   Timeline::clear();
-  const Engine* engine = subject.engine();
-  if (engine == nullptr || stats.batches == 0 || m.device_kind != device::DeviceKind::cpu) return;
+  if (subject.is_rules() || stats.batches == 0 || m.device_kind != device::DeviceKind::cpu) return;
   // Ops run on one core each or split over all, depending on the batch; in both cases the device's busy time is
   // attributed in proportion.
   const auto batches = static_cast<double>(stats.batches);
   const Recorded work =
-      work_of(*engine, static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
+      work_of(subject.engine(), static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
   double all = 0;
   for (const auto& [name, total] : work.ops) all += zone_seconds.count(name) > 0 ? zone_seconds[name] : 0;
   for (const auto& [name, total] : work.ops)
@@ -357,7 +353,11 @@ void throw_if_stopped(const std::atomic<bool>* stop) {
     fail(ErrorCode::interrupted, "interrupted; no report was written");
 }
 
-bool Subject::per_token() const { return is_per_token(model_->output()); }
+ScorerOptions profile_options(const ProfileOptions& options, const fs::path& dir) {
+  ScorerOptions of_model = options.engine;
+  of_model.model = dir.empty() ? "vader" : dir.string();
+  return of_model;
+}
 
 TextsTaken TextRing::take(size_t count) {
   texts_.clear();
@@ -371,15 +371,16 @@ TextsTaken TextRing::take(size_t count) {
 }
 
 void Subject::score(const TextsTaken& taken) const {
-  if (engine() == nullptr) {
+  if (is_rules()) {
     for (const auto text : taken.texts) (void)text::vader_scores(text);
     return;
   }
-  if (per_token()) return score_entities(*engine(), taken);
+  if (per_token()) return score_entities(*model_, taken);
+  Engine& engine = this->engine();
   engine::TokenizedTexts tokens;
   for (size_t i = 0; i < taken.texts.size(); ++i)
-    if (auto error = engine()->tokenize(taken.texts[i], taken.pair(i), tokens, engine()->text_options())) throw *error;
-  (void)engine()->score(tokens);
+    if (auto error = engine.tokenize(taken.texts[i], taken.pair(i), tokens, engine.text_options())) throw *error;
+  (void)engine.score(tokens);
 }
 
 std::optional<double> drop_from_cache(const fs::path& dir) {
@@ -411,65 +412,58 @@ std::optional<double> drop_from_cache(const fs::path& dir) {
 
 int64_t steps_per_model(const ProfileOptions& o) { return static_cast<int64_t>(3 + kRounds + o.sizes.size()); }
 
-ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir,
-                           const ProfileTexts& texts, monitor::Nvml& nvml, const Step& step) {
-  ModelProfile m;
-  m.name = name;
-  engine::EngineOptions options = o.engine;
-  options.model_dir = dir;
-  ::malloc_trim(0);  // memory left in the heap by the previous model is not counted for this one
-  m.before_bytes = monitor::own_resident_bytes();
-  const bool vader = dir.empty();
+namespace {
 
-  std::unique_ptr<Engine> engine;
+// Loads the model twice; VADER has nothing to load except built-in tables, which the first text touches.
+std::shared_ptr<Scorer> load_model(const ProfileOptions& o, const fs::path& dir, const ProfileTexts& texts,
+                                   const Step& step, ModelProfile& m) {
+  const ScorerOptions options = profile_options(o, dir);
   step("loading cold");
-  if (!vader) {
-    m.dir = dir.string();
-    m.cached_share = drop_from_cache(dir);
-    int64_t begin = now_ns();
-    engine = Engine::open(options);
-    m.cold_load_seconds = seconds_since(begin);
-    engine.reset();
-    throw_if_stopped(o.stop);
-    step("loading warm");
-    begin = now_ns();
-    engine = Engine::open(options);
-    m.warm_load_seconds = seconds_since(begin);
-    if (m.cached_share && *m.cached_share > 0.05)
-      m.notes.push_back(
-          fmt::format("{:.0f} % of the model files stayed in the page cache, so the cold load is not fully cold",
-                      *m.cached_share * 100));
-  } else {  // nothing to load except built-in tables, which the first text touches
-    const int64_t begin = now_ns();
+  int64_t begin = now_ns();
+  if (dir.empty()) {
     (void)text::vader_scores(texts.texts[0]);
     m.cold_load_seconds = m.warm_load_seconds = seconds_since(begin);
     step("loading warm");
+    return Scorer::open(options);
   }
-  ::malloc_trim(0);
-  engine::reset_peak_resident();
-  const Subject subject(vader ? std::unique_ptr<engine::TextModel>(std::make_unique<engine::RulesModel>())
-                              : std::move(engine));
-  if (!texts.pairs.empty()) {
-    if (auto problem = subject.model().why_no_pairs()) throw *problem;
-  }
-  Engine* e = subject.engine();
-  m.device = subject.model().device_name();
-  m.precision = subject.model().precision_text();
-  m.family = "vader";
-  if (e != nullptr) {
-    m.type = subject.per_token() ? "entities" : "sentiment";
-    m.family = family_name(e->shape().family);
-    m.device_kind = e->device().kind();
-    m.pci_bus_id = e->device().pci_bus_id();
-    m.precision_reason = e->precision_reason();
-    m.parameters = param_count(e->shape());
-    m.plan = e->plan();
-  }
-  m.labels = subject.model().labels();
-  const Lengths lengths = lengths_of(e, texts);
-  m.mean_tokens = lengths.mean;
+  m.dir = dir.string();
+  m.cached_share = drop_from_cache(dir);
+  begin = now_ns();
+  std::shared_ptr<Scorer> scorer = Scorer::open(options);
+  m.cold_load_seconds = seconds_since(begin);
+  scorer.reset();
+  throw_if_stopped(o.stop);
+  step("loading warm");
+  begin = now_ns();
+  scorer = Scorer::open(options);
+  m.warm_load_seconds = seconds_since(begin);
+  if (m.cached_share && *m.cached_share > 0.05)
+    m.notes.push_back(
+        fmt::format("{:.0f} % of the model files stayed in the page cache, so the cold load is not fully cold",
+                    *m.cached_share * 100));
+  return scorer;
+}
 
-  monitor::OtherProcesses others;
+void describe(const Subject& subject, ModelProfile& m) {
+  const Scorer& scorer = subject.model();
+  m.device = scorer.device();
+  m.precision = scorer.precision();
+  m.precision_reason = scorer.precision_reason();
+  m.pci_bus_id = scorer.pci_bus_id();
+  m.labels = scorer.labels();
+  m.family = "vader";
+  if (subject.is_rules()) return;
+  const Engine& engine = subject.engine();
+  m.type = subject.per_token() ? "entities" : "sentiment";
+  m.family = family_name(engine.shape().family);
+  m.device_kind = engine.device().kind();
+  m.parameters = param_count(engine.shape());
+  m.plan = engine.plan();
+}
+
+// Batch sizes in interleaved rounds; returns texts per second of the best size.
+double measure_batches(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts,
+                       const Lengths& lengths, const Step& step, ModelProfile& m) {
   std::vector<BatchMeter> meters;
   meters.emplace_back(o, subject, texts, lengths, 1);
   for (const int64_t size : o.batch_sizes)
@@ -484,7 +478,12 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     for (const BatchMeter& meter : meters)
       if (meter.size() == size) m.batches.push_back(size == 1 ? single : meter.point(meters.front().rates()));
   const BatchPoint* best = m.best_batch();
-  const double rate = best != nullptr ? best->items_per_second : single.items_per_second;
+  return best != nullptr ? best->items_per_second : single.items_per_second;
+}
+
+// `rate`: texts per second, to leave out sizes that take too long.
+void measure_sizes(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, double rate,
+                   monitor::Nvml& nvml, const Step& step, ModelProfile& m) {
   for (size_t i = 0; i < o.sizes.size(); ++i) {
     step(fmt::format("{} texts", format_count(o.sizes[i])));
     if (!o.sizes_given && i > 0 && static_cast<double>(o.sizes[i]) / rate > kLongestSizeSeconds) {
@@ -496,7 +495,29 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.sizes.push_back(measure_size(o, subject, texts, o.sizes[i], nvml, &m.predictions));
   }
   std::sort(m.sizes.begin(), m.sizes.end(), [](const SizePoint& a, const SizePoint& b) { return a.rows < b.rows; });
-  m.held_bytes = e != nullptr ? engine::held_bytes(e->device()) : monitor::peak_resident_bytes();
+}
+
+}  // namespace
+
+ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir,
+                           const ProfileTexts& texts, monitor::Nvml& nvml, const Step& step) {
+  ModelProfile m;
+  m.name = name;
+  ::malloc_trim(0);  // memory left in the heap by the previous model is not counted for this one
+  m.before_bytes = monitor::own_resident_bytes();
+  const Subject subject(load_model(o, dir, texts, step, m));
+  ::malloc_trim(0);
+  engine::reset_peak_resident();
+  if (!texts.pairs.empty()) {
+    if (auto problem = subject.model().why_no_pairs()) throw *problem;
+  }
+  describe(subject, m);
+  const Lengths lengths = lengths_of(subject, texts);
+  m.mean_tokens = lengths.mean;
+  monitor::OtherProcesses others;
+  const double rate = measure_batches(o, subject, texts, lengths, step, m);
+  measure_sizes(o, subject, texts, rate, nvml, step, m);
+  m.held_bytes = subject.is_rules() ? monitor::peak_resident_bytes() : engine::held_bytes(subject.engine().device());
   note_others(others, nvml, m);
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "engine/scorer_access.h"
 #include "report/profile.h"
 
 namespace brim::monitor {
@@ -35,14 +36,16 @@ class TextRing {
 // A model under test: texts in, labels out, through the public interfaces.
 class Subject {
  public:
-  explicit Subject(std::unique_ptr<engine::TextModel> model) : model_(std::move(model)) {}
-  engine::TextModel& model() const { return *model_; }
-  engine::Engine* engine() const { return model_->engine(); }  // null for VADER
-  bool per_token() const;
+  explicit Subject(std::shared_ptr<Scorer> model) : model_(std::move(model)) {}
+  Scorer& model() const { return *model_; }
+  bool is_rules() const { return model_->kind() == ModelKind::rules; }
+  bool per_token() const { return model_->kind() == ModelKind::tagger; }
+  engine::Engine& engine() const { return engine::engine_of(*model_); }  // throws for rules
+  double busy_seconds() const { return is_rules() ? 0 : engine().busy_seconds(); }
   void score(const TextsTaken& taken) const;
 
  private:
-  std::unique_ptr<engine::TextModel> model_;
+  std::shared_ptr<Scorer> model_;
 };
 
 using Step = std::function<void(const std::string& what)>;  // a progress step begins
@@ -54,6 +57,9 @@ int64_t steps_per_model(const ProfileOptions& options);
 // Asks the kernel to drop the directory's files from the page cache; returns the fraction still cached, if known. Needs
 // no privileges: pages mapped by other processes stay.
 std::optional<double> drop_from_cache(const std::filesystem::path& dir);
+
+// Options of the model in `dir`; of VADER if empty.
+ScorerOptions profile_options(const ProfileOptions& options, const std::filesystem::path& dir);
 
 void throw_if_stopped(const std::atomic<bool>* stop);
 

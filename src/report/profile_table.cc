@@ -52,9 +52,9 @@ std::string side_by_side(const Profile& p) {
         {shortened(m.name, 28), cell_ms(m.cold_load_seconds), cell_ms(m.warm_load_seconds), cell_ms(m.single.p50),
          cell_ms(m.single.p95), cell_ms(m.single.p99), format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0),
          b != nullptr ? format_count(b->batch_size) : "–", b != nullptr ? format_rate(b->items_per_second) : "–",
-         s != nullptr ? format_rate(s->run.rows_per_second) : "–",
-         s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
-         s != nullptr ? cell_mfu(s->run.mfu, s->run.mfu_note) : "–", cell_bytes(m.own_bytes())});
+         s != nullptr ? format_rate(s->rows_per_second()) : "–",
+         s != nullptr && s->run.stats.tokens > 0 ? format_si(s->tokens_per_second()) : "–",
+         s != nullptr ? cell_mfu(s->run.mfu, s->run.mfu_note()) : "–", cell_bytes(m.own_bytes())});
     if (labelled) rows.back().push_back(m.accuracy ? fmt::format("{:.4f}", *m.accuracy) : "–");
   }
   return aligned(rows, "");
@@ -76,9 +76,9 @@ std::string by_size(const ModelProfile& m) {
   std::vector<std::vector<std::string>> rows = {
       {"texts", "seconds", "texts/s", "range", "tokens/s", "device busy", "compute used (MFU)", "limited by"}};
   for (const SizePoint& s : m.sizes)
-    rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), format_rate(s.run.rows_per_second),
-                    cell_range(s.rate), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
-                    cell_percent(s.run.device_busy), cell_mfu(s.run.mfu, s.run.mfu_note), cell_limit(s)});
+    rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.run.stats.seconds), format_rate(s.rows_per_second()),
+                    cell_range(s.rate), s.run.stats.tokens > 0 ? format_si(s.tokens_per_second()) : "–",
+                    cell_percent(s.run.device_busy), cell_mfu(s.run.mfu, s.run.mfu_note()), cell_limit(s)});
   return fmt::format("\n{} by size of the data set, file to file\n", shortened(m.name, 28)) + aligned(rows, "  ");
 }
 

@@ -98,11 +98,9 @@ Profile made_up() {
   m.batches = {batch(1, 0.02, 0.02), batch(10, 0.0505, 0.02), batch(20, 0.1, 0.02)};
   SizePoint s;
   s.rows = 1000;
-  s.counted.rows = 1000;
-  s.counted.tokens = 30000;
-  s.counted.seconds = 2;
-  s.run.rows_per_second = 500;
-  s.run.tokens_per_second = 15000;
+  s.run.stats.rows = 1000;
+  s.run.stats.tokens = 30000;
+  s.run.stats.seconds = 2;
   s.run.device_busy = 0.5;
   s.run.mfu = 0.25;
   s.run.held_back_by = "reading and tokenizing";
@@ -127,7 +125,7 @@ Profile made_up() {
   v.name = "vader";
   v.plan.reset();
   v.accuracy = 0.895;
-  v.sizes[0].run.rows_per_second = 5000;
+  v.sizes[0].run.stats.rows = 10'000;
   v.predictions = {"Positive", "NEGATIVE", "positive"};
   v.ops.clear();
   p.models = {m, v};
@@ -293,7 +291,7 @@ TEST(Profile, MarksUtilisationRelativeToTheDataSheet) {
     ModelProfile& m = p.models[0];
     m.plan->device.kind = device::DeviceKind::cuda;
     m.plan->device.measured = measured;
-    m.sizes[0].run.mfu_note = m.plan->device.mfu_note();
+    m.sizes[0].run.mfu_of_data_sheet = !measured;
     m.batches[0].mfu = 0.125;
     const std::string table = profile_table(p), page = profile_html(p), note = " % of the data sheet";
     EXPECT_EQ(table.find("25.0" + note) == std::string::npos, measured);
@@ -359,7 +357,7 @@ TEST(Profile, HasOneBestBatchEverywhere) {
 
 TEST(Profile, ShortRunsHaveNoLimit) {
   Profile p = made_up();
-  for (ModelProfile& m : p.models) m.sizes[0].counted.seconds = 0.036;
+  for (ModelProfile& m : p.models) m.sizes[0].run.stats.seconds = 0.036;
   p.recommendations.clear();
   for (const std::string& text : {profile_table(p), profile_html(p)}) {
     EXPECT_NE(text.find("run too short"), std::string::npos);
@@ -395,10 +393,10 @@ class ProfileRun : public ::testing::Test {
  protected:
   void SetUp() override {
     model::put_golden_model(dir_ / "tiny", "bert_sequence");
-    options_.engine.device = device::read_device("cpu");
-    options_.engine.precision = plan::read_precision("fp32");
+    options_.engine.device = "cpu";
+    options_.engine.precision = "fp32";
     options_.engine.threads = 2;
-    options_.engine.memory_limit = plan::MemoryLimit::read("1GiB");
+    options_.engine.memory_limit = "1GiB";
     options_.batch_sizes = {1, 3};
     options_.sizes = {20, 60};
     options_.sizes_given = true;
@@ -446,7 +444,7 @@ TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
   EXPECT_GT(m.batches[1].mfu, 0);
   EXPECT_DOUBLE_EQ(m.mean_tokens, 5);  // three words and two special tokens
   ASSERT_EQ(m.sizes.size(), 2u);
-  EXPECT_EQ(m.sizes[1].counted.rows, 60);
+  EXPECT_EQ(m.sizes[1].run.stats.rows, 60);
   EXPECT_TRUE(m.sizes[1].repeated);
   EXPECT_FALSE(m.sizes[0].repeated);
   EXPECT_EQ(m.predictions.size(), 40u) << "repeated texts are not predicted twice";
@@ -458,7 +456,7 @@ TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
   EXPECT_GT(m.held_bytes, 0);
   const ModelProfile& v = p.models[1];
   EXPECT_FALSE(v.plan);
-  EXPECT_EQ(v.sizes[1].counted.rows, 60);
+  EXPECT_EQ(v.sizes[1].run.stats.rows, 60);
   EXPECT_TRUE(v.accuracy);
   ASSERT_EQ(p.agreement.size(), 1u);
   EXPECT_EQ(p.agreement[0].rows, 40);
@@ -471,7 +469,7 @@ TEST_F(ProfileRun, MeasuresATinyModelAndVaderEndToEnd) {
 TEST_F(ProfileRun, PredictionsMatchTheEngine) {
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
-  engine::EngineOptions options = options_.engine;
+  engine::EngineOptions options = engine::engine_options(options_.engine);
   options.model_dir = dir_ / "tiny";
   const auto engine = engine::Engine::open(options);
   std::vector<std::string_view> views(texts_.texts.begin(), texts_.texts.end());
@@ -489,8 +487,8 @@ TEST_F(ProfileRun, MeasuresPairsAsPairs) {
   options_.models = {{"tiny", dir_ / "tiny"}};
   const ModelProfile m = run_profile(options_, "sentiment", texts_).models[0];
   EXPECT_DOUBLE_EQ(m.mean_tokens, 7);  // four words and three special tokens
-  EXPECT_EQ(m.sizes[1].counted.tokens, 60 * 7);
-  engine::EngineOptions options = options_.engine;
+  EXPECT_EQ(m.sizes[1].run.stats.tokens, 60 * 7);
+  engine::EngineOptions options = engine::engine_options(options_.engine);
   options.model_dir = dir_ / "tiny";
   const auto engine = engine::Engine::open(options);
   engine::TokenizedTexts tokens;
@@ -498,7 +496,7 @@ TEST_F(ProfileRun, MeasuresPairsAsPairs) {
     ASSERT_FALSE(engine->tokenize(texts_.texts[i], texts_.pairs[i], tokens, engine->text_options()));
   const std::vector<float> scores = engine->score(tokens);
   for (size_t i = 0; i < 40; ++i)
-    EXPECT_EQ(m.predictions[i], engine->labels()[static_cast<size_t>(engine->choose(&scores[i * 3]).label)]);
+    EXPECT_EQ(m.predictions[i], engine->labels()[static_cast<size_t>(engine::choose_label({&scores[i * 3], 3}).label)]);
   options_.models = {{"vader", {}}};
   EXPECT_THROW(run_profile(options_, "sentiment", texts_), Error);
 }
@@ -509,7 +507,7 @@ TEST_F(ProfileRun, MeasuresTokenModels) {
   const Profile p = run_profile(options_, "sentiment", texts_);
   EXPECT_EQ(p.models[0].type, "entities");
   EXPECT_TRUE(p.models[0].predictions.empty());
-  EXPECT_EQ(p.models[0].sizes[1].counted.rows, 60);
+  EXPECT_EQ(p.models[0].sizes[1].run.stats.rows, 60);
 }
 
 TEST_F(ProfileRun, WritesNothingWhenStopped) {

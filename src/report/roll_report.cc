@@ -199,9 +199,20 @@ std::string fan_of(const RollRecord& r, const forecast::DrawnForecast& of) {
 }  // namespace
 
 std::string roll_headline(const forecast::RollScore& score) {
-  std::string text = skill_sentence(score.skill_naive, score.against_naive.p_value, "naive");
+  std::string text;
+  if (score.best > 1)  // neither of the naive ones, which have sentences of their own
+    text = skill_sentence(forecast::skill(score.model.mase, score.baselines[score.best].scores.mase),
+                          score.baselines[score.best].test.p_value,
+                          fmt::format("{}, the best baseline", baseline_title(score.baselines[score.best].baseline))) +
+           " ";
+  text += skill_sentence(score.skill_naive, score.against_naive.p_value, "naive");
   if (score.season > 1)
     text += " " + skill_sentence(score.skill_snaive, score.against_snaive.p_value, "seasonal naive");
+  const auto all_zero = [](const FoldScore& fold) {
+    return std::all_of(fold.factors.begin(), fold.factors.end(), [](double factor) { return factor == 0; });
+  };
+  if (!score.folds.empty() && std::all_of(score.folds.begin(), score.folds.end(), all_zero))
+    text += " Every forecast is the last value (λ = 0).";
   return text;
 }
 
@@ -226,6 +237,95 @@ void append_by_series(std::string& text, const std::vector<SeriesScore>& series)
     before = ",\n    ";
   }
   text += series.empty() ? "[]" : "\n  ]";
+}
+
+void add_scores(Json& j, const forecast::RollScore& score) {
+  j.update(scores_json(score.model));
+  j["skill_naive"] = roll_number(score.skill_naive);
+  j["skill_snaive"] = roll_number(score.skill_snaive);
+  j["mae_over_naive"] = roll_number(score.model.mae / score.naive.mae);
+  j["against_naive"] = test_json(score.against_naive);
+  j["against_snaive"] = test_json(score.against_snaive);
+  j["naive"] = scores_json(score.naive);
+  j["snaive"] = scores_json(score.snaive);
+  for (size_t i = 2; i < score.baselines.size(); ++i)
+    j[baseline_name(score.baselines[i].baseline)] = scores_json(score.baselines[i].scores);
+  if (!score.baselines.empty()) {
+    const forecast::BaselineScore& best = score.baselines[score.best];
+    j["best_baseline"] = baseline_name(best.baseline);
+    j["skill_best"] = roll_number(forecast::skill(score.model.mase, best.scores.mase));
+    j["against_best"] = test_json(best.test);
+  }
+  j["crps"] = roll_number(score.crps);
+  j["scaled_crps"] = roll_number(score.scaled_crps);
+  j["levels"] = Json::array();
+  for (const auto& level : score.levels)
+    j["levels"].push_back(
+        {{"level", level.level}, {"coverage", roll_number(level.coverage)}, {"pinball", roll_number(level.pinball)}});
+  j["mase_by_step"] = roll_numbers(score.mase_by_step);
+  j["naive_mase_by_step"] = roll_numbers(score.naive_by_step);
+}
+
+Json folds_json(const forecast::RollScore& score) {
+  Json folds = Json::array();
+  for (const FoldScore& f : score.folds) {
+    Json fold = {{"cutoff", f.cutoff},
+                 {"trained_here", f.refitted},
+                 {"series", f.series},
+                 {"left_out", f.left_out},
+                 {"steps", f.steps}};
+    fold.update(scores_json(f.model));
+    fold["naive_mase"] = roll_number(f.naive.mase);
+    fold["snaive_mase"] = roll_number(f.snaive.mase);
+    fold["skill_naive"] = roll_number(f.skill_naive);
+    fold["skill_snaive"] = roll_number(f.skill_snaive);
+    fold["coverage"] = roll_number(f.coverage);
+    fold["shrink"] = roll_numbers(f.factors);
+    folds.push_back(std::move(fold));
+  }
+  return folds;
+}
+
+Json trainings_json(const RollRecord& r) {
+  Json trainings = Json::array();
+  for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
+    const RollTraining& training = r.plan.trainings[t];
+    Json lanes = Json::array();
+    for (size_t m = 0; m < r.members.lanes.size(); ++m) {
+      const auto& lane = r.run.lanes[t * r.members.lanes.size() + m];
+      lanes.push_back({{"lookback", r.members.lanes[m].spec.lookback},
+                       {"loss", forecast::forecast_loss_name(r.members.lanes[m].spec.loss)},
+                       {"failed", lane.failed},
+                       {"last_loss", roll_number(static_cast<double>(lane.last_loss))}});
+    }
+    trainings.push_back({{"kind", kind_name(training.kind)},
+                         {"starts_from", training.base < 0 ? Json() : Json(training.base)},
+                         {"steps", training.steps},
+                         {"cutoffs", training.cutoffs.size()},
+                         {"lanes", std::move(lanes)}});
+  }
+  return trainings;
+}
+
+Json timeline_json(const forecast::RollRun& run) {
+  Json timeline = Json::array();
+  for (const forecast::RollSpan& span : run.timeline)
+    timeline.push_back({{"what", kSpanNames[static_cast<size_t>(span.what)]},
+                        {"begin", span.begin},
+                        {"end", span.end},
+                        {"lanes", span.lanes}});
+  return timeline;
+}
+
+Json memory_json(const forecast::EnsemblePlan& memory) {
+  Json bytes = Json::array();
+  for (const auto& part : memory.parts)
+    bytes.push_back({{"tag", tag_name(part.tag)}, {"owner", part.owner}, {"bytes", part.bytes}});
+  return {{"limit_bytes", memory.limit_bytes},
+          {"planned_bytes", memory.peak_bytes},
+          {"context_bytes", memory.context_bytes},
+          {"waves", memory.waves},
+          {"parts", std::move(bytes)}};
 }
 
 }  // namespace
@@ -261,68 +361,12 @@ std::string roll_json(const RollRecord& r) {
     windows += training.steps * s.windows_per_step() * static_cast<int64_t>(M);
   if (r.run.seconds > 0 && r.run.resumed_lanes == 0)
     j["windows_per_second"] = static_cast<double>(windows) / r.run.seconds;
-  j.update(scores_json(r.score.model));
-  j["skill_naive"] = roll_number(r.score.skill_naive);
-  j["skill_snaive"] = roll_number(r.score.skill_snaive);
-  j["mae_over_naive"] = roll_number(r.score.model.mae / r.score.naive.mae);
-  j["against_naive"] = test_json(r.score.against_naive);
-  j["against_snaive"] = test_json(r.score.against_snaive);
-  j["naive"] = scores_json(r.score.naive);
-  j["snaive"] = scores_json(r.score.snaive);
-  j["levels"] = Json::array();
-  for (const auto& level : r.score.levels)
-    j["levels"].push_back(
-        {{"level", level.level}, {"coverage", roll_number(level.coverage)}, {"pinball", roll_number(level.pinball)}});
-  j["mase_by_step"] = roll_numbers(r.score.mase_by_step);
-  j["naive_mase_by_step"] = roll_numbers(r.score.naive_by_step);
-  j["folds"] = Json::array();
-  for (const FoldScore& f : r.score.folds) {
-    Json fold = {{"cutoff", f.cutoff},
-                 {"trained_here", f.refitted},
-                 {"series", f.series},
-                 {"left_out", f.left_out},
-                 {"steps", f.steps}};
-    fold.update(scores_json(f.model));
-    fold["naive_mase"] = roll_number(f.naive.mase);
-    fold["snaive_mase"] = roll_number(f.snaive.mase);
-    fold["skill_naive"] = roll_number(f.skill_naive);
-    fold["skill_snaive"] = roll_number(f.skill_snaive);
-    fold["coverage"] = roll_number(f.coverage);
-    fold["shrink"] = roll_numbers(f.factors);
-    j["folds"].push_back(std::move(fold));
-  }
+  add_scores(j, r.score);
+  j["folds"] = folds_json(r.score);
   j["by_series"] = kBySeries;
-  j["trainings"] = Json::array();
-  for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
-    const RollTraining& training = r.plan.trainings[t];
-    Json lanes = Json::array();
-    for (size_t m = 0; m < M; ++m) {
-      const auto& lane = r.run.lanes[t * M + m];
-      lanes.push_back({{"lookback", r.members.lanes[m].spec.lookback},
-                       {"loss", forecast::forecast_loss_name(r.members.lanes[m].spec.loss)},
-                       {"failed", lane.failed},
-                       {"last_loss", roll_number(static_cast<double>(lane.last_loss))}});
-    }
-    j["trainings"].push_back({{"kind", kind_name(training.kind)},
-                              {"starts_from", training.base < 0 ? Json() : Json(training.base)},
-                              {"steps", training.steps},
-                              {"cutoffs", training.cutoffs.size()},
-                              {"lanes", std::move(lanes)}});
-  }
-  j["timeline"] = Json::array();
-  for (const forecast::RollSpan& span : r.run.timeline)
-    j["timeline"].push_back({{"what", kSpanNames[static_cast<size_t>(span.what)]},
-                             {"begin", span.begin},
-                             {"end", span.end},
-                             {"lanes", span.lanes}});
-  Json bytes = Json::array();
-  for (const auto& part : r.run.memory.parts)
-    bytes.push_back({{"tag", tag_name(part.tag)}, {"owner", part.owner}, {"bytes", part.bytes}});
-  j["memory"] = {{"limit_bytes", r.run.memory.limit_bytes},
-                 {"planned_bytes", r.run.memory.peak_bytes},
-                 {"context_bytes", r.run.memory.context_bytes},
-                 {"waves", r.run.memory.waves},
-                 {"parts", std::move(bytes)}};
+  j["trainings"] = trainings_json(r);
+  j["timeline"] = timeline_json(r.run);
+  j["memory"] = memory_json(r.run.memory);
   j["settings"] = Json::object();
   for (const KeptSetting& kept : forecast::forecast_settings().kept(s)) j["settings"][kept.name] = kept.value;
   const std::string text = j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", mark = Json(kBySeries).dump();
@@ -379,16 +423,89 @@ std::string roll_html(const RollRecord& r) {
   return page.html();
 }
 
+namespace {
+
+HtmlTable trial_table(const forecast::Trial& trial) {
+  HtmlTable table{.caption = "Accuracy on the held-out horizons", .header = {"model", "sMAPE", "MASE"}, .rows = {}};
+  for (int64_t k = 1; k <= trial.origins; ++k)
+    table.header.push_back(k == 1 ? "MASE, last horizon" : fmt::format("{} before", k - 1));
+  const auto figure = [](double value) { return std::isfinite(value) ? fmt::format("{:.3f}", value) : "–"; };
+  for (size_t i = 0; i < trial.scores.size(); ++i) {
+    const forecast::TrialScore& score = trial.scores[i];
+    table.rows.push_back(
+        {score.name + (i == trial.chosen ? " (used)" : ""), figure(score.scores.smape), figure(score.scores.mase)});
+    for (const double mase : score.mase) table.rows.back().push_back(figure(mase));
+    table.rows.back().resize(table.header.size(), "–");
+  }
+  return table;
+}
+
+std::string trial_fan(const EnsembleRecord& r, const forecast::TrialForecast& of) {
+  ForecastFan fan;
+  fan.title = fmt::format("{}: {} (MASE {:.2f}), the last held-out horizon", of.which,
+                          shortened(r.series.id(of.series), 40), of.mase);
+  const auto known = r.series.series(of.series).first(static_cast<size_t>(of.known));
+  const auto tail = known.last(std::min(known.size(), 6 * of.forecast.size()));
+  fan.history.assign(tail.begin(), tail.end());
+  fan.forecast = of.forecast;
+  fan.actual.assign(of.actual.begin(), of.actual.end());
+  for (const double level : forecast::interval_levels(r.settings)) {
+    const auto half = r.trial.errors.half_widths(std::numeric_limits<int64_t>::max(), level);
+    if (std::any_of(half.begin(), half.end(), [](double width) { return std::isnan(width); })) continue;
+    auto bounds = forecast::bounds_around(of.forecast, half, forecast::interval_scale(known, r.model.season));
+    fan.intervals.push_back({level, std::move(bounds.low), std::move(bounds.high)});
+  }
+  return svg(fan);
+}
+
+void add_trial(HtmlPage& page, const EnsembleRecord& r) {
+  if (r.trial.origins == 0) return;
+  page.heading("Accuracy");
+  page.paragraph(fmt::format(
+      "The same lanes, trained without the last {} of the series. Their errors set the widths of intervals.",
+      r.trial.origins == 1 ? "horizon" : format_count(r.trial.origins, "horizon")));
+  page.table(trial_table(r.trial));
+  std::vector<std::string> fans;
+  for (const forecast::TrialForecast& shown : r.trial.shown) fans.push_back(trial_fan(r, shown));
+  if (!fans.empty()) page.plots(fans);
+}
+
+// Windows of an update: "64 × 2" if gradients are accumulated.
+std::string windows_text(const forecast::ForecastSettings& s) {
+  const int64_t parts = s.gradient_accumulation_steps;
+  return parts > 1 ? fmt::format("{} × {}", format_count(s.windows_per_step() / parts), parts)
+                   : format_count(s.windows_per_step());
+}
+
+// Training time per pass over all windows of the series.
+double seconds_per_epoch(const EnsembleRecord& r, int64_t steps) {
+  forecast::ForecastSettings one = r.settings;
+  one.max_steps = 0;
+  one.epochs = 1;
+  const auto share = static_cast<double>(forecast::steps_of(one, r.series)) / static_cast<double>(steps);
+  return r.trained.resumed_lanes > 0 ? std::nan("") : r.trained.seconds * share;
+}
+
+}  // namespace
+
 std::string ensemble_html(const EnsembleRecord& r) {
   HtmlPage page("Training an ensemble of forecasting models",
                 fmt::format("{} · horizon {} · {} series · {} in {}",
                             format_count(static_cast<int64_t>(r.model.lanes.size()), "lane"), r.model.horizon,
                             format_count(r.series.size()), r.device, r.precision));
+  const int64_t steps = forecast::steps_of(r.settings, r.series);
+  const double epoch = seconds_per_epoch(r, steps);
   page.figures({{"training time", format_duration(r.trained.seconds)},
+                {"per epoch", std::isfinite(epoch) ? format_duration(epoch) : "–"},
+                {"steps", format_count(steps)},
+                {"windows per step", windows_text(r.settings)},
                 {"lanes per wave", format_count(r.trained.plan.lanes_per_wave)},
                 {"waves", format_count(r.trained.plan.waves)},
                 {"planned", format_bytes(r.trained.plan.peak_bytes)},
-                {"limit", format_bytes(r.trained.plan.limit_bytes)}});
+                {"limit", format_bytes(r.trained.plan.limit_bytes)},
+                {"memory in use before", format_bytes(r.used_before)},
+                {"and after", format_bytes(r.used_after)}});
+  add_trial(page, r);
   std::vector<LaneCurve> lanes;
   for (size_t g = 0, kept = 0; g < r.trained.curves.size(); ++g) {
     if (std::isnan(r.trained.last_losses[g])) continue;
@@ -398,7 +515,6 @@ std::string ensemble_html(const EnsembleRecord& r) {
                      spec.loss == ops::ForecastLoss::smape});
   }
   page.heading("Training");
-  const int64_t steps = forecast::steps_of(r.settings, r.series);
   page.plots({svg(losses_by_lane(lanes, forecast::kCurveSteps, steps, "Loss by lane")), memory_plot(r.trained.plan)});
   if (!r.forecasts.stacks.empty()) {
     page.heading("Components");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "forecast/roll_score.h"
+#include "forecast/trial.h"
 
 namespace brim::report {
 
@@ -28,8 +29,10 @@ struct EnsembleRecord {
   const forecast::SeriesStore& series;
   const forecast::NbeatsModel& model;
   const forecast::TrainedEnsemble& trained;
+  const forecast::Trial& trial;                  // no origins if none was made
   const forecast::EnsembleForecasts& forecasts;  // with components if the stacks are interpretable, else empty
   std::string device, precision;
+  int64_t used_before = 0, used_after = 0;  // memory of the device in use by all programs
 };
 std::string ensemble_html(const EnsembleRecord& record);
 

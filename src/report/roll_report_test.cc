@@ -44,17 +44,23 @@ TEST(RollReport, ReportsTheStartAndTheSkill) {
   score.skill_naive = 0.031;
   score.against_naive = {-2.5, 0.02};
   score.levels = {{80, 0.75, 0.1}};
-  score.folds = {{"5", true, 2, 1, 7, {}, {}, {}, 0.031, std::nan(""), 0.75, {0.5}}};
+  score.folds = {{"5", true, 2, 1, 7, {}, {}, {}, {}, 0.031, std::nan(""), 0.75, {0}}};
+  score.model.mase = 0.9;
+  score.baselines = {{forecast::Baseline::naive, {}, {}},
+                     {forecast::Baseline::snaive, {}, {}},
+                     {forecast::Baseline::theta, {0, 1, 0, 0, 0}, {-1.2, 0.3}}};
+  score.best = 2;
   score.series = {{"A <b>", 1, 0.5, 0.5, 1, 0.5}, {"flat", 1, std::nan(""), 0, std::nan(""), std::nan("")}};
   score.drawn = {{"Best", 0.5, {0, 5, {6.5}, {{6}}, {{7}}, {6}}}};
   RollRecord record{s, series, members, plan, run, score, "cpu", "fp32", "NBEATS"};
   record.busy = 0.5;
   const std::string page = roll_html(record);
   EXPECT_EQ(check_markup(page).problem, "");
-  for (const char* part :
-       {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)", "continues from the weights and moments",
-        "revised after dividends", "1 lane of 2 failed", "50 % of the training time", "Best: A &lt;b&gt;", "limit",
-        "Timeline of the waves", "1 forecast of a series in a fold"})
+  for (const char* part : {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)",
+                           "No significant difference from Theta, the best baseline: +10.0 %",
+                           "Every forecast is the last value (λ = 0)", "continues from the weights and moments",
+                           "revised after dividends", "1 lane of 2 failed", "50 % of the training time",
+                           "Best: A &lt;b&gt;", "limit", "Timeline of the waves", "1 forecast of a series in a fold"})
     EXPECT_HAS(page, part);
   const auto j = nlohmann::json::parse(roll_json(record));
   EXPECT_EQ(j.at("warm"), "chain");
@@ -64,6 +70,8 @@ TEST(RollReport, ReportsTheStartAndTheSkill) {
   EXPECT_EQ(j.at("trainings")[1].at("starts_from"), 0);
   EXPECT_TRUE(j.at("folds")[0].at("skill_snaive").is_null());
   EXPECT_EQ(j.at("against_naive").at("p_value"), 0.02);
+  EXPECT_EQ(j.at("best_baseline"), "theta");
+  EXPECT_EQ(j.at("against_best").at("p_value"), 0.3);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -27,6 +28,11 @@ Series series(const Json& history, const char* key, std::string name, double fac
     s.y.push_back(row[key].is_number() ? factor * row[key].get<double>() : NAN);
   }
   return s;
+}
+
+std::string folder_name(const std::string& path) {
+  const std::filesystem::path p = std::filesystem::path(path).lexically_normal();
+  return (p.has_filename() ? p.filename() : p.parent_path().filename()).string();
 }
 
 bool has_values(const Series& s) {
@@ -147,10 +153,50 @@ void add_evaluations(HtmlPage& page, const Json& state) {
   page.table(table);
 }
 
+void add_teachers(HtmlPage& page, const Json& r) {
+  const auto percent = [](const Json& value) {
+    return value.is_number() ? fmt::format("{:.1f} %", 100 * value.get<double>()) : std::string("–");
+  };
+  page.heading("Teachers");
+  page.figures({{"agreement of the student", percent(r.at("agreement"))},
+                {"texts compared", format_count(r.at("rows_compared").get<int64_t>())},
+                {"mean confidence of the teachers", fmt::format("{:.3f}", r.at("mean_confidence").get<double>())},
+                {"teachers' mean equal to the labels", percent(r.at("label_agreement"))}});
+  HtmlTable teachers{
+      .caption = "Teachers", .header = {"teacher", "weight", "student agrees", "equal to the labels"}, .rows = {}};
+  for (const Json& t : r.at("teachers"))
+    teachers.rows.push_back({folder_name(text_of(t.at("model"))), fmt::format("{:.3g}", t.at("weight").get<double>()),
+                             percent(t.value("agreement", Json())), percent(t.value("label_agreement", Json()))});
+  page.table(teachers);
+  const Json& bins = r.at("confidence");
+  HtmlTable confidence{
+      .caption = "Confidence of the teachers", .header = {"score of the label", "texts", "share"}, .rows = {}};
+  const double width = 1.0 / static_cast<double>(bins.size());
+  for (size_t i = 0; i < bins.size(); ++i)
+    confidence.rows.push_back(
+        {fmt::format("{:.1f} to {:.1f}", static_cast<double>(i) * width, static_cast<double>(i + 1) * width),
+         format_count(bins[i].get<int64_t>()),
+         percent(bins[i].get<double>() / std::max(1.0, r.at("rows").get<double>()))});
+  page.table(confidence);
+  if (r.at("to_label").empty()) return;
+  HtmlTable rows{.caption = "Rows most worth labelling by hand (to_label.csv)",
+                 .header = {"text", "from", "teachers", "student", "reason"},
+                 .rows = {}};
+  const auto decision = [](const Json& row, const char* label, const char* score) {
+    const std::string name = text_of(row.at(label));
+    return fmt::format("{}{}{:.3f}", name, name.empty() ? "" : " ", row.at(score).get<double>());
+  };
+  for (const Json& row : r.at("to_label"))
+    rows.rows.push_back({shortened(text_of(row.at("text")), 160), text_of(row.at("from")),
+                         decision(row, "teacher_label", "teacher_score"),
+                         decision(row, "student_label", "student_score"), text_of(row.at("reason"))});
+  page.table(rows);
+}
+
 std::string draw(const Json& r) {
   const Json& state = r.at("state");
   const Json& data = r.at("data");
-  HtmlPage page("Training " + text_of(r.at("model")),
+  HtmlPage page("Training " + folder_name(text_of(r.at("model"))),
                 fmt::format("{} in {}, {} parameters", text_of(r.at("device")), text_of(r.at("precision")),
                             format_count(r.at("parameters").get<int64_t>())));
   const double seconds = std::max(1e-9, r.at("seconds").get<double>());
@@ -168,6 +214,7 @@ std::string draw(const Json& r) {
   page.figures(figures);
   add_curves(page, state.at("log_history"));
   add_evaluations(page, state);
+  if (r.contains("teachers")) add_teachers(page, r["teachers"]);
   add_plan(page, r.at("plan"));
   page.heading("Data and settings");
   page.table({.caption = "Data",

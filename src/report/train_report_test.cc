@@ -47,6 +47,21 @@ TEST(TrainReport, PlotsTheLossOfEachHead) {
     EXPECT_NE(html.find(part), std::string::npos) << part;
 }
 
+TEST(TrainReport, ShowsTeachersAndRowsToLabel) {
+  std::string record = kRecord;
+  record.insert(record.size() - 1, R"(,"teachers":{"teachers":[{"model":"a/nli","weight":0.75,"agreement":0.9,
+      "label_agreement":null},{"model":"scores.csv","weight":0.25}],"rows":40,"rows_compared":20,"agreement":0.85,
+      "mean_confidence":0.7654,"confidence":[0,0,0,0,10,0,0,0,0,30],"label_agreement":null,
+      "to_label":[{"text":"<b>w5","from":"a.csv:3","teacher_label":"x","teacher_score":0.5,"student_label":"y",
+      "student_score":0.6,"reason":"student disagrees"}]})");
+  const std::string html = train_report_html(record);
+  EXPECT_EQ(check_markup(html).problem, "");
+  for (const char* part : {"Teachers", "85.0 %", "0.765", "90.0 %", "nli", "scores.csv", "0.4 to 0.5", "75.0 %",
+                           "&lt;b&gt;w5", "a.csv:3", "x 0.500", "y 0.600", "student disagrees"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(train_report_html(kRecord).find("labelling by hand"), std::string::npos);
+}
+
 TEST(TrainReport, RejectsAnInvalidRecord) {
   for (const char* bad : {"", "[]", "{}", R"({"state":{}})"}) EXPECT_THROW(train_report_html(bad), Error) << bad;
 }

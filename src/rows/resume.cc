@@ -238,7 +238,8 @@ void RowOutput::open_resumed(const std::string& text) {
     bytes = state.at("output_bytes").get<int64_t>();
     const json& position = state.at("position");
     progress.position = {position.at("input").get<size_t>(), position.at("rows").get<int64_t>(),
-                         position.at("offset").get<int64_t>(), position.at("lines").get<int64_t>()};
+                         position.at("offset").get<int64_t>(), position.at("lines").get<int64_t>(),
+                         position.value("blank_lines", int64_t{0})};  // missing in older files
     progress.counters = state.at("counters").get<std::map<std::string, int64_t>>();
     if (bytes < 0 || progress.position.input >= identity_.inputs.size() || progress.position.rows < 0 ||
         progress.position.offset < 0)
@@ -255,6 +256,7 @@ void RowOutput::open_resumed(const std::string& text) {
   safe_.counters = progress.counters;
   durable_ = safe_;
   durable_.bytes = bytes;
+  saved_rows_ = progress.position.rows;
   resumed_ = std::move(progress);
 }
 
@@ -320,9 +322,11 @@ void RowOutput::write_sidecar(const Mark& mark) {
                        {{"input", mark.position.input},
                         {"rows", mark.position.rows},
                         {"offset", mark.position.offset},
-                        {"lines", mark.position.lines}}},
+                        {"lines", mark.position.lines},
+                        {"blank_lines", mark.position.blank_lines}}},
                       {"counters", mark.counters}};
   io::write_file_atomically(sidecar_, text_of(state, 2) + "\n");
+  saved_rows_ = mark.position.rows;
 }
 
 void RowOutput::save(const Mark& mark) {

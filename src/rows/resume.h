@@ -80,6 +80,7 @@ class RowOutput {
   void commit();   // completes the output: renames it into place and removes the sidecar
 
   bool resumable() const { return resumable_; }
+  int64_t saved_rows() const { return saved_rows_; }  // after which a resumed run would continue
   // Path of the rows of a run that cannot be resumed, after suspend(); empty if there are none.
   std::filesystem::path kept_rows() const;
   const std::filesystem::path& path() const { return path_; }
@@ -117,6 +118,7 @@ class RowOutput {
   Mark safe_;             // the last boundary passed to the system
   Mark durable_;          // the last boundary synced to disk
   int64_t next_save_ns_ = 0;
+  int64_t saved_rows_ = 0;  // in the sidecar
   const std::map<std::string, int64_t>* counters_ = nullptr;
 };
 

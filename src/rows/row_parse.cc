@@ -306,7 +306,7 @@ void RowReader::parse_jsonl(RowChunk& chunk) {
   std::string_view line;
   while (!full(chunk) && take_line(line)) {
     if (is_blank(line))
-      ++blank_lines_;
+      chunk.add_blank_line(++blank_lines_);
     else
       take_json_row(chunk, line);
     ++lines_;
@@ -376,7 +376,7 @@ std::string_view RowReader::csv_text(RowChunk& chunk, const CsvField& field) {
 void RowReader::take_csv_row(RowChunk& chunk) {
   switch (csv_.status) {
     case CsvStatus::blank:
-      ++blank_lines_;
+      chunk.add_blank_line(++blank_lines_);
       return;
     case CsvStatus::incomplete:
       return;

@@ -111,6 +111,9 @@ RowPosition RowChunk::position_after(size_t row) const {
     after.offset = base_offset_ + (records[row + 1].data() - buffer_.get());
     after.lines = lines[row + 1] - 1;
   }
+  const auto later = std::upper_bound(blank_lines_.begin(), blank_lines_.end(), row + 1,
+                                      [](size_t r, const BlankLines& blank) { return r < blank.row; });
+  after.blank_lines = later == blank_lines_.begin() ? first_blank_lines_ : std::prev(later)->total;
   return after;
 }
 
@@ -128,6 +131,12 @@ void RowChunk::keep_first(size_t rows) {
   records.resize(rows);
   lines.resize(rows);
   while (!errors.empty() && errors.back().row >= rows) errors.pop_back();
+  while (!blank_lines_.empty() && blank_lines_.back().row > rows) blank_lines_.pop_back();
+}
+
+void RowChunk::add_blank_line(int64_t total) {
+  if (blank_lines_.empty() || blank_lines_.back().row != size()) blank_lines_.push_back({size(), total});
+  blank_lines_.back().total = total;
 }
 
 void RowChunk::clear() {
@@ -137,6 +146,7 @@ void RowChunk::clear() {
   labels.clear();
   lines.clear();
   errors.clear();
+  blank_lines_.clear();
   decoded_.clear();
   decoded_left_ = 0;
 }
@@ -305,6 +315,7 @@ bool RowReader::next_chunk(RowChunk& chunk) {
     chunk.clear();
     chunk.input = input_;
     chunk.first_row = rows_;
+    chunk.first_blank_lines_ = blank_lines_;
     rows_waiting_ = false;
     chunk_end_ = at_ + most_bytes_;
     switch (schema_.format) {
@@ -371,6 +382,7 @@ void RowReader::seek(const RowPosition& position) {
   go_to(input_, position.offset);
   lines_ = position.lines;
   rows_ = position.rows;
+  blank_lines_ = position.blank_lines;
 }
 
 }  // namespace brim::rows

@@ -10,7 +10,6 @@
 #include "base/test_files.h"
 #include "io/atomic_file.h"
 #include "rows/file_checks.h"
-#include "rows/first_seen.h"
 
 namespace brim::rows {
 namespace {
@@ -55,6 +54,36 @@ std::vector<std::string> texts_of(const std::vector<Row>& rows) {
 }
 
 using Texts = std::vector<std::string>;
+
+TEST(RowReader, CountsBlankLinesAfterSeek) {
+  const std::string bytes = "text\n\na\n\n\nb\nc\n\nd\n\n";  // five blank lines
+  for (const size_t piece : {size_t{1}, size_t{5}, SIZE_MAX}) {
+    const TempDir dir;
+    put_file(dir / "in.csv", bytes);
+    RowReader first(io::memory_source("in.csv", bytes, piece), with_format(RowFormat::csv));
+    std::vector<RowPosition> positions;
+    for (RowChunk chunk; first.next_chunk(chunk);)
+      for (size_t i = 0; i < chunk.size(); ++i) positions.push_back(chunk.position_after(i));
+    EXPECT_EQ(first.blank_lines(), 5);
+    ASSERT_EQ(positions.size(), 4u);
+    for (const RowPosition& position : positions) {
+      RowReader rest({(dir / "in.csv").string()}, with_format(RowFormat::csv));
+      rest.seek(position);
+      for (RowChunk chunk; rest.next_chunk(chunk);) {
+      }
+      EXPECT_EQ(rest.blank_lines(), 5) << "row " << position.rows << ", pieces of " << piece;
+    }
+  }
+}
+
+TEST(RowReader, KeepsBlankLinesOfFirstRows) {
+  RowReader reader(io::memory_source("in", "text\na\n\nb\n\nc\n", SIZE_MAX), with_format(RowFormat::csv));
+  RowChunk chunk;
+  ASSERT_TRUE(reader.next_chunk(chunk));
+  EXPECT_EQ(chunk.position_after(0).blank_lines, 1);
+  chunk.keep_first(1);
+  EXPECT_EQ(chunk.position_after(0).blank_lines, 1);
+}
 
 TEST(RowReader, OptionalLabelsMayBeMissing) {
   const auto labels = [](RowFormat format, const std::string& bytes) {
@@ -137,7 +166,8 @@ TEST(RowReader, ReadsSeveralLabelColumns) {
     EXPECT_NE(chunk.error(1), nullptr);
     EXPECT_EQ(chunk.labels, (std::vector<std::string_view>{"0", "1", "", "", "5", "2,\"3"}));
     options.label_columns = {"a", "a"};
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(io::memory_source("rows", text), options); }), "given twice");
+    EXPECT_HAS(error_of(ErrorCode::usage, [&, text = text] { RowReader(io::memory_source("rows", text), options); }),
+               "given twice");
   }
 }
 
@@ -248,31 +278,6 @@ TEST(RowReader, JsonKeys) {
              "found an array");
   EXPECT_EQ(read_all("", with_format(RowFormat::jsonl)).size(), 0u);
   EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
-}
-
-// Counts comparisons: a linear search for every key would need 800 million.
-struct CountedEqual {
-  static inline int64_t calls = 0;
-  bool operator()(const std::string& a, const std::string& b) const {
-    ++calls;
-    return a == b;
-  }
-};
-
-TEST(FirstSeen, LooksUpNamesInConstantTime) {
-  constexpr int64_t kNames = 40'000;
-  FirstSeen<CountedEqual> seen;
-  CountedEqual::calls = 0;
-  for (int64_t i = 0; i < kNames; ++i) {
-    seen.add("text");
-    seen.add("a key with a long name in front of its number " + std::to_string(i));
-  }
-  EXPECT_GE(CountedEqual::calls, kNames - 1);  // repeated "text" keys
-  EXPECT_LE(CountedEqual::calls, 4 * kNames);
-  const Texts names = seen.take();
-  ASSERT_EQ(names.size(), size_t{kNames} + 1);
-  EXPECT_EQ(names[0], "text");
-  EXPECT_EQ(names.back(), "a key with a long name in front of its number 39999");
 }
 
 TEST(RowReader, AllowsDifferentJsonKeysPerLine) {

@@ -36,6 +36,8 @@ class SeriesBuilder {
   // The same, but the series must be new.
   uint32_t new_series(std::string_view id, uint32_t file, int64_t line);
 
+  std::string_view id(uint32_t series) const { return ids_[series]; }
+
   // Adds the next point of a series; `time` is null if rows have no times and are numbered.
   void add(uint32_t series, const Timestamp* time, double value, uint32_t file, int64_t line);
   // Adds a whole series: points at the times of `runs`, starting at `first`, or numbered from 1.

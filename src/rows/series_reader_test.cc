@@ -199,6 +199,48 @@ TEST(SeriesReader, ReadsFoldersAndCompressedFiles) {
       "to_csv");
 }
 
+// Formats covariates as "name: values | values", one list per series.
+std::string shown_covariates(const SeriesTable& t) {
+  std::string out;
+  for (const CovariateValues& v : t.covariates) {
+    out += (out.empty() ? "" : "; ") + v.column.name + ":";
+    for (size_t i = 0; i + 1 < v.begin.size(); ++i) {
+      out += i > 0 ? " |" : "";
+      for (int64_t k = v.begin[i]; k < v.begin[i + 1]; ++k) {
+        const float value = v.values[static_cast<size_t>(k)];
+        out += std::isnan(value) ? " -" : fmt::format(" {}", value);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(SeriesReader, AlignsCovariatesWithTheSeries) {
+  SeriesReaderOptions options;
+  options.covariates = {{"price", CovariateKind::future, false},
+                        {"visits", CovariateKind::past, false},
+                        {"day", CovariateKind::past, true},
+                        {"size", CovariateKind::fixed, false}};
+  // A begins without a target and ends with two rows of the future; B lacks 2016-07-06.
+  const std::string rows =
+      "unique_id,ds,y,price,visits,day,size,note\n"
+      "A,2016-07-01,,1,5,fri,7,x\nA,2016-07-02,10,2,6,sat,7,x\nA,2016-07-03,11,,7,sun,7,x\nA,2016-07-04,,4,,mon,,x\n"
+      "A,2016-07-05,,5,,tue,,x\nB,2016-07-05,1,9,3,tue,8,x\nB,2016-07-07,2,8,4,,8,x\nB,2016-07-08,3,7,5,fri,8,x\n";
+  const SeriesTable t = read(rows, options);
+  EXPECT_EQ(shown(t), "long D | A 2016-07-02: 10 11 | B 2016-07-05: 1 - 2 3");
+  EXPECT_EQ(shown_covariates(t), "price: 2 - 4 5 | 9 - 8 7; visits: 6 7 | 3 - 4 5; day: 1 2 | 4 - - 0; size: 7 | 8");
+  EXPECT_EQ(t.covariates[2].categories, (std::vector<std::string>{"fri", "sat", "sun", "mon", "tue"}));
+  EXPECT_EQ(t.last_row, (std::vector<std::string>{"a.csv: line 6", "a.csv: line 9"}));
+  EXPECT_EQ(t.notes.back(), "columns not used: note");
+
+  options.covariates = {{"price", CovariateKind::future, false}, {"size", CovariateKind::fixed, false}};
+  const SeriesTable objects = read(
+      "{\"item_id\":\"A\",\"target\":[1,2,3],\"price\":[4,null,6,7],\"size\":2}\n"
+      "{\"item_id\":\"B\",\"target\":[1,2],\"price\":[1,2],\"size\":null}\n",
+      options, "a.jsonl");
+  EXPECT_EQ(shown_covariates(objects), "price: 4 - 6 7 | 1 2; size: 2 | -");
+}
+
 TEST(SeriesReader, WarnsAboutPrecisionLoss) {
   std::string warned;
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rows/covariates.h"
 #include "rows/timestamps.h"
 
 namespace brim::rows {
@@ -27,10 +28,12 @@ struct SeriesTable {
   Frequency frequency;
   TimeStyle style;
   SeriesLayout layout = SeriesLayout::automatic;
-  bool numbered = false;           // points have no times and are numbered from 1
-  int64_t absent = 0;              // NaN among the values
-  int64_t skipped = 0;             // series dropped because they have too few points
-  std::vector<std::string> notes;  // detected properties, for the user
+  bool numbered = false;                    // points have no times and are numbered from 1
+  int64_t absent = 0;                       // NaN among the values
+  int64_t skipped = 0;                      // series dropped because they have too few points
+  std::vector<CovariateValues> covariates;  // in the order of the options
+  std::vector<std::string> last_row;        // with covariates: file and line of each series' last row
+  std::vector<std::string> notes;           // detected properties, for the user
 };
 
 }  // namespace brim::rows

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "io/sha256.h"
+#include "serve/router.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -34,31 +35,27 @@ class OddScorer final : public HeldScorer {
 class AdmissionTest : public ServiceTest {
  protected:
   AdmissionTest() { scorer_ = odd_; }
-  ServerOptions odd() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
-    o.models.push_back({"odd", "odd", "1", odd_});
-    return o;
-  }
+  ServerOptions odd() { return serving("odd", odd_); }
   static std::string with(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
   // A service without the thread that samples it every second.
   void start_bare() {
-    ServiceOptions o;
-    o.models.push_back({"odd", "odd", "1", odd_});
-    service_ = std::make_unique<Service>(std::move(o));
-    http_ = std::make_unique<HttpServer>(parse_listen_address("127.0.0.1:0"), HttpOptions{}, *service_);
-    service_->attach(*http_);
+    parts_ = std::make_unique<ServerParts>(bare_options_, std::vector<ServedModel>{{"odd", "odd", "1", odd_}},
+                                           Router::routes());
+    router_ = std::make_unique<Router>(*parts_);
+    http_ = std::make_unique<HttpServer>(parse_listen_address("127.0.0.1:0"), HttpOptions{}, *router_);
+    parts_->attach(*http_);
     http_->start();
     client_ = std::make_unique<RawClient>(http_->port());
   }
   void TearDown() override {
     if (http_ != nullptr) http_->stop();
-    service_.reset();
+    parts_.reset();
   }
 
   const std::shared_ptr<OddScorer> odd_ = std::make_shared<OddScorer>();
-  std::unique_ptr<Service> service_;
+  const ServerOptions bare_options_;
+  std::unique_ptr<ServerParts> parts_;
+  std::unique_ptr<Router> router_;
   std::unique_ptr<HttpServer> http_;
 };
 
@@ -101,7 +98,7 @@ TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
     EXPECT_EQ(client_->read().status, 200) << "requests with a deadline precede its other requests: " << name;
   }
   EXPECT_NE(get("/metrics", with("none")).body.find("brim_queue_wait_seconds{model=\"odd\"} 7\n"), std::string::npos)
-      << "the gauge is of all of them";
+      << "the gauge covers all clients";
   // The total size of waiting texts is bounded too.
   client_->post("/predict", R"({"inputs":"a"})", with("none"));
   scorer_->wait_held(1);
@@ -125,14 +122,14 @@ TEST_F(AdmissionTest, RespondsIfSubmitFails) {
   start_bare();
   odd_->submit_fails = true;
   EXPECT_EQ(post("/predict", R"({"inputs":[["a"],["b"]]})").status, 424);
-  EXPECT_EQ(service_->texts_waiting(), 0u);
+  EXPECT_EQ(parts_->state.texts, 0u);
   odd_->submit_fails = false;
   client_->post("/predict", R"({"inputs":"a"})");
   scorer_->wait_held(1);
-  EXPECT_EQ(service_->texts_waiting(), 1u);
+  EXPECT_EQ(parts_->state.texts, 1u);
   scorer_->answer_all();
   EXPECT_EQ(client_->read().status, 200);
-  EXPECT_EQ(service_->texts_waiting(), 0u);
+  EXPECT_EQ(parts_->state.texts, 0u);
 }
 
 TEST_F(AdmissionTest, FailingResponseDoesNotBlockOthers) {
@@ -160,8 +157,8 @@ TEST_F(AdmissionTest, SendsWarningWhenItStarts) {
   std::string event;
   ASSERT_TRUE(listener.read_chunk(event));
   const auto warned = [&](std::vector<Warning> warnings) {
-    service_->set_gpu({.warnings = std::move(warnings)});
-    service_->sample(std::nullopt);
+    parts_->telemetry.set_gpu({.warnings = std::move(warnings)});
+    parts_->telemetry.sample(std::nullopt);
     std::string texts;
     while (listener.read_chunk(event) && !event.starts_with("event: snapshot"))
       if (event.starts_with("event: warning")) texts += event.substr(event.find("\"text\""));

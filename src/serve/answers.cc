@@ -11,7 +11,7 @@
 #include <span>
 
 #include "io/json_text.h"
-#include "rows/jsonl.h"
+#include "rows/json_writer.h"
 
 namespace brim::serve {
 namespace {
@@ -133,16 +133,20 @@ Response error_response(const Refusal& refusal, ErrorShape shape) {
   Response response;
   response.status = refusal.status;
   response.fields = refusal.fields;
-  std::string message, type;
-  rows::append_json_string(message, refusal.message);
-  rows::append_json_string(type, refusal.type);
-  if (shape == ErrorShape::tei)
-    response.body = fmt::format("{{\"error\":{},\"error_type\":{}{}}}", message, type, refusal.extra);
-  else
-    response.body = fmt::format(
-        "{{\"error\":{{\"message\":{0},\"type\":{1},\"param\":null,\"code\":{2}}},\"message\":{0},\"type\":{1},"
-        "\"code\":{2}{3}}}",
-        message, type, refusal.status, refusal.extra);
+  rows::JsonWriter json(response.body);
+  const auto describe = [&] { json.member("message", refusal.message).member("type", refusal.type); };
+  json.begin_object();
+  if (shape == ErrorShape::tei) {
+    json.member("error", refusal.message).member("error_type", refusal.type);
+  } else {
+    json.key("error").begin_object();
+    describe();
+    json.key("param").null().member("code", refusal.status).end_object();
+    describe();
+    json.member("code", refusal.status);
+  }
+  response.body += refusal.extra;
+  json.end_object();
   return response;
 }
 
@@ -158,6 +162,13 @@ int32_t stride_of(const nlohmann::json& object) {
   if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)
     throw invalid("`stride` (tokens shared by neighbouring windows) must be a non-negative integer");
   return stride->get<int32_t>();
+}
+
+bool bool_or(const nlohmann::json& object, const char* key, bool fallback) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return fallback;
+  if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
+  return found->get<bool>();
 }
 
 std::vector<int32_t> token_ids(const Body& list, const char* key) {
@@ -187,6 +198,14 @@ std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensi
   return out;
 }
 
+void write_embeddings(rows::JsonWriter& json, std::span<const Prediction> predictions, size_t dimensions,
+                      bool normalize) {
+  json.begin_array();
+  for (const Prediction& p : predictions)
+    p.error ? json.null() : json.value(shaped_embedding(p, dimensions, normalize));
+  json.end_array();
+}
+
 std::string query_value(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const size_t end = std::min(query.find('&'), query.size());
@@ -210,8 +229,8 @@ std::optional<float> compound_of(const Scorer& scorer, std::span<const float> sc
   return *positive - *negative;
 }
 
-void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
-                   size_t top_k) {
+void write_scores(rows::JsonWriter& json, const std::vector<std::string>& names, const std::vector<float>& scores,
+                  size_t top_k) {
   std::array<uint32_t, 16> few;
   std::vector<uint32_t> many;
   std::span<uint32_t> order;
@@ -223,45 +242,24 @@ void append_scores(std::string& out, const std::vector<std::string>& names, cons
   }
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
-  out += '[';
-  for (size_t i = 0; i < std::min(top_k, order.size()); ++i) {
-    if (i > 0) out += ',';
-    out += "{\"score\":";
-    rows::append_json_number(out, scores[order[i]]);
-    out += ",\"label\":";
-    rows::append_json_string(out, names[order[i]]);
-    out += '}';
-  }
-  out += ']';
+  json.begin_array();
+  for (const uint32_t k : order.first(std::min(top_k, order.size())))
+    json.begin_object().member("score", scores[k]).member("label", names[k]).end_object();
+  json.end_array();
 }
 
-void append_floats(std::string& out, const std::vector<float>& values) {
-  out += '[';
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out += ',';
-    rows::append_json_number(out, values[i]);
+void write_entities(rows::JsonWriter& json, const std::vector<Entity>& entities) {
+  json.begin_array();
+  for (const Entity& e : entities) {
+    json.begin_object().member(e.token < 0 ? "entity_group" : "entity", e.group).member("score", e.score);
+    if (e.token >= 0) json.member("index", e.token);
+    json.member("word", e.word).member("start", e.start).member("end", e.end).end_object();
   }
-  out += ']';
+  json.end_array();
 }
 
-void append_entities(std::string& out, const std::vector<Entity>& entities) {
-  out += '[';
-  for (size_t i = 0; i < entities.size(); ++i) {
-    const Entity& e = entities[i];
-    out += i > 0 ? ",{" : "{";
-    out += e.token < 0 ? "\"entity_group\":" : "\"entity\":";
-    rows::append_json_string(out, e.group);
-    out += ",\"score\":";
-    rows::append_json_number(out, e.score);
-    if (e.token >= 0) out += fmt::format(",\"index\":{}", e.token);
-    out += ",\"word\":";
-    rows::append_json_string(out, e.word);
-    out += fmt::format(",\"start\":{},\"end\":{}}}", e.start, e.end);
-  }
-  out += ']';
-}
-
-void append_base64(std::string& out, std::string_view bytes) {
+std::string base64_text(std::string_view bytes) {
+  std::string out;
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t begin = 0; begin < bytes.size(); begin += 3) {
     const auto byte = [&](size_t i) { return begin + i < bytes.size() ? static_cast<uint8_t>(bytes[begin + i]) : 0u; };
@@ -271,6 +269,11 @@ void append_base64(std::string& out, std::string_view bytes) {
     out += begin + 1 < bytes.size() ? kDigits[three >> 6 & 63] : '=';
     out += begin + 2 < bytes.size() ? kDigits[three & 63] : '=';
   }
+  return out;
+}
+
+void write_usage(rows::JsonWriter& json, int64_t tokens) {
+  json.key("usage").begin_object().member("prompt_tokens", tokens).member("total_tokens", tokens).end_object();
 }
 
 }  // namespace brim::serve

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "rows/json_writer.h"
 #include "serve/http_names.h"
 
 namespace brim::serve {
@@ -45,12 +46,17 @@ std::string ignored_keys(std::string_view route_path, const nlohmann::json& body
 std::string ignored_field(const std::string& keys);  // "X-Brim-Ignored: topk\r\n"; empty without keys
 
 std::vector<int32_t> token_ids(const nlohmann::json& list, const char* key);  // throws Refusal (422)
+// A boolean member of a body; `fallback` if missing or null. Throws Refusal (422).
+bool bool_or(const nlohmann::json& object, const char* key, bool fallback);
 // Number of tokens shared by neighbouring windows of a long text; -1 if not given. Throws Refusal (422).
 int32_t stride_of(const nlohmann::json& object);
 
 // The first `dimensions` (0: all) components of the embedding; token vectors are averaged. `normalize` scales to length
 // 1.
 std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize);
+// The shaped embeddings as a list; null for texts with an error.
+void write_embeddings(rows::JsonWriter& json, std::span<const Prediction> predictions, size_t dimensions,
+                      bool normalize);
 
 // Sentiment as one number in [-1, 1]: VADER's compound, else p(positive) - p(negative). Empty for other models.
 std::optional<float> compound_of(const Scorer& scorer, std::span<const float> scores);
@@ -59,10 +65,11 @@ std::string percent_decoded(std::string_view text);
 // Value of NAME=VALUE in a query string, decoded; empty if missing.
 std::string query_value(std::string_view query, std::string_view name);
 
-void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
-                   size_t top_k);  // [{"score":0.9,"label":"a"},…], highest first
-void append_floats(std::string& out, const std::vector<float>& values);
-void append_entities(std::string& out, const std::vector<Entity>& entities);
-void append_base64(std::string& out, std::string_view bytes);
+void write_scores(rows::JsonWriter& json, const std::vector<std::string>& names, const std::vector<float>& scores,
+                  size_t top_k);  // [{"score":0.9,"label":"a"},…], highest first
+void write_entities(rows::JsonWriter& json, const std::vector<Entity>& entities);
+std::string base64_text(std::string_view bytes);
+// "usage":{"prompt_tokens":7,"total_tokens":7}
+void write_usage(rows::JsonWriter& json, int64_t tokens);
 
 }  // namespace brim::serve

@@ -25,7 +25,7 @@ TEST(ApiKeys, RejectsAKeyFileThatEveryUserCanWrite) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::usage);
-    EXPECT_EQ(error.problem(), "`api_key_file=" + file + "`: every user can write it (mode 0646)");
+    EXPECT_EQ(error.problem(), "`api_key_file=" + file + "`: every user can write to it (mode 0646)");
     EXPECT_EQ(error.remedy(), "run chmod o-w " + file);
   }
 }

@@ -99,7 +99,7 @@ TEST(Calendar, AppliesSpansByWeekday) {
   EXPECT_EQ(at(0, 7, 0), "large");
   EXPECT_EQ(at(0, 21, 59), "large");
   EXPECT_EQ(at(0, 22, 0), "");
-  EXPECT_EQ(at(4, 21, 30), "large") << "the first that is named";
+  EXPECT_EQ(at(4, 21, 30), "large") << "the first matching span";
   EXPECT_EQ(at(4, 22, 0), "night");
   EXPECT_EQ(at(5, 1, 59), "night") << "past midnight";
   EXPECT_EQ(at(5, 2, 0), "weekend");

@@ -4,7 +4,8 @@
   const STAGES = ["parse", "tokenize", "queue", "infer", "write"];
   const KEEP = 900; // seconds of history
   const history = [];
-  let stopping = null, adminResult = "";
+  const pointer = {}; // x position of the pointer in each plot of lines
+  let stopping = null, adminResult = "", shownSeconds = KEEP;
 
   const byId = (id) => document.getElementById(id);
   function make(tag, options, ...children) {
@@ -78,8 +79,9 @@
     return make("div", {}, ...names.map((name, i) => make("span", { class: "key" }, make("i", { class: "c" + i }), name)));
   }
 
-  // Lines over the last 15 minutes. Each series is [seconds ago, value]; unknown values leave gaps.
-  function lines(id, series, unit) {
+  // Lines over the selected time span. Each series is [seconds ago, value]; unknown values leave gaps. Under the pointer,
+  // a vertical line and the values by name.
+  function lines(id, series, unit, names) {
     const W = plotWidth(id), H = 150, left = 44, bottom = 18, top = 8;
     const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, class: "lines", role: "img", "aria-label": unit });
     let most = 0, span = 60;
@@ -105,6 +107,20 @@
       }
       svg.append(draw("path", { d: path || "M0 0", class: "l" + i }));
     });
+    const mark = draw("g", { class: "mark" });
+    svg.append(mark);
+    const showAt = (at) => {
+      mark.replaceChildren();
+      if (!known(at) || series[0].length === 0) return;
+      const nearest = series[0].reduce((best, [ago], i) => (Math.abs(x(ago) - at) < Math.abs(x(series[0][best][0]) - at) ? i : best), 0);
+      const ago = series[0][nearest][0], px = x(ago), right = px < W / 2;
+      const values = series.map((points, i) => (names[i] ? names[i] + " " : "") + number(points[nearest][1])).join(" · ");
+      mark.append(draw("line", { x1: px, x2: px, y1: top, y2: H - bottom, class: "now" }),
+        draw("text", { x: px + (right ? 5 : -5), y: top + 9, "text-anchor": right ? "start" : "end" }, `${values} ${unit}, ${duration(ago)} ago`));
+    };
+    showAt(pointer[id]);
+    svg.addEventListener("mousemove", (event) => showAt(pointer[id] = (event.clientX - svg.getBoundingClientRect().left) * W / svg.clientWidth));
+    svg.addEventListener("mouseleave", () => { delete pointer[id]; showAt(); });
     return svg;
   }
   // Stacked bars of buckets {le, counts}; the bucket without `le` counts everything above.
@@ -155,7 +171,7 @@
 
   function series(path) {
     const end = history.length > 0 ? history[history.length - 1].t_unix_ms : 0;
-    return history.map((moment) => {
+    return history.filter((moment) => end - moment.t_unix_ms <= shownSeconds * 1000).map((moment) => {
       let value = moment;
       for (const part of path.split(".")) value = known(value) ? value[part] : null;
       return [(end - moment.t_unix_ms) / 1000, value];
@@ -172,14 +188,14 @@
   }
   function showLive(s) {
     fill("live", figures(figure(number(s.rates.texts_s), "texts/s"), figure(number(s.rates.tokens_s), "tokens/s"), figure(number(s.rates.requests_s), "requests/s")),
-      lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second"), legend(["texts/s", "requests/s"]),
+      lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second", ["texts", "requests"]), legend(["texts/s", "requests/s"]),
       note(`${number(s.totals.texts, 0)} texts in ${number(s.totals.requests, 0)} requests since start`));
   }
   function showDevice(s) {
     const d = s.device, m = d.memory, gpu = d.gpu || {}, limit = m.limit || m.held || 1, parts = [];
     Object.values(m.tags || {}).forEach((size, i) => parts.push([size / limit, "c" + i % 5]));
     fill("device",
-      bar("Memory", `${bytes(m.held)} held, ${bytes(m.planned)} planned, ${bytes(m.limit)} limit`, parts.length > 0 ? parts : [[m.held / limit, "c0"]]),
+      bar("Memory", `${bytes(m.held)} used, ${bytes(m.planned)} planned, ${bytes(m.limit)} limit`, parts.length > 0 ? parts : [[m.held / limit, "c0"]]),
       legend(Object.keys(m.tags || {}).slice(0, 5)), note("planned: all loaded models, shared memory counted once"),
       bar("Device busy", percent(d.busy), [[d.busy, "c1"]]), bar("MFU", percent(d.mfu), [[d.mfu, "c3"]]),
       figures(figure(known(gpu.temperature_c) ? number(gpu.temperature_c, 0) + " °C" : "–", "temperature"), figure(known(gpu.power_w) ? number(gpu.power_w, 0) + " W" : "–", "power"),
@@ -188,7 +204,7 @@
   function showLatency(s) {
     const l = s.latency_ms;
     fill("latency", figures(figure(number(l.p50), "p50 ms"), figure(number(l.p95), "p95 ms"), figure(number(l.p99), "p99 ms")),
-      lines("latency", [series("latency_ms.p50"), series("latency_ms.p95"), series("latency_ms.p99")], "ms"), legend(["p50", "p95", "p99"]));
+      lines("latency", [series("latency_ms.p50"), series("latency_ms.p95"), series("latency_ms.p99")], "ms", ["p50", "p95", "p99"]), legend(["p50", "p95", "p99"]));
     // Number of requests by latency and slowest stage.
     const stacks = l.buckets.map((b) => ({ le: b.le_ms, counts: STAGES.map((stage) => b.stages[stage] || 0) }));
     fill("stages", histogram("stages", stacks, "ms, last 15 min"), legend(STAGES));
@@ -197,7 +213,7 @@
     const q = s.queue, share = known(q.limit_ms) && q.limit_ms > 0 ? q.wait_ms / q.limit_ms : 0;
     fill("waiting", bar("Wait", `${number(q.wait_ms)} of ${number(q.limit_ms)} ms`, [[share, share > 0.8 ? "c2" : "c0"]]),
       figures(figure(number(q.tokens.interactive), "interactive tokens"), figure(number(q.tokens.bulk), "bulk tokens")),
-      figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "deadline missed")), lines("waiting", [series("queue.wait_ms")], "wait in ms"));
+      figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "deadline missed")), lines("waiting", [series("queue.wait_ms")], "ms", ["wait"]));
   }
   // With an API key, offers to load and park models; the server checks the key's scope.
   async function administer(model, verb) {
@@ -260,6 +276,9 @@
   function show(s) {
     history.push(s);
     while (history.length > 0 && s.t_unix_ms - history[0].t_unix_ms > KEEP * 1000) history.shift();
+    render(s);
+  }
+  function render(s) {
     for (const part of [showHead, showLive, showDevice, showLatency, showQueue, showModels, showLadders, showBatches, showWork, showEvents]) part(s);
     document.documentElement.dataset.shown = String(history.length);
   }
@@ -315,6 +334,10 @@
   byId("theme").addEventListener("click", () => {
     const dark = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim() === "#0f131a";
     document.documentElement.dataset.theme = dark ? "light" : "dark";
+  });
+  byId("span").addEventListener("change", () => {
+    shownSeconds = Number(byId("span").value);
+    if (history.length > 0) render(history[history.length - 1]);
   });
   byId("key").addEventListener("change", () => { if (stopping) stopping.abort(); });
   // Enter also fires "change" on the field, which is enough: do not submit the form.

@@ -142,7 +142,7 @@ TEST(Dashboard, PageLoadsNothingExternalAndSetsOnlyText) {
        {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=\"", "onclick=", "//cdn"})
     EXPECT_EQ(page.find(risky), std::string::npos) << risky;
   const std::string name = "http://www.w3.org/2000/svg";
-  EXPECT_EQ(page.find("http"), page.find(name)) << "the one address is SVG's name";
+  EXPECT_EQ(page.find("http"), page.find(name)) << "the only URL is the SVG namespace";
   EXPECT_EQ(page.find("http", page.find(name) + name.size()), std::string::npos);
   EXPECT_HAS(dashboard_policy(), "default-src 'none'; script-src 'sha256-");
   const size_t hash = dashboard_policy().find("sha256-") + 7;

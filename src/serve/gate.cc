@@ -90,10 +90,11 @@ GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& li
     const std::string lost = loss ? fmt::format("{:.1f} points of macro recall lost, ", *loss * 100) : "";
     result.why = fmt::format("{}{:.1f} % agreement with {}", lost, figures->agreement * 100, against);
   }
-  result.why += fmt::format(" ({} rows{})", figures->rows,
-                            figures->known_share < 1 ? fmt::format(", {:.0f} % of the data: the classes this model has",
-                                                                   figures->known_share * 100)
-                                                     : "");
+  result.why +=
+      fmt::format(" ({} rows{})", figures->rows,
+                  figures->known_share < 1
+                      ? fmt::format(", the {:.0f} % of the data with classes of this model", figures->known_share * 100)
+                      : "");
   return result;
 }
 

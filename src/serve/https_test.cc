@@ -17,9 +17,7 @@ class HttpsTest : public ServiceTest {
 
   ServerOptions with_tls() {
     http::make_certificate(temp_.path(), "first");
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.tls_cert = temp_.path() / "cert.pem";
     o.tls_key = temp_.path() / "key.pem";
     o.models.push_back({"vader", "vader", "1", Scorer::open({.model = "vader"})});

@@ -24,23 +24,27 @@ const Keys kCommon = {"model",     "source", "priority",   "timeout_ms", "trunca
 const Keys kParameters = {"aggregation_strategy", "ignore_labels", "stride",           "top_k", "truncate",
                           "truncation_direction", "prompt_name",   "function_to_apply"};
 
+const Keys kZeroShot = {"candidate_labels", "hypothesis_template", "multi_label"};  // parameters of POST /models/{name}
+
 struct RouteKeys {
   std::string_view path;
   bool common;
   Keys keys;
 };
 
-const Keys kAnyTask = {"inputs",    "input",      "query",       "texts",     "return_text",
-                       "normalize", "dimensions", "prompt_name", "parameters"};
+const Keys kAnyTask = {"inputs",     "input",       "query",      "texts",  "return_text", "normalize",
+                       "dimensions", "prompt_name", "parameters", "labels", "threshold",   "nested"};
 const Keys kEmbeddings = {"input", "encoding_format", "dimensions"};
 const Keys kEntities = {"inputs", "input", "parameters"};
+const Keys kEntitiesByLabel = {"inputs", "input", "parameters", "labels", "threshold", "nested"};
 const Keys kInputs = {"inputs"}, kClassify = {"inputs", "input"}, kIds = {"ids", "skip_special_tokens"};
 const Keys kEmbed = {"inputs", "normalize", "dimensions", "prompt_name"};
 const Keys kRerank = {"query", "texts", "return_text"};
 const Keys kSimilarity = {"inputs", "parameters", "prompt_name"};
 const Keys kTokenize = {"inputs", "add_special_tokens", "prompt_name"};
 const Keys kHuggingFace = {"inputs", "parameters", "function_to_apply"};
-const Keys kQueue = {"text", "item", "source", "items"}, kFlush = {"source", "items"};
+const Keys kQueue = {"text", "item", "source", "items", "candidate_labels", "hypothesis_template", "multi_label"};
+const Keys kFlush = {"source", "items", "candidate_labels", "hypothesis_template", "multi_label"};
 
 const RouteKeys kRoutes[] = {{"/predict", true, kInputs},
                              {"/classify", true, kClassify},
@@ -50,7 +54,7 @@ const RouteKeys kRoutes[] = {{"/predict", true, kInputs},
                              {"/similarity", true, kSimilarity},
                              {"/tokenize", true, kTokenize},
                              {"/decode", true, kIds},
-                             {"/ner", true, kEntities},
+                             {"/ner", true, kEntitiesByLabel},
                              {"/analyze", true, kEntities},
                              {"/v1/embeddings", true, kEmbeddings},
                              {"/embeddings", true, kEmbeddings},
@@ -81,7 +85,9 @@ std::string ignored_keys(std::string_view route_path, const nlohmann::json& body
       append_name(ignored, "", key);
     } else if (key == "parameters" && value.is_object()) {
       for (const auto& parameter : value.items())
-        if (!contains(kParameters, parameter.key())) append_name(ignored, "parameters.", parameter.key());
+        if (!contains(kParameters, parameter.key()) &&
+            !(route->path == "/models/*" && contains(kZeroShot, parameter.key())))
+          append_name(ignored, "parameters.", parameter.key());
     }
   }
   return ignored;

@@ -14,9 +14,7 @@ namespace {
 class JobRoutesTest : public ServiceTest {
  protected:
   ServerOptions with_jobs() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.state_dir = (temp_.path() / "state").string();
     o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
     return o;
@@ -212,7 +210,7 @@ TEST_F(JobRoutesTest, RejectsUploadsBeyondQuota) {
   refused(client_->read(), "`max_jobs_bytes`");
   wait_until([&] { return folders() == 1; });
   const RawAnswer fits = send_file("format=txt", std::string(400, 'a'));
-  ASSERT_EQ(fits.status, 201) << "the refused uploads count no more: " << fits.body;
+  ASSERT_EQ(fits.status, 201) << "rejected uploads no longer count: " << fits.body;
   wait_for(Json::parse(fits.body)["id"]);
   refused(send_file("format=txt", "a"), "`max_jobs`");
   EXPECT_EQ(del("/jobs/" + id).status, 200);

@@ -115,7 +115,7 @@ TEST_F(LadderTest, GateRestrictsAutomaticChoiceOnly) {
   EXPECT_EQ(chosen({}), "distil schedule") << "loses six points, at most five allowed";
   LadderView view = ladder.view(kOpen);
   EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused);
-  ASSERT_EQ(view.warnings.size(), 1u) << "load asks for it";
+  ASSERT_EQ(view.warnings.size(), 1u) << "needed because of load";
   EXPECT_HAS(view.warnings[0],
              "distil is overloaded and no lower rung may answer: tiny loses 6.0 points of macro recall against "
              "finbert, at most 5.0 allowed (1000 rows)");

@@ -70,6 +70,7 @@ void Counts::merge(const Counts& other) {
     for (size_t c = 0; c < texts[m].size(); ++c)
       for (size_t r = 0; r < kReasonCount; ++r) texts[m][c][r] += other.texts[m][c][r];
     tokens[m] += other.tokens[m];
+    pairs[m] += other.pairs[m];
     models[m].merge(other.models[m]);
   }
   for (size_t i = 0; i < kRejections; ++i) rejected[i] += other.rejected[i];
@@ -136,6 +137,7 @@ std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWor
 Metrics::Shard::Shard(size_t models) {
   counts.texts.resize(models);
   counts.tokens.resize(models);
+  counts.pairs.resize(models);
   counts.models.resize(models);
 }
 

@@ -57,6 +57,7 @@ struct Counts {
   std::vector<Histogram> models;           // total duration, by model
   std::vector<TextCounts> texts;           // by model
   std::vector<uint64_t> tokens;            // by model
+  std::vector<uint64_t> pairs;             // zero-shot pairs, by model
   std::array<uint64_t, kRejections> rejected{};
   uint64_t cancelled = 0, deadlines_missed = 0;
   void merge(const Counts& other);

@@ -54,7 +54,7 @@ TEST_F(ProxiedClientsTest, SchedulesAndLogsEachClientSeparately) {
   }
 }
 
-TEST_F(ProxiedClientsTest, AreNotLocalBecauseTheirProxyIs) {
+TEST_F(ProxiedClientsTest, AreNotLocalIfOnlyTheirProxyIs) {
   ServerOptions o = held();
   o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("secret") + "\n", "keys");
   o.proxies = TrustedProxies("127.0.0.1");
@@ -73,7 +73,7 @@ TEST_F(ProxiedClientsTest, AreNotLocalBecauseTheirProxyIs) {
   EXPECT_EQ(get("/metrics").status, 200);
 }
 
-TEST_F(ProxiedClientsTest, ShareNoConnectionLimit) {
+TEST_F(ProxiedClientsTest, DoNotShareAConnectionLimit) {
   for (const bool trusted : {true, false}) {
     ServerOptions o = held();
     o.connections_per_address = 1;

@@ -12,12 +12,7 @@ class ReplaceTest : public ServiceTest {
  protected:
   // Options with a limit that fits one model but not two.
   ScorerOptions tight(std::initializer_list<const char*> models) {
-    ScorerOptions o;
-    o.model = (temp_.path() / "cls").string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 1;
-    o.raw_scores = true;
+    ScorerOptions o = scorer_options(temp_.path() / "cls");
     int64_t limit = 0;
     for (const char* model : models) {
       std::filesystem::remove_all(o.model);
@@ -39,9 +34,7 @@ class ReplaceTest : public ServiceTest {
   }
   ServerOptions changing(std::initializer_list<const char*> models = {"bert_sequence"}) {
     options_ = tight(models);
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.io_threads = 2;
     o.max_queue_ms = 60'000;
     o.models.push_back({"cls", "cls", "1", Scorer::open(options_)});
@@ -53,7 +46,7 @@ class ReplaceTest : public ServiceTest {
         if (during_replacement_) during_replacement_();
       }
       return ServedModel{name, name, std::to_string(revision_.load()),
-                         beside != nullptr ? Scorer::open_beside(*beside, options_, stays) : Scorer::open(options_)};
+                         beside != nullptr ? open_beside(*beside, options_, stays) : Scorer::open(options_)};
     };
     return o;
   }

@@ -1,153 +1,169 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options common to all scoring routes, and the choice of model.
+#include "serve/request_options.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "base/clock.h"
-#include "base/error.h"
-#include "serve/service.h"
+#include "serve/server_parts.h"
+#include "text/vader/vader.h"
 
 namespace brim::serve {
+namespace {
 
 using Body = nlohmann::json;
 
-int Service::find_model(const std::string& name) const {
-  std::vector<std::string> names;
-  for (size_t m = 0; m < options_.models.size(); ++m) {
-    const ServedModel& model = options_.models[m];
-    if (model.name == name || model.id == name) return static_cast<int>(m);
-    names.push_back(model.name);
-  }
-  for (const auto& ladder : options_.ladders) names.push_back(ladder->rules().name);
-  throw Refusal{404, "NotFound",
-                fmt::format("model {} not found (available: {})", name.substr(0, 200), fmt::join(names, ", "))};
-}
+// Reads options from the body, or from a header if the body does not have them.
+class OptionReader {
+ public:
+  OptionReader(const Body& body, const RequestHead& head) : body_(body), head_(head) {}
 
-int Service::index_of(std::string_view name) const {
-  for (size_t m = 0; m < options_.models.size(); ++m)
-    if (options_.models[m].name == name) return static_cast<int>(m);
-  return -1;
-}
-
-int Service::first_model(Kinds kinds, bool loaded) const {
-  for (size_t m = 0; m < options_.models.size(); ++m) {
-    if (std::find(kinds.begin(), kinds.end(), slots_[m]->kind) == kinds.end()) continue;
-    std::lock_guard lock(slots_[m]->mutex);
-    if (!loaded || slots_[m]->served != nullptr) return static_cast<int>(m);
-  }
-  return -1;
-}
-
-void Service::require_kind(int model, Kinds kinds, const char* what) const {
-  if (std::find(kinds.begin(), kinds.end(), slots_[static_cast<size_t>(model)]->kind) == kinds.end())
-    throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
-}
-
-void Service::choose_model(RequestOptions& w, const std::string& model, const std::string& source, Kinds kinds) {
-  // Ladders choose classifiers only; any model with a tokenizer can handle token routes.
-  const bool classifies = std::all_of(kinds.begin(), kinds.end(), [](ModelKind kind) {
-    return kind == ModelKind::classifier || kind == ModelKind::rules;
-  });
-  const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(), [&](const auto& l) {
-    return model.empty() ? classifies : l->rules().name == model;
-  });
-  if (ladder == options_.ladders.end()) {
-    w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
-    // For token routes, any loaded model will do.
-    const bool any_kind = !classifies && kinds.size() > 1;
-    if (const int loaded_model = first_model(kinds, true); model.empty() && any_kind && loaded_model >= 0)
-      w.model = loaded_model;
-    w.reason = model.empty() ? "default" : "requested";
-    w.served = model_at(w.model, w.may_wait);
-    return;
-  }
-  LadderRequest request;
-  request.source = source;
-  if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
-  request.may_spill = !w.bulk;
-  const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
-  Choice choice;
-  try {
-    choice = (*ladder)->choose(request, {unix_now(), now_ns()}, wait);
-  } catch (const Error& error) {  // no rung is available
-    throw Refusal{503, "Unhealthy", error.what(), retry_after(options_.load_retry_seconds)};
-  }
-  w.model = find_model(choice.model);
-  w.reason = reason_name(choice.reason);
-  w.instead_of = choice.instead_of;
-  w.served = model_at(w.model, w.may_wait);
-}
-
-Service::RequestOptions Service::request_options(Call& call, const Body& body, Kinds kinds) {
-  if (!body.is_object()) throw invalid("the body must be a JSON object");
-  const RequestHead& head = call.exchange->head();
-  RequestOptions w;
-  const auto text_of = [&](const char* key, std::string_view field) -> std::string {
-    const auto found = body.find(key);
-    if (found == body.end() || found->is_null()) return std::string(head.find(field));
+  std::string text(const char* key, std::string_view field) const {
+    const auto found = body_.find(key);
+    if (found == body_.end() || found->is_null()) return std::string(head_.find(field));
     if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
     // An empty model or source means the default.
     const bool may_be_empty = key == std::string_view("model") || key == std::string_view("source");
     if (!may_be_empty && found->get_ref<const std::string&>().empty())
       throw invalid(fmt::format("`{}` must not be empty", key));
     return found->get<std::string>();
-  };
-  const auto truth_of = [&](const char* key, bool fallback) {
-    const auto found = body.find(key);
-    if (found == body.end() || found->is_null()) return fallback;
-    if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
-    return found->get<bool>();
-  };
-  std::string model = text_of("model", "x-brim-model");
-  if (const std::string value = query_value(call.exchange->query(), "model"); !value.empty()) model = value;
-  const std::string priority = text_of("priority", "x-brim-priority");
+  }
+  double timeout_ms() const {
+    const std::string_view envoy = head_.find("x-envoy-expected-rq-timeout-ms");
+    if (const auto value = body_.find("timeout_ms"); value != body_.end() && !value->is_null()) {
+      if (!value->is_number() || value->get<double>() <= 0 || value->get<double>() > 86'400'000)
+        throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
+      return value->get<double>();
+    }
+    const bool number = !envoy.empty() && envoy.size() < 10 &&
+                        std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return number ? std::stod(std::string(envoy)) : 0;
+  }
+  std::optional<LongText> long_text(bool truncates) const {
+    constexpr std::pair<std::string_view, LongText> kNames[] = {{"truncate", LongText::truncate},
+                                                                {"window-mean", LongText::window_mean},
+                                                                {"window-max", LongText::window_max},
+                                                                {"error", LongText::error}};
+    std::optional<LongText> result;
+    if (!bool_or(body_, "truncate", truncates))
+      result = LongText::error;
+    else if (const auto given = body_.find("truncate"); given != body_.end() && !given->is_null())
+      result = LongText::truncate;
+    const std::string name = text("long_text", "");
+    if (name.empty()) return result;
+    const auto* found = std::ranges::find(kNames, name, &std::pair<std::string_view, LongText>::first);
+    if (found == std::end(kNames)) throw invalid("`long_text` must be truncate, window-mean, window-max or error");
+    return found->second;
+  }
+  size_t top_k() const {
+    const auto top = body_.find("top_k");
+    if (top == body_.end() || top->is_null()) return SIZE_MAX;
+    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a positive integer");
+    return static_cast<size_t>(top->get<int64_t>());
+  }
+
+ private:
+  const Body& body_;
+  const RequestHead& head_;
+};
+
+}  // namespace
+
+nlohmann::json body_of(Call& call) {
+  const auto parsed = std::exchange(call.parsed, nullptr);
+  nlohmann::json body = parsed != nullptr ? std::move(*parsed) : parse_body(call.exchange->body());
+  call.ignored = ignored_keys(call.route->path, body);
+  return body;
+}
+
+RequestOptions request_options(RequestContext& context, const Body& body, ModelKinds kinds) {
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  const Exchange& exchange = *context.call.exchange;
+  const OptionReader read(body, exchange.head());
+  RequestOptions w;
+  std::string model = read.text("model", "x-brim-model");
+  if (const std::string value = query_value(exchange.query(), "model"); !value.empty()) model = value;
+  const std::string priority = read.text("priority", "x-brim-priority");
   if (!priority.empty() && priority != "interactive" && priority != "bulk")
     throw invalid("`priority` must be interactive or bulk");
   w.bulk = priority == "bulk";
-  const std::string_view envoy = head.find("x-envoy-expected-rq-timeout-ms");
-  if (const auto value = body.find("timeout_ms"); value != body.end() && !value->is_null()) {
-    if (!value->is_number() || value->get<double>() <= 0 || value->get<double>() > 86'400'000)
-      throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
-    w.timeout_ms = value->get<double>();
-  } else if (!envoy.empty() && envoy.size() < 10 &&
-             std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    w.timeout_ms = std::stod(std::string(envoy));
-  }
-  choose_model(w, model, text_of("source", "x-brim-source"), kinds);
-  const std::string direction = text_of("truncation_direction", "");
+  w.timeout_ms = read.timeout_ms();
+  const std::string source = read.text("source", "x-brim-source");
+  static_cast<ModelChoice&>(w) = context.server.models.choose(
+      {.model = model, .source = source, .timeout_ms = w.timeout_ms, .bulk = w.bulk}, kinds);
+  w.label_cost = w.served->label_cost;
+  const std::string direction = read.text("truncation_direction", "");
   if (!direction.empty() && !same_ignoring_case(direction, "left") && !same_ignoring_case(direction, "right"))
     throw invalid("`truncation_direction` must be left or right");
   w.keep_end = same_ignoring_case(direction, "left");
-  if (!truth_of("truncate", options_.truncates))
-    w.long_text = LongText::error;
-  else if (body.contains("truncate") && !body["truncate"].is_null())
-    w.long_text = LongText::truncate;
-  const std::string long_text = text_of("long_text", "");
-  if (!long_text.empty()) {
-    if (long_text == "truncate")
-      w.long_text = LongText::truncate;
-    else if (long_text == "window-mean")
-      w.long_text = LongText::window_mean;
-    else if (long_text == "window-max")
-      w.long_text = LongText::window_max;
-    else if (long_text == "error")
-      w.long_text = LongText::error;
-    else
-      throw invalid("`long_text` must be truncate, window-mean, window-max or error");
-  }
+  w.long_text = read.long_text(context.server.options.truncates);
   w.overlap = stride_of(body);
-  w.raw = truth_of("raw_scores", false);
-  const std::string on_error = text_of("on_error", "");
+  w.raw = bool_or(body, "raw_scores", false);
+  const std::string on_error = read.text("on_error", "");
   if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
   w.null_errors = on_error == "null";
-  if (const auto top = body.find("top_k"); top != body.end() && !top->is_null()) {
-    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a positive integer");
-    w.top_k = static_cast<size_t>(top->get<int64_t>());
-  }
+  w.top_k = read.top_k();
   return w;
+}
+
+std::vector<std::string_view> texts_of(const Body& body, const char* key) {
+  const auto found = body.find(key);
+  if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
+  std::vector<std::string_view> texts;
+  const auto add = [&](const Body& value) {
+    if (!value.is_string()) throw invalid(fmt::format("`{}` must be a string or a list of strings", key));
+    texts.push_back(value.get_ref<const std::string&>());
+  };
+  if (found->is_array())
+    for (const Body& value : *found) add(value);
+  else
+    add(*found);
+  return texts;
+}
+
+std::vector<InputText> texts_or_ids(const Body& body, const char* key, int model) {
+  const auto found = body.find(key);
+  if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
+  std::vector<InputText> texts;
+  const auto add = [&](const Body& value) {
+    InputText& text = texts.emplace_back(InputText{model, {}});
+    if (value.is_array())
+      text.ids = token_ids(value, key);
+    else if (value.is_string())
+      text.text = value.get_ref<const std::string&>();
+    else
+      throw invalid(fmt::format("`{}` must be a string, a list of token ids, or a list of these", key));
+  };
+  if (found->is_array() && (found->empty() || !found->front().is_number()))
+    for (const Body& value : *found) add(value);
+  else
+    add(*found);
+  return texts;
+}
+
+void write_labels(rows::JsonWriter& json, const Call& call, size_t i, size_t top_k) {
+  const Prediction& p = call.predictions[i];
+  const Scorer& scorer = *call.served->scorer;
+  if (p.error) {
+    json.null();
+  } else if (scorer.kind() == ModelKind::rules) {
+    const text::VaderLabelScores shares = text::vader_label_scores(p.scores[3]);
+    write_scores(
+        json, scorer.labels(),
+        {static_cast<float>(shares.negative), static_cast<float>(shares.neutral), static_cast<float>(shares.positive)},
+        top_k);
+  } else {
+    write_scores(json, scorer.score_names(), p.scores, top_k);
+  }
+}
+
+std::vector<InputText> as_inputs(const std::vector<std::string_view>& texts, int model) {
+  std::vector<InputText> inputs;
+  inputs.reserve(texts.size());
+  for (const std::string_view text : texts) inputs.push_back({model, text});
+  return inputs;
 }
 
 }  // namespace brim::serve

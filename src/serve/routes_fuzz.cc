@@ -39,22 +39,12 @@ inline const std::vector<std::string>& paths() {
 class FuzzedServer {
  public:
   FuzzedServer() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.io_threads = 1;
     o.max_queue_ms = 60'000;
     for (const char* model : {"bert_sequence", "bert_token"}) model::put_golden_model(temp_.path() / model, model);
     const auto add = [&](const char* name, const char* model, std::optional<Pooling> pooling) {
-      ScorerOptions s;
-      s.model = (temp_.path() / model).string();
-      s.device = "cpu";
-      s.precision = "fp32";
-      s.threads = 1;
-      s.memory_limit = "1GiB";
-      s.pooling = pooling;
-      s.raw_scores = !pooling;
-      o.models.push_back({name, name, "1", Scorer::open(s), pooling});
+      o.models.push_back({name, name, "1", Scorer::open(scorer_options(temp_.path() / model, pooling)), pooling});
     };
     add("cls", "bert_sequence", {});
     add("ner", "bert_token", {});

@@ -32,14 +32,8 @@ Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_toke
                        : scorer.score_pairs(texts, pairs, std::move(stop), progress);
 }
 
-rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {
+void require_labels(const Scorer& scorer, const std::string& model) {
   if (scorer.kind() == ModelKind::embedder) fail(ErrorCode::bad_model, "{}: embedding models cannot score rows", model);
-  rows::ResultColumns columns;
-  columns.entities = scorer.kind() == ModelKind::tagger;
-  if (!all_scores || columns.entities) return columns;
-  columns.score_names = scorer.score_names();
-  columns.scores_at_top = scorer.kind() == ModelKind::rules;
-  return columns;
 }
 
 std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowRef> rows, std::string& bytes,
@@ -70,23 +64,17 @@ std::optional<RowScorer::Done> RowScorer::operator()(std::span<const RowRef> row
     if (scored)
       put(bytes, ref, p, index);
     else
-      writer_.null_row(bytes, *ref.chunk, ref.row);
+      rows_.null_row(bytes, *ref.chunk, ref.row);
   }
   return done;
 }
 
 void RowScorer::put(std::string& bytes, const RowRef& ref, const Predictions& p, size_t index) {
-  rows::RowResult result;
-  if (!p.entities.empty()) {
-    spans_.clear();
-    for (const Entity& e : p.entities[index]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
-    result.entities = spans_;
-  } else {
-    result.label = scorer_.labels()[static_cast<size_t>(p.labels[index])];
-    result.score = p.label_scores[index];
-    if (all_scores_) result.scores = std::span(p.scores).subspan(index * p.width, p.width);
-  }
-  writer_.row(bytes, *ref.chunk, ref.row, result);
+  if (!p.entities.empty())
+    rows_.set_entities(0, p.entities[index]);
+  else
+    rows_.set_label(0, p.labels[index], p.label_scores[index], std::span(p.scores).subspan(index * p.width, p.width));
+  rows_.row(bytes, *ref.chunk, ref.row);
 }
 
 }  // namespace brim::serve

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "jobs/score_file.h"
 #include "rows/row_reader.h"
-#include "rows/row_writer.h"
 
 namespace brim::serve {
 
@@ -33,11 +33,8 @@ Predictions score_texts(Scorer& scorer, Texts texts, Texts pairs, std::stop_toke
 
 class RowScorer {
  public:
-  RowScorer(const Scorer& scorer, ScoreTexts score, rows::RowWriter& writer, bool all_scores)
-      : scorer_(scorer), score_(std::move(score)), writer_(writer), all_scores_(all_scores) {}
-
-  // The added columns. Throws bad_model for embedding models.
-  static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
+  // `rows`: of the single model that computes `score`.
+  RowScorer(ScoreTexts score, jobs::ScoredRows& rows) : score_(std::move(score)), rows_(rows) {}
 
   // Appends the rows to `bytes` and counts them; a row that cannot be scored gets empty fields. Returns nothing if
   // stopped. Throws bad_data for an implausible compression ratio or an overlong row, and the model's error if it
@@ -50,12 +47,12 @@ class RowScorer {
  private:
   void put(std::string& bytes, const RowRef& ref, const Predictions& p, size_t index);
 
-  const Scorer& scorer_;
   const ScoreTexts score_;
-  rows::RowWriter& writer_;
-  const bool all_scores_;
+  jobs::ScoredRows& rows_;
   std::vector<std::string_view> texts_, pairs_;
-  std::vector<rows::EntitySpan> spans_;
 };
+
+// Throws bad_model for embedding models; `model` is the name for the message.
+void require_labels(const Scorer& scorer, const std::string& model);
 
 }  // namespace brim::serve

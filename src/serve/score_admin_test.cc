@@ -16,9 +16,7 @@ namespace {
 class ScoreRouteTest : public ServiceTest {
  protected:
   ServerOptions rules(const std::string& revision = "1") {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.models.push_back({"mood", "vader", revision, Scorer::open({.model = "vader"})});
     return o;
   }
@@ -208,7 +206,7 @@ TEST_F(ScoreRouteTest, StreamsRowsInChunksWithSlowModel) {
   while (client.read_chunk(chunk) && !chunk.empty()) got += chunk;
   EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 5000);
   EXPECT_NE(got.find("\"row 4999\""), std::string::npos);
-  EXPECT_LT(slow->calls, 10) << "pieces grow where a device is fast";
+  EXPECT_LT(slow->calls, 10) << "pieces grow if the device is fast";
 }
 
 TEST_F(ScoreRouteTest, LogsAndCountsAbortedStreams) {
@@ -343,6 +341,17 @@ TEST_F(AdminTest, IoThreadsDoNotFreeModels) {
   EXPECT_NE(threads.frees.load(), threads.submits.load());
 }
 
+TEST_F(AdminTest, ClosesUnloadedModelsInUseWhenItStops) {
+  start(held());
+  client_->post("/predict", R"({"inputs":"good"})");
+  scorer_->wait_held(1);
+  RawClient administrator(server_->port());
+  administrator.post("/admin/models/held/unload", "");
+  EXPECT_EQ(administrator.read().status, 200);
+  server_.reset();
+  EXPECT_TRUE(scorer_->clients().empty()) << "a later result would use a destroyed server";
+}
+
 TEST_F(AdminTest, LoadsUnloadsAndReloadsModels) {
   ServerOptions o = changing();
   LadderRules ladder;
@@ -373,7 +382,7 @@ TEST_F(AdminTest, LoadsUnloadsAndReloadsModels) {
   EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
   wait_until([&] { return answering() == "mood@3"; });
   EXPECT_EQ(admin("models/none/load").status, 404);
-  EXPECT_EQ(Json::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
+  EXPECT_EQ(Json::parse(admin("models/mood/park").body)["state"], "resident") << "VADER is always resident";
   EXPECT_EQ(admin("models/mood/fly").status, 404);
   EXPECT_EQ(admin("nothing").status, 404);
   EXPECT_EQ(admin("ladders/ladder/pin?rung=none").status, 422);

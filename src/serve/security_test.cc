@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/test_files.h"
 #include "io/sha256.h"
-#include "serve/service.h"
+#include "serve/router.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -120,8 +120,8 @@ TEST_F(ServiceTest, AllowsConfiguredOrigins) {
   EXPECT_EQ(answer.status, 401) << "keys are still required";
   EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example") << "so that the page can read the error";
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").fields.count("access-control-allow-origin"), 0u)
-      << "of this request alone";
-  EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "named pages are no strangers";
+      << "depends on this request only";
+  EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "an allowed origin is not refused";
   client_->send(
       "OPTIONS /predict HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n"
       "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-stainless-os\r\n\r\n");
@@ -133,7 +133,7 @@ TEST_F(ServiceTest, AllowsConfiguredOrigins) {
   EXPECT_EQ(preflight("https://c.example").status, 200) << "any origin may score";
   EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "admin routes still require keys";
   const RawAnswer foreign = get("/trace", "Sec-Fetch-Site: cross-site\r\n");
-  EXPECT_EQ(foreign.status, 403) << "nor by a picture's address";
+  EXPECT_EQ(foreign.status, 403) << "not as the URL of an image either";
   EXPECT_NE(foreign.body.find("cross-origin request refused"), std::string::npos) << foreign.body;
 }
 

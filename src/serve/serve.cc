@@ -6,97 +6,24 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "hub/model_dir.h"
 #include "io/sha256.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
+#include "serve/router.h"
 
 namespace brim::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kRefusalSeconds = 0.5;  // time for clients to read the refusals
 constexpr int kLostSamples = 3;  // samples with a lost GPU before the server exits, so that a supervisor can restart it
 
-template <class T>
-Json reading_json(const std::optional<T>& value, double scale = 1) {
-  return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
-}
-
 bool is_on_gpu(const Served& model) { return !model->scorer->device().starts_with("cpu"); }
-
-GpuReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const monitor::Watch& watch, bool on_gpu,
-                        const MemoryPlan& planned, std::optional<int64_t> held) {
-  constexpr double kMiB = 1.0 / (1 << 20);
-  GpuReadings readings;
-  for (size_t i = 0; i < watch.active().size(); ++i)
-    readings.warnings.push_back({watch.active_kinds()[i].name, watch.active()[i], watch.active_kinds()[i].fault});
-  const bool over = on_gpu && planned.limit_bytes > 0 && held.value_or(0) > planned.limit_bytes;
-  if (over)
-    readings.warnings.push_back({"held", fmt::format("{} of GPU memory in use, the limit is {}", format_bytes(*held),
-                                                     format_bytes(planned.limit_bytes))});
-  const monitor::GpuSample* first = gpus.empty() ? nullptr : &gpus[0];
-  readings.computes = on_gpu;
-  readings.healthy = !on_gpu || first == nullptr || first->state == monitor::GpuState::ok;
-  const Json block = {{"healthy", readings.healthy && !watch.faulty() && !over},
-                      {"gpu_available", first != nullptr && first->state == monitor::GpuState::ok},
-                      {"name", first != nullptr ? Json(first->name) : Json(nullptr)},
-                      {"driver", first != nullptr ? Json(first->driver) : Json(nullptr)},
-                      {"utilization_pct", first != nullptr ? reading_json(first->utilization, 100) : Json(nullptr)},
-                      {"vram_used_mb", first != nullptr ? reading_json(first->used_bytes, kMiB) : Json(nullptr)},
-                      {"vram_total_mb", first != nullptr ? reading_json(first->total_bytes, kMiB) : Json(nullptr)},
-                      {"vram_free_mb", first != nullptr ? reading_json(first->free_bytes, kMiB) : Json(nullptr)},
-                      {"temperature_c", first != nullptr ? reading_json(first->temperature_c) : Json(nullptr)},
-                      {"power_w", first != nullptr ? reading_json(first->power_w) : Json(nullptr)},
-                      {"sm_clock_mhz", first != nullptr ? reading_json(first->sm_clock_mhz) : Json(nullptr)},
-                      {"planned_mb", on_gpu ? Json(static_cast<double>(planned.peak_bytes) * kMiB) : Json(nullptr)},
-                      {"limit_mb", on_gpu ? Json(static_cast<double>(planned.limit_bytes) * kMiB) : Json(nullptr)},
-                      {"mfu_pct", nullptr},
-                      {"device_busy_pct", nullptr},
-                      {"warnings", sentences(readings.warnings)}};
-  readings.health_json = block.dump(-1, ' ', false, Json::error_handler_t::replace);
-  MetricsText text;
-  const auto reading = [&](const char* name, const char* type, const char* help, const auto& value, double scale) {
-    text.family(name, type, help);
-    for (const monitor::GpuSample& gpu : gpus) {
-      const auto found = value(gpu);
-      const std::string index = std::to_string(gpu.index);
-      const std::pair<std::string_view, std::string_view> labels[] = {
-          {"gpu", index}, {"uuid", gpu.uuid}, {"pci_bus_id", gpu.pci_bus_id}};
-      if (found) text.value(name, labels, static_cast<double>(*found) * scale);
-    }
-  };
-  if (!gpus.empty()) {
-    reading(
-        "brim_gpu_utilization_ratio", "gauge", "share of time with a kernel running",
-        [](const monitor::GpuSample& g) { return g.utilization; }, 1);
-    reading(
-        "brim_gpu_memory_used_bytes", "gauge", "GPU memory used by all processes",
-        [](const monitor::GpuSample& g) { return g.used_bytes; }, 1);
-    reading(
-        "brim_gpu_temperature_celsius", "gauge", "GPU temperature",
-        [](const monitor::GpuSample& g) { return g.temperature_c; }, 1);
-    reading(
-        "brim_gpu_power_watts", "gauge", "current GPU power draw",
-        [](const monitor::GpuSample& g) { return g.power_w; }, 1);
-    reading(
-        "brim_gpu_energy_joules_total", "counter", "GPU energy since the driver was loaded",
-        [](const monitor::GpuSample& g) { return g.energy_mj; }, 1e-3);
-    reading(
-        "brim_gpu_sm_clock_hertz", "gauge", "clock of the multiprocessors",
-        [](const monitor::GpuSample& g) { return g.sm_clock_mhz; }, 1e6);
-  }
-  readings.metrics_text = text.take();
-  return readings;
-}
 
 int default_io_threads(const std::vector<Served>& models) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -110,8 +37,12 @@ int default_io_threads(const std::vector<Served>& models) {
 // samples the dashboard's figures and maintains the models.
 class Server::Sampler {
  public:
-  Sampler(Service& service, const monitor::WatchLimits& limits, double tick_seconds)
-      : service_(service), limits_(limits), tick_seconds_(tick_seconds), thread_([this] { run(); }) {}
+  Sampler(ServerParts& server, const ServerOptions& options)
+      : server_(server),
+        limits_(options.watch),
+        tick_seconds_(options.tick_seconds),
+        gpu_log_seconds_(options.gpu_log_seconds),
+        thread_([this] { run(); }) {}
   ~Sampler() {
     {
       std::lock_guard lock(mutex_);
@@ -131,7 +62,7 @@ class Server::Sampler {
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
-      std::vector<Served> models = service_.loaded();
+      std::vector<Served> models = server_.models.loaded();
       const auto computing = std::find_if(models.begin(), models.end(), is_on_gpu);
       const bool on_gpu = computing != models.end();
       const bool resident = std::any_of(models.begin(), models.end(), [](const Served& model) {
@@ -147,32 +78,49 @@ class Server::Sampler {
         gpus = nvml.sample(basic);
       }
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
+      log_gpus(gpus);
       std::optional<int64_t> held;
       if (!on_gpu) held = monitor::own_resident_bytes();
       if (on_gpu && nvml.ready()) held = nvml.own_bytes(*own_gpu);
-      GpuReadings readings = readings_of(gpus, watch, on_gpu, service_.planned(), held);
+      GpuReadings readings = readings_of(gpus, watch, on_gpu, server_.models.planned(), held);
       readings.lost = resident && !gpus.empty() && gpus[0].state == monitor::GpuState::lost;
       lost_samples = readings.lost ? lost_samples + 1 : 0;
       readings.gone = lost_samples >= kLostSamples;
-      service_.set_gpu(std::move(readings));
-      service_.sample(held);
-      service_.maintain_models();
+      server_.telemetry.set_gpu(std::move(readings));
+      server_.telemetry.sample(held);
+      server_.models.maintain(server_.state.idle());
       lock.lock();
       changed_.wait_for(lock, std::chrono::duration<double>(tick_seconds_), [this] { return ending_; });
     }
   }
-  Service& service_;
+  void log_gpus(const std::vector<monitor::GpuSample>& gpus) {
+    if (gpu_log_seconds_ <= 0 || (logged_ns_ > 0 && seconds_since(logged_ns_) < gpu_log_seconds_)) return;
+    logged_ns_ = now_ns();
+    for (const monitor::GpuSample& gpu : gpus) log_info("{}", log_line(gpu));
+    if (gpus.empty()) log_info("no GPU");
+  }
+
+  ServerParts& server_;
   const monitor::WatchLimits limits_;
-  const double tick_seconds_;
+  const double tick_seconds_, gpu_log_seconds_;
+  int64_t logged_ns_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
   std::thread thread_;
 };
 
-std::string model_revision(const std::string& directory) {
-  if (hub::names_vader(directory)) return io::sha256_hex(std::string("vader ") + version()).substr(0, 8);
-  return io::sha256_hex(hub::model_facts(directory)).substr(0, 8);
+std::string model_revision(const std::string& directory, const std::optional<ZeroShot>& labels,
+                           const std::optional<EntityLabels>& entities) {
+  std::string facts = hub::names_vader(directory) ? std::string("vader ") + version() : hub::model_facts(directory);
+  if (labels) {
+    facts += fmt::format("\n{}\n{}", labels->text_template, labels->multi_label);
+    for (const std::string& label : labels->labels) facts += "\n" + label;
+  }
+  if (entities)
+    facts +=
+        fmt::format("\nentities {} {}\n{}", entities->threshold, entities->nested, fmt::join(entities->labels, "\n"));
+  return io::sha256_hex(facts).substr(0, 8);
 }
 
 namespace {
@@ -190,95 +138,94 @@ void require_allowed(const ServerOptions& options) {
          "`listen={}`: not a loopback address, and there are no API keys", address.text());
 }
 
-Server::Server(ServerOptions options) : options_(std::move(options)) {
+class Server::Impl {
+ public:
+  explicit Impl(ServerOptions options);
+  ~Impl();
+  void start();
+  uint16_t port() const;
+  std::string address() const;
+  bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining);
+  void drain();
+  std::vector<std::string> check();
+
+ private:
+  ServerOptions options_;  // the parts own the models
+  std::unique_ptr<AccessLog> log_;
+  std::unique_ptr<ServerParts> parts_;
+  std::unique_ptr<Router> router_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<Sampler> sampler_;
+  std::jthread gates_;
+};
+
+Server::Impl::Impl(ServerOptions options) : options_(std::move(options)) {
   require_allowed(options_);
   const ListenAddress address = address_of(options_);
-  ServiceOptions service;
-  service.models = std::exchange(options_.models, {});  // the service alone owns them, so that unloading frees memory
-  service.ladders = options_.ladders;
-  service.queues = options_.queues;
-  service.state_dir = options_.state_dir;
-  service.state_needed = options_.state_needed;
-  service.jobs_root = options_.jobs_root;
-  service.keep_jobs_seconds = options_.keep_jobs_seconds;
-  service.job_limits = options_.job_limits;
-  service.keys = options_.keys;
-  service.reopen = options_.reopen;
-  service.revision_of = options_.revision_of;
-  service.tagger_of = options_.tagger_of;
-  service.read_keys = options_.read_keys;
-  service.allowed_hosts = options_.allowed_hosts;
-  service.cors_origins = options_.cors_origins;
-  if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
+  if (!address.host.empty()) options_.allowed_hosts.push_back(address.host);
   // An inherited socket only has a numeric address; also allow the host name of `listen`.
   if (options_.socket)
     if (const ListenAddress listen = parse_listen_address(options_.listen); !listen.host.empty())
-      service.allowed_hosts.push_back(listen.host);
-  service.queue_seconds = options_.max_queue_ms * 1e-3;
-  service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
-  service.payload_bytes = static_cast<size_t>(options_.payload_limit);
-  service.truncates = options_.truncates;
-  service.tags_whole_texts = options_.tags_whole_texts;
-  service.merges_windows = options_.merges_windows;
-  service.requests = static_cast<size_t>(options_.max_requests);
-  service.release_device_seconds = options_.release_device_seconds;
-  service.load_retry_seconds = options_.load_retry_seconds;
-  service.unix_clock = options_.unix_clock;
+      options_.allowed_hosts.push_back(listen.host);
+  ServerHooks hooks;
   if (!options_.access_log.empty()) {
     log_ = std::make_unique<AccessLog>(options_.access_log);
-    service.access_log = [this](std::string_view line) { log_->add(line); };
+    hooks.access_log = [this](std::string_view line) { log_->add(line); };
   }
   HttpOptions http;
   if (options_.tls_cert.empty() != options_.tls_key.empty())
     fail(ErrorCode::usage, "TLS needs both `tls_cert` and `tls_key`");
   if (!options_.tls_cert.empty()) {
     http.tls = TlsContext::load(options_.tls_cert, options_.tls_key);
-    service.read_certificate = [this] { http_->set_tls(TlsContext::load(options_.tls_cert, options_.tls_key)); };
+    hooks.read_certificate = [this] { http_->set_tls(TlsContext::load(options_.tls_cert, options_.tls_key)); };
   }
-  service_ = std::make_unique<Service>(std::move(service));
-  http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
+  std::vector<ServedModel> models = std::exchange(options_.models, {});  // so that unloading frees memory
+  parts_ = std::make_unique<ServerParts>(options_, std::move(models), Router::routes(), std::move(hooks));
+  router_ = std::make_unique<Router>(*parts_);
+  http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(parts_->models.loaded());
   http.proxies = options_.proxies;
   http.connections_per_address = static_cast<size_t>(options_.connections_per_address);
   http.head_seconds = options_.head_seconds;
   http.connections = std::max(http.connections, http.connections_per_address);
   http.framing.body = static_cast<uint64_t>(options_.payload_limit);
   http.body_bytes = std::max<int64_t>(http.body_bytes, 2 * options_.payload_limit);
-  http_ = std::make_unique<HttpServer>(address, http, *service_);
-  service_->attach(*http_);
+  http_ = std::make_unique<HttpServer>(address, http, *router_);
+  parts_->attach(*http_);
 }
 
-Server::~Server() {
+Server::Impl::~Impl() {
   gates_ = {};  // stops the measurement
   sampler_.reset();
   http_->stop();
-  service_.reset();  // before the I/O loops, which late results would wake
+  parts_.reset();  // before the I/O loops, which late results would wake
 }
 
-void Server::start() {
-  sampler_ = std::make_unique<Sampler>(*service_, options_.watch, options_.tick_seconds);
+void Server::Impl::start() {
+  sampler_ = std::make_unique<Sampler>(*parts_, options_);
   http_->start();
-  gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop, true); });
+  gates_ = std::jthread([this](const std::stop_token& stop) { parts_->measure_gates(stop, true); });
 }
 
-std::vector<std::string> Server::check() {
-  service_->measure_gates({}, false);
-  return service_->warnings();
+std::vector<std::string> Server::Impl::check() {
+  parts_->measure_gates({}, false);
+  return sentences(parts_->telemetry.health({}).warnings);
 }
 
-uint16_t Server::port() const { return http_->port(); }
+uint16_t Server::Impl::port() const { return http_->port(); }
 
-std::string Server::address() const {
+std::string Server::Impl::address() const {
   ListenAddress address = address_of(options_);
   if (!address.unix_path.empty()) return address.text();
   address.port = http_->port();
   return (options_.tls_cert.empty() ? "http://" : "https://") + address.text();
 }
 
-bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining) {
-  const auto is_lost = [this] { return service_->device_lost() || service_->gpu_gone(); };
-  while (!stop && !is_lost() && !service_->drain_wanted()) {
+bool Server::Impl::run(const std::atomic<bool>& stop, std::atomic<bool>* reload,
+                       const std::function<void()>& draining) {
+  const auto is_lost = [this] { return parts_->models.device_lost() || parts_->telemetry.gpu().gone; };
+  while (!stop && !is_lost() && !parts_->state.drain_wanted) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (reload != nullptr && reload->exchange(false)) service_->request_reload();
+    if (reload != nullptr && reload->exchange(false)) parts_->request_reload();
   }
   const bool lost = is_lost();
   if (draining) draining();
@@ -286,25 +233,36 @@ bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const
   return !lost;
 }
 
-void Server::drain() {
+void Server::Impl::drain() {
   gates_.request_stop();
   http_->close_after_answers();
   if (options_.socket) {  // a new server accepts connections; answer the existing ones
     http_->stop_accepting();
-    service_->begin_drain();
   } else {
-    service_->drain();
+    parts_->state.refusing = true;
   }
+  parts_->begin_drain();
   const int64_t since = now_ns();
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
   const auto settled = [&] { return options_.socket && http_->connections() == 0; };
   while (seconds_since(since) < options_.lame_duck_seconds && !settled()) pause();
-  service_->refuse_texts();
+  parts_->state.refusing = true;
   http_->stop_listening();
   while (http_->busy() > 0 && seconds_since(since) < options_.drain_seconds) pause();
-  if (http_->busy() > 0) service_->refuse_all();
+  if (http_->busy() > 0) parts_->refuse_all();
   for (const int64_t refused = now_ns(); http_->busy() > 0 && seconds_since(refused) < kRefusalSeconds;) pause();
   http_->stop();
 }
+
+Server::Server(ServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Server::~Server() = default;
+void Server::start() { impl_->start(); }
+uint16_t Server::port() const { return impl_->port(); }
+std::string Server::address() const { return impl_->address(); }
+bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload, const std::function<void()>& draining) {
+  return impl_->run(stop, reload, draining);
+}
+void Server::drain() { impl_->drain(); }
+std::vector<std::string> Server::check() { return impl_->check(); }
 
 }  // namespace brim::serve

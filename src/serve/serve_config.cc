@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/units.h"
+#include "engine/entity_task.h"
+#include "engine/option_types.h"
+#include "engine/zero_shot.h"
 #include "hub/model_dir.h"
 #include "io/yaml_file.h"
 #include "jobs/compare.h"
@@ -104,6 +107,56 @@ class ConfigBlock {
   const fs::path& file_;
   std::string what_;
 };
+
+// Labels of an NLI model, which ladders, queues and jobs then use like any classifier.
+std::optional<ZeroShot> read_zero_shot(const ConfigBlock& in) {
+  if (!in.has("candidate_labels")) {
+    for (const char* key : {"hypothesis_template", "multi_label"})
+      if (in.has(key)) in.refuse(key, "requires candidate_labels");
+    return std::nullopt;
+  }
+  if (in.has("builtin")) in.refuse("candidate_labels", "not supported by VADER");
+  ZeroShot zero_shot;
+  zero_shot.labels = in.texts("candidate_labels");
+  zero_shot.text_template = in.text("hypothesis_template", zero_shot.text_template);
+  const std::string several = in.text("multi_label", "false");
+  if (several != "true" && several != "false") in.refuse("multi_label", "must be true or false");
+  zero_shot.multi_label = several == "true";
+  try {
+    engine::check_zero_shot(zero_shot, {.labels = "candidate_labels", .pattern = "hypothesis_template"});
+  } catch (const Error& e) {
+    fail(e.code(), "{}: {}: {}", in.where(), in.what(), e.what());
+  }
+  return zero_shot;
+}
+
+// Labels of a GLiNER model, which requests without labels, jobs and row streams then use like a tagger's.
+std::optional<EntityLabels> read_entities(const ConfigBlock& in) {
+  if (!in.has("entities")) {
+    for (const char* key : {"threshold", "nested"})
+      if (in.has(key)) in.refuse(key, "requires entities");
+    return std::nullopt;
+  }
+  if (in.has("builtin")) in.refuse("entities", "not supported by VADER");
+  if (in.has("candidate_labels")) in.refuse("entities", "cannot be combined with candidate_labels");
+  EntityLabels entities;
+  entities.labels = in.texts("entities");
+  if (in.has("threshold")) {
+    const std::string written = in.text("threshold");
+    char* end = nullptr;
+    entities.threshold = std::strtof(written.c_str(), &end);
+    if (end != written.c_str() + written.size()) in.refuse("threshold", "must be a number from 0 to 1");
+  }
+  const std::string nested = in.text("nested", "false");
+  if (nested != "true" && nested != "false") in.refuse("nested", "must be true or false");
+  entities.nested = nested == "true";
+  try {
+    engine::check_entity_labels(entities, {.labels = "entities", .threshold = "threshold"});
+  } catch (const Error& e) {
+    fail(e.code(), "{}: {}: {}", in.where(), in.what(), e.what());
+  }
+  return entities;
+}
 
 // Names appear in URL paths and metric labels.
 void check_name(const ConfigBlock& in, const YAML::Node& key, const std::string& name) {
@@ -340,13 +393,16 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   for (const std::string& key : settings)
     if (top.has(key.c_str())) config.settings.push_back({key, top.text(key.c_str()), top.where(top.node(key.c_str()))});
   config.allowed_hosts = top.texts("allowed_host");
-  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive", "pooling", "labels"},
+  each_named(root, "models", path,
+             {"path", "builtin", "precision", "keep_alive", "pooling", "labels", "candidate_labels",
+              "hypothesis_template", "multi_label", "entities", "threshold", "nested"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
                  fail(ErrorCode::usage, "{}: {}: exactly one of `path` and `builtin` is required", in.where(),
                       in.what());
                if (in.has("builtin") && in.text("builtin") != "vader") in.refuse("builtin", "must be vader");
-               ModelEntry entry{name, in.has("builtin") ? "vader" : in.text("path"), in.text("precision", "auto"), {}};
+               ModelEntry entry{.name = name, .path = in.has("builtin") ? "vader" : in.text("path")};
+               entry.precision = in.value("precision", engine::read_precision, Precision());
                // A path starting with a dot is relative to the file; anything else is a model name.
                if (entry.path.starts_with('.')) entry.path = relative_to(path, entry.path);
                if (in.has("pooling") && in.has("builtin"))
@@ -354,6 +410,8 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
                if (in.has("pooling")) entry.pooling = in.value("pooling", read_pooling, Pooling::mean);
                if (in.has("labels") && in.has("builtin")) in.refuse("labels", "not supported by VADER");
                entry.labels = in.string_map("labels");
+               entry.zero_shot = read_zero_shot(in);
+               entry.entities = read_entities(in);
                if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
                config.models.push_back(std::move(entry));
              });
@@ -391,7 +449,7 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
     const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
     if (std::none_of(config.models.begin(), config.models.end(), [&](const ModelEntry& m) { return m.name == name; })) {
       ladder.rungs.push_back({name, std::nullopt});
-      config.models.push_back({name, model, "auto", {}});
+      config.models.push_back({.name = name, .path = model});
     }
     return name;
   };

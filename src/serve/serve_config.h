@@ -11,18 +11,20 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "serve/durable/queue_rules.h"
 #include "serve/ladder.h"
-#include "serve/queue_rules.h"
 
 namespace brim::serve {
 
 struct ModelEntry {
   std::string name;
   std::string path;  // directory, model name, or vader
-  std::string precision = "auto";
+  Precision precision = {};
   std::optional<double> keep_alive_seconds;        // idle time before parking; negative: never; empty: server default
   std::optional<Pooling> pooling = {};             // set: the model is served as an embedder with this pooling
   std::map<std::string, std::string> labels = {};  // replacement names for the model's labels
+  std::optional<ZeroShot> zero_shot = {};          // NLI models: serve a classifier with these labels
+  std::optional<EntityLabels> entities = {};       // GLiNER models: serve a tagger with these labels
 };
 
 // A top-level `key: value` for the server's own settings.

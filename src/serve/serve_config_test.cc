@@ -51,7 +51,7 @@ TEST(ServeConfig, ReadsCompleteFile) {
   EXPECT_EQ(config.allowed_hosts, (std::vector<std::string>{"news.example", "bot.example"}));
   EXPECT_EQ(config.models[0].path, (dir / "finbert").string()) << "relative to the file";
   EXPECT_EQ(config.models[0].keep_alive_seconds, 600);
-  EXPECT_EQ(config.models[1].path, "distilbert") << "a model's name stays one";
+  EXPECT_EQ(config.models[1].path, "distilbert") << "a model name is not a path";
   EXPECT_EQ(config.models[1].keep_alive_seconds, -1);
   EXPECT_EQ(config.models[2].path, "vader");
   EXPECT_EQ(config.models[1].labels.at("LABEL_1"), "positive");
@@ -72,7 +72,7 @@ TEST(ServeConfig, ReadsCompleteFile) {
   EXPECT_EQ(config.queues[0].model, "sentiment");
   EXPECT_EQ(config.queues[0].flush_size, 20);
   EXPECT_EQ(config.queues[0].apply.compound, "mood");
-  EXPECT_EQ(config.queues[0].apply.label, "") << "named fields alone are added";
+  EXPECT_EQ(config.queues[0].apply.label, "") << "only listed fields are added";
   EXPECT_EQ(config.queues[0].apply.error, "sentiment_error");
   EXPECT_TRUE(config.queues[1].immediate);
   EXPECT_EQ(config.queues[1].apply.label, "sentiment_label");
@@ -105,6 +105,11 @@ TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
       {"models: {a: {path: x, keep_alive: soon}}\n", "keep_alive: soon: must be a time such as 30s"},
       {"models: {a: {path: x, keep_alive: -5}}\n", "must be a time such as 30s"},
       {"models: {a: {builtin: vader, labels: {x: y}}}\n", "not supported by VADER"},
+      {"models: {a: {path: x, candidate_labels: [b, b]}}\n", "candidate_labels: duplicate label \"b\""},
+      {"models: {a: {path: x, candidate_labels: []}}\n", "candidate_labels: at least one label"},
+      {"models: {a: {path: x, multi_label: true}}\n", "multi_label: true: requires candidate_labels"},
+      {"models: {a: {path: x, candidate_labels: [b], hypothesis_template: \"{x}\"}}\n", "hypothesis_template"},
+      {"models: {a: {builtin: vader, candidate_labels: [b]}}\n", "not supported by VADER"},
       {"models: {a: {path: x, labels: [y]}}\n", "labels: must be a mapping of strings to strings"},
       {"models: {a: {path: x, labels: {y: [z]}}}\n", "labels: each key must be unique and have a non-empty value"},
       {"models: {a: {path: x, labels: {y: z, y: w}}}\n", "labels: each key must be unique and have a non-empty value"},
@@ -202,7 +207,7 @@ TEST(ServeConfig, AdaptiveVariablesFollowMarketHours) {
   for (const auto& [key, value] : std::map<std::string, std::string>{
            {"MARKET_STATUS_OVERRIDE", "shut"}, {"SENTIMENT_BATCH_SIZE", "0"}, {"SENTIMENT_BATCH_SIZE", "ten"}})
     EXPECT_HAS(error_of(ErrorCode::usage,
-                        [&] {
+                        [&, key = key, value = value] {
                           from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "1"}, {key, value}});
                         }),
                key + "=" + value);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
+#include "engine/testing.h"
 #include "http/raw_client.h"
 #include "model/golden_models.h"
 #include "serve/serve.h"
@@ -107,25 +108,32 @@ class HeldScorer : public Scorer {
   ScorerLoad load_;
 };
 
+// A server on a free port of this machine.
+inline ServerOptions loopback_options() {
+  ServerOptions o;
+  o.listen = "127.0.0.1:0";
+  o.lame_duck_seconds = 0;
+  return o;
+}
+
+// As the server opens models, on one CPU thread.
+inline ScorerOptions scorer_options(const std::filesystem::path& model, std::optional<Pooling> pooling = {}) {
+  ScorerOptions o = engine::cpu_options(model);
+  o.threads = 1;
+  o.pooling = pooling;
+  o.raw_scores = !pooling;
+  return o;
+}
+
 class ServiceTest : public ::testing::Test {
  protected:
   std::shared_ptr<Scorer> open(const char* model, std::optional<Pooling> pooling = {}) {
     const auto dir = temp_.path() / model;
     if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
-    ScorerOptions o;
-    o.model = dir.string();
-    o.device = "cpu";
-    o.precision = "fp32";
-    o.threads = 1;
-    o.memory_limit = "1GiB";
-    o.pooling = pooling;
-    o.raw_scores = !pooling;
-    return Scorer::open(o);
+    return Scorer::open(scorer_options(dir, pooling));
   }
   ServerOptions tiny() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.io_threads = 2;
     o.max_queue_ms = 60'000;
     o.models.push_back({"cls", "org/cls", "12345678", open("bert_sequence")});
@@ -135,9 +143,7 @@ class ServiceTest : public ::testing::Test {
     return o;
   }
   static ServerOptions serving(const char* name, std::shared_ptr<Scorer> scorer) {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.models.push_back({name, name, "1", std::move(scorer)});
     return o;
   }

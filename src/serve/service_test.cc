@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // In-process server with tiny models, over real sockets: overload, disconnecting clients, ladders, queues, draining.
-#include "serve/service.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "base/test_files.h"
 #include "hub/edit_weight.h"
 #include "hub/sentence_testing.h"
+#include "serve/router.h"
 #include "serve/service_fixture.h"
 
 #define LLVMFuzzerTestOneInput fuzz_body
@@ -117,7 +116,7 @@ TEST_F(ServiceTest, ReportsScorerErrors) {
   EXPECT_EQ(get("/health/ready").status, 503);
   EXPECT_EQ(get("/health/live").status, 200);
   std::atomic<bool> never{false};
-  EXPECT_FALSE(server_->run(never)) << "it ends by itself";
+  EXPECT_FALSE(server_->run(never)) << "stops without a request to stop";
 }
 
 // Rows, queues and jobs have no waiting texts: a hung device is detected by the duration of the batch.
@@ -280,13 +279,14 @@ TEST_F(ServiceTest, LadderReportsChoiceAndReason) {
   const Json health = Json::parse(get("/health").body);
   EXPECT_EQ(health["ladder"]["sentiment"]["active"], "vader");
   EXPECT_EQ(health["model"], "vader") << "the selected model, not the first one";
-  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u) << "of a model that has tokens, whatever the rung";
+  EXPECT_EQ(good("/tokenize", R"({"inputs":"w6"})")[0].size(), 3u)
+      << "by the first model with a tokenizer, whatever the rung";
   EXPECT_EQ(good("/decode", R"({"ids":[6]})").size(), 1u);
   EXPECT_NE(get("/metrics").body.find("brim_ladder_rung{ladder=\"sentiment\"} 1\n"), std::string::npos);
   const Json ladder = Json::parse(get("/v1/models").body)["data"].back();
   EXPECT_EQ(ladder["id"], "sentiment");
   EXPECT_EQ(Json::parse(get("/v1/models/sentiment").body), ladder);
-  EXPECT_EQ(good("/embed", R"({"inputs":"w6"})").size(), 1u) << "of the model that has vectors";
+  EXPECT_EQ(good("/embed", R"({"inputs":"w6"})").size(), 1u) << "by the embedding model";
 }
 
 TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
@@ -453,7 +453,7 @@ TEST_F(ServiceTest, ServesManyClients) {
       RawClient client(server_->port());
       for (int i = 0; i < 40; ++i) {
         const std::string text = "w" + std::to_string(6 + (t * 40 + i) % 80) + " w7";
-        if (i % 10 == 9) {  // leaves in the middle
+        if (i % 10 == 9) {  // disconnects before the response
           RawClient other(server_->port());
           other.post("/predict", R"({"inputs":[[")" + text + R"("],["w8"]]})");
         }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
-#include "serve/service.h"
+#include "serve/router.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -171,7 +171,7 @@ TEST_F(ServiceTest, BadTextDoesNotAffectOthers) {
   EXPECT_TRUE(vectors[0].is_null() && vectors[1].size() > 1) << vectors.dump();
 }
 
-TEST_F(ServiceTest, SupportsOtherRoutes) {
+TEST_F(ServiceTest, EmbedsAndTokenizes) {
   start(tiny());
   const Json embedded = good("/embed", R"({"inputs":["w6 w7","w8"],"model":"emb"})");
   ASSERT_EQ(embedded.size(), 2u);
@@ -212,7 +212,10 @@ TEST_F(ServiceTest, SupportsOtherRoutes) {
   EXPECT_EQ(tokens[0][2]["start"], 3);
   EXPECT_EQ(tokens[0][2]["stop"], 5);
   EXPECT_EQ(good("/tokenize", R"({"inputs":["w6","w7"],"add_special_tokens":false})")[1].size(), 1u);
+}
 
+TEST_F(ServiceTest, ClassifiesAndTags) {
+  start(tiny());
   const Json classified = good("/classify", R"({"input":"I hate it","model":"vader"})");
   EXPECT_EQ(classified["object"], "classify");
   EXPECT_EQ(classified["data"][0][0]["label"], "negative");
@@ -254,7 +257,10 @@ TEST_F(ServiceTest, SupportsOtherRoutes) {
     EXPECT_FALSE(token.contains("entity_group"));
     EXPECT_NE(token["entity"], "O");
   }
+}
 
+TEST_F(ServiceTest, SupportsModelRoutesAndScoreFunctions) {
+  start(tiny());
   const Json nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
   ASSERT_EQ(nested.size(), 1u);
   EXPECT_EQ(nested[0].size(), 1u);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "serve/dashboard.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -115,9 +116,7 @@ TEST_F(SnapshotTest, FiguresMatchMetrics) {
 }
 
 TEST_F(SnapshotTest, VaderHasNoBatches) {
-  ServerOptions o;
-  o.listen = "127.0.0.1:0";
-  o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+  ServerOptions o = serving("vader", Scorer::open({.model = "vader"}));
   start(std::move(o));
   good("/classify", R"({"input":["so good","so bad"]})");
   const std::string all = get("/metrics").body;
@@ -250,7 +249,7 @@ TEST_F(SnapshotTest, LostGpuIsUnhealthyAndBusyGpuIsNot) {
     EXPECT_EQ(get("/health").status, lost ? 503 : 200);
     EXPECT_EQ(get("/health/ready").status, lost ? 503 : 200);
     const std::atomic<bool> stop{!lost};
-    EXPECT_EQ(server_->run(stop), !lost) << "it ends, for a supervisor to start it again";
+    EXPECT_EQ(server_->run(stop), !lost) << "exits, so that a supervisor restarts it";
     server_.reset();
   }
   ::unsetenv("BRIM_NVML_LIBRARY");
@@ -347,6 +346,7 @@ TEST_F(SnapshotTest, RatesIncludeRunningBulkCall) {
   start(std::move(o));
   std::string rows;
   for (int i = 0; i < 200; ++i) rows += fmt::format("text {}\n", i);
+  snapshot_with([](const Json& snapshot) { return snapshot["rates"]["texts_s"].is_number(); });  // the baseline
   EXPECT_EQ(post("/jobs?format=txt", rows).status, 201);
   const Json s = snapshot_with([](const Json& snapshot) {
     const Json& rate = snapshot["rates"]["texts_s"];
@@ -385,9 +385,7 @@ class GateReloadTest : public SnapshotTest {
     const bool right_;
   };
   ServerOptions two_rungs() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
+    ServerOptions o = loopback_options();
     o.tick_seconds = 0.02;
     o.state_dir = (temp_.path() / "state").string();
     put_file(temp_ / "gate.csv", "text,label\nyes 1,yes\nno 1,no\nyes 2,yes\nno 2,no\n");
@@ -424,7 +422,7 @@ TEST_F(GateReloadTest, MeasuresReplacedModelAgain) {
   EXPECT_EQ(metric("brim_gate_accuracy_ratio{ladder=\"ladder\",model=\"small\"}"), 1);
   EXPECT_EQ(post("/admin/models/small/reload", "").status, 200);
   wait_for(1, "passed");
-  EXPECT_EQ(small_.runs, 1) << "its files are the same: the figures are remembered";
+  EXPECT_EQ(small_.runs, 1) << "unchanged files: the cached figures are used";
   EXPECT_EQ(answering(), "small@1") << "by load";
 
   small_.right = false;

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/mapped_file.h"
+#include "serve/router.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -17,15 +18,8 @@ class TokenRoutesTest : public ServiceTest {
   }
   // A classifier and a tagger that share an encoder, and a separate tagger.
   ServerOptions both_heads() {
-    ServerOptions o;
-    o.listen = "127.0.0.1:0";
-    o.lame_duck_seconds = 0;
-    ScorerOptions s;
-    s.model = (temp_.path() / "cls").string();
-    s.device = "cpu";
-    s.precision = "fp32";
-    s.threads = 1;
-    s.raw_scores = true;
+    ServerOptions o = loopback_options();
+    ScorerOptions s = scorer_options(temp_.path() / "cls");
     model::put_golden_model(s.model, "bert_sequence");
     s.tagger = (temp_.path() / "tags").string();
     model::put_tagger_twin(s.tagger, "bert_sequence");
@@ -90,14 +84,9 @@ TEST_F(TokenRoutesTest, HeadsUseOnePassAfterSharingAgain) {
   o.revision_of = [](const std::string& name) { return name == "ner" ? "3" : name == "tags" ? "2" : "1"; };
   o.reopen = [&, dir = temp_.path()](const std::string& name, const Scorer* beside, bool) {
     EXPECT_EQ(name, "cls") << "no other model changed";
-    ScorerOptions s;
-    s.model = (dir / name).string();
-    s.device = "cpu";
-    s.precision = "fp32";
-    s.threads = 1;
-    s.raw_scores = true;
+    ScorerOptions s = scorer_options(dir / name);
     if (share) s.tagger = (dir / "tags").string();
-    ServedModel model{name, name, "1", Scorer::open_beside(*beside, s)};
+    ServedModel model{name, name, "1", open_beside(*beside, s)};
     if (share) model.tagger = "tags";
     if (share) model.tagger_revision = "2";
     return model;
@@ -182,13 +171,7 @@ TEST_F(TokenRoutesTest, ReloadedModelSharesQueue) {
   const auto dir = (temp_.path() / "bert_sequence").string();
   o.reopen = [&beside, dir](const std::string& name, const Scorer* other, bool) {
     beside = other;
-    ScorerOptions options;
-    options.model = dir;
-    options.device = "cpu";
-    options.precision = "fp32";
-    options.threads = 1;
-    options.raw_scores = true;
-    return ServedModel{name, dir, "again", Scorer::open_beside(*other, options)};
+    return ServedModel{name, dir, "again", open_beside(*other, scorer_options(dir))};
   };
   const Scorer* old = o.models[0].scorer.get();
   const Scorer* ner = o.models[1].scorer.get();
@@ -220,7 +203,7 @@ TEST_F(TokenRoutesTest, OpenApiDescribesAllRoutes) {
     return route.first == one.first && (begins ? one.second.starts_with(route.second.substr(0, route.second.size() - 1))
                                                : one.second == route.second);
   };
-  const auto routes = Service::route_names();
+  const auto routes = Router::route_names();
   for (const auto& route : routes)
     EXPECT_TRUE(std::any_of(described.begin(), described.end(), [&](const auto& one) { return matches(route, one); }))
         << route.first << " " << route.second << " is not described";
@@ -268,7 +251,7 @@ TEST_F(TokenRoutesTest, GrafanaMetricsExist) {
   good("/predict", R"({"inputs":"w6"})");
   std::string there = get("/metrics").body;
   // GPU metrics exist only with a GPU.
-  for (const char* source : {"serve.cc", "operations.cc"})
+  for (const char* source : {"gpu_readings.cc", "metrics_text.cc"})
     there += read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "src/serve" / source);
   const Json board = Json::parse(read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "docs/grafana.json"));
   size_t count = 0;

@@ -82,12 +82,13 @@ nlohmann::ordered_json moment_offsets(const model::SlabLayout& layout) {
 }
 
 // Checkpoints of earlier versions have no offsets; their order is the current one.
-void check_offsets(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
+std::string fault_of_offsets(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
   const auto now = moment_offsets(layout);
   for (const auto& [name, offset] : now.items())
     if (!then.contains(name) || then[name] != offset)
-      fail(ErrorCode::bad_model, "{}: offset of the moments of {} is {}, expected {}", (dir / kMoments).string(), name,
-           then.contains(name) ? then[name].dump() : "missing", offset.dump());
+      return fmt::format("{}: offset of the moments of {} is {}, expected {}", (dir / kMoments).string(), name,
+                         then.contains(name) ? then[name].dump() : "missing", offset.dump());
+  return "";
 }
 
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
@@ -124,7 +125,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
-  if (b.contains("places")) check_offsets(dir, b["places"], slab_layout(shape));
+  if (b.contains("places")) c.fault = fault_of_offsets(dir, b["places"], slab_layout(shape));
   const auto source = hub::WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
@@ -152,8 +153,10 @@ void write_model(const fs::path& dir, const ModelFiles& files, const model::Slab
     for (size_t k = 0; k < p.names.size() && p.rows > 0; ++k) {
       const int64_t cols = p.cols > 0 ? p.cols : 1;
       auto* data = const_cast<float*>(master.data()) + layout.offset[i] + static_cast<int64_t>(k) * part * cols;
-      tensors[p.names[k]] = p.cols > 0 ? tensor::TensorView(data, tensor::DType::f32, {part, cols})
-                                       : tensor::TensorView(data, tensor::DType::f32, {part});
+      using tensor::DType, tensor::TensorView;
+      tensors[p.names[k]] = p.inner > 0  ? TensorView(data, DType::f32, {part, cols / p.inner, p.inner})
+                            : p.cols > 0 ? TensorView(data, DType::f32, {part, cols})
+                                         : TensorView(data, DType::f32, {part});
     }
   }
   hub::write_safetensors(dir / "model.safetensors", tensors);

@@ -66,6 +66,7 @@ struct LoadedCheckpoint {
   TrainProgress progress;
   std::vector<float> master;
   MappedFile moments;
+  std::string fault;  // the moments have another order; empty if the settings are those of the run
 };
 // Removes incomplete files left by a killed run.
 void remove_parts(const std::filesystem::path& output_dir);

@@ -370,6 +370,18 @@ void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const 
                static_cast<int32_t>(files.size()));
 }
 
+void read_texts(const TrainSet& set, const TrainSettings& s, int64_t rows,
+                const std::function<void(int64_t, std::string_view, const std::optional<std::string_view>&)>& take) {
+  int64_t row = 0;
+  for_each_row(s.train_files, s, [&](const RowRead& read, const auto&) {
+    const auto at = static_cast<size_t>(row);  // rows with unknown labels were skipped
+    if (row < rows && set.file[at] == read.file && set.line[at] == read.line) take(row++, read.text, read.pair);
+  });
+  if (row < rows)
+    fail(ErrorCode::bad_data, "{}: changed while it was read",
+         s.train_files[static_cast<size_t>(set.file[static_cast<size_t>(row)])]);
+}
+
 std::string note_on_labels(const std::vector<std::string>& labels) {
   bool fraction = false;
   for (const auto& label : labels) {

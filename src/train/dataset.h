@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -111,6 +113,12 @@ bool takes_unlabelled(const TrainSettings& settings, const std::vector<std::stri
 void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
                   const TrainSettings& settings, TrainTask task, const LabelSets& labels,
                   const text::Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool);
+
+// Reads the texts of the first `rows` rows of a set again, in row order. Training rows with teachers only. Throws
+// bad_data if the files have changed.
+void read_texts(
+    const TrainSet& set, const TrainSettings& settings, int64_t rows,
+    const std::function<void(int64_t row, std::string_view text, const std::optional<std::string_view>& pair)>& take);
 
 // Splits the rows of a global batch into micro-batches of at most `tokens` tokens, longest rows first to fill them
 // evenly. The sum of gradients does not depend on the order.

@@ -24,7 +24,7 @@ std::vector<T> list(std::span<const T> values) {
 }
 
 TrainJob open(const TinyJob& t) {
-  return open_train_job(t.settings, [](const std::string&) {});
+  return open_train_job(t.settings, {[](const std::string&) {}});
 }
 
 std::string data_error(TinyJob& t, const std::string& csv, ErrorCode code = ErrorCode::bad_data) {
@@ -261,7 +261,7 @@ TEST(TrainData, SkipsBadRowsIfRequested) {
   put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
   for (const bool cached : {false, true}) {
     std::string lines;
-    const TrainJob job = open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
+    const TrainJob job = open_train_job(t.settings, {[&](const std::string& line) { lines += line + "\n"; }});
     EXPECT_EQ(job.tokens_cached, cached);
     EXPECT_EQ(job.train_set.rows(), 2);
     EXPECT_EQ(list(job.train_set.label), (std::vector<int32_t>{0, 2}));
@@ -295,7 +295,7 @@ TEST(TrainData, NotesFractionalLabels) {
   put_file(t.dir / "train.csv", "text,label\nw5,0.25\nw6,0.75\n");
   t.settings.validation_files.clear();
   std::string lines;
-  open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
+  open_train_job(t.settings, {[&](const std::string& line) { lines += line + "\n"; }});
   EXPECT_HAS(lines, "fractional numbers (0.25, 0.75)");
 }
 
@@ -319,7 +319,7 @@ TEST(TrainData, NotesClassesThatAreProbablyMistakes) {
   put_file(t.dir / "train.csv", "text,label\nw5,a\nw6,A\nw7,a\nw8,NaN\nw9,NaN\n");
   t.settings.validation_files.clear();
   std::string lines;
-  open_train_job(t.settings, [&](const std::string& line) { lines += line + "\n"; });
+  open_train_job(t.settings, {[&](const std::string& line) { lines += line + "\n"; }});
   EXPECT_HAS(lines, "differ only in case or spaces");
   EXPECT_HAS(lines, "becomes a class (2 rows)");
   EXPECT_HAS(lines, "only one training row each for 1 class: A");

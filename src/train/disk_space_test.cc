@@ -16,11 +16,11 @@ TEST(DiskNeed, CountsTheModelAndItsCheckpoints) {
   need.saves = 1, need.keep = 2;
   EXPECT_EQ(need.bytes(), 30 + 10);
   need.saves = 5;
-  EXPECT_EQ(need.bytes(), 3 * 30) << "the third is written before the first is removed";
+  EXPECT_EQ(need.bytes(), 3 * 30) << "the third checkpoint is written before the first is removed";
   need.rewrites_model = true;
   EXPECT_EQ(need.bytes(), 3 * 30 + 10);
   need.model_bytes = 40;
-  EXPECT_EQ(need.bytes(), 2 * 30 + 2 * 40) << "a better model is written beside the last";
+  EXPECT_EQ(need.bytes(), 2 * 30 + 2 * 40) << "a better model is written before the previous one is removed";
   need.keep = 0;
   EXPECT_EQ(need.bytes(), 5 * 30 + 2 * 40);
 }
@@ -65,7 +65,7 @@ TEST(DiskSpace, EstimateCoversTheBytesWritten) {
     left += static_cast<int64_t>(file.file_size());
     if (file.path() == t.out() / "model.safetensors") model = static_cast<int64_t>(file.file_size());
   }
-  TrainJob job = open_train_job(t.settings, [](const std::string&) {});
+  TrainJob job = open_train_job(t.settings, {[](const std::string&) {}});
   const StepSchedule schedule(job.settings, job.train_set);
   const model::TrainState state(*job.device, job.shape, job.precision, job.plan.optimizer);
   fs::remove_all(t.out());

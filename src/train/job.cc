@@ -70,9 +70,6 @@ void check_task(const TrainSettings& s, TrainTask task) {
     fail(ErrorCode::usage, "`class_weights`: not supported for token classification");
   if (task == TrainTask::token && !s.teachers.empty())
     fail(ErrorCode::usage, "`teacher`: not supported for token classification");
-  for (const std::string& teacher : s.teachers)
-    if (model::read_shape(teacher).sequence_classes == 0)
-      fail(ErrorCode::bad_model, "{}: the teacher has no classification head", teacher);
 }
 
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
@@ -104,17 +101,25 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag")
                                 ? job.settings.token_train_file
                                 : job.settings.train_files[0];
-  // Teacher classes are matched by index, so the student uses the teacher's order, including classes without rows.
+  // A new head has the teachers' classes in their order, including classes without rows.
+  const bool taught = !job.teachers.empty() && what == std::string_view("label");
   std::vector<std::string> teacher_labels;
-  if (!job.settings.teachers.empty() && what == std::string_view("label"))
-    teacher_labels = hub::load_hf_config(job.settings.teachers[0]).id2label;
+  if (taught) teacher_labels = labels_of_teachers(job.settings, job.teachers);
+  if (taught && teacher_labels.empty() && data.empty()) {  // only files of scores
+    if (model_has_head) return job.config.id2label;
+    fail(ErrorCode::usage, Remedy{"set `labels`"}, "{}: no row has a label, so the labels are unknown", file);
+  }
   if (teacher_labels.empty() || !contains_all(teacher_labels, data)) {
     teacher_labels.clear();
     if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
     if (data.size() < 2)
       fail(ErrorCode::bad_data, "{}: only one {} ('{}'); at least two are required", file, what, data[0]);
   }
-  if (!teacher_labels.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return teacher_labels;
+  if (!teacher_labels.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) {
+    const bool same = model_has_head && teacher_labels.size() == job.config.id2label.size() &&
+                      contains_all(teacher_labels, job.config.id2label);
+    return same ? job.config.id2label : teacher_labels;
+  }
   if (!model_has_head) return data;
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
@@ -189,14 +194,6 @@ void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<floa
   master = std::move(out);
 }
 
-// Disk limit of the token cache. Sets that do not fit in memory need the disk, so the limit grows with it.
-int64_t token_cache_limit(const std::filesystem::path& dir) {
-  std::error_code ec;
-  std::filesystem::create_directories(dir, ec);
-  const auto space = std::filesystem::space(dir, ec);
-  return std::max<int64_t>(int64_t{4} << 30, ec ? 0 : static_cast<int64_t>(space.available / 4));
-}
-
 std::string hash_of_data(const TrainJob& job) {
   ContentHash hash;
   for (const TrainSet* set : {&job.train_set, &job.validation_set}) {
@@ -250,14 +247,14 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
                                                                               static_cast<double>(s.global_batch())));
   r.fill = s.fill;
-  for (const std::string& teacher : s.teachers) {
-    const model::ModelShape shape = model::read_shape(teacher);
-    r.teachers.push_back({shape, table_types(*hub::WeightSource::open(teacher), shape, device.kind)});
-  }
+  r.soft_labels = !job.teachers.empty();
   add_host_memory(r, job.model_dir);
   if (device.kind == device::DeviceKind::cpu) {
     r.tokenizer_bytes += std::min(kMostMappedTokens, job.train_set.bytes() + job.validation_set.bytes()) +
-                         16 * job.train_set.rows();            // row order of an epoch
+                         16 * job.train_set.rows();  // row order of an epoch
+    if (!job.teachers.empty())
+      r.tokenizer_bytes +=
+          soft_label_bytes(job.train_set.rows(), job.shape.sequence_classes, job.teachers.size()) + kTeacherResidue;
     if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's in addition to the model's
   }
   return r;
@@ -286,7 +283,10 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Re
   job.plan = std::move(plan);
 }
 
-TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {
+TrainJob open_train_job(const TrainSettings& settings, const PassProgress& progress) {
+  const auto say = [&](const std::string& line) {
+    if (progress.say) progress.say(line);
+  };
   check_settings(settings);
   check_files(settings);
   TrainJob job;
@@ -308,6 +308,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.task = task_of(s);
   check_task(s, job.task);
+  job.teachers = read_teachers(s);
   const LabelSets data =
       labels_of(s, job.task, head == HeadKind::token ? job.config.id2label : std::vector<std::string>());
 
@@ -340,6 +341,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
     if (shape.gated) shape.feed_forward_dropout = static_cast<float>(s.dropout);
   }
+  shape = with_freeze(shape, s.freeze);
   const model::ModelShape whole = shape;
   if (s.student_layers > 0) {
     if (s.student_layers > shape.layers)
@@ -348,6 +350,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       fail(ErrorCode::usage, "{}: student_layers: not supported for models with local attention layers",
            job.model_dir.string());
     shape.layers = s.student_layers;
+    shape = with_freeze(shape, s.freeze);
   }
   job.shape = shape;
 
@@ -365,11 +368,11 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       fail(ErrorCode::usage, "`pair_column={}`: not supported for token classification", s.pair_column);
     if (auto problem = text::why_no_pairs(*job.tokenizer, job.model_dir, shape.types, job.max_length)) throw *problem;
   }
-  check_teachers(job);
+  if (!job.teachers.empty()) match_teachers(job);
   {
     ThreadPool pool(job.device->kind() == device::DeviceKind::cpu ? job.threads : hardware_threads());
     const auto cached = cache_dir() / "tokens";
-    TokenCache cache(cached, token_cache_limit(cached));
+    TokenCache cache(cached, cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
       return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length),
                        [&](TrainRows& rows) {
@@ -393,6 +396,11 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
+  const plan::PrecisionChoice choice = train_precision(s.precision, plan::local_profile(*job.device), job.shape);
+  job.precision = choice.precision;
+  job.precision_reason = choice.reason;
+  plan_train_job(job, 0, std::nullopt);  // before the teachers run: training may not fit
+  if (!job.teachers.empty()) job.soft = make_soft_labels(job, progress);
   const std::vector<std::string>& head_labels = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
                       (s.numbers() ? job.config.num_labels != 1 : head_labels != job.config.id2label);
@@ -400,10 +408,6 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
-  const plan::PrecisionChoice choice = train_precision(s.precision, plan::local_profile(*job.device), job.shape);
-  job.precision = choice.precision;
-  job.precision_reason = choice.reason;
-  plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
   if (const std::string note = recompute_note(s, job.plan); !note.empty()) say(note);
   if (const std::string note = note_on_labels(job.labels.sequence); !note.empty() && !s.numbers()) say(note);

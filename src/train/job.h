@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 #include "text/tokenizer.h"
 #include "train/dataset.h"
+#include "train/teachers.h"
 
 namespace brim::train {
 
@@ -31,7 +32,10 @@ struct TrainJob {
   LabelSets labels;  // label names of the trained model
   std::unique_ptr<text::Tokenizer> tokenizer;
   TrainSet train_set, validation_set;
-  int64_t unlabelled = 0;                // training rows with teacher targets only
+  int64_t unlabelled = 0;  // training rows with teacher targets only
+  std::vector<Teacher> teachers;
+  SoftLabels soft;                       // one per training row; empty without teachers
+  std::string review_json;               // JSON of review_student(), set at the end
   std::vector<float> class_weights;      // empty: none
   std::vector<float> master;             // initial values
   std::vector<std::string> new_tensors;  // randomly initialized: the new head
@@ -54,9 +58,10 @@ std::string best_metric(const TrainSettings& settings, TrainTask task);
 std::string recompute_note(const TrainSettings& settings, const plan::Plan& plan);
 
 // Throws an Error with the matching code for any problem with settings, data or model.
-TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
+// Teachers score the training texts here.
+TrainJob open_train_job(const TrainSettings& settings, const PassProgress& progress);
 
-// (Re)computes job.plan, including the teachers' memory, and reserves its parts. Called again if a checkpoint has its
+// (Re)computes job.plan and reserves its parts. Called again if a checkpoint has its
 // own token budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute);
 

@@ -60,7 +60,7 @@ TEST(TrainLoop, EvaluatesSavesAndEndsOnSchedule) {
   const Cadence by_steps{Strategy::steps, Strategy::steps, 3, 4}, by_epoch{Strategy::epoch, Strategy::epoch, 0, 0};
   Recorded plain(10), epochs(10), resumed(10), last(6), blind(4);
   EXPECT_EQ(logged(plain, by_steps), "012(e)3(s)45(e)67(s)8(e)9(e)");
-  EXPECT_EQ(logged(epochs, by_epoch), "01234(es)56789(e)") << "what ends is written anyway";
+  EXPECT_EQ(logged(epochs, by_epoch), "01234(es)56789(e)") << "the final model is always written";
   EXPECT_EQ(logged(resumed, by_steps, 7), "7(s)8(e)9(e)");
   EXPECT_EQ(logged(last, {}), "012345");
   blind.evaluates = false;

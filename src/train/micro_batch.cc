@@ -46,12 +46,13 @@ StepScales step_scales(const MicroBatch& m, const model::ModelShape& shape, doub
   return s;
 }
 
-void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
-                       MicroBatch& out) {
+void build_micro_batch(const TrainSet& set, const SoftLabels& soft, const std::vector<int64_t>& rows,
+                       const model::ModelShape& shape, MicroBatch& out) {
   out.packed.clear();
   out.sequence_targets.clear();
   out.token_targets.clear();
   out.multi_targets.clear();
+  out.soft_targets.clear();
   out.begins.clear();
   for (const int64_t r : rows) {
     const auto begin = static_cast<size_t>(set.begin[static_cast<size_t>(r)]);
@@ -67,6 +68,14 @@ void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, co
       } else {
         out.sequence_targets.push_back(set.label[static_cast<size_t>(r)]);
       }
+    }
+    if (!soft.empty()) {
+      const auto at = static_cast<std::ptrdiff_t>(r * soft.classes);
+      if (at < static_cast<std::ptrdiff_t>(soft.logits.size()))
+        out.soft_targets.insert(out.soft_targets.end(), soft.logits.begin() + at,
+                                soft.logits.begin() + at + soft.classes);
+      else  // a row of the token task, whose loss ignores them
+        out.soft_targets.resize(out.soft_targets.size() + static_cast<size_t>(soft.classes));
     }
     if (shape.token_classes > 0)
       out.token_targets.insert(out.token_targets.end(), set.token_label.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -85,13 +94,13 @@ struct BatchStager::Slot {
 };
 
 BatchStager::BatchStager(device::Device& device, const model::ModelShape& shape, model::BatchLimits limits, int depth,
-                         TensorView token_set, memory::PlannedMemory* planned)
+                         bool soft_labels, TensorView token_set, memory::PlannedMemory* planned)
     : device_(device), shape_(shape), token_set_(token_set) {
   if (device.kind() == device::DeviceKind::cpu && !token_set) return;
   copy_ = device.make_stream();
   spans_ = device::DeviceSpans::make(device, *copy_, "copy", Zone::copy);
   memory::TagBytes each;
-  each[Tag::staging] = staged_micro_batch_bytes(shape, limits);
+  each[Tag::staging] = staged_micro_batch_bytes(shape, limits, soft_labels);
   if (token_set) each[Tag::token_set] = staged_offsets_bytes(limits);
   memory::TagBytes all;
   for (const Tag tag : {Tag::staging, Tag::token_set}) all[tag] = depth * each[tag];
@@ -119,6 +128,9 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
                                           {m.packed.sequences(), shape_.sequence_classes})
                              : ints(m.sequence_targets);
   if (shape_.token_classes > 0) s.targets.token = ints(m.token_targets);
+  if (!m.soft_targets.empty())
+    s.targets.teacher_sequence = TensorView(const_cast<float*>(m.soft_targets.data()), tensor::DType::f32,
+                                            {m.packed.sequences(), shape_.sequence_classes});
   if (slots_.empty()) return s;
   current_ = next_;
   Slot& slot = *slots_[next_];
@@ -140,8 +152,8 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
     assign(v);
   };
   TensorView begins(const_cast<int64_t*>(m.begins.data()), tensor::DType::i64, {m.packed.sequences()});
-  for (TensorView* v :
-       {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token})
+  for (TensorView* v : {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence,
+                        &s.targets.token, &s.targets.teacher_sequence})
     send(*v);
   if (token_set_)
     send(begins);

@@ -13,6 +13,7 @@
 #include "memory/ledger.h"
 #include "model/train_runner.h"
 #include "train/dataset.h"
+#include "train/soft_labels.h"
 
 namespace brim::train {
 
@@ -20,8 +21,9 @@ struct MicroBatch {
   batch::PackedBatch packed;
   std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
   std::vector<float> multi_targets;
-  std::vector<int64_t> begins;   // offset of each sequence in the token set
-  int64_t step = 0, number = 0;  // optimizer step, index of this micro-batch in it
+  std::vector<float> soft_targets;  // [sequences, classes] with teachers
+  std::vector<int64_t> begins;      // offset of each sequence in the token set
+  int64_t step = 0, number = 0;     // optimizer step, index of this micro-batch in it
   bool last_of_step = false;
   int64_t step_micros = 1;   // micro-batches in this step
   int64_t step_samples = 0;  // real samples in the global batch, for the mean
@@ -38,8 +40,8 @@ struct StepScales {
 };
 StepScales step_scales(const MicroBatch& m, const model::ModelShape& shape, double loss_scale);
 
-void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
-                       MicroBatch& out);
+void build_micro_batch(const TrainSet& set, const SoftLabels& soft, const std::vector<int64_t>& rows,
+                       const model::ModelShape& shape, MicroBatch& out);
 
 // Views of a micro-batch on the device.
 struct StagedBatch {
@@ -52,8 +54,9 @@ struct StagedBatch {
 class BatchStager {
  public:
   // `token_set` [N] i32 is on the device if the set is resident, else empty.
+  // `soft_labels`: batches have some.
   BatchStager(device::Device& device, const model::ModelShape& shape, model::BatchLimits limits, int depth,
-              tensor::TensorView token_set = {}, memory::PlannedMemory* planned = nullptr);
+              bool soft_labels = false, tensor::TensorView token_set = {}, memory::PlannedMemory* planned = nullptr);
   ~BatchStager();
   // Copies to the device on a separate stream and makes `compute` wait for it. The slot is reused `depth` calls later;
   // mark_used records when the device has read it.

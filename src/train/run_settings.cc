@@ -30,6 +30,7 @@ class YamlWalk {
 
   void map(const YAML::Node& map, bool top) {
     std::set<std::string> seen;
+    if (top) shared_ = has_known_block(map);
     for (const auto& item : map) {
       const auto key = item.first.as<std::string>();
       where_ = fmt::format("{}:{}", path_, item.first.Mark().line + 1);
@@ -40,22 +41,29 @@ class YamlWalk {
 
   std::vector<std::string> notes() {
     if (!foreign_.empty())
-      notes_.push_back(fmt::format("{}: ignored {}: {}", path_,
-                                   foreign_.size() == 1 ? "a block of another program" : "blocks of other programs",
-                                   fmt::join(foreign_, ", ")));
+      notes_.push_back(fmt::format("{}: ignored {} of other programs: {}", path_,
+                                   foreign_.size() == 1 ? "a key" : "keys", fmt::join(foreign_, ", ")));
     return std::move(notes_);
   }
 
  private:
+  bool has_known_block(const YAML::Node& map) const {
+    return std::any_of(map.begin(), map.end(), [&](const auto& item) {
+      return item.second.IsMap() && among(item.first.template as<std::string>(), keys_.blocks);
+    });
+  }
+
   void value(const std::string& key, const YAML::Node& value, bool top) {
     const bool block = among(key, keys_.blocks);
     const SettingInfo* row = keys_.find(key);
-    if (row != nullptr && row->ignored) {  // regardless of its value
-      notes_.push_back(keys_.apply(key, "", where_));
+    if (row != nullptr && row->ignored) {
+      notes_.push_back(keys_.apply(key, value.IsScalar() ? value.Scalar() : "", where_));
     } else if (value.IsMap() && block) {
       map(value, false);
     } else if (value.IsMap()) {
       other_block(key, top);
+    } else if (row == nullptr && top && !block && shared_ && keys_.foreign && keys_.nearest(key).empty()) {
+      foreign_.push_back(key);
     } else if (block && row == nullptr && !value.IsNull()) {
       fail(ErrorCode::usage, "{}: {} is a block; put its keys below it, indented", where_, key);
     } else if (value.IsSequence()) {
@@ -79,13 +87,15 @@ class YamlWalk {
     std::vector<std::string> elements = elements_of(value);
     const bool nested = value.size() > 0 && value[0].IsSequence();
     if (among(underscored(key), keys_.joined)) elements = {fmt::format("{}", fmt::join(elements, nested ? ";" : ","))};
-    for (const auto& element : elements) keys_.apply(key, element, where_);
+    for (const auto& element : elements)
+      if (std::string note = keys_.apply(key, element, where_); !note.empty()) notes_.push_back(note);
     if (elements.size() > 1 && !row->is_list) fail(ErrorCode::usage, "{}: {} takes one value, not a list", where_, key);
   }
 
   const YamlKeys& keys_;
   std::string path_, where_;
   std::vector<std::string> notes_, foreign_;
+  bool shared_ = false;  // the file has a known block, so its other keys may belong to other programs
 };
 
 }  // namespace

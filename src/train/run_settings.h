@@ -163,8 +163,10 @@ const SettingInfo* find_info(const std::vector<SettingInfo>& infos, std::string_
 struct YamlKeys {
   std::vector<std::string> blocks;  // blocks whose keys are read as top-level keys
   std::vector<std::string> joined;  // keys whose lists are one value, separated by commas
-  bool foreign = false;             // unknown top-level blocks belong to other programs: ignored with a note
+  bool foreign = false;             // unknown top-level blocks, and keys next to known blocks, belong to other
+                                    // programs: ignored with a note
   std::function<const SettingInfo*(std::string_view key)> find;  // null: no such key
+  std::function<std::string(std::string_view key)> nearest;      // if `foreign`: the most likely intended key, or empty
   std::function<std::string(std::string_view key, std::string_view value, const std::string& where)> apply;
 };
 

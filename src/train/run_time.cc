@@ -10,7 +10,7 @@
 namespace brim::train {
 namespace {
 
-constexpr double kBusyEnough = 0.95, kLargeShare = 1.0 / 3;
+constexpr double kBusyEnough = 0.95;
 
 std::string part(const char* name, double seconds, double whole) {
   return fmt::format("{} {} ({:.0f} %)", name, format_duration(seconds), whole > 0 ? 100 * seconds / whole : 0);
@@ -19,11 +19,16 @@ std::string part(const char* name, double seconds, double whole) {
 }  // namespace
 
 std::string to_text(const RunTime& t) {
-  return fmt::format("{}: {}, {}, {}", format_duration(t.whole()), part("steps", t.steps, t.whole()),
-                     part("evaluation", t.evaluation, t.whole()), part("saving", t.saving, t.whole()));
+  return fmt::format("{}: {}{}, {}, {}", format_duration(t.whole()),
+                     t.teacher > 0 ? part("teachers", t.teacher, t.whole()) + ", " : "",
+                     part("steps", t.steps, t.whole()), part("evaluation", t.evaluation, t.whole()),
+                     part("saving", t.saving, t.whole()));
 }
 
 std::string limited_by(const RunTime& t, int threads, const monitor::OtherProcesses::Load& others) {
+  if (t.teacher > t.steps && t.teacher >= t.evaluation && t.teacher >= t.saving)
+    return fmt::format("teachers ({} of {}); their scores are cached for the next run", format_duration(t.teacher),
+                       format_duration(t.whole()));
   if (t.evaluation > t.steps && t.evaluation >= t.saving)
     return fmt::format("evaluation ({} of {}); increase eval_steps", format_duration(t.evaluation),
                        format_duration(t.whole()));
@@ -31,8 +36,6 @@ std::string limited_by(const RunTime& t, int threads, const monitor::OtherProces
     return fmt::format("saving ({} of {}); increase `save_steps`", format_duration(t.saving),
                        format_duration(t.whole()));
   if (threads > 0 && others.disturbs()) return others.text();
-  if (t.teacher > kLargeShare * t.steps)
-    return fmt::format("teacher passes ({} of {} in steps)", format_duration(t.teacher), format_duration(t.steps));
   const double idle = std::max(0.0, t.steps - t.busy);
   if (t.busy >= kBusyEnough * t.steps) {
     if (threads == 0) return "compute (GPU busy during steps)";

@@ -7,13 +7,13 @@
 
 namespace brim::train {
 
-// In seconds. A run consists of steps, evaluations and saving.
+// In seconds. A run consists of scoring by teachers, steps, evaluations and saving.
 struct RunTime {
   double steps = 0, evaluation = 0, saving = 0;
-  double busy = 0;     // part of steps: device busy, including teacher passes
+  double busy = 0;     // part of steps: device busy
   double waited = 0;   // part of steps: loop waiting for micro-batches
-  double teacher = 0;  // part of busy
-  double whole() const { return steps + evaluation + saving; }
+  double teacher = 0;  // before the first step
+  double whole() const { return teacher + steps + evaluation + saving; }
 };
 
 std::string to_text(const RunTime& time);  // "12 s: steps 6.4 s (52 %), evaluation 3.5 s (28 %), saving 2.5 s (20 %)"

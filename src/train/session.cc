@@ -29,8 +29,6 @@ struct TrainSession::Step {
   double samples = 0, tagged = 0;
   std::unique_ptr<device::Event> begin, done;
   device::DeviceBuffer values;  // page-locked: two losses per micro-batch, then the norm
-  std::vector<std::unique_ptr<device::Event>>
-      teacher;  // around teacher passes, two per micro-batch; reused by the next step
 };
 
 TrainSession::TrainSession(TrainJob& job)
@@ -50,20 +48,15 @@ void TrainSession::open_pass() {
   pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), device::best_isa(),
                                job_.threads, job_.plan.limits());
   if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
-  if (!job_.settings.teachers.empty()) teachers_ = std::make_unique<Teachers>(job_);
   const int64_t pass = pass_plan_.arena_bytes(),
-                arena = std::max(pass, validation_ ? memory::align_up(validation_->arena_bytes()) : 0),
-                of_teachers = teachers_ ? teachers_->arena_bytes() : 0;
+                arena = std::max(pass, validation_ ? memory::align_up(validation_->arena_bytes()) : 0);
   const bool resident = job_.token_placement == TokenPlacement::resident;
   const auto ids = job_.train_set.ids;
   // A single block, because the driver rounds up each allocation separately.
   memory::TagBytes bytes = pass_plan_.placement.at_peak;
-  bytes[memory::Tag::activations] += arena - pass + of_teachers;
+  bytes[memory::Tag::activations] += arena - pass;
   if (resident) bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(ids.size_bytes()));
   arena_ = memory::Ledger::allocate(*job_.device, &job_.memory, bytes, "training pass");
-  char* next = static_cast<char*>(arena_.data()) + arena;
-  if (teachers_) teachers_->use_arena(next);
-  next += of_teachers;
   spans_ = device::DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
   if (validation_) {
     validation_->use_arena(arena_.data());
@@ -71,12 +64,13 @@ void TrainSession::open_pass() {
   }
   tensor::TensorView token_set;
   if (resident) {
-    token_set = tensor::TensorView(next, tensor::DType::i32, {job_.train_set.tokens()});
+    token_set =
+        tensor::TensorView(static_cast<char*>(arena_.data()) + arena, tensor::DType::i32, {job_.train_set.tokens()});
     stream_->copy(token_set.data, ids.data(), ids.size_bytes());
     stream_->synchronize();
   }
   stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth,
-                                          token_set, &job_.memory);
+                                          !job_.soft.empty(), token_set, &job_.memory);
   if (!job_.class_weights.empty()) state_.set_class_weights(*stream_, job_.class_weights);
   last_done_ = make_event(*job_.device, true);
   last_done_->record(*stream_);
@@ -117,8 +111,7 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   targets.class_weights = state_.class_weights();
   Step& p = *unread_.back();
   if (m.number == 0) p.begin->record(*stream_);
-  if (teachers_) {
-    targets.teacher_sequence = run_teachers(staged.batch);
+  if (targets.teacher_sequence) {
     pass.loss.temperature = static_cast<float>(s.temperature);
     pass.loss.hard_weight = static_cast<float>(s.hard_weight);
     pass.loss.soft_weight = static_cast<float>(1 - s.hard_weight);
@@ -148,16 +141,6 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   p.result.rows += m.packed.sequences();
   p.result.sum_squares += m.packed.sum_squares;
   for (const uint64_t t : m.packed.tickets) p.result.row_ids.push_back(static_cast<int64_t>(t));
-}
-
-tensor::TensorView TrainSession::run_teachers(const ops::BatchView& batch) {
-  Step& p = *unread_.back();
-  const auto at = static_cast<size_t>(2 * p.micros);
-  while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
-  p.teacher[at]->record(*stream_);
-  const tensor::TensorView scores = teachers_->run(*stream_, batch);
-  p.teacher[at + 1]->record(*stream_);
-  return scores;
 }
 
 void TrainSession::update(double lr, model::StepSettings step) {
@@ -194,8 +177,6 @@ StepResult TrainSession::read() {
   StepResult r = std::move(p->result);
   r.done_ns = done_ns;
   r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
-  for (size_t i = 0; teachers_ && i < static_cast<size_t>(p->micros); ++i)
-    r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
   if (spans_) spans_->record_completed();
   const auto* values = static_cast<const float*>(p->values.data());
   double sequence = 0, token = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device state and work of a training run: parameters, moments, pass, staging, validation and teachers. Steps are
-// enqueued here and read back later. Does not make decisions, write files or report progress.
+// Device state and work of a training run: parameters, moments, pass, staging and validation. Steps are enqueued
+// here and read back later. Does not make decisions, write files or report progress.
 #pragma once
 #include <cmath>
 #include <memory>
@@ -12,7 +12,6 @@
 #include "model/train_state.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
-#include "train/teachers.h"
 #include "train/validation.h"
 
 namespace brim::train {
@@ -23,7 +22,7 @@ struct StepResult {
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
   double sequence_loss = NAN, token_loss = NAN;  // parts of loss; NaN without targets for that head
-  double busy_seconds = 0, teacher_seconds = 0;  // device time of this step, and the teachers' share of it
+  double busy_seconds = 0;                       // device time of this step
   int64_t done_ns = 0;                           // time on the now_ns() clock when the device finished the step
   std::vector<int64_t> row_ids;
 };
@@ -50,7 +49,6 @@ class TrainSession {
   struct Step;
   void begin_step(const MicroBatch& m);
   int64_t done_time(Step& step);
-  tensor::TensorView run_teachers(const ops::BatchView& batch);
 
   TrainJob& job_;
   model::TrainState state_;
@@ -59,7 +57,6 @@ class TrainSession {
   device::DeviceBuffer arena_;
   std::unique_ptr<BatchStager> stager_;
   std::unique_ptr<Validator> validation_;
-  std::unique_ptr<Teachers> teachers_;
   std::unique_ptr<device::DeviceSpans> spans_;
   std::vector<std::unique_ptr<Step>> unread_, free_;
   std::unique_ptr<device::Event> last_done_;  // end of the step read last

@@ -16,10 +16,17 @@ constexpr double kMostEpochs = 1e6;
 
 }  // namespace
 
+bool TrainSettings::tensorboard() const {
+  return std::any_of(report_to.begin(), report_to.end(),
+                     [](const std::string& name) { return name == "tensorboard" || name == "all"; });
+}
+
 std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where) {
   std::string note = train_settings().apply(settings, key, value, where);
   settings.note_origin(key, value, where);
+  if (underscored(key) == "report_to" && value != "none" && value != "all" && value != "tensorboard")
+    return ignored_note(fmt::format("report_to {}", value), where, "only tensorboard is supported");
   return note;
 }
 
@@ -41,15 +48,48 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 }
 
 void find_models(TrainSettings& settings) {
-  if (settings.model.empty() && !settings.teachers.empty()) settings.model = settings.teachers[0];
-  if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from");
   std::error_code ec;
+  const auto is_file = [&](const std::string& teacher) { return std::filesystem::is_regular_file(teacher, ec); };
+  if (settings.model.empty())
+    if (const auto first = std::find_if_not(settings.teachers.begin(), settings.teachers.end(), is_file);
+        first != settings.teachers.end())
+      settings.model = *first;
+  if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from");
   if (same_word(settings.model, "vader") && !std::filesystem::is_directory(settings.model, ec))
     fail(ErrorCode::usage, Remedy{"set `model` to an encoder, such as distilbert"},
          "`model={}`: VADER is a lexicon and cannot be trained", settings.model);
   const auto places = hub::model_search_path(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
-  for (std::string& teacher : settings.teachers) teacher = resolve_model(teacher, places).string();
+  for (std::string& teacher : settings.teachers)
+    if (!is_file(teacher)) teacher = resolve_model(teacher, places).string();
+}
+
+model::Freeze read_freeze(std::string_view text) {
+  using Part = model::Freeze::Part;
+  if (text.empty() || same_word(text, "none")) return {};
+  if (same_word(text, "embeddings")) return {Part::embeddings};
+  if (same_word(text, "all-but-head") || same_word(text, "all_but_head")) return {Part::all_but_head};
+  if (same_word(text, "all")) throw BadValue{"leaves nothing to train; use all-but-head"};
+  if (!text.starts_with("layers:")) throw BadValue{"use embeddings, layers:N or all-but-head"};
+  const int64_t layers = read_whole_number(text.substr(7));
+  if (layers < 1) throw BadValue{"the number of layers must be above zero"};
+  return {Part::layers, layers};
+}
+
+std::string freeze_text(const model::Freeze& freeze) {
+  using Part = model::Freeze::Part;
+  if (freeze.part == Part::layers) return fmt::format("layers:{}", freeze.layers);
+  return freeze.part == Part::embeddings ? "embeddings" : freeze.part == Part::all_but_head ? "all-but-head" : "";
+}
+
+model::ModelShape with_freeze(model::ModelShape shape, const model::Freeze& freeze) {
+  if (freeze.part == model::Freeze::Part::layers && freeze.layers > shape.layers)
+    fail(ErrorCode::usage, "`freeze={}`: the model has {} layers", freeze_text(freeze), shape.layers);
+  if (freeze.part == model::Freeze::Part::layers && shape.layer_groups > 0 && freeze.layers < shape.layers)
+    fail(ErrorCode::usage, Remedy{"set `freeze=embeddings` or `freeze=all-but-head`"},
+         "`freeze={}`: the layers of this model share their parameters", freeze_text(freeze));
+  shape.freeze = freeze;
+  return shape;
 }
 
 void check_values(const TrainSettings& s) {
@@ -67,10 +107,14 @@ void check_values(const TrainSettings& s) {
   if (s.train_batch_size > kMostSamples / s.gradient_accumulation_steps)
     fail(ErrorCode::usage, "`batch_size={}` times `gradient_accumulation_steps={}`: at most {} rows per step",
          s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
+  if (s.freeze && s.precision.precision == ops::Precision::fp8)
+    fail(ErrorCode::usage, Remedy{"set `precision=bf16`"}, "`freeze={}`: not supported with `precision=fp8`",
+         freeze_text(s.freeze));
   if (s.eval_strategy == Strategy::steps) need_above_zero("eval_steps");
   if (s.save_strategy == Strategy::steps) need_above_zero("save_steps");
   if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))
     fail(ErrorCode::usage, "`teacher`: {} given, at most {} supported", s.teachers.size(), ops::kMostTeachers);
+  if (s.teachers.empty() && !s.teacher_weights.empty()) fail(ErrorCode::usage, "`teacher_weight`: requires `teacher`");
   if (s.task == TaskChoice::multi && s.several_labels())
     fail(ErrorCode::usage, Remedy{"use `task=classification` for multi-label rows"},
          "`task=multi` supports one label per row");

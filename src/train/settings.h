@@ -54,6 +54,7 @@ struct TrainSettings : RunSettings {
   int64_t max_length = 0;
   int64_t seed = 42;
   double dropout = -1;  // negative: the model's default
+  model::Freeze freeze;
 
   Strategy eval_strategy = Strategy::epoch, save_strategy = Strategy::epoch;
   std::string metric_for_best_model;
@@ -65,11 +66,19 @@ struct TrainSettings : RunSettings {
   std::optional<TokenPlacement> token_set;
 
   std::vector<std::string> teachers;
+  std::vector<std::string> report_to;  // Hugging Face's names; train_log.jsonl and report.html are always written
+  std::string logging_dir;             // directory of event files; empty: OUTPUT/runs
+
+  std::vector<std::string> teacher_weights;  // one per teacher; empty: equal
+  std::vector<std::string> labels;           // class names for NLI teachers and files of scores
+  std::string labels_file, label_template = "This example is {}.";
+
   double temperature = 2, hard_weight = 0.5;
   int64_t student_layers = 0;
 
   bool several_labels() const { return multi_label || label_columns.size() > 1; }
   bool numbers() const { return task == TaskChoice::regression; }  // labels are regression targets
+  bool tensorboard() const;
   int64_t global_batch() const { return train_batch_size * gradient_accumulation_steps; }
 };
 
@@ -85,8 +94,14 @@ std::string setting_text(const TrainSettings& settings, std::string_view key);
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
 
-// Resolves model names to directories; a student without a model starts from its first teacher.
+// Resolves model names to directories; a student without a model starts from its first teacher that is one.
 void find_models(TrainSettings& settings);
+
+// embeddings, layers:N or all-but-head; empty or none: nothing.
+model::Freeze read_freeze(std::string_view text);
+std::string freeze_text(const model::Freeze& freeze);
+// Throws a usage error if the model does not have these parts. Returns the shape with them.
+model::ModelShape with_freeze(model::ModelShape shape, const model::Freeze& freeze);
 
 // Throws a usage error for invalid numbers and names, independent of the data.
 void check_values(const TrainSettings& settings);

@@ -2,6 +2,7 @@
 // Table of all training settings. Uses Hugging Face's names, help texts and defaults if it has them. Does not check
 // combinations of settings (see settings.cc).
 #include "base/units.h"
+#include "engine/zero_shot.h"
 #include "rows/labels.h"
 #include "rows/row_reader.h"
 #include "train/settings.h"
@@ -22,6 +23,16 @@ SettingValue<S> label_columns() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
     for (auto& name : rows::split_names(v, ',')) s.label_columns.push_back(std::move(name));
+  };
+  value.is_list = true;
+  return value;
+}
+
+// Empty names are kept: they are errors.
+SettingValue<S> class_names() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    for (auto& name : engine::split_labels(v, ',')) s.labels.push_back(std::move(name));
   };
   value.is_list = true;
   return value;
@@ -154,6 +165,8 @@ std::vector<Setting<S>> rows() {
        {},
        nullptr,
        [](const S& s) { return s.dropout < 0 ? "the model's" : fmt::format("{}", s.dropout); }},
+      {"freeze", "parameters to leave unchanged: embeddings, layers:N (with the embeddings) or all-but-head",
+       typed<S, model::Freeze>(&S::freeze, read_freeze, freeze_text), Keep::same_if_set},
       {"eval_strategy",
        "when to evaluate: no, steps or epoch",
        choice(&S::eval_strategy, {{"no", Strategy::no}, {"steps", Strategy::steps}, {"epoch", Strategy::epoch}}),
@@ -166,6 +179,8 @@ std::vector<Setting<S>> rows() {
       {"save_steps", "steps between checkpoints", number(&S::save_steps), kReport},
       {"save_total_limit", "number of checkpoints to keep", number(&S::save_total_limit), kReport},
       {"logging_steps", "steps between log lines", number(&S::logging_steps, above_zero), kReport},
+      {"report_to", "also write the log for these tools: tensorboard or none", texts(&S::report_to)},
+      {"logging_dir", "directory of event files (default: OUTPUT/runs)", text(&S::logging_dir)},
       {"load_best_model_at_end", "write the best model instead of the last one", truth(&S::load_best_model_at_end),
        kSame},
       {"metric_for_best_model",
@@ -202,8 +217,15 @@ std::vector<Setting<S>> rows() {
       run_row<S>("threads"),
       run_row<S>("use_cpu"),
       run_row<S>("fill"),
-      {"teacher", "model to distill from, also on unlabelled rows; repeat to use the mean of several",
+      {"teacher",
+       "model to distill from, or file of its scores, also on unlabelled rows; repeat to use the mean of several",
        texts(&S::teachers)},
+      {"teacher_weight", "weight of a teacher in the mean; repeat in the order of the teachers (default: equal)",
+       texts(&S::teacher_weights)},
+      {"labels", "class names, separated by commas: an NLI teacher classifies by them without training (zero-shot)",
+       class_names()},
+      {"labels_file", "file of such names, one per line", text(&S::labels_file)},
+      {"template", "hypothesis of an NLI teacher, with {} in place of the label", text(&S::label_template)},
       {"temperature",
        "distillation temperature",
        number(&S::temperature, above_zero),
@@ -226,8 +248,12 @@ std::vector<Setting<S>> rows() {
        nullptr,
        [](const S& s) { return s.student_layers > 0 ? fmt::format("{}", s.student_layers) : ""; }},
   };
+  SettingValue<S> ignored_switch;
+  ignored_switch.is_switch = true;
 #define IGNORED(key, why) rows.push_back({key, why});
+#define IGNORED_SWITCH(key, why) rows.push_back({key, why, ignored_switch});
 #include "train/ignored_keys.inc"
+#undef IGNORED_SWITCH
 #undef IGNORED
   return rows;
 }
@@ -236,10 +262,6 @@ std::vector<Setting<S>> rows() {
 
 const SettingsTable<TrainSettings>& train_settings() {
   static const SettingsTable<TrainSettings> table(rows(), {{"lr", "learning_rate"},
-                                                           {"memory_fraction", "memory_limit"},
-                                                           {"gpu_memory_fraction", "memory_limit"},
-                                                           {"gpu", "device"},
-                                                           {"gpu_id", "device"},
                                                            {"epochs", "num_train_epochs"},
                                                            {"num_epochs", "num_train_epochs"},
                                                            {"resume", "resume_from_checkpoint"},
@@ -250,6 +272,9 @@ const SettingsTable<TrainSettings>& train_settings() {
                                                            {"optimizer", "optim"},
                                                            {"patience", "early_stopping_patience"},
                                                            {"max_len", "max_length"},
+                                                           {"per_device_batch_size", "per_device_train_batch_size"},
+                                                           {"per_gpu_batch_size", "per_device_train_batch_size"},
+                                                           {"per_gpu_train_batch_size", "per_device_train_batch_size"},
                                                            {"eval", "val"},
                                                            {"dev", "val"}});
   return table;

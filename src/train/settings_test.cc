@@ -8,6 +8,8 @@
 
 #include "base/test_files.h"
 #include "train/job.h"
+#include "train/tiny_job.h"
+#include "train/trainer.h"
 
 namespace brim::train {
 namespace {
@@ -87,8 +89,12 @@ TEST(TrainSettings, UnknownKeySuggestsTheNearest) {
 }
 
 TEST(TrainSettings, SuggestsItsNamesForThoseOfOtherPrograms) {
-  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("memory_fraction", "0.98"); }), "did you mean memory_limit?");
-  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("gpu", "0"); }), "did you mean device?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("memory_fraction", "0.98"); }), "did you mean `memory_limit=98%`?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("memory_fraction", "most"); }), "did you mean memory_limit?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("gpu", "0"); }), "did you mean `device=cuda:0`?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("per_device_batch_size", "8"); }),
+             "did you mean per_device_train_batch_size?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("dynamic_batch_sizing", "maybe"); }), "must be true or false");
   TrainSettings s;
   s.model = "vader";
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { find_models(s); }), "VADER is a lexicon and cannot be trained");
@@ -129,13 +135,17 @@ TEST(TrainSettings, InvalidValuesReportKeyValueAndExpectation) {
                                                         {"adam_epsilon", "-1"},
                                                         {"max_length", "-3"},
                                                         {"student_layers", "-1"},
+                                                        {"freeze", "all"},
+                                                        {"freeze", "layers:0"},
+                                                        {"freeze", "layers:x"},
+                                                        {"freeze", "head"},
                                                         {"hard_weight", "nan"},
                                                         {"warmup_steps", "nan"},
                                                         {"early_stopping_patience", "-1"},
                                                         {"early_stopping_patience", "2"},  // without val
                                                         {"token_train", "a.conll"}}) {     // without task: multi
     EXPECT_HAS(error_of(ErrorCode::usage,
-                        [&] {
+                        [&, key = key, value = value] {
                           TrainSettings s;
                           s.train_files = {"a"};
                           s.output_dir = "b";
@@ -155,7 +165,7 @@ TEST(TrainSettings, ReadsVisobertsFileUnchanged) {
   EXPECT_EQ(s.optim, model::Optimizer::adamw_8bit);
   EXPECT_EQ(s.recompute, std::nullopt);
   EXPECT_EQ(s.lr_schedule, LrSchedule::cosine);
-  EXPECT_EQ(notes.size(), 6u);  // eval batch, workers, prefetch, persistent, pinning, report_to
+  EXPECT_EQ(notes.size(), 5u);  // eval batch, workers, prefetch, persistent, pinning
   s.train_files = {"a"};
   s.output_dir = "b";
   check_settings(s);
@@ -180,6 +190,9 @@ TEST(TrainSettings, YamlErrorsHaveFileAndLine) {
   };
   EXPECT_HAS(bad("seed: 1\nlearning_rte: 1\n"), "a.yaml:2: unknown key learning_rte; did you mean learning_rate?");
   EXPECT_HAS(bad("model_settings:\n  seed: 1\n"), "unknown block model_settings");
+  EXPECT_HAS(bad("gpu_optimization:\n  dynamic_batch_sizing: maybe\n"),
+             "a.yaml:2: dynamic_batch_sizing: maybe: must be true or false");
+  EXPECT_HAS(bad("memory_fraction: 0.98\n"), "a.yaml:1: unknown key memory_fraction; did you mean memory_limit: 98%?");
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
   EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block; put its keys below it");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
@@ -234,11 +247,24 @@ TEST(TrainSettings, IgnoredKeyIsReportedOnceRegardlessOfItsValue) {
   TempDir dir;
   TrainSettings s;
   put_file(dir / "a.yaml",
-           "gradient_checkpointing_kwargs: {use_reentrant: false}\nreport_to: [none, tensorboard]\nrun_name:\n");
+           "gradient_checkpointing_kwargs: {use_reentrant: false}\nhub_strategy: [end, checkpoint]\nrun_name:\n");
   const auto notes = apply_yaml(s, dir / "a.yaml");
   ASSERT_EQ(notes.size(), 3u);
   EXPECT_HAS(notes[0], "a.yaml:1: gradient_checkpointing_kwargs is ignored");
-  EXPECT_HAS(notes[1], "report_to");
+  EXPECT_HAS(notes[1], "hub_strategy");
+}
+
+TEST(TrainSettings, ReportsToTensorboardOnly) {
+  TempDir dir;
+  TrainSettings s;
+  put_file(dir / "a.yaml", "report_to: [wandb, tensorboard]\n");
+  const auto notes = apply_yaml(s, dir / "a.yaml");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_HAS(notes[0], "report_to wandb is ignored: only tensorboard is supported");
+  EXPECT_TRUE(s.tensorboard());
+  TrainSettings none;
+  EXPECT_EQ(apply_setting(none, "report_to", "none"), "");
+  EXPECT_FALSE(none.tensorboard());
 }
 
 TEST(TrainSettings, ReadsYamlListsAndBlocks) {
@@ -327,6 +353,88 @@ TEST(TrainSettings, FingerprintMatchesEarlierVersions) {
   EXPECT_EQ(report,
             "task=auto save_strategy=epoch save_steps=500 save_total_limit=2 logging_steps=50 precision=auto "
             "optim=auto recompute=auto device=auto memory_limit=auto token_set=auto ");
+}
+
+TEST(Trainer, RejectsIncompatibleSettingsBeforeTraining) {
+  TinyJob t;
+  model::put_golden_model(t.dir / "tagger", "bert_token");
+  put_file(t.dir / "train.conll", TinyJob::conll(12, 1));
+  put_file(t.dir / "empty.csv", "text,label\n");
+  put_file(t.dir / "empty.conll", "\n");
+  const std::string conll = (t.dir / "train.conll").string();
+  const auto refused = [&](ErrorCode code, auto change) {
+    TrainSettings s = t.settings;
+    change(s);
+    const std::string message = error_of(code, [&] { train(s, {}); });
+    EXPECT_FALSE(std::filesystem::exists(t.out())) << message;
+    return message;
+  };
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.metric_for_best_model = "eval_entity_f1"; }), "macro_f1");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.metric_for_best_model = "macro_f1";
+                     }),
+             "entity_f1");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.class_weights = "balanced";
+                     }),
+             "class_weights");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.teachers = {s.model};
+                     }),
+             "`teacher`");
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers = {(t.dir / "tagger").string()}; }),
+             "no classification head");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.task = TaskChoice::multi;
+                       s.token_train_file = conll;
+                     }),
+             "`token_val=FILE`");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }),
+             "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }),
+             "empty.conll: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }),
+             "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: must be above");
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.format = "xml"; }), "conll");
+  std::string many = "text,label\n";
+  for (int i = 0; i < 300; ++i) many += "w5,class" + std::to_string(i) + "\n";
+  put_file(t.dir / "many.csv", many);
+  const std::string message =
+      refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
+  EXPECT_HAS(message, "(300 in total)");
+  EXPECT_LT(message.size(), 600u);
+  for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})
+    EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
+}
+
+TEST(Trainer, RejectsFp8OnTheCpuAndInt8Training) {
+  TinyJob t;
+  t.settings.precision = {ops::Precision::fp8};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training in fp8 requires sm_89 or newer");
+  t.settings.precision = {ops::Precision::int8};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { t.run(); }), "training supports fp32, tf32, bf16, fp16 and fp8");
+}
+
+TEST(Trainer, HalfPrecisionSwitchIsOptionalOnTheCpu) {
+  TinyJob t;
+  apply_yaml(t.settings, kData / "visobert_rtx3070.yaml");
+  t.settings.num_train_epochs = 1;
+  EXPECT_EQ(t.run().steps, 1);  // 48 rows in a batch of 96
+  TrainSettings s = t.to("fp16");
+  apply_setting(s, "precision", "fp16");
+  error_of(ErrorCode::usage, [&] { train(s, {}); });
+  TinyJob d;
+  apply_yaml(d.settings, kData / "nbeats_12gb.yaml");
+  d.settings.memory_limit = plan::MemoryLimit::read("1GiB");  // the machine may have less than 12 GB
+  EXPECT_EQ(d.run().steps, 6);
 }
 
 }  // namespace

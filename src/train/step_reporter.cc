@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "plan/card_measure.h"
-#include "train/teachers.h"
 
 namespace brim::train {
 
@@ -15,8 +14,8 @@ using monitor::GpuSample;
 
 namespace {
 
-std::string share_text(double share, const plan::DeviceProfile& device) {
-  return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %{}", 100 * share, device.mfu_note());
+std::string share_text(const std::optional<double>& share, const plan::DeviceProfile& device) {
+  return share ? fmt::format(" · MFU {:.1f} %{}", 100 * *share, device.mfu_note()) : "";
 }
 
 // Utilisation, memory, temperature and power as reported by the driver; missing values are shown as such and logged as
@@ -110,7 +109,7 @@ std::string new_head_line(const TrainJob& job) {
 }
 
 StepReporter::StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
-                           RunRecord& record, std::function<int64_t()> counted_bytes)
+                           TrainLog& record, std::function<int64_t()> counted_bytes)
     : job_(job),
       schedule_(schedule),
       callbacks_(callbacks),
@@ -142,14 +141,15 @@ void StepReporter::step_done(const StepReading& p, double seconds) {
   publish(p, seconds);
 }
 
-double StepReporter::mfu(int64_t tokens, double squares, double seconds) const {
+std::optional<double> StepReporter::mfu(int64_t tokens, double squares, double seconds) const {
   const double rate = job_.plan.device.rate(job_.precision);
-  return rate > 0 ? 3 * forward_flops(job_.shape, static_cast<double>(tokens), squares) / seconds / rate : NAN;
+  if (rate <= 0) return std::nullopt;
+  return 3 * forward_flops(job_.shape, static_cast<double>(tokens), squares) / seconds / rate;
 }
 
 void StepReporter::log_window(const StepReading& p, double now) {
   const double seconds = std::max(1e-9, now - window_since_);
-  const double share = mfu(window_tokens_, window_squares_, seconds);
+  const std::optional<double> share = mfu(window_tokens_, window_squares_, seconds);
   const double loss = window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_));
   const std::optional<GpuSample> sample = sample_card();
   held_ = held_bytes(sample);
@@ -160,7 +160,7 @@ void StepReporter::log_window(const StepReading& p, double now) {
                 {"grad_norm", p.norm},
                 {"samples_per_second", static_cast<double>(window_rows_) / seconds},
                 {"tokens_per_second", static_cast<double>(window_tokens_) / seconds},
-                {"mfu", share},
+                {"mfu", share.value_or(NAN)},
                 {"memory_used_bytes", static_cast<double>(held_)},
                 {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                 {"train_seconds", now}};
@@ -201,31 +201,26 @@ int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
 void StepReporter::publish(const StepReading& p, double seconds) {
   if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
   published_ns_ = now_ns();
-  monitor::LiveFigures f;
-  f.set_command("train");
-  f.set_model(job_.model_dir.string());
-  const bool cuda = job_.device->kind() == device::DeviceKind::cuda;
-  f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
-  f.set_pci_bus_id(job_.device->pci_bus_id());
-  f.set_precision(precision_name(job_.precision));
-  f.rows = samples_;
-  f.tokens = tokens_;
-  f.rows_per_s = static_cast<double>(f.rows) / seconds;
-  f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
-  const double share = mfu(seconds);
-  if (!std::isnan(share)) f.mfu = share;
-  f.mfu_of_data_sheet = *job_.plan.device.mfu_note() != 0;
-  f.planned_bytes = job_.plan.peak_bytes;
-  f.limit_bytes = job_.plan.limit_bytes;
-  f.token_budget = job_.plan.token_budget;
-  f.peak_bytes = held_;
-  f.step = p.number;
-  f.total_steps = schedule_.total_steps();
-  f.loss = p.loss;
-  f.busy = std::min(1.0, p.busy_seconds / seconds);
-  f.add_stage("compute", f.busy);
-  f.add_stage("wait for batch", std::min(1.0, p.wait_seconds / seconds));
-  callbacks_.live->publish(f);
+  monitor::RunRecord r;
+  r.verb = "train";
+  r.model = job_.model_dir.string();
+  r.set_device(*job_.device);
+  r.precision = precision_name(job_.precision);
+  r.stats.rows = samples_;
+  r.stats.tokens = tokens_;
+  r.stats.seconds = seconds;
+  r.mfu = mfu(seconds);
+  r.mfu_of_data_sheet = *job_.plan.device.mfu_note() != 0;
+  r.planned_bytes = job_.plan.peak_bytes;
+  r.limit_bytes = job_.plan.limit_bytes;
+  r.token_budget = job_.plan.token_budget;
+  r.peak_bytes = held_;
+  r.step = p.number;
+  r.total_steps = schedule_.total_steps();
+  r.loss = p.loss;
+  r.device_busy = std::min(1.0, p.busy_seconds / seconds);
+  r.stages = {{"compute", *r.device_busy}, {"wait for batch", std::min(1.0, p.wait_seconds / seconds)}};
+  callbacks_.live->publish(std::move(r));
 }
 
 }  // namespace brim::train

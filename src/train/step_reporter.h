@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "monitor/nvml.h"
-#include "train/run_record.h"
 #include "train/schedule.h"
+#include "train/train_log.h"
 #include "train/trainer.h"
 
 namespace brim::train {
@@ -46,7 +46,7 @@ class MeanLoss {
 class StepReporter {
  public:
   // `counted_bytes`: the run's own count of its memory, reported if the driver has no figure.
-  StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record,
+  StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, TrainLog& record,
                std::function<int64_t()> counted_bytes);
   // `seconds`: training time so far, including this step.
   void step_done(const StepReading& step, double seconds);
@@ -55,11 +55,11 @@ class StepReporter {
   int64_t held_bytes() { return held_bytes(sample_card()); }
   int64_t samples() const { return samples_; }
   int64_t tokens() const { return tokens_; }
-  // Based on the flops of real tokens, without padding or recomputation; NaN if the device's rate is unknown.
-  double mfu(double seconds) const { return mfu(tokens_, squares_, seconds); }
+  // Based on the flops of real tokens, without padding or recomputation; unset if the device's rate is unknown.
+  std::optional<double> mfu(double seconds) const { return mfu(tokens_, squares_, seconds); }
 
  private:
-  double mfu(int64_t tokens, double squares, double seconds) const;
+  std::optional<double> mfu(int64_t tokens, double squares, double seconds) const;
   void log_window(const StepReading& step, double seconds);
   std::optional<monitor::GpuSample> sample_card();  // nullopt on the CPU, or if the driver does not list the GPU
   int64_t held_bytes(const std::optional<monitor::GpuSample>& card) const;
@@ -68,7 +68,7 @@ class StepReporter {
   const TrainJob& job_;
   const StepSchedule& schedule_;
   const TrainCallbacks& callbacks_;
-  RunRecord& record_;
+  TrainLog& record_;
   std::function<int64_t()> counted_bytes_;
   std::unique_ptr<monitor::Nvml> nvml_;
   int64_t held_ = 0;  // at the last report

@@ -23,13 +23,13 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<devi
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", scenario, 1);
   const TinyJob t;
-  TrainJob job = open_train_job(t.settings, [](const std::string&) {});
+  TrainJob job = open_train_job(t.settings, {[](const std::string&) {}});
   if (device) job.device = std::move(device);
   std::filesystem::create_directories(t.out());
   const StepSchedule schedule(job.settings, job.train_set);
   TrainCallbacks callbacks;
   callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
-  RunRecord record(job);
+  TrainLog record(job);
   record.open("");
   StepReporter reporter(job, schedule, callbacks, record, [] { return kCounted; });
   for (int64_t step = 1; step <= 2; ++step)

@@ -158,7 +158,8 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
   }
 }
 
-void TokenCache::evict_to_fit(int64_t bytes) const {
+void evict_least_recent(const fs::path& dir, const char* extension, const fs::path& kept, int64_t limit_bytes,
+                        int64_t added) {
   struct Old {
     fs::path path;
     fs::file_time_type used;
@@ -166,16 +167,35 @@ void TokenCache::evict_to_fit(int64_t bytes) const {
   };
   std::vector<Old> all;
   std::error_code ec;
-  int64_t total = bytes;
-  for (const auto& entry : fs::directory_iterator(dir_, ec)) {
-    if (entry.path().extension() != ".tokens") continue;
-    all.push_back({entry.path(), entry.last_write_time(ec), static_cast<int64_t>(entry.file_size(ec))});
-    total += all.back().bytes;
+  int64_t total = added;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    if (entry.path().extension() != extension) continue;
+    const auto bytes = static_cast<int64_t>(entry.file_size(ec));
+    total += bytes;
+    if (entry.path() != kept) all.push_back({entry.path(), entry.last_write_time(ec), bytes});
   }
   std::sort(all.begin(), all.end(), [](const Old& a, const Old& b) { return a.used < b.used; });
   for (const Old& old : all) {
-    if (total <= limit_) break;
+    if (total <= limit_bytes) break;
     if (fs::remove(old.path, ec)) total -= old.bytes;
+  }
+}
+
+int64_t cache_limit(const fs::path& dir) {
+  std::error_code ec;
+  fs::create_directories(dir, ec);
+  const auto space = fs::space(dir, ec);
+  return std::max<int64_t>(int64_t{4} << 30, ec ? 0 : static_cast<int64_t>(space.available / 4));
+}
+
+void hash_tokenizer(ContentHash& hash, const fs::path& dir) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (is_tokenizer_file(entry.path())) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const auto& path : files) {
+    hash.add(path.filename().string());
+    hash.add_file(path);
   }
 }
 
@@ -195,7 +215,7 @@ TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainR
     rows.spill = [&](std::span<const int32_t> ids) { file.add_ids(ids); };
     make(rows);
     made = true;
-    evict_to_fit(file.finish(rows));
+    evict_least_recent(dir_, ".tokens", {}, limit_, file.finish(rows));
     file.commit();
     if (auto set = load(path, true)) {
       set->first_skipped = rows.first_skipped;
@@ -225,14 +245,7 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
     hash.add(token_file);
     hash.add_file(token_file);
   }
-  std::vector<fs::path> tokenizer;
-  for (const auto& entry : fs::directory_iterator(tokenizer_dir))
-    if (is_tokenizer_file(entry.path())) tokenizer.push_back(entry.path());
-  std::sort(tokenizer.begin(), tokenizer.end());
-  for (const auto& path : tokenizer) {
-    hash.add(path.filename().string());
-    hash.add_file(path);
-  }
+  hash_tokenizer(hash, tokenizer_dir);
   hash.add(fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column,
                        fmt::join(s.label_columns, ","), s.format, s.several_labels(), max_length,
                        static_cast<int>(s.delimiter), s.no_quotes, setting_text(s, "on_error")));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "train/content_hash.h"
 #include "train/dataset.h"
 
 namespace brim::train {
@@ -23,11 +24,21 @@ class TokenCache {
 
  private:
   std::optional<TrainSet> load(const std::filesystem::path& path, bool written_just_now) const;
-  void evict_to_fit(int64_t bytes) const;
   std::filesystem::path dir_;
   int64_t limit_;
   bool hit_ = false;
 };
+
+// Removes the least recently used files with this extension, except `kept`, until all are within `limit_bytes` together
+// with `added` bytes.
+void evict_least_recent(const std::filesystem::path& dir, const char* extension, const std::filesystem::path& kept,
+                        int64_t limit_bytes, int64_t added = 0);
+
+// Disk limit of a cache in `dir`: sets that do not fit in memory need the disk, so the limit grows with it.
+int64_t cache_limit(const std::filesystem::path& dir);
+
+// Adds the names and contents of a model's tokenizer files.
+void hash_tokenizer(ContentHash& hash, const std::filesystem::path& dir);
 
 // Hash of all inputs of collect_rows.
 std::string token_cache_key(const std::vector<std::string>& files, const std::string& token_file,

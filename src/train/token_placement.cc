@@ -23,7 +23,7 @@ memory::TagBytes resident_bytes(const TrainJob& job) {
   bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) +
                                   depth * staged_offsets_bytes(job.plan.limits());
   if (job.device->kind() == device::DeviceKind::cpu)
-    bytes[memory::Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits());
+    bytes[memory::Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits(), !job.teachers.empty());
   return bytes;
 }
 

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TrainJob opened(const TrainSettings& s) {
-  return open_train_job(s, [](const std::string&) {});
+  return open_train_job(s, {[](const std::string&) {}});
 }
 
 void expect_same_choices(const Plan& a, const Plan& b) {
@@ -116,13 +116,13 @@ TEST(TokenPlacement, ResidentBatchMatchesTheStagedOne) {
     const int64_t before = ledger.reserved_bytes();
     BatchStager direct(*job.device, job.shape, limits, 2);
     EXPECT_EQ(ledger.reserved_bytes(), before);
-    BatchStager resident(*job.device, job.shape, limits, 2, set);
+    BatchStager resident(*job.device, job.shape, limits, 2, false, set);
     EXPECT_EQ(ledger.reserved_bytes() - before,
               2 * (staged_micro_batch_bytes(job.shape, limits) + staged_offsets_bytes(limits)));
     for (const std::vector<int64_t>& rows :
          {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 48, 1, 49, 2}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
       MicroBatch m;
-      build_micro_batch(job.train_set, rows, job.shape, m);
+      build_micro_batch(job.train_set, job.soft, rows, job.shape, m);
       EXPECT_EQ(m.packed.padding_tokens, job.shape.position_offset > 0 && rows.size() == 5 ? 3 : 0);
       const StagedBatch a = direct.stage(m, *stream), b = resident.stage(m, *stream);
       EXPECT_NE(a.batch.ids.data, b.batch.ids.data);

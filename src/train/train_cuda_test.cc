@@ -110,7 +110,7 @@ bool has_fp8() {
 // The bf16 error bound is that of the tests above.
 TEST(TrainCuda, Fp8GradientsMatchFp32UpToRounding) {
   BRIM_NEEDS_GPU();
-  if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
+  if (!has_fp8()) GTEST_SKIP() << "the GPU has no fp8";
   const auto device = device::open_cuda_device(0);
   for (const std::string& name : model::golden_names("gradients.json")) {
     SCOPED_TRACE(name);
@@ -194,7 +194,7 @@ TEST(TrainCuda, SetIsStagedIfMemoryIsShortWithTheSameRun) {
 // In addition to weights and moments, fp8 resumes with the maxima of earlier steps, which no other precision has.
 TEST(TrainCuda, ResumesAnFp8RunBitForBitOnlyInFp8) {
   BRIM_NEEDS_GPU();
-  if (!has_fp8()) GTEST_SKIP() << "the card has no fp8";
+  if (!has_fp8()) GTEST_SKIP() << "the GPU has no fp8";
   for (const bool tags : {false, true}) {
     TinyJob t(tags ? "bert_token" : "roberta_sequence", 96);
     on_card(t, tags);

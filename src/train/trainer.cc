@@ -25,10 +25,11 @@
 #include "train/loop.h"
 #include "train/loss_scale.h"
 #include "train/micro_batch.h"
-#include "train/run_record.h"
 #include "train/schedule.h"
 #include "train/session.h"
 #include "train/step_reporter.h"
+#include "train/teacher_review.h"
+#include "train/train_log.h"
 
 namespace brim::train {
 
@@ -90,10 +91,6 @@ class TextProgram final : public TrainProgram {
     std::filesystem::path out = s_.output_dir;
     std::error_code ec;
     const bool resume = !s_.resume_from_checkpoint.empty();
-    if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
-      fail(ErrorCode::cannot_write,
-           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start over"},
-           "{}: directory is not empty", out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
     if (!resume) remove_old_run(out);
@@ -134,9 +131,9 @@ class TextProgram final : public TrainProgram {
     session_->open_pass();
   }
 
-  int64_t own_bytes() const {
-    if (job_.device->kind() != DeviceKind::cuda) return -1;
-    return monitor::Nvml().own_bytes(job_.device->pci_bus_id()).value_or(-1);
+  std::optional<int64_t> own_bytes() const {
+    if (job_.device->kind() != DeviceKind::cuda) return std::nullopt;
+    return monitor::Nvml().own_bytes(job_.device->pci_bus_id());
   }
 
   // Removes an earlier run's checkpoints, which would be mistaken for this run's.
@@ -166,12 +163,11 @@ class TextProgram final : public TrainProgram {
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
     auto teachers = nlohmann::ordered_json::array();
-    for (const std::string& teacher : s_.teachers) {  // identified by content, not by path
-      ContentHash weights;
-      for (const auto& file : hub::WeightSource::open(teacher)->files()) weights.add_file(file);
-      teachers.push_back(weights.hex());
-    }
+    for (const Teacher& teacher : job_.teachers) teachers.push_back(teacher.weights_hash);  // by content, not by path
     if (!teachers.empty()) j["teacher_weights"] = teachers.size() == 1 ? teachers[0] : teachers;
+    if (!s_.teacher_weights.empty()) j["teacher_weight"] = s_.teacher_weights;
+    for (const Teacher& teacher : job_.teachers)
+      if (teacher.zero_shot) j["template"] = teacher.zero_shot->text_template;
     return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
@@ -198,6 +194,7 @@ class TextProgram final : public TrainProgram {
            "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
            "with `model={0} output=NEW`{1}",
            checkpoint->dir.string(), differs);
+    if (!checkpoint->fault.empty()) fail(ErrorCode::bad_model, "{}", checkpoint->fault);
     progress_ = checkpoint->progress;
     seconds_before_ = progress_.seconds;
     job_.master = std::vector<float>();
@@ -303,7 +300,7 @@ class TextProgram final : public TrainProgram {
       auto m = std::make_unique<MicroBatch>();
       {
         ScopedZone zone(Zone::pack);
-        build_micro_batch(job_.train_set, c.micros[i], job_.shape, *m);
+        build_micro_batch(job_.train_set, job_.soft, c.micros[i], job_.shape, *m);
         if (job_.device->kind() == DeviceKind::cpu) job_.train_set.release_pages();
         zone.set_detail(m->packed.tokens());
       }
@@ -365,7 +362,6 @@ class TextProgram final : public TrainProgram {
     const StepResult r = session_->read();
     ScopedZone zone(Zone::collect);
     busy_seconds_ += r.busy_seconds;
-    outcome_.time.teacher += r.teacher_seconds;
     if (job_.precision == ops::Precision::fp16) {
       if (!adjust_loss_scale(progress_, r.norm))
         say(fmt::format("gradient overflow: update skipped, loss scale now {}", progress_.loss_scale));
@@ -411,7 +407,7 @@ class TextProgram final : public TrainProgram {
   // Planned memory that this run has allocated, on a GPU including the context. On the CPU it is the whole process,
   // because the limit covers it, although texts, tokens and the program itself are not in the plan.
   int64_t counted_bytes() const {
-    if (job_.device->kind() == DeviceKind::cpu) return monitor::peak_resident_bytes();
+    if (job_.device->kind() == DeviceKind::cpu) return monitor::peak_resident_bytes().value_or(0);
     return job_.device->allocated_bytes() + job_.plan.bytes[memory::Tag::context];
   }
 
@@ -518,6 +514,10 @@ class TextProgram final : public TrainProgram {
       Stopwatch watch(outcome_.time.saving);
       write_trained_model();
     }
+    if (!outcome_.interrupted && !job_.soft.empty()) {
+      session_.reset();  // the student is scored in the memory of the training state
+      job_.review_json = review_student(job_, s_.output_dir, {callbacks_.say, callbacks_.progress, callbacks_.stop});
+    }
     report_record();
     if (outcome_.interrupted) return;
     Stopwatch watch(outcome_.time.saving);
@@ -530,8 +530,7 @@ class TextProgram final : public TrainProgram {
     const double seconds = std::max(1e-9, outcome_.seconds);
     outcome_.samples = reporter_->samples();
     outcome_.tokens = reporter_->tokens();
-    const double share = reporter_->mfu(seconds);
-    outcome_.mfu = std::isnan(share) ? -1 : share;
+    outcome_.mfu = reporter_->mfu(seconds);
     outcome_.mfu_note = job_.plan.device.mfu_note();
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
     outcome_.planned_bytes = job_.plan.peak_bytes;
@@ -540,10 +539,11 @@ class TextProgram final : public TrainProgram {
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     // Library kernels are loaded when a step first needs them.
     plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                               "the next plan will use that");
+                               "the next plan will use this size");
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;
+    outcome_.time.teacher = job_.soft.seconds;
     outcome_.others = others_->load();
     const bool on_card = job_.device->kind() == DeviceKind::cuda;
     outcome_.held_back_by = limited_by(outcome_.time, on_card ? 0 : job_.threads, outcome_.others);
@@ -564,7 +564,7 @@ class TextProgram final : public TrainProgram {
   ModelFiles files_;
   TrainProgress progress_;
   TrainOutcome outcome_;
-  RunRecord record_;
+  TrainLog record_;
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   double seconds_before_ = 0;  // training time before the checkpoint this run resumed from
@@ -572,12 +572,21 @@ class TextProgram final : public TrainProgram {
   TrainLoop loop_;
 };
 
+// Before the teachers run, which may take long.
+void check_output_dir(const TrainSettings& s) {
+  std::error_code ec;
+  if (!std::filesystem::exists(s.output_dir, ec) || std::filesystem::is_empty(s.output_dir, ec)) return;
+  if (!s.resume_from_checkpoint.empty() || s.overwrite_output_dir) return;
+  fail(ErrorCode::cannot_write,
+       Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start over"},
+       "{}: directory is not empty", s.output_dir);
+}
+
 }  // namespace
 
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks) {
-  TrainJob job = open_train_job(settings, [&](const std::string& line) {
-    if (callbacks.say) callbacks.say(line);
-  });
+  check_output_dir(settings);
+  TrainJob job = open_train_job(settings, {callbacks.say, callbacks.progress, callbacks.stop});
   return TextProgram(job, callbacks).run();
 }
 

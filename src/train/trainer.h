@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "monitor/host.h"
@@ -33,7 +34,7 @@ struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
   int64_t own_steps = 0, micro_batches = 0;  // in this run, which differs from the total if it was resumed
   double seconds = 0;                        // training steps only, without evaluation and checkpoints
-  double mfu = -1;                           // negative: unknown rate of the device
+  std::optional<double> mfu;                 // unset if the rate of the device is unknown
   std::string mfu_note;                      // " of the data sheet" if the rate was not measured
   double device_busy = 0;  // share of `seconds` from a step's first micro-batch to its update, by the device's clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;

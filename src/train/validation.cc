@@ -90,87 +90,92 @@ void Validator::run_pass(device::Stream& stream, Output output,
 
 ValidationResult Validator::run(device::Stream& stream) {
   ValidationResult result;
-  const TrainSet& set = job_.validation_set;
-  double loss = 0, weight = 0;
-  if (job_.shape.sequence_classes > 0) {
-    const int64_t K = job_.shape.sequence_classes;
-    std::vector<int32_t> expected, predicted;
-    std::vector<double> wanted, given;  // regression only
-    rows::MultiLabelCounts counts(static_cast<size_t>(K));
-    run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
-      if (job_.shape.regression) {
-        wanted.push_back(static_cast<double>(set.multi_label[static_cast<size_t>(row)]));
-        given.push_back(static_cast<double>(logits[0]));
-        return;
-      }
-      if (job_.shape.multi_label) {
-        const float* target = set.multi_label.data() + row * K;
-        if (target[0] < 0) return;
-        expected.clear();
-        predicted.clear();
-        for (int64_t k = 0; k < K; ++k) {
-          const double z = logits[k];
-          loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
-          expected.push_back(target[k] > 0.5f);
-          predicted.push_back(z > 0);
-        }
-        counts.add(expected, predicted);
-        ++weight;
-        return;
-      }
-      const int32_t label = set.label[static_cast<size_t>(row)];
-      if (label < 0) return;  // row of the other task, or unlabelled
-      loss += cross_entropy_of(logits, K, label);
-      ++weight;
-      expected.push_back(label);
-      predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
-    });
-    if (job_.shape.regression) {
-      const rows::RegressionMetrics m = rows::regression_metrics(wanted, given);
-      result.values = {{"loss", m.mse}, {"mse", m.mse}, {"pearson", m.pearson}, {"spearman", m.spearman}};
-      return result;
-    }
-    const rows::ClassificationMetrics m =
-        job_.shape.multi_label ? counts.metrics()
-                               : rows::classification_metrics(expected, predicted, static_cast<int32_t>(K));
-    result.values = {{"loss", loss / std::max(1.0, weight)},
-                     {"accuracy", m.accuracy},
-                     {"macro_f1", m.macro_f1},
-                     {"macro_recall", m.macro_recall}};
-  }
-  if (job_.shape.token_classes > 0) {
-    const int64_t K = job_.shape.token_classes;
-    double token_loss = 0, tagged = 0;
-    std::vector<std::vector<std::string>> expected, predicted;
-    run_pass(stream, Output::token_logits, [&](int64_t row, const float* logits, int32_t length) {
-      std::vector<std::string> want, got;
-      for (int32_t t = 0; t < length; ++t) {
-        const int32_t label = set.token_label[static_cast<size_t>(set.begin[static_cast<size_t>(row)] + t)];
-        if (label == ops::kIgnoredTarget) continue;
-        token_loss += cross_entropy_of(logits + t * K, K, label);
-        ++tagged;
-        want.push_back(job_.labels.token[static_cast<size_t>(label)]);
-        got.push_back(
-            job_.labels
-                .token[static_cast<size_t>(std::max_element(logits + t * K, logits + (t + 1) * K) - (logits + t * K))]);
-      }
-      if (want.empty()) return;
-      expected.push_back(std::move(want));
-      predicted.push_back(std::move(got));
-    });
-    const double mean_loss = token_loss / std::max(1.0, tagged), f1 = rows::entity_metrics(expected, predicted).f1;
-    if (result.values.empty()) {
-      result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
-    } else {  // both heads: the loss is their sum, same as in training
-      const double macro_f1 = result.value("macro_f1"), sequence_loss = result.values[0].second;
-      result.values[0].second += mean_loss;
-      result.values.emplace_back("entity_f1", f1);
-      result.values.emplace_back("mean_f1", (macro_f1 + f1) / 2);
-      result.values.emplace_back("sequence_loss", sequence_loss);
-      result.values.emplace_back("token_loss", mean_loss);
-    }
-  }
+  if (job_.shape.sequence_classes > 0) evaluate_classes(stream, result);
+  if (job_.shape.token_classes > 0) evaluate_tags(stream, result);
   return result;
+}
+
+void Validator::evaluate_classes(device::Stream& stream, ValidationResult& result) {
+  const TrainSet& set = job_.validation_set;
+  const int64_t K = job_.shape.sequence_classes;
+  double loss = 0, weight = 0;
+  std::vector<int32_t> expected, predicted;
+  std::vector<double> wanted, given;  // regression only
+  rows::MultiLabelCounts counts(static_cast<size_t>(K));
+  run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
+    if (job_.shape.regression) {
+      wanted.push_back(static_cast<double>(set.multi_label[static_cast<size_t>(row)]));
+      given.push_back(static_cast<double>(logits[0]));
+      return;
+    }
+    if (job_.shape.multi_label) {
+      const float* target = set.multi_label.data() + row * K;
+      if (target[0] < 0) return;
+      expected.clear();
+      predicted.clear();
+      for (int64_t k = 0; k < K; ++k) {
+        const double z = logits[k];
+        loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
+        expected.push_back(target[k] > 0.5f);
+        predicted.push_back(z > 0);
+      }
+      counts.add(expected, predicted);
+      ++weight;
+      return;
+    }
+    const int32_t label = set.label[static_cast<size_t>(row)];
+    if (label < 0) return;  // row of the other task, or unlabelled
+    loss += cross_entropy_of(logits, K, label);
+    ++weight;
+    expected.push_back(label);
+    predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
+  });
+  if (job_.shape.regression) {
+    const rows::RegressionMetrics m = rows::regression_metrics(wanted, given);
+    result.values = {{"loss", m.mse}, {"mse", m.mse}, {"pearson", m.pearson}, {"spearman", m.spearman}};
+    return;
+  }
+  const rows::ClassificationMetrics m =
+      job_.shape.multi_label ? counts.metrics()
+                             : rows::classification_metrics(expected, predicted, static_cast<int32_t>(K));
+  result.values = {{"loss", loss / std::max(1.0, weight)},
+                   {"accuracy", m.accuracy},
+                   {"macro_f1", m.macro_f1},
+                   {"macro_recall", m.macro_recall}};
+}
+
+void Validator::evaluate_tags(device::Stream& stream, ValidationResult& result) {
+  const TrainSet& set = job_.validation_set;
+  const int64_t K = job_.shape.token_classes;
+  double token_loss = 0, tagged = 0;
+  std::vector<std::vector<std::string>> expected, predicted;
+  run_pass(stream, Output::token_logits, [&](int64_t row, const float* logits, int32_t length) {
+    std::vector<std::string> want, got;
+    for (int32_t t = 0; t < length; ++t) {
+      const int32_t label = set.token_label[static_cast<size_t>(set.begin[static_cast<size_t>(row)] + t)];
+      if (label == ops::kIgnoredTarget) continue;
+      const float* of_token = logits + t * K;
+      token_loss += cross_entropy_of(of_token, K, label);
+      ++tagged;
+      want.push_back(job_.labels.token[static_cast<size_t>(label)]);
+      got.push_back(job_.labels.token[static_cast<size_t>(std::max_element(of_token, of_token + K) - of_token)]);
+    }
+    if (want.empty()) return;
+    expected.push_back(std::move(want));
+    predicted.push_back(std::move(got));
+  });
+  const double mean_loss = token_loss / std::max(1.0, tagged), f1 = rows::entity_metrics(expected, predicted).f1;
+  if (result.values.empty()) {
+    result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
+    return;
+  }
+  // Both heads: the loss is their sum, same as in training.
+  const double macro_f1 = result.value("macro_f1"), sequence_loss = result.values[0].second;
+  result.values[0].second += mean_loss;
+  result.values.emplace_back("entity_f1", f1);
+  result.values.emplace_back("mean_f1", (macro_f1 + f1) / 2);
+  result.values.emplace_back("sequence_loss", sequence_loss);
+  result.values.emplace_back("token_loss", mean_loss);
 }
 
 }  // namespace brim::train

@@ -29,6 +29,8 @@ class Validator {
 
  private:
   struct Pass;
+  void evaluate_classes(device::Stream& stream, ValidationResult& result);  // and regression
+  void evaluate_tags(device::Stream& stream, ValidationResult& result);
   void run_pass(device::Stream& stream, model::Output output,
                 const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
   const TrainJob& job_;

@@ -251,6 +251,13 @@ TEST_F(BadInput, RejectsUnknownFlagsAndSubcommands) {
   refused(2, {"--format is given 2 times; brim score accepts one"}, tiny({"--format", "csv", "--format", "tsv"}));
   refused(2, {"--format: missing value"}, tiny({"--format"}));
   refused(2, {"unknown flag -Z"}, tiny({"-Z"}));
+  refused(2, {"unknown flag --first;"}, tiny({"--first", "--second", "3"}));
+  refused(2, {"unknown flag --gpu (did you mean --device cuda:0?)"}, tiny({"--gpu", "0"}));
+  refused(2, {"unknown flag --fp16 (did you mean --precision fp16?)"}, tiny({"--fp16"}));
+  refused(2, {"unknown flag --memory-fraction (did you mean --memory-limit 98%?)"}, tiny({"--memory-fraction=0.98"}));
+  refused(2, {"unknown flag --batch-size: batch sizes are planned"}, tiny({"--batch-size", "64"}));
+  refused(2, {"unknown flag --per-device-batch-size (did you mean --per-device-train-batch-size?)"},
+          {"train", "--per-device-batch-size", "8"});
   refused(2, {"--threads"}, tiny({"--threads", "many"}), {.input = "w5\n"});
   refused(2, {"--threads -1"}, tiny({"--threads", "-1"}), {.input = "w5\n"});
   refused(2, {"--format xlsx", "csv"}, tiny({"--format", "xlsx"}), {.input = "w5\n"});
@@ -370,6 +377,8 @@ TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
                                          "BRIM_OUTPUT",
                                          "BRIM_OUTPUT_DIR",
                                          "BRIM_OVERWRITE_OUTPUT_DIR",
+                                         "BRIM_PLOT",
+                                         "BRIM_PULL",
                                          "BRIM_RECORD_AGREEMENT",
                                          "BRIM_STATE_DIR",
                                          "BRIM_SUMMARY",
@@ -476,6 +485,7 @@ TEST_F(BadInput, PrintsHelp) {
   refused(2, {"brim models: unknown subcommand 'shw'", "did you mean show?"}, {"models", "shw"});
   refused(2, {"brim models: unknown subcommand 'shw'"}, {"help", "models", "shw"});
   refused(2, {"brim bench: missing subcommand: streams, latency"}, {"bench"});
+  refused(2, {"unexpected argument 'latnecy'"}, {"profile", "latnecy"});
   EXPECT_EQ(refused(2, {}, {"eval"}).err.substr(0, 10), "brim eval:");  // the program name occurs once
   EXPECT_EQ(must({"--version"}).substr(0, 5), "brim ");
   EXPECT_NE(must({"completion"}).find("complete "), std::string::npos);

@@ -34,7 +34,7 @@ TEST_F(Forecast, PredictsWithColumnsOfNeuralForecast) {
   put("a.yaml", "forecast:\n  data: s\n  model: naive\n  horizon: 1\n  target_column: Open\ncache:\n  ttl: 5\n");
   const Outcome from_file = brim({"forecast", "predict", "--config", "a.yaml", "--horizon", "2"});
   EXPECT_EQ(lines_of(from_file.out).size(), 5u) << from_file.err;
-  EXPECT_NE(from_file.err.find("another program: cache"), std::string::npos) << from_file.err;
+  EXPECT_NE(from_file.err.find("other programs: cache"), std::string::npos) << from_file.err;
   const Outcome by_variable = brim({"forecast", "predict", "--data", "s", "--target-column", "Open", "-q"},
                                    {.environment = {{"BRIM_HORIZON", "3"}, {"BRIM_MODEL", "naive"}}});
   EXPECT_EQ(lines_of(by_variable.out).size(), 7u) << by_variable.err;

@@ -59,10 +59,11 @@ TEST_F(LostDevice, ExitsWithSixAndResumes) {
 TEST_F(LostDevice, TuningRejectsAlgorithmWithWrongResult) {
   BRIM_NEEDS_GPU();
   make_model("bert_sequence", "tiny");
-  const Outcome got = brim({"tune", "--model", "tiny", "--device", "cuda", "--precision", "fp32", "--seconds", "0.05"},
-                           {.environment = {{"BRIM_CUBLASLT", BRIM_FAILING_CUBLASLT},
-                                            {"BRIM_TEST_ONE_ALGORITHM", "1"},
-                                            {"BRIM_CACHE", (folder_ / "cache").string()}}});
+  const Outcome got =
+      brim({"models", "tune", "--model", "tiny", "--device", "cuda", "--precision", "fp32", "--seconds", "0.05"},
+           {.environment = {{"BRIM_CUBLASLT", BRIM_FAILING_CUBLASLT},
+                            {"BRIM_TEST_ONE_ALGORITHM", "1"},
+                            {"BRIM_CACHE", (folder_ / "cache").string()}}});
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.err.find("rejected an algorithm"), std::string::npos) << got.err << got.out;
 }

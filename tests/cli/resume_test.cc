@@ -138,7 +138,8 @@ TEST_F(Resume, FailureKeepsPartialAndOldOutput) {
   put("o.csv", "the old output\n");
   whole("whole.csv");
   ASSERT_GT(get("whole.csv").size(), size_t{400} << 10);
-  refused(7, {"o.csv", "File too large"}, command("o.csv"), {.file_limit = 256 << 10});
+  refused(7, {"o.csv", "File too large", "saved; repeat the command with --resume to continue"}, command("o.csv"),
+          {.file_limit = 256 << 10});
   EXPECT_EQ(get("o.csv"), "the old output\n");
   EXPECT_TRUE(exists("o.csv.part"));
   EXPECT_GT(saved_rows("o.csv"), 0);
@@ -155,7 +156,8 @@ TEST_F(Resume, FullDiskKeepsPartialOutput) {
   (void)::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
   if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=256k") != 0) GTEST_SKIP() << "mounting is not allowed here";
   put("disk/o.csv", "the old output\n");
-  refused(7, {"disk/o.csv", "No space left"}, command("disk/o.csv"));
+  refused(7, {"disk/o.csv", "No space left", "saved; repeat the command with --resume to continue"},
+          command("disk/o.csv"));
   EXPECT_EQ(get("disk/o.csv"), "the old output\n");
   EXPECT_GT(saved_rows("disk/o.csv"), 0);
   EXPECT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=16m"), 0);

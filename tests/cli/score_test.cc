@@ -365,6 +365,12 @@ TEST_F(Score, ReadsFlagsFromYamlFile) {
   put("bad.yaml", "model: tiny\nmemory_limt: 6GiB\n");
   refused(2, {"bad.yaml:2: ", "memory_limt", "did you mean memory-limit?"},
           {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "memory_fraction: 0.98\n");
+  refused(2, {"bad.yaml:1: ", "unknown key memory_fraction (did you mean memory_limit: 98%?)"},
+          {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "batch_size: 64\n");
+  refused(2, {"bad.yaml:1: ", "unknown key batch_size: batch sizes are planned"},
+          {"score", "in.txt", "--config", "bad.yaml"});
   put("bad.yaml", "threads: many\n");
   refused(2, {"bad.yaml:1: threads: many"}, {"score", "in.txt", "--config", "bad.yaml"});
   put("bad.yaml", "device: [cpu, cuda]\n");

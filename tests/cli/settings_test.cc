@@ -57,11 +57,13 @@ bool refuses(const std::string& name, const std::string& value) {
   }
 }
 
-TEST_F(Settings, OfTrainingWorkAsFlagVariableAndInFile) {
+TEST_F(Settings, TrainingSettingsWorkAsFlagVariableAndKey) {
   int refused = 0;
   for (const SettingInfo& setting : train::train_settings().infos()) {
     const std::string flag = dashed(setting.name);
-    const std::string value = setting.is_list || !refuses(setting.name, "neither") ? "w" : "neither";
+    const std::string value = setting.ignored                                        ? "true"
+                              : setting.is_list || !refuses(setting.name, "neither") ? "w"
+                                                                                     : "neither";
     const auto all = errors_of("train", setting.name, value);
     const auto expect = [&](size_t source, const std::string& part) {
       EXPECT_NE(all[source].find(part), std::string::npos) << setting.name << ": " << all[source];
@@ -83,7 +85,7 @@ TEST_F(Settings, OfTrainingWorkAsFlagVariableAndInFile) {
   EXPECT_GT(refused, 40) << "numbers, choices and switches";
 }
 
-TEST_F(Settings, OfEngineWorkAsFlagVariableAndInFile) {
+TEST_F(Settings, EngineSettingsWorkAsFlagVariableAndKey) {
   for (const auto& [name, value, wanted] :
        std::vector<std::tuple<std::string, std::string, std::string>>{{"device", "tpu", "use auto, cpu"},
                                                                       {"precision", "int3", "use auto, fp32"},
@@ -104,15 +106,26 @@ TEST_F(Settings, OfEngineWorkAsFlagVariableAndInFile) {
 }
 
 TEST_F(Settings, CompletionListsAllSubcommandsAndFlags) {
-  std::vector<std::vector<std::string>> verbs = {{"score"},     {"train"},
-                                                 {"plan"},      {"eval"},
-                                                 {"embed"},     {"doctor"},
-                                                 {"compare"},   {"profile"},
-                                                 {"tokenize"},  {"tune"},
-                                                 {"bench"},     {"bench", "streams"},
-                                                 {"models"},    {"models", "export"},
-                                                 {"monitor"},   {"help"},
-                                                 {"forecast"},  {"forecast", "eval"},
+  std::vector<std::vector<std::string>> verbs = {{"score"},
+                                                 {"train"},
+                                                 {"plan"},
+                                                 {"eval"},
+                                                 {"embed"},
+                                                 {"doctor"},
+                                                 {"compare"},
+                                                 {"profile"},
+                                                 {"profile", "latency"},
+                                                 {"models", "tune"},
+                                                 {"tokenize"},
+                                                 {"tune"},
+                                                 {"bench"},
+                                                 {"bench", "streams"},
+                                                 {"models"},
+                                                 {"models", "export"},
+                                                 {"monitor"},
+                                                 {"help"},
+                                                 {"forecast"},
+                                                 {"forecast", "eval"},
                                                  {"completion"}};
   if (brim({"help", "serve"}).code == 0)
     verbs.insert(verbs.end(), {{"serve"}, {"bench", "serve"}});  // not in every build

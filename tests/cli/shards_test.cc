@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `brim score --shard` and `brim shards`: many processes, some killed, every row once.
+// `brim score --shard` and its reports: many processes, some killed, every row once.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@ class Shards : public ProgramTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+  std::string report(const std::string& what) const { return must({"score", "-o", "out", "--shard", what}); }
   void put_inputs(size_t rows) const {
     for (const char* name : {"a.csv", "b.csv"}) {
       std::string text = "id,text\n";
@@ -40,12 +41,15 @@ TEST_F(Shards, PartsConcatenateToWholeOutput) {
   must({"score", "a.csv", "b.csv", "--model", "vader", "-q", "-o", "whole.csv"});
   for (int i = 0; i < 5; ++i)
     if (i != 3) must(command(fmt::format("{}/5", i)));
-  EXPECT_EQ(must({"shards", "out"}), "4 of 5 shards done\nmissing 3\n");
-  EXPECT_EQ(must({"shards", "out", "--missing"}), "3\n");
-  refused(3, {"1 of 5 shards", ": 3"}, {"shards", "out", "--check"});
+  EXPECT_EQ(report("status"), "4 of 5 shards done\nmissing 3\n");
+  EXPECT_EQ(report("missing"), "3\n");
+  refused(3, {"1 of 5 shards", ": 3"}, {"score", "-o", "out", "--shard", "check"});
+  const Outcome old = brim({"shards", "out", "--missing"});  // the former name
+  EXPECT_EQ(old.out, "3\n");
+  EXPECT_NE(old.err.find("use `brim score -o out --shard missing`"), std::string::npos) << old.err;
   // Rerun of a task of a Slurm array: the number of shards is read from the existing job.
   must(command("auto"), {.environment = {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "1"}}});
-  EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all complete\n");
+  EXPECT_EQ(report("check"), "1,000 rows in 5 parts, all complete\n");
   EXPECT_EQ(together(5), get("whole.csv"));
   EXPECT_EQ(json_of("out/_manifest.json").at("rows"), 1000);
   EXPECT_TRUE(exists("out/_SUCCESS"));
@@ -66,7 +70,9 @@ TEST_F(Shards, RejectsInvalidShards) {
   refused(2, {"-o DIR"}, {"score", "a.csv", "--shard", "0/2"});
   refused(2, {"cannot be divided"}, {"score", "-", "-o", "out", "--shard", "0/2"}, {.input = "a\n"});
   refused(2, {"is a file"}, {"score", "a.csv", "-o", "b.csv", "--shard", "0/2"});
-  refused(2, {"no job in this directory"}, {"shards", "."});
+  refused(2, {"no job in this directory"}, {"score", "-o", ".", "--shard", "status"});
+  refused(2, {"--shard check: takes no input file"}, command("check"));
+  refused(2, {"--shard status: requires the output directory"}, {"score", "--shard", "status"});
   put("a.csv", get("a.csv") + "x,more\n");
   refused(2, {"a.csv has changed"}, command("0/3"));
 }
@@ -76,7 +82,7 @@ TEST_F(Shards, BadRowFailsOnlyItsShard) {
   put("b.csv", get("b.csv") + "too,many,fields\n");
   must(command("0/2"));
   refused(3, {"b.csv (from byte", "3 fields"}, command("1/2"));
-  const std::string status = must({"shards", "out"});
+  const std::string status = report("status");
   EXPECT_NE(status.find("missing 1\nfailed 1: "), std::string::npos) << status;
   EXPECT_NE(status.find("3 fields"), std::string::npos) << status;
 }
@@ -104,7 +110,7 @@ TEST_F(Shards, KilledShardsResume) {
   EXPECT_LT(json_of("s.json").at("rows"), json_of("s.json").at("rows_in_all"));  // it did not start over
   half[half.size() - 3] = "0/2";
   must(half);
-  must({"shards", "out", "--check"});
+  report("check");
   EXPECT_EQ(together(2), get("whole.csv"));
 }
 

@@ -45,6 +45,50 @@ TEST_F(Verbs, EmbedWritesOneVectorPerRow) {
   refused(2, {"vader"}, {"embed", "-", "--model", "vader"}, {.input = "w5\n"});
 }
 
+TEST_F(Verbs, ProfileStreamsSkipsBatchesThatTakeTooLong) {
+  put("in.txt", made_up_lines(3000));
+  const std::vector<std::string> flags = {"streams",  "--models", "tiny,tiny", "--texts", "in.txt",
+                                          "--device", "cpu",      "--seconds", "0.001"};
+  std::vector<std::string> profile = {"profile"}, bench = {"bench"};
+  profile.insert(profile.end(), flags.begin(), flags.end());
+  bench.insert(bench.end(), flags.begin(), flags.end());
+  const Outcome got = brim(profile);
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.err.find("deprecated"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find(" and more: one takes about "), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("longer than --seconds 0.001"), std::string::npos) << got.err;
+  const Outcome old = brim(bench);  // the former name
+  EXPECT_EQ(old.code, 0) << old.err;
+  EXPECT_NE(old.err.find("brim bench streams is deprecated; use `brim profile streams`"), std::string::npos) << old.err;
+}
+
+TEST_F(Verbs, ProfileMeasuresTheLibrary) {
+  put("in.txt", made_up_lines(50));
+  const std::vector<std::string> model = {"--texts", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1"};
+  const auto measure = [&](std::vector<std::string> words) {
+    words.insert(words.end(), model.begin(), model.end());
+    return must(words);
+  };
+  EXPECT_NE(measure({"profile", "latency", "--count", "60"}).find("60 texts one at a time on cpu"), std::string::npos);
+  EXPECT_NE(measure({"profile", "library", "--rounds", "1", "--callers", "2"}).find("Scorer::submit, 2 threads"),
+            std::string::npos);
+  EXPECT_NE(measure({"profile", "deterministic", "--rounds", "1", "--count", "3"}).find("overhead: "),
+            std::string::npos);
+  refused(2, {"--texts is required"}, {"profile", "latency", "--model", "tiny"});
+  refused(2, {"unknown flag --mode"}, {"profile", "latency", "--texts", "in.txt", "--mode", "full"});
+  refused(2, {"brim profile library: needs a classifier other than vader"},
+          {"profile", "library", "--texts", "in.txt", "--model", "vader"});
+}
+
+TEST_F(Verbs, FormerNamesNoteTheNewOnes) {
+  const Outcome tune = brim({"tune", "--model", "vader"});
+  EXPECT_EQ(tune.code, 2);
+  EXPECT_NE(tune.err.find("brim tune is deprecated; use `brim models tune`"), std::string::npos) << tune.err;
+  EXPECT_NE(tune.err.find("brim models tune: requires a GPU"), std::string::npos) << tune.err;
+  const Outcome renamed = refused(2, {"brim models tune: requires a GPU"}, {"models", "tune", "--model", "vader"});
+  EXPECT_EQ(renamed.err.find("deprecated"), std::string::npos) << renamed.err;
+}
+
 TEST_F(Verbs, EmbedUsesSentenceTransformersSettings) {
   const auto embed = [&](const std::string& model, const std::vector<std::string>& more = {}) {
     std::vector<std::string> all = {"embed", "-", "--model", model, "--precision", "fp32", "-q"};

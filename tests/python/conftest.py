@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import csv
-import json
 import pathlib
-import shutil
+import sys
 
 import brim
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests"))
+import loopback_hub  # noqa: E402: found by the line above
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +32,10 @@ def tweets():
 
 
 def tiny_model(name: str, to: pathlib.Path) -> pathlib.Path:
-    """Copies a model of tests/data, which has no tokenizer, and adds one with a matching vocabulary size."""
-    shutil.copytree(SOURCE / "tests" / "data" / "models" / name, to)
-    size = json.loads((to / "config.json").read_text())["vocab_size"]
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "lives", "in", "london", "paris", "."]
-    (to / "vocab.txt").write_text("\n".join(words + [f"word{i}" for i in range(size - len(words))]) + "\n")
-    (to / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
+    """Writes a model of tests/data with a tokenizer."""
+    to.mkdir(parents=True)
+    for file, data in loopback_hub.tiny_model(name).items():
+        (to / file).write_bytes(data)
     return to
 
 

@@ -185,9 +185,9 @@ def test_rejects_invalid_arguments(inputs, tmp_path):
 
 def test_rows_without_text(tmp_path):
     pq.write_table(pa.table({"id": [0, 1], "text": [1, 2]}), tmp_path / "numbers.parquet")
-    job = planned(str(tmp_path / "numbers.parquet"), tmp_path)
-    ((shard, error),) = bulk.run(job, tries=1)
-    assert isinstance(error, brim.BadData) and error.remedy and shard.id == 0
+    with pytest.raises(brim.UsageError, match="its type is int64") as caught:
+        planned(str(tmp_path / "numbers.parquet"), tmp_path)
+    assert caught.value.remedy and not (tmp_path / "out").exists()
     pq.write_table(pa.table({"id": [0, 1], "text": ["good", None]}), tmp_path / "nulls.parquet")
     job = planned(str(tmp_path / "nulls.parquet"), tmp_path / "b", on_error="raise")
     ((_, error),) = bulk.run(job, tries=1)
@@ -449,8 +449,8 @@ def test_runs_jobs_planned_by_the_program(tmp_path):
 def test_program_checks_jobs_of_parquet_files(inputs, tmp_path):
     job = planned(inputs, tmp_path)
     bulk.run_shard(job.shards[2])
-    assert command("shards", tmp_path / "out", "--missing").stdout == "0-1,3-7\n"
-    refused = command("shards", tmp_path / "out", "--check")
+    assert command("score", "-o", tmp_path / "out", "--shard", "missing").stdout == "0-1,3-7\n"
+    refused = command("score", "-o", tmp_path / "out", "--shard", "check")
     assert refused.returncode == 2 and "brim.bulk.finish" in refused.stderr
 
 

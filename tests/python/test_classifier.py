@@ -16,7 +16,7 @@ import time
 import brim
 import numpy as np
 import pytest
-from brim import _program
+from brim import _brim, _program
 from brim._texts import texts_of
 from conftest import tiny_model
 
@@ -40,16 +40,16 @@ def test_top_k(clf):
 
 
 def test_dict_input_and_generators(clf, tweets):
-    assert clf({"text": "I love this"}) == clf("I love this")
+    assert [clf({"text": "I love this"})] == clf("I love this")
     stream = clf(t for t in tweets[:5])
     assert list(stream) == clf(tweets[:5])
 
 
-def test_ignored_settings_warn_and_unknown_ones_fail(clf):
-    with pytest.warns(UserWarning, match="batch_size is ignored"):
-        clf(["a"], batch_size=8)
-    with pytest.raises(brim.UsageError, match="colour"):
+def test_accepts_arguments_of_transformers_and_rejects_unknown_ones(clf):
+    assert clf(["a"], batch_size=8, num_workers=2, padding="max_length") == clf(["a"])
+    with pytest.raises(brim.ArgumentError, match="colour") as caught:
         clf("a", colour="red")
+    assert isinstance(caught.value, TypeError)
 
 
 def softmax(logits):
@@ -113,7 +113,7 @@ def test_interrupt_ends_a_call_for_logits(clf, tweets):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        clf._open().score(texts, progress, None, "none")
+        clf._open().score(texts, progress, options=_brim.call_options(function="none"))
     assert seen[-1] < len(texts) and clf("I love this")[0]["label"] == "positive"
 
 
@@ -362,16 +362,16 @@ def test_settings_of_the_environment(monkeypatch):
 def test_pairs_are_scored_together(vader, tmp_path):
     clf = brim.Classifier(tiny_model("bert_pair", tmp_path / "pair"), precision="fp32")
     pair = {"text": "ada lives", "text_pair": "in london"}
-    one, other = clf(pair)[0], clf([pair, {"text": "ada lives", "text_pair": "paris"}], top_k=None)[1]
+    one, other = clf(pair), clf([pair, {"text": "ada lives", "text_pair": "paris"}], top_k=None)[1]
     scores = clf.predict(["ada lives", "ada lives"], pairs=["in london", "paris"])
     assert scores.score[0] == pytest.approx(one["score"], abs=1e-6)
     assert sorted(scores.scores[1].tolist(), reverse=True) == pytest.approx([e["score"] for e in other], abs=1e-6)
-    assert clf("ada lives")[0] != one
+    assert clf("ada lives")[0] != one and set(one) == {"label", "score"}
     with pytest.raises(brim.UsageError, match="second texts"):
         clf.predict(["a"], pairs=["b", "c"])
     with pytest.raises(brim.BadData):
         clf.predict(["a"], pairs=[None])
-    with pytest.raises(brim.UsageError, match="apart"):
-        clf([pair, {"text": "a"}])
+    mixed = clf([pair, {"text": "a"}, "a"])
+    assert mixed[1] == mixed[2] and mixed[0]["score"] == pytest.approx(one["score"], abs=1e-6)
     with pytest.raises(brim.UsageError, match="does not support pairs"):
         vader(pair)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of brim.bulk on Ray and Spark with killed workers, and the row by row adapters."""
+"""Jobs of brim.bulk on Ray, Spark and Dask with killed workers, and the row by row adapters."""
 
 from __future__ import annotations
 
@@ -306,3 +306,13 @@ def test_missing_ray_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(brim.UsageError, match="pip install ray"):
         brim.ray.score(None)
+
+
+def test_dask(inputs, tmp_path):  # noqa: F811
+    distributed = pytest.importorskip("distributed")
+    job = planned(inputs, tmp_path, rows_per_shard=50)
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, env={"PYTHONPATH": FOLDER}) as cluster:
+        with distributed.Client(cluster) as client:
+            parts = while_killing("distributed", lambda: client.gather(client.map(bulk.run_shard, job.missing(), retries=5)))
+    assert sorted(parts) == [shard.part for shard in job.shards]
+    assert bulk.finish(job)["rows"] == ROWS and all_rows(job)["id"].to_pylist() == list(range(ROWS))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import pathlib
 import pickle
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 
 import brim
+import brim._program
 import numpy as np
 import pytest
 from conftest import SOURCE, tiny_model
@@ -28,8 +30,6 @@ def test_encode(encoder_dir):
     assert np.allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
     assert np.allclose(encoder.encode("london", prompt="ada lives in "), vectors[0], atol=1e-6)
     assert not np.allclose(brim.Encoder(encoder_dir, pooling="cls").encode("paris"), vectors[1], atol=1e-3)
-    with pytest.raises(brim.UsageError, match="output_value"):
-        encoder.encode("a", output_value="token_embeddings")
     with pytest.raises(brim.UsageError, match="query"):
         encoder.encode("a", prompt_name="query")
     again = pickle.loads(pickle.dumps(encoder))
@@ -71,8 +71,6 @@ def test_encode_puts_the_prompt_before_every_row(encoder_dir):
 
 
 def test_sentence_transformers_files(encoder_dir, tmp_path):
-    import shutil
-
     path = shutil.copytree(encoder_dir, tmp_path / "st")
     (path / "modules.json").write_text(json.dumps([
         {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -114,10 +112,8 @@ def test_tagger(tagger_dir):
         assert list(entity) == ["entity_group", "score", "word", "start", "end"]
         assert entity["entity_group"] in ("PER", "LOC") and text[entity["start"]:entity["end"]] == entity["word"]
     assert tagger([text, None], on_error="null")[1] == []
-    with pytest.raises(brim.UsageError, match='opened with "first"'):
-        tagger(text, aggregation_strategy="simple")
-    with pytest.raises(brim.UsageError, match="first, simple, average or max"):
-        brim.Tagger(tagger_dir, aggregation_strategy="none")
+    for strategy in ("none", "simple", "average", "max"):
+        assert tagger(text, aggregation_strategy=strategy) == brim.Tagger(tagger_dir, aggregation_strategy=strategy)(text)
     again = pickle.loads(pickle.dumps(brim.Tagger(tagger_dir, aggregation_strategy="max")))
     assert again(text, aggregation_strategy="max") == again(text)
 
@@ -193,10 +189,25 @@ def test_batch_scorer_with_a_readonly_item():
 def test_batch_scorer_settings(monkeypatch, tagger_dir):
     monkeypatch.setenv("SENTIMENT_MODEL_NAME", "vader")
     assert brim.BatchScorer.from_env().classifier.precision == "exact" and brim.BatchScorer.from_env().batch_size == 10
-    with pytest.raises(brim.UsageError, match="SENTIMENT_BATCH_SIZE"):
-        brim.BatchScorer.from_env(env={"SENTIMENT_BATCH_SIZE": "ten"})
+    for size in ("ten", "0", "100001"):
+        with pytest.raises(brim.UsageError, match=f"SENTIMENT_BATCH_SIZE={size}.*from 1 to 100,000"):
+            brim.BatchScorer.from_env(env={"SENTIMENT_BATCH_SIZE": size})
     with pytest.raises(brim.UsageError, match="str"):
         brim.BatchScorer("vader").score_or_queue(None, {})
+
+
+def test_batch_scorer_names_variables_without_effect(caplog):
+    env = {"SENTIMENT_MODEL_NAME": "vader", "FEATURE_ADAPTIVE_SENTIMENT": "1", "MARKET_STATUS_OVERRIDE": "closed"}
+    with caplog.at_level("WARNING", logger="brim"):
+        brim.BatchScorer.from_env(env=env)
+    assert [record.getMessage() for record in caplog.records] == [
+        "FEATURE_ADAPTIVE_SENTIMENT=1 has no effect here; use a queue of `brim serve`",
+        "MARKET_STATUS_OVERRIDE=closed has no effect here; use a queue of `brim serve`"]
+    caplog.clear()
+    brim.BatchScorer.from_env(env={"SENTIMENT_MODEL_NAME": "vader", "FEATURE_ADAPTIVE_SENTIMENT": "0"})
+    assert not caplog.records
+    with pytest.raises(brim.Error, match="finbert"):
+        brim.BatchScorer.from_env(env={"SENTIMENT_BATCH_SIZE": "5"})
 
 
 def labelled_model(labels, to):
@@ -280,8 +291,24 @@ def test_types():
     mypy = pytest.importorskip("mypy")
     assert mypy
     package = pathlib.Path(brim.__file__).parent
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", package],
-                          capture_output=True, text=True)
+    calls = [SOURCE / "tests" / "python" / "typed_calls.py", SOURCE / "examples" / "serve_news" / "bot.py"]
+    if importlib.util.find_spec("fastapi"):
+        calls.append(SOURCE / "examples" / "fastapi" / "app.py")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", package, *calls],
+                          capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(package.parent)}, cwd=package.parent)
+    assert done.returncode == 0, done.stdout
+
+
+def test_types_by_pyright():
+    pyright = shutil.which("pyright", path=f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if pyright is None:
+        pytest.skip("no pyright")
+    package = pathlib.Path(brim.__file__).parent
+    calls = [SOURCE / "tests" / "python" / "typed_calls.py", SOURCE / "examples" / "serve_news" / "bot.py"]
+    if importlib.util.find_spec("fastapi"):
+        calls.append(SOURCE / "examples" / "fastapi" / "app.py")
+    done = subprocess.run([pyright, "--pythonpath", sys.executable, package, *calls], capture_output=True, text=True,
+                          cwd=package.parent)
     assert done.returncode == 0, done.stdout
 
 
@@ -337,7 +364,7 @@ def test_blocks_of_the_docs_run(tmp_path, monkeypatch):
     (tmp_path / "my-model").symlink_to(SOURCE / "models" / "default")
     monkeypatch.chdir(tmp_path)
     ran = 0
-    for page in ("README.md", "docs/python.md"):
+    for page in ("README.md", "docs/python.md", "docs/python-models.md", "docs/python-concurrency.md", "docs/python-forecast.md"):
         names: dict[str, object] = {"df": pandas.DataFrame({"text": ["great stuff", "awful"]})}
         text = (SOURCE / page).read_text(encoding="utf-8")
         for block in re.findall(r"(?<! -->\n)^```python\n(.*?)^```", text, re.S | re.M):
@@ -363,21 +390,28 @@ print(connected)
     assert done.stdout == "[]\n"
 
 
-def test_every_cell_of_the_notebook_runs(tmp_path, monkeypatch):
+def test_cells_of_the_notebook_run(tmp_path, monkeypatch):
+    """Without the installation and the plots; tests/notebook.py executes all cells with a wheel."""
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    shutil.copy(SOURCE / "examples" / "tweets.csv", tmp_path)
+    if subprocess.run([brim._program.path(), "help", "serve"], capture_output=True).returncode:
+        pytest.skip("built without a server")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for cell in json.loads((SOURCE / "examples" / "brim.ipynb").read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
-            *before, last = tree.body
-            exec(compile(ast.Module(before, []), "cell", "exec"), names)
-            if isinstance(last, ast.Expr):
-                shown = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
-                draw = getattr(shown, "_repr_html_", None) or shown.__repr__
-                assert draw()
-            else:
-                exec(compile(ast.Module([last], []), "cell", "exec"), names)
+    try:
+        for cell in json.loads((SOURCE / "examples" / "brim.ipynb").read_text(encoding="utf-8"))["cells"]:
+            source = "".join(line for line in cell["source"] if not line.startswith("%"))
+            if cell["cell_type"] == "code" and "plt." not in source:
+                *before, last = ast.parse(source).body
+                exec(compile(ast.Module(before, []), "cell", "exec"), names)
+                if isinstance(last, ast.Expr):
+                    shown = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+                    draw = getattr(shown, "_repr_html_", None) or shown.__repr__
+                    assert draw()
+                else:
+                    exec(compile(ast.Module([last], []), "cell", "exec"), names)
+    finally:
+        if isinstance(server := names.get("server"), subprocess.Popen):
+            server.kill()
     assert names["run"].figures["steps"] > 0
+    assert names["answer"][0]["label"] == "positive"

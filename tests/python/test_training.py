@@ -233,6 +233,35 @@ def test_estimator_checks_that_make_sense_for_texts(estimator):
             BrimClassifier(estimator.model).fit(X, y)
 
 
+def test_estimator_weights(estimator):
+    from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+
+    texts, labels = rows_of(40)
+    short = clone(estimator).set_params(num_train_epochs=1)
+    repeated = clone(short).fit(texts + texts[:10], labels + labels[:10])
+    weighted = clone(short).fit(texts, labels, sample_weight=[1] * 40)
+    assert weighted.n_features_in_ == 1
+    assert (weighted.predict_proba(texts) == clone(short).fit(texts, labels).predict_proba(texts)).all()
+    twice = clone(short).fit(texts, labels, sample_weight=[2] * 10 + [1] * 30)
+    assert twice.training_.figures["samples"] == repeated.training_.figures["samples"]
+    zero = clone(short).fit(texts, labels, sample_weight=[0 if label == "bad" and i > 5 else 1 for i, label in enumerate(labels)])
+    assert zero.training_.figures["samples"] < weighted.training_.figures["samples"]
+    clone(short).set_params(class_weight={"bad": 2.0, "good": 0.5}, random_state=3).fit(texts, labels)
+    balanced = clone(short).set_params(class_weight="balanced", random_state=np.random.RandomState(1)).fit(texts, labels)
+    assert balanced.score(texts, labels, sample_weight=np.ones(40)) > 0
+    for wrong in ({"class_weight": "even"}, {"class_weight": {"ugly": 1}}, {"random_state": "x"}):
+        with pytest.raises(brim.UsageError) as caught:
+            clone(short).set_params(**wrong).fit(texts, labels)
+        assert caught.value.remedy
+    for weights in ([1], [-1] * 40, [0] * 40, [float("nan")] * 40, [1 if label == "bad" else 0 for label in labels]):
+        with pytest.raises(brim.UsageError, match="weight"):
+            clone(short).fit(texts, labels, sample_weight=weights)
+    with pytest.raises(NotFittedError) as caught:
+        clone(short).predict(texts)
+    assert isinstance(caught.value, brim.Error) and caught.value.remedy
+
+
 def test_missing_scikit_learn_is_reported():
     code = "import sys; sys.modules['sklearn'] = None\nimport brim\ntry:\n import brim.sklearn\nexcept brim.UsageError as e: print(e)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import pathlib
 
 import brim
 import numpy as np
-from brim import BadData, BadModel, Cancelled, DoesNotFit, UsageError
+from brim import ArgumentError, BadData, BadModel, Cancelled, DoesNotFit, UsageError
 from conftest import tiny_model
 
 REFUSED = (UsageError, BadData)
@@ -26,6 +27,8 @@ class Bench:
         self.tagger = tiny_model("bert_token", folder / "tagger")
         self.encoder = brim.Encoder(tiny_model("bert_encoder", folder / "encoder"))
         self.clf = brim.Classifier(self.model)
+        self.ner = brim.Tagger(self.tagger)
+        self.cross = brim.CrossEncoder(tiny_model("bert_pair", folder / "cross"))
         self.closed = brim.Classifier("vader")
         self.closed.close()
         self.file = folder / "rows.csv"
@@ -35,6 +38,13 @@ class Bench:
     @property
     def out(self) -> pathlib.Path:
         return self.folder / "out"
+
+    def parquet(self):
+        import pyarrow.parquet as pq
+        from pyarrow import table
+
+        pq.write_table(table({"text": ["a"], "id": [1]}), self.folder / "rows.parquet")
+        return self.folder / "rows.parquet"
 
     def train(self, rows, **settings):
         return brim.train(self.model, rows, output_dir=self.out, progress=False, **settings)
@@ -60,13 +70,33 @@ CONSTRUCTOR = {
     "a negative length of an encoder": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", max_length=-5)),
     "an unknown long_text": (UsageError, lambda b: brim.Classifier(b.model, long_text="sometimes")),
     "None as long_text": (UsageError, lambda b: brim.Classifier(b.model, long_text=None)),
-    "an unknown keyword": (TypeError, lambda b: brim.Classifier(b.model, colour="red")),
+    "an unknown keyword": (ArgumentError, lambda b: brim.Classifier(b.model, colour="red")),
     "a tagger as a classifier": (UsageError, lambda b: brim.Classifier(b.tagger)),
     "a classifier as a tagger": (UsageError, lambda b: brim.Tagger(b.model)),
     "rules as an encoder": (UsageError, lambda b: brim.Encoder("vader")),
     "an unknown pooling": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", pooling="max")),
     "an unknown default prompt": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", default_prompt_name="query")),
-    "an unknown aggregation": (UsageError, lambda b: brim.Tagger(b.tagger, aggregation_strategy="none")),
+    "an unknown aggregation": (UsageError, lambda b: brim.Tagger(b.tagger, aggregation_strategy="last")),
+    "a misspelt keyword": (ArgumentError, lambda b: brim.Classifier(b.model, max_lenght=64)),
+    "a keyword of another library": (ArgumentError, lambda b: brim.Classifier(b.model, n_jobs=2)),
+    "a misspelt keyword of a tagger": (ArgumentError, lambda b: brim.Tagger(b.tagger, agregation_strategy="max")),
+    "two models": (ArgumentError, lambda b: brim.Classifier(b.model, b.model)),
+    "a fraction as a device": (UsageError, lambda b: brim.Classifier(b.model, device=1.5)),
+    "a list of devices": (UsageError, lambda b: brim.Classifier(b.model, device=["cpu"])),
+    "a number as memory to leave free": (UsageError, lambda b: brim.Classifier(b.model, leave_free=8)),
+    "a path with a null byte": (UsageError, lambda b: brim.Classifier("a\0b")),
+    "a number as pooling": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", pooling=1)),
+    "a list of prompts": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", prompts=["query: "])),
+    "an unknown similarity": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", similarity_fn_name="jaccard")),
+    "vectors of no numbers": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", truncate_dim=0)),
+    "no model of a cross-encoder": (ArgumentError, lambda b: brim.CrossEncoder()),
+    "an unknown activation": (UsageError, lambda b: brim.CrossEncoder(b.model, activation_fn="tanh")),
+    "an unknown task": (UsageError, lambda b: brim.pipeline("text-clasification")),
+    "an unknown option of a pipeline": (ArgumentError, lambda b: brim.pipeline("ner", model=b.tagger, agregation="max")),
+    "another tokenizer": (UsageError, lambda b: brim.pipeline("text-classification", model=b.model, tokenizer="gpt2")),
+    "an unknown type of numbers": (UsageError, lambda b: brim.pipeline("text-classification", model=b.model, dtype="float8")),
+    "a name that does not exist": (UsageError, lambda b: brim.load_model("no-such-model")),
+    "too short a length": (UsageError, lambda b: brim.Classifier(b.model, max_length=1)),
 }
 
 CALL = {
@@ -81,7 +111,29 @@ CALL = {
     "an unknown function": (UsageError, lambda b: b.clf("a", function_to_apply="softplus")),
     "an unknown argument": (UsageError, lambda b: b.clf("a", colour="red")),
     "dicts without texts": (UsageError, lambda b: b.clf([{"txt": "a"}])),
-    "some pairs": (UsageError, lambda b: b.clf([{"text": "a", "text_pair": "b"}, {"text": "a"}])),
+    "a dict with a number": (BadData, lambda b: b.clf([{"text": 5}])),
+    "no argument": (ArgumentError, lambda b: b.clf()),
+    "two positional arguments": (ArgumentError, lambda b: b.clf("a", "b")),
+    "a misspelt argument": (ArgumentError, lambda b: b.clf("a", topk=2)),
+    "a negative length": (UsageError, lambda b: b.clf("a", max_length=-5)),
+    "a word for a length": (UsageError, lambda b: b.clf("a", max_length="long")),
+    "a length without room for text": (UsageError, lambda b: b.clf("a", max_length=1)),
+    "truncation of one text of a pair": (UsageError, lambda b: b.clf("a", truncation="only_first")),
+    "a number as truncation": (UsageError, lambda b: b.clf("a", truncation=3)),
+    "a negative batch size": (UsageError, lambda b: b.clf(["a"], batch_size=-1)),
+    "a text that is too long": (BadData, lambda b: b.clf("word1 " * 2000, truncation=False)),
+    "a submitted number": (BadData, lambda b: b.clf.submit(5)),
+    "a submitted list": (BadData, lambda b: b.clf.submit(["a", "b"])),
+    "top_k of a submitted text": (UsageError, lambda b: b.clf.submit("a", top_k=0)),
+    "an awaited number": (BadData, lambda b: asyncio.run(b.clf.ascore(5))),
+    "a text submitted to a closed model": (Cancelled, lambda b: b.closed.submit("a")),
+    "an unknown strategy": (UsageError, lambda b: b.ner("ada", aggregation_strategy="last")),
+    "a str as ignored labels": (UsageError, lambda b: b.ner("ada", ignore_labels="O")),
+    "a negative stride": (UsageError, lambda b: b.ner("ada", stride=-1)),
+    "one str split into words": (UsageError, lambda b: b.ner("ada", is_split_into_words=True)),
+    "numbers as words": (BadData, lambda b: b.ner([[1, 2]], is_split_into_words=True)),
+    "a number to tokenize": (UsageError, lambda b: b.clf.tokenizer.tokenize(5)),
+    "the tokenizer of rules": (UsageError, lambda b: brim.Classifier("vader").tokenizer.encode("a")),
     "a closed model": (Cancelled, lambda b: b.closed("a")),
 }
 
@@ -95,11 +147,27 @@ PREDICT = {
     "numbers": (BadData, lambda b: b.clf.predict(np.arange(3))),
     "too few pairs": (UsageError, lambda b: b.clf.predict(["a", "b"], pairs=["c"])),
     "one str as pairs": (UsageError, lambda b: b.clf.predict(["a"], pairs="b")),
+    "an unknown option": (ArgumentError, lambda b: b.clf.predict(["a"], colum="text")),
+    "a misspelt column": (UsageError, lambda b: b.clf.predict({"text": ["x"], "id": ["y"]}, column="txt")),
+    "a field that does not exist": (UsageError, lambda b: b.clf.predict({"a": [{"b": "x"}]}, column="a.c")),
+    "one str as a stream": (UsageError, lambda b: b.clf.stream("text")),
+    "an unknown on_error of a stream": (UsageError, lambda b: b.clf.stream(["text"], on_error="skip")),
+    "one str as pairs of texts": (UsageError, lambda b: b.cross.predict("ab")),
+    "three texts as a pair": (BadData, lambda b: b.cross.predict([("a", "b", "c")])),
+    "a number as a query": (UsageError, lambda b: b.cross.rank(5, ["a"])),
+    "one str as documents": (UsageError, lambda b: b.cross.rank("a", "b")),
 }
 
 ENCODE = {
-    "vectors of tokens": (UsageError, lambda b: b.encoder.encode("a", output_value="token_embeddings")),
-    "vectors of bytes": (UsageError, lambda b: b.encoder.encode("a", precision="int8")),
+    "an unknown output": (UsageError, lambda b: b.encoder.encode("a", output_value="tokens")),
+    "an unknown precision": (UsageError, lambda b: b.encoder.encode("a", precision="int4")),
+    "no argument": (ArgumentError, lambda b: b.encoder.encode()),
+    "a misspelt argument": (ArgumentError, lambda b: b.encoder.encode("a", normalise_embeddings=True)),
+    "bytes of one text": (UsageError, lambda b: b.encoder.encode("a", precision="int8")),
+    "no dimensions": (UsageError, lambda b: b.encoder.encode("a", truncate_dim=0)),
+    "vectors of different widths": (UsageError, lambda b: b.encoder.similarity([[1, 2]], [[1, 2, 3]])),
+    "words as vectors": (UsageError, lambda b: b.encoder.similarity(["a"], ["b"])),
+    "a negative length": (UsageError, lambda b: setattr(b.encoder, "max_seq_length", -5)),
     "another device": (UsageError, lambda b: b.encoder.encode("a", device="cuda:7")),
     "an unknown prompt": (UsageError, lambda b: b.encoder.encode("a", prompt_name="query")),
     "a prompt that is no str": (UsageError, lambda b: b.encoder.encode("a", prompt=5)),
@@ -116,12 +184,28 @@ TRAIN = {
     "a word for a number": (UsageError, lambda b: b.train(b.file, num_train_epochs="many")),
     "a dict as a setting": (UsageError, lambda b: b.train(b.file, learning_rate={"a": 1})),
     "a model that does not exist": (UsageError, lambda b: brim.train("no-such-model", b.file, output_dir=b.out)),
+    "no output directory": (ArgumentError, lambda b: brim.train(b.model, b.file)),
+    "None as an output directory": (UsageError, lambda b: brim.train(b.model, b.file, output_dir=None)),
+    "None as a model": (UsageError, lambda b: brim.train(None, b.file, output_dir=b.out)),
+    "a misspelt setting": (UsageError, lambda b: b.train(b.file, learning_rte=1e-3)),
+    "a negative learning rate": (UsageError, lambda b: b.train(b.file, learning_rate=-1)),
+    "no epochs": (UsageError, lambda b: b.train(b.file, num_train_epochs=-1)),
+    "a number as a column": (UsageError, lambda b: b.train(b.file, text=5)),
+    "a label that is a list": (BadData, lambda b: b.train((["a"], [["x"]]))),
 }
 
 PLAN = {
     "an unknown GPU": (UsageError, lambda b: brim.plan(device="toaster")),
     "an unknown task": (UsageError, lambda b: brim.plan(task="guess")),
     "an unknown limit": (UsageError, lambda b: brim.plan(limit="lots")),
+    "a number as a limit": (UsageError, lambda b: brim.plan(limit=6)),
+    "a misspelt argument": (ArgumentError, lambda b: brim.plan(devise="cpu")),
+    "an unknown precision": (UsageError, lambda b: brim.plan(precision="fp7")),
+    "one model to compare": (UsageError, lambda b: brim.compare(["vader"], ["a"])),
+    "a str as models to compare": (UsageError, lambda b: brim.compare("vader", ["a"])),
+    "no rows to compare": (UsageError, lambda b: brim.compare(["vader", "default"], 7)),
+    "a loss above one": (UsageError, lambda b: brim.compare(["vader", "default"], ["a"], max_loss=5)),
+    "an argument of gpu_stats": (ArgumentError, lambda b: brim.gpu_stats(0)),
     "a negative length": (UsageError, lambda b: brim.plan(max_length=-5)),
     "a word for a length": (UsageError, lambda b: brim.plan(typical_length="short")),
     "a limit that is too small": (DoesNotFit, lambda b: brim.plan(str(b.model), device="rtx3070", limit="1MiB")),
@@ -137,6 +221,17 @@ FORECAST = {
     "an unknown setting": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, colour="red")),
     "neither model nor forecasts": (UsageError, lambda b: brim.forecast.evaluate(SERIES, SERIES)),
     "columns of unequal length": (REFUSED, lambda b: brim.forecast.predict({**SERIES, "y": [1.0]}, horizon=1)),
+    "no horizon at all": (ArgumentError, lambda b: brim.forecast.train(SERIES, output_dir=b.out)),
+    "a word for a horizon": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon="two")),
+    "a number as a model": (UsageError, lambda b: brim.forecast.predict(SERIES, model=7, horizon=1)),
+    "a dict as a setting": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, season={})),
+    "text as values": (BadData, lambda b: brim.forecast.predict({**SERIES, "y": ["x"] * 40}, horizon=1)),
+    "two columns of one name": (UsageError, lambda b: brim.forecast.predict({1: [1.0] * 40, "1": [2.0] * 40}, horizon=1)),
+    "a negative h": (UsageError, lambda b: brim.forecast.NBEATS(h=-1)),
+    "no h": (ArgumentError, lambda b: brim.forecast.NBEATS()),
+    "a model that is not fitted": (UsageError, lambda b: brim.forecast.NBEATS(h=2).predict()),
+    "a level above 100": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, level=[800])),
+    "no windows": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, n_windows=0)),
     "no folds": (UsageError, lambda b: brim.forecast.roll(SERIES, horizon=1, folds=0, output_dir=b.out)),
 }
 
@@ -152,6 +247,13 @@ BULK = {
     "an unknown setting": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, colour="red")),
     "a setting out of range": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, max_length=-5)),
     "a folder without a job": (UsageError, lambda b: brim.bulk.load(b.empty)),
+    "a column to score that does not exist": (UsageError, lambda b: brim.bulk.plan(b.parquet(), b.out, text="txt")),
+    "a column of numbers": (UsageError, lambda b: brim.bulk.plan(b.parquet(), b.out, text="id")),
+    "a number to keep": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, keep=[1])),
+    "a misspelt setting": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, max_lenght=64)),
+    "a str as a shard": (UsageError, lambda b: brim.bulk.run_shard("part-0")),
+    "a str as a job": (UsageError, lambda b: brim.bulk.run("out")),
+    "None as a job": (UsageError, lambda b: brim.bulk.finish(None)),
     "no tries": (UsageError, lambda b: brim.bulk.run(brim.bulk.Job("x", "", "", {}, ()), tries=0)),
 }
 
@@ -159,6 +261,7 @@ BATCH_SCORER = {
     "batches of none": (UsageError, lambda b: brim.BatchScorer("vader", batch_size=0)),
     "a word for a size": (UsageError, lambda b: brim.BatchScorer("vader", batch_size="ten")),
     "a text that is none": (UsageError, lambda b: brim.BatchScorer("vader").score_or_queue(None, {})),
+    "an unknown option": (ArgumentError, lambda b: brim.BatchScorer("vader", size=2)),
     "labels of another model": (UsageError, lambda b: brim.BatchScorer("vader", labels={"good": 1})),
 }
 

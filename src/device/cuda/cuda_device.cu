@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device: opening and its failure reasons, memory, streams, events and graphs. The runtime is linked
 // statically and loads the driver dynamically, so the program also starts on machines without either.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -39,8 +40,10 @@ std::string reason_without_devices(cudaError_t error) {
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   if (driver == 0) return "no NVIDIA driver found (libcuda.so.1 is missing)";
   if (error == cudaErrorInsufficientDriver)
-    return fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
-                       cuda_version_text(driver), cuda_version_text(CUDART_VERSION));
+    return fmt::format(
+        "the NVIDIA driver is too old: it supports CUDA {}, this build needs {}.0; update the driver "
+        "or use a build for CUDA {}",
+        cuda_version_text(driver), CUDART_VERSION / 1000, std::max(12, driver / 1000));
   if (error == cudaErrorNoDevice)
     return env("CUDA_VISIBLE_DEVICES")
                ? fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES={})", *env("CUDA_VISIBLE_DEVICES"))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks/attention.h"
 
+#include <algorithm>
+
 #include "ops/attention.h"
 #include "ops/relative_bias.h"
 #include "ops/rope.h"
@@ -30,6 +32,11 @@ void turn(const Pass& p, const AttentionParams& at, const AttentionSaved& made, 
   args.theta = at.theta;
   args.back = back;
   rope(p.e.stream, args);
+}
+
+// Whether the matrix is multiplied in two parts; inference stores that of the last layer only so.
+bool in_parts(const Pass& p, int64_t l, bool first_tokens) {
+  return first_tokens || !(p.training != nullptr || l + 1 < p.s.layers || p.s.mean_pooling);
 }
 
 // Rows of a bias; empty if there is no bias.
@@ -72,11 +79,10 @@ void project_all_tokens(const Pass& p, const AttentionParams& at, int64_t l, con
     return;
   }
   const Input input = input_of(x, w);
-  if (p.training != nullptr || l + 1 < p.s.layers || p.s.mean_pooling) {
+  if (!in_parts(p, l, false)) {
     apply_linear(p, input, w.matrix, bias, made.qkv);
     return;
   }
-  // Inference stores the last layer's matrix in two parts.
   apply_linear(p, input, w.first, part_of(bias, 0, H), made.qkv.slice_cols(0, H));
   apply_linear(p, input, w.rest, part_of(bias, H, 3 * H), made.qkv.slice_cols(H, 3 * H));
 }
@@ -110,6 +116,10 @@ Hidden attend(const Pass& p, const AttentionParams& at, int64_t l, const Hidden&
     made.bias = p.f32({p.s.heads, ops::kRelativeWidth});
     ops::relative_bias(p.e.stream, {.table = p.param(at.relative).plain, .bias = made.bias});
   }
+  const bool by_distance = at.distances.table >= 0;
+  if (by_distance)
+    made.distances.tables =
+        distance_tables(p, at.distances, l, in_parts(p, l, first_tokens), saved != nullptr ? &made.distances : nullptr);
   ops::AttentionArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = made.context, .batch = p.batch};
   args.out_scale = scale.quantise;
   args.first_query_only = first_tokens;
@@ -118,10 +128,12 @@ Hidden attend(const Pass& p, const AttentionParams& at, int64_t l, const Hidden&
   if (turns_inside) args.rope_theta = at.theta;
   args.lse = made.lse;
   args.bias = made.bias;
+  args.distance_queries = made.distances.tables.queries;
+  args.distance_keys = made.distances.tables.keys;
   args.precision = p.e.precision;
   args.dropout = p.layer_dropout(l, DropoutSite::probabilities);
   args.scratch = p.e.memory.scratch(attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads,
-                                                            p.e.precision, p.e.threads, turns_inside));
+                                                            p.e.precision, p.e.threads, turns_inside, by_distance));
   attention(p.e.stream, args);
   const bool in_fp8 = p.trains_fp8(at.out.w);
   if (in_fp8) made.context_input = operand_of(p, {made.context}, at.out.w);
@@ -162,10 +174,20 @@ TensorView attend_backward(const Pass& p, const AttentionParams& at, int64_t l, 
     args.bias = saved.bias;
     args.d_bias = p.f32({p.s.heads, bias_width});
   }
+  const DistanceTables& tables = saved.distances.tables;
+  const bool by_distance = at.distances.table >= 0;
+  const DistanceTables d_tables = by_distance ? allocate_gradients(p, tables) : DistanceTables();
+  args.distance_queries = tables.queries;
+  args.distance_keys = tables.keys;
+  args.d_distance_queries = d_tables.queries;
+  args.d_distance_keys = d_tables.keys;
   args.scratch = p.e.memory.scratch(
-      ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads, bias_width));
+      ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads, bias_width,
+                                        by_distance ? std::max(tables.queries.rows(), tables.keys.rows()) : 0));
   attention_grad(p.e.stream, args);
-  if (saved.bias) ops::relative_bias_grad(p.e.stream, {.d_bias = args.d_bias, .d_table = p.param(at.relative).grad});
+  if (by_distance) distance_backward(p, at.distances, l, saved.distances, d_tables);
+  if (saved.bias && p.param(at.relative).grad)
+    ops::relative_bias_grad(p.e.stream, {.d_bias = args.d_bias, .d_table = p.param(at.relative).grad});
   turn(p, at, grad, true);
   const TensorView to = normed ? p.activations(d.residual.rows(), H) : d.residual;
   const GradWrite write = normed ? GradWrite::overwrite : GradWrite::accumulate;

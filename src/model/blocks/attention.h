@@ -2,6 +2,7 @@
 // Self-attention with its projections, forward and backward. With first_tokens (a classifier's last layer), keys and
 // values are computed for all tokens, everything else for B rows. Does not include the norms.
 #pragma once
+#include "model/blocks/distance.h"
 #include "model/blocks/linear.h"
 #include "model/blocks/norm.h"
 
@@ -9,7 +10,8 @@ namespace brim::model {
 
 struct AttentionParams {
   LinearParams qkv, out;
-  int64_t relative = -1;   // bias table by distance bucket; -1: none
+  int64_t relative = -1;  // bias table by distance bucket; -1: none
+  DistanceParams distances;
   int64_t window = 0;      // maximum distance between query and key; 0: unlimited
   float theta = 0;         // base of rotary positions; 0: none
   bool keeps_sum = false;  // pre-norm: the sum is read again after the norm
@@ -20,6 +22,7 @@ struct AttentionSaved {
   tensor::TensorView q, first;      // with first_tokens: [B,H] queries and their input rows
   tensor::TensorView context, lse;  // [rows,H], [rows,N]
   tensor::TensorView bias;          // [N,kRelativeWidth] if there is a bias table
+  DistanceSaved distances;
   // fp8: transposed inputs of the products: the layer input, its first-token rows, and the context.
   Operand input, first_input, context_input;
   bool keep_input = true;  // false: the input's columns are recomputed

@@ -66,10 +66,14 @@ TensorView head_dense_backward(const Pass& p, const HeadParams& at, const HeadDe
   return d_in;
 }
 
+Dropout dropout_before_dense(const Pass& p, const HeadParams& at) {
+  return p.dropout(at.dropout_first ? p.s.head_dropout : p.s.pooler_dropout, kHeadInSite);
+}
+
 // [dropout], dense, activation, [norm], dropout, out. Writes to `logits` if given.
 TensorView sequence_logits(const Pass& p, const HeadParams& at, const TensorView& x, HeadSaved& saved,
                            TensorView logits = {}) {
-  saved.in = at.dropout_first ? dropped(p, x, p.dropout(p.s.head_dropout, kHeadInSite)) : x;
+  saved.in = dropped(p, x, dropout_before_dense(p, at));
   saved.out = dropped(p, head_dense(p, at, at.dense, saved), p.dropout(p.s.head_dropout, kHeadOutSite));
   if (!logits) logits = p.f32({p.batch.B, p.s.sequence_classes});
   apply_linear(p, {saved.out}, at.sequence, logits);
@@ -81,7 +85,7 @@ TensorView sequence_backward(const Pass& p, const HeadParams& at, const HeadSave
   linear_backward(p, saved.out, at.sequence, d_logits, d_out);
   drop_gradient(p, d_out, p.dropout(p.s.head_dropout, kHeadOutSite));
   const TensorView d_in = head_dense_backward(p, at, at.dense, saved, d_out);
-  if (at.dropout_first) drop_gradient(p, d_in, p.dropout(p.s.head_dropout, kHeadInSite));
+  drop_gradient(p, d_in, dropout_before_dense(p, at));
   return d_in;
 }
 

@@ -19,7 +19,7 @@ struct HeadParams {
   HeadDense token_dense;  // token head; -1: none
   LinearParams sequence, token;
   ops::Activation activation = ops::Activation::tanh;  // after dense
-  bool dropout_first = false;                          // sequence head: dropout also before its first matrix
+  bool dropout_first = false;                          // sequence head: the same dropout also before its first matrix
 };
 
 // `x` is [T,H], or [B,H] with first_tokens. The result is valid until the end of the pass.

@@ -95,6 +95,7 @@ void input_product(const Pass& p, LinearParams at, int64_t begin, int64_t end, c
 void weights_product(const Pass& p, LinearParams at, int64_t begin, int64_t end, const TensorView& d_y,
                      const TensorView& x) {
   const Param& w = p.param(at.w);
+  if (!w.grad) return;
   const TensorView d_w = w.grad.slice_rows(begin, end);
   run_product(p, {.x = d_y,
                   .x_inverse = w.fp8.d_y.inverse,
@@ -186,8 +187,9 @@ void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t b
   args.w_plain = w.plain.slice_rows(begin, end);
   args.d_y = d_y.x;
   args.d_x = d_x;
-  args.d_w = w.grad.slice_rows(begin, end);
+  if (w.grad) args.d_w = w.grad.slice_rows(begin, end);
   args.d_bias = bias_grad(p, at, begin, end);
+  if (!args.d_x && !args.d_w && !args.d_bias) return;
   args.precision = w.matrix.precision;
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;

@@ -67,6 +67,7 @@ NormGrad norm_backward(const Pass& p, NormParams at, const NormSaved& saved, con
   if (dropout.on() && (!in_fp8 || ops::layer_norm_grad_stores_d_x(p.e.stream, d_y.dtype, cols)))
     args.d_x = p.activations(rows, cols);
   args.d_gamma = p.param(at.gamma).grad;
+  if (!args.d_gamma) args.d_gamma = p.f32({cols});  // a frozen norm: discarded
   args.d_beta = p.param(at.beta).grad;
   if (product.b >= 0) args.d_bias = p.param(product.b).grad;
   if (in_fp8) args.train_fp8 = room_for_copies(p, p.param(product.w).fp8.d_y, rows, cols);

@@ -14,6 +14,9 @@ struct PostNormNames {
               type = "embeddings.token_type_embeddings.weight", norm = "embeddings.LayerNorm";
   std::string project;   // from the embedding width to the model's
   std::string relative;  // attention biases by distance bucket, one table for all layers
+  std::string distances = "encoder.rel_embeddings.weight", distance_norm = "encoder.LayerNorm",
+              distance_query = "attention.self.pos_query_proj", distance_key = "attention.self.pos_key_proj",
+              convolution = "encoder.conv.conv", convolution_norm = "encoder.conv.LayerNorm";
   std::string layer = "encoder.layer.", q = "attention.self.query", k = "attention.self.key",
               v = "attention.self.value", out = "attention.output.dense", norm1 = "attention.output.LayerNorm",
               up = "intermediate.dense", down = "output.dense", norm2 = "output.LayerNorm";
@@ -32,6 +35,7 @@ class PostNormEncoder : public Architecture {
   PostNormEncoder(const ModelShape& shape, const PostNormNames& names, const PostNormOptions& options);
 
   int64_t reader(int64_t l) const override { return layer_at(l).attention.qkv.w; }
+  size_t kind(int64_t l) const override { return shape_.convolution > 0 && l > 0 ? 1 : 0; }
   void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const override;
   Hidden layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
                LayerTape* tape) const override;
@@ -51,10 +55,13 @@ class PostNormEncoder : public Architecture {
     return drops_feed_forward_ ? p.layer_dropout(l, DropoutSite::feed_forward_out) : ops::Dropout();
   }
   LayerParams list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
+  void list_distances(const PostNormNames& names);
   void list_groups(const PostNormNames& names);
 
   EmbeddingParams embedding_;
   int64_t relative_ = -1;
+  DistanceParams distances_;  // without the layers' own matrices
+  ConvolutionParams convolution_;
   std::vector<LayerParams> layers_;
   bool drops_feed_forward_ = true;
 };

@@ -14,6 +14,7 @@ PreNormEncoder::PreNormEncoder(const ModelShape& shape) : Architecture(shape) {
   embedding_.word = list_.table("model.embeddings.tok_embeddings.weight", s.vocab, s.hidden);
   list_.at(embedding_.word).int8 = true;
   embedding_.norm = list_.norm("model.embeddings.norm", s.hidden, s.norm_bias);
+  list_.end_embeddings();
   for (int64_t l = 0; l < s.layers; ++l) {
     list_.begin_layer(l);
     layers_.push_back(list_layer(l, embedding_.norm));

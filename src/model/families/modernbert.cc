@@ -59,6 +59,8 @@ void read_modernbert(const hub::ConfigKeys& keys, ModelShape& shape) {
   if (pooling != "cls" && pooling != "mean")
     keys.contradiction("\"classifier_pooling\" is {}: it must be cls or mean", io::quote_text(pooling));
   shape.mean_pooling = pooling == "mean";
+  for (const char* key : {"is_causal", "causal_mask"})
+    if (keys.flag(key)) keys.contradiction("\"{}\" is true: only encoders are supported", key);
   if (const json* scaling = keys.get("rope_scaling"))
     keys.refuse("rope_scaling", *scaling, "RoPE scaling is not supported");
   if (const int size = keys.integer("head_dim", static_cast<int>(shape.head_size()), 1); size != shape.head_size())

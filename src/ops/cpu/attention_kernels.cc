@@ -227,6 +227,89 @@ void scores_in_place(const float* q, const float* k, int64_t ld_k, int64_t keys,
   }
 }
 
+BRIM_VEC float dot(const float* a, const float* b, int64_t n) {
+  F sum = zero();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum = fma(load(a + i), load(b + i), sum);
+  if (i < n) sum = fma(load(a + i, static_cast<int>(n - i)), load(b + i, static_cast<int>(n - i)), sum);
+  return reduce_add(sum);
+}
+
+// Products with the tables of distances for calls whose first query has position `first_query` among `keys` keys. The
+// transposed tables begin with the distance of the last query to the first key, so query r and key j of a block use
+// column j + rows - 1 - r relative to the block's first column.
+class Distances {
+ public:
+  Distances() = default;
+  Distances(const cpu::HeadDistances& at, int64_t first_query, int64_t queries, int64_t keys, int64_t D)
+      : at_(at), queries_(queries), keys_(keys), D_(D), ld_(round_up(queries + keys - 1, 16) + 16) {
+    const int64_t rows = queries + keys - 1, width = round_up(D, kLanes);
+    first_row_ = at.reach - first_query - queries + 1;
+    float* scratch = at.scratch;
+    const auto cut = [&](int64_t floats) {
+      float* piece = scratch;
+      scratch += round_up(floats, 16);
+      return piece;
+    };
+    by_query_ = cut(kQueryBlock * query_ld());
+    by_key_ = cut(kQueryBlock * kKeyLd);
+    float* zeros = cut(width);
+    for (int64_t d = 0; d < D; ++d) zeros[d] = 0;
+    const auto transposed = [&](const float* table, int64_t ld) -> const float* {
+      if (table == nullptr || queries == 1) return nullptr;
+      float* to = cut(D * ld_);
+      transpose_rows(table + first_row_ * ld, ld, rows, D, to, ld_, zeros);
+      return to;
+    };
+    keys_t_ = transposed(at.keys, at.ld_keys);
+    queries_t_ = transposed(at.queries, at.ld_queries);
+    rest_ = scratch;
+  }
+
+  // scores[r][j] of queries first .. first + rows - 1 of the call, all keys.
+  void add_to(const float* q, int64_t ld_q, const float* k, int64_t ld_k, int64_t first, int64_t rows, float* scores,
+              int64_t ld) const {
+    if (queries_ == 1) return add_to_one(q, k, ld_k, scores);
+    if (keys_t_ != nullptr) {
+      multiply({rows, round_up(keys_ + rows - 1, kLanes), D_, q, ld_q, 1, keys_t_ + column(first, rows), ld_, by_query_,
+                query_ld(), nullptr, false});
+      for (int64_t r = 0; r < rows; ++r) {
+        const float* from = by_query_ + r * query_ld() + rows - 1 - r;
+        for (int64_t j = 0; j < keys_; ++j) scores[r * ld + j] += from[j];
+      }
+    }
+    for (int64_t j0 = 0; queries_t_ != nullptr && j0 < keys_; j0 += kQueryBlock) {
+      const int64_t count = keys_ - j0 < kQueryBlock ? keys_ - j0 : kQueryBlock;
+      multiply({count, round_up(count + rows - 1, kLanes), D_, k + j0 * ld_k, ld_k, 1,
+                queries_t_ + column(first, rows) + j0, ld_, by_key_, kKeyLd, nullptr, false});
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = 0; j < count; ++j) scores[r * ld + j0 + j] += by_key_[j * kKeyLd + j + rows - 1 - r];
+    }
+  }
+
+  // Row of the tables of the first column of a block of queries.
+  int64_t table_row(int64_t first, int64_t rows) const { return first_row_ + column(first, rows); }
+  float* by_query() const { return by_query_; }
+  float* by_key() const { return by_key_; }
+  float* rest() const { return rest_; }
+  int64_t query_ld() const { return round_up(keys_ + kQueryBlock, 16); }
+  static constexpr int64_t kKeyLd = 2 * kQueryBlock + 16;
+
+ private:
+  int64_t column(int64_t first, int64_t rows) const { return queries_ - first - rows; }
+  void add_to_one(const float* q, const float* k, int64_t ld_k, float* scores) const {
+    for (int64_t j = 0; j < keys_; ++j) {
+      if (at_.keys != nullptr) scores[j] += dot(q, at_.keys + (first_row_ + j) * at_.ld_keys, D_);
+      if (at_.queries != nullptr) scores[j] += dot(k + j * ld_k, at_.queries + (first_row_ + j) * at_.ld_queries, D_);
+    }
+  }
+
+  cpu::HeadDistances at_;
+  int64_t queries_ = 0, keys_ = 0, D_ = 0, ld_ = 0, first_row_ = 0;
+  float *by_query_ = nullptr, *by_key_ = nullptr, *rest_ = nullptr;
+  const float *keys_t_ = nullptr, *queries_t_ = nullptr;  // [D][ld]
+};
+
 void attend_fp32(const HeadArgs& a) {
   const auto *a_q = static_cast<const float*>(a.q), *a_k = static_cast<const float*>(a.k),
              *a_v = static_cast<const float*>(a.v);
@@ -243,6 +326,8 @@ void attend_fp32(const HeadArgs& a) {
     transpose_rows(a_k, a.ld_k, a.keys, a.D, keys, L, zeros);
   }
   const Rows v = padded_rows(a_v, a.ld_v, a.keys, a.D, values);
+  const bool by_distance = a.distances.any();
+  const Distances distances = by_distance ? Distances(a.distances, a.first_query, a.queries, a.keys, a.D) : Distances();
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
     const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
     const float* q = a_q + first * a.ld_q;
@@ -252,6 +337,7 @@ void attend_fp32(const HeadArgs& a) {
       scores_in_place(q, a_k + seen.first * a.ld_k, a.ld_k, count, a.D, scores);
     else
       multiply({rows, round_up(count, kLanes), a.D, q, a.ld_q, 1, keys + seen.first, L, scores, L, nullptr, false});
+    if (by_distance) distances.add_to(q, a.ld_q, a_k, a.ld_k, first, rows, scores, L);
     for (int64_t i = 0; i < rows; ++i) {
       fetch_next(a, first + i);
       if (a.bias.at != nullptr) cpu::add_bias(a.bias, a.first_query + first + i, count, a.scale, scores + i * L);
@@ -325,12 +411,39 @@ BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float ls
   }
 }
 
-BRIM_VEC float dot(const float* a, const float* b, int64_t n) {
-  F sum = zero();
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) sum = fma(load(a + i), load(b + i), sum);
-  if (i < n) sum = fma(load(a + i, static_cast<int>(n - i)), load(b + i, static_cast<int>(n - i)), sum);
-  return reduce_add(sum);
+// With d_scores [rows][ld] of a block of queries: gradients of the tables, and the tables' part of d_q and d_k.
+// `q` and `k` are rows readable up to whole vectors.
+void distance_gradients(const HeadGradArgs& a, const Distances& distances, const Rows& q, const Rows& k,
+                        const Rows& table_keys, const Rows& table_queries, int64_t first, int64_t rows,
+                        const float* d_scores, int64_t ld) {
+  const int64_t row = distances.table_row(first, rows), width = a.keys + rows - 1;
+  if (a.distances.keys != nullptr) {
+    const int64_t ld_c = distances.query_ld();
+    float* d_c = distances.by_query();  // d_scores by distance
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < width; ++c) d_c[r * ld_c + c] = 0;
+      for (int64_t j = 0; j < a.keys; ++j) d_c[r * ld_c + j + rows - 1 - r] = d_scores[r * ld + j];
+    }
+    const int64_t own = row - distances.table_row(0, a.queries);
+    multiply({rows, a.D, width, d_c, ld_c, 1, table_keys.x + own * table_keys.ld, table_keys.ld,
+              a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, true});
+    multiply({width, a.D, rows, d_c, 1, ld_c, q.x + first * q.ld, q.ld, a.d_distance_keys + row * a.ld_d_distances,
+              a.ld_d_distances, nullptr, true});
+  }
+  for (int64_t j0 = 0; a.distances.queries != nullptr && j0 < a.keys; j0 += kQueryBlock) {
+    const int64_t count = a.keys - j0 < kQueryBlock ? a.keys - j0 : kQueryBlock, columns = count + rows - 1;
+    constexpr int64_t ld_c = Distances::kKeyLd;
+    float* d_c = distances.by_key();
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t c = 0; c < columns; ++c) d_c[j * ld_c + c] = 0;
+      for (int64_t r = 0; r < rows; ++r) d_c[j * ld_c + j + rows - 1 - r] = d_scores[r * ld + j0 + j];
+    }
+    const int64_t own = row + j0 - distances.table_row(0, a.queries);
+    multiply({count, a.D, columns, d_c, ld_c, 1, table_queries.x + own * table_queries.ld, table_queries.ld,
+              a.d_k + j0 * a.ld_d_k, a.ld_d_k, nullptr, true});
+    multiply({columns, a.D, count, d_c, 1, ld_c, k.x + j0 * k.ld, k.ld,
+              a.d_distance_queries + (row + j0) * a.ld_d_distances, a.ld_d_distances, nullptr, true});
+  }
 }
 
 void attend_grad(const HeadGradArgs& a) {
@@ -347,6 +460,18 @@ void attend_grad(const HeadGradArgs& a) {
   const Rows k = padded_rows(a.k, a.ld_k, a.keys, a.D, copies);
   const Rows q = padded_rows(a.q, a.ld_q, a.queries, a.D, copies + a.keys * width);
   const Rows d_out = padded_rows(a.d_out, a.ld_d_out, a.queries, a.D, copies + 2 * a.keys * width);
+  const bool by_distance = a.distances.any();
+  const Distances distances = by_distance ? Distances(a.distances, 0, a.queries, a.keys, a.D) : Distances();
+  Rows table_keys{}, table_queries{};
+  if (by_distance) {
+    const int64_t rows = a.queries + a.keys - 1, row = distances.table_row(0, a.queries);
+    const cpu::HeadDistances& at = a.distances;
+    if (at.keys != nullptr)
+      table_keys = padded_rows(at.keys + row * at.ld_keys, at.ld_keys, rows, a.D, distances.rest());
+    if (at.queries != nullptr)
+      table_queries =
+          padded_rows(at.queries + row * at.ld_queries, at.ld_queries, rows, a.D, distances.rest() + rows * width);
+  }
   if (a.window > 0)  // blocks of queries see different keys, so all gradients are accumulated
     for (int64_t j = 0; j < a.keys; ++j)
       for (int64_t d = 0; d < a.D; ++d) a.d_k[j * a.ld_d_k + d] = a.d_v[j * a.ld_d_v + d] = 0;
@@ -358,6 +483,7 @@ void attend_grad(const HeadGradArgs& a) {
     multiply({rows, padded, a.D, a.q + first * a.ld_q, a.ld_q, 1, keys + from, L, p, L, nullptr, false});
     multiply(
         {rows, padded, a.D, a.d_out + first * a.ld_d_out, a.ld_d_out, 1, values + from, L, d_p, L, nullptr, false});
+    if (by_distance) distances.add_to(a.q + first * a.ld_q, a.ld_q, a.k, a.ld_k, first, rows, p, L);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
       const float delta = dot(a.out + row * a.ld_out, a.d_out + row * a.ld_d_out, a.D);
@@ -372,6 +498,7 @@ void attend_grad(const HeadGradArgs& a) {
         {rows, a.D, count, d_p, L, 1, k.x + from * k.ld, k.ld, a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, false});
     multiply({count, a.D, rows, d_p, 1, L, q.x + first * q.ld, q.ld, d_k, a.ld_d_k, nullptr, more});
     multiply({count, a.D, rows, p, 1, L, d_out.x + first * d_out.ld, d_out.ld, d_v, a.ld_d_v, nullptr, more});
+    if (by_distance) distance_gradients(a, distances, q, k, table_keys, table_queries, first, rows, d_p, L);
   }
 }
 

@@ -13,6 +13,14 @@ struct HeadBias {
   int64_t reach = 0;
 };
 
+// Tables of one head with a row of D per distance (key position - query position); `reach` is the row of distance 0.
+struct HeadDistances {
+  const float *queries = nullptr, *keys = nullptr;  // either may be null; multiplied with keys and with queries
+  int64_t ld_queries = 0, ld_keys = 0, reach = 0;
+  float* scratch = nullptr;  // distance_scratch_floats, 64-byte aligned
+  bool any() const { return queries != nullptr || keys != nullptr; }
+};
+
 // Queries of one head against the keys of their sequence, or the subset visible to them.
 struct HeadArgs {
   // First row of the queries and of the sequence, columns of the head. f32, or bf16 with bf16_in.
@@ -25,6 +33,7 @@ struct HeadArgs {
   int64_t first_query, first_key;  // first query's position among these keys; first key's position in its sequence
   float scale;                     // applied to the scores
   HeadBias bias;                   // only without a window
+  HeadDistances distances;         // only without a window and a bias
   DropRows drop;                   // for the probabilities; row of query i: first_row + i * drop_step
   int64_t drop_step;
   bool bf16_in, bf16_out;
@@ -42,6 +51,9 @@ struct HeadGradArgs {
   float scale;
   HeadBias bias;
   float* d_bias;  // accumulated gradient of the head's biases, pointing at distance 0; null without a bias
+  HeadDistances distances;
+  float *d_distance_queries, *d_distance_keys;  // accumulated, rows as in the tables; null without
+  int64_t ld_d_distances;
   DropRows drop;
   int64_t drop_step;
   float* scratch;  // head_grad_scratch_floats(keys, D)
@@ -136,6 +148,11 @@ static inline constexpr int64_t head_scratch_floats_bf16(int64_t keys, int64_t D
 static inline constexpr int64_t head_grad_scratch_floats(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 16), padded = round_up(D, 16);
   return 2 * D * L + 2 * kQueryBlock * L + 3 * keys * padded + 2 * kQueryBlock + padded + 16;
+}
+// Two transposed or padded tables, their products with a block of queries and with a block of keys.
+static inline constexpr int64_t distance_scratch_floats(int64_t keys, int64_t D) {
+  const int64_t padded = round_up(D, 16), rows = 2 * keys + 64;
+  return 4 * rows * padded + kQueryBlock * (keys + kQueryBlock + 32) + kQueryBlock * (2 * kQueryBlock + 16) + 64;
 }
 
 const AttentionKernels& attention_kernels(device::Isa isa);

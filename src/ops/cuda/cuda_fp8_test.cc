@@ -18,7 +18,7 @@ class CudaFp8 : public CudaOps {
  protected:
   void SetUp() override {
     CudaOps::SetUp();
-    if (!IsSkipped() && !cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+    if (!IsSkipped() && !cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the GPU has no fp8";
   }
 };
 

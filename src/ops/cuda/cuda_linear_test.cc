@@ -158,7 +158,7 @@ TEST_F(CudaLinear, MatchesFp64AtEverySize) {
 }
 
 TEST_F(CudaLinear, MatchesFp64AtModelShapes) {
-  if (Gpu::emulated()) GTEST_SKIP() << "large products say nothing on the emulator";
+  if (Gpu::emulated()) GTEST_SKIP() << "too slow on the emulator";
   for (const Precision p : precisions())
     for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768},
                                {2304, 768},
@@ -205,7 +205,7 @@ TEST_F(CudaLinear, ReadsStridedRows) {
 }
 
 TEST_F(CudaLinear, WritesFp8) {
-  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the GPU has no fp8";
   for (const int64_t T : {16, 17, 33, 100})
     for (const Activation activation : {Activation::none, Activation::gelu, Activation::gelu_tanh})
       check_linear(
@@ -274,7 +274,7 @@ TEST_F(CudaLinear, TunedAlgorithmsMatchAndAreReproducible) {
 
 TEST_F(CudaLinear, TunedFp8ResultsMatchUntunedOnes) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
-  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the GPU has no fp8";
   const int64_t T = 2048, N = 1024, K = 256;
   const HostTensor values = fp8_tensor(T, K, 1);
   const DeviceTensor x(values), again(values), w(fp8_tensor(N, K, 2)), bias(random_tensor(DType::bf16, {N}, 3)),

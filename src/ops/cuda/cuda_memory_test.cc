@@ -13,7 +13,7 @@ using namespace brim::ops::testing;
 using CudaMemory = CudaOps;
 
 TEST_F(CudaMemory, DoesNotChangeAfterWarmupAndGraphsMatchEagerBits) {
-  if (Gpu::emulated()) GTEST_SKIP() << "there is no card";
+  if (Gpu::emulated()) GTEST_SKIP() << "no GPU";
   const tensor::DType type = cuda_info(Gpu::device()).bf16 ? tensor::DType::bf16 : tensor::DType::f16;
   const Precision precision = type == tensor::DType::bf16 ? Precision::bf16 : Precision::fp16;
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64, 300});
@@ -48,7 +48,7 @@ TEST_F(CudaMemory, DoesNotChangeAfterWarmupAndGraphsMatchEagerBits) {
   for (int64_t rows = 1; rows <= T; rows += 37) run(again, rows);
   run(y, T);
   Gpu::stream().synchronize();
-  EXPECT_EQ(Gpu::device().memory().free_bytes, before) << "was another process on the card?";
+  EXPECT_EQ(Gpu::device().memory().free_bytes, before) << "did another process use the GPU?";
 
   begin_capture(Gpu::stream());
   run(again, T);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Layer norm and embedding on CUDA, and their gradients, compared with fp64.
 #include "base/token.h"
 #include "ops/cuda/testing.h"
 #include "ops/embedding.h"
@@ -232,6 +233,175 @@ TEST_F(CudaOps, NormsAndEmbedsWithoutBetaAndPositions) {
     layer_norm_grad(Gpu::stream(), grad);
     EXPECT_TRUE(same_bits(d_gamma[0].host(), d_gamma[1].host()));
   }
+}
+
+// ---- gradients ----
+using CudaLayerNormGrad = CudaOps;
+TEST_F(CudaLayerNormGrad, MatchesFp64) {
+  uint64_t seed = 1;
+  for (const DType type : kActivationTypes)
+    for (const int64_t H : Gpu::emulated() ? std::vector<int64_t>{8, 384, 768, 1544}
+                                           : std::vector<int64_t>{8, 256, 312, 384, 768, 1024, 1536, 3072, 4096})
+      for (const int64_t T : {1, 9, 100, Gpu::emulated() ? 150 : H > 384 ? 300 : 3000})
+        for (const int way : {0, 1, 2, 3}) {
+          const bool plain = way % 2 == 1, from_y = way / 2 == 1;  // else from the sum
+          SCOPED_TRACE(::testing::Message()
+                       << dtype_name(type) << " T " << T << " H " << H << " plain " << plain << " from y " << from_y);
+          const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed),
+                           before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed),
+                           beta = random_tensor(type, {H}, ++seed), y(type, {T, H});
+          gamma.set(2, 0, 0);  // two gains that are not inverted
+          gamma.set(3, 0, beta.at(3) / 300);
+          const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}),
+              d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed),
+              d_bias0 = random_tensor(DType::f32, {H}, ++seed);
+          const std::vector<double> sums = sum.values(), uppers = d_y.values(), befores = before.values(),
+                                    gammas = gamma.values(),
+                                    betas = beta.values();  // plain doubles, because the loops below are long
+          const Dropout drop{.probability = plain ? 0.0f : 0.25f, .seed = 4, .site = 2, .first_row = 6};
+          std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(),
+                                                     d_bias = d_bias0.values(), gamma_size(d_gamma.size()),
+                                                     beta_size(d_beta.size()), bias_error(d_bias.size());
+          const double h = static_cast<double>(H);
+          for (int64_t t = 0; t < T; ++t) {
+            const double *x = sums.data() + t * H, *up = uppers.data() + t * H, *there = befores.data() + t * H;
+            double m = 0, v = 0;
+            for (int64_t i = 0; i < H; ++i) m += x[i] / h;
+            for (int64_t i = 0; i < H; ++i) v += (x[i] - m) * (x[i] - m) / h;
+            mean.set(t, 0, m);
+            rstd.set(t, 0, 1 / std::sqrt(v + 1e-5));
+            const double row_mean = mean.at(t), row_rstd = rstd.at(t);  // as rounded
+            double total = 0, total_x = 0, size = 0, size_x = 0;
+            std::vector<double> normals, centres;  // centres: times gamma
+            for (int64_t i = 0; i < H; ++i) {
+              const double normal = (x[i] - row_mean) * row_rstd;
+              y.set(t, i, normal * gammas[i] + betas[i]);
+              const bool undone =
+                  std::fabs(gammas[i]) >= std::max<double>(kLeastGain, kLeastGainOfOffset * std::fabs(betas[i]));
+              centres.push_back(from_y ? y.at(t, i) - betas[i] : normal * gammas[i]);
+              normals.push_back(!from_y ? normal : undone ? centres.back() / gammas[i] : 0);
+            }
+            const auto normal = [&](int64_t i) { return normals[static_cast<size_t>(i)]; };
+            const auto centre = [&](int64_t i) { return centres[static_cast<size_t>(i)]; };
+            for (int64_t i = 0; i < H; ++i) {
+              const double g = up[i] * gammas[i];
+              total += g / h;
+              size += std::fabs(g) / h;
+              total_x += up[i] * centre(i) / h;
+              size_x += std::fabs(up[i] * centre(i)) / h;
+              d_gamma[i] += up[i] * normal(i);
+              gamma_size[i] += std::fabs(up[i]) * (std::fabs(normal(i)) + row_rstd * std::fabs(x[i]));
+              d_beta[i] += up[i];
+              beta_size[i] += std::fabs(up[i]);
+            }
+            for (int64_t i = 0; i < H; ++i) {
+              const double d = row_rstd * (up[i] * gammas[i] - total - normal(i) * total_x) + (plain ? 0 : there[i]);
+              // Sums of H/32 terms and their tree, then a few products: bounded by 24 roundings of the magnitudes.
+              const double error =
+                  24 * kEps32 *
+                  (row_rstd * (std::fabs(up[i] * gammas[i]) + size + (1 + std::fabs(normal(i))) * size_x) +
+                   (plain ? 0 : std::fabs(there[i])));
+              d_sum.push_back(d);
+              tolerance.push_back(error + eps_of(type) * (std::fabs(d) + error) + smallest_of(type));
+              d_x.push_back(d * dropout_factor(drop, t, i));
+              d_bias[i] += d_x.back();
+              bias_error[i] += 1.5 * tolerance.back() + kEps32 * static_cast<double>(T + 16) * std::fabs(d_x.back());
+            }
+          }
+          const DeviceTensor g_sum(sum), g_y(y), g_d_y(d_y), g_before(before), g_gamma(gamma), g_beta(beta),
+              g_mean(mean), g_rstd(rstd), g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_bias(d_bias0),
+              g_d_x(type, {T, H});
+          const DeviceTensor scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
+          LayerNormGradArgs args{.rstd = g_rstd,
+                                 .gamma = g_gamma,
+                                 .d_y = g_d_y,
+                                 .d_sum = plain ? g_d_y : g_before,
+                                 .d_gamma = g_d_gamma,
+                                 .d_beta = g_d_beta,
+                                 .d_bias = g_d_bias,
+                                 .scratch = scratch};
+          if (from_y) {
+            args.y = g_y;
+            args.beta = g_beta;
+          } else {
+            args.sum = g_sum;
+            args.mean = g_mean;
+          }
+          if (!plain) {
+            args.d_x = g_d_x;
+            args.dropout = drop;
+            args.d_sum_write = GradWrite::accumulate;
+          }
+          layer_norm_grad(Gpu::stream(), args);
+          EXPECT_TRUE(close((plain ? g_d_y : g_before).values(), d_sum, [&](size_t i) { return tolerance[i]; }));
+          if (!plain) {
+            EXPECT_TRUE(close(g_d_x.values(), d_x, [&](size_t i) { return 1.5 * tolerance[i]; }));
+          }
+          const double steps = static_cast<double>(T) + 16;
+          EXPECT_TRUE(close(g_d_gamma.values(), d_gamma, [&](size_t i) {
+            return kEps32 * steps * (gamma_size[i] + std::fabs(d_gamma0.at(static_cast<int64_t>(i))));
+          }));
+          EXPECT_TRUE(close(g_d_beta.values(), d_beta, [&](size_t i) {
+            return kEps32 * steps * (beta_size[i] + std::fabs(d_beta0.at(static_cast<int64_t>(i))));
+          }));
+          EXPECT_TRUE(close(g_d_bias.values(), d_bias, [&](size_t i) {
+            return bias_error[i] + kEps32 * steps * std::fabs(d_bias0.at(static_cast<int64_t>(i)));
+          }));
+        }
+}
+
+using CudaEmbeddingGrad = CudaOps;
+TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
+  for (const DType type : kActivationTypes)
+    for (const int64_t H : {8, 264, 768})
+      for (const int64_t T : {1, 33, 300, 3000}) {  // the last one has runs longer than a block's tokens
+        if (T == 3000 && H == 768) continue;
+        SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H);
+        const int64_t V = 12, P = 40;
+        const HostTensor d_sum = random_tensor(type, {T, H}, 1);
+        const HostTensor word0 = random_tensor(DType::f32, {V, H}, 2), position0 = random_tensor(DType::f32, {P, H}, 3),
+                         type0 = random_tensor(DType::f32, {2, H}, 4);
+        std::vector<int32_t> ids, positions, by_id(static_cast<size_t>(T)), by_position;
+        for (int64_t t = 0; t < T; ++t) {
+          ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * t % 11));
+          positions.push_back(static_cast<int32_t>(2 + t % 17));
+        }
+        std::iota(by_id.begin(), by_id.end(), 0);
+        by_position = by_id;
+        std::stable_sort(by_id.begin(), by_id.end(), [&](int a, int b) { return ids[a] < ids[b]; });
+        std::stable_sort(by_position.begin(), by_position.end(),
+                         [&](int a, int b) { return positions[a] < positions[b]; });
+        std::vector<int32_t> tokens;
+        for (int64_t t = 0; t < T; ++t) tokens.push_back(typed(ids[t], t % 3 == 1 ? 1 : 0));
+        const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(tokens)), g_positions(int_tensor(positions)),
+            g_by_id(int_tensor(by_id)), g_by_position(int_tensor(by_position)), g_word(word0), g_position(position0),
+            g_type(type0), scratch(bytes_tensor(embedding_grad_scratch_bytes(Gpu::stream(), T, H, 2)));
+        EmbeddingGradArgs args{.d_sum = g_d_sum,
+                               .sorted = g_by_id,
+                               .sorted_positions = g_by_position,
+                               .d_word = g_word,
+                               .d_position = g_position,
+                               .d_type = g_type,
+                               .scratch = scratch,
+                               .padding_id = 1,
+                               .position_padding_id = -1};
+        args.batch.T = T;
+        args.batch.ids = g_ids;
+        args.batch.positions = g_positions;
+        embedding_grad(Gpu::stream(), args);
+        std::vector<double> word = word0.values(), position = position0.values(), kind = type0.values();
+        for (int64_t t = 0; t < T; ++t)
+          for (int64_t i = 0; i < H; ++i) {
+            if (ids[t] != 1) word[static_cast<size_t>(ids[t] * H + i)] += d_sum.at(t, i);
+            position[static_cast<size_t>(positions[t] * H + i)] += d_sum.at(t, i);
+            kind[static_cast<size_t>((t % 3 == 1 ? H : 0) + i)] += d_sum.at(t, i);
+          }
+        const double tolerance =
+            kEps32 * static_cast<double>(T + 4) * 5 * static_cast<double>(T);  // T roundings of sums below 5 T
+        EXPECT_TRUE(close(g_word.values(), word, tolerance));
+        EXPECT_TRUE(close(g_position.values(), position, tolerance));
+        EXPECT_TRUE(close(g_type.values(), kind, tolerance));
+      }
 }
 
 }  // namespace

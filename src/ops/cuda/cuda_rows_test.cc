@@ -128,7 +128,7 @@ TEST_F(CudaRows, GatesHalvesOfRows) {
         check_glu_grad(x.values(), d_y.values(), d_x.values(), F, activation, eps_of(type) * 1.01, smallest_of(type));
         glu_grad(Gpu::stream(), {.x = dx, .d_y = g_d_y, .d_x = dx, .y = g_d_y, .activation = activation});
         EXPECT_EQ(dx.values(), d_x.values()) << "in place";
-        EXPECT_EQ(g_d_y.values(), y.values()) << "the output, made where its gradient was";
+        EXPECT_EQ(g_d_y.values(), y.values()) << "the output, written over its gradient";
       }
 }
 

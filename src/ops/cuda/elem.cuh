@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types on the device: eight at a time through 16-byte accesses, arithmetic in fp32; and warp-wide sums.
 #pragma once
+#include <initializer_list>
+#include <utility>
+
 #include "ops/cuda/ptx.cuh"
 #include "ops/dropout.h"
 
 namespace brim::ops {
+
+// Views with their names, for checks. Has a name because nvcc 12.4 cannot deduce it in a range-based for.
+using NamedViews = std::initializer_list<std::pair<const char*, tensor::TensorView>>;
 
 template <class Elem>
 struct ElemTag {

@@ -30,7 +30,7 @@ inline Fp8Out fp8_out(const Fp8Copy& copy, int64_t T) {
           static_cast<int>(fp8_columns(T))};
 }
 inline void check_fp8_out(const char* op, const Fp8Copy& copy) {
-  for (const auto& [name, v] : {std::pair{"rows", copy.rows}, {"columns", copy.columns}})
+  for (const auto& [name, v] : NamedViews{{"rows", copy.rows}, {"columns", copy.columns}})
     BRIM_CHECK(!v || (reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() % 16 == 0),
                "{}: fp8 {} {} must have rows on 16-byte boundaries", op, name, v.shape_text());
 }

@@ -47,8 +47,8 @@ const LtLibrary& lt_library() {
       if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
     if (so == nullptr)
       fail(ErrorCode::device_lost,
-           "cuBLASLt was not found (libcublasLt.so.{}); install the CUDA libraries, set LD_LIBRARY_PATH, or set "
-           "BRIM_CUBLASLT to the file",
+           "cuBLASLt was not found (libcublasLt.so.{0}); install the CUDA libraries (for a wheel: pip install "
+           "'brim[cuda{0}]'), set LD_LIBRARY_PATH, or set BRIM_CUBLASLT to the file",
            kMajor);
     LtLibrary l;
 #define BRIM_LT_LOOKUP(name)                                                         \

@@ -138,40 +138,21 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 
 }  // namespace
 
-const Kernel kAvx2Fp32 = {.name = "avx2_fp32",
-                          .mr = kRows,
-                          .nr = kPanel,
-                          .n_step = kPanel,
-                          .kr = 1,
-                          .k_multiple = 1,
-                          .element_bytes = 4,
-                          .column_sums = false,
-                          .a_element_bytes = 0,
-                          .pack_step = 1,
-                          .pack_rows = nullptr,
-                          .run = run<Fp32>};
+const Kernel kAvx2Fp32 = {.name = "avx2_fp32", .mr = kRows, .nr = kPanel, .element_bytes = 4, .run = run<Fp32>};
 const Kernel kAvx2Bf16 = {.name = "avx2_bf16",
                           .mr = kRows,
                           .nr = kPanel,
-                          .n_step = kPanel,
                           .kr = 2,
-                          .k_multiple = 2,
                           .element_bytes = 2,
-                          .column_sums = false,
                           .a_element_bytes = 4,
-                          .pack_step = 1,
                           .pack_rows = pack_rows_bf16,
                           .run = run<Bf16>};
 const Kernel kAvx2Int8 = {.name = "avx2_int8",
                           .mr = kRows,
                           .nr = kPanel,
-                          .n_step = kPanel,
                           .kr = 2,
-                          .k_multiple = 2,
                           .element_bytes = 1,
-                          .column_sums = false,
                           .a_element_bytes = 2,
-                          .pack_step = 1,
                           .pack_rows = pack_rows_int8,
                           .run = run<Int8>};
 

@@ -45,16 +45,16 @@ struct Block {
 // multiple of nr: element (n, k) is at [n / nr][k / kr][n % nr][k % kr]. This layout with its four parameters serves
 // every kernel.
 struct Kernel {
-  const char* name;  // "avx512_fp32"
-  int mr;            // rows of a tile
-  int nr, n_step;    // columns of a panel; granularity of the first column of a block
-  int kr, k_multiple;
-  int element_bytes;    // per packed weight: 4 fp32, 2 bf16, 1 int8
-  bool column_sums;     // int8 kernels whose activations are offset by 128
-  int a_element_bytes;  // per packed row element; 0: rows are read in place
-  int pack_step;        // rows packed together
+  const char* name;     // "avx512_fp32"
+  int mr;               // rows of a tile
+  int nr, n_step = nr;  // columns of a panel; granularity of the first column of a block
+  int kr = 1, k_multiple = kr;
+  int element_bytes;         // per packed weight: 4 fp32, 2 bf16, 1 int8
+  bool column_sums = false;  // int8 kernels whose activations are offset by 128
+  int a_element_bytes = 0;   // per packed row element; 0: rows are read in place
+  int pack_step = 1;         // rows packed together
   // Padding of K is zeroed, and so are the rows of the last tile past the end (along with the last row).
-  void (*pack_rows)(const Rows& rows, void* a, float* a_scale);
+  void (*pack_rows)(const Rows& rows, void* a, float* a_scale) = nullptr;
   void (*run)(const Block& block);
   // Packing done in every training step, in the kernel's own instructions; if null, plain loops are used, from f32
   // only. `begin` is a multiple of mr for rows, of nr for weights.

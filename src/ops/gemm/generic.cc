@@ -102,40 +102,20 @@ void run(const Block& block) {
 
 }  // namespace
 
-const Kernel kGenericFp32 = {.name = "generic_fp32",
-                             .mr = kRows,
-                             .nr = kPanel,
-                             .n_step = kPanel,
-                             .kr = 1,
-                             .k_multiple = 1,
-                             .element_bytes = 4,
-                             .column_sums = false,
-                             .a_element_bytes = 0,
-                             .pack_step = 1,
-                             .pack_rows = nullptr,
-                             .run = run<float, float>};
+const Kernel kGenericFp32 = {
+    .name = "generic_fp32", .mr = kRows, .nr = kPanel, .element_bytes = 4, .run = run<float, float>};
 const Kernel kGenericBf16 = {.name = "generic_bf16",
                              .mr = kRows,
                              .nr = kPanel,
-                             .n_step = kPanel,
-                             .kr = 1,
-                             .k_multiple = 1,
                              .element_bytes = 2,
-                             .column_sums = false,
                              .a_element_bytes = 2,
-                             .pack_step = 1,
                              .pack_rows = pack_rows_bf16,
                              .run = run<tensor::bf16_t, float>};
 const Kernel kGenericInt8 = {.name = "generic_int8",
                              .mr = kRows,
                              .nr = kPanel,
-                             .n_step = kPanel,
-                             .kr = 1,
-                             .k_multiple = 1,
                              .element_bytes = 1,
-                             .column_sums = false,
                              .a_element_bytes = 1,
-                             .pack_step = 1,
                              .pack_rows = pack_rows_int8,
                              .run = run<int8_t, int32_t>};
 

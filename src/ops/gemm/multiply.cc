@@ -81,7 +81,7 @@ struct Parts {
     Block block{};
     block.a = packs ? a + begin * a_row : x_row(first + begin);
     block.lda = packs ? 0 : p.x.ld();
-    block.a_scale = a_scale + begin;
+    block.a_scale = a_scale ? a_scale + begin : nullptr;
     block.b = p.b;
     block.b_scale = p.b_scale;
     if (kernel.column_sums)

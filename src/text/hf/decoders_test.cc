@@ -45,7 +45,7 @@ TEST(Decoders, MatchHuggingFace) {
       decoder->apply(tokens);
       std::string text;
       for (const std::string& token : tokens) text += token;
-      EXPECT_EQ(text, c["text"]) << golden["decoder"] << " " << c["tokens"];
+      EXPECT_EQ(text, c["text"].get<std::string>()) << golden["decoder"] << " " << c["tokens"];
     }
   }
   EXPECT_GE(decoders, 12);

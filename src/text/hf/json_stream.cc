@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/hf/json_stream.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
 #include "base/error.h"
 #include "text/vocab.h"
 
@@ -8,6 +13,43 @@ namespace brim::text {
 namespace {
 
 using Json = nlohmann::json;
+
+// A number as serde_json reads it, in tokenizers: all digits as an integer, then one division or multiplication by a
+// power of ten. The last bit may differ from the nearest double, which decides between splits of equal score.
+double score_value(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  uint64_t digits = 0;
+  int64_t exponent = 0;
+  bool fraction = false, full = false;  // full: further digits do not fit and are dropped
+  size_t at = negative ? 1 : 0;
+  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      fraction = true;
+      continue;
+    }
+    const auto digit = static_cast<uint64_t>(text[at] - '0');
+    full = full || digits > (UINT64_MAX - digit) / 10;
+    if (!full) digits = digits * 10 + digit;
+    if (full && !fraction) ++exponent;
+    if (!full && fraction) --exponent;
+  }
+  if (at < text.size()) {
+    const size_t from = at + (at + 1 < text.size() && text[at + 1] == '+' ? 2 : 1);
+    int64_t more = 0;
+    std::from_chars(text.data() + from, text.data() + text.size(), more);
+    exponent += std::clamp<int64_t>(more, -100'000, 100'000);
+  }
+  auto value = static_cast<double>(digits);
+  for (; exponent < -308 && value != 0; exponent += 308) value /= 1e308;
+  static const std::array<double, 309> kPowers = [] {
+    std::array<double, 309> powers{};
+    for (size_t n = 0; n < powers.size(); ++n) powers[n] = std::strtod(("1e" + std::to_string(n)).c_str(), nullptr);
+    return powers;
+  }();
+  const double power = kPowers[static_cast<size_t>(std::min<int64_t>(std::abs(exponent), 308))];
+  value = exponent < 0 ? value / power : value * power;
+  return negative ? -value : value;
+}
 
 // SAX handler. Builds a tree outside the vocabulary and merge lists; inside them each value has only one valid form.
 class Handler {
@@ -31,7 +73,7 @@ class Handler {
     return scalar(value, std::to_string(value));
   }
   bool number_float(double value, const std::string& text) {
-    if (list_ == List::scores && depth_ == 1) return score(value);
+    if (list_ == List::scores && depth_ == 1) return score(score_value(text));
     return scalar(value, text);
   }
   bool string(std::string& value) {

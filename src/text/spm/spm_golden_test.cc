@@ -54,7 +54,7 @@ TEST_P(SpmGolden, IdsTokensAndOffsets) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, SpmGolden,
                          testing::Values("spm_xlmr", "spm_xlmr_identity", "spm_albert", "spm_albert_cased", "spm_bpe",
-                                         "fastbpe_phobert", "fastbpe_bertweet"));
+                                         "spm_deberta", "spm_deberta_lower", "fastbpe_phobert", "fastbpe_bertweet"));
 
 // A writable copy of a test data folder.
 class SpmFolder : public testing::Test {

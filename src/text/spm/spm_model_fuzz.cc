@@ -8,7 +8,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  for (const auto family : {brim::text::SpmFamily::xlm_roberta, brim::text::SpmFamily::albert}) {
+  using Family = brim::text::SpmFamily;
+  for (const auto family : {Family::xlm_roberta, Family::albert, Family::deberta_v2}) {
     try {
       const auto spm = brim::text::parse_spm_model(bytes, "fuzz.model");
       const auto tokenizer = brim::text::make_spm_tokenizer(spm, family, {}, "fuzz.model");

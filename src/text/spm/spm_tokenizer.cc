@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a tokenizer from a directory with a SentencePiece *.model and no tokenizer.json: the ids, normalizers and
-// surrounding tokens for XLM-RoBERTa and ALBERT, as in transformers' fast tokenizers.
+// surrounding tokens for XLM-RoBERTa, ALBERT and DeBERTa-v2 (also v3 and mDeBERTa), as in transformers' fast
+// tokenizers. DeBERTa follows transformers 4, which applies the model's character map; version 5 drops it unless the
+// directory has a tokenizer.json, so that "…" or a no-break space becomes an unknown token.
 #include "text/spm/spm_tokenizer.h"
 
 #include <algorithm>
@@ -48,13 +50,15 @@ Family find_family(const fs::path& dir, const TokenizerConfig& config, const Spm
   }
   if (name.starts_with("XLMRoberta") || name.starts_with("xlm-roberta")) return Family::xlm_roberta;
   if (name.starts_with("Albert") || name == "albert") return Family::albert;
+  if (name.starts_with("DebertaV2") || name == "deberta-v2") return Family::deberta_v2;
   if (!name.empty() && name != "PreTrainedTokenizerFast" && name != "TokenizersBackend") {
     fail(ErrorCode::bad_model,
-         "{} is {}: a *.model file is supported only for XLM-RoBERTa and ALBERT; save the tokenizer with transformers "
-         "to get a tokenizer.json",
+         "{} is {}: a *.model file is supported only for XLM-RoBERTa, ALBERT and DeBERTa-v2; save the tokenizer with "
+         "transformers to get a tokenizer.json",
          source, name);
   }
-  return has_piece(model, "[CLS]") && has_piece(model, "[SEP]") ? Family::albert : Family::xlm_roberta;
+  if (!has_piece(model, "[CLS]") || !has_piece(model, "[SEP]")) return Family::xlm_roberta;
+  return has_piece(model, "[PAD]") ? Family::deberta_v2 : Family::albert;
 }
 
 AddedToken role(const std::optional<AddedToken>& configured, const char* usual) {
@@ -71,14 +75,17 @@ struct Roles {
 };
 
 Roles find_roles(Family family, const TokenizerConfig& config) {
-  const bool albert = family == Family::albert;
-  return {.bos = role(config.bos, albert ? "[CLS]" : "<s>"),
-          .eos = role(config.eos, albert ? "[SEP]" : "</s>"),
-          .unk = role(config.unk, "<unk>"),
-          .sep = role(config.sep, albert ? "[SEP]" : "</s>"),
-          .pad = role(config.pad, "<pad>"),
-          .cls = role(config.cls, albert ? "[CLS]" : "<s>"),
-          .mask = role(config.mask, albert ? "[MASK]" : "<mask>")};
+  const bool xlmr = family == Family::xlm_roberta, deberta = family == Family::deberta_v2;
+  Roles roles = {.bos = role(config.bos, xlmr ? "<s>" : "[CLS]"),
+                 .eos = role(config.eos, xlmr ? "</s>" : "[SEP]"),
+                 .unk = role(config.unk, deberta ? "[UNK]" : "<unk>"),
+                 .sep = role(config.sep, xlmr ? "</s>" : "[SEP]"),
+                 .pad = role(config.pad, deberta ? "[PAD]" : "<pad>"),
+                 .cls = role(config.cls, xlmr ? "<s>" : "[CLS]"),
+                 .mask = role(config.mask, xlmr ? "<mask>" : "[MASK]")};
+  const auto is_unk = [&](const AddedToken& token) { return token.content == roles.unk.content; };
+  if (deberta && std::none_of(config.added.begin(), config.added.end(), is_unk)) roles.unk.normalized = true;
+  return roles;
 }
 
 // XLM-RoBERTa uses fairseq's ids: four special tokens, then the pieces from the fourth on, <mask> last.
@@ -104,21 +111,63 @@ std::unique_ptr<Normalizer> make_chain(const json& before, const SpmModel& model
   return std::make_unique<NormalizerChain>(std::move(parts));
 }
 
+// A flag of tokenizer_config.json that only one family has; false if missing.
+bool family_flag(const TokenizerConfig& config, const char* key) {
+  if (!fs::exists(config.file)) return false;
+  const json raw = parse_json_file(config.file);
+  return JsonValue(raw, config.file, "").get(key, false);
+}
+
 // Normalization in AlbertTokenizer before the character map.
 json albert_normalizers(const TokenizerConfig& config) {
-  bool keep_accents = false;
-  if (fs::exists(config.file)) {
-    const json raw = parse_json_file(config.file);
-    keep_accents = JsonValue(raw, config.file, "").get("keep_accents", false);
-  }
   json list = json::array({{{"type", "Replace"}, {"pattern", {{"String", "``"}}}, {"content", "\""}},
                            {{"type", "Replace"}, {"pattern", {{"String", "''"}}}, {"content", "\""}}});
-  if (!keep_accents) {
+  if (!family_flag(config, "keep_accents")) {
     list.push_back({{"type", "NFKD"}});
     list.push_back({{"type", "StripAccents"}});
   }
   if (config.do_lower_case.value_or(true)) list.push_back({{"type", "Lowercase"}});
   return list;
+}
+
+// Normalization in DebertaV2Tokenizer before the character map.
+json deberta_normalizers(const TokenizerConfig& config) {
+  json list = json::array();
+  if (config.do_lower_case.value_or(false)) list.push_back({{"type", "Lowercase"}});
+  list.push_back({{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
+  return list;
+}
+
+json join_spaces(const char* content) {
+  return {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", content}};
+}
+
+// Model, normalizer and pre-tokenizer of a Unigram model. `mark` is the Metaspace step.
+void set_unigram(PipelineParts& parts, const SpmModel& spm, const std::vector<std::pair<std::string, double>>& vocab,
+                 Family family, const TokenizerConfig& config, const json& mark, const fs::path& file) {
+  int32_t unk_id = 3;
+  json before = json::array(), after = json::array(), split = json::array();
+  switch (family) {
+    case Family::xlm_roberta:
+      split.push_back({{"type", "WhitespaceSplit"}});
+      break;
+    case Family::albert:
+      unk_id = 1;
+      before = albert_normalizers(config);
+      split.push_back({{"type", "WhitespaceSplit"}});
+      break;
+    case Family::deberta_v2:
+      unk_id = spm.unk_id;
+      before = deberta_normalizers(config);
+      after.push_back(join_spaces(" "));
+      if (family_flag(config, "split_by_punct")) split.push_back({{"type", "Punctuation"}, {"behavior", "Isolated"}});
+      break;
+  }
+  split.push_back(mark);
+  parts.model = make_unigram({vocab, unk_id, false}, file.string());
+  parts.normalizer = make_chain(before, spm, after, file);
+  const json sequence = {{"type", "Sequence"}, {"pretokenizers", split}};
+  parts.pre_tokenizer = make_pre_tokenizer(JsonValue(sequence, file, "pre_tokenizer"));
 }
 
 // Added tokens of the configuration, then control and user-defined pieces, then the roles.
@@ -157,6 +206,10 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
     fail(ErrorCode::bad_model, "{}: {} pieces: XLM-RoBERTa requires <unk>, <s> and </s> first", model_file.string(),
          spm.pieces.size());
   }
+  if (family == Family::deberta_v2 && spm.algorithm != SpmAlgorithm::unigram) {
+    fail(ErrorCode::bad_model, "{}: trainer_spec: model_type is {}, must be 1 (Unigram) for DeBERTa-v2",
+         model_file.string(), static_cast<int>(spm.algorithm));
+  }
   if (spm.algorithm != SpmAlgorithm::unigram && spm.algorithm != SpmAlgorithm::bpe) {
     fail(ErrorCode::bad_model, "{}: trainer_spec: model_type is {}, must be 1 (Unigram) or 2 (BPE)",
          model_file.string(), static_cast<int>(spm.algorithm));
@@ -164,20 +217,16 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
   const auto vocab = make_vocab(family, spm, roles);
   const std::string scheme = config.add_prefix_space.value_or(true) ? "always" : "never";
   const json mark = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", scheme}, {"split", true}};
-  const json before = family == Family::albert ? albert_normalizers(config) : json::array();
   PipelineParts parts;
   if (spm.algorithm == SpmAlgorithm::unigram) {
-    const int32_t unk_id = family == Family::albert ? 1 : 3;
-    parts.model = make_unigram({vocab, unk_id, false}, model_file.string());
-    parts.normalizer = make_chain(before, spm, json::array(), model_file);
-    const json split = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, mark}}};
-    parts.pre_tokenizer = make_pre_tokenizer(JsonValue(split, model_file, "pre_tokenizer"));
+    set_unigram(parts, spm, vocab, family, config, mark, model_file);
   } else {
     // Current transformers would treat the scores of a BPE model as Unigram scores. ViSoBERT was trained with BPE,
     // which its tokenizer.json also contains.
     parts.model = make_bpe(spm_bpe_config(spm, vocab), model_file);
-    const json after = json::array({{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
-                                    {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", "\u2581"}}});
+    const json before = family == Family::albert ? albert_normalizers(config) : json::array();
+    const json after =
+        json::array({{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}}, join_spaces("\u2581")});
     parts.normalizer = make_chain(before, spm, after, model_file);
     parts.pre_tokenizer = make_pre_tokenizer(JsonValue(mark, model_file, "pre_tokenizer"));
   }
@@ -197,10 +246,11 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
                    .mask = id_of(roles.mask),
                    .bos = id_of(roles.bos),
                    .eos = id_of(roles.eos)};
-  const AddedToken& first = family == Family::albert ? roles.cls : roles.bos;
-  const AddedToken& last = family == Family::albert ? roles.sep : roles.eos;
+  const bool xlmr = family == Family::xlm_roberta;
+  const AddedToken& first = xlmr ? roles.bos : roles.cls;
+  const AddedToken& last = xlmr ? roles.eos : roles.sep;
   parts.post_processor = make_template({first.content, id_of(first)}, {last.content, id_of(last)},
-                                       family == Family::albert ? PairStyle::bert : PairStyle::roberta);
+                                       xlmr ? PairStyle::roberta : PairStyle::bert);
   parts.model_max_length = config.model_max_length;
   parts.takes_types = config.takes_types;
   return make_pipeline_tokenizer(std::move(parts), model_file);

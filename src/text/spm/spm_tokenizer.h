@@ -9,7 +9,7 @@
 
 namespace brim::text {
 
-enum class SpmFamily { xlm_roberta, albert };
+enum class SpmFamily { xlm_roberta, albert, deberta_v2 };
 
 // `model_file` is used in messages.
 std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily family, const TokenizerConfig& config,

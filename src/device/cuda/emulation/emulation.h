@@ -150,6 +150,11 @@ inline int atomicMax(int* p, int v) {
   *p = std::max(old, v);
   return old;
 }
+inline int atomicMin(int* p, int v) {
+  const int old = *p;
+  *p = std::min(old, v);
+  return old;
+}
 template <class T>
 T min(T a, T b) {
   return b < a ? b : a;

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/entity_task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/utf8.h"
+#include "engine/zero_shot.h"
+#include "io/quote_text.h"
+#include "text/word_splitter.h"
+
+namespace brim::engine {
+namespace {
+
+bool contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+// Keeps the best label of each span; the first of equal scores.
+void keep_best_labels(std::vector<SpanScore>& spans) {
+  std::vector<size_t> order(spans.size()), kept;
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto key = [&](size_t i) { return std::pair(spans[i].first, spans[i].last); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || key(order[i]) != key(kept.back()))
+      kept.push_back(order[i]);
+    else if (spans[order[i]].score > spans[kept.back()].score)
+      kept.back() = order[i];
+  }
+  std::sort(kept.begin(), kept.end());
+  for (size_t i = 0; i < kept.size(); ++i) spans[i] = spans[kept[i]];
+  spans.resize(kept.size());
+}
+
+bool cross(const SpanScore& a, const SpanScore& b) {
+  const bool apart = a.first > b.last || b.first > a.last;
+  const bool inside = (a.first <= b.first && a.last >= b.last) || (b.first <= a.first && b.last >= a.last);
+  return !apart && !inside;
+}
+
+}  // namespace
+
+GlinerMarkers find_markers(const hub::GlinerConfig& config, const text::Tokenizer& tokenizer) {
+  GlinerMarkers markers{tokenizer.id(config.label_marker), tokenizer.id(config.text_marker)};
+  if (markers.label < 0) markers.label = config.label_marker_id;
+  if (markers.label < 0)
+    fail(ErrorCode::bad_model,
+         "{}: \"ent_token\" {} is missing from the tokenizer, and \"class_token_index\" from the file", config.where,
+         io::quote_text(config.label_marker));
+  // The gliner package adds both to the tokenizer of the encoder, one after the other.
+  if (markers.text < 0) markers.text = markers.label + 1;
+  return markers;
+}
+
+void check_entity_labels(const EntityLabels& entities, const EntityKeys& keys) {
+  check_label_names(entities.labels, EntityTask::kMostLabels, keys.labels);
+  if (!(entities.threshold >= 0 && entities.threshold <= 1))
+    fail(ErrorCode::usage, "{} {}: must be from 0 to 1", keys.threshold, entities.threshold);
+}
+
+std::vector<std::string> tags_of(const std::vector<std::string>& labels) {
+  std::vector<std::string> tags;
+  for (const std::string& label : labels)
+    for (const char* prefix : {"B-", "I-"}) tags.push_back(prefix + label);
+  return tags;
+}
+
+std::vector<int32_t> tags_of_words(std::span<const text::WordSpan> words, const std::vector<Entity>& entities,
+                                   const std::vector<std::string>& labels) {
+  std::vector<int32_t> tags(words.size(), -1);
+  for (const Entity& entity : entities) {
+    const auto label = std::find(labels.begin(), labels.end(), entity.group) - labels.begin();
+    auto tag = static_cast<int32_t>(2 * label);
+    for (size_t w = 0; w < words.size(); ++w) {
+      if (words[w].end <= entity.start || words[w].begin >= entity.end || tags[w] >= 0) continue;
+      tags[w] = tag;
+      tag = static_cast<int32_t>(2 * label + 1);
+    }
+  }
+  return tags;
+}
+
+EntityTask::EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer,
+                       int64_t max_length, const EntityKeys& keys)
+    : settings_(settings), head_(&head), tokenizer_(&tokenizer) {
+  check_entity_labels(settings, keys);
+  const GlinerMarkers markers = find_markers(head.config(), tokenizer);
+  marker_ = markers.label;
+  replacement_ = std::max(0, tokenizer.unk_id());
+  prompt_.assign(tokenizer.prefix().begin(), tokenizer.prefix().end());
+  std::vector<int32_t> ids;
+  for (const std::string& label : settings.labels) {
+    tokenizer.content_ids(label, ids);
+    if (contains(ids, markers.label) || contains(ids, markers.text))
+      fail(ErrorCode::usage, "{}: label \"{}\" contains a marker token of the model", keys.labels, label.substr(0, 80));
+    label_tokens_.push_back(static_cast<int32_t>(prompt_.size()) + (head.config().embed_marker ? 0 : 1));
+    prompt_.push_back(markers.label);
+    prompt_.insert(prompt_.end(), ids.begin(), ids.end());
+  }
+  prompt_.push_back(markers.text);
+  const auto taken = static_cast<int64_t>(prompt_.size() + tokenizer.suffix().size());
+  if (taken >= max_length)
+    fail(ErrorCode::usage, Remedy{"use fewer or shorter labels"},
+         "{}: {} labels take {} tokens with their markers, leaving none of {} for the text", keys.labels,
+         settings.labels.size(), taken, max_length);
+  capacity_ = static_cast<size_t>(max_length - taken);
+}
+
+void EntityTask::merge(std::span<const float>, LongText, float*) const {
+  fail(ErrorCode::internal, "entities have no scores per text");
+}
+
+void EntityTask::add_window(const TokenizedText& text, size_t first, size_t end, std::span<const int32_t> content,
+                            TokenizedTexts& out) const {
+  const TokenizedTexts::Word* words = out.words.data() + text.first_word;
+  const size_t begin = out.ids.size();
+  const auto from = first < end ? words[first].token : 0;
+  const auto to = first < end ? words[end - 1].token + words[end - 1].tokens : 0;
+  out.ids.insert(out.ids.end(), prompt_.begin(), prompt_.end());
+  out.ids.insert(out.ids.end(), content.begin() + from, content.begin() + to);
+  out.ids.insert(out.ids.end(), tokenizer_->suffix().begin(), tokenizer_->suffix().end());
+  TokenizedText::Window window{begin, static_cast<int32_t>(out.ids.size() - begin), from};
+  window.first_word = static_cast<int32_t>(first);
+  window.words = static_cast<int32_t>(end - first);
+  out.windows.push_back(window);
+}
+
+// Replaces `content` by the tokens of the text's words, at most `capacity` per word, and appends the words to `out`.
+void EntityTask::add_words(std::string_view text, size_t capacity, std::vector<int32_t>& content,
+                           TokenizedTexts& out) const {
+  thread_local std::vector<text::SplitWord> split;
+  thread_local std::vector<int32_t> ids;
+  text::split_words(text, split);
+  content.clear();
+  for (const text::SplitWord& word : split) {
+    tokenizer_->content_ids(text.substr(word.begin, word.end - word.begin), ids);
+    ids.resize(std::min(ids.size(), capacity));
+    std::replace(ids.begin(), ids.end(), marker_, replacement_);  // plain text, not another label
+    out.words.push_back({word.begin, word.end, word.first, word.last, static_cast<int32_t>(content.size()),
+                         static_cast<int32_t>(ids.size())});
+    content.insert(content.end(), ids.begin(), ids.end());
+  }
+}
+
+std::string EntityTask::identity() const {
+  std::string all = fmt::format("{:a} {}", settings_.threshold, settings_.nested);
+  for (const std::string& label : settings_.labels) all += fmt::format(" {} {}", label.size(), label);
+  return all;
+}
+
+std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptions& options,
+                                          TokenizedTexts& out) const {
+  thread_local std::vector<int32_t> content;
+  if (!is_valid_utf8(text)) return Error(ErrorCode::bad_data, "the text is not UTF-8");
+  const size_t taken = prompt_.size() + tokenizer_->suffix().size();
+  size_t capacity = capacity_;
+  if (options.max_length > 0) {
+    const auto most = static_cast<size_t>(options.max_length);
+    if (most <= taken)
+      return Error(ErrorCode::usage,
+                   fmt::format("`max_length={}`: must be above the {} tokens of the labels", most, taken));
+    capacity = std::min(capacity, most - taken);
+  }
+  TokenizedText t;
+  t.first_window = out.windows.size();
+  t.first_word = out.words.size();
+  add_words(text, capacity, content, out);
+  const size_t words = t.words = out.words.size() - t.first_word;
+  t.tokens = static_cast<int32_t>(std::min<size_t>(taken + content.size(), std::numeric_limits<int32_t>::max()));
+  const TokenizedTexts::Word* word = out.words.data() + t.first_word;
+  const auto most_words = static_cast<size_t>(head_->config().max_words);
+  const auto fits = [&](size_t first, size_t end) {  // words [first, end) in one window
+    return end - first <= most_words &&
+           static_cast<size_t>(word[end - 1].token + word[end - 1].tokens - word[first].token) <= capacity;
+  };
+  size_t first = 0, end = 0;
+  while (end < words && fits(0, end + 1)) ++end;
+  if (end < words && options.long_text == LongText::error) {
+    out.words.resize(t.first_word);
+    return Error(ErrorCode::bad_data, fmt::format("the text has {} words, {} fit next to the labels", words, end),
+                 Remedy{"set `long_text=truncate` or `long_text=window-max`"});
+  }
+  const bool parts = options.long_text == LongText::window_mean || options.long_text == LongText::window_max;
+  t.truncated = end < words && !parts;
+  if (t.truncated && options.keep_end)
+    for (first = end = words; first > 0 && fits(first - 1, end);) --first;
+  for (;;) {
+    add_window(t, first, end, content, out);
+    if (!parts || end == words) break;
+    const size_t before = end, length = end - first;
+    const size_t shared = options.overlap < 0 ? length / 4 : static_cast<size_t>(options.overlap);
+    first = before - std::min(shared, length / 2);
+    while (end < words && fits(first, end + 1)) ++end;
+    if (end == before) first = end++;  // the next word does not fit next to shared ones
+  }
+  t.windows = out.windows.size() - t.first_window;
+  out.texts.push_back(t);
+  return std::nullopt;
+}
+
+std::vector<std::vector<Entity>> EntityTask::find(const TokenizedTexts& texts, std::span<const size_t> which,
+                                                  std::span<const std::string_view> raw, const float* hidden,
+                                                  ThreadPool* pool) const {
+  std::vector<std::vector<Entity>> found(which.size());
+  std::vector<size_t> ends;  // one per group
+  size_t words = 0;
+  for (size_t i = 0; i < which.size(); ++i) {
+    const size_t more = texts.texts[which[i]].words;
+    if (words > 0 && words + more > static_cast<size_t>(kWordsPerGroup)) {
+      ends.push_back(i);
+      words = 0;
+    }
+    words += more;
+  }
+  if (!which.empty()) ends.push_back(which.size());
+  const auto run = [&](size_t group) {
+    const size_t begin = group == 0 ? 0 : ends[group - 1], size = ends[group] - begin;
+    find_group(texts, which.subspan(begin, size), raw.subspan(begin, size), hidden,
+               std::span(found).subspan(begin, size));
+  };
+  if (pool != nullptr)
+    pool->parallel_for(ends.size(), [&](size_t group, int) { run(group); });
+  else
+    for (size_t group = 0; group < ends.size(); ++group) run(group);
+  return found;
+}
+
+void EntityTask::find_group(const TokenizedTexts& texts, std::span<const size_t> which,
+                            std::span<const std::string_view> raw, const float* hidden,
+                            std::span<std::vector<Entity>> out) const {
+  std::vector<HeadWindow> windows;
+  std::vector<std::vector<WordTokens>> words;
+  for (const size_t t : which) {
+    const TokenizedText& text = texts.texts[t];
+    for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
+      const TokenizedText::Window& window = texts.windows[w];
+      const TokenizedTexts::Word* word = texts.words.data() + text.first_word + window.first_word;
+      // The reference numbers only words with tokens, so a word that the tokenizer drops moves the vectors of later
+      // ones to the word before; the last words have none.
+      auto& tokens = words.emplace_back();
+      for (int32_t i = 0; i < window.words; ++i)
+        if (word[i].tokens > 0)
+          tokens.push_back(
+              {static_cast<int32_t>(prompt_.size()) + word[i].token - window.first_content, word[i].tokens});
+      tokens.resize(static_cast<size_t>(window.words), {0, 0});
+      windows.push_back({hidden + window.begin * static_cast<size_t>(head_->encoder_size()), label_tokens_, {}});
+    }
+  }
+  for (size_t w = 0; w < windows.size(); ++w) windows[w].words = words[w];
+  std::vector<std::vector<SpanScore>> scores;
+  head_->score(windows, settings_.threshold, scores);
+  size_t next = 0;
+  for (size_t i = 0; i < which.size(); ++i) {
+    const TokenizedText& text = texts.texts[which[i]];
+    std::vector<SpanScore> spans;
+    for (size_t w = 0; w < text.windows; ++w, ++next)
+      for (SpanScore span : scores[next]) {
+        span.first += texts.windows[text.first_window + w].first_word;
+        span.last += texts.windows[text.first_window + w].first_word;
+        spans.push_back(span);
+      }
+    select(spans, text.words);
+    for (const SpanScore& span : spans) {
+      const TokenizedTexts::Word &first = texts.words[text.first_word + static_cast<size_t>(span.first)],
+                                 &last = texts.words[text.first_word + static_cast<size_t>(span.last)];
+      out[i].push_back({settings_.labels[static_cast<size_t>(span.label)],
+                        std::string(raw[i].substr(first.begin, last.end - first.begin)), span.score, first.first,
+                        last.last});
+    }
+  }
+}
+
+// Greedy, by descending score, as in the reference; spans in both of two overlapping windows count once.
+void EntityTask::select(std::vector<SpanScore>& spans, size_t words) const {
+  keep_best_labels(spans);
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const SpanScore& a, const SpanScore& b) { return a.score > b.score; });
+  std::vector<bool> taken(words, false);
+  std::vector<SpanScore> kept;
+  for (const SpanScore& span : spans) {
+    if (settings_.nested) {
+      if (std::none_of(kept.begin(), kept.end(), [&](const SpanScore& other) { return cross(span, other); }))
+        kept.push_back(span);
+      continue;
+    }
+    const auto begin = taken.begin() + span.first, end = taken.begin() + span.last + 1;
+    if (std::find(begin, end, true) != end) continue;
+    std::fill(begin, end, true);
+    kept.push_back(span);
+  }
+  std::stable_sort(kept.begin(), kept.end(), [](const SpanScore& a, const SpanScore& b) { return a.first < b.first; });
+  spans = std::move(kept);
+}
+
+}  // namespace brim::engine

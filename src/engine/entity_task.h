@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entities by name with a GLiNER model: the encoder reads the labels, each after a marker, and the words of a text; the
+// head (gliner_head.h) scores spans of words for each label; the best spans that do not overlap are kept, greedily.
+// Does not run the encoder.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/gliner_head.h"
+#include "engine/label_task.h"
+#include "text/words.h"
+
+namespace brim::engine {
+
+// The keys of the settings in messages.
+struct EntityKeys {
+  const char* labels = "`entities`";
+  const char* threshold = "`threshold`";
+};
+
+// A GLiNER model was opened without labels, and a text has none.
+Error no_entity_labels(const std::filesystem::path& dir);
+
+// Throws usage if labels or threshold are invalid: no label, more than kMostLabels, empty, repeated or not UTF-8; a
+// threshold outside 0 to 1.
+void check_entity_labels(const EntityLabels& entities, const EntityKeys& keys = {});
+
+// Ids of the tokens before each label and before the text.
+struct GlinerMarkers {
+  int32_t label, text;
+};
+// Throws bad_model if neither the tokenizer nor the configuration has the first.
+GlinerMarkers find_markers(const hub::GlinerConfig& config, const text::Tokenizer& tokenizer);
+
+// Tags of words for entities of these labels: B-label, I-label, and so on.
+std::vector<std::string> tags_of(const std::vector<std::string>& labels);
+// Indices into tags_of(labels) of words that overlap entities; -1: none.
+std::vector<int32_t> tags_of_words(std::span<const text::WordSpan> words, const std::vector<Entity>& entities,
+                                   const std::vector<std::string>& labels);
+
+class EntityTask final : public LabelTask {
+ public:
+  static constexpr size_t kMostLabels = 1000;
+  static constexpr int64_t kWordsPerGroup = 512;  // scored by one call of the head, unless a window has more
+  // Hidden states of all tokens are kept until the head has read them.
+  static constexpr size_t kCost = 64;
+
+  // Throws usage for the settings, also if the labels leave no space for a text. `max_length`: tokens per window.
+  EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer, int64_t max_length,
+             const EntityKeys& keys = {});
+
+  const std::vector<std::string>& labels() const override { return settings_.labels; }
+  bool multi_label() const override { return true; }
+  const text::Tokenizer& tokenizer() const override { return *tokenizer_; }
+  std::string identity() const override;
+  std::optional<Error> tokenize(std::string_view text, const TextOptions& options, TokenizedTexts& out) const override;
+  void merge(std::span<const float> logits, LongText how, float* scores) const override;
+  size_t cost() const override { return kCost; }
+  const EntityTask* entities() const override { return this; }
+
+  // Entities of texts `which` of `texts`, whose strings are `raw`, from the hidden states of all tokens, row by row as
+  // the ids. `pool` may be null.
+  std::vector<std::vector<Entity>> find(const TokenizedTexts& texts, std::span<const size_t> which,
+                                        std::span<const std::string_view> raw, const float* hidden,
+                                        ThreadPool* pool) const;
+
+ private:
+  void find_group(const TokenizedTexts& texts, std::span<const size_t> which, std::span<const std::string_view> raw,
+                  const float* hidden, std::span<std::vector<Entity>> out) const;
+  void select(std::vector<SpanScore>& spans, size_t words) const;
+  void add_words(std::string_view text, size_t capacity, std::vector<int32_t>& content, TokenizedTexts& out) const;
+  void add_window(const TokenizedText& text, size_t first, size_t end, std::span<const int32_t> content,
+                  TokenizedTexts& out) const;
+
+  EntityLabels settings_;
+  const GlinerHead* head_;
+  const text::Tokenizer* tokenizer_;
+  size_t capacity_ = 0;                // content tokens per window
+  std::vector<int32_t> prompt_;        // tokens before the words
+  std::vector<int32_t> label_tokens_;  // index of the token that represents each label
+  int32_t marker_ = -1, replacement_ = -1;
+};
+
+}  // namespace brim::engine

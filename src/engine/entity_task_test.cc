@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests entities by label against the gliner package (tools/make_gliner_goldens.py), long texts and rejected settings.
+#include "engine/entity_task.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/test_files.h"
+#include "brim/brim.h"
+#include "engine/testing.h"
+
+namespace brim::engine {
+namespace {
+
+using nlohmann::json;
+
+std::filesystem::path gliner_model(const std::string& name) {
+  return std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner" / name;
+}
+
+EntityLabels entity_labels(const json& c) {
+  return {c["labels"].get<std::vector<std::string>>(), c["threshold"].get<float>(), c["nested"].get<bool>()};
+}
+
+void expect_entities(const std::vector<Entity>& got, const json& want, const std::string& text) {
+  SCOPED_TRACE(text);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].start, want[i][0]);
+    EXPECT_EQ(got[i].end, want[i][1]);
+    EXPECT_EQ(got[i].group, want[i][2]);
+    EXPECT_NEAR(got[i].score, want[i][3].get<float>(), 1e-4f);
+  }
+}
+
+class EntityTaskTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EntityTaskTest, EntitiesEqualThoseOfGliner) {
+  const json golden = json::parse(std::ifstream(gliner_model(GetParam()) / "golden.json"));
+  const std::vector<std::string> texts = golden["texts"];
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto scorer = Scorer::open(cpu_options(gliner_model(GetParam())));
+  EXPECT_EQ(scorer->kind(), ModelKind::tagger);
+  EXPECT_TRUE(scorer->finds_entities_by_label());
+  for (const json& c : golden["cases"]) {
+    SCOPED_TRACE(c["labels"].dump() + c["threshold"].dump() + c["nested"].dump());
+    const auto labels = scorer->prepare_entities(entity_labels(c));
+    const Predictions many = scorer->classify(views, *labels);
+    EXPECT_TRUE(many.errors.empty());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      expect_entities(many.entities[i], c["entities"][i], texts[i]);
+      EXPECT_EQ(many.truncated[i], texts[i].size() > 100 && i == texts.size() - 1 ? 1 : many.truncated[i]);
+    }
+    const Prediction one = scorer->submit({.text = texts.back(), .zero_shot = labels}).get();
+    expect_entities(one.entities, c["entities"].back(), texts.back());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Variants, EntityTaskTest, ::testing::Values("span", "span_rnn", "token", "token_rnn"));
+
+TEST(EntityTask, ScorerOpenedWithLabelsScoresManyTexts) {
+  const json golden = json::parse(std::ifstream(gliner_model("span_rnn") / "golden.json"));
+  const json& c = golden["cases"][6];
+  ScorerOptions options = cpu_options(gliner_model("span_rnn"));
+  options.entities = entity_labels(c);
+  const auto scorer = Scorer::open(options);
+  EXPECT_EQ(scorer->labels(), options.entities->labels);
+  const std::string text = golden["texts"].back();
+  const std::vector<std::string_view> many(300, text);  // more than are scored on the caller's thread
+  const Predictions found = scorer->score(many);
+  for (const auto& entities : found.entities) expect_entities(entities, c["entities"].back(), text);
+}
+
+TEST(EntityTask, WindowsCoverLongTexts) {
+  ScorerOptions options = cpu_options(gliner_model("token"));
+  options.entities = EntityLabels{{"a", "bank", "person"}, 0.25f, false};
+  options.long_text = LongText::window_max;
+  const auto scorer = Scorer::open(options);
+  std::string text;
+  for (int i = 0; i < 150; ++i) text += i % 7 == 0 ? "London " : "with ";
+  const Prediction found = scorer->submit({.text = text}).get();
+  ASSERT_FALSE(found.error);
+  EXPECT_FALSE(found.truncated);
+  ASSERT_FALSE(found.entities.empty());
+  EXPECT_GT(found.entities.back().end, static_cast<int32_t>(text.size()) * 3 / 4);
+  for (size_t i = 1; i < found.entities.size(); ++i) EXPECT_LE(found.entities[i - 1].end, found.entities[i].start);
+  const Prediction cut = scorer->submit({.text = text, .long_text = LongText::truncate, .keep_end = true}).get();
+  EXPECT_TRUE(cut.truncated);
+  ASSERT_FALSE(cut.entities.empty());
+  EXPECT_GT(cut.entities.front().start, static_cast<int32_t>(text.size()) / 2);
+  const Prediction refused = scorer->submit({.text = text, .long_text = LongText::error}).get();
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), ErrorCode::bad_data);
+}
+
+TEST(EntityTask, RejectsInvalidLabels) {
+  const auto scorer = Scorer::open(cpu_options(gliner_model("span_rnn")));
+  std::vector<std::string> many;
+  for (int i = 0; i < 1001; ++i) many.push_back("label " + std::to_string(i));
+  const std::vector<std::string> too_long(many.begin(), many.begin() + 90);
+  const std::pair<EntityLabels, const char*> cases[] = {
+      {{{}, 0.5f, false}, "at least one label"},
+      {{{"a", "a"}, 0.5f, false}, "duplicate label \"a\""},
+      {{{"a", " "}, 0.5f, false}, "label 2 is empty"},
+      {{many, 0.5f, false}, "1,001 labels, at most 1,000"},
+      {{too_long, 0.5f, false}, "leaving none of 192"},
+      {{{"a"}, 1.5f, false}, "threshold 1.5: must be from 0 to 1"},
+      {{{"a"}, std::numeric_limits<float>::quiet_NaN(), false}, "threshold nan"},
+      {{{"x <<ENT>> y"}, 0.5f, false}, "contains a marker token"},
+  };
+  for (const auto& [labels, wanted] : cases) {
+    try {
+      (void)scorer->prepare_entities(labels);
+      ADD_FAILURE() << wanted;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
+    }
+  }
+  const std::string_view text = "Ada";
+  EXPECT_THROW((void)scorer->score({&text, 1}), Error);
+  const Prediction none = scorer->submit({.text = text}).get();
+  ASSERT_TRUE(none.error);
+  EXPECT_EQ(none.error->code(), ErrorCode::usage);
+}
+
+TEST(EntityTask, TagsWordsThatOverlapEntities) {
+  const std::vector<text::WordSpan> words = {{0, 3}, {4, 8}, {9, 12}, {13, 14}};
+  const std::vector<Entity> entities = {{"b", "", 0.9f, 0, 6}, {"a", "", 0.9f, 13, 14}};
+  EXPECT_EQ(tags_of({"a", "b"}), (std::vector<std::string>{"B-a", "I-a", "B-b", "I-b"}));
+  EXPECT_EQ(tags_of_words(words, entities, {"a", "b"}), (std::vector<int32_t>{2, 3, -1, 0}));
+}
+
+}  // namespace
+}  // namespace brim::engine

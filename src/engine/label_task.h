@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labels given by a call instead of the model's own: classes of an NLI model (zero_shot.h) or entities of a GLiNER
+// model (entity_task.h). Immutable; must not outlive the engine it was made by.
+#pragma once
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/error.h"
+#include "brim/brim.h"
+#include "engine/engine_options.h"
+#include "engine/tokenized_texts.h"
+#include "text/tokenizer.h"
+
+namespace brim::engine {
+
+class EntityTask;
+
+class LabelTask : public ZeroShotLabels {
+ public:
+  virtual const text::Tokenizer& tokenizer() const = 0;
+  // All settings as text: equal if and only if the results of tasks of one tokenizer are.
+  virtual std::string identity() const = 0;
+  // Appends a text with its windows.
+  virtual std::optional<Error> tokenize(std::string_view text, const TextOptions& options,
+                                        TokenizedTexts& out) const = 0;
+  // Converts the logits of a text's windows to one score per label. `how` merges the parts of a long text. Classes
+  // only.
+  virtual void merge(std::span<const float> logits, LongText how, float* scores) const = 0;
+  // Work and memory per text as a multiple of that of a text without such labels.
+  virtual size_t cost() const = 0;
+  virtual const EntityTask* entities() const { return nullptr; }  // this if it finds entities
+};
+
+}  // namespace brim::engine

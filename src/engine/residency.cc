@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the scheduler that decides which models are on the device: loading, eviction, parking, and releasing the
+// device itself.
+#include <algorithm>
+#include <tuple>
+
+#include "base/clock.h"
+#include "engine/scheduler.h"
+#include "memory/ledger.h"
+
+namespace brim::engine {
+
+void Scheduler::load(ModelHost& model, const ModelHost* stays) {
+  Call call{nullptr, &model, stays};
+  wait_for(call);
+}
+
+void Scheduler::park(ModelHost& model) {
+  call([&] { park_or_unload(model); });
+}
+
+void Scheduler::park_or_unload(ModelHost& model) {
+  if (!model.resident()) return;
+  int64_t bytes = model.weight_bytes();
+  {
+    std::lock_guard lock(mutex_);
+    for (const ModelHost* other : models_)
+      if (other->residence() == Residence::parked) bytes += other->weight_bytes();
+  }
+  if (bytes <= parked_limit_)
+    model.park();
+  else
+    model.unload();
+}
+
+bool Scheduler::close_device() {
+  bool closed = false;
+  call([&] {
+    std::vector<ModelHost*> models;
+    {
+      std::lock_guard lock(mutex_);
+      // Work that arrived in the meantime would reopen it at once.
+      const bool busy = std::any_of(models_.begin(), models_.end(),
+                                    [&](const ModelHost* model) { return model->resident() || has_work_for(*model); });
+      if (busy) return;
+      models = models_;
+      moving_ = true;
+    }
+    std::exception_ptr error;
+    try {
+      for (ModelHost* model : models) model->unload();  // parked weights belong to the device
+      if (queue_->is_open()) queue_->close();
+      closed = true;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      std::lock_guard lock(mutex_);
+      moving_ = false;
+    }
+    progress_.notify_all();
+    if (error) std::rethrow_exception(error);
+  });
+  return closed;
+}
+
+void Scheduler::open_device() {
+  call([&] { queue_->open(0); });
+}
+
+bool Scheduler::has_work_for(const ModelHost& model) const {
+  const auto waits = [&](const auto* client) { return &client->model_ == &model && client->has_work(); };
+  return std::any_of(bulk_queues_.begin(), bulk_queues_.end(), waits) ||
+         std::any_of(interactive_queues_.begin(), interactive_queues_.end(), waits);
+}
+
+void Scheduler::add_capacity(CapacityProfile profile) {
+  std::lock_guard lock(mutex_);
+  capacities_.push_back(std::move(profile));
+}
+
+std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::PlanRequest& request,
+                                                                   model::Output first) const {
+  std::lock_guard lock(mutex_);
+  for (const CapacityProfile& profile : capacities_)
+    if (profile.shape == request.shape && profile.plan.precision == request.precision &&
+        profile.forwards.front().output == first && profile.forwards.back().output == request.output &&
+        profile.plan.max_length == request.max_length)
+      return profile;
+  return std::nullopt;
+}
+
+void Scheduler::add(ModelHost& model) {
+  std::lock_guard lock(mutex_);
+  models_.push_back(&model);
+}
+
+void Scheduler::remove(ModelHost& model) {
+  Lock lock(mutex_);
+  progress_.wait(lock, [&] { return !moving_; });
+  std::erase(models_, &model);
+}
+
+std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const ModelHost* stays) {
+  model.used = ++turns_;
+  if (model.resident()) return nullptr;
+  while (collect_oldest(lock)) {
+  }
+  if (failure_) return failure_;
+  struct Leaving {
+    bool wanted;
+    double eviction_cost;
+    ModelHost* model;
+  };
+  std::vector<Leaving> others;
+  const int64_t since = now_ns();
+  for (ModelHost* other : models_)
+    if (other != &model && other != stays && other->resident() && !other->kept)
+      others.push_back({has_work_for(*other), other->eviction_cost(since), other});
+  std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
+    return std::tuple(a.wanted, a.eviction_cost, a.model->used) < std::tuple(b.wanted, b.eviction_cost, b.model->used);
+  });
+  moving_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    queue_->open(model.own_bytes());
+    const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
+    int64_t available = ledger.left_bytes();
+    for (const Leaving& other : others) available += other.model->own_bytes();
+    for (const Leaving& other : others) {
+      // Evict only as needed, and only if the model will fit.
+      if (ledger.left_bytes() >= model.own_bytes() || available < model.own_bytes()) break;
+      park_or_unload(*other.model);
+    }
+    model.load([this] { serve_during_load(); });
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  moving_ = false;
+  idle_.switching += seconds_since(since);
+  progress_.notify_all();
+  if (error && error_of(error).code() == ErrorCode::device_lost) fail_all(lock, error);
+  return error;
+}
+
+void Scheduler::serve_during_load() {
+  Lock lock(mutex_);
+  for (size_t turns = interactive_queues_.size(); turns > 0 && !failure_; --turns) {
+    const auto ready = [](const InteractiveQueue* texts) { return texts->has_work() && texts->model_.resident(); };
+    const auto found = std::find_if(interactive_queues_.begin(), interactive_queues_.end(), ready);
+    if (found == interactive_queues_.end()) break;
+    InteractiveQueue* const texts = *found;
+    move_to_back(interactive_queues_, texts);
+    run(lock, *texts);
+    while (collect_oldest(lock)) {
+    }
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+}  // namespace brim::engine

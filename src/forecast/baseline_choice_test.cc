@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Baselines of all series, their choice by cross-validation, and intervals from held-out horizons.
+#include "forecast/baseline_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/test_files.h"
+#include "forecast/held_out.h"
+#include "forecast/metrics.h"
+#include "forecast/settings.h"
+#include "forecast/trial.h"
+
+namespace brim::forecast {
+namespace {
+
+rows::SeriesTable empty_table() {
+  rows::SeriesTable table;
+  table.numbered = true;
+  return table;
+}
+
+void add_series(rows::SeriesTable& table, const std::vector<float>& values) {
+  table.ids.push_back("s" + std::to_string(table.ids.size()));
+  table.values.insert(table.values.end(), values.begin(), values.end());
+  table.begin.push_back(static_cast<int64_t>(table.values.size()));
+  table.first.push_back(1);
+}
+
+// Random walks with independent steps.
+SeriesStore walks(int series, int points) {
+  rows::SeriesTable table = empty_table();
+  std::mt19937 random(3);
+  std::normal_distribution<double> step(0, 1);
+  for (int i = 0; i < series; ++i) {
+    std::vector<float> values;
+    double level = 100;
+    for (int t = 0; t < points; ++t) values.push_back(static_cast<float>(level += step(random)));
+    add_series(table, values);
+  }
+  return SeriesStore(std::move(table));
+}
+
+TEST(BaselineChoice, DoesNotDependOnThreads) {
+  const SeriesStore series = walks(70, 40);
+  for (const Baseline b : {Baseline::snaive, Baseline::theta, Baseline::ets, Baseline::automatic}) {
+    const auto one = forecast_all(b, series, {4, 1, 1, {}, nullptr});
+    const auto three = forecast_all(b, series, {4, 1, 3, {}, nullptr});
+    EXPECT_EQ(one.values, three.values) << baseline_name(b);
+    EXPECT_EQ(one.chosen, three.chosen);
+  }
+}
+
+TEST(BaselineChoice, PrefersSeasonalNaiveIfSeasonsRepeat) {
+  rows::SeriesTable table = empty_table();
+  for (int i = 0; i < 8; ++i) {
+    std::vector<float> values;
+    for (int t = 0; t < 36; ++t) values.push_back(static_cast<float>((t * (7 + i)) % 4 * (t % 4 == 1 ? -3 : 2)));
+    add_series(table, values);
+  }
+  const SeriesStore series(std::move(table));
+  const auto chosen = forecast_all(Baseline::automatic, series, {4, 4, 2, {}, nullptr});
+  for (int64_t i = 0; i < series.size(); ++i)
+    for (size_t h = 0; h < 4; ++h) EXPECT_NEAR(chosen.values[static_cast<size_t>(i)][h], series.series(i)[32 + h], 0.3);
+}
+
+TEST(BaselineChoice, ForecastsShortAndMissingSeries) {
+  constexpr float kGap = std::numeric_limits<float>::quiet_NaN();
+  rows::SeriesTable table = empty_table();
+  add_series(table, {5});
+  add_series(table, {1, kGap, 3});
+  add_series(table, {1, 2, kGap, kGap, 5, 6, 7, 8, 9, 10});
+  const SeriesStore series(std::move(table));
+  for (const Baseline b : {Baseline::theta, Baseline::ets, Baseline::automatic}) {
+    const auto all = forecast_all(b, series, {3, 4, 1, {}, nullptr});
+    EXPECT_EQ(all.values[0], (std::vector<double>{5, 5, 5})) << baseline_name(b);
+    for (const auto& values : all.values)
+      for (const double v : values) EXPECT_TRUE(std::isfinite(v));
+    EXPECT_GT(all.values[2][2], 9.9) << baseline_name(b);
+  }
+}
+
+TEST(BaselineChoice, StopsBetweenBlocks) {
+  const SeriesStore series = walks(3, 30);
+  const std::atomic<bool> stop{true};
+  error_of(ErrorCode::interrupted, [&] { forecast_all(Baseline::ets, series, {2, 1, 1, {}, &stop}); });
+}
+
+TEST(HeldOut, KeepsSeriesThatAreLongEnough) {
+  rows::SeriesTable table = empty_table();
+  add_series(table, {1, 2, 3, 4, 5, 6, 7, 8});
+  add_series(table, {1, 2, 3, 4, 5});
+  add_series(table, {1, 2, 3, std::numeric_limits<float>::quiet_NaN(), 5, 6, 7, 8});
+  const SeriesStore series(std::move(table));
+  const HeldOut origin = hold_out(series, 2, 2, 2);
+  ASSERT_EQ(origin.of, std::vector<int64_t>{0}) << "too short, and missing at the origin";
+  EXPECT_EQ(origin.known.series(0).size(), 4u);
+  EXPECT_EQ(origin.actual[0], (std::vector<float>{5, 6}));
+  EXPECT_EQ(hold_out(series, 2, 1, 2).of, (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST(HeldOut, IntervalsOfRandomWalksHaveTheirLevel) {
+  const SeriesStore series = walks(600, 40);
+  const BaselineOptions how{5, 1, 2, {}, nullptr};
+  const HeldOut last = hold_out(series, 5, 1, 3);
+  const OriginForecasts naive = [&](const HeldOut& origin) {
+    return forecast_all(Baseline::naive, origin.known, how).values;
+  };
+  const ConformalIntervals errors = held_out_errors(last.known, 5, 1, 2, naive);
+  const auto forecasts = naive(last);
+  for (const double level : {80.0, 95.0}) {
+    const std::vector<double> widths = half_widths_for(errors, level);
+    EXPECT_GT(widths[4], 1.5 * widths[0]) << "errors of a walk grow with the square root of the steps";
+    Coverage coverage;
+    for (size_t i = 0; i < forecasts.size(); ++i) {
+      const double scale = interval_scale(last.known.series(static_cast<int64_t>(i)), 1);
+      const IntervalBounds bounds = bounds_around(forecasts[i], widths, scale);
+      coverage.add(bounds.low, bounds.high, last.actual[i]);
+    }
+    EXPECT_NEAR(coverage.share(), level / 100, 0.03);
+  }
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { half_widths_for(held_out_errors(walks(4, 20), 5, 1, 2, naive), 95); }),
+             "`level=95` requires 19 held-out errors per step ahead, but only 8 are known");
+}
+
+TEST(Trial, HoldsOutAsManyHorizonsAsMostSeriesAllow) {
+  ForecastSettings s;
+  s.horizon = 5;
+  EXPECT_EQ(trial_origins(s, walks(3, 20), 1), 2);
+  EXPECT_EQ(trial_origins(s, walks(3, 12), 1), 1) << "one horizon must be left for training";
+  EXPECT_EQ(trial_origins(s, walks(3, 9), 1), 0);
+  s.held_out = 0;
+  EXPECT_EQ(trial_origins(s, walks(3, 20), 1), 0);
+}
+
+TEST(Trial, FitsHistoryAndStepsToTheData) {
+  EXPECT_EQ(tried_steps(1500), (std::vector<int64_t>{30, 100, 300, 1500}));
+  EXPECT_EQ(tried_steps(3), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(tried_histories(20), (std::vector<double>{1.5, 5}));
+  EXPECT_EQ(tried_histories(6.4), (std::vector<double>{1.5, 20}));
+  const SeriesStore small = walks(100, 20), large = walks(2000, 20);
+  const auto history = [](const SeriesStore& series, const char* frequency, double given) {
+    ForecastSettings s;
+    s.horizon = 20;
+    s.freq = rows::parse_frequency(frequency);
+    s.history_size = given;
+    fit_history(s, series);
+    return s.history_size;
+  };
+  EXPECT_EQ(history(small, "Y", 0), 20);
+  EXPECT_EQ(history(large, "Q", 0), 1.5);
+  EXPECT_EQ(history(small, "Y", 3), 3) << "given";
+  EXPECT_EQ(history(small, "D", 0), 0) << "left to the preset";
+}
+
+TEST(HeldOut, ErrorsOfAModelKeepTheirQuantiles) {
+  ConformalIntervals errors(1);
+  for (int i = 1; i <= 9999; ++i) errors.add(0, 1, std::vector<double>{0}, std::vector<float>{static_cast<float>(i)});
+  const ConformalIntervals kept = ConformalIntervals::of_sizes({errors.sizes(0, 99)});
+  EXPECT_EQ(kept.errors_known(0), 99);
+  for (const double level : {50.0, 80.0, 95.0})
+    EXPECT_NEAR(kept.half_widths(0, level)[0], errors.half_widths(1, level)[0], 101) << level;
+}
+
+}  // namespace
+}  // namespace brim::forecast

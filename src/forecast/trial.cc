@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "forecast/metrics.h"
+
+namespace brim::forecast {
+namespace {
+
+using Forecasts = std::vector<std::vector<double>>;  // by series of an origin
+
+// Models of the trial, in the order of the forecasts: N-BEATS, then the baselines.
+constexpr Baseline kTried[] = {Baseline::theta, Baseline::ets, Baseline::naive, Baseline::snaive};
+constexpr size_t kNaive = 3;     // in the scores
+constexpr size_t kCombined = 3;  // N-BEATS, Theta and ETS may be combined
+
+// Which models take part in a mean: bit 0 is N-BEATS, bit i the baseline i − 1.
+std::vector<unsigned> tried_means(bool combine, bool seasonal) {
+  std::vector<unsigned> all = {0b1, 0b10, 0b100, 0b1000};
+  if (seasonal) all.push_back(0b10000);
+  if (!combine) return all;
+  for (unsigned mean = 1; mean < (1U << kCombined); ++mean)
+    if ((mean & (mean - 1)) != 0) all.push_back(mean);
+  return all;
+}
+
+TrialScore named(unsigned mean) {
+  TrialScore score;
+  std::vector<std::string> names;
+  if ((mean & 1) != 0) {
+    score.nbeats = true;
+    names.emplace_back("N-BEATS");
+  }
+  for (size_t i = 0; i < std::size(kTried); ++i) {
+    if ((mean >> (i + 1) & 1) == 0) continue;
+    score.baselines.push_back(kTried[i]);
+    names.emplace_back(baseline_title(kTried[i]));
+  }
+  if (names.size() == 1)
+    score.name = names[0];
+  else if (names.size() == 2)
+    score.name = fmt::format("mean of {} and {}", names[0], names[1]);
+  else
+    score.name = fmt::format("mean of {}, {} and {}", names[0], names[1], names[2]);
+  return score;
+}
+
+// Forecasts of all models from one origin.
+struct Origin {
+  HeldOut held_out;
+  std::vector<Forecasts> models;
+};
+
+std::vector<double> mean_forecast(const Origin& origin, unsigned mean, size_t series) {
+  std::vector<double> out(origin.held_out.actual[series].size());
+  double count = 0;
+  for (size_t m = 0; m < origin.models.size(); ++m) {
+    if ((mean >> m & 1) == 0) continue;
+    count += 1;
+    for (size_t h = 0; h < out.size(); ++h) out[h] += origin.models[m][series][h];
+  }
+  for (double& value : out) value /= count;
+  return out;
+}
+
+class TrialRun {
+ public:
+  TrialRun(const SeriesStore& series, int64_t horizon, int64_t season)
+      : series_(series), horizon_(horizon), season_(season) {}
+
+  void add_origin(int64_t k, EnsembleDevice& on, const NbeatsModel& model, const std::atomic<bool>* stop) {
+    Origin origin{hold_out(series_, horizon_, k, fewest_points(season_)), {}};
+    if (origin.held_out.known.size() == 0) return;
+    const EnsembleForecasts forecasts = predict_ensemble(on, model, origin.held_out.known, false, {}, stop);
+    origin.models.emplace_back();
+    for (int64_t i = 0; i < origin.held_out.known.size(); ++i) origin.models[0].push_back(forecasts.point(i));
+    const BaselineOptions how{horizon_, season_, on.threads(), {}, stop};
+    for (const Baseline b : kTried) origin.models.push_back(forecast_all(b, origin.held_out.known, how).values);
+    origins_.push_back(std::move(origin));
+  }
+
+  void score(bool combine, Trial& trial) const {
+    const std::vector<unsigned> means = tried_means(combine, season_ > 1);
+    for (const unsigned mean : means) trial.scores.push_back(scored(mean));
+    const Scores naive = trial.scores[kNaive].scores;
+    for (TrialScore& score : trial.scores)
+      score.error = (score.scores.smape / naive.smape + score.scores.mase / naive.mase) / 2;
+    for (size_t i = 1; combine && i < trial.scores.size(); ++i)
+      if (trial.scores[i].error < trial.scores[trial.chosen].error) trial.chosen = i;
+    const unsigned mean = means[trial.chosen];
+    trial.errors = ConformalIntervals(horizon_);
+    for (auto origin = origins_.rbegin(); origin != origins_.rend() && !enough_errors(trial.errors); ++origin)
+      for (size_t i = 0; i < origin->held_out.of.size(); ++i)
+        trial.errors.add(0, interval_scale(origin->held_out.known.series(static_cast<int64_t>(i)), season_),
+                         mean_forecast(*origin, mean, i), origin->held_out.actual[i]);
+    if (origins_.empty()) return;
+    trial.series = origins_.back().held_out.known.size();
+    show(mean, trial);
+  }
+
+ private:
+  double scale_of(const Origin& origin, size_t i) const {
+    return seasonal_scale(origin.held_out.known.series(static_cast<int64_t>(i)), season_);
+  }
+
+  TrialScore scored(unsigned mean) const {
+    TrialScore score = named(mean);
+    Mean smape_of, mase_of, mae_of, mape_of;
+    for (auto origin = origins_.rbegin(); origin != origins_.rend(); ++origin) {
+      Mean here;
+      for (size_t i = 0; i < origin->held_out.of.size(); ++i) {
+        const std::vector<double> values = mean_forecast(*origin, mean, i);
+        const auto& actual = origin->held_out.actual[i];
+        here.add(mase(values, actual, scale_of(*origin, i)));
+        smape_of.add(smape(values, actual));
+        mae_of.add(mae(values, actual));
+        mape_of.add(mape(values, actual));
+      }
+      score.mase.push_back(here.value());
+      mase_of.add(here.value());
+    }
+    score.scores = {smape_of.value(), mase_of.value(), mae_of.value(), mape_of.value(), std::nan("")};
+    return score;
+  }
+
+  // The best, median and worst series of the latest origin.
+  void show(unsigned mean, Trial& trial) const {
+    const Origin& origin = origins_.back();
+    std::vector<std::pair<double, size_t>> ranked;
+    for (size_t i = 0; i < origin.held_out.of.size(); ++i)
+      if (const double e = mase(mean_forecast(origin, mean, i), origin.held_out.actual[i], scale_of(origin, i));
+          std::isfinite(e))
+        ranked.emplace_back(e, i);
+    if (ranked.empty()) return;
+    std::sort(ranked.begin(), ranked.end());
+    const auto add = [&](const char* which, const std::pair<double, size_t>& one) {
+      const auto known = origin.held_out.known.series(static_cast<int64_t>(one.second));
+      trial.shown.push_back({which, origin.held_out.of[one.second], static_cast<int64_t>(known.size()), one.first,
+                             mean_forecast(origin, mean, one.second), origin.held_out.actual[one.second]});
+    };
+    add("Best", ranked.front());
+    if (ranked.size() > 2) add("Median", ranked[ranked.size() / 2]);
+    if (ranked.size() > 1) add("Worst", ranked.back());
+  }
+
+  const SeriesStore& series_;
+  const int64_t horizon_, season_;
+  std::vector<Origin> origins_;  // the latest last
+};
+
+}  // namespace
+
+int64_t trial_origins(const ForecastSettings& s, const SeriesStore& series, int64_t season) {
+  for (int64_t origins = s.held_out; origins > 0; --origins) {
+    int64_t enough = 0, longest = 0;
+    for (int64_t i = 0; i < series.size(); ++i) {
+      const int64_t known = static_cast<int64_t>(series.series(i).size()) - origins * s.horizon;
+      enough += known >= fewest_points(season);
+      longest = std::max(longest, known);
+    }
+    if (2 * enough >= series.size() && longest > s.horizon) return origins;
+  }
+  return 0;
+}
+
+bool fit_history(ForecastSettings& s, const SeriesStore& series) {
+  constexpr double kWindows = 50'000, kLeast = 1.5, kMost = 20;
+  if (s.history_size > 0 || s.freq.value_or(series.frequency()).unit != rows::Frequency::Unit::month) return false;
+  const double windows_per_horizon = static_cast<double>(series.size() * s.horizon);
+  s.history_size = std::round(10 * std::clamp(kWindows / windows_per_horizon, kLeast, kMost)) / 10;
+  return true;
+}
+
+std::vector<double> tried_histories(double first) {
+  constexpr double kAlike = 1.5;
+  std::vector<double> all;
+  for (const double history : {1.5, 5.0, 20.0})
+    if (history > kAlike * first || first > kAlike * history) all.push_back(history);
+  return all;
+}
+
+std::vector<int64_t> tried_steps(int64_t steps) {
+  std::vector<int64_t> all;
+  for (const int64_t part : {50, 15, 5, 1})
+    if (const int64_t some = std::max<int64_t>(1, steps / part); all.empty() || some > all.back()) all.push_back(some);
+  return all;
+}
+
+Trial try_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
+                   int64_t origins, bool combine, const std::filesystem::path& state,
+                   const OnEnsembleProgress& progress, const std::atomic<bool>* stop) {
+  Trial trial;
+  trial.origins = origins;
+  const HeldOut known = hold_out(series, s.horizon, origins, fewest_points(members.season));
+  NbeatsModel model = members;
+  const CovariateSpec& covariates = members.covariates;
+  if (!covariates.empty()) model.covariates = fit_covariates(known.known, covariates.calendar, covariates.history);
+  const TrainedEnsemble trained = train_ensemble(on, s, known.known, model, state, progress, stop);
+  trial.seconds = trained.seconds;
+  trial.interrupted = trained.interrupted;
+  if (trial.interrupted) return trial;
+  TrialRun run(series, s.horizon, members.season);
+  for (int64_t k = origins; k >= 1; --k) run.add_origin(k, on, model, stop);
+  run.score(combine, trial);
+  return trial;
+}
+
+}  // namespace brim::forecast

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trial of an ensemble before its training: the same lanes are trained without the last horizons of the series and
+// compared with baselines on them. Gives the widths of prediction intervals and the models to combine.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "forecast/ensemble.h"
+#include "forecast/evaluate.h"
+#include "forecast/held_out.h"
+
+namespace brim::forecast {
+
+// One model, or the mean of several, on the held-out horizons.
+struct TrialScore {
+  std::string name;                 // "N-BEATS", "mean of N-BEATS and ETS"
+  bool nbeats = false;              // takes part in the mean
+  std::vector<Baseline> baselines;  // take part in the mean
+  Scores scores;                    // means over origins and series; no OWA
+  std::vector<double> mase;         // by origin, the latest first
+  double error = 0;                 // mean of sMAPE and MASE, each divided by that of the last value
+};
+
+// A series at the latest origin, for plots.
+struct TrialForecast {
+  const char* which;  // "Best", "Median" or "Worst"
+  int64_t series;
+  int64_t known;
+  double mase;
+  std::vector<double> forecast;
+  std::vector<float> actual;
+};
+
+struct Trial {
+  int64_t origins = 0;  // 0: the series are too short
+  int64_t series = 0;   // at the latest origin
+  double seconds = 0;
+  bool interrupted = false;
+  std::vector<TrialScore> scores;  // N-BEATS first
+  size_t chosen = 0;               // index in `scores`; 0 unless models are combined
+  ConformalIntervals errors{0};    // errors of the chosen one
+  std::vector<TrialForecast> shown;
+};
+
+// Number of horizons to hold out: at most settings.held_out, and only as many as leave enough points in half of the
+// series.
+int64_t trial_origins(const ForecastSettings& settings, const SeriesStore& series, int64_t season);
+
+// Sets the history of monthly, quarterly and yearly series by their number, unless it is given: a small set needs more
+// than its last windows. Returns whether it has. Call before apply_preset().
+bool fit_history(ForecastSettings& settings, const SeriesStore& series);
+
+// Numbers of steps to try, ascending: those of the settings, and a fifth to a fiftieth of them.
+std::vector<int64_t> tried_steps(int64_t steps);
+
+// Histories to try besides this one, in horizons.
+std::vector<double> tried_histories(double first);
+
+// Trains on the series without their last `origins` horizons. `members` describes the lanes and stays untrained. With
+// `combine`, the mean of models with the lowest error is chosen, otherwise N-BEATS. Resumes like train_ensemble().
+Trial try_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
+                   const NbeatsModel& members, int64_t origins, bool combine, const std::filesystem::path& state,
+                   const OnEnsembleProgress& progress, const std::atomic<bool>* stop);
+
+}  // namespace brim::forecast

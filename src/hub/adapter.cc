@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hub/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "hub/config_keys.h"
+#include "io/json_text.h"
+#include "io/quote_text.h"
+
+namespace brim::hub {
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMaxAdapterConfigBytes = size_t{1} << 20;
+constexpr int kLargestRank = 1 << 16;
+
+json read_config(const fs::path& path) {
+  const MappedFile file(path);
+  if (file.size() > kMaxAdapterConfigBytes)
+    fail(ErrorCode::bad_model, "{}: {} bytes are too large for a config", path.string(), file.size());
+  json config = io::parse_json(file.text(), path.string());
+  if (!config.is_object()) fail(ErrorCode::bad_model, "{}: must be an object", path.string());
+  return config;
+}
+
+bool is_unset(const json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_object() || value.is_array() || value.is_string()) && value.empty());
+}
+
+// Keys that do not affect the result, or that are read elsewhere in this file. The adapted modules are those with
+// tensors in the file, so patterns that select them need not be evaluated.
+const std::set<std::string, std::less<>>& known_keys() {
+  static const std::set<std::string, std::less<>> keys = {"alpha_pattern",
+                                                          "auto_mapping",
+                                                          "base_model_name_or_path",
+                                                          "bias",
+                                                          "corda_config",
+                                                          "ensure_weight_tying",
+                                                          "eva_config",
+                                                          "exclude_modules",
+                                                          "fan_in_fan_out",
+                                                          "inference_mode",
+                                                          "init_lora_weights",
+                                                          "layers_pattern",
+                                                          "layers_to_transform",
+                                                          "loftq_config",
+                                                          "lora_alpha",
+                                                          "lora_dropout",
+                                                          "megatron_core",
+                                                          "modules_to_save",
+                                                          "peft_type",
+                                                          "peft_version",
+                                                          "qalora_group_size",
+                                                          "r",
+                                                          "rank_pattern",
+                                                          "revision",
+                                                          "runtime_config",
+                                                          "target_modules",
+                                                          "task_type",
+                                                          "use_rslora"};
+  return keys;
+}
+
+const char* reason_against(std::string_view key) {
+  if (key == "use_dora") return "DoRA is not supported";
+  if (key == "lora_bias") return "biases of LoRA matrices are not supported";
+  if (key == "trainable_token_indices") return "adapted embedding rows are not supported";
+  return "not supported";
+}
+
+void check_keys(const json& config, const ConfigKeys& keys) {
+  if (const std::string type = keys.text("peft_type", "LORA"); type != "LORA")
+    keys.contradiction("\"peft_type\" is {}: only LORA is supported", io::quote_text(type));
+  for (const auto& [key, value] : config.items())
+    if (!known_keys().contains(key) && !is_unset(value)) keys.refuse(key.c_str(), value, reason_against(key));
+  if (keys.flag("fan_in_fan_out"))
+    keys.contradiction("\"fan_in_fan_out\" is true: transposed weights are not supported");
+  const json* start = keys.get("init_lora_weights");
+  for (const char* method : {"pissa", "olora", "corda", "loftq"})  // they also change the base model's weights
+    if (start != nullptr && start->is_string() && start->get<std::string>().starts_with(method))
+      keys.refuse("init_lora_weights", *start, "convert the adapter to plain LoRA");
+  const std::string bias = keys.text("bias", "none");
+  if (bias != "none" && bias != "all" && bias != "lora_only")
+    keys.contradiction("\"bias\" is {}: must be none, all or lora_only", io::quote_text(bias));
+}
+
+// The value of a pattern that matches the module, as PEFT selects it: a name, or the end of one.
+std::optional<double> value_for(const ConfigKeys& keys, const char* key, const std::string& module) {
+  const json* patterns = keys.get(key);
+  if (patterns == nullptr) return std::nullopt;
+  if (!patterns->is_object()) keys.refuse(key, *patterns, "must be an object");
+  for (const auto& [pattern, value] : patterns->items()) {
+    std::string_view name = pattern;
+    const bool whole = name.starts_with('^');
+    if (whole) name.remove_prefix(1);
+    if (name.ends_with('$')) name.remove_suffix(1);
+    if (name.find_first_of("\\*+?|()[]{}^$") != std::string_view::npos)
+      keys.contradiction("\"{}\" has the pattern {}: only names are supported", key, io::quote_text(pattern));
+    if (!value.is_number()) keys.refuse(key, value, "must be a number");
+    const bool ends = module.ends_with(name) &&
+                      (module.size() == name.size() || (!whole && module[module.size() - name.size() - 1] == '.'));
+    if (ends) return value.get<double>();
+  }
+  return std::nullopt;
+}
+
+// Parts of names that PEFT's wrappers add.
+std::string unwrapped(std::string name) {
+  for (const std::string_view part : {".modules_to_save.default", ".modules_to_save", ".base_layer"})
+    if (const size_t at = name.find(part); at != std::string::npos) name.erase(at, part.size());
+  return name;
+}
+
+// Name of a tensor in the base model: models saved alone lack the family prefix, or an adapter of such a model does.
+std::string name_in(const WeightSource& base, const std::string& name) {
+  if (base.has(name)) return name;
+  if (const std::string alone = name.substr(name.find('.') + 1); base.has(alone)) return alone;
+  for (const std::string& other : base.names())
+    if (const size_t dot = other.find('.'); dot != std::string::npos && std::string_view(other).substr(dot + 1) == name)
+      return other;
+  return "";
+}
+
+}  // namespace
+
+bool is_adapter(const fs::path& dir) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(dir / kAdapterConfig, ignored));
+}
+
+Adapter::Adapter(const fs::path& dir, const WeightSource& base) : dir_(dir), base_(base.where()) {
+  if (!is_adapter(dir)) fail(ErrorCode::bad_model, "{}: no {}", dir.string(), kAdapterConfig);
+  const json config = read_config(dir / kAdapterConfig);
+  const ConfigKeys keys(config, (dir / kAdapterConfig).string());
+  check_keys(config, keys);
+  std::error_code ignored;
+  const fs::path torch = dir / "adapter_model.bin";
+  const bool old = !fs::exists(dir / kAdapterWeights, ignored) && fs::exists(torch, ignored);
+  source_ = WeightSource::open_file(old ? torch : dir / kAdapterWeights);
+  tags_ = keys.text("task_type", "") == "TOKEN_CLS";
+  const int rank = keys.integer("r", 8, 1, kLargestRank);
+  const double alpha = static_cast<double>(keys.number("lora_alpha", 8, -1e9, 1e9));
+  for (const std::string& stored : source_->names()) {
+    if (!stored.starts_with(kAdapterPrefix)) fail(ErrorCode::bad_model, "{}: unexpected name", source_->where(stored));
+    std::string name = unwrapped(stored.substr(std::string_view(kAdapterPrefix).size()));
+    if (name.find(".original_module.") != std::string::npos) continue;
+    for (const char* part : {"lora_embedding_", "lora_magnitude_vector", "lora_B.bias"})
+      if (name.find(part) != std::string::npos)
+        fail(ErrorCode::bad_model, "{}: {} tensors are not supported", source_->where(stored), part);
+    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+    if (name.ends_with(kB)) continue;  // read with its other half
+    if (!name.ends_with(kA)) {
+      add_other(stored, name, base);
+      continue;
+    }
+    const std::string module = name.substr(0, name.size() - kA.size());
+    add_pair(module, stored, base, value_for(keys, "alpha_pattern", module).value_or(alpha), keys.flag("use_rslora"));
+    const auto wanted = static_cast<int64_t>(value_for(keys, "rank_pattern", module).value_or(rank));
+    if (const int64_t made = source_->require(stored).shape[0]; made != wanted)
+      fail(ErrorCode::bad_model, "{}: has rank {}, {} requires {}", source_->where(stored), made, kAdapterConfig,
+           wanted);
+  }
+  if (pairs_.empty()) fail(ErrorCode::bad_model, "{}: no LoRA matrices", source_->where());
+}
+
+void Adapter::add_pair(const std::string& module, const std::string& a, const WeightSource& base, double alpha,
+                       bool by_root) {
+  Pair pair{a, a, 0, 0};
+  pair.b.replace(a.size() - std::string_view("A.weight").size(), 1, "B");
+  const StoredTensor &down = source_->require(a), &up = source_->require(pair.b);
+  if (down.shape.size() != 2 || up.shape.size() != 2 || up.shape[1] != down.shape[0])
+    fail(ErrorCode::bad_model, "{}: shapes {} and {} are not those of a LoRA matrix", source_->where(a),
+         shape_text(down.shape), shape_text(up.shape));
+  const std::string name = name_in(base, module + ".weight");
+  if (name.empty())
+    fail(ErrorCode::bad_model, "{}: {} has no module {}; the adapter belongs to another base model", source_->where(a),
+         base_, io::quote_text(module));
+  const StoredTensor& matrix = base.require(name);
+  if (matrix.dtype == tensor::DType::i8)
+    fail(ErrorCode::bad_model, Remedy{"use the model from which the int8 directory was exported"},
+         "{}: adapters cannot be added to int8 weights", base.where(name));
+  if (matrix.shape != std::vector<int64_t>{up.shape[0], down.shape[1]})
+    fail(ErrorCode::bad_model, "{}: is for a matrix of {}, {} has {}; the adapter belongs to another base model",
+         source_->where(a), shape_text(std::vector<int64_t>{up.shape[0], down.shape[1]}), base_,
+         shape_text(matrix.shape));
+  pair.rank = down.shape[0];
+  pair.scale = static_cast<float>(
+      alpha / (by_root ? std::sqrt(static_cast<double>(pair.rank)) : static_cast<double>(pair.rank)));
+  pairs_[name] = pair;
+}
+
+void Adapter::add_other(const std::string& stored, const std::string& name, const WeightSource& base) {
+  const StoredTensor& t = source_->require(stored);
+  const std::string known = name_in(base, name);
+  if (known.empty() && name.find(".encoder.") == std::string::npos && name.find(".layers.") == std::string::npos) {
+    created_[name] = stored;
+    added_[name] = t.shape;
+    return;
+  }
+  if (known.empty())
+    fail(ErrorCode::bad_model, "{}: {} has no such tensor; the adapter belongs to another base model",
+         source_->where(stored), base_);
+  replaced_[known] = stored;
+  if (base.require(known).shape != t.shape) {  // a new head with other classes
+    created_[known] = stored;
+    added_[known] = t.shape;
+  }
+}
+
+std::vector<float> Adapter::read(const std::string& stored) const {
+  const LoadedTensor t = source_->get(stored);
+  std::vector<float> wide(static_cast<size_t>(t.elements()));
+  convert_elements(t.data, t.dtype, wide.data(), tensor::DType::f32, t.elements());
+  return wide;
+}
+
+std::vector<float> Adapter::values_of_added(const std::string& name) const { return read(created_.at(name)); }
+
+void Adapter::apply(std::string_view name, std::vector<float>& values) const {
+  if (const auto other = replaced_.find(name); other != replaced_.end()) values = read(other->second);
+  const auto found = pairs_.find(name);
+  if (found == pairs_.end()) return;
+  const Pair& pair = found->second;
+  const std::vector<float> a = read(pair.a), b = read(pair.b);
+  const size_t rank = static_cast<size_t>(pair.rank), rows = b.size() / rank, cols = a.size() / rank;
+  std::vector<float> row(cols);
+  for (size_t n = 0; n < rows; ++n) {
+    std::fill(row.begin(), row.end(), 0.0f);
+    for (size_t r = 0; r < rank; ++r) {
+      const float factor = b[n * rank + r];
+      for (size_t k = 0; k < cols; ++k) row[k] += factor * a[r * cols + k];
+    }
+    for (size_t k = 0; k < cols; ++k) values[n * cols + k] += pair.scale * row[k];
+  }
+}
+
+}  // namespace brim::hub

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads LoRA adapters in PEFT's format (adapter_config.json, adapter_model.safetensors or .bin) and adds them to the
+// weights of a base model. Keys of the config that would change the result and are not supported are refused by name;
+// base_model_name_or_path is only used in messages.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hub/weights.h"
+
+namespace brim::hub {
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr const char* kAdapterPrefix = "base_model.model.";  // first part of all tensor names of PEFT
+
+bool is_adapter(const std::filesystem::path& dir);  // has an adapter_config.json
+
+class Adapter {
+ public:
+  // Throws bad_model for a directory that is not a supported adapter, and for one of another base model: a tensor that
+  // is missing in `base` or has another shape.
+  Adapter(const std::filesystem::path& dir, const WeightSource& base);
+
+  // Adds the product of the matrices for this tensor of the base model to its values, or replaces them.
+  void apply(std::string_view name, std::vector<float>& values) const;
+  // Tensors of a head that is missing in the base model or has other classes: name in the adapted model and shape.
+  const std::map<std::string, std::vector<int64_t>>& added() const { return added_; }
+  std::vector<float> values_of_added(const std::string& name) const;
+  bool tags() const { return tags_; }  // for token classification
+  int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
+
+ private:
+  struct Pair {
+    std::string a, b;  // names in the adapter's file
+    int64_t rank = 0;
+    float scale = 0;  // alpha / rank
+  };
+  void add_pair(const std::string& module, const std::string& a, const WeightSource& base, double alpha, bool by_root);
+  void add_other(const std::string& stored, const std::string& name, const WeightSource& base);
+  std::vector<float> read(const std::string& stored) const;
+
+  std::filesystem::path dir_;
+  std::string base_;  // for messages
+  std::unique_ptr<WeightSource> source_;
+  std::map<std::string, Pair, std::less<>> pairs_;                      // by the base tensor's name
+  std::map<std::string, std::string, std::less<>> replaced_, created_;  // name in the model → name in the file
+  std::map<std::string, std::vector<int64_t>> added_;
+  bool tags_ = false;
+};
+
+}  // namespace brim::hub

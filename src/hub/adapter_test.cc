@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which adapters are accepted. Their arithmetic is compared with PEFT in model/model_test.cc.
+#include "hub/adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/test_files.h"
+
+namespace brim::hub {
+namespace {
+
+constexpr const char* kModule = "bert.encoder.layer.0.attention.self.query";
+
+struct Files {
+  TempDir dir;
+  std::vector<float> values = std::vector<float>(64, 1.0f);
+  nlohmann::json config = {
+      {"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 6}, {"use_dora", false}, {"layer_replication", nullptr}};
+  std::map<std::string, tensor::TensorView> tensors;
+
+  Files() {
+    write_safetensors(dir / "model.safetensors",
+                      {{std::string(kModule) + ".weight", tensor({4, 3})}, {"classifier.weight", tensor({2, 4})}});
+    add("lora_A.weight", {2, 3});
+    add("lora_B.weight", {4, 2});
+  }
+  tensor::TensorView tensor(std::initializer_list<int64_t> dims) { return {values.data(), tensor::DType::f32, dims}; }
+  void add(const std::string& part, std::initializer_list<int64_t> dims, const std::string& module = kModule) {
+    tensors[kAdapterPrefix + module + "." + part] = tensor(dims);
+  }
+  Adapter open() {
+    put_file(dir / kAdapterConfig, config.dump());
+    write_safetensors(dir / kAdapterWeights, tensors);
+    return Adapter(dir.path(), *WeightSource::open(dir.path()));
+  }
+  std::string error() {
+    return error_of(ErrorCode::bad_model, [&] { open(); });
+  }
+};
+
+TEST(Adapter, AddsTheScaledProduct) {
+  for (const auto& [change, scale] :
+       std::vector<std::pair<nlohmann::json, float>>{{nlohmann::json::object(), 3},
+                                                     {{{"use_rslora", true}}, 6 / std::sqrt(2.0f)},
+                                                     {{{"alpha_pattern", {{"self.query", 1}}}}, 0.5f},
+                                                     {{{"alpha_pattern", {{"elf.query", 1}, {"key", 9}}}}, 3}}) {
+    Files f;
+    f.config.update(change);
+    std::vector<float> values(12, 1.0f);
+    f.open().apply(std::string(kModule) + ".weight", values);
+    for (const float v : values) EXPECT_FLOAT_EQ(v, 1 + scale * 2) << change;
+  }
+}
+
+TEST(Adapter, ReplacesAndAddsTensorsOfTheHead) {
+  Files f;
+  f.add("weight", {2, 4}, "classifier.modules_to_save.default");
+  EXPECT_TRUE(f.open().added().empty());
+  f.tensors.clear();
+  f.add("lora_A.weight", {2, 3});
+  f.add("lora_B.weight", {4, 2});
+  f.add("weight", {3, 4}, "classifier");
+  EXPECT_EQ(f.open().added().at("classifier.weight"), (std::vector<int64_t>{3, 4}));
+}
+
+TEST(Adapter, RefusesKeysThatWouldChangeTheResult) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, nlohmann::json>>{{"use_dora", true},
+                                                           {"peft_type", "IA3"},
+                                                           {"fan_in_fan_out", true},
+                                                           {"init_lora_weights", "pissa_niter_4"},
+                                                           {"bias", "some"},
+                                                           {"r", 0},
+                                                           {"lora_alpha", "high"},
+                                                           {"layer_replication", {{0, 1}}},
+                                                           {"trainable_token_indices", {1}},
+                                                           {"alpha_pattern", {{".*query", 1}}},
+                                                           {"rank_pattern", {{"query", 4}}},
+                                                           {"some_new_key", 1}}) {
+    Files f;
+    f.config[key] = value;
+    const std::string message = f.error();
+    EXPECT_HAS(message, key == "rank_pattern" ? "has rank 2" : key);
+  }
+}
+
+TEST(Adapter, RefusesTensorsOfAnotherBaseModel) {
+  const auto changed = [](const std::string& part, std::initializer_list<int64_t> dims, const std::string& module) {
+    Files f;
+    f.add(part, dims, module);
+    return f.error();
+  };
+  EXPECT_HAS(changed("lora_A.weight", {2, 5}, kModule), "is for a matrix of [4,5]");
+  EXPECT_HAS(changed("lora_A.weight", {2, 3}, "bert.encoder.layer.7.attention.self.query"), "is missing");
+  Files other;
+  other.add("lora_A.weight", {2, 3}, "roberta.encoder.layer.7.out");
+  other.add("lora_B.weight", {4, 2}, "roberta.encoder.layer.7.out");
+  EXPECT_HAS(other.error(), "has no module 'roberta.encoder.layer.7.out'; the adapter belongs to another base model");
+  EXPECT_HAS(changed("lora_B.weight", {4, 3}, kModule), "are not those of a LoRA matrix");
+  EXPECT_HAS(changed("lora_magnitude_vector", {4}, kModule), "lora_magnitude_vector");
+  Files none;
+  none.tensors.clear();
+  none.add("weight", {2, 4}, "classifier");
+  EXPECT_HAS(none.error(), "no LoRA matrices");
+}
+
+}  // namespace
+}  // namespace brim::hub

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening, replacing and unloading models. A new model is opened next to the one it replaces, which answers until its
+// last request is done; if opening fails, the old model stays. If memory does not suffice for both, requests wait
+// during the replacement.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/models.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr auto kUserPollInterval = std::chrono::milliseconds(5);
+constexpr auto kLongestRetireWait = std::chrono::seconds(1);  // free_retired() handles longer uses, such as row streams
+constexpr double kLongestBatch = 5;                           // seconds, including its answers
+
+}  // namespace
+
+// Runs on the loading or maintenance thread, so that no I/O thread pays for freeing a model. Requests that hold it
+// finish with it.
+void ModelRegistry::retire(Served old) {
+  if (old == nullptr) return;
+  const auto until = std::chrono::steady_clock::now() + kLongestRetireWait;
+  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kUserPollInterval);
+  if (old.use_count() == 1) return;
+  std::lock_guard lock(retired_mutex_);
+  retired_.push_back(std::move(old));
+}
+
+void ModelRegistry::free_retired() {
+  std::vector<Served> unused;
+  std::lock_guard lock(retired_mutex_);
+  std::erase_if(retired_, [&](Served& old) {
+    if (old.use_count() > 1) return false;
+    unused.push_back(std::move(old));
+    return true;
+  });
+}
+
+// Prefers the model being replaced, then any other encoder.
+const Scorer* ModelRegistry::queue_owner(size_t index, Served& held) const {
+  for (size_t m = 0; m <= slots_.size(); ++m) {
+    const Slot& slot = *slots_[m == 0 ? index : m - 1];
+    std::lock_guard lock(slot.mutex);
+    if (slot.served == nullptr || slot.kind == ModelKind::rules) continue;
+    held = slot.served;
+    return held->scorer.get();
+  }
+  return nullptr;
+}
+
+Served ModelRegistry::reopen(size_t index, const Scorer* peer, bool peer_stays) {
+  auto opened = std::make_shared<const ServedModel>(options_.reopen(name(index), peer, peer_stays));
+  if (slots_[index]->opened && opened->scorer->kind() != slots_[index]->kind)
+    fail(ErrorCode::bad_model, "{}: the files contain a different kind of model now; restart the server", name(index));
+  return opened;
+}
+
+std::string ModelRegistry::open(size_t index) {
+  Slot& slot = *slots_[index];
+  bool was_loaded;
+  {
+    std::lock_guard lock(slot.mutex);
+    was_loaded = slot.served != nullptr;
+    if (!was_loaded) slot.state = "loading";
+  }
+  Served opened;
+  std::string problem;
+  bool does_not_fit = false;
+  try {
+    Served held;
+    const Scorer* peer = queue_owner(index, held);
+    opened = reopen(index, peer, was_loaded);
+  } catch (const Error& error) {
+    problem = error.what();
+    does_not_fit = error.code() == ErrorCode::does_not_fit;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (was_loaded && does_not_fit) return replace(index);
+  if (opened == nullptr) {
+    {
+      std::lock_guard lock(slot.mutex);
+      slot.fault = problem;
+      if (slot.served == nullptr) slot.state = "failed";
+    }
+    if (!was_loaded) report_fault(name(index), problem);
+    log_warning("cannot load {}: {}", name(index), problem);
+    return problem;
+  }
+  Served old;
+  {
+    std::lock_guard lock(slot.mutex);
+    slot.kind = opened->scorer->kind();
+    slot.opened = true;
+    old = std::exchange(slot.served, std::move(opened));
+    slot.state = "resident";
+    slot.failed_ns = 0;
+    slot.fault.clear();
+  }
+  gates_.forget(name(index));
+  report_fault(name(index), "");
+  log_info("{} is loaded", name(index));
+  retire(std::move(old));
+  return "";
+}
+
+// Waits for the requests of the old model, then moves it off the device.
+void ModelRegistry::drain_and_park(size_t index, const Served& old) const {
+  const int64_t since = now_ns();
+  while (old.use_count() > 1 || old->scorer.use_count() > 1) {
+    if (seconds_since(since) > options_.queue_seconds() + kLongestBatch)
+      fail(ErrorCode::busy, "{}: not enough memory for both versions, and a job or stream still uses the old one",
+           name(index));
+    std::this_thread::sleep_for(kUserPollInterval);
+  }
+  old->scorer->park();
+}
+
+// The new model's batches may not fit into a queue sized for the old one. If the old model cannot be restored anyway,
+// because its files changed, and it is the only model in the queue, frees the queue too.
+Served ModelRegistry::open_successor(size_t index, Served& old) {
+  try {
+    return reopen(index, old->scorer.get(), false);
+  } catch (const Error& error) {
+    Served other;
+    if (error.code() != ErrorCode::does_not_fit || old->scorer->residence() != Residence::disk ||
+        !options_.revision_of || options_.revision_of(name(index)) == old->revision ||
+        queue_owner(index, other) != nullptr)
+      throw;
+  }
+  old.reset();
+  return reopen(index, nullptr, false);
+}
+
+// Moves the old model off the device while requests wait, then opens its successor. If that fails, restores the old
+// model from its files if they have not changed.
+std::string ModelRegistry::replace(size_t index) {
+  Slot& slot = *slots_[index];
+  Served old, next;
+  {
+    std::lock_guard lock(slot.mutex);
+    old = std::exchange(slot.served, nullptr);
+    slot.replacing = true;
+    slot.state = "loading";
+  }
+  gates_.forget(name(index));  // gates are measured again for whichever model results
+  log_info("replacing {}: not enough memory for both versions, requests wait", name(index));
+  std::string problem;
+  try {
+    drain_and_park(index, old);
+    next = open_successor(index, old);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (next == nullptr && old != nullptr) {
+    try {
+      old->scorer->load_weights();
+      next = std::move(old);
+    } catch (const std::exception& error) {
+      problem += fmt::format("; the previous version cannot be restored: {}", error.what());
+    }
+  }
+  std::vector<std::function<void()>> held;
+  {
+    std::lock_guard lock(slot.mutex);
+    slot.served = next;
+    slot.state = next != nullptr ? "resident" : "failed";
+    slot.fault = problem;
+    slot.failed_ns = 0;
+    slot.replacing = false;
+    held.swap(slot.held);
+  }
+  slot.replaced.notify_all();
+  report_fault(name(index), next != nullptr ? "" : problem);
+  for (const auto& resume : held) resume();
+  if (problem.empty())
+    log_info("{} is loaded", name(index));
+  else
+    log_warning("cannot replace {}: {}", name(index), problem);
+  next.reset();
+  retire(std::move(old));
+  return problem;
+}
+
+void ModelRegistry::close(size_t index) {
+  Slot& slot = *slots_[index];
+  Served old;
+  {
+    std::lock_guard lock(slot.mutex);
+    old = std::exchange(slot.served, nullptr);
+    slot.state = "disk";
+    slot.failed_ns = 0;
+    slot.fault.clear();
+  }
+  report_fault(name(index), "unloaded");
+  log_info("{} is unloaded", name(index));
+  retire(std::move(old));
+}
+
+int ModelRegistry::reopen_changed(std::vector<std::string>& problems) {
+  const auto is_changed = [this](const ServedModel& model) {
+    const std::string tagger = options_.tagger_of ? options_.tagger_of(model.name) : model.tagger;
+    return tagger != model.tagger || (!tagger.empty() && options_.revision_of(tagger) != model.tagger_revision) ||
+           options_.revision_of(model.name) != model.revision;
+  };
+  int opened = 0;
+  for (size_t m = 0; can_open() && m < slots_.size(); ++m) {
+    Served served;
+    bool failed;
+    {
+      std::lock_guard lock(slots_[m]->mutex);
+      served = slots_[m]->served;
+      failed = slots_[m]->state == "failed";
+    }
+    try {
+      if (served != nullptr ? !is_changed(*served) : !failed) continue;
+    } catch (const std::exception& error) {
+      problems.push_back(error.what());
+      continue;
+    }
+    served.reset();
+    if (const std::string problem = open(m); !problem.empty())
+      problems.push_back(problem);
+    else
+      ++opened;
+  }
+  return opened;
+}
+
+}  // namespace brim::serve

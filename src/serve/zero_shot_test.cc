@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Zero-shot classification over HTTP: answers equal transformers' pipeline, limits, metrics and access log.
+#include "serve/zero_shot.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+std::string zero_shot_body(const Json& inputs, const Json& parameters) {
+  return Json({{"inputs", inputs}, {"parameters", parameters}}).dump();
+}
+
+class ServeZeroShot : public ServiceTest {
+ protected:
+  void SetUp() override {
+    ServerOptions o = tiny();
+    const Json golden = Json::parse(std::ifstream(std::string(BRIM_SOURCE_DIR) + "/tests/data/zero_shot.json"));
+    texts_ = golden["texts"].get<std::vector<std::string>>();
+    case_ = golden["cases"][0];
+    model::put_golden_model(temp_.path() / "bert_pair", "bert_pair");
+    Json config = Json::parse(get_file(temp_.path() / "bert_pair/config.json"));
+    for (size_t i = 0; i < 3; ++i) config["id2label"][std::to_string(i)] = case_["model_labels"][i];
+    config.erase("label2id");
+    put_file(temp_.path() / "bert_pair/config.json", config.dump());
+    o.models.push_back({"nli", "nli", "5", open("bert_pair")});
+    ScorerOptions gliner;
+    gliner.model = std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/span_rnn";
+    gliner.device = "cpu";
+    gliner.precision = "fp32";
+    gliner.threads = 1;
+    gliner.memory_limit = "512MiB";
+    o.models.push_back({"gliner", "gliner", "6", Scorer::open(gliner)});
+    o.access_log = (temp_.path() / "access.log").string();
+    start(o);
+  }
+  void expect_golden(const Json& found, size_t text) {
+    EXPECT_EQ(found["sequence"], texts_[text]);
+    ASSERT_EQ(found["labels"].size(), 3u);
+    for (size_t k = 0; k < 3; ++k) {
+      const auto at = static_cast<size_t>(
+          std::find(case_["labels"].begin(), case_["labels"].end(), found["labels"][k]) - case_["labels"].begin());
+      EXPECT_NEAR(found["scores"][k].get<double>(), case_["scores"][text][at].get<double>(), 1e-4);
+      EXPECT_GE(found["scores"][0].get<double>(), found["scores"][k].get<double>());
+    }
+  }
+  Json case_;
+  std::vector<std::string> texts_;
+};
+
+TEST_F(ServeZeroShot, AnswersLikeHuggingFace) {
+  const Json labels = {{"candidate_labels", case_["labels"]}};
+  expect_golden(good("/models/nli", zero_shot_body(texts_[0], labels)), 0);
+  const Json batch = good("/models/nli", zero_shot_body({texts_[0], texts_[7]}, labels));
+  ASSERT_EQ(batch.size(), 2u);
+  expect_golden(batch[0], 0);
+  expect_golden(batch[1], 7);
+  expect_golden(good("/models/nli", zero_shot_body(texts_[1], {{"candidate_labels", "w10, w20 w21,w30"}})), 1);
+  const Json independent =
+      good("/models/nli", zero_shot_body(texts_[0], {{"candidate_labels", {"w10", "w30"}}, {"multi_label", true}}));
+  EXPECT_NEAR(independent["scores"][0].get<double>(), 0.1143264, 1e-4);
+  const RawAnswer answer = post("/models/nli", zero_shot_body("w5", {{"candidate_labels", {"w10"}}, {"labels", 1}}));
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.fields.at("x-brim-ignored"), "parameters.labels");
+  // Without labels it stays a classifier of its own classes.
+  EXPECT_EQ(good("/models/nli", R"({"inputs":"w5"})")[0].size(), 3u);
+}
+
+TEST_F(ServeZeroShot, ScoresRowsOfFilesByLabels) {
+  const std::string query = "/score?model=nli&format=txt&output_format=jsonl&all_scores=true",
+                    labels = "&candidate_labels=w10,w20%20w21,w30";
+  const RawAnswer answer = post(query + labels, texts_[0] + "\n" + texts_[7] + "\n");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const size_t end = answer.body.find('\n');
+  for (const auto& [line, text] :
+       {std::pair(answer.body.substr(0, end), 0), std::pair(answer.body.substr(end + 1), 7)}) {
+    const Json row = Json::parse(line);
+    for (size_t k = 0; k < 3; ++k)
+      EXPECT_NEAR(row["scores"][case_["labels"][k].get<std::string>()].get<double>(),
+                  case_["scores"][text][k].get<double>(), 1e-4);
+    EXPECT_EQ(row["scores"][row["label"].get<std::string>()], row["score"]);
+  }
+  const auto again = [&](const std::string& path) {  // a rejected stream ends its connection
+    client_ = std::make_unique<RawClient>(server_->port());
+    return post(path, "w5\n");
+  };
+  EXPECT_EQ(again(query + "&candidate_labels=a,a").status, 422);
+  EXPECT_EQ(again(query + "&multi_label=true").status, 422);
+  EXPECT_EQ(again(query + labels + "&multi_label=x").status, 422);
+  EXPECT_EQ(again(query + labels + "&pair_column=b").status, 422);
+  const RawAnswer refused = again("/score?model=cls&format=txt" + labels);
+  EXPECT_EQ(refused.status, 424);
+  EXPECT_HAS(refused.body, "NLI");
+}
+
+TEST_F(ServeZeroShot, RejectsInvalidRequests) {
+  const auto refused = [&](const Json& parameters, const char* message) {
+    bad("/models/nli", zero_shot_body("w5", parameters), 422, "Validation", message);
+  };
+  refused({{"candidate_labels", Json::array()}}, "at least one label");
+  refused({{"candidate_labels", {"a", "a"}}}, "duplicate label");
+  refused({{"candidate_labels", {"a", " "}}}, "label 2 is empty");
+  refused({{"candidate_labels", {1}}}, "list of strings");
+  refused({{"candidate_labels", 1}}, "list of strings");
+  refused({{"candidate_labels", {"a"}}, {"hypothesis_template", "{x}"}}, "hypothesis_template");
+  refused({{"candidate_labels", {"a"}}, {"multi_label", 1}}, "multi_label");
+  refused({{"multi_label", true}}, "requires `candidate_labels`");
+  refused({{"candidate_labels", {std::string(ZeroShotLimits::kLabelBytes + 1, 'a')}}}, "bytes, the limit is 256");
+  refused({{"candidate_labels", {"a"}}, {"hypothesis_template", std::string(2000, 'a') + "{}"}}, "the limit is 1024");
+  Json many = Json::array(), texts = Json::array();
+  for (size_t i = 0; i < ZeroShotLimits::kLabels + 1; ++i) many.push_back("w" + std::to_string(i));
+  refused({{"candidate_labels", many}}, "257 labels, the limit is 256");
+  many.erase(0);
+  for (int i = 0; i < 33; ++i) texts.push_back("w5");
+  bad("/models/nli", zero_shot_body(texts, {{"candidate_labels", many}}), 422, "Validation", "8448 pairs");
+  for (const char* model : {"cls", "vader", "ner", "emb"})
+    EXPECT_EQ(post(std::string("/models/") + model, zero_shot_body("w5", {{"candidate_labels", {"a"}}})).status, 424)
+        << model;
+  bad("/models/cls", zero_shot_body("w5", {{"candidate_labels", {"a"}}}), 424, "Backend", "NLI");
+}
+
+TEST_F(ServeZeroShot, FindsEntitiesByLabel) {
+  const Json golden =
+      Json::parse(std::ifstream(std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/span_rnn/golden.json"));
+  const Json& c = golden["cases"][7];
+  const size_t at = golden["texts"].size() - 3;  // one window
+  const Json &text = golden["texts"][at], &wanted = c["entities"][at];
+  Json body = {{"model", "gliner"}, {"inputs", text}, {"labels", c["labels"]}, {"nested", true}};
+  body["threshold"] = c["threshold"];
+  for (int repeat = 0; repeat < 2; ++repeat) {  // the second time with kept labels
+    const Json found = good("/ner", body.dump());
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i]["start"], wanted[i][0]);
+      EXPECT_EQ(found[i]["entity_group"], wanted[i][2]);
+      EXPECT_NEAR(found[i]["score"].get<double>(), wanted[i][3].get<double>(), 1e-4);
+    }
+  }
+  const auto refused = [&](const Json& changes, int status, const char* type, const char* message) {
+    Json changed = body;
+    changed.update(changes);
+    bad("/ner", changed.dump(), status, type, message);
+  };
+  refused({{"labels", {"a", "a"}}}, 422, "Validation", "duplicate label");
+  refused({{"threshold", 2}}, 422, "Validation", "threshold 2");
+  refused({{"threshold", "x"}}, 422, "Validation", "must be a number");
+  refused({{"labels", nullptr}}, 422, "Validation", "requires `labels`");
+  refused({{"model", "ner"}}, 424, "Backend", "GLiNER");
+}
+
+TEST_F(ServeZeroShot, CountsPairs) {
+  const RawAnswer answer =
+      post("/models/nli", zero_shot_body({"w5 w6", "w7"}, {{"candidate_labels", {"w10", "w30", "w40"}}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  // [CLS] text [SEP] this example is LABEL . [SEP], once per label
+  EXPECT_GE(std::stoi(answer.fields.at("x-compute-tokens")), 3 * (2 + 1) + 6 * 4);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(metrics.find("brim_pairs_total{model=\"nli\"} 6\n"), std::string::npos);
+  server_.reset();  // writes the rest of the log
+  const std::string log = get_file(temp_.path() / "access.log");
+  EXPECT_NE(log.find("\"pairs\":6,\"texts\":2,"), std::string::npos) << log;
+}
+
+// Prepares labels on request and records the largest predicted number of tokens.
+class HeldNliScorer final : public HeldScorer {
+ public:
+  std::shared_ptr<const ZeroShotLabels> prepare_labels(const ZeroShot& zero_shot) const override {
+    ++preparing;
+    wait_until([&] { return !waits.load(); });
+    return std::make_shared<Labels>(zero_shot.labels);
+  }
+  ClientWait wait_of(uint64_t, int64_t tokens, bool,
+                     std::optional<std::chrono::steady_clock::time_point>) const override {
+    predicted = std::max(predicted.load(), tokens);
+    return {};
+  }
+  mutable std::atomic<int> preparing{0};
+  mutable std::atomic<int64_t> predicted{0};
+  std::atomic<bool> waits{false};
+
+ private:
+  struct Labels final : ZeroShotLabels {
+    explicit Labels(std::vector<std::string> given) : names(std::move(given)) {}
+    const std::vector<std::string>& labels() const override { return names; }
+    bool multi_label() const override { return false; }
+    const std::vector<std::string> names;
+  };
+};
+
+class ServeHeldNli : public ServiceTest {
+ protected:
+  ServerOptions held_nli() {
+    nli_ = std::make_shared<HeldNliScorer>();
+    scorer_ = nli_;
+    ServerOptions o = serving("nli", nli_);
+    o.io_threads = 1;
+    o.access_log = (temp_.path() / "access.log").string();
+    return o;
+  }
+  int answered(size_t texts) {
+    scorer_->wait_held(texts);
+    scorer_->answer_all();
+    return client_->read().status;
+  }
+  std::shared_ptr<HeldNliScorer> nli_;
+};
+
+// Gates and jobs keep results by revision.
+TEST(ModelRevision, DependsOnLabelsAndTemplate) {
+  const ZeroShot labels{.labels = {"a", "b"}};
+  std::set<std::string> all = {model_revision("vader"), model_revision("vader", labels)};
+  ZeroShot other = labels;
+  other.text_template = "About {}.";
+  all.insert(model_revision("vader", other));
+  other.multi_label = true;
+  all.insert(model_revision("vader", other));
+  all.insert(model_revision("vader", ZeroShot{.labels = {"a", "c"}}));
+  EXPECT_EQ(all.size(), 5u);
+  EXPECT_EQ(model_revision("vader", labels), model_revision("vader", ZeroShot{.labels = {"a", "b"}}));
+}
+
+TEST_F(ServeHeldNli, PredictsTokensOfHypotheses) {
+  start(held_nli());
+  const std::string pattern = std::string(400, 'x') + " {}.";
+  client_->post("/models/nli",
+                zero_shot_body("ab", {{"candidate_labels", {"one", "two"}}, {"hypothesis_template", pattern}}));
+  EXPECT_EQ(answered(1), 200);
+  EXPECT_GE(nli_->predicted, 2 * (2 + 400 + 3) / 4);
+}
+
+TEST_F(ServeHeldNli, LargeLabelSetDoesNotBlockOtherConnections) {
+  start(held_nli());
+  Json labels = Json::array();
+  for (int i = 0; i < 100; ++i) labels.push_back(fmt::format("label {}", i));
+  nli_->waits = true;
+  const std::string pattern = std::string(1000, 'x') + " {}.";
+  client_->post("/models/nli", zero_shot_body("ab", {{"candidate_labels", labels}, {"hypothesis_template", pattern}}));
+  wait_until([&] { return nli_->preparing == 1; });
+  RawClient other(server_->port());  // on the same, single I/O thread
+  other.get("/health/live");
+  EXPECT_EQ(other.read().status, 200);
+  nli_->waits = false;
+  EXPECT_EQ(answered(1), 200);
+}
+
+TEST_F(ServeHeldNli, LimitsPairsOfTextsReadInParts) {
+  start(held_nli());
+  const auto long_body = [](size_t bytes, const char* long_text) {
+    return Json({{"inputs", std::string(bytes, 'x')},
+                 {"long_text", long_text},
+                 {"parameters", {{"candidate_labels", {"one", "two"}}}}})
+        .dump();
+  };
+  bad("/models/nli", long_body(5000, "window-mean"), 422, "Validation", "1 texts with 2 labels may need 10000 pairs");
+  client_->post("/models/nli", long_body(3000, "window-max"));
+  EXPECT_EQ(answered(1), 200);
+  client_->post("/models/nli", long_body(5000, "truncate"));
+  EXPECT_EQ(answered(1), 200);
+}
+
+TEST_F(ServeHeldNli, CountsPairsOfConfiguredLabels) {
+  ServerOptions o = held_nli();
+  ZeroShot configured;
+  for (int i = 0; i < 20; ++i) configured.labels.push_back(fmt::format("label {}", i));
+  o.models.back().label_cost = label_cost(configured);
+  start(std::move(o));
+  Json texts = Json::array({"a", "b"});
+  client_->post("/classify", Json({{"input", texts}}).dump());
+  EXPECT_EQ(answered(2), 200);
+  EXPECT_GE(nli_->predicted, 2 * 20 * 20 / 4);
+  EXPECT_NE(get("/metrics").body.find("brim_pairs_total{model=\"nli\"} 40\n"), std::string::npos);
+  while (texts.size() < 500) texts.push_back("a");
+  bad("/classify", Json({{"input", texts}}).dump(), 422, "Validation", "10000 pairs");
+  EXPECT_EQ(post("/score", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n").status, 200);
+  EXPECT_NE(get("/metrics").body.find("brim_pairs_total{model=\"nli\"} 80\n"), std::string::npos);
+  server_.reset();  // writes the rest of the log
+  const std::string log = get_file(temp_.path() / "access.log");
+  EXPECT_NE(log.find("\"route\":\"POST /classify\",\"model\":\"nli\",\"pairs\":40,"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"route\":\"POST /score\",\"model\":\"nli\",\"pairs\":40,"), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace brim::serve

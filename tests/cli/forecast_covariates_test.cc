@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim forecast with covariates and further training: files in, forecasts out, and invalid input.
+#include <cstdio>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class ForecastCovariates : public ProgramTest {
+ protected:
+  // Days of three shops with a promotion, visitors, a weekday in words and an unused column. Rows after `known` have
+  // no sales.
+  std::string shops(int points, int known, bool promotions_ahead = true) {
+    std::string text = "unique_id,ds,y,promotion,visits,day,region,note\n";
+    unsigned state = 11;
+    const auto random = [&] { return (state = state * 1664525U + 1013904223U) >> 8; };
+    const char* const days[] = {"mon", "tue", "wed", "thu", "fri", "sat", "sun"};
+    for (const char* shop : {"a", "b", "c"}) {
+      double level = 100;
+      for (int t = 0; t < points; ++t) {
+        level += static_cast<double>(random() % 101) / 100 - 0.5;
+        const unsigned promotion = random() % 4 == 0, visits = random() % 50;
+        char date[32];
+        std::snprintf(date, sizeof date, "2024-%02d-%02d", 1 + t / 28, 1 + t % 28);
+        const bool is_known = t < known;
+        text += std::string(shop) + "," + date + "," + (is_known ? std::to_string(level + 20 * promotion) : "") + "," +
+                (is_known || promotions_ahead ? std::to_string(promotion) : "") + "," +
+                (is_known ? std::to_string(visits) : "") + "," + days[t % 7] + "," +
+                (shop[0] == 'b' ? "east" : "west") + ",x\n";
+      }
+    }
+    return text;
+  }
+
+  std::vector<std::string> train(const std::string& data, const std::string& output,
+                                 std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"forecast",    "train", "--data",       data,  "--horizon",   "4",  "-o",         output,
+                               "--freq",      "index", "--losses",     "mae", "--lookbacks", "2",  "--n-blocks", "1",
+                               "--mlp-units", "16,16", "--batch-size", "16",  "--max-steps", "30", "--device",   "cpu",
+                               "--held-out",  "0"});
+    return more;
+  }
+  const std::vector<std::string> columns_ = {"--future-columns", "promotion,day", "--past-columns", "visits",
+                                             "--static-columns", "region",        "--categorical",  "day,region"};
+};
+
+TEST_F(ForecastCovariates, TrainsAndForecastsWithTheColumnsOfTheModel) {
+  put("shops.csv", shops(100, 96));
+  const Outcome o = brim(train("shops.csv", "m", columns_));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("columns not used: note"), std::string::npos) << o.err;
+  const auto config = nlohmann::json::parse(get("m/config.json"));
+  EXPECT_EQ(config.at("covariates").at("columns").size(), 4u);
+  EXPECT_EQ(config.at("covariates").at("columns")[1].at("categories").size(), 7u);
+  EXPECT_EQ(config.at("lanes")[0].at("stacks")[0].at("type"), "exogenous");
+  const auto predict = [](const std::string& data, std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"forecast", "predict", "--data", data, "--model", "m", "--freq", "index", "--device", "cpu"});
+    return more;
+  };
+  const std::string forecasts = must(predict("shops.csv", {"-q"}));
+  EXPECT_EQ(lines_of(forecasts).size(), 13u);
+  EXPECT_NE(forecasts.find("a,97,"), std::string::npos) << forecasts;
+  // The values of the future may be in a further file without the target.
+  const std::vector<std::string> lines = lines_of(shops(100, 96));
+  std::string known = lines[0] + "\n", future = "unique_id,ds,promotion,visits,day,region\n";
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const size_t at = lines[i].find(',', lines[i].find(',') + 1);
+    if (lines[i][at + 1] != ',')
+      known += lines[i] + "\n";
+    else
+      future += lines[i].substr(0, at) + lines[i].substr(at + 1, lines[i].rfind(',') - at - 1) + "\n";
+  }
+  put("known.csv", known);
+  put("future.csv", future);
+  EXPECT_EQ(must(predict("known.csv", {"--data", "future.csv", "-q"})), forecasts);
+  // Evaluation takes them from the actual values.
+  std::string actual = lines[0] + "\n";
+  const std::vector<std::string> full = lines_of(shops(100, 100));
+  for (size_t i = 1; i < full.size(); ++i)
+    if ((i - 1) % 100 >= 96) actual += full[i] + "\n";
+  put("actual.csv", actual);
+  const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", "actual.csv",
+                                             "--model", "m", "--device", "cpu", "--freq", "index", "--json"}));
+  EXPECT_EQ(e.at("points"), 12);
+  must({"forecast",
+        "roll",
+        "--data",
+        "known.csv",
+        "--horizon",
+        "4",
+        "--folds",
+        "2",
+        "-o",
+        "r",
+        "--lookbacks",
+        "2",
+        "--losses",
+        "mae",
+        "--n-blocks",
+        "1",
+        "--mlp-units",
+        "16,16",
+        "--batch-size",
+        "16",
+        "--max-steps",
+        "10",
+        "--device",
+        "cpu",
+        "-q",
+        "--future-columns",
+        "promotion",
+        "--past-columns",
+        "visits",
+        "--freq",
+        "index",
+        "--early-stop-patience-steps",
+        "2",
+        "--val-check-steps",
+        "5",
+        "--baselines",
+        "naive"});
+  EXPECT_TRUE(exists("r/forecasts.csv"));
+}
+
+TEST_F(ForecastCovariates, RefusesInvalidInput) {
+  put("shops.csv", shops(60, 56));
+  must(train("shops.csv", "m", columns_));
+  const std::vector<std::string> predict = {"forecast", "predict", "--model",  "m",
+                                            "--freq",   "index",   "--device", "cpu"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), predict.begin(), predict.end());
+    return more;
+  };
+  put("short.csv", shops(60, 56, false));
+  refused(3, {"short.csv: line 61: series 'a': column promotion has no value at 57", "next 4 points", "blank target"},
+          with({"--data", "short.csv"}));
+  put("other.csv", "unique_id,ds,y,promotion\na,1,2,0\na,2,3,1\n");
+  refused(3, {"other.csv: line 1: unknown column day", "--future-columns"}, with({"--data", "other.csv"}));
+  refused(2, {"m: trained with", "visits (past)", "the flags name promotion (future)", "omit the columns"},
+          with({"--data", "shops.csv", "--future-columns", "promotion"}));
+  refused(3, {"shops.csv: line 2: column day: 'mon' is not a finite number", "--categorical"},
+          train("shops.csv", "x", {"--future-columns", "day"}));
+  put("varies.csv", "unique_id,ds,y,size\na,1,2,5\na,2,3,6\na,3,4,6\n");
+  refused(3, {"varies.csv: line 3: series 'a': static column size is 6, but 5", "--past-columns"},
+          train("varies.csv", "x", {"--static-columns", "size"}));
+  refused(2, {"--categorical day", "not a covariate"}, train("shops.csv", "x", {"--categorical", "day"}));
+  refused(2, {"column y is a covariate and also the target"},
+          train("shops.csv", "x", {"--target-column", "y", "--past-columns", "y"}));
+  refused(2, {"column day is listed twice"},
+          train("shops.csv", "x", {"--past-columns", "day", "--future-columns", "day", "--categorical", "day"}));
+  refused(3, {"--calendar", "the points are numbered"}, train("shops.csv", "x", {"--calendar"}));
+  put("wide.csv", "a,1,2,3\nb,2,3,4\n");
+  refused(3, {"wide.csv: line 1", "the wide layout, which has no covariates"},
+          train("wide.csv", "x", {"--past-columns", "price"}));
+  put("lists.jsonl", "{\"item_id\":\"a\",\"target\":[1,2,3,4,5,6],\"price\":[1,2,3]}\n");
+  refused(3, {"lists.jsonl: line 1: \"price\" has 3 values, but \"target\" has 6", "one value per point"},
+          train("lists.jsonl", "x", {"--past-columns", "price"}));
+  refused(2, {"exogenous stacks require future covariates", "--calendar"},
+          train("wide.csv", "x", {"--stack-types", "exogenous,generic"}));
+  EXPECT_FALSE(exists("x/config.json"));
+}
+
+TEST_F(ForecastCovariates, ContinuesTheTrainingOfAModel) {
+  put("shops.csv", shops(60, 60));
+  put("more.csv", shops(80, 80));
+  must(train("shops.csv", "m", {"--future-columns", "promotion", "-q"}));
+  const auto further = [](const std::string& output, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"forecast", "train", "--from", "m", "--data", "more.csv", "-o", output, "--freq",
+                               "index", "--device", "cpu", "--max-steps", "5", "-q"});
+    return more;
+  };
+  must(further("more"));
+  EXPECT_EQ(nlohmann::json::parse(get("more/config.json")).at("covariates"),
+            nlohmann::json::parse(get("m/config.json")).at("covariates"));
+  EXPECT_NE(get("more/model.safetensors"), get("m/model.safetensors"));
+  must(further("again"));
+  EXPECT_EQ(get("again/model.safetensors"), get("more/model.safetensors"));
+  refused(2, {"--lookbacks", "fixed by the model in m"}, further("x", {"--lookbacks", "3"}));
+  refused(2, {"--horizon", "fixed by the model in m"}, further("x", {"--horizon", "5"}));
+  refused(2, {"--from none", "brim forecast train"},
+          {"forecast", "train", "--from", "none", "--data", "more.csv", "-o", "x"});
+  put("hours.csv",
+      "unique_id,ds,y,promotion\na,2024-01-01 00:00,1,0\na,2024-01-01 01:00,2,0\na,2024-01-01 02:00,3,1\n");
+  refused(3, {"hours.csv: the frequency is H", "trained on index"},
+          {"forecast", "train", "--from", "m", "--data", "hours.csv", "-o", "x"});
+}
+
+}  // namespace
+}  // namespace brim

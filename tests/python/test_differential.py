@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same calls on transformers' pipelines and sentence-transformers, with the same fp32 models; skipped if those are not
+installed. ACCEPTED lists the calls whose results differ, with the reason."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import brim
+import numpy as np
+import pytest
+from conftest import tiny_model
+from test_parity import made_model, many_texts
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-4
+PLAIN = ["ada lives in london", "paris", "word1 word2 , london .", ""]
+LONG = "ada lives in london . " * 150
+PAIR = {"text": "ada lives in london", "text_pair": "paris . word1"}
+LONG_PAIR = {"text": LONG, "text_pair": "paris . word1 " * 90}
+
+# Calls (as in the parameters of the tests) that give other results, by reason.
+ACCEPTED = {
+    "cross: rank top_k=0": "a limit of 0 is an error, not an empty list",
+    "classify: max_length=500": "a length beyond the model's is reduced to it; transformers fails",
+    "classify: max_length=500 top_k": "a length beyond the model's is reduced to it; transformers fails",
+    "token: punctuation first": "`word` is the text from `start` to `end`, not tokens joined without the spaces before punctuation",
+    "classify: tuple": "a tuple of texts is a list of texts; transformers fails",
+    "classify: no texts": "an empty list gives an empty list; transformers fails",
+    "classify: long": "texts beyond the model's length are truncated with a warning, not an error",
+    "classify: long top_k": "texts beyond the model's length are truncated with a warning, not an error",
+}
+
+
+def equal(ours, theirs):
+    """Whether results are equal, except for types of arrays and the last digits of numbers."""
+    if isinstance(theirs, torch.Tensor):
+        theirs = theirs.detach().cpu().numpy()
+    if isinstance(ours, torch.Tensor):
+        ours = ours.numpy()
+    if isinstance(theirs, np.ndarray) or isinstance(ours, np.ndarray):
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        if ours.shape != theirs.shape:
+            return False
+        if theirs.dtype.kind in "iu" and theirs.dtype.itemsize == 1:  # quantized: one step of rounding
+            return bool((np.abs(ours.astype(int) - theirs.astype(int)) <= 1).all())
+        return bool(np.allclose(ours, theirs, atol=TOLERANCE, rtol=1e-4))
+    if isinstance(theirs, dict):
+        return isinstance(ours, dict) and set(theirs) == set(ours) and all(equal(ours[key], theirs[key]) for key in theirs)
+    if isinstance(theirs, (list, tuple)):
+        return isinstance(ours, (list, tuple)) and len(ours) == len(theirs) and all(map(equal, ours, theirs))
+    if isinstance(theirs, (float, np.floating)):
+        return isinstance(ours, (float, np.floating)) and abs(float(ours) - float(theirs)) < TOLERANCE * max(1, abs(float(theirs)))
+    if isinstance(theirs, (bool, int, str)) or theirs is None:
+        return ours == theirs
+    if hasattr(theirs, "__iter__"):  # iterators of pipelines
+        return equal(list(ours), list(theirs))
+    raise TypeError(type(theirs))
+
+
+def outcome(call, pipe):
+    """The result of a call, with generators read; or the exception."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = call(pipe)
+        plain = (dict, list, tuple, str, float, int, np.ndarray, np.generic, torch.Tensor, type(None))
+        return found if isinstance(found, plain) else list(found)
+    except Exception as error:
+        return error
+
+
+def check(name, call, ours, theirs):
+    got, wanted = outcome(call, ours), outcome(call, theirs)
+    both_fail = isinstance(got, Exception) and isinstance(wanted, Exception)
+    same = both_fail or (not isinstance(got, Exception) and not isinstance(wanted, Exception) and equal(got, wanted))
+    if isinstance(got, Exception):
+        assert isinstance(got, brim.Error), repr(got)
+    if name in ACCEPTED:
+        assert not same, f"{name} is equal now: remove it from ACCEPTED"
+    else:
+        assert same, f"\nours:   {got!r:.600}\ntheirs: {wanted!r:.600}"
+
+
+class Items(torch.utils.data.Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def classify_calls():
+    calls = {"one": lambda p: p("ada lives"), "list": lambda p: p(PLAIN), "tuple": lambda p: p(tuple(PLAIN[:2])),
+             "list of one": lambda p: p(["ada"]), "empty text": lambda p: p(""), "no texts": lambda p: p([]),
+             "dict": lambda p: p({"text": "ada lives"}), "dict top_k": lambda p: p({"text": "ada lives"}, top_k=2),
+             "generator": lambda p: p(t for t in PLAIN), "generator top_k": lambda p: p((t for t in PLAIN), top_k=None),
+             "dataset": lambda p: p(Items(PLAIN)), "dataset of dicts": lambda p: p(Items([{"text": t} for t in PLAIN])),
+             "dataset top_k": lambda p: p(Items(PLAIN), top_k=2), "no arguments": lambda p: p(), "None": lambda p: p(None),
+             "a number": lambda p: p(5), "list of numbers": lambda p: p([5]), "unknown function": lambda p: p("a", function_to_apply="tanh"),
+             "long": lambda p: p(LONG), "long top_k": lambda p: p([LONG], top_k=None),
+             "list of dicts": lambda p: p([{"text": t} for t in PLAIN]), "unicode": lambda p: p(["Ünïcödé 日本 😀", "\n\t ada"])}
+    for k in (1, 2, 3, 50, None):
+        calls[f"one top_k={k}"] = lambda p, k=k: p("ada lives", top_k=k)
+        calls[f"list top_k={k}"] = lambda p, k=k: p(PLAIN, top_k=k)
+    for function in ("softmax", "sigmoid", "none", None):
+        calls[f"one function={function}"] = lambda p, f=function: p("ada lives", function_to_apply=f)
+        calls[f"list function={function} top_k"] = lambda p, f=function: p(PLAIN, function_to_apply=f, top_k=None)
+    for length in (3, 5, 8, 16, 30, 500):
+        calls[f"max_length={length}"] = lambda p, n=length: p([LONG, "ada"], truncation=True, max_length=n)
+        calls[f"max_length={length} top_k"] = lambda p, n=length: p(LONG, truncation=True, max_length=n, top_k=None)
+    for padding in (True, False, "longest", "max_length"):
+        calls[f"padding={padding}"] = lambda p, v=padding: p(PLAIN, padding=v, truncation=True, max_length=32)
+    for truncation in (True, "longest_first", False, "do_not_truncate"):
+        calls[f"truncation={truncation}"] = lambda p, v=truncation: p([LONG], truncation=v)
+        calls[f"truncation={truncation} short"] = lambda p, v=truncation: p("ada", truncation=v)
+    for size in (1, 2, 64):
+        calls[f"batch_size={size}"] = lambda p, n=size: p(PLAIN, batch_size=n)
+    calls["num_workers"] = lambda p: p(PLAIN, num_workers=0)
+    return calls
+
+
+def pair_calls():
+    calls = {"one": lambda p: p(PAIR), "list": lambda p: p([PAIR, PAIR]), "top_k": lambda p: p(PAIR, top_k=None),
+             "list top_k": lambda p: p([PAIR], top_k=2), "mixed": lambda p: p([PAIR, "ada", {"text": "ada"}]),
+             "dataset": lambda p: p(Items([PAIR, PAIR])), "generator": lambda p: p(x for x in [PAIR, PAIR]),
+             "dataset top_k": lambda p: p(Items([PAIR, PAIR]), top_k=None), "long": lambda p: p(LONG_PAIR, truncation=True)}
+    for length in (8, 16, 40):
+        calls[f"max_length={length}"] = lambda p, n=length: p(LONG_PAIR, truncation=True, max_length=n)
+    for function in ("softmax", "sigmoid", "none"):
+        calls[f"function={function}"] = lambda p, f=function: p(PAIR, function_to_apply=f)
+    return calls
+
+
+def token_calls():
+    text, words = "ada lives in london paris", ["ada", "lives", "in", "london"]
+    calls = {"no arguments": lambda p: p(), "None": lambda p: p(None), "dataset": lambda p: p(Items([text, "ada"])),
+             "generator": lambda p: p(t for t in [text, "ada"]), "list of one": lambda p: p([text]),
+             "unknown strategy": lambda p: p(text, aggregation_strategy="last"), "batch_size": lambda p: p([text, "ada"], batch_size=2),
+             "punctuation none": lambda p: p("ada , london .", ignore_labels=[]),
+             "punctuation first": lambda p: p("ada , london .", aggregation_strategy="first", ignore_labels=[])}
+    for strategy in ("none", "simple", "first", "average", "max"):
+        calls[f"one {strategy}"] = lambda p, s=strategy: p(text, aggregation_strategy=s)
+        calls[f"list {strategy}"] = lambda p, s=strategy: p([text, "ada", "word1 word2"], aggregation_strategy=s)
+        for ignored in ([], ["O"], ["O", "PER"], ["B-PER"], ["LOC"]):
+            calls[f"{strategy} ignore_labels={ignored}"] = lambda p, s=strategy, i=ignored: p(
+                text, aggregation_strategy=s, ignore_labels=i)
+        calls[f"words {strategy}"] = lambda p, s=strategy: p(words, is_split_into_words=True, aggregation_strategy=s)
+        calls[f"lists of words {strategy}"] = lambda p, s=strategy: p([words, ["paris"]], is_split_into_words=True,
+                                                                    aggregation_strategy=s)
+        calls[f"long {strategy}"] = lambda p, s=strategy: p(LONG.replace(" .", ""), aggregation_strategy=s)
+        calls[f"generator {strategy}"] = lambda p, s=strategy: p((t for t in [text]), aggregation_strategy=s)
+    return calls
+
+
+def encode_calls():
+    texts = ["ada lives in london", "paris", "word1 word2 , london ."]
+    many = many_texts(40)
+    calls = {"one": lambda m: m.encode("ada"), "list": lambda m: m.encode(texts), "array": lambda m: m.encode(np.array(texts)),
+             "empty text": lambda m: m.encode(""), "prompt": lambda m: m.encode(texts, prompt="ada "),
+             "prompt_name": lambda m: m.encode(texts, prompt_name="query"), "unknown prompt": lambda m: m.encode(texts, prompt_name="x"),
+             "query": lambda m: m.encode_query(texts), "one query": lambda m: m.encode_query("ada"),
+             "document": lambda m: m.encode_document(texts), "tensor": lambda m: m.encode(texts, convert_to_tensor=True),
+             "one tensor": lambda m: m.encode("ada", convert_to_tensor=True),
+             "list of tensors": lambda m: m.encode(texts, convert_to_numpy=False), "device": lambda m: m.encode(texts, device="cpu"),
+             "batch_size": lambda m: m.encode(texts, batch_size=2), "bar": lambda m: m.encode(texts, show_progress_bar=False),
+             "dimension": lambda m: m.get_sentence_embedding_dimension(), "max_seq_length": lambda m: m.max_seq_length,
+             "similarity_fn_name": lambda m: str(m.similarity_fn_name), "long": lambda m: m.encode(LONG),
+             "pair": lambda m: m.similarity(m.encode(texts), m.encode(texts[:2])),
+             "pairwise": lambda m: m.similarity_pairwise(m.encode(texts), m.encode(texts[::-1])),
+             "one similarity": lambda m: m.similarity(m.encode("ada"), m.encode("paris")), "None": lambda m: m.encode(None),
+             "unknown precision": lambda m: m.encode(texts, precision="int3")}
+    for normalized in (True, False):
+        for width in (None, 5, 16, 400):
+            calls[f"normalize={normalized} truncate_dim={width}"] = lambda m, n=normalized, w=width: m.encode(
+                texts, normalize_embeddings=n, truncate_dim=w)
+    for precision in ("float32", "int8", "uint8", "binary", "ubinary"):
+        calls[f"many precision={precision}"] = lambda m, p=precision: m.encode(many, precision=p)
+        calls[f"one precision={precision}"] = lambda m, p=precision: m.encode("ada", precision=p)
+    for output in ("token_embeddings", "sentence_embedding"):
+        calls[f"one {output}"] = lambda m, o=output: m.encode("ada lives", output_value=o)
+        calls[f"list {output}"] = lambda m, o=output: list(m.encode(texts, output_value=o))
+    return calls
+
+
+def cross_calls():
+    pairs = [("ada lives", "in london"), ("ada lives", "paris"), ("word1", "word2 .")]
+    documents = ["in london", "paris", "word1 word2"]
+    calls = {"list": lambda m: m.predict(pairs), "one": lambda m: m.predict(pairs[0]), "lists": lambda m: m.predict([list(p) for p in pairs]),
+             "tensor": lambda m: m.predict(pairs, convert_to_tensor=True), "tensors": lambda m: m.predict(pairs, convert_to_numpy=False),
+             "batch_size": lambda m: m.predict(pairs, batch_size=2), "softmax": lambda m: m.predict(pairs, apply_softmax=True),
+             "identity": lambda m: m.predict(pairs, activation_fn=torch.nn.Identity()),
+             "sigmoid": lambda m: m.predict(pairs, activation_fn=torch.nn.Sigmoid()),
+             "rank": lambda m: m.rank("ada lives", documents), "rank documents": lambda m: m.rank("ada lives", documents, return_documents=True),
+             "rank top_k": lambda m: m.rank("ada lives", documents, top_k=2), "rank top_k=0": lambda m: m.rank("ada lives", documents, top_k=0),
+             "rank one": lambda m: m.rank("ada lives", documents[:1]), "rank batch": lambda m: m.rank("ada", documents, batch_size=1),
+             "num_labels": lambda m: m.num_labels}
+    return calls
+
+
+GROUPS = {"classify": classify_calls, "pair": pair_calls, "token": token_calls, "encode": encode_calls, "cross": cross_calls}
+CALLS = {f"{group}: {name}": call for group, made in GROUPS.items() for name, call in made().items()}
+
+
+def limited_model(name, folder):
+    """A tiny model whose tokenizer knows its length, as those of real models do."""
+    path = tiny_model(name, folder)
+    tokenizer = path / "tokenizer_config.json"
+    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "model_max_length": 40}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Pairs of models by group; those of sentence-transformers only if it is installed."""
+    folder = tmp_path_factory.mktemp("models")
+    options = {"precision": "fp32", "device": "cpu"}
+    made = {}
+    for group, name in (("classify", "bert_sequence"), ("pair", "bert_pair")):
+        path = limited_model(name, folder / group)
+        made[group] = (brim.Classifier(path, **options), transformers.pipeline("text-classification", model=path, device="cpu"))
+    path = limited_model("bert_token", folder / "token")
+    made["token"] = (brim.pipeline("ner", model=path, dtype="float32", device="cpu"),
+                     transformers.pipeline("ner", model=path, device="cpu"))
+    try:
+        import sentence_transformers as peer
+        from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    except ImportError:
+        return made
+    made_model("bert", transformers.AutoModel, folder / "plain")
+    words = Transformer(str(folder / "plain"), max_seq_length=128)
+    theirs = peer.SentenceTransformer(modules=[words, Pooling(48, pooling_mode="mean")], device="cpu",
+                                      prompts={"query": "ada ", "document": "paris "})
+    theirs.save(str(folder / "saved"))
+    made["encode"] = (brim.Encoder(folder / "saved", **options), theirs)
+    path = limited_model("bert_pair", folder / "cross")
+    torch.manual_seed(7)
+    config = transformers.AutoConfig.from_pretrained(path, num_labels=1, id2label={0: "LABEL_0"}, initializer_range=0.2)
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(path)
+    made["cross"] = (brim.CrossEncoder(path, **options), peer.CrossEncoder(path, device="cpu"))
+    return made
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call(name, models):
+    group = name.partition(":")[0]
+    if group not in models:
+        pytest.skip("sentence-transformers is not installed")
+    check(name, CALLS[name], *models[group])
+
+
+def test_enough_calls_are_equal():
+    assert len(CALLS) >= 150 and set(ACCEPTED) <= set(CALLS)
+    assert len(ACCEPTED) <= 0.05 * len(CALLS)
