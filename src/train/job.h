@@ -2,57 +2,31 @@
 // Opens and checks everything a training run needs before the first step: model, labels, data, plan. Does not run any
 // step.
 #pragma once
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "device/device.h"
-#include "hub/hf_config.h"
 #include "model/train_state.h"
 #include "model/weights.h"
 #include "plan/plan.h"
-#include "text/tokenizer.h"
-#include "train/dataset.h"
-#include "train/teachers.h"
+#include "train/train_data.h"
 
 namespace brim::train {
 
 const char* token_placement_name(TokenPlacement placement);
 
-struct TrainJob {
-  TrainSettings settings;
-  TrainTask task = TrainTask::sequence;
-  std::unique_ptr<device::Device> device;
-  int threads = 1;
-  std::filesystem::path model_dir;
-  hub::HfConfig config;
-  hub::HeadKind head = hub::HeadKind::encoder;  // the model's original head
-  model::ModelShape shape;
-  LabelSets labels;  // label names of the trained model
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  TrainSet train_set, validation_set;
-  int64_t unlabelled = 0;  // training rows with teacher targets only
-  std::vector<Teacher> teachers;
+// The task and its rows are read first and do not change afterwards.
+struct TrainJob : TaskSpec, TrainData {
   SoftLabels soft;                       // one per training row; empty without teachers
   std::string review_json;               // JSON of review_student(), set at the end
-  std::vector<float> class_weights;      // empty: none
   std::vector<float> master;             // initial values
   std::vector<std::string> new_tensors;  // randomly initialized: the new head
   bool replaces_head = false;            // the model's head does not fit the labels (ignore_mismatched_head)
-  int64_t max_length = 0;
-  bool tokens_cached = false;  // the training rows came from the token cache
   ops::Precision precision = ops::Precision::fp32;
+  std::string precision_reason;
   plan::Plan plan;
   memory::PlannedMemory memory;  // the plan's reservations; all device memory comes from here
   TokenPlacement token_placement = TokenPlacement::staged;
-  std::string precision_reason;
-  std::string data_hash;  // hash of tokens and labels of both sets
 };
-
-// Metric that selects the best model: metric_for_best_model, where f1 or an empty value means the task's own F1. With
-// both heads this is the mean of their F1 scores, so that neither head is favoured.
-std::string best_metric(const TrainSettings& settings, TrainTask task);
 
 // Reports that the plan recomputes although gradient_checkpointing is false; empty if it does not.
 std::string recompute_note(const TrainSettings& settings, const plan::Plan& plan);

@@ -137,10 +137,10 @@ std::vector<std::string> labels_of_teachers(const TrainSettings& s, const std::v
   return {};
 }
 
-void match_teachers(TrainJob& job) {
-  for (Teacher& t : job.teachers) {
-    if (t.is_file) t.labels = job.labels.sequence;
-    t.class_of = matched_classes(t.labels, job.labels.sequence);
+void match_teachers(TaskSpec& spec) {
+  for (Teacher& t : spec.teachers) {
+    if (t.is_file) t.labels = spec.labels.sequence;
+    t.class_of = matched_classes(t.labels, spec.labels.sequence);
     if (t.class_of.empty())
       fail(ErrorCode::bad_model,
            Remedy{t.zero_shot ? "use the same names in `labels` and the data, or set `ignore_mismatched_head=true` if "
@@ -148,12 +148,12 @@ void match_teachers(TrainJob& job) {
                               : "rename the labels in the data, or set `ignore_mismatched_head=true` if the model's "
                                 "classifier has other labels"},
            "{}: the teacher's labels ({}) do not match the student's ({})", t.path, some_of(t.labels),
-           some_of(job.labels.sequence));
-    if (t.multi_label != job.shape.multi_label)
+           some_of(spec.labels.sequence));
+    if (t.multi_label != spec.shape.multi_label)
       fail(ErrorCode::bad_model, "{}: the teacher predicts {}, the student {}", t.path,
            t.multi_label ? "any number of labels per text" : "one label per text",
-           job.shape.multi_label ? "any number" : "one");
-    if (job.settings.pair_column.empty() || t.is_file) continue;
+           spec.shape.multi_label ? "any number" : "one");
+    if (spec.settings.pair_column.empty() || t.is_file) continue;
     const model::ModelShape shape = model::read_shape(t.path);
     if (auto problem = text::why_no_pairs(*text::Tokenizer::load(t.path), t.path, shape.types, shape.max_tokens()))
       throw *problem;

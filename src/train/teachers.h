@@ -14,6 +14,7 @@
 
 namespace brim::train {
 
+struct TaskSpec;
 struct TrainJob;
 struct TrainSettings;
 
@@ -32,8 +33,8 @@ std::vector<Teacher> read_teachers(const TrainSettings& settings);
 // Class names that the teachers determine; empty if all are files and no labels are set.
 std::vector<std::string> labels_of_teachers(const TrainSettings& settings, const std::vector<Teacher>& teachers);
 // Throws bad_model, listing both sets, if a teacher has other classes than the student. Matches classes by name. The
-// job's shape, labels and max_length must be set.
-void match_teachers(TrainJob& job);
+// shape, labels and max_length must be set.
+void match_teachers(TaskSpec& spec);
 
 // Line for display: which rows are trained on labels, teachers or both.
 std::string teaching_text(const TrainJob& job);
