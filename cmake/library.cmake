@@ -13,8 +13,8 @@ namespace {
     reinterpret_cast<const void*>(&brim::open_together)};
 }  // namespace
 ]==])
-add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc ${CMAKE_SOURCE_DIR}/src/report/library.cc)
-target_link_libraries(brim_shared PRIVATE brim_engine brim_report brim_train brim_base brim_flags brim_hardening)
+add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc ${CMAKE_SOURCE_DIR}/src/report/library.cc ${CMAKE_SOURCE_DIR}/src/report/library_runs.cc)
+target_link_libraries(brim_shared PRIVATE brim_engine brim_forecast brim_jobs brim_monitor brim_report brim_train nlohmann_json::nlohmann_json brim_base brim_flags brim_hardening)
 target_compile_features(brim_shared INTERFACE cxx_std_20)
 target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Before 1.0, minor versions may break the ABI.

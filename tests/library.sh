@@ -14,7 +14,7 @@ cmake -G Ninja -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="
   cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the examples do not build"; }
 
 library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"
-foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Device|Precision|MemoryLimit|LeaveFree|Scorer|PooledModel|Completion|TrainListener|Error|version|find_model|find_prompts|set_log|pull_model|run_training|open_together|open_beside|plan_together)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|PooledModel|Completion|TrainListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
+foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Device|Precision|MemoryLimit|LeaveFree|Scorer|PooledModel|Completion|TrainListener|Error|version|find_model|find_prompts|set_log|pull_model|run_training|open_together|open_beside|plan_together|plan_model|compare_models|read_gpus|run_shard|finish_shards|train_forecaster|predict_series|roll_forecaster|evaluate_forecasts|ForecastListener)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|PooledModel|Completion|TrainListener|ForecastListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
 [ -z "$foreign" ] || fail "exports more than include/brim declares: $(head -5 <<<"$foreign")"
 
 lib=$(dirname "$library")
@@ -39,6 +39,15 @@ diff <(head -4 "$work/labels.txt" | cut -d' ' -f1) <(tail -n +2 "$work/program.t
 printf 'text,label\nfine,good\nawful,bad\n' >"$work/train.csv"
 ! "$work/example/build/train" /no/such/model "$work/train.csv" "$work/out" 2>"$work/err.txt" || fail "train accepts a missing model"
 grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
+"$work/example/build/plan" default rtx3070 | grep -q '^[1-9][0-9]* bytes on ' || fail "plan"
+printf 'text,label\nI love this,positive\nI hate this,negative\n' >"$work/labels.csv"
+"$work/example/build/compare" "$work/labels.csv" vader default >"$work/compared.txt" || fail "compare"
+grep -q '^vader: accuracy [01]' "$work/compared.txt" && grep -q '^recommended: ' "$work/compared.txt" || fail "compare: $(cat "$work/compared.txt")"
+{ echo unique_id,ds,y; for day in $(seq 10 28); do echo "a,2024-01-$day,$((day % 7))"; done; } >"$work/series.csv"
+"$work/example/build/forecast" "$work/series.csv" snaive 3 >"$work/forecasts.txt" || fail "forecast"
+[ "$(cat "$work/forecasts.txt")" = "$(printf 'a 2024-01-29 1\na 2024-01-30 2\na 2024-01-31 3')" ] || fail "forecast: $(cat "$work/forecasts.txt")"
+! "$work/example/build/forecast" "$work/series.csv" oracle 3 2>"$work/err.txt" || fail "forecast accepts an unknown model"
+grep -q 'oracle' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 ! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/err.txt" || fail "a missing model is accepted"
 grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 echo "library: passed"

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from . import _brim
+from ._log import forward_log
 from ._options import check_model_options, checked, choice, device_name, path
 from ._progress import bar, download_bar
 from ._submit import Finish, FutureQueue, LoopQueue
@@ -25,8 +25,6 @@ from ._texts import bad_text, texts_of
 from ._tokenizer import Tokenizer
 from .errors import BadData, Cancelled, Error, UsageError
 from .plans import Plan
-
-_log = logging.getLogger("brim")
 
 OnError = Literal["raise", "null"]
 Self = TypeVar("Self", bound="Model")
@@ -200,13 +198,19 @@ class Model:
         return queue.submit(text, pair, options, finish)
 
 
+def model_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the native module for checked options of a model; absent ones have their defaults."""
+    device = options.get("device")
+    return {"device": device_name("auto" if device is None else device),
+            "precision": options.get("precision") or "auto", "memory_limit": options.get("memory_limit") or "auto",
+            "leave_free": options.get("leave_free") or "", "threads": cores(options.get("threads")),
+            "max_length": options.get("max_length") or 0,
+            "long_text": (options.get("long_text") or "truncate").replace("_", "-")}
+
+
 def open_scorer(options: dict[str, Any], pooling: str | None = None, aggregation: str = "first") -> _brim.Scorer:
     """Opens a model with checked options."""
-    scorer = _brim.Scorer.open(
-        model=options["model"], device=device_name(options["device"]), precision=options["precision"],
-        memory_limit=options["memory_limit"], leave_free=options["leave_free"], threads=_threads(options["threads"]),
-        max_length=options["max_length"] or 0, long_text=options["long_text"].replace("_", "-"), pooling=pooling,
-        aggregation=aggregation)
+    scorer = _brim.Scorer.open(model=options["model"], pooling=pooling, aggregation=aggregation, **model_arguments(options))
     forward_log()
     return scorer
 
@@ -226,12 +230,6 @@ def pull_model(model: str) -> str:
         return _brim.pull_model(model, update)
 
 
-def forward_log() -> None:
-    """Passes the library's log lines to the logger "brim"."""
-    for is_warning, line in _brim.take_log():
-        _log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
-
-
 def _with_row(row: int, error: Error) -> Error:
     """The same error with its row."""
     if not isinstance(error, BadData):
@@ -241,7 +239,7 @@ def _with_row(row: int, error: Error) -> Error:
     return located
 
 
-def _threads(threads: int | None) -> int:
+def cores(threads: int | None) -> int:
     if threads is not None:
         return threads
     wanted = os.environ.get("OMP_NUM_THREADS", "")

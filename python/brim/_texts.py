@@ -58,9 +58,13 @@ def column_of(source: Any, column: str | None) -> Any:
         raise BadData(f"expected texts, got {type(source).__name__}", 'decode it: data.decode("utf-8")')
     if source is None:
         raise BadData("expected texts, got None", "pass a list of str, an array or a column")
+    if type(source).__name__ == "RecordBatchReader":
+        source = given.read_all()
+    if isinstance(source, dict) and type(source).__module__.startswith("datasets."):
+        raise UsageError(f"expected texts, got a {type(source).__name__}", f'select a split: data["{next(iter(source), "train")}"]')
     names = _column_names(source)
     if names is not None:
-        return column_of(_column(source, names, column), None)
+        return column_of(_column(source, names, column if column is None else str(column)), None)
     if column is not None:
         raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or omit column=")
     if type(source).__module__.partition(".")[0] == "datasets" and hasattr(source, "column_name"):
@@ -117,6 +121,8 @@ def _column(table: Any, names: list[str], column: str | None) -> Any:
     if _is_lazy_frame(table):
         return table.select(column).collect()[column]
     if type(table).__module__.startswith("datasets."):
+        if type(table).__name__ == "IterableDataset":
+            return [row[column] for row in table]
         return table.with_format("arrow")[:][column]  # keeps the files mapped; table[column] would create a str per row
     return table[(_column_keys(table) or names)[names.index(column)]]  # pandas allows numbers as names
 

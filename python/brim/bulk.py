@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores many Parquet files in shards, each row exactly once, with multiprocessing, Ray, Spark, Dask or Airflow. A shard is
 a range of row groups of one file. Its part has a unique name and is published once, so retries, speculation and several
-drivers are safe. Text files (csv, tsv, jsonl, txt) are split by `brim score --shard`, and their shards can run here too.
+drivers are safe. Text files (csv, tsv, jsonl, txt) are split by `brim score --shard`; their shards can run here too.
 
     job = brim.bulk.plan("in/*.parquet", "out", text="text", keep=["id"])
     for shard in job.missing(): brim.bulk.run_shard(shard)        # anywhere, in any order, more than once
@@ -21,7 +21,9 @@ import pathlib
 import zlib
 from typing import Any, BinaryIO, TypeAlias
 
-from . import _brim, _program
+from . import _brim
+from ._log import forward_log
+from ._model import cores
 from ._options import check_model_options, checked, choice, path, suggested_value, whole, words
 from ._storage import Store, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
@@ -134,7 +136,11 @@ def run_shard(shard: Shard, *, threads: int | None = None) -> str:
         raise UsageError(f"expected a Shard, got {type(shard).__name__}", "pass one of job.missing()")
     store = Store.of(shard.place)
     if not shard.part.endswith(".parquet"):
-        return _run_program(shard, threads)
+        try:
+            _brim.run_shard(shard.place, shard.id, cores(threads))
+        finally:
+            forward_log()
+        return shard.part
     if store.has(shard.part):
         _described_part(store, shard)
         return shard.part
@@ -174,9 +180,7 @@ def finish(job: Job) -> dict[str, Any]:
     _check_job(job)
     store = Store.of(job.place)
     if job.inputs:
-        _, error = _program.run(["score", "-o", job.place, "--shard", "check"])
-        if error:
-            raise error
+        _brim.finish_shards(job.place)
         return _read_manifest(store)
     missing = job.missing()
     if missing:
@@ -222,20 +226,6 @@ def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = Fal
         column = scored[name]
         table = table.append_column(name, column.cast("string") if plain and name == "label" else column)
     return table
-
-
-def _run_program(shard: Shard, threads: int | None) -> str:
-    """Runs a shard of text files with the program, which planned it."""
-    job = _read_job(Store.of(shard.place))
-    options = {name: value for name, value in job.options.items() if value not in ("", "no")}
-    flags = [word for name, value in sorted(options.items())
-             for word in ([f"--{name}"] if value == "yes" else [f"--{name}", value])]
-    models = [word for model in job.model.split(",") for word in ("--model", model)]
-    _, error = _program.run(["score", *job.inputs, "-o", job.place, "--shard", f"{shard.id}/{len(job.shards)}", "-q",
-                             *models, *flags, *(["--threads", str(threads)] if threads else [])])
-    if error:
-        raise error
-    return shard.part
 
 
 def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> None:

@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from . import _brim, _program
-from ._options import ModelOptions, check_model_options, checked, device_name, path
+from . import _brim
+from ._log import forward_log
+from ._model import model_arguments, pull_model
+from ._options import ModelOptions, check_model_options, checked, path
 from .classifier import Classifier
 from .encoder import Encoder
-from .errors import UsageError
+from .errors import Error, UsageError, renamed
 from .tagger import Tagger
 from .training import _paths, _written
 
@@ -105,25 +107,22 @@ def compare(models: Sequence[str | os.PathLike[str]], data: Any, *, text: str | 
         raise UsageError(f"max_loss={max_loss!r} is not a share of accuracy", "use a number from 0 to below 1")
     check_model_options({name: value for name, value in options.items() if name != "pull"})
     names = [path("models", one) for one in models]
-    if any("," in name for name in names):
-        raise UsageError(f"models: {next(n for n in names if ',' in n)!r} has a comma", "rename the directory")
+    if options.get("pull"):
+        for name in names:
+            pull_model(name)
+    arguments = model_arguments(options)
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
         file = pathlib.Path(folder) / "data.jsonl"
         given = _texts_only(data, file) or _paths(data) or [_written(data, file, text, label, False)]
-        arguments = ["compare", "--json", "-q", "--models", ",".join(names), "--max-loss", f"{max_loss * 100:g}%"]
-        arguments += [word for one in given for word in ("--data", one)]
-        if _paths(data) is not None and text is not None:
-            arguments += ["--text-column", text]
-        if label != "label":
-            arguments += ["--label-column", label]
-        for name, value in options.items():
-            if value not in (None, "", False):
-                shown = device_name(value) if name == "device" else str(value).replace("_", "-") if name == "long_text" else str(value)
-                arguments += [f"--{name.replace('_', '-')}"] + ([] if value is True else [shown])
-        out, error = _program.run(arguments, names={str(file): "data"}, renamed={"text_column": "text", "label_column": "label"})
-    if error is not None:
-        raise error
-    return Comparison(json.loads(out))
+        column = text if _paths(data) is not None and text is not None else ""
+        try:
+            found = _brim.compare_models(models=names, data=given, text_column=column,
+                                         label_column="" if label == "label" else label, max_loss=max_loss, **arguments)
+        except Error as error:
+            raise renamed(error, {"text_column": "text", "label_column": "label"}, {str(file): "data"}) from None
+        finally:
+            forward_log()
+    return Comparison(json.loads(found))
 
 
 def _texts_only(data: Any, file: pathlib.Path) -> list[str] | None:
@@ -139,19 +138,17 @@ def _texts_only(data: Any, file: pathlib.Path) -> list[str] | None:
 @checked
 def gpu_stats() -> list[GpuStats]:
     """Readings of the GPUs now; an empty list without a GPU or its driver."""
-    out, error = _program.run(["monitor", "--json"])
-    if error is not None:
-        raise error
-    return [_stats(gpu) for gpu in json.loads(out).get("gpus") or []]
+    return [_stats(gpu) for gpu in _brim.read_gpus()]
 
 
 def _stats(gpu: dict[str, Any]) -> GpuStats:
     def megabytes(key: str) -> float | None:
-        return None if gpu.get(key) is None else round(gpu[key] / 2**20, 1)
-    return {"index": gpu["index"], "name": gpu.get("name"), "driver": gpu.get("driver"), "healthy": gpu.get("state") == "ok",
-            "utilization_pct": gpu.get("utilization"), "vram_used_mb": megabytes("memory_used_bytes"),
-            "vram_free_mb": megabytes("memory_free_bytes"), "vram_total_mb": megabytes("memory_total_bytes"),
-            "temperature_c": gpu.get("temperature_c"), "power_w": gpu.get("power_w")}
+        return None if gpu[key] is None else round(gpu[key] / 2**20, 1)
+    share = gpu["utilization"]
+    return {"index": gpu["index"], "name": gpu["name"] or None, "driver": gpu["driver"] or None, "healthy": gpu["healthy"],
+            "utilization_pct": None if share is None else round(100 * share, 1), "vram_used_mb": megabytes("used_bytes"),
+            "vram_free_mb": megabytes("free_bytes"), "vram_total_mb": megabytes("total_bytes"),
+            "temperature_c": gpu["temperature_c"], "power_w": gpu["power_w"]}
 
 
 @checked

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -128,13 +129,24 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+_FUNCTIONS = {"train": "brim.train", "plan": "brim.plan", "compare": "brim.compare", "forecast train": "brim.forecast.train",
+              "forecast predict": "brim.forecast.predict", "forecast roll": "brim.forecast.roll",
+              "forecast eval": "brim.forecast.evaluate"}
+
+
 def _in_python(text: str) -> str:
     """The library writes settings as `long_text=truncate`; Python writes long_text="truncate"."""
-    def quoted(match: re.Match[str]) -> str:
-        key, value = match.group(1), match.group(2)
+    def argument(key: str, value: str) -> str:
         plain = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
         return f"{key}={value}" if plain else f'{key}="{value}"'
-    return re.sub(r"`([a-z_]+)=([^`]*)`", quoted, text)
+    def called(match: re.Match[str]) -> str:
+        function = _FUNCTIONS.get(match[1])
+        if function is None:
+            return match[0]
+        arguments = ", ".join(argument(*word.split("=", 1)) for word in match[2].split())
+        return f"{function}({arguments})" if arguments else function
+    text = re.sub(r"`brim ((?:forecast )?[a-z]+)((?: [a-z_]+=[^` ]+)*)`", called, text)
+    return re.sub(r"`([a-z_]+)=([^`]*)`", lambda match: argument(match[1], match[2]), text)
 
 
 _SMALLEST_LIMIT = re.compile(r"Smallest limit that works: [^(]*\((.*)\)\Z")
@@ -173,36 +185,17 @@ def from_library(code: str, problem: str, remedy: str) -> Error:
     return _CLASSES.get(code, Error)(problem, remedy)
 
 
-_FLAG = re.compile(r"`?(?<![\w-])--([a-z][a-z0-9-]+)(?:[ =](-?[0-9][\w.%]*))?`?")
-_FLAG_WITH_VALUE = re.compile(r"(?m)^--([a-z][a-z0-9-]+) ([^\s:]+)(?=: )")
-_UNKNOWN_FLAG = re.compile(r"unknown flag --([a-z][a-z0-9-]*)")
-_COMMAND = re.compile(r"`brim ([a-z]+(?: [a-z]+)?)`")
-_HELP = re.compile(r"[;,]? ?\(?(?:see |run )`brim [a-z -]+`\)?")
-
-
-def _without_flags(text: str, renamed: dict[str, str]) -> str:
-    """Names options as in Python: `--memory-limit 6GiB` becomes memory_limit="6GiB"."""
-    def option(match: re.Match[str]) -> str:
-        name, value = match[1].replace("-", "_"), match[2]
-        name = renamed.get(name, name)
-        if value is None:
-            return f"{name}="
-        return f"{name}={value}" if re.fullmatch(r"-?[0-9.]+", value) else f'{name}="{value}"'
-
-    def beginning(match: re.Match[str]) -> str:
-        name = match[1].replace("-", "_")
-        return f'{renamed.get(name, name)}="{match[2]}"'
-
-    text = _UNKNOWN_FLAG.sub(lambda match: f"{match[1].replace('-', '_')}= is unknown", _HELP.sub("", text))
-    text = _COMMAND.sub(lambda match: "brim." + match[1].replace(" ", "."), text)
-    return _FLAG.sub(option, _FLAG_WITH_VALUE.sub(beginning, text))
-
-
-def from_exit_code(exit_code: int, text: str, remedy: str = "", renamed: dict[str, str] | None = None) -> Error:
-    """The exception for an exit code and the message printed with it; `remedy` is used if the message has none.
-    `renamed`: options with another name in Python."""
-    problem, found = _parted(_without_flags(_in_python(text), renamed or {}))
-    if re.fullmatch(r'[a-z_]+="[^"]*"', problem):
-        problem += " is invalid"
-    found = _download_of(problem) or found
-    return next((c for c in _CLASSES.values() if c.exit_code == exit_code), Error)(problem, found or remedy)
+def renamed(error: Error, options: Mapping[str, str], files: Mapping[str, str] | None = None) -> Error:
+    """The error with the names of arguments instead of those of the library's settings and of temporary files."""
+    def shown(text: str) -> str:
+        for file, argument in (files or {}).items():
+            text = text.replace(file, argument)
+        for name, argument in options.items():
+            text = re.sub(rf"(?<![\w.]){name}(?==)|(?<=`){name}(?=`)", argument, text)
+        return text
+    problem, remedy = shown(error.problem), shown(error.remedy)
+    if (problem, remedy) == (error.problem, error.remedy):
+        return error
+    other = type(error)(problem, remedy)
+    other.__dict__.update({name: value for name, value in error.__dict__.items() if name not in ("problem", "remedy")})
+    return other

@@ -1,33 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time series forecasting: predict, train, roll and evaluate, with tables or files. Runs the program; settings are the
-options of `brim forecast`, with underscores."""
+"""Time series forecasting: predict, train, roll and evaluate, with tables or files. Settings are the options of `brim forecast`,
+with underscores."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib
-import io
 import json
+import logging
 import os
 import pathlib
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import _program
+from . import _brim
+from ._log import forward_log
 from ._options import checked, path, whole
 from ._series import Table, Types
-from .errors import UsageError
+from .errors import Error, UsageError, renamed
 from .training import _paths
-
-_SWITCHES = ("calendar", "components", "extend", "keep_models", "shared_weights")  # pass False on: a preset may set true
-
-
-_ARGUMENTS = {"forecast": "forecasts"}  # options of the program with another name here
+_log = logging.getLogger("brim")
+_ARGUMENTS = {"forecast": "forecasts", "output": "output_dir"}  # settings with another name here
 
 
 class Forecasts:
@@ -158,8 +155,8 @@ def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int
     _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
     _check_horizon(horizon, 0 if os.path.isdir(path("model", model)) else 1)
     given = {"model": path("model", model), "horizon": horizon or None, **settings}
-    out, types = _run("predict", {"data": data}, given)
-    return _table(out, types)
+    found, types = _run(_brim.predict_series, {"data": data}, given)
+    return _table(found, types)
 
 
 @checked
@@ -168,7 +165,7 @@ def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **sett
     _refuse_output(settings, "set the directory with output_dir=")
     folder = path("output_dir", output_dir)
     _check_horizon(horizon, 1)
-    _run("train", {"data": data}, {"horizon": horizon, "output": folder, **settings})
+    _run(_brim.train_forecaster, {"data": data}, {"horizon": horizon, "output": folder, **settings})
     return folder
 
 
@@ -179,8 +176,8 @@ def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[s
     folder = path("output_dir", output_dir)
     _check_horizon(horizon, 1)
     whole("folds", folds)
-    _, types = _run("roll", {"data": data}, {"horizon": horizon, "folds": folds, "output": folder, **settings})
-    return _table((pathlib.Path(folder) / "forecasts.csv").read_text(encoding="utf-8"), types)
+    found, types = _run(_brim.roll_forecaster, {"data": data}, {"horizon": horizon, "folds": folds, "output": folder, **settings})
+    return _table(found, types)
 
 
 @checked
@@ -194,8 +191,9 @@ def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = N
         forecasts = forecasts.columns
     if forecasts is not None:
         tables["forecast"] = forecasts
-    given = {"model": None if model is None else path("model", model), "json": True, **settings}
-    return dict(json.loads(_run("eval", tables, given)[0]))
+    given = {"model": None if model is None else path("model", model), **settings}
+    found: str = _run(_brim.evaluate_forecasts, tables, given)[0]
+    return dict(json.loads(found))
 
 
 def _check_horizon(horizon: Any, least: int) -> None:
@@ -204,48 +202,50 @@ def _check_horizon(horizon: Any, least: int) -> None:
 
 
 def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
-    """Rejects the program's --output, because the results are read from another location."""
+    """Rejects the setting `output`, which these functions set themselves."""
     if "output" in settings:
         raise UsageError(f"output={settings['output']!r}: not a setting of this function", remedy)
 
 
-def _run(verb: str, tables: dict[str, Any], settings: dict[str, Any]) -> tuple[str, Types | None]:
-    """Returns the program's output, and the types of the first table; None for files."""
-    _check_settings(verb, settings)
+def _run(call: Callable[[list[tuple[str, str]], Any], Any], tables: dict[str, Any], settings: dict[str, Any]) -> tuple[Any, Types | None]:
+    """Returns the result of the call, and the types of the first table; None for files."""
+    given = _settings(settings)
     with contextlib.ExitStack() as written:
-        files, names, types = [], {}, []
+        names: dict[str, str] = {}
+        types = []
         for name, rows in tables.items():
             paths, of_table = written.enter_context(_files(name, rows, settings))
             types.append(of_table)
-            files += [word for file in paths for word in (f"--{name}", file)]
+            given += [(name, file) for file in paths]
             if of_table is not None:
                 names[paths[0]] = _ARGUMENTS.get(name, name)
-        out, error = _program.run(["forecast", verb, *files, *_flags(settings), "-q"], names=names,
-                                  renamed={"output": "output_dir", "forecast": "forecasts"})
-    if error:
-        raise error
-    return out, types[0]
+        try:
+            return call(given, _report), types[0]
+        except Error as error:
+            raise renamed(error, _ARGUMENTS, names) from None
+        finally:
+            forward_log()
 
 
-def _check_settings(verb: str, settings: dict[str, Any]) -> None:
+def _report(done: float, total: float, text: str, lines: list[str]) -> None:
+    for line in lines:
+        _log.info("%s", line)
+
+
+def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as the library reads them; None is left out."""
+    given = []
     for name, value in settings.items():
-        if value is not None and not isinstance(value, (str, int, float, bool, list, tuple, np.number, os.PathLike)):
+        if value is None:
+            continue
+        if not isinstance(value, (str, int, float, bool, list, tuple, np.number, np.bool_, os.PathLike)):
             raise UsageError(f"{name}={value!r}: a {type(value).__name__} is not a valid value", "use a number, a str or a list")
-
-
-def _flags(settings: dict[str, Any]) -> list[str]:
-    words = []
-    for name, value in settings.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif value is False and name in _SWITCHES:
-            words.append(f"{flag}=false")
-        elif isinstance(value, (list, tuple)):
-            words += [flag, ",".join(str(one) for one in value)]
-        elif value is not None and value is not False:
-            words += [flag, str(value)]
-    return words
+        if isinstance(value, (bool, np.bool_)):
+            text = "true" if value else "false"
+        else:
+            text = ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
+        given.append((name, text))
+    return given
 
 
 @contextlib.contextmanager
@@ -262,10 +262,5 @@ def _files(name: str, rows: Any, settings: dict[str, Any]) -> Iterator[tuple[lis
         yield [str(file)], table.types
 
 
-def _table(text: str, types: Types | None) -> Forecasts:
-    names, *rows = csv.reader(io.StringIO(text))
-    columns: dict[str, Any] = {}
-    for i, name in enumerate(names):
-        cells = [row[i] for row in rows]
-        columns[name] = cells if name in ("unique_id", "ds", "cutoff") else np.array([float(c) if c else np.nan for c in cells])
+def _table(columns: dict[str, Any], types: Types | None) -> Forecasts:
     return Forecasts(columns) if types is None else Forecasts(types.restored(columns), types.pandas)

@@ -8,9 +8,10 @@ import json
 import os
 from typing import Any
 
-from . import _program
+from . import _brim
 from ._options import checked, choice, device_name, path, whole, words
-from .errors import DoesNotFit
+from ._log import forward_log
+from .errors import Error, renamed
 
 
 class Plan:
@@ -80,19 +81,15 @@ def plan(model: str | os.PathLike[str] = "", *, task: str = "score", device: str
     choice("task", task, ("score", "train"))
     words("limit", limit, '"6GiB" or "90%"')
     words("precision", precision, '"auto" or "bf16"')
-    device = device_name(device)
-    arguments = ["plan", "--json", "--task", task, "--device", device, "--memory-limit", limit, "--precision", precision]
-    if given:
-        arguments += ["--model", given]
-    for flag, length in (("max_length", max_length), ("typical_length", typical_length)):
-        if whole(flag, length, 0):
-            arguments += [f"--{flag.replace('_', '-')}", str(length)]
-    out, error = _program.run(arguments, renamed={"memory_limit": "limit"})
-    if isinstance(error, DoesNotFit) and out:
-        error.remedy = f'set limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB"'
-    if error is not None:
-        raise error
-    return Plan(json.loads(out))
+    try:
+        found = _brim.plan_model(model=given, training=task == "train", device=device_name(device), precision=precision,
+                                 memory_limit=limit, max_length=whole("max_length", max_length, 0),
+                                 typical_length=whole("typical_length", typical_length, 0))
+    except Error as error:
+        raise renamed(error, {"memory_limit": "limit"}) from None
+    finally:
+        forward_log()
+    return Plan(json.loads(found))
 
 
 def _size(count: int) -> str:

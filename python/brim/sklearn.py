@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .classifier import Classifier
 from .errors import UsageError
-from .training import Training, _list, train
+from .training import Training, _is_missing, _list, train
 
 if TYPE_CHECKING:  # scikit-learn has no type stubs
     class _Base:
@@ -72,7 +72,11 @@ class BrimClassifier(_Base):
         """`sample_weight`: one number per text. Rows are repeated by whole numbers, else drawn in proportion."""
         if y is None:
             raise UsageError("y is None", "pass one label per text")
-        texts, given = _texts(X), np.asarray(_list(y))
+        texts, labels = _texts(X), _list(y)
+        missing = next((row for row, label in enumerate(labels) if _is_missing(label)), None)
+        if missing is not None:
+            raise UsageError(f"y[{missing}] is {labels[missing]!r}", "drop rows without a label")
+        given = np.asarray(labels)
         if given.ndim != 1 or len(given) != len(texts):
             raise UsageError(f"X has {len(texts):,} texts, y has shape {given.shape}", "pass one label per text")
         if len(texts) == 0:

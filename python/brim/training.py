@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from . import _brim
-from ._model import forward_log
+from ._log import forward_log
 from ._options import checked, path, words
 from ._texts import _column_names, check_unique, collected, named_column
 from .classifier import Classifier
-from .errors import BadData, Error, UsageError
+from .errors import BadData, Error, UsageError, renamed
 
 _log = logging.getLogger("brim")
 _OnProgress = Callable[[float, float, str, list[str]], None]
@@ -108,7 +108,7 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
                     given += [(name, path) for path in paths]
             figures = _brim.train(given, on_progress)
     except Error as error:
-        raise _named(error, names) from None
+        raise renamed(error, {}, names) from None
     except KeyboardInterrupt:
         step = _last_checkpoint(folder)
         if step is None:
@@ -119,18 +119,6 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
     finally:
         forward_log()
     return Training(folder, figures)
-
-
-def _named(error: Error, names: dict[str, str]) -> Error:
-    """The error without the names of temporary files."""
-    problem, remedy = error.problem, error.remedy
-    for file, argument in names.items():
-        problem, remedy = problem.replace(file, argument), remedy.replace(file, argument)
-    if (problem, remedy) == (error.problem, error.remedy):
-        return error
-    renamed = type(error)(problem, remedy)
-    renamed.__dict__.update({name: value for name, value in error.__dict__.items() if name not in ("problem", "remedy")})
-    return renamed
 
 
 def _last_checkpoint(folder: str) -> int | None:

@@ -25,6 +25,7 @@
 #include "brim/brim.h"
 #include "download.h"
 #include "requests.h"
+#include "runs.h"
 #include "texts.h"
 #include "training.h"
 
@@ -423,6 +424,7 @@ NB_MODULE(_brim, m) {
   m.def("take_log", [] { return log_lines().take(); });
   bind_training(m);
   bind_download(m);
+  bind_runs(m);
   set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
 
   bind_texts(m);

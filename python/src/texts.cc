@@ -90,10 +90,12 @@ std::optional<int64_t> index_at(char format, const ArrowArray& array, int64_t ro
 // Type names as in pyarrow: "int64" for the format "l".
 std::string type_name(std::string_view format) {
   static const std::pair<std::string_view, const char*> names[] = {
-      {"b", "bool"},   {"c", "int8"},   {"C", "uint8"},   {"s", "int16"},    {"S", "uint16"},   {"i", "int32"},
-      {"I", "uint32"}, {"l", "int64"},  {"L", "uint64"},  {"e", "float16"},  {"f", "float32"},  {"g", "float64"},
-      {"z", "binary"}, {"Z", "binary"}, {"vz", "binary"}, {"tdD", "date32"}, {"tdm", "date64"}, {"+l", "list"},
-      {"+L", "list"},  {"+vl", "list"}, {"+m", "map"},    {"+s", "struct"},  {"n", "null"},
+      {"b", "bool"},     {"c", "int8"},    {"C", "uint8"},   {"s", "int16"},
+      {"S", "uint16"},   {"i", "int32"},   {"I", "uint32"},  {"l", "int64"},
+      {"L", "uint64"},   {"e", "float16"}, {"f", "float32"}, {"g", "float64"},
+      {"z", "binary"},   {"Z", "binary"},  {"vz", "binary"}, {"tdD", "date32"},
+      {"tdm", "date64"}, {"+l", "list"},   {"+L", "list"},   {"+vl", "list"},
+      {"+m", "map"},     {"+s", "struct"}, {"n", "null"},    {"+r", "run_end_encoded"},
   };
   for (const auto& [key, name] : names)
     if (key == format) return name;

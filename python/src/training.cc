@@ -7,15 +7,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
-#include <future>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "brim/train.h"
+#include "interruptible.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,37 +20,14 @@ using namespace nb::literals;
 namespace brim::python {
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval{50};
-
-struct TrainNews {
-  double done = 0, total = 0;
-  std::string text;
-  std::vector<std::string> lines;
-};
-
-// Buffers events of the training thread until the caller's thread polls.
-class NewsBox : public TrainListener {
+class TrainNews final : public TrainListener {
  public:
-  void progress(double done, double total, std::string_view text) override {
-    const std::lock_guard lock(mutex_);
-    news_.done = done;
-    news_.total = total;
-    news_.text = text;
-  }
-  void line(std::string_view text) override {
-    const std::lock_guard lock(mutex_);
-    news_.lines.emplace_back(text);
-  }
-  TrainNews take() {
-    const std::lock_guard lock(mutex_);
-    TrainNews taken = news_;
-    news_.lines.clear();
-    return taken;
-  }
+  explicit TrainNews(NewsBox& box) : box_(box) {}
+  void progress(double done, double total, std::string_view text) override { box_.set_progress(done, total, text); }
+  void line(std::string_view text) override { box_.add_line(text); }
 
  private:
-  std::mutex mutex_;
-  TrainNews news_;
+  NewsBox& box_;
 };
 
 nb::dict dict_of(const TrainReport& r) {
@@ -78,36 +52,9 @@ nb::dict dict_of(const TrainReport& r) {
 // `heard(done, total, text, lines)` is called a few times per second.
 nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& on_progress) {
   NewsBox box;
-  std::stop_source stop;
-  auto run = std::async(std::launch::async, [&] { return run_training({settings}, box, stop.get_token()); });
-  const auto ended = [&](std::chrono::milliseconds time) {
-    const nb::gil_scoped_release released;
-    return run.wait_for(time) == std::future_status::ready;
-  };
-  const auto report_news = [&] {
-    const TrainNews news = box.take();
-    on_progress(news.done, news.total, news.text, news.lines);
-  };
-  try {
-    while (!ended(kPollInterval)) {
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      report_news();
-    }
-    report_news();
-  } catch (...) {
-    stop.request_stop();
-    {
-      const nb::gil_scoped_release released;
-      run.wait();  // finishes and saves the current step
-    }
-    try {
-      run.get();
-    } catch (const std::exception& error) {  // the save failed: only a warning, because the interrupt is raised
-      if (PyErr_WarnEx(PyExc_RuntimeWarning, error.what(), 1) != 0) PyErr_Clear();
-    }
-    throw;
-  }
-  return dict_of(run.get());
+  TrainNews news(box);
+  return dict_of(run_interruptibly([&](std::stop_token stop) { return run_training({settings}, news, stop); },
+                                   [&] { box.report(on_progress); }));
 }
 
 }  // namespace

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the subcommands of `brim forecast`. Contains no forecasting logic.
 #pragma once
-#include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "cli/setting_flags.h"
-#include "forecast/ensemble.h"
-#include "forecast/series_store.h"
 #include "jobs/run_readings.h"
 #include "monitor/live.h"
+#include "report/forecast_run.h"
 
 namespace brim::cli {
 
@@ -21,51 +21,33 @@ struct ForecastFlags {
   FlagValues train_values, predict_values, eval_values, roll_values;
 };
 
-// Settings from the file, then from flags; validated, with data given.
-forecast::ForecastSettings settings_of(const ForecastFlags& flags, const FlagValues& values);
+// Adds flags for rows of the settings table.
+void add_rows(CLI::App& app, FlagValues& values, const std::vector<std::string_view>& names);
 
-forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options,
-                                 const char* title, bool quiet);
-
-// Reads the covariates that a model was trained with. Throws usage if the settings name others.
-rows::SeriesReaderOptions reader_options_for(const forecast::ForecastSettings& settings, const std::string& name,
-                                             const forecast::CovariateSpec& trained);
-
-// Adds flags for rows of the settings table; "o,output" also adds a short name.
-void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names);
-
-// Publishes a training run for `brim monitor`.
-class ForecastLive {
+// Shows a run on the terminal, publishes it for `brim monitor`, and writes its trace for `brim doctor`.
+class ForecastTerminal final : public report::ForecastObserver {
  public:
-  ForecastLive(const char* command, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on);
-  void update(int64_t step, int64_t steps, double loss);  // cheap: publishes five times per second
+  ForecastTerminal(bool quiet, const std::string& trace);
+  void progress(const std::string& title, double done, double total, const std::string& text) override;
+  void progress_ends() override;
+  void note(const std::string& text) override;
+  void line(const std::string& text) override;
+  void opened(const char* command, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on) override;
+  void training_begins(forecast::EnsembleDevice& on) override;
+  void training_step(int64_t step, int64_t steps, double loss) override;
+  void training_ends(const report::ForecastWork& work, forecast::EnsembleDevice& on) override;
 
  private:
+  const bool quiet_;
+  const std::string trace_;
+  std::string title_;
+  std::unique_ptr<Progress> bar_;
   monitor::LivePublisher publisher_;
-  monitor::RunRecord record_;
-  device::Device& device_;
+  monitor::RunRecord live_;
+  device::Device* device_ = nullptr;
   int64_t last_ns_ = 0;
-};
-
-// Writes timeline and record of a training run for `brim doctor`; does nothing without a file.
-class ForecastTrace {
- public:
-  explicit ForecastTrace(const std::string& path);
-  void begins(forecast::EnsembleDevice& on);
-  void ends(const char* verb, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on,
-            const forecast::SeriesStore& series, const forecast::NbeatsModel& members,
-            const forecast::EnsemblePlan& plan, int64_t lanes, int64_t steps, bool resumed);
-  void write() const;
-
- private:
-  const std::string path_;
   jobs::RunRecord run_;
   jobs::RunReadings readings_;
 };
-
-CLI::App* add_roll(CLI::App& app, ForecastFlags& flags);
-int run_forecast_roll(const ForecastFlags& flags);
-int run_predict(const ForecastFlags& flags);
-int run_forecast_eval(const ForecastFlags& flags);
 
 }  // namespace brim::cli

@@ -12,13 +12,15 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/plan_flags.h"
 #include "cli/plan_forecast.h"
-#include "cli/plan_jobs.h"
 #include "cli/render.h"
 #include "cli/verb.h"
 
 namespace brim::cli {
 
+using jobs::PlanJob;
+using jobs::PlanTarget;
 using plan::Plan;
 using plan::PlanRequest;
 using plan::Task;
@@ -53,18 +55,6 @@ std::string summary(const Plan& p) {
 
 std::string seconds_text(double s) { return s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s); }
 
-// The plan with one GiB more or less; empty if the device has no such limit or nothing fits.
-std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
-  r.limit_bytes += change;
-  if (r.limit_bytes <= 0 || r.limit_bytes > r.device.total_bytes) return std::nullopt;
-  try {
-    return solve(r);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::does_not_fit) throw;
-    return std::nullopt;
-  }
-}
-
 // Describes the effect of that change.
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  1 GiB {} ", change > 0 ? "more:" : "less:");
@@ -72,17 +62,11 @@ std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) 
     return fmt::format("{}not available (limit {}, {} has {})", name, format_bytes(r.limit_bytes),
                        r.device.kind == device::DeviceKind::cpu ? "this machine" : r.device.name,
                        format_bytes(r.device.total_bytes));
-  const auto p = neighbouring(r, change);
+  const auto p = jobs::neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";
   return name + fmt::format("{}: {:+.1f} % tokens/s", summary(*p),
                             100 * (p->tokens_per_second / chosen.tokens_per_second - 1));
-}
-
-nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& r) {
-  return {{"schema_version", kPlanSchema}, {"task", task_name(r.task)},
-          {"device", {{"name", device}}},  {"fits", false},
-          {"limit_bytes", r.limit_bytes},  {"smallest_limit_bytes", least_limit(r)}};
 }
 
 void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
@@ -95,7 +79,7 @@ void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
   fmt::print("{:<12} {} tokens: {} of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
              format_count(p.token_budget), format_count(texts_of(job, p.token_budget), "text"), r.typical_length);
   if (p.task == Task::train) {
-    const BatchAndRate b = training_batch(job);
+    const jobs::BatchAndRate b = training_batch(job);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
     fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
@@ -110,7 +94,7 @@ void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
   fmt::print("why\n");
   for (const auto& line : p.why) fmt::print("  {}\n", line);
   fmt::print("{}\n{}\n", neighbour(r, p, kGiB), neighbour(r, p, -kGiB));
-  for (const auto& note : job.notes) fmt::print("note: {}\n", note);
+  for (const auto& note : in_flags(job.notes)) fmt::print("note: {}\n", note);
   for (const auto& note : p.notes) fmt::print("note: {}\n", note);
 }
 
@@ -131,13 +115,14 @@ void print_all_row(const PlanJob& job, const plan::DeviceProfile& device, const 
   fmt::print(" {:>10} {:>12} {:>11} {:>9} {:>10}", format_bytes(p->peak_bytes), format_count(p->token_budget),
              format_count(texts_of(job, p->token_budget)), format_count(largest), format_si(p->tokens_per_second));
   if (p->task == Task::train) {
-    const BatchAndRate b = training_batch(job);
+    const jobs::BatchAndRate b = training_batch(job);
     fmt::print(" {:>12} {:>10.3g}", format_count(b.texts), b.rate);
   }
   fmt::print("  {}\n", said);
 }
 
 int run_all(const PlanFlags& f, const PlanJob& job) {
+  const jobs::PlanSpec spec = spec_of(f);
   auto rows = nlohmann::ordered_json::array();
   bool any = false;
   if (!f.json)
@@ -146,7 +131,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
                job.request.task == Task::train ? fmt::format(" {:>12} {:>10}", "texts/update", "learn rate") : "",
                job.request.task == Task::train ? "chosen" : "");
   for (const auto& name : all_devices()) {
-    const PlanTarget t = open_target(f, name);
+    const PlanTarget t = open_target(spec, name);
     std::optional<Plan> plan;
     int64_t largest = 0;
     std::string said;
@@ -166,14 +151,14 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
         said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
-        if (f.json) rows.push_back(unfit_json(name, r));
+        if (f.json) rows.push_back(jobs::unfit_json(name, r));
       }
     } catch (const Error& e) {  // precision or limit not supported by this GPU
       if (e.code() != ErrorCode::usage) throw;
       said = rendered(e.what());
       if (f.json)
         rows.push_back(
-            {{"schema_version", kPlanSchema}, {"device", {{"name", name}}}, {"fits", false}, {"error", said}});
+            {{"schema_version", jobs::kPlanSchema}, {"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
     if (!f.json) print_all_row(job, t.profile, name, plan, largest, said);
   }
@@ -181,37 +166,29 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
     fmt::print("{}\n", text_of(rows));
   } else {
     fmt::print("\ntexts of {} tokens; rates and memory of GPUs are from data sheets\n", job.request.typical_length);
-    for (const auto& note : job.notes) fmt::print("note: {}\n", note);
+    for (const auto& note : in_flags(job.notes)) fmt::print("note: {}\n", note);
   }
   return any ? 0 : exit_code(ErrorCode::does_not_fit);
 }
 
 int run_one(const PlanFlags& f, PlanJob job) {
-  PlanTarget t = open_target(f, device_of(f, job));
+  const jobs::PlanSpec spec = spec_of(f);
+  PlanTarget t = open_target(spec, device_of(spec, job));
   job.notes.insert(job.notes.end(), t.notes.begin(), t.notes.end());
-  for (std::string& note : notes_on_limit(job.settings)) job.notes.push_back(std::move(note));
+  for (std::string& note : jobs::notes_on_limit(job.settings)) job.notes.push_back(std::move(note));
+  job.notes = in_flags(std::move(job.notes));
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
   Plan p;
   try {
     p = solve_in_flags(r);
   } catch (const Error& e) {
-    if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", text_of(unfit_json(t.profile.name, r)));
+    if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", text_of(jobs::unfit_json(t.profile.name, r)));
     throw;
   }
   const double seconds = seconds_since(since);
   if (f.json) {
-    p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
-    auto j = json_of(job, p);
-    auto& neighbours = j["neighbours"] =
-        nlohmann::ordered_json::array();  // one GiB less and one GiB more, if they can be planned
-    for (const int64_t change : {-kGiB, kGiB})
-      if (const auto n = neighbouring(r, change))
-        neighbours.push_back({{"limit_bytes", n->limit_bytes},
-                              {"peak_bytes", n->peak_bytes},
-                              {"token_budget", n->token_budget},
-                              {"tokens_per_second", n->tokens_per_second}});
-    fmt::print("{}\n", text_of(j));
+    fmt::print("{}\n", text_of(described_plan(job, r, std::move(p))));
   } else {
     print_plan(job, r, p);
     fmt::print("planned in {}\n", seconds_text(seconds));
@@ -226,8 +203,11 @@ int run_forecast_plan(const PlanFlags& f) {
     if (const auto given = f.settings.find(key); given != f.settings.end()) values[key] = given->second;
   if (!f.models.empty()) fail(ErrorCode::usage, "--model: not used with --task forecast; remove it");
   if (f.device == "all") fail(ErrorCode::usage, "--device all: unsupported with --task forecast; choose one device");
-  PlanTarget t = open_target(f, f.device.empty() ? "auto" : f.device);
-  return run_plan_forecast(f.config, values, {t.profile, t.memory, t.notes}, f.json);
+  PlanFlags target = f;
+  target.task = "score";
+  target.forecast.clear();
+  PlanTarget t = open_target(spec_of(target), f.device.empty() ? "auto" : f.device);
+  return run_plan_forecast(f.config, values, {t.profile, t.memory, in_flags(t.notes)}, f.json);
 }
 
 int run_plan(const PlanFlags& f) {
@@ -236,14 +216,14 @@ int run_plan(const PlanFlags& f) {
 #endif
   if (f.task == "forecast") return run_forecast_plan(f);
   if (!f.forecast.empty()) fail(ErrorCode::usage, "--{}: requires --task forecast", dashed(f.forecast.begin()->first));
+  const jobs::PlanSpec spec = spec_of(f);
   std::vector<PlanJob> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
-  for (const auto& model : models) jobs.push_back(open_job(f, model, jobs.empty()));
-  if (jobs.size() > 1 && asked_task(f) == Task::train)
+  for (const auto& model : models) jobs.push_back(open_job(spec, model, jobs.empty()));
+  if (jobs.size() > 1 && spec.task == Task::train)
     fail(ErrorCode::usage, "--model: training supports one model, not {}", jobs.size());
   if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
-  const bool described = !f.vram.empty() || f.tflops != 0 || f.bandwidth != 0;
-  return device_of(f, jobs[0]) == "all" && !described ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
+  return device_of(spec, jobs[0]) == "all" && !spec.card ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
+#include "cli/verb.h"
 #include "forecast/roll.h"
 #include "rows/series_reader.h"
 
@@ -42,8 +43,10 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
     for (const std::string& value : given) apply_setting(s, key, value);
   check_settings(s);
   if (s.horizon == 0) fail(ErrorCode::usage, "brim plan --task forecast: --horizon is required");
+  ForecastTerminal terminal(false, "");
   const forecast::SeriesStore store =
-      s.data.empty() ? no_series() : read_store(s.data, s.reader_options(), "data", false);
+      s.data.empty() ? no_series()
+                     : report::read_store(s.data, s.reader_options(), "data", {terminal, stop_requested()});
   apply_preset(s, store.frequency());
   const forecast::NbeatsModel members = ensemble_of(s, store);
   const plan::PrecisionChoice precision = forecast::lane_precision(s.precision, target.profile);

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/plan_flags.h"
 #include "cli/plan_forecast.h"
-#include "cli/plan_jobs.h"
 #if defined(BRIM_WITH_SERVE)
 #include "cli/serve_settings.h"
 #include "serve/serve_config.h"
@@ -21,6 +21,8 @@
 
 namespace brim::cli {
 
+using jobs::PlanJob;
+using jobs::PlanTarget;
 using plan::Plan;
 using plan::PlanRequest;
 using plan::Task;
@@ -95,18 +97,15 @@ void print_resident(const Together& all) {
 }  // namespace
 
 int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
-  if (device_of(f, jobs[0]) == "all") fail(ErrorCode::usage, "--device all: supports one model; choose a device");
-  const PlanTarget t = open_target(f, device_of(f, jobs[0]));
+  const jobs::PlanSpec spec = spec_of(f);
+  if (device_of(spec, jobs[0]) == "all") fail(ErrorCode::usage, "--device all: supports one model; choose a device");
+  const PlanTarget t = open_target(spec, device_of(spec, jobs[0]));
   const Together all = plan_together(jobs, t, f.serves);
   if (f.json) {
-    nlohmann::ordered_json j = {{"schema_version", kPlanSchema},
-                                {"task", task_name(Task::score)},
-                                {"device", {{"name", t.profile.name}}},
-                                {"fits", true},
-                                {"limit_bytes", all.limit_bytes},
-                                {"peak_bytes", total_bytes(all.ledger)},
-                                {"context_bytes", all.context_bytes},
-                                {"ledger", plan::ledger_json(all.ledger)},
+    nlohmann::ordered_json j = {{"schema_version", jobs::kPlanSchema},      {"task", task_name(Task::score)},
+                                {"device", {{"name", t.profile.name}}},     {"fits", true},
+                                {"limit_bytes", all.limit_bytes},           {"peak_bytes", total_bytes(all.ledger)},
+                                {"context_bytes", all.context_bytes},       {"ledger", plan::ledger_json(all.ledger)},
                                 {"models", nlohmann::ordered_json::array()}};
     if (f.serves) {
       j["all_resident"] = all.all_resident;
@@ -149,9 +148,9 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
     fmt::print("note: shared memory (forward pass, batches in flight, context) is counted once\n");
   if (f.serves && all.plans.size() > 1) print_resident(all);
   for (const PlanJob& job : jobs)
-    for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
-  for (const auto& note : t.notes) fmt::print("note: {}\n", note);
-  for (const auto& note : notes_on_limit(jobs[0].settings)) fmt::print("note: {}\n", note);
+    for (const auto& note : in_flags(job.notes)) fmt::print("note: {}: {}\n", job.name(), note);
+  for (const auto& note : in_flags(t.notes)) fmt::print("note: {}\n", note);
+  for (const auto& note : in_flags(jobs::notes_on_limit(jobs[0].settings))) fmt::print("note: {}\n", note);
   return 0;
 }
 
@@ -185,7 +184,7 @@ int plan_serve(PlanFlags f) {
   for (const serve::ModelEntry& model : config.models) {
     PlanFlags own = f;
     if (model.precision != Precision()) own.settings["precision"] = {model.precision.text()};
-    jobs.push_back(open_job(own, model.path, jobs.empty()));
+    jobs.push_back(open_job(spec_of(own), model.path, jobs.empty()));
     jobs.back().served_as = model.name;
     if (model.pooling) {  // its head, if any, is not computed
       jobs.back().request.output = engine::embedding_output(

@@ -70,7 +70,9 @@ std::string Renderer::span(std::string_view inside, const std::string& verb) con
   constexpr std::string_view kProgram = "brim ";
   const bool other = inside.starts_with(kProgram);
   if (other) inside.remove_prefix(kProgram.size());
-  const size_t blank = other ? inside.find(' ') : 0;
+  size_t blank = other ? inside.find(' ') : 0;
+  if (const size_t second = inside.find(' ', blank + 1); other && blank != std::string_view::npos)
+    if (verbs_.find(inside.substr(0, second)) != verbs_.end()) blank = second;  // a subcommand: forecast train
   const auto flags = verbs_.find(other ? inside.substr(0, blank) : std::string_view(verb));
   if (flags == verbs_.end() || blank == std::string_view::npos) return "";
   const std::string out = words(other ? inside.substr(blank + 1) : inside, flags->second);

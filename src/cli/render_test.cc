@@ -56,6 +56,7 @@ TEST(Render, RendersSettingsAsFlagsOfTheCommand) {
 TEST(Render, RendersOtherCommandsWithTheirName) {
   const Program r;
   EXPECT_EQ(r("`brim plan measure=true` does"), "`brim plan --measure` does");
+  EXPECT_EQ(r("`brim bench streams seconds=2`"), "`brim bench streams --seconds 2`");
   EXPECT_EQ(r("`brim train task=ner`", "train"), "`brim train --task ner`");  // train has a flag of that name
   EXPECT_EQ(r("`brim help` and `brim help plan`"), "`brim help` and `brim help plan`");
 }

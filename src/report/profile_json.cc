@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMb = 1024 * 1024;
+constexpr double kBytesPerMb = 1024 * 1024;
 constexpr int kSchemaVersion = 1;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -22,7 +22,7 @@ Json maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 Json megabytes(const std::optional<int64_t>& bytes) {
-  return bytes ? Json(static_cast<double>(*bytes) / kMb) : Json(nullptr);
+  return bytes ? Json(static_cast<double>(*bytes) / kBytesPerMb) : Json(nullptr);
 }
 
 // Existing news bots read one string, which starts with the best speed-up.

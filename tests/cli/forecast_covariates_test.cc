@@ -138,7 +138,7 @@ TEST_F(ForecastCovariates, RefusesInvalidInput) {
           with({"--data", "short.csv"}));
   put("other.csv", "unique_id,ds,y,promotion\na,1,2,0\na,2,3,1\n");
   refused(3, {"other.csv: line 1: unknown column day", "--future-columns"}, with({"--data", "other.csv"}));
-  refused(2, {"m: trained with", "visits (past)", "the flags name promotion (future)", "omit the columns"},
+  refused(2, {"m: trained with", "visits (past)", "the settings name promotion (future)", "omit the columns"},
           with({"--data", "shops.csv", "--future-columns", "promotion"}));
   refused(3, {"shops.csv: line 2: column day: 'mon' is not a finite number", "--categorical"},
           train("shops.csv", "x", {"--future-columns", "day"}));

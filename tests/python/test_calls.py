@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import brim
@@ -217,6 +221,19 @@ def test_compare(tweets):
 def test_gpu_stats():
     for gpu in brim.gpu_stats():
         assert {"index", "name", "healthy", "utilization_pct", "vram_used_mb"} <= set(gpu)
+
+
+@pytest.mark.skipif(not os.environ.get("BRIM_NVML_STAND_IN"), reason="needs the library of the tests")
+def test_units_of_gpu_stats():
+    code = "import brim, json; print(json.dumps(brim.gpu_stats()))"
+    scenario = "name=H200,util=87,mem=20000/144000,temp=54,power=412|name=old,no=utilization+memory+temperature+power"
+    env = {**os.environ, "BRIM_NVML_LIBRARY": os.environ["BRIM_NVML_STAND_IN"], "BRIM_NVML_SCENARIO": scenario}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    first, second = json.loads(done.stdout)
+    assert first["name"] == "H200" and first["healthy"] and first["utilization_pct"] == 87
+    assert first["vram_used_mb"] == 20000 and first["vram_total_mb"] == 144000
+    assert first["temperature_c"] == 54 and first["power_w"] == 412
+    assert second["utilization_pct"] is None and second["vram_used_mb"] is None
 
 
 def test_a_closed_model_waits_for_running_calls(tweets):

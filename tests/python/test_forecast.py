@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brim.forecast: forecasts of the program with tables as input and output."""
+"""brim.forecast: forecasts with tables as input and output."""
 
 from __future__ import annotations
 
 import datetime
 import json
-import re
 import subprocess
 import sys
 
@@ -150,17 +149,50 @@ def test_train_and_roll(tmp_path):
 def test_false_overrides_a_preset(tmp_path):
     small = {"preset": "interpretable", "lookbacks": 3, "max_steps": 2, "mlp_units": 8, "device": "cpu", "threads": 1}
     for given, wanted in ((None, True), (False, False), (True, True)):
-        model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / str(given), shared_weights=given, trace=False, **small)
+        model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / str(given), shared_weights=given, **small)
         config = json.loads((tmp_path / str(given) / "config.json").read_text())
         assert {stack["shared"] for lane in config["lanes"] for stack in lane["stacks"]} == {wanted}
         assert len(brim.forecast.predict(series(), model=model, components=False).columns) == 3
 
 
-def test_knows_every_switch_of_the_program():
-    """Flags that the help shows without a value, except for bare ones."""
-    help_text = "".join(_program.run(["forecast", verb, "--help-all"])[0] for verb in ("train", "roll", "predict", "eval"))
-    switches = {name.replace("-", "_") for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)(?:  |$)", help_text, re.M)}
-    assert switches - {"help", "help_all", "json", "quiet"} == set(brim.forecast._SWITCHES)
+def test_same_forecasts_as_the_program(tmp_path):
+    """Forecasts, backtests, evaluations and trained models are those of `brim forecast`."""
+    def run(*words):
+        done = subprocess.run([_program.path(), "forecast", *map(str, words), "-q"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def write(name, columns):
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values()))]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        return tmp_path / name
+
+    known, later = write("known.csv", series()), write("later.csv", series(63, 68))
+    small = {"lookbacks": 3, "max_steps": 5, "n_blocks": 1, "mlp_units": 8, "device": "cpu", "threads": 1}
+    flags = [word for name, value in small.items() for word in (f"--{name.replace('_', '-')}", value)]
+    model = brim.forecast.train(known, horizon=5, output_dir=tmp_path / "ours", **small)
+    run("train", "--data", known, "--horizon", 5, "--output", tmp_path / "theirs", *flags)
+    assert (tmp_path / "ours" / "model.safetensors").read_bytes() == (tmp_path / "theirs" / "model.safetensors").read_bytes()
+    rows = [line.split(",") for line in run("predict", "--data", known, "--model", model, "--level", 80).splitlines()]
+    found = brim.forecast.predict(known, model=model, level=80)
+    assert list(found.columns) == rows[0] and found["ds"] == [row[1] for row in rows[1:]]
+    for i, name in enumerate(rows[0][2:], 2):
+        assert np.allclose(found[name], [float(row[i]) for row in rows[1:]], rtol=1e-5)
+    assert brim.forecast.evaluate(known, later, model="ets") == json.loads(
+        run("eval", "--data", known, "--actual", later, "--model", "ets", "--json"))
+    rolled = brim.forecast.roll(known, horizon=2, folds=2, output_dir=tmp_path / "rolled", **small)
+    run("roll", "--data", known, "--horizon", 2, "--folds", 2, "--output", tmp_path / "again", *flags)
+    ours, theirs = ((tmp_path / name / "forecasts.csv").read_text() for name in ("rolled", "again"))
+    assert ours == theirs and len(rolled) == ours.count("\n") - 1
+
+
+def test_settings_of_other_functions_are_refused(tmp_path):
+    for call in (lambda: brim.forecast.predict(series(), horizon=1, max_steps=5),
+                 lambda: brim.forecast.evaluate(series(), series(63, 70), model="naive", horizon=3),
+                 lambda: brim.forecast.train(series(), horizon=1, output_dir=tmp_path / "m", folds=2)):
+        with pytest.raises(brim.UsageError, match="not a setting") as caught:
+            call()
+        assert caught.value.remedy
 
 
 def test_rejects_invalid_arguments(tmp_path):
@@ -180,7 +212,7 @@ def test_rejects_invalid_arguments(tmp_path):
         assert remedy in caught.value.remedy
 
 
-def test_interrupt_reaches_the_program(tmp_path):
+def test_interrupt_stops_a_training(tmp_path):
     code = """
 import os, signal, sys, threading, time, brim
 def stop():

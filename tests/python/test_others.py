@@ -280,6 +280,14 @@ def test_plan():
     assert caught.value.remedy
     with pytest.raises(brim.UsageError):
         brim.plan(device="toaster")
+    rules = brim.plan("vader")
+    assert rules.peak_bytes == 0 and rules.bytes == {} and "0 B" in repr(rules) and "<table>" in rules._repr_html_()
+
+
+def test_the_module_runs_no_program():
+    for file in (SOURCE / "python" / "brim").glob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert "subprocess" not in text and ("_program.path" not in text or file.name == "__main__.py"), file
 
 
 def test_model_has_a_plan(clf):

@@ -29,6 +29,30 @@ def test_python_and_numpy(clf, wanted):
         clf.predict(np.array([b"x"]))
 
 
+def test_columns_with_names_that_are_no_str(clf, wanted):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({0: TEXTS, 1: TEXTS[::-1]}, index=[9, 9, 7, 5, 3])
+    assert same(clf, wanted, frame, column=0) and same(clf, wanted, frame, column="0")
+    assert same(clf, wanted, pd.DataFrame({("a", "text"): TEXTS, ("a", "id"): 0}), column=("a", "text"))
+    with pytest.raises(brim.UsageError, match="no such column"):
+        clf.predict(frame, column=2)
+
+
+def test_streams_of_batches(clf, wanted):
+    pa = pytest.importorskip("pyarrow")
+    batches = [pa.record_batch({"text": part, "id": [0] * len(part)}) for part in (TEXTS[:2], TEXTS[2:])]
+    for column in (None, "text"):
+        assert same(clf, wanted, pa.RecordBatchReader.from_batches(batches[0].schema, batches), column=column)
+    with pytest.raises(brim.BadData, match="run_end_encoded"):
+        clf.predict(pa.RunEndEncodedArray.from_arrays([2, 4], ["great", "awful"]))
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "id": [0] * 5}).to_iterable_dataset()
+    assert same(clf, wanted, rows) and same(clf, wanted, rows, column="text")
+    with pytest.raises(brim.UsageError, match="DatasetDict") as caught:
+        clf.predict(datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": TEXTS})}))
+    assert 'data["test"]' in caught.value.remedy
+
+
 def test_pyarrow(clf, wanted):
     pa = pytest.importorskip("pyarrow")
     for kind in (pa.string(), pa.large_string(), pa.string_view()):

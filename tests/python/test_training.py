@@ -59,9 +59,8 @@ def test_same_bits_as_the_program(run, start, tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     words = [w for k, v in {**QUICK, "num_train_epochs": 3}.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
     words = [w for w in words if w != "true"]
-    _, error = _program.run(["train", "-q", "--model", str(start), "--train", str(tmp_path / "a.jsonl"), "--val",
-                             str(tmp_path / "b.jsonl"), "--output", str(tmp_path / "out"), *words])
-    assert error is None, error
+    subprocess.run([_program.path(), "train", "-q", "--model", start, "--train", tmp_path / "a.jsonl", "--val", tmp_path / "b.jsonl",
+                    "--output", tmp_path / "out", *words], check=True)
     with open(tmp_path / "out" / "model.safetensors", "rb") as file, \
             open(f"{run.output_dir}/model.safetensors", "rb") as ours:
         assert file.read() == ours.read()
@@ -228,7 +227,8 @@ def test_estimator_checks_that_make_sense_for_texts(estimator):
     texts, labels = rows_of(8)
     for X, y, message in (("text", ["a"], "list"), (texts, labels[:-1], "one label per text"), ([], [], "no texts"),
                        (texts, ["a"] * 8, "one class"), ([None, *texts[1:]], labels, "not a str"),
-                       (np.zeros((4, 2)), [0, 1, 0, 1], "columns"), (texts, [1, "1"] * 4, "a")):
+                       (np.zeros((4, 2)), [0, 1, 0, 1], "columns"), (texts, [1, "1"] * 4, "a"),
+                       (texts, [None, *labels[1:]], r"y\[0\] is None"), (texts, [0.0, float("nan")] * 4, r"y\[1\] is nan")):
         with pytest.raises(ValueError, match=message):
             BrimClassifier(estimator.model).fit(X, y)
 

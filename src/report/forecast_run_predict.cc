@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast predict and eval: forecasts with models and baselines, and scores forecasts against actual values.
-// Training is in forecast.cc.
+// Forecasts with models and baselines, and scores of forecasts against actual values. Training is in
+// forecast_run_train.cc.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
-#include "cli/forecast_verbs.h"
-#include "cli/verb.h"
 #include "forecast/baseline_choice.h"
-#include "forecast/evaluate.h"
 #include "forecast/forecast_file.h"
 #include "forecast/held_out.h"
-#include "forecast/settings.h"
 #include "io/atomic_file.h"
 #include "report/forecast_report.h"
+#include "report/forecast_run.h"
 #include "rows/file_checks.h"
 
-namespace brim::cli {
+namespace brim::report {
 namespace {
 
 using forecast::Baseline;
@@ -48,26 +41,28 @@ NamedModel open_model(const std::string& model) {
   if (named.baseline) return named;
   std::error_code ec;
   if (!std::filesystem::is_directory(model, ec))
-    fail(ErrorCode::usage, "--model {}: use {}, or a directory written by `brim forecast train`", model, kModelNames);
+    fail(ErrorCode::usage, Remedy{fmt::format("use {}, or a directory written by `brim forecast train`", kModelNames)},
+         "`model={}`: unknown", model);
   named.nbeats = forecast::load_nbeats(model);
   return named;
 }
 
-// Forecasts all series with a progress bar.
+std::function<void(int64_t, int64_t)> series_progress(const ForecastContext& context, std::string title) {
+  return [&context, title = std::move(title)](int64_t done, int64_t total) {
+    context.observer.progress(title, static_cast<double>(done), static_cast<double>(total),
+                              format_count(done) + " series");
+  };
+}
+
 forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
-                                               const SeriesStore& store, bool quiet) {
+                                               const SeriesStore& store, const ForecastContext& context) {
   if (s.horizon > model.horizon)
-    fail(ErrorCode::usage, "--horizon {}: {} forecasts at most {}", s.horizon, s.model,
-         format_count(model.horizon, "point"));
+    fail(ErrorCode::usage, Remedy{"set a shorter one, or omit it"}, "`horizon={}`: {} forecasts at most {}", s.horizon,
+         s.model, format_count(model.horizon, "point"));
   forecast::EnsembleDevice on(s);
-  Progress progress("forecasting", STDERR_FILENO, quiet);
-  auto forecasts = predict_ensemble(
-      on, model, store, s.components,
-      [&](int64_t done, int64_t total) {
-        progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
-      },
-      &stop_requested());
-  progress.finish();
+  auto forecasts =
+      predict_ensemble(on, model, store, s.components, series_progress(context, "forecasting"), &context.stop);
+  context.observer.progress_ends();
   return forecasts;
 }
 
@@ -96,17 +91,17 @@ int threads_of(const ForecastSettings& s) { return s.threads > 0 ? s.threads : h
 class AllForecasts {
  public:
   AllForecasts(const ForecastSettings& s, const NamedModel& model, const SeriesStore& store, int64_t horizon,
-               int64_t season, bool quiet)
+               int64_t season, const ForecastContext& context)
       : store_(store), season_(season) {
     if (model.baseline) {
-      baseline(s, *model.baseline, horizon, quiet);
+      baseline(s, *model.baseline, horizon, context);
       return;
     }
-    ensemble_ = ensemble_forecasts(s, model.nbeats, store, quiet);
+    ensemble_ = ensemble_forecasts(s, model.nbeats, store, context);
     if (model.nbeats.combined.empty())
       levels_ = levels_of(ensemble_.quantiles);
     else  // the quantiles are those of N-BEATS alone
-      combine(s, model.nbeats.combined, std::min(horizon, model.nbeats.horizon));
+      combine(s, model.nbeats.combined, std::min(horizon, model.nbeats.horizon), context.stop);
     if (!s.level.empty()) ensemble_levels(s, model.nbeats);
   }
 
@@ -127,12 +122,9 @@ class AllForecasts {
   const forecast::EnsembleForecasts& ensemble() const { return ensemble_; }
 
  private:
-  void baseline(const ForecastSettings& s, Baseline which, int64_t horizon, bool quiet) {
-    Progress progress("forecasting", STDERR_FILENO, quiet);
-    forecast::BaselineOptions how{horizon, season_, threads_of(s), {}, &stop_requested()};
-    how.progress = [&](int64_t done, int64_t total) {
-      progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
-    };
+  void baseline(const ForecastSettings& s, Baseline which, int64_t horizon, const ForecastContext& context) {
+    const forecast::BaselineOptions how{horizon, season_, threads_of(s), series_progress(context, "forecasting"),
+                                        &context.stop};
     auto all = forecast_all(which, store_, how);
     baseline_ = std::move(all.values);
     if (!s.level.empty()) {
@@ -142,19 +134,20 @@ class AllForecasts {
       });
       for (const double level : s.level) widths_.push_back({level, half_widths_for(errors, level)});
     }
-    progress.finish();
-    if (quiet || which != Baseline::automatic) return;
+    context.observer.progress_ends();
+    if (which != Baseline::automatic) return;
     std::string chosen;
     for (size_t c = 0; c < forecast::kCandidates; ++c)
       if (all.chosen[c] > 0)
         chosen += fmt::format("{}{} for {}", chosen.empty() ? "" : ", ", forecast::candidate_name(c),
                               format_count(all.chosen[c]));
-    log_info("chosen by cross-validation: {} series", chosen);
+    context.observer.note(fmt::format("chosen by cross-validation: {} series", chosen));
   }
 
   // The mean of the models that the training has chosen.
-  void combine(const ForecastSettings& s, const std::vector<std::string>& names, int64_t horizon) {
-    const forecast::BaselineOptions how{horizon, season_, threads_of(s), {}, &stop_requested()};
+  void combine(const ForecastSettings& s, const std::vector<std::string>& names, int64_t horizon,
+               const std::atomic<bool>& stop) {
+    const forecast::BaselineOptions how{horizon, season_, threads_of(s), {}, &stop};
     baseline_.assign(static_cast<size_t>(store_.size()), std::vector<double>(static_cast<size_t>(horizon)));
     for (const std::string& name : names) {
       const auto which = forecast::baseline_of(name);
@@ -230,7 +223,7 @@ std::vector<int64_t> plotted_series(const ForecastSettings& s, const SeriesStore
   for (const std::string& id : s.plot_series) {
     const auto found = store.find(id);
     if (!found)
-      fail(ErrorCode::usage, Remedy{"use an id of the data"}, "--plot-series {}: not in {} (first id: {})", id,
+      fail(ErrorCode::usage, Remedy{"use an id of the data"}, "`plot_series={}`: not in {} (first id: {})", id,
            s.data[0], store.id(0));
     all.push_back(*found);
   }
@@ -238,22 +231,22 @@ std::vector<int64_t> plotted_series(const ForecastSettings& s, const SeriesStore
   return all;
 }
 
-void check_plot(const ForecastSettings& s, const std::string& output) {
+void check_plot(const ForecastSettings& s) {
   if (s.plot.empty()) {
-    if (!s.plot_series.empty()) fail(ErrorCode::usage, "--plot-series: requires --plot");
+    if (!s.plot_series.empty()) fail(ErrorCode::usage, Remedy{"set `plot=FILE`"}, "`plot_series` requires `plot`");
     return;
   }
-  if (s.plot == output) fail(ErrorCode::usage, "--plot {}: is also the output", s.plot);
+  if (s.plot == s.output) fail(ErrorCode::usage, Remedy{"set another file"}, "`plot={}`: is also the output", s.plot);
   rows::refuse_output_over_input(s.plot, rows::series_files(s.data));
   io::require_writable(s.plot);
 }
 
 std::string plot_page(const ForecastSettings& s, const SeriesStore& store, const AllForecasts& all,
                       const std::string& alias, const std::vector<int64_t>& indices) {
-  report::ForecastPage page{fmt::format("{} · {} series of {}", alias, format_count(store.size()), s.data[0]), {}};
+  ForecastPage page{fmt::format("{} · {} series of {}", alias, format_count(store.size()), s.data[0]), {}};
   for (const int64_t i : indices) {
-    report::PlottedSeries& plotted = page.series.emplace_back();
-    report::ForecastFan& fan = plotted.fan;
+    PlottedSeries& plotted = page.series.emplace_back();
+    ForecastFan& fan = plotted.fan;
     fan.title = store.id(i);
     fan.forecast = all.point(i);
     const auto known = store.series(i);
@@ -278,51 +271,42 @@ std::string plot_page(const ForecastSettings& s, const SeriesStore& store, const
 
 }  // namespace
 
-int run_predict(const ForecastFlags& f) {
-  const ForecastSettings s = settings_of(f, f.predict_values);
-  if (s.model.empty()) fail(ErrorCode::usage, "brim forecast predict: --model is required: DIR, {}", kModelNames);
+PredictedSeries predict_series(const ForecastSettings& s, ForecastRows& rows, const ForecastContext& context) {
+  if (s.model.empty())
+    fail(ErrorCode::usage, Remedy{fmt::format("set `model` to a directory, {}", kModelNames)}, "`model` is required");
   const NamedModel model = open_model(s.model);
   const int64_t horizon = s.horizon > 0 ? s.horizon : model.nbeats.horizon;
-  if (horizon == 0) fail(ErrorCode::usage, "brim forecast predict: --horizon is required");
-  const std::string output = s.output.empty() ? "-" : s.output;
-  rows::refuse_output_over_input(output, rows::series_files(s.data));
-  rows::refuse_foreign_output(output);
-  if (output != "-") io::require_writable(output);
-  check_plot(s, output);
-  stop_on_signals();
+  if (horizon == 0) fail(ErrorCode::usage, Remedy{"set `horizon=12`"}, "`horizon` is required");
+  check_plot(s);
   const SeriesStore store =
       read_store(s.data, model.baseline ? s.reader_options() : reader_options_for(s, s.model, model.nbeats.covariates),
-                 "data", f.quiet);
+                 "data", context);
   require_future(model.nbeats.covariates, store, horizon);
   const std::vector<int64_t> plotted = s.plot.empty() ? std::vector<int64_t>() : plotted_series(s, store);
   const int64_t season = model.baseline ? season_for(s, store.frequency()) : model.nbeats.season;
-  if (!f.quiet && model.baseline && *model.baseline != Baseline::naive)
-    log_info("season: {}", format_count(season, "point"));
-  const AllForecasts all(s, model, store, horizon, season, f.quiet);
+  if (model.baseline && *model.baseline != Baseline::naive)
+    context.observer.note("season: " + format_count(season, "point"));
+  const AllForecasts all(s, model, store, horizon, season, context);
   const std::string alias = !s.alias.empty()                ? s.alias
                             : model.baseline                ? column_of(*model.baseline)
                             : model.nbeats.combined.empty() ? "NBEATS"
                                                             : column_of(Baseline::automatic);
-  forecast::ForecastWriter writer(output, columns_of(alias, all), &stop_requested());
-  Progress progress("writing", STDERR_FILENO, f.quiet);
+  rows.begin(columns_of(alias, all));
+  const auto on_progress = series_progress(context, "writing");
   for (int64_t i = 0; i < store.size(); ++i) {
-    if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; no output was written");
-    progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
+    if (context.stop) fail(ErrorCode::interrupted, "interrupted; no output was written");
+    on_progress(i, store.size());
     const auto length = static_cast<int64_t>(store.series(i).size());
     const auto values = column_values(all, i);
     std::vector<double> row(values.size());
     for (int64_t h = 0; h < horizon; ++h) {
       for (size_t c = 0; c < values.size(); ++c) row[c] = values[c][static_cast<size_t>(h)];
-      writer.write(store.id(i), store.time_text(i, length + h), row);
+      rows.write(store.id(i), store.time_text(i, length + h), row, "");
     }
   }
-  progress.finish();
+  context.observer.progress_ends();
   if (!s.plot.empty()) io::write_file_atomically(s.plot, plot_page(s, store, all, alias, plotted));
-  writer.commit();
-  if (!f.quiet)
-    print_stderr("{} series × {} in {}{}\n", format_count(store.size()), format_count(horizon, "point"),
-                 output == "-" ? "stdout" : output, s.plot.empty() ? "" : ", plots in " + s.plot);
-  return 0;
+  return {store.size(), horizon};
 }
 
 namespace {
@@ -339,15 +323,15 @@ nlohmann::ordered_json to_json(const forecast::Scores& s) {
           {"mape", number_or_null(s.mape)}};
 }
 
-nlohmann::ordered_json to_json(const forecast::ForecastEvaluation& e, const std::string& name,
-                               const SeriesStore& data) {
+nlohmann::ordered_json to_json(const EvaluatedForecasts& evaluated) {
+  const forecast::ForecastEvaluation& e = evaluated.figures;
   nlohmann::ordered_json j = {{"schema_version", 1},
-                              {"model", name},
+                              {"model", evaluated.name},
                               {"series", e.series},
                               {"points", e.points},
                               {"horizon", e.horizon},
                               {"season", e.season},
-                              {"frequency", frequency_name(data.frequency())},
+                              {"frequency", evaluated.frequency},
                               {"series_not_in_data", e.not_in_data},
                               {"series_without_scale", e.without_scale}};
   j.update(to_json(e.model));
@@ -377,23 +361,6 @@ nlohmann::ordered_json to_json(const forecast::ForecastEvaluation& e, const std:
   return j;
 }
 
-void print_table(const forecast::ForecastEvaluation& e, const std::string& name) {
-  const forecast::BaselineScore& best = e.baselines[e.best];
-  fmt::print("{} series · {} · season {}\n", format_count(e.series), format_count(e.points, "point"), e.season);
-  fmt::print("{}\n\n", report::skill_sentence(forecast::skill(e.model.mase, best.scores.mase), best.test.p_value,
-                                              fmt::format("{}, the best baseline", baseline_title(best.baseline))));
-  fmt::print("{:<20} {:>10} {:>10} {:>10} {:>14} {:>10}\n", "", "sMAPE", "MASE", "OWA", "MAE", "MAPE");
-  const auto row = [](const std::string& of, const forecast::Scores& s) {
-    fmt::print("{:<20} {:>10.3f} {:>10.3f} {:>10.3f} {:>14.6g} {:>10.3f}\n", of, s.smape, s.mase, s.owa, s.mae, s.mape);
-  };
-  row(name, e.model);
-  for (const forecast::BaselineScore& b : e.baselines) row(fmt::format("({})", baseline_title(b.baseline)), b.scores);
-  for (const auto& level : e.levels)
-    fmt::print("{:g} % interval: covers {:.1f} % of the points, pinball loss {:.6g}\n", level.level,
-               100 * level.coverage, level.pinball);
-  if (!e.levels.empty()) fmt::print("CRPS {:.6g}, scaled {:.4f}\n", e.crps, e.scaled_crps);
-}
-
 forecast::Forecaster forecaster_of(const ForecastSettings& s, const NamedModel& model, const AllForecasts& all) {
   const auto first = [&](std::vector<double> values, int64_t horizon) {
     if (horizon > static_cast<int64_t>(values.size()))
@@ -414,54 +381,45 @@ forecast::Forecaster forecaster_of(const ForecastSettings& s, const NamedModel& 
 
 }  // namespace
 
-int run_forecast_eval(const ForecastFlags& f) {
-  const ForecastSettings s = settings_of(f, f.eval_values);
-  if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: --actual is required: the values after the data");
+EvaluatedForecasts evaluate_forecasts(const ForecastSettings& s, const ForecastContext& context) {
+  if (s.actual.empty())
+    fail(ErrorCode::usage, Remedy{"set `actual=FILE`, the values after the data"}, "`actual` is required");
   if (s.model.empty() == s.forecast_file.empty())
-    fail(ErrorCode::usage, "brim forecast eval: requires either --model (DIR, {}) or --forecast FILE", kModelNames);
-  stop_on_signals();
-  const bool quiet = f.quiet || f.json;
+    fail(ErrorCode::usage, Remedy{fmt::format("set `model` (a directory, {}) or `forecast=FILE`", kModelNames)},
+         "exactly one of `model` and `forecast` is required");
   NamedModel model;
   if (!s.model.empty()) model = open_model(s.model);
   rows::SeriesReaderOptions reading = s.reader_options();
   if (!s.model.empty() && !model.baseline) reading = reader_options_for(s, s.model, model.nbeats.covariates);
   if (s.model.empty()) reading.covariates.clear();
-  SeriesStore data = read_store(s.data, reading, "data", quiet);
-  const SeriesStore actual = read_store(s.actual, options_after(data, reading), "actual", quiet);
+  SeriesStore data = read_store(s.data, reading, "data", context);
+  const SeriesStore actual = read_store(s.actual, options_after(data, reading), "actual", context);
   data.extend_covariates(actual);
   forecast::EvaluateOptions how;
   how.season = season_for(s, data.frequency());
   how.threads = threads_of(s);
   how.baselines = s.baselines;
-  how.stop = &stop_requested();
-  Progress progress("evaluating", STDERR_FILENO, quiet);
-  how.progress = [&](int64_t done, int64_t total) {
-    progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
-  };
+  how.stop = &context.stop;
+  how.progress = series_progress(context, "evaluating");
+  EvaluatedForecasts evaluated{{}, s.model, frequency_name(data.frequency())};
   forecast::Forecaster forecaster;
   std::optional<AllForecasts> all;
-  std::string name = s.model;
   if (s.model.empty()) {
-    forecaster = read_forecasts(s.forecast_file, s.alias, data, reading, &name);
+    forecaster = read_forecasts(s.forecast_file, s.alias, data, reading, &evaluated.name);
   } else {
     const int64_t ahead = longest_horizon(data, actual);
     require_future(model.nbeats.covariates, data, std::min(ahead, model.nbeats.horizon));
     const int64_t season = model.baseline ? how.season : model.nbeats.season;  // as predict
-    all.emplace(s, model, data, ahead, season, quiet);
+    all.emplace(s, model, data, ahead, season, context);
     forecaster = forecaster_of(s, model, *all);
   }
-  const forecast::ForecastEvaluation e = evaluate(data, actual, forecaster, how);
-  progress.finish();
-  if (f.json)
-    std::cout << to_json(e, name, data).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  else
-    print_table(e, name);
-  if (!quiet && e.not_in_data > 0)
-    log_info("{} series of --actual are not in the data and were ignored", format_count(e.not_in_data));
-  if (!quiet && e.without_scale > 0)
-    log_info("{} series are excluded from MASE: their history repeats exactly from season to season",
-             format_count(e.without_scale));
-  return 0;
+  evaluated.figures = evaluate(data, actual, forecaster, how);
+  context.observer.progress_ends();
+  return evaluated;
 }
 
-}  // namespace brim::cli
+std::string evaluation_json(const EvaluatedForecasts& evaluated) {
+  return to_json(evaluated).dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace brim::report

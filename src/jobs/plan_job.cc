@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan_jobs.h"
+#include "jobs/plan_job.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/engine_flags.h"
-#include "cli/render.h"
 #include "engine/precision.h"
 #include "engine/zero_shot.h"
 #include "hub/model_dir.h"
@@ -17,37 +16,30 @@
 #include "text/tokenizer.h"
 #include "train/schedule.h"
 
-namespace brim::cli {
+namespace brim::jobs {
 
 using plan::Plan;
 using plan::PlanRequest;
 using plan::Task;
 
-Task asked_task(const PlanFlags& f) {
-  if (f.task.empty()) return f.config.empty() ? Task::score : Task::train;
-  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score, train or forecast", f.task);
-  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{}: requires --task forecast", dashed(f.forecast.begin()->first));
-  return f.task == "train" ? Task::train : Task::score;
-}
-
 namespace {
 
 // If there are several models, labels are for the NLI models among them.
-void plan_zero_shot(const PlanFlags& f, PlanJob& job) {
-  const auto zero_shot = f.zero_shot.read();
-  if (!zero_shot) return;
-  if (job.request.task == Task::train) fail(ErrorCode::usage, "--labels: requires --task score");
-  if (f.models.size() > 1 && !engine::find_nli_classes(job.config.id2label)) return;
-  (void)engine::require_nli_classes(job.config.id2label, job.dir, "--labels");
+void plan_zero_shot(const PlanSpec& f, PlanJob& job) {
+  if (!f.zero_shot) return;
+  if (job.request.task == Task::train)
+    fail(ErrorCode::usage, Remedy{"set `task=score`"}, "`labels`: not used in training");
+  if (f.several && !engine::find_nli_classes(job.config.id2label)) return;
+  (void)engine::require_nli_classes(job.config.id2label, job.dir, "`labels`");
   job.request.output = model::Output::sequence_logits;
-  job.pairs_per_text = static_cast<int64_t>(zero_shot->labels.size());
+  job.pairs_per_text = static_cast<int64_t>(f.zero_shot->labels.size());
   job.notes.push_back(fmt::format("zero-shot with {}: the model runs once per text and label",
                                   format_count(job.pairs_per_text, "label")));
 }
 
 }  // namespace
 
-PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
+PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
   PlanJob job;
   train::TrainSettings& s = job.settings;
   if (!f.config.empty())
@@ -56,17 +48,17 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   for (const auto& [key, values] : f.settings) apply_setting(s, key, values[0]);
   if (!model.empty()) s.model = model;
   if (f.settings.count("batch_size") > 0) s.gradient_accumulation_steps = 1;
-  if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
+  if (f.typical_length < 0) fail(ErrorCode::usage, "`typical_length={}`: must not be negative", f.typical_length);
   check_values(s);
   if (s.model.empty()) s.model = hub::default_model();
 
   PlanRequest& r = job.request;
-  r.task = asked_task(f);
+  r.task = f.task;
   if (hub::names_vader(s.model)) {
     if (r.task == Task::train)
-      fail(ErrorCode::usage, "--model {}: VADER cannot be trained; choose another model", s.model);
-    if (f.models.size() == 1 && f.zero_shot.read())
-      fail(ErrorCode::usage, "--labels: requires an NLI model; {} has fixed labels", s.model);
+      fail(ErrorCode::usage, Remedy{"choose another model"}, "`model={}`: VADER cannot be trained", s.model);
+    if (!f.several && f.zero_shot)
+      fail(ErrorCode::usage, Remedy{"choose an NLI model"}, "`labels`: {} has fixed labels", s.model);
     job.rules = true;
     return job;
   }
@@ -76,7 +68,7 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   try {
     weights = hub::WeightSource::open(job.dir);
   } catch (const Error& e) {  // a config is enough to plan
-    job.notes.push_back(fmt::format("planned from config.json only ({})", rendered(e.what())));
+    job.notes.push_back(fmt::format("planned from config.json only ({})", e.what()));
   }
   r.shape = model::shape_of(job.config, head_kind(job.config, weights ? weights->names() : std::vector<std::string>()));
   if (weights) check_params(*weights, r.shape, r.task == Task::score);
@@ -109,21 +101,14 @@ PlanJob open_job(const PlanFlags& f, const std::string& model, bool first) {
   return job;
 }
 
-std::string device_of(const PlanFlags& f, const PlanJob& job) {
+std::string device_of(const PlanSpec& f, const PlanJob& job) {
   return f.device.empty() ? device_text(job.settings.device) : f.device;
 }
 
-PlanTarget open_target(const PlanFlags& f, const std::string& name) {
+PlanTarget open_target(const PlanSpec& f, const std::string& name) {
   PlanTarget t;
-  if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
-    if (!f.device.empty())
-      fail(ErrorCode::usage, "--device {}: cannot be combined with --vram, --tflops and --bandwidth", f.device);
-    const auto vram = parse_bytes(f.vram);
-    if (!vram)
-      fail(ErrorCode::usage, "--vram{}: must be a memory size such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
-    if (const std::string meant = with_unit(f.vram); !meant.empty())
-      fail(ErrorCode::usage, "--vram {}: missing unit (did you mean {}?)", f.vram, meant);
-    t.profile = plan::custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
+  if (f.card) {
+    t.profile = plan::custom_card(f.card->bytes, f.card->tflops, f.card->gigabytes_per_second * 1e9, &t.notes);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
     t.device = device::open_device(name, f.threads);
     t.profile = f.measure && t.device->kind() == device::DeviceKind::cpu ? plan::measure_cpu(*t.device)
@@ -133,7 +118,6 @@ PlanTarget open_target(const PlanFlags& f, const std::string& name) {
   } else {
     t.profile = plan::card_profile(name, &t.notes);
   }
-  for (std::string& note : t.notes) note = rendered(note);
   t.memory = {t.profile.total_bytes, t.profile.total_bytes};
   return t;
 }
@@ -164,15 +148,9 @@ std::vector<std::string> notes_on_limit(const train::TrainSettings& s) {
   if (limit.leave_free_bytes == 0) return {};
   if (limit.bytes > 0 || limit.percent > 0)
     return {
-        fmt::format("--leave-free {}: ignored, because --memory-limit {} is set", limit.leave_free_text, limit.text)};
-  return {fmt::format("{} of the free memory are left to other processes (--leave-free)",
+        fmt::format("`leave_free={}`: ignored, because `memory_limit={}` is set", limit.leave_free_text, limit.text)};
+  return {fmt::format("{} of the free memory are left to other processes (`leave_free`)",
                       format_bytes(limit.leave_free_bytes))};
-}
-
-plan::Plan in_flags(plan::Plan p) {
-  for (auto* lines : {&p.why, &p.notes})
-    for (std::string& line : *lines) line = rendered(line);
-  return p;
 }
 
 BatchAndRate training_batch(const PlanJob& job) {
@@ -182,10 +160,6 @@ BatchAndRate training_batch(const PlanJob& job) {
   b.texts = rows_of_step(s, static_cast<double>(job.request.typical_length));
   b.rate = scaled_learning_rate(s, b.texts);
   return b;
-}
-
-std::string text_of(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 nlohmann::ordered_json json_of(const PlanJob& job, const Plan& p) {
@@ -208,15 +182,35 @@ int64_t texts_of(const PlanJob& job, int64_t tokens) {
   return std::max<int64_t>(1, tokens / (job.request.typical_length * job.pairs_per_text));
 }
 
-std::string device_line(const plan::DeviceProfile& d) {
-  std::string text = fmt::format("{}, {}", d.name, format_bytes(d.total_bytes));
-  if (d.kind == device::DeviceKind::cuda && !d.context_measured)
-    text +=
-        fmt::format(", sm_{}; {} of driver memory are estimated", d.compute_capability, format_bytes(d.context_bytes));
-  else if (d.context_by_free_memory)
-    text += fmt::format("; {} of driver memory were measured by the change in free memory (NVML reports none)",
-                        format_bytes(d.context_bytes));
-  return text;
+std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
+  r.limit_bytes += change;
+  if (r.limit_bytes <= 0 || r.limit_bytes > r.device.total_bytes) return std::nullopt;
+  try {
+    return solve(r);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    return std::nullopt;
+  }
 }
 
-}  // namespace brim::cli
+nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& r) {
+  return {{"schema_version", kPlanSchema}, {"task", task_name(r.task)},
+          {"device", {{"name", device}}},  {"fits", false},
+          {"limit_bytes", r.limit_bytes},  {"smallest_limit_bytes", least_limit(r)}};
+}
+
+nlohmann::ordered_json described_plan(const PlanJob& job, const PlanRequest& r, Plan p) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
+  auto j = json_of(job, p);
+  auto& neighbours = j["neighbours"] = nlohmann::ordered_json::array();
+  for (const int64_t change : {-kGiB, kGiB})
+    if (const auto n = neighbouring(r, change))
+      neighbours.push_back({{"limit_bytes", n->limit_bytes},
+                            {"peak_bytes", n->peak_bytes},
+                            {"token_budget", n->token_budget},
+                            {"tokens_per_second", n->tokens_per_second}});
+  return j;
+}
+
+}  // namespace brim::jobs

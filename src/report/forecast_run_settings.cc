@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of forecasting runs by command, for flags and for callers of the library.
+#include <algorithm>
+
+#include "base/error.h"
+#include "report/forecast_run.h"
+
+namespace brim::report {
+
+using forecast::ForecastSettings;
+
+std::vector<std::string_view> setting_names(ForecastCommand command) {
+  std::vector<std::string_view> names;
+  switch (command) {
+    case ForecastCommand::train:
+      names = {"data",         "horizon",        "output",          "preset",
+               "lookbacks",    "losses",         "repeats",         "max_steps",
+               "epochs",       "batch_size",     "learning_rate",   "num_lr_decays",
+               "history_size", "input_size",     "stack_types",     "n_blocks",
+               "mlp_units",    "shared_weights", "n_harmonics",     "n_basis",
+               "scaler_type",  "sampling",       "loss_mean",       "season",
+               "random_seed",  "level",          "val_check_steps", "early_stop_patience_steps",
+               "save_steps",   "model",          "held_out",        "calendar",
+               "from"};
+      break;
+    case ForecastCommand::predict:
+      names = {"data",  "model",    "horizon",    "output", "alias",      "season",
+               "level", "held_out", "components", "plot",   "plot_series"};
+      break;
+    case ForecastCommand::roll:
+      names = {"data",
+               "horizon",
+               "output",
+               "folds",
+               "step",
+               "refit",
+               "window",
+               "gap",
+               "warm",
+               "warm_steps",
+               "anchor_every",
+               "shrink",
+               "level",
+               "baselines",
+               "keep_models",
+               "calendar",
+               "val_check_steps",
+               "early_stop_patience_steps",
+               "extend",
+               "save_steps",
+               "alias",
+               "preset",
+               "lookbacks",
+               "losses",
+               "repeats",
+               "max_steps",
+               "epochs",
+               "batch_size",
+               "learning_rate",
+               "input_size",
+               "stack_types",
+               "n_blocks",
+               "num_lr_decays",
+               "history_size",
+               "mlp_units",
+               "shared_weights",
+               "n_harmonics",
+               "n_basis",
+               "scaler_type",
+               "sampling",
+               "loss_mean",
+               "season",
+               "random_seed",
+               "target_utilization"};
+      break;
+    case ForecastCommand::eval:
+      names = {"data", "actual", "model", "forecast", "alias", "season", "level", "held_out", "baselines"};
+      break;
+  }
+  const std::initializer_list<std::string_view> common = {
+      "layout",         "id_column",    "time_column",    "target_column", "freq",       "gaps",
+      "delimiter",      "device",       "precision",      "memory_limit",  "leave_free", "threads",
+      "future_columns", "past_columns", "static_columns", "categorical"};
+  names.insert(names.end(), common);
+  return names;
+}
+
+namespace {
+
+// Names of other commands are refused, unknown ones by the table.
+void check_name(ForecastCommand command, const std::string& key) {
+  const auto* row = forecast::forecast_settings().find(key);
+  const std::vector<std::string_view> names = setting_names(command);
+  if (row == nullptr || row->ignored() || std::find(names.begin(), names.end(), row->name) != names.end()) return;
+  fail(ErrorCode::usage, Remedy{"omit it"}, "`{}`: not a setting of this command", key);
+}
+
+}  // namespace
+
+ForecastSettings read_forecast_settings(ForecastCommand command, const std::string& config,
+                                        const ForecastValues& values, ForecastObserver& observer) {
+  ForecastSettings settings;
+  std::vector<std::string> notes;
+  if (!config.empty()) notes = apply_yaml(settings, config);
+  if (values.contains("data")) settings.data.clear();
+  if (values.contains("actual")) settings.actual.clear();
+  if (values.contains("plot_series")) settings.plot_series.clear();
+  for (const auto& [key, given] : values)
+    for (const std::string& value : given) {
+      check_name(command, key);
+      if (value.empty()) fail(ErrorCode::usage, "`{}`: missing value", key);
+      if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
+    }
+  for (const std::string& note : notes) observer.note(note);
+  check_settings(settings);
+  if (settings.data.empty()) fail(ErrorCode::usage, Remedy{"set `data=FILE`"}, "no data");
+  return settings;
+}
+
+}  // namespace brim::report
