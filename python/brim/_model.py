@@ -41,10 +41,11 @@ class Model:
     @checked
     def __init__(self, model: str | os.PathLike[str] = "", *, device: str | int = "auto", precision: str = "auto",
                  memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
-                 max_length: int | None = None, long_text: str = "truncate", pull: bool = False) -> None:
+                 max_length: int | None = None, long_text: str = "truncate", pull: bool = False,
+                 adapter: str | os.PathLike[str] | None = None) -> None:
         self._start(model, {"device": device, "precision": precision, "memory_limit": memory_limit,
                             "leave_free": leave_free, "threads": threads, "max_length": max_length,
-                            "long_text": long_text, "pull": pull})
+                            "long_text": long_text, "pull": pull, "adapter": adapter})
 
     def _start(self, model: str | os.PathLike[str], options: dict[str, Any], pooling: str | None = None,
                aggregation: str = "first") -> None:
@@ -52,6 +53,8 @@ class Model:
         model = path("model", model)
         if options.get("pull"):
             pull_model(model)
+            if options.get("adapter"):
+                pull_model(path("adapter", options["adapter"]))
         check_model_options({name: value for name, value in options.items() if name != "pull"})
         self._options: dict[str, Any] = {"model": model, **options}
         self._defaults: dict[str, Any] = {}  # options of calls, set by brim.pipeline
@@ -206,7 +209,7 @@ def open_scorer(options: dict[str, Any], pooling: str | None = None, aggregation
         model=options["model"], device=device_name(options["device"]), precision=options["precision"],
         memory_limit=options["memory_limit"], leave_free=options["leave_free"], threads=_threads(options["threads"]),
         max_length=options["max_length"] or 0, long_text=options["long_text"].replace("_", "-"), pooling=pooling,
-        aggregation=aggregation)
+        aggregation=aggregation, adapter=path("adapter", options.get("adapter") or ""))
     forward_log()
     return scorer
 

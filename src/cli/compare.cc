@@ -21,8 +21,7 @@
 #include "cli/zero_shot_flags.h"
 #include "engine/label.h"
 #include "engine/scorer_access.h"
-#include "hub/hf_config.h"
-#include "hub/weights.h"
+#include "hub/model_files.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
 #include "jobs/evaluate.h"
@@ -32,12 +31,33 @@ namespace brim::cli {
 namespace {
 
 struct CompareFlags {
-  std::vector<std::string> models, data;
+  std::vector<std::string> models, data, adapters;
+  std::string base;  // model of the adapters, whose names are the last ones of `models`
   std::string text_column, pair_column, label_column, format = "auto", disagreements, max_loss = "1%";
   bool json = false;
   ZeroShotFlags zero_shot;
   EngineFlags engine;
 };
+
+EngineFlags flags_of(const CompareFlags& f, size_t number) {
+  const size_t models = f.models.size() - f.adapters.size();
+  EngineFlags flags = f.engine;
+  flags.model = number < models ? f.models[number] : f.base;
+  if (number >= models) flags.adapter = f.models[number];
+  return flags;
+}
+
+// Adds the adapters to the models. Their base model is compared too if it has a classification head.
+void add_adapters(CompareFlags& f) {
+  if (f.adapters.empty()) return;
+  if (f.models.empty()) fail(ErrorCode::usage, "--adapter {}: requires --models with its base model", f.adapters[0]);
+  f.base = f.models[0];
+  const std::string dir = find_model(f.base);
+  if (dir.empty()) fail(ErrorCode::usage, "--adapter {}: VADER has no adapters; name another model", f.adapters[0]);
+  const auto [config, weights] = hub::open_model(dir);
+  if (head_kind(config, weights->names()) == hub::HeadKind::encoder) f.models.erase(f.models.begin());
+  f.models.insert(f.models.end(), f.adapters.begin(), f.adapters.end());
+}
 
 std::string json_string(std::string_view text) {
   std::string out;
@@ -64,17 +84,16 @@ std::string find_label_column(const CompareFlags& f) {
 // Checks all models before the first one runs, which may take an hour.
 jobs::MatchedClasses check_models(const CompareFlags& f) {
   std::vector<std::vector<std::string>> all;
-  for (const auto& name : f.models) {
-    EngineFlags flags = f.engine;
-    flags.model = name;
-    const ScorerOptions options = flags.scorer_options();
+  for (size_t m = 0; m < f.models.size(); ++m) {
+    const std::string& name = f.models[m];
+    const ScorerOptions options = flags_of(f, m).scorer_options();
     const std::string dir = find_model(options.model);
     std::vector<std::string> labels = engine::vader_labels();
     if (options.zero_shot) {
       labels = options.zero_shot->labels;
     } else if (!dir.empty()) {
-      const hub::HfConfig config = hub::load_hf_config(dir);
-      const hub::HeadKind head = head_kind(config, hub::WeightSource::open(dir)->names());
+      const auto [config, weights] = hub::open_model({dir, options.adapter});
+      const hub::HeadKind head = head_kind(config, weights->names());
       if (head == hub::HeadKind::token ||
           (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
         fail(ErrorCode::usage, "{}: assigns several labels or tags, compare needs one class per text; use `brim eval`",
@@ -90,10 +109,10 @@ jobs::MatchedClasses check_models(const CompareFlags& f) {
   return jobs::match_classes(f.models, all);
 }
 
-jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column,
+jobs::ModelRun run_model(const CompareFlags& f, size_t number, const std::string& label_column,
                          const jobs::MatchedClasses& classes, std::vector<std::string>* expected) {
-  EngineFlags flags = f.engine;
-  flags.model = name;
+  const EngineFlags flags = flags_of(f, number);
+  const std::string& name = f.models[number];
   engine::reset_peak_resident();
   const int64_t opened = now_ns();
   const auto model = flags.open();
@@ -161,6 +180,7 @@ std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, c
 }
 
 int run_compare(CompareFlags f) {
+  add_adapters(f);
   if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: needs at least two models (--models vader,default)");
   if (f.data.empty()) fail(ErrorCode::usage, "brim compare: --data is required");
   for (const auto& path : f.data) {
@@ -183,8 +203,8 @@ int run_compare(CompareFlags f) {
   if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
   std::vector<jobs::ModelRun> runs;
-  for (const auto& name : f.models)
-    runs.push_back(run_model(f, name, label_column, classes, runs.empty() ? &expected : nullptr));
+  for (size_t m = 0; m < f.models.size(); ++m)
+    runs.push_back(run_model(f, m, label_column, classes, runs.empty() ? &expected : nullptr));
   if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
   const jobs::Comparison c = compare_models(runs, expected, max_loss);
   if (differing) {
@@ -215,6 +235,10 @@ std::function<int()> setup_compare(CLI::App& app) {
   f->zero_shot.add_to(app);
   f->engine.add_to(app, true);
   app.remove_option(app.get_option("--model"));
+  app.remove_option(app.get_option("--adapter"));
+  app.add_option("--adapter", f->adapters,
+                 "LoRA adapter in PEFT's format: also compare the first model with it; repeat for several")
+      ->allow_extra_args(false);
   app.remove_option(app.get_option("--trace"));
   return [f] { return run_compare(*f); };
 }

@@ -19,7 +19,7 @@ inline constexpr int kPlanSchema = 1;
 
 struct PlanFlags {
   std::vector<std::string> models;
-  std::string task, device, vram, config, serve;
+  std::string task, device, vram, config, serve, adapter;
   double tflops = 0, bandwidth = 0;
   int64_t typical_length = 0;
   int threads = 0;
@@ -31,12 +31,13 @@ struct PlanFlags {
 
 // A model to plan, before a device is chosen.
 struct PlanJob {
-  std::filesystem::path dir;
+  std::filesystem::path dir, adapter;
   hub::HfConfig config;
   plan::PlanRequest request;
-  train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
-  bool rules = false;             // VADER: uses no device memory
-  int64_t pairs_per_text = 1;     // zero-shot labels
+  train::TrainSettings settings;                     // defaults, the YAML file's values, the flags' values
+  bool rules = false;                                // VADER: uses no device memory
+  int64_t pairs_per_text = 1;                        // zero-shot labels
+  std::optional<model::AdapterRanks> adapter_ranks;  // if the weights of its base can be shared
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
   std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }
