@@ -98,6 +98,12 @@ struct EntityLabels {
 
 struct ScorerOptions {
   std::string model;  // directory, model name, or vader; empty: the default model
+  // LoRA adapter for that model in PEFT's format: directory or name; empty: none. Its head and labels replace the
+  // model's.
+  std::string adapter = {};
+  // For scorers opened together: those with the same model and precision use one copy of its encoder, and adapters are
+  // not merged into it. Adapters that change more than matrices and the head are merged into a copy of their own.
+  bool share_base = false;
   Device device = {};
   Precision precision = {};
   MemoryLimit memory_limit = {};  // memory the process may use on the device

@@ -71,7 +71,8 @@ class AnswerQueue:
 class Scorer:
     @staticmethod
     def open(model: str, device: str, precision: str, memory_limit: str, leave_free: str, threads: int,
-             max_length: int, long_text: str, pooling: str | None, aggregation: str) -> Scorer: ...
+             max_length: int, long_text: str, pooling: str | None, aggregation: str,
+             adapter: str = "") -> Scorer: ...
     @property
     def kind(self) -> str: ...
     @property

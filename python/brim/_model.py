@@ -39,10 +39,11 @@ class Model:
     @checked
     def __init__(self, model: str | os.PathLike[str] = "", *, device: str | int = "auto", precision: str = "auto",
                  memory_limit: str = "auto", leave_free: str = "", threads: int | None = None,
-                 max_length: int | None = None, long_text: str = "truncate", pull: bool = False) -> None:
+                 max_length: int | None = None, long_text: str = "truncate", pull: bool = False,
+                 adapter: str | os.PathLike[str] | None = None) -> None:
         self._start(model, {"device": device, "precision": precision, "memory_limit": memory_limit,
                             "leave_free": leave_free, "threads": threads, "max_length": max_length,
-                            "long_text": long_text, "pull": pull})
+                            "long_text": long_text, "pull": pull, "adapter": adapter})
 
     def _start(self, model: str | os.PathLike[str], options: dict[str, Any], pooling: str | None = None,
                aggregation: str = "first") -> None:
@@ -50,6 +51,8 @@ class Model:
         model = path("model", model)
         if options.get("pull"):
             pull_model(model)
+            if options.get("adapter"):
+                pull_model(path("adapter", options["adapter"]))
         check_model_options({name: value for name, value in options.items() if name != "pull"})
         self._options: dict[str, Any] = {"model": model, **options}
         self._defaults: dict[str, Any] = {}  # options of calls, set by brim.pipeline
@@ -210,7 +213,8 @@ def model_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def open_scorer(options: dict[str, Any], pooling: str | None = None, aggregation: str = "first") -> _brim.Scorer:
     """Opens a model with checked options."""
-    scorer = _brim.Scorer.open(model=options["model"], pooling=pooling, aggregation=aggregation, **model_arguments(options))
+    scorer = _brim.Scorer.open(model=options["model"], pooling=pooling, aggregation=aggregation,
+                               adapter=path("adapter", options.get("adapter") or ""), **model_arguments(options))
     forward_log()
     return scorer
 

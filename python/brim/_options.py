@@ -18,7 +18,7 @@ _R = TypeVar("_R")
 
 _MODEL_WORDS = {"precision": '"auto" or "bf16"', "memory_limit": '"6GiB" or "90%"', "leave_free": '"8GiB"',
                 "long_text": '"truncate"'}
-_MODEL_OPTIONS = ("device", "threads", "max_length", *_MODEL_WORDS)
+_MODEL_OPTIONS = ("device", "threads", "max_length", "adapter", *_MODEL_WORDS)
 # Names of other libraries for the same option.
 _ALIASES = {"gpu": "device", "n_jobs": "threads", "num_threads": "threads", "dtype": "precision", "torch_dtype": "precision",
             "epochs": "num_train_epochs", "n_epochs": "num_train_epochs", "lr": "learning_rate", "batch_size": "train_batch_size",
@@ -38,6 +38,7 @@ class ModelOptions(TypedDict, total=False):
     max_length: int | None
     long_text: str
     pull: bool
+    adapter: str | os.PathLike[str] | None
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -151,5 +152,7 @@ def check_model_options(options: dict[str, Any]) -> None:
             words(name, value, _MODEL_WORDS[name])
         elif name == "device":
             device_name(value)
+        elif name == "adapter":
+            path(name, "" if value is None else value)
         elif value is not None:
             whole(name, value, 0)  # 0: the default

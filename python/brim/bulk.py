@@ -90,6 +90,8 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
     if keep is not None and not (isinstance(keep, (list, tuple)) and all(isinstance(name, str) for name in keep)):
         raise UsageError(f"keep={keep!r} is not a list of columns", 'use a list: keep=["id"]')
     check_model_options(settings)
+    if settings.get("adapter"):
+        settings["adapter"] = path("adapter", settings["adapter"])
     model, output, kept = path("model", model), path("output", output), list(keep or [])
     patterns = [path("inputs", one) for one in inputs] if isinstance(inputs, (list, tuple)) else [path("inputs", inputs)]
     if not patterns:
@@ -101,7 +103,7 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
         raise UsageError(f'keep=["{taken[0]}"]: the output has a column of this name', "rename the column")
     options = {"text": text, "keep": kept, "all_scores": all_scores, "on_error": on_error,
                "rows_per_shard": rows_per_shard, "settings": settings}
-    digest = _model_hash(model)
+    digest = _model_hash(model, settings.get("adapter"))
     described = {"format": _FORMAT, "inputs": [(name, sign) for name, sign, _ in files], "model": digest,
                  "options": options}
     job_id = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
@@ -390,7 +392,7 @@ def _job_of(output: str, job_id: str) -> Job:
     if job.id != job_id:
         raise UsageError(f"{output} has another job than the shard", "plan the job again")
     data = json.loads(Store.of(output).read(_JOB) or b"{}")
-    if _model_hash(job.model) != data["model"]:
+    if _model_hash(job.model, job.options["settings"].get("adapter")) != data["model"]:
         raise UsageError(f'model="{job.model}" has changed since the job was planned', "plan the job again with an empty output")
     return job
 
@@ -409,7 +411,9 @@ def _classifier(model: str, job_id: str, settings: str) -> Classifier:
     return opened
 
 
-def _model_hash(model: str) -> str:
+def _model_hash(model: str, adapter: str | None = None) -> str:
+    if adapter:
+        return f"{_model_hash(model)}+{_model_hash(adapter)}"
     directory = _brim.find_model(model)
     if not directory:
         return "rules"

@@ -73,6 +73,7 @@ class Classifier(Model):
     `max_length`: tokens per text; default: the model's maximum.
     `long_text`: longer texts: "truncate", "window-mean", "window-max" or "error".
     `pull`: download a missing model from the Hugging Face hub.
+    `adapter`: LoRA adapter for the model, in PEFT's format; its head and labels replace the model's.
     """
 
     _kinds = ("classifier", "rules")

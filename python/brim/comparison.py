@@ -159,8 +159,14 @@ def load_model(name: str | os.PathLike[str] = "", **options: Unpack[ModelOptions
     >>> brim.load_model("finbert")("profits rose")
     """
     directory = _brim.find_model(path("name", name)) if not options.get("pull") else ""
-    if directory and (pathlib.Path(directory) / "modules.json").exists():
+    adapter = options.get("adapter")
+    if directory and not adapter and (pathlib.Path(directory) / "modules.json").exists():
         return Encoder(name, **options)
+    if adapter:
+        task = _task_of(path("adapter", adapter))
+        if task == "TOKEN_CLS":
+            return Tagger(name, **options)
+        return Encoder(name, **options) if task == "FEATURE_EXTRACTION" else Classifier(name, **options)
     try:
         config = json.loads((pathlib.Path(directory) / "config.json").read_text(encoding="utf-8")) if directory else {}
     except (OSError, ValueError):
@@ -169,3 +175,12 @@ def load_model(name: str | os.PathLike[str] = "", **options: Unpack[ModelOptions
     if str(architectures[0]).endswith("ForTokenClassification"):
         return Tagger(name, **options)
     return Classifier(name, **options)
+
+
+def _task_of(adapter: str) -> str:
+    """The task_type of a LoRA adapter; empty if it is unknown."""
+    try:
+        config = json.loads((pathlib.Path(_brim.find_model(adapter)) / "adapter_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""  # reported when the model is opened
+    return str(config.get("task_type") or "") if isinstance(config, dict) else ""

@@ -138,9 +138,11 @@ std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
 std::shared_ptr<Scorer> open(const std::string& model, const std::string& device, const std::string& precision,
                              const std::string& memory_limit, const std::string& leave_free, int threads,
                              int64_t max_length, const std::string& long_text,
-                             const std::optional<std::string>& pooling, const std::string& aggregation) {
+                             const std::optional<std::string>& pooling, const std::string& aggregation,
+                             const std::string& adapter) {
   ScorerOptions options;
   options.model = model;
+  options.adapter = adapter;
   options.device = device;
   options.precision = precision;
   options.memory_limit = memory_limit;
@@ -440,7 +442,7 @@ NB_MODULE(_brim, m) {
 
   nb::class_<Scorer>(m, "Scorer")
       .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "leave_free"_a, "threads"_a,
-                  "max_length"_a, "long_text"_a, "pooling"_a.none(), "aggregation"_a)
+                  "max_length"_a, "long_text"_a, "pooling"_a.none(), "aggregation"_a, "adapter"_a = "")
       .def_prop_ro("kind", [](const Scorer& s) { return kind_name(s.kind()); })
       .def_prop_ro("labels", &Scorer::labels)
       .def_prop_ro("score_names", &Scorer::score_names)

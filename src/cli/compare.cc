@@ -14,6 +14,7 @@
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "cli/zero_shot_flags.h"
+#include "hub/model_files.h"
 #include "io/atomic_file.h"
 #include "jobs/compare_run.h"
 #include "jobs/evaluate.h"
@@ -22,20 +23,37 @@ namespace brim::cli {
 namespace {
 
 struct CompareFlags {
-  std::vector<std::string> models, data;
+  std::vector<std::string> models, data, adapters;
+  std::string base;  // model of the adapters, whose names are the last ones of `models`
   std::string text_column, pair_column, label_column, format = "auto", disagreements, max_loss = "1%";
   bool json = false;
   ZeroShotFlags zero_shot;
   EngineFlags engine;
 };
 
+EngineFlags flags_of(const CompareFlags& f, size_t number) {
+  const size_t models = f.models.size() - f.adapters.size();
+  EngineFlags flags = f.engine;
+  flags.model = number < models ? f.models[number] : f.base;
+  if (number >= models) flags.adapter = f.models[number];
+  return flags;
+}
+
+// Adds the adapters to the models. Their base model is compared too if it has a classification head.
+void add_adapters(CompareFlags& f) {
+  if (f.adapters.empty()) return;
+  if (f.models.empty()) fail(ErrorCode::usage, "--adapter {}: requires --models with its base model", f.adapters[0]);
+  f.base = f.models[0];
+  const std::string dir = find_model(f.base);
+  if (dir.empty()) fail(ErrorCode::usage, "--adapter {}: VADER has no adapters; name another model", f.adapters[0]);
+  const auto [config, weights] = hub::open_model(dir);
+  if (head_kind(config, weights->names()) == hub::HeadKind::encoder) f.models.erase(f.models.begin());
+  f.models.insert(f.models.end(), f.adapters.begin(), f.adapters.end());
+}
+
 jobs::CompareSpec spec_of(const CompareFlags& f) {
   jobs::CompareSpec spec;
-  for (const std::string& name : f.models) {
-    EngineFlags flags = f.engine;
-    flags.model = name;
-    spec.models.push_back({name, flags.scorer_options()});
-  }
+  for (size_t m = 0; m < f.models.size(); ++m) spec.models.push_back({f.models[m], flags_of(f, m).scorer_options()});
   spec.data = f.data;
   spec.text_column = f.text_column;
   spec.pair_column = f.pair_column;
@@ -47,6 +65,7 @@ jobs::CompareSpec spec_of(const CompareFlags& f) {
 }
 
 int run_compare(CompareFlags f) {
+  add_adapters(f);
   if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: needs at least two models (--models vader,default)");
   if (f.data.empty()) fail(ErrorCode::usage, "brim compare: --data is required");
   if (f.zero_shot.multi_label)
@@ -95,6 +114,10 @@ std::function<int()> setup_compare(CLI::App& app) {
   f->zero_shot.add_to(app);
   f->engine.add_to(app, true);
   app.remove_option(app.get_option("--model"));
+  app.remove_option(app.get_option("--adapter"));
+  app.add_option("--adapter", f->adapters,
+                 "LoRA adapter in PEFT's format: also compare the first model with it; repeat for several")
+      ->allow_extra_args(false);
   app.remove_option(app.get_option("--trace"));
   return [f] { return run_compare(*f); };
 }

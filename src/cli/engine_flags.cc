@@ -16,7 +16,7 @@
 #include "engine/option_types.h"
 #include "engine/zero_shot.h"
 #include "hub/gliner_config.h"
-#include "hub/hf_config.h"
+#include "hub/model_files.h"
 #include "io/atomic_file.h"
 
 namespace brim::cli {
@@ -34,6 +34,7 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string
   } else {
     show_default(*app.add_option("-m,--model", model, help), shown);
   }
+  app.add_option("--adapter", adapter, "LoRA adapter for the model, in PEFT's format: directory or name");
   add_flags(app, engine_settings(), *this,
             {"device", "precision", "memory_limit", "leave_free", "threads", "max_length", "long_text", "fill",
              "deterministic", "q,quiet", "trace"});
@@ -83,8 +84,14 @@ void warn_of_rules_by_default(const CLI::App& verb) {
 ScorerOptions EngineFlags::scorer_options() const {
   ScorerOptions o = *this;
   o.model = find_model(model);
-  const bool is_used = zero_shot && !o.model.empty() &&
-                       (!zero_shot_if_nli || engine::find_nli_classes(hub::load_hf_config(o.model).id2label));
+  if (!adapter.empty()) {
+    if (o.model.empty()) fail(ErrorCode::usage, "--adapter {}: VADER has no adapters; choose a --model", adapter);
+    o.adapter = find_model(adapter);
+  }
+  const auto is_nli = [&] {
+    return engine::find_nli_classes(hub::open_model({o.model, o.adapter}).config.id2label).has_value();
+  };
+  const bool is_used = zero_shot && !o.model.empty() && (!zero_shot_if_nli || is_nli());
   if (!is_used) o.zero_shot.reset();
   if (o.model.empty() || !hub::is_gliner(o.model)) o.entities.reset();
   if (o.model.empty()) o.model = "vader";

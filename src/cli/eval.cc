@@ -155,9 +155,10 @@ int run_eval(EvalFlags f) {
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
-    engine::record_int8_agreement(model->model(), agreement, static_cast<int64_t>(a.predicted.size()));
+    const std::string dir = f.engine.adapter.empty() ? model->model() : find_model(f.engine.adapter);
+    engine::record_int8_agreement(dir, agreement, static_cast<int64_t>(a.predicted.size()));
     log_info("int8 and fp32 labels agree on {:.2f} % of {}; recorded in {}", agreement * 100,
-             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "label" : "row"), model->model());
+             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "label" : "row"), dir);
   }
   if (f.json)
     std::cout << to_json(e).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";

@@ -63,7 +63,7 @@ const char* named_value(const std::string& flag) {
       {"FILE",
        "access-log actual api-key-file apply baseline config data disagreements env-file forecast jsonl run "
        "summary summary-json texts tls-cert tls-key token-train token-val trace train val"},
-      {"DIR", "jobs-root logging-dir output-dir state-dir"},
+      {"DIR", "adapter adapters-root jobs-root logging-dir output-dir state-dir"},
       {"PATH", "output"},
       {"COLUMN", "id-column label-column pair-column target-column text-column time-column"},
       {"MODEL", "embedding-model llm-model model models sentiment-model teacher"},

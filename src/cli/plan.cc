@@ -250,6 +250,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("-m,--model", f->models, "model directory or name; several (a,b,vader) are planned together")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option("--adapter", f->adapter, "LoRA adapter for the model, in PEFT's format: directory or name");
   app.add_option("--task", f->task, "score, train or forecast (default: score, or train with --config)");
   app.add_option("--device", f->device, "GPU by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
   app.add_option("--vram", f->vram, "memory of a custom GPU, such as 8GiB");

@@ -35,6 +35,7 @@ jobs::PlanSpec spec_of(const PlanFlags& f) {
   jobs::PlanSpec spec;
   spec.task = asked_task(f);
   spec.config = f.config;
+  spec.adapter = f.adapter;
   spec.settings = f.settings;
   spec.typical_length = f.typical_length;
   spec.zero_shot = f.zero_shot.read();

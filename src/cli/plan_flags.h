@@ -13,7 +13,7 @@ namespace brim::cli {
 
 struct PlanFlags {
   std::vector<std::string> models;
-  std::string task, device, vram, config, serve;
+  std::string task, device, vram, config, serve, adapter;
   double tflops = 0, bandwidth = 0;
   int64_t typical_length = 0;
   int threads = 0;

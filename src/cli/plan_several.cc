@@ -155,15 +155,24 @@ int run_several(const PlanFlags& f, const std::vector<PlanJob>& jobs) {
 }
 
 #if defined(BRIM_WITH_SERVE)
+// Plans the weights of its encoder once for all models of this directory.
+void share_base(PlanJob& job) {
+  if (!job.adapter_ranks) return;
+  job.request.base = std::filesystem::absolute(job.dir).lexically_normal().string();
+  job.request.adapter_ranks = *job.adapter_ranks;
+  job.request.shape.adapter_width = model::adapter_width(*job.adapter_ranks);
+}
+
 // Models of a serve.yaml, or of the environment as used by `brim serve`, with its device, memory and precision settings
 // unless flags override them.
 int plan_serve(PlanFlags f) {
   if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
     fail(ErrorCode::usage, "--serve{}: cannot be combined with --model, --config or training",
          f.serve.empty() ? "" : " " + f.serve);
-  const serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
-                                                    : serve::read_serve_config(f.serve, serve_setting_names());
+  serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
+                                              : serve::read_serve_config(f.serve, serve_setting_names());
   serve::check_names(config);
+  serve::share_bases(config);
   if (config.models.empty() && f.serve.empty())
     fail(ErrorCode::usage,
          "--serve: no models; name a file, or set SENTIMENT_MODEL_NAME or FEATURE_ADAPTIVE_SENTIMENT=1 in the "
@@ -184,8 +193,11 @@ int plan_serve(PlanFlags f) {
   for (const serve::ModelEntry& model : config.models) {
     PlanFlags own = f;
     if (model.precision != Precision()) own.settings["precision"] = {model.precision.text()};
-    jobs.push_back(open_job(spec_of(own), model.path, jobs.empty()));
+    jobs::PlanSpec spec = spec_of(own);
+    spec.adapter = model.adapter;
+    jobs.push_back(open_job(spec, model.path, jobs.empty()));
     jobs.back().served_as = model.name;
+    if (model.share_base) share_base(jobs.back());
     if (model.pooling) {  // its head, if any, is not computed
       jobs.back().request.output = engine::embedding_output(
           hub::resolve_model(model.path, hub::model_search_path(hub::model_roots())), *model.pooling);

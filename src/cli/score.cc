@@ -100,6 +100,8 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
 Models open_models(const ScoreFlags& f, const Device& device, int64_t input_bytes) {
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
+  if (!f.engine.adapter.empty() && models.given.size() > 1)
+    fail(ErrorCode::usage, "--adapter {}: supports one --model, not {}", f.engine.adapter, models.given.size());
   EngineFlags shared = f.engine;
   f.zero_shot.apply(shared, models.given);
   f.entities.apply(shared, models.given);
@@ -202,6 +204,8 @@ std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::Ou
     options["threshold"] = fmt::format("{}", entities->threshold);
     options["nested"] = entities->nested ? "yes" : "no";
   }
+  if (!f.engine.adapter.empty())
+    options["adapter"] = std::filesystem::absolute(find_model(f.engine.adapter)).lexically_normal().string();
   if (!f.dialect.delimiter.empty()) options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) options["no-quotes"] = "yes";
   return options;
@@ -221,6 +225,8 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
     id.model += rules ? model.model() : std::filesystem::absolute(model.model()).string();
     if (rules) continue;
     for (auto& file : hub::model_files(model.model())) id.model_files.push_back(std::move(file));
+    if (!f.engine.adapter.empty())
+      for (auto& file : hub::model_files(find_model(f.engine.adapter))) id.model_files.push_back(std::move(file));
     precisions += (precisions.empty() ? "" : ", ") + model.precision();
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
@@ -395,6 +401,7 @@ jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& re
     facts.model += (m > 0 ? "," : "") + (models.names[m].empty() ? "" : models.names[m] + "=");
     const std::string dir = find_model(flags.model);
     facts.model += dir.empty() ? "rules" : jobs::model_digest(dir);
+    if (!f.engine.adapter.empty()) facts.model += "+" + jobs::model_digest(find_model(f.engine.adapter));
   }
   const rows::OutputFormat format = output_format(f, reader);
   facts.options = output_settings(f, format);

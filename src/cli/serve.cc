@@ -19,6 +19,7 @@
 #include "cli/serve_models.h"
 #include "cli/serve_settings.h"
 #include "cli/verb.h"
+#include "hub/model_files.h"
 #include "serve/ladder_preview.h"
 #include "serve/serve_config.h"
 
@@ -35,6 +36,49 @@ void name_first_model(const ServeFlags& f, serve::ServeConfig& config) {
   if (named_model(f.model_names[0]).id != f.model_names[0])
     fail(ErrorCode::usage, "--served-model-name {}: --model {} already sets a name", name, f.model_names[0]);
   config.models[0].name = name;
+}
+
+// Adds the adapters of --adapter to the models. Their base, the first model, stays only if it has a head.
+void add_adapters(const ServeFlags& f, serve::ServeConfig& config) {
+  if (f.adapters.empty()) return;
+  if (config.models.empty()) fail(ErrorCode::usage, "--adapter {}: requires a --model", f.adapters[0]);
+  const serve::ModelEntry base = config.models[0];
+  const std::string dir = find_model(base.path);
+  if (dir.empty()) fail(ErrorCode::usage, "--adapter {}: VADER has no adapters; choose a --model", f.adapters[0]);
+  if (!base.adapter.empty() || base.pooling)
+    fail(ErrorCode::usage, "--adapter {}: the first model, {}, is {}; name a classifier or its encoder first",
+         f.adapters[0], base.name, base.pooling ? "an embedding model" : "an adapter");
+  const auto [hf, weights] = hub::open_model(dir);
+  if (head_kind(hf, weights->names()) == hub::HeadKind::encoder) config.models.erase(config.models.begin());
+  for (const std::string& given : f.adapters) {
+    const serve::ServedModel model = named_model(given, "--adapter");
+    for (const serve::ModelEntry& other : config.models)
+      if (other.name == model.name)
+        fail(ErrorCode::usage, "--adapter {}: duplicate name {}; set another one with --adapter NAME={}", given,
+             model.name, model.id);
+    config.models.push_back({.name = model.name,
+                             .path = base.path,
+                             .precision = base.precision,
+                             .keep_alive_seconds = base.keep_alive_seconds,
+                             .adapter = model.id});
+  }
+}
+
+// Adapters loaded later are for the base of the first adapter, or for the first model.
+const serve::ModelEntry& base_of_adapters(const serve::ServeConfig& config) {
+  const auto adapter = std::ranges::find_if(config.models, [](const auto& model) { return !model.adapter.empty(); });
+  return adapter != config.models.end() ? *adapter : config.models.front();
+}
+
+void require_adapters_root(const ServeFlags& f, serve::ServeConfig& config) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(f.adapters_root, ignored))
+    fail(ErrorCode::usage, "--adapters-root {}: not a directory", f.adapters_root);
+  if (config.models.empty()) fail(ErrorCode::usage, "--adapters-root {}: requires a --model", f.adapters_root);
+  const std::string path = base_of_adapters(config).path;
+  if (hub::names_vader(path)) fail(ErrorCode::usage, "--adapters-root: VADER has no adapters; choose a --model");
+  for (serve::ModelEntry& model : config.models)
+    if (model.path == path) model.share_base = true;
 }
 
 // Models, ladders and queues from serve.yaml, from a news bot's .env, or from flags.
@@ -68,7 +112,10 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
     fail(ErrorCode::usage, "--served-model-name: the models are set by {}",
          f.config.empty() ? "the environment" : f.config);
   }
+  add_adapters(f, config);
   serve::check_names(config);
+  serve::share_bases(config);
+  if (!f.adapters_root.empty()) require_adapters_root(f, config);
   return config;
 }
 
@@ -182,7 +229,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   OpenModels open = open_models(f, config);
   const std::vector<std::string> lines = describe_models(open, config);
   options.models = open.models;
-  add_reopening(options, std::move(open));
+  const auto asked = add_reopening(options, std::move(open));
+  if (!f.adapters_root.empty()) add_adapter_loading(options, asked, f, base_of_adapters(config));
   for (const serve::LadderRules& rules : config.ladders)
     options.ladders.push_back(std::make_shared<serve::Ladder>(rules));
   options.queues = config.queues;

@@ -91,6 +91,8 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"state_dir", "directory of queues and jobs (default: serve in the cache directory)",
        setting::text(option(&F::state_dir))},
       {"jobs_root", "directory of files that jobs may read instead of uploads", setting::text(option(&F::jobs_root))},
+      {"adapters_root", "directory of LoRA adapters of the first model that may be loaded at run time (admin scope)",
+       setting::text(option(&F::adapters_root))},
       {"keep_jobs", "how long to keep files and records of finished jobs (720h, never: until deleted)",
        typed(option(&F::keep_jobs_seconds), serve::read_seconds, seconds_text)},
       {"max_jobs", "maximum stored jobs, including finished ones; further ones get 507",
@@ -129,6 +131,11 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
   show_default(*app.get_option("--model"), "default, or vader if not installed");
   app.add_option("--embedding-model", f.embedding_models, "model to serve for embeddings; also NAME=MODEL")
       ->allow_extra_args(false);
+  app.add_option(
+         "--adapter", f.adapters,
+         "NAME=DIR: serve the first model with this LoRA adapter (PEFT) as the model NAME; repeat for more, which "
+         "share the weights of that model")
+      ->allow_extra_args(false);
   app.add_option("--allowed-host", f.allowed_hosts, "allowed host name in requests, besides localhost")
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), f,
@@ -152,6 +159,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
              "release_device_after",
              "state_dir",
              "jobs_root",
+             "adapters_root",
              "keep_jobs",
              "max_jobs",
              "max_jobs_bytes",

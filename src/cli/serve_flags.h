@@ -18,7 +18,7 @@ namespace brim::cli {
 
 // The options of the server, and those from which other options and its models are made.
 struct ServeFlags : serve::ServerOptions {
-  std::vector<std::string> model_names, embedding_models;
+  std::vector<std::string> model_names, embedding_models, adapters;
   std::string config, cors_allow_origin, trusted_proxy, api_key_file, api_key;
   Pooling pooling = Pooling::automatic;
   double keep_alive = -1;

@@ -27,6 +27,10 @@ void add_tagger(OpenModels& open, serve::ServedModel& model, ScorerOptions& opti
   model.tagger_revision = tagger ? serve::model_revision(options.tagger) : "";
 }
 
+std::string revision_of(const ScorerOptions& o) {
+  return serve::model_revision(o.model, o.zero_shot, o.entities, o.adapter);
+}
+
 bool is_rung(const serve::ServeConfig& config, const std::string& name) {
   return std::any_of(config.ladders.begin(), config.ladders.end(), [&](const serve::LadderRules& ladder) {
     return std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [&](const auto& rung) { return rung.model == name; });
@@ -38,12 +42,16 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
     if (other.name == entry.name)
       fail(ErrorCode::usage, "--model {}: duplicate name {}; set another one with --model NAME={}", entry.path,
            entry.name, entry.path);
-  open.models.push_back(
-      {entry.name, entry.path, "", nullptr, pooling, entry.keep_alive_seconds.value_or(f.keep_alive)});
+  const bool adapts = !entry.adapter.empty();
+  open.models.push_back({entry.name, adapts ? entry.adapter : entry.path, "", nullptr, pooling,
+                         entry.keep_alive_seconds.value_or(f.keep_alive)});
+  if (adapts) open.models.back().base = entry.path;
   if (entry.zero_shot) open.models.back().label_cost = serve::label_cost(*entry.zero_shot);
   open.settings.push_back([&f, entry, pooling] {
     EngineFlags flags = f.engine;
     flags.model = entry.path;
+    flags.adapter = entry.adapter;
+    flags.share_base = entry.share_base;
     ScorerOptions o = flags.scorer_options();
     if (entry.precision != Precision()) o.precision = entry.precision;
     o.pooling = pooling;
@@ -65,10 +73,11 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
 
 std::optional<size_t> SharedEncoders::tagger_of(const ScorerOptions& classifier,
                                                 const std::vector<ScorerOptions>& options) {
-  if (classifier.pooling) return std::nullopt;
+  if (classifier.pooling || !classifier.adapter.empty() || classifier.share_base) return std::nullopt;
   for (size_t t = 0; t < options.size(); ++t)
     if (!options[t].model.empty() && options[t].model != classifier.model && !options[t].pooling &&
-        options[t].precision == classifier.precision && are_of_one(classifier.model, options[t].model))
+        options[t].adapter.empty() && !options[t].share_base && options[t].precision == classifier.precision &&
+        are_of_one(classifier.model, options[t].model))
       return t;
   return std::nullopt;
 }
@@ -84,7 +93,7 @@ bool SharedEncoders::are_of_one(const std::string& classifier, const std::string
   }
 }
 
-serve::ServedModel named_model(const std::string& given) {
+serve::ServedModel named_model(const std::string& given, const char* flag) {
   const size_t equals = given.find('=');
   const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
                      !std::filesystem::exists(given);  // unless a directory has this name
@@ -98,7 +107,7 @@ serve::ServedModel named_model(const std::string& given) {
     model.name = path.filename().string();
   }
   const bool plain = std::all_of(model.name.begin(), model.name.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-  if (!plain) fail(ErrorCode::usage, "--model {}: names must not contain spaces or control characters", given);
+  if (!plain) fail(ErrorCode::usage, "{} {}: names must not contain spaces or control characters", flag, given);
   return model;
 }
 
@@ -142,8 +151,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   };
   try_each(false, [&](size_t m) {
     open.options[m] = open.settings[m]();
-    open.models[m].revision =
-        serve::model_revision(open.options[m].model, open.options[m].zero_shot, open.options[m].entities);
+    open.models[m].revision = revision_of(open.options[m]);
   });
   try {
     open_all();
@@ -163,11 +171,13 @@ std::vector<std::string> describe_models(const OpenModels& open, const serve::Se
                   &m == &open.models[0] && config.ladders.empty() ? ", requests without a model get 503" : "", m.fault);
     else
       lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
-                                  m.tagger.empty() ? "" : fmt::format("; shares its encoder with {}", m.tagger)));
+                                  !m.base.empty()    ? fmt::format("; adapter of {}", m.base)
+                                  : m.tagger.empty() ? ""
+                                                     : fmt::format("; shares its encoder with {}", m.tagger)));
   return lines;
 }
 
-void add_reopening(serve::ServerOptions& options, OpenModels open) {
+std::shared_ptr<OpenModels> add_reopening(serve::ServerOptions& options, OpenModels open) {
   // Holds the models' settings without their scorers.
   const auto asked = std::make_shared<OpenModels>(std::move(open));
   for (serve::ServedModel& model : asked->models) model.scorer.reset();
@@ -182,7 +192,7 @@ void add_reopening(serve::ServerOptions& options, OpenModels open) {
     const bool failed = asked->options.at(place).model.empty();
     const ScorerOptions own = failed ? asked->settings[place]() : asked->options[place];
     ScorerOptions scorer = own;
-    model.revision = serve::model_revision(scorer.model, scorer.zero_shot, scorer.entities);
+    model.revision = revision_of(scorer);
     add_tagger(*asked, model, scorer);
     model.scorer = beside != nullptr ? open_beside(*beside, scorer, beside_stays) : Scorer::open(scorer);
     model.fault.clear();
@@ -190,12 +200,27 @@ void add_reopening(serve::ServerOptions& options, OpenModels open) {
     return model;
   };
   options.revision_of = [asked, place_of](const std::string& name) {
-    const ScorerOptions& own = asked->options.at(place_of(name));
-    return serve::model_revision(own.model, own.zero_shot, own.entities);
+    return cli::revision_of(asked->options.at(place_of(name)));
   };
   options.tagger_of = [asked, place_of](const std::string& name) {
     const auto tagger = asked->encoders.tagger_of(asked->options.at(place_of(name)), asked->options);
     return tagger ? asked->models[*tagger].name : std::string();
+  };
+  return asked;
+}
+
+void add_adapter_loading(serve::ServerOptions& options, std::shared_ptr<OpenModels> asked, const ServeFlags& f,
+                         const serve::ModelEntry& base) {
+  serve::ModelEntry adapter{.name = "", .path = base.path, .precision = base.precision};
+  adapter.keep_alive_seconds = base.keep_alive_seconds;
+  adapter.share_base = true;
+  options.add_adapter = [asked = std::move(asked), &f, adapter](const std::string& name, const std::string& dir) {
+    serve::ModelEntry entry = adapter;
+    entry.name = name;
+    entry.adapter = dir;
+    add_model(*asked, f, entry, std::nullopt);
+    asked->options.emplace_back();  // not opened yet
+    return asked->models.back();
   };
 }
 

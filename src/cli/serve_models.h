@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@
 namespace brim::cli {
 
 // "mood=models/default" is the model models/default with the name mood; "models/default" is named after its directory.
-serve::ServedModel named_model(const std::string& given);
+serve::ServedModel named_model(const std::string& given, const char* flag = "--model");
 
 // Finds taggers that share a classifier's encoder: the classifier loads the head too, so that one pass gives labels and
 // entities. Whole files are compared, so results are cached until one of the two changes.
@@ -44,6 +45,9 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config);
 // One line per open model; warns of the others.
 std::vector<std::string> describe_models(const OpenModels& open, const serve::ServeConfig& config);
 // Opens models again from their settings. Used only on the administration thread.
-void add_reopening(serve::ServerOptions& options, OpenModels open);
+std::shared_ptr<OpenModels> add_reopening(serve::ServerOptions& options, OpenModels open);
+// Allows adapters of this model to be added while the server runs. `f` must outlive the server.
+void add_adapter_loading(serve::ServerOptions& options, std::shared_ptr<OpenModels> asked, const ServeFlags& f,
+                         const serve::ModelEntry& base);
 
 }  // namespace brim::cli

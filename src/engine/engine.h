@@ -161,6 +161,7 @@ class Engine {
   static std::vector<OpenRequest> read_all(const std::vector<EngineOptions>& options);
   int64_t one_batch(int64_t most_tokens) const;  // approximate tokens of the only batch to come; 0 if several
   static void resolve(OpenRequest& prepared, device::Device& device, int64_t limit_bytes);
+  AdapterOfBase adapter_of_base(const plan::PlanRequest& request) const;
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       std::vector<OpenRequest> prepared, int64_t limit_bytes,
                                                       plan::Residency residency);
@@ -179,10 +180,11 @@ class Engine {
   int64_t width_ = 0;  // size of truncated vectors; 0: row_width()
   std::unique_ptr<const GlinerHead> gliner_;
   std::unique_ptr<const LabelTask> zero_shot_;
-  std::string facts_;  // fingerprint of the model files when they were read
+  std::string facts_;                                 // fingerprint of the model files when they were read
+  std::optional<model::AdapterRanks> adapter_ranks_;  // set if the encoder's weights can be shared
   hub::HfConfig config_;
   std::vector<std::string> tags_;
-  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
   plan::Plan plan_;
   std::shared_ptr<Scheduler> scheduler_;  // the device's scheduler; outlives the model on it
   std::unique_ptr<ModelHost> host_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <future>
+#include <mutex>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -180,10 +181,12 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
-    scheduler->add_capacity({requests[i].shape, engine.plan_, forwards[i]});
-    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.options_.tagger_dir, engine.facts_,
-                                               requests[i].shape, engine.plan_, std::move(forwards[i]),
-                                               scheduler->queue(), engine.one_batch(requests[i].most_tokens));
+    scheduler->add_capacity(
+        {requests[i].shape, engine.plan_, forwards[i], requests[i].base, requests[i].adapter_ranks});
+    engine.host_ =
+        std::make_unique<ModelHost>(engine.options_.files(), engine.options_.tagger_dir, engine.facts_,
+                                    requests[i].shape, engine.plan_, std::move(forwards[i]), scheduler->queue(),
+                                    engine.one_batch(requests[i].most_tokens), engine.adapter_of_base(requests[i]));
     scheduler->add(*engine.host_);
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
@@ -207,8 +210,9 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
   engine->plan_ = profile->plan;
-  engine->host_ = std::make_unique<ModelHost>(options.model_dir, options.tagger_dir, engine->facts_, profile->shape,
-                                              engine->plan_, std::move(profile->forwards), scheduler->queue());
+  engine->host_ = std::make_unique<ModelHost>(options.files(), options.tagger_dir, engine->facts_, profile->shape,
+                                              engine->plan_, std::move(profile->forwards), scheduler->queue(), 0,
+                                              engine->adapter_of_base(prepared.request));
   scheduler->add(*engine->host_);
   // Graphs are captured during the load, when requests for other models run between two captures, not with the first
   // text.
@@ -224,7 +228,7 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   const int64_t limit = request.limit_bytes;
   const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::CapacityProfile> {
     request.limit_bytes = bytes;
-    Scheduler::CapacityProfile profile{request.shape, solve(request), {}};
+    Scheduler::CapacityProfile profile{request.shape, solve(request), {}, request.base, request.adapter_ranks};
     plan::Plan& p = profile.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
     profile.forwards = forwards_of(request, p, raw_scores);
@@ -255,8 +259,8 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   if (!best)
     fail(ErrorCode::does_not_fit, Remedy{"restart with this model"},
          "a text of {} tokens does not fit in the batch memory sized for the models already open", request.max_length);
-  const int64_t alone =
-      Ledger::of(queue.device()).context_bytes() + queue.bytes() + total_bytes(best->plan.own_parts());
+  const int64_t alone = Ledger::of(queue.device()).context_bytes() + queue.bytes() +
+                        total_bytes(best->plan.own_parts()) + total_bytes(best->plan.base_parts());
   if (alone > limit)
     fail(ErrorCode::does_not_fit,
          "does not fit in {} together with the batch memory of the models already open: {} needed", format_bytes(limit),
@@ -285,22 +289,47 @@ void rename_labels(std::vector<std::string>& labels, const std::map<std::string,
 
 }  // namespace
 
+namespace {
+
+// Adapters of a base model use one tokenizer, as long as the files do not change.
+std::shared_ptr<const text::Tokenizer> shared_tokenizer(const std::filesystem::path& dir) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<const text::Tokenizer>> known;
+  const std::string key = fmt::format("{}\n{}", dir.string(), hub::model_facts(dir));
+  std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  std::shared_ptr<const text::Tokenizer> tokenizer = known[key].lock();
+  if (tokenizer == nullptr) known[key] = tokenizer = text::Tokenizer::load(hub::tokenizer_dir(dir));
+  return tokenizer;
+}
+
+}  // namespace
+
 // Everything that does not need the device.
 Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
   if (options.zero_shot) engine->options_.raw_scores = true;  // labels are compared by their logits
   engine->read_sentence_settings();
-  engine->facts_ = facts_of(options.model_dir, options.tagger_dir);
+  engine->facts_ = facts_of(options.files(), options.tagger_dir);
   hub::HfConfig& config = engine->config_;
-  model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  model::ModelShape shape = model::read_shape(options.files(), &config);
   rename_labels(config.id2label, options.labels, options.model_dir);
   if (!options.tagger_dir.empty()) {
     hub::HfConfig tagger;
     shape = both_heads(shape, model::read_shape(options.tagger_dir, &tagger));
     engine->tags_ = tagger.id2label;
   }
-  engine->tokenizer_ = text::Tokenizer::load(hub::tokenizer_dir(options.model_dir));
+  if (options.shares_base && options.tagger_dir.empty() && !hub::is_gliner(options.model_dir)) {
+    engine->adapter_ranks_ = adapter_ranks(*hub::open_model(options.files()).weights, shape);
+    if (!engine->adapter_ranks_)
+      log_warning("{}: changes more than matrices and the head, so it has a copy of the model's weights",
+                  options.adapter_dir.string());
+  }
+  if (engine->adapter_ranks_)
+    engine->tokenizer_ = shared_tokenizer(options.model_dir);
+  else
+    engine->tokenizer_ = text::Tokenizer::load(hub::tokenizer_dir(options.model_dir));
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
   model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
 
@@ -309,6 +338,8 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   const bool gliner = hub::is_gliner(options.model_dir);
   if (options.entities && !gliner)
     fail(ErrorCode::usage, "{}: `entities` requires a GLiNER model (gliner_config.json)", options.model_dir.string());
+  if (gliner && !options.adapter_dir.empty())
+    fail(ErrorCode::usage, "{}: adapters are not supported for a GLiNER model", options.model_dir.string());
   if (gliner) {
     engine->read_gliner(request);
   } else if (engine->options_.output) {
@@ -383,14 +414,25 @@ void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limi
   plan::PlanRequest& request = prepared.request;
   request.device = plan::local_profile(device);
   const plan::PrecisionChoice choice =
-      choose_precision(options.precision, request.device, engine.config_, options.model_dir);
+      choose_precision(options.precision, request.device, engine.config_, options.files().measured_dir());
   request.precision = choice.precision;
   engine.precision_reason_ = choice.reason;
+  // The scales of fp8 depend on the values of merged matrices.
+  if (engine.adapter_ranks_ && request.precision != ops::Precision::fp8) {
+    request.base = std::filesystem::absolute(options.model_dir).lexically_normal().string();
+    request.adapter_ranks = *engine.adapter_ranks_;
+    request.shape.adapter_width = model::adapter_width(request.adapter_ranks);
+  }
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);
   request.device.context_bytes = std::max(request.device.context_bytes, Ledger::of(device).context_bytes());
-  add_host_memory(request, options.model_dir);
+  add_host_memory(request, options.files());
   if (device.kind() == device::DeviceKind::cuda) request.most_tokens = kMostTokensPerByte * options.input_bytes;
+}
+
+AdapterOfBase Engine::adapter_of_base(const plan::PlanRequest& request) const {
+  if (request.base.empty()) return {};
+  return {scheduler_->base_weights(options_.model_dir, plan_.precision, plan_.base_parts()), request.adapter_ranks};
 }
 
 int64_t Engine::one_batch(int64_t most_tokens) const {

@@ -10,6 +10,7 @@
 
 #include "brim/brim.h"
 #include "device/device.h"
+#include "hub/model_files.h"
 #include "model/pass.h"
 #include "plan/resolve.h"
 
@@ -21,6 +22,8 @@ model::Output embedding_output(const std::filesystem::path& dir, Pooling pooling
 
 struct EngineOptions {
   std::filesystem::path model_dir;
+  std::filesystem::path adapter_dir;  // LoRA adapter for that model; empty: none
+  bool shares_base = false;           // the encoder's weights are shared with other models of that directory
   device::DeviceChoice device;
   plan::PrecisionRequest precision;
   int threads = 0;
@@ -47,6 +50,8 @@ struct EngineOptions {
   bool deterministic = false;
   int64_t parked_bytes = 0;  // for models that share a device, the first one's setting applies to all
   int64_t cache_bytes = 0;   // the same
+
+  hub::ModelFiles files() const { return {model_dir, adapter_dir}; }
 };
 
 // All options of a scorer except the directories of its models.

@@ -18,8 +18,8 @@
 
 namespace brim::engine {
 
-std::string facts_of(const std::filesystem::path& dir, const std::filesystem::path& tagger) {
-  return hub::model_facts(dir) + (tagger.empty() ? "" : hub::model_facts(tagger));
+std::string facts_of(const hub::ModelFiles& files, const std::filesystem::path& tagger) {
+  return hub::model_facts(files) + (tagger.empty() ? "" : hub::model_facts(tagger));
 }
 
 namespace {
@@ -61,10 +61,10 @@ void ModelHost::Work::count_prediction(double predicted, double measured) {
   if (measured > 0) count_value(prediction_error, std::abs(predicted - measured) / measured);
 }
 
-ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts,
+ModelHost::ModelHost(hub::ModelFiles files, std::filesystem::path tagger, std::string facts,
                      const model::ModelShape& shape, const plan::Plan& plan, std::vector<model::ForwardPlan> forwards,
-                     DeviceQueue& queue, int64_t one_batch)
-    : dir_(std::move(dir)),
+                     DeviceQueue& queue, int64_t one_batch, AdapterOfBase adapter)
+    : files_(std::move(files)),
       tagger_(std::move(tagger)),
       facts_(std::move(facts)),
       shape_(shape),
@@ -72,11 +72,16 @@ ModelHost::ModelHost(std::filesystem::path dir, std::filesystem::path tagger, st
       forward_plans_(std::move(forwards)),
       queue_(queue),
       named_from_(named_from_tokens(plan, shape.layers)),
-      one_batch_(one_batch) {}
+      one_batch_(one_batch),
+      adapter_(std::move(adapter)) {}
 
 ModelHost::~ModelHost() { unload(); }
 
 int64_t ModelHost::own_bytes() const { return total_bytes(plan_.own_parts()); }
+
+int64_t ModelHost::needed_bytes() const {
+  return own_bytes() + (adapter_.base != nullptr ? adapter_.base->missing_bytes() : 0);
+}
 
 namespace {
 
@@ -103,28 +108,29 @@ void ModelHost::load(const std::function<void()>& between) {
   if (resident()) return;
   const int64_t since = now_ns();
   device::Device& device = queue_.device();
-  memory_ = memory::Ledger::of(device).reserve(dir_.filename().string(), plan_.own_parts());
+  memory_ = memory::Ledger::of(device).reserve(files_.dir.filename().string(), plan_.own_parts());
   try {
     std::unique_ptr<model::Model> model = std::move(model_);
     if (model != nullptr) {
       model->unpark(device, &memory_);
+    } else if (adapter_.base != nullptr) {
+      load_adapter(between);
+      model = std::move(model_);
     } else {
-      if (facts_of(dir_, tagger_) != facts_)  // plan, tokenizer and labels were read from the previous files
-        fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened",
-             dir_.string(), tagger_.empty() ? "" : " or " + tagger_.string());
+      require_same_files();
       // Kernels and algorithms do not depend on weight values: they are loaded in parallel with the weights.
       const auto while_loading = [&](const model::Model& coming, const std::function<bool()>& is_filled) {
         make_runners(coming);
         warm_up(between);
         while (between && !is_filled()) between();
       };
-      model = model::Model::load_both(dir_, tagger_, device, plan_.precision, &memory_, while_loading);
+      model = model::Model::load_both(files_, tagger_, device, plan_.precision, &memory_, while_loading);
     }
     model_ = std::move(model);
     if (runners_.empty()) make_runners(*model_);
     residence_ = Residence::resident;
     weight_bytes_ = model_->slab_bytes();
-    log_debug("{}: loaded", dir_.string());
+    log_debug("{}: loaded", files_.text());
     if (wants_small_) capture(between);
   } catch (...) {
     unload();
@@ -132,6 +138,22 @@ void ModelHost::load(const std::function<void()>& between) {
   }
   loads_.fetch_add(1, std::memory_order_relaxed);
   load_ns_.fetch_add(now_ns() - since, std::memory_order_relaxed);
+}
+
+// Plan, tokenizer and labels were read from the files when the model was opened.
+void ModelHost::require_same_files() const {
+  if (facts_of(files_, tagger_) != facts_)
+    fail(ErrorCode::bad_model, Remedy{"reload the model"}, "{}{}: files have changed since the model was opened",
+         files_.text(), tagger_.empty() ? "" : " or " + tagger_.string());
+}
+
+void ModelHost::load_adapter(const std::function<void()>& between) {
+  require_same_files();
+  std::shared_ptr<const model::Model> encoder = adapter_.base->acquire(queue_.device());
+  uses_base_ = true;
+  model_ = model::Model::load_adapter(std::move(encoder), files_, shape_, adapter_.ranks, queue_.device(), &memory_);
+  make_runners(*model_);
+  warm_up(between);
 }
 
 void ModelHost::make_runners(const model::Model& model) {
@@ -148,17 +170,19 @@ void ModelHost::unload() {
   runners_.clear();
   model_.reset();
   memory_ = {};
+  if (std::exchange(uses_base_, false)) adapter_.base->release();
   residence_ = Residence::disk;
 }
 
 void ModelHost::park() {
   if (!resident()) return;
+  if (adapter_.base != nullptr) return unload();  // small, and its base may stay for others
   small_.clear();
   runners_.clear();
   try {
     model_->park(queue_.device());
   } catch (const std::exception& error) {
-    log_warning("{}: cannot keep the weights in host memory: {}", dir_.string(), error.what());
+    log_warning("{}: cannot keep the weights in host memory: {}", files_.text(), error.what());
     return unload();
   }
   memory_ = {};

@@ -11,7 +11,9 @@
 
 #include "brim/brim.h"
 #include "device/device.h"
+#include "engine/base_weights.h"
 #include "engine/small_batches.h"
+#include "hub/model_files.h"
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
 #include "model/weights.h"
@@ -22,7 +24,7 @@ namespace brim::engine {
 class DeviceQueue;
 
 // Fingerprint of the files of a model and, if set, of the tagger that provides its second head.
-std::string facts_of(const std::filesystem::path& dir, const std::filesystem::path& tagger);
+std::string facts_of(const hub::ModelFiles& files, const std::filesystem::path& tagger);
 
 class ModelHost {
  public:
@@ -30,16 +32,18 @@ class ModelHost {
   // is the model's plan among the models that share `queue`. `forwards`: its passes, usually one. `tagger`: directory
   // that provides the second head, or empty. `one_batch`: if positive, the model will compute a single batch of about
   // this many tokens and warms up for that alone.
-  ModelHost(std::filesystem::path dir, std::filesystem::path tagger, std::string facts, const model::ModelShape& shape,
-            const plan::Plan& plan, std::vector<model::ForwardPlan> forwards, DeviceQueue& queue,
-            int64_t one_batch = 0);
+  ModelHost(hub::ModelFiles files, std::filesystem::path tagger, std::string facts, const model::ModelShape& shape,
+            const plan::Plan& plan, std::vector<model::ForwardPlan> forwards, DeviceQueue& queue, int64_t one_batch = 0,
+            AdapterOfBase adapter = {});
   ~ModelHost();
 
-  const std::filesystem::path& dir() const { return dir_; }
+  const std::filesystem::path& dir() const { return files_.dir; }
   const model::ModelShape& shape() const { return shape_; }
   const plan::Plan& plan() const { return plan_; }
   int64_t width() const { return output_width(shape_, plan_.output); }
-  int64_t own_bytes() const;  // bytes reserved by loading, excluding memory shared by the queue's models
+  int64_t own_bytes() const;     // bytes reserved by loading, excluding memory shared by the queue's models
+  int64_t needed_bytes() const;  // the same, and the weights of its base if they are not loaded
+  const BaseWeights* base() const { return adapter_.base.get(); }  // null if its weights are its own
 
   Residence residence() const { return residence_.load(std::memory_order_relaxed); }  // any thread
   bool resident() const { return residence() == Residence::resident; }
@@ -80,11 +84,14 @@ class ModelHost {
   std::atomic<int64_t> not_finite_texts{0};  // see Engine::check_finite
 
  private:
+  void load_adapter(const std::function<void()>& between);
+  void require_same_files() const;
   void make_runners(const model::Model& model);
   void capture(const std::function<void()>& between);
   void warm_up(const std::function<void()>& between);
 
-  const std::filesystem::path dir_, tagger_;
+  const hub::ModelFiles files_;
+  const std::filesystem::path tagger_;
   const std::string facts_;
   const model::ModelShape shape_;
   const plan::Plan plan_;
@@ -92,6 +99,8 @@ class ModelHost {
   DeviceQueue& queue_;
   const int64_t named_from_;
   const int64_t one_batch_;
+  const AdapterOfBase adapter_;
+  bool uses_base_ = false;  // holds its weights
   bool wants_small_ = false;
   // Used by worth(); protected by the scheduler's lock, like the above.
   double recent_texts_ = 0;

@@ -69,6 +69,7 @@ EngineOptions engine_options(const ScorerOptions& o) {
   encoder.threads = o.threads;
   encoder.memory_limit = memory_limit(o.memory_limit, o.leave_free);
   encoder.max_length = o.max_length;
+  encoder.shares_base = o.share_base;
   encoder.long_text = o.long_text;
   encoder.deterministic = o.deterministic;
   encoder.parked_bytes = o.parked_bytes;

@@ -2,10 +2,12 @@
 // The part of the scheduler that decides which models are on the device: loading, eviction, parking, and releasing the
 // device itself.
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "base/clock.h"
 #include "engine/scheduler.h"
+#include "hub/model_dir.h"
 #include "memory/ledger.h"
 
 namespace brim::engine {
@@ -85,9 +87,22 @@ std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::P
   for (const CapacityProfile& profile : capacities_)
     if (profile.shape == request.shape && profile.plan.precision == request.precision &&
         profile.forwards.front().output == first && profile.forwards.back().output == request.output &&
-        profile.plan.max_length == request.max_length)
+        profile.plan.max_length == request.max_length && profile.base == request.base &&
+        profile.adapter_ranks == request.adapter_ranks)
       return profile;
   return std::nullopt;
+}
+
+std::shared_ptr<BaseWeights> Scheduler::base_weights(const std::filesystem::path& dir, ops::Precision precision,
+                                                     std::vector<memory::LedgerEntry> parts) {
+  const std::string facts = hub::model_facts(dir);
+  std::lock_guard lock(mutex_);
+  std::erase_if(bases_, [](const auto& base) { return base.expired(); });
+  for (const auto& known : bases_)
+    if (auto base = known.lock(); base != nullptr && base->is_for(facts, precision)) return base;
+  auto base = std::make_shared<BaseWeights>(dir, facts, precision, std::move(parts));
+  bases_.push_back(base);
+  return base;
 }
 
 void Scheduler::add(ModelHost& model) {
@@ -124,13 +139,19 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   lock.unlock();
   std::exception_ptr error;
   try {
-    queue_->open(model.own_bytes());
+    queue_->open(model.needed_bytes());
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
     int64_t available = ledger.left_bytes();
-    for (const Leaving& other : others) available += other.model->own_bytes();
+    std::map<const BaseWeights*, int> users;  // among the others
+    for (const Leaving& other : others) {
+      available += other.model->own_bytes();
+      const BaseWeights* base = other.model->base();
+      if (base != nullptr && ++users[base] == base->users() && base != model.base()) available += base->bytes();
+    }
+    const int64_t needed = model.needed_bytes();
     for (const Leaving& other : others) {
       // Evict only as needed, and only if the model will fit.
-      if (ledger.left_bytes() >= model.own_bytes() || available < model.own_bytes()) break;
+      if (ledger.left_bytes() >= model.needed_bytes() || available < needed) break;
       park_or_unload(*other.model);
     }
     model.load([this] { serve_during_load(); });

@@ -65,7 +65,12 @@ class Scheduler {
     model::ModelShape shape;
     plan::Plan plan;
     std::vector<model::ForwardPlan> forwards;  // one per pass
+    std::string base;                          // see plan::PlanRequest
+    model::AdapterRanks adapter_ranks;
   };
+  // Weights of a base model for adapters; the same object for the same files and precision.
+  std::shared_ptr<BaseWeights> base_weights(const std::filesystem::path& dir, ops::Precision precision,
+                                            std::vector<memory::LedgerEntry> parts);
   void add_capacity(CapacityProfile profile);
   // Finds one with `first` as output of the first pass and the requested output of the last.
   std::optional<CapacityProfile> find_capacity(const plan::PlanRequest& request, model::Output first) const;
@@ -132,6 +137,7 @@ class Scheduler {
   std::deque<Call*> calls_;
   std::vector<ModelHost*> models_;
   std::vector<CapacityProfile> capacities_;
+  std::vector<std::weak_ptr<BaseWeights>> bases_;
   std::atomic<int64_t> parked_limit_{0};
   std::shared_ptr<ResultCache> cache_;
   bool moving_ = false;  // models are being loaded or unloaded

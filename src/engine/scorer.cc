@@ -576,6 +576,7 @@ namespace {
 engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelSearchPath& search_path) {
   engine::EngineOptions encoder = engine::engine_options(o);
   encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, search_path);
+  if (!o.adapter.empty()) encoder.adapter_dir = hub::resolve_model(o.adapter, search_path);
   if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, search_path);
   return encoder;
 }
@@ -620,6 +621,7 @@ std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions
     const ScorerOptions& o = options[i];
     const std::string name = o.model.empty() ? hub::default_model() : o.model;
     if (hub::names_vader(name)) {
+      if (!o.adapter.empty()) fail(ErrorCode::usage, "`model=vader`: adapters require a model directory");
       if (o.zero_shot) fail(ErrorCode::usage, "`model=vader`: zero-shot labels require an NLI model");
       if (o.entities) fail(ErrorCode::usage, "`model=vader`: `entities` requires a GLiNER model");
       if (o.pooling) fail(ErrorCode::usage, "`model=vader`: embeddings are not supported; use a model directory");

@@ -216,31 +216,103 @@ void Adapter::add_other(const std::string& stored, const std::string& name, cons
   }
 }
 
+void Adapter::read(const std::string& stored, int64_t begin, int64_t end, float* out) const {
+  const tensor::DType type = *source_->require(stored).dtype;
+  if (type == tensor::DType::f32) return source_->read(stored, begin, end, out);
+  std::vector<std::byte> raw(static_cast<size_t>((end - begin) * dtype_bytes(type)));
+  source_->read(stored, begin, end, raw.data());
+  convert_elements(raw.data(), type, out, tensor::DType::f32, end - begin);
+}
+
 std::vector<float> Adapter::read(const std::string& stored) const {
-  const LoadedTensor t = source_->get(stored);
-  std::vector<float> wide(static_cast<size_t>(t.elements()));
-  convert_elements(t.data, t.dtype, wide.data(), tensor::DType::f32, t.elements());
+  const int64_t elements = source_->require(stored).elements;
+  std::vector<float> wide(static_cast<size_t>(elements));
+  read(stored, 0, elements, wide.data());
   return wide;
 }
 
 std::vector<float> Adapter::values_of_added(const std::string& name) const { return read(created_.at(name)); }
 
-void Adapter::apply(std::string_view name, std::vector<float>& values) const {
-  if (const auto other = replaced_.find(name); other != replaced_.end()) values = read(other->second);
+std::set<std::string> Adapter::changed() const {
+  std::set<std::string> names;
+  for (const auto& [name, pair] : pairs_) names.insert(name);
+  for (const auto* map : {&replaced_, &created_})
+    for (const auto& [name, stored] : *map) names.insert(name);
+  return names;
+}
+
+std::optional<int64_t> Adapter::rank_of(std::string_view name) const {
   const auto found = pairs_.find(name);
-  if (found == pairs_.end()) return;
+  return found == pairs_.end() ? std::nullopt : std::optional(found->second.rank);
+}
+
+std::optional<Adapter::Product> Adapter::product(std::string_view name) const {
+  const auto found = pairs_.find(name);
+  if (found == pairs_.end()) return std::nullopt;
   const Pair& pair = found->second;
-  const std::vector<float> a = read(pair.a), b = read(pair.b);
-  const size_t rank = static_cast<size_t>(pair.rank), rows = b.size() / rank, cols = a.size() / rank;
-  std::vector<float> row(cols);
-  for (size_t n = 0; n < rows; ++n) {
+  return Product{pair.rank, pair.scale, read(pair.a), read(pair.b)};
+}
+
+void Adapter::apply(std::string_view name, std::vector<float>& values) const {
+  apply(name, 0, static_cast<int64_t>(values.size()), values.data());
+}
+
+void Adapter::apply(std::string_view name, int64_t begin, int64_t end, float* values) const {
+  for (const auto* map : {&created_, &replaced_})
+    if (const auto other = map->find(name); other != map->end()) return read(other->second, begin, end, values);
+  const auto found = pairs_.find(name);
+  if (found == pairs_.end() || begin >= end) return;
+  const Pair& pair = found->second;
+  const std::vector<float> a = read(pair.a);
+  const int64_t rank = pair.rank, cols = static_cast<int64_t>(a.size()) / rank;
+  const int64_t first = begin / cols, last = (end + cols - 1) / cols;
+  std::vector<float> b(static_cast<size_t>((last - first) * rank)), row(static_cast<size_t>(cols));
+  read(pair.b, first * rank, last * rank, b.data());
+  for (int64_t n = first; n < last; ++n) {
     std::fill(row.begin(), row.end(), 0.0f);
-    for (size_t r = 0; r < rank; ++r) {
-      const float factor = b[n * rank + r];
-      for (size_t k = 0; k < cols; ++k) row[k] += factor * a[r * cols + k];
+    const int64_t from = std::max<int64_t>(0, begin - n * cols), to = std::min(cols, end - n * cols);
+    for (int64_t r = 0; r < rank; ++r) {
+      const float factor = b[static_cast<size_t>((n - first) * rank + r)];
+      const float* const down = a.data() + r * cols;
+      for (int64_t k = from; k < to; ++k) row[static_cast<size_t>(k)] += factor * down[k];
     }
-    for (size_t k = 0; k < cols; ++k) values[n * cols + k] += pair.scale * row[k];
+    for (int64_t k = from; k < to; ++k) values[n * cols + k - begin] += pair.scale * row[static_cast<size_t>(k)];
   }
+}
+
+// A head that the base model lacks or that has other classes.
+ConfigUpdate Adapter::new_head(const HfConfig& base) const {
+  int64_t classes = 0;
+  for (const auto& [name, shape] : added_)
+    if (name.find("classifier") != std::string::npos && name.find("dense") == std::string::npos && !shape.empty())
+      classes = shape[0];
+  ConfigUpdate update;
+  if (classes == 0) return update;
+  update.head = tags_ ? HeadKind::token : HeadKind::sequence;
+  if (base.num_labels == classes) return update;
+  update.labels.emplace();
+  for (int64_t i = 0; i < classes; ++i) update.labels->push_back(fmt::format("LABEL_{}", i));
+  return update;
+}
+
+HfConfig Adapter::config_with_head(const HfConfig& base, ConfigUpdate* out) const {
+  std::error_code ignored;
+  if (fs::exists(dir_ / "config.json", ignored)) {
+    HfConfig own = load_hf_config(dir_);
+    const auto require = [&](const char* key, const auto& adapters, const auto& bases) {
+      if (adapters != bases)
+        fail(ErrorCode::bad_model, "{}: \"{}\" is {}, that of {} is {}; the adapter belongs to another base model",
+             own.where, key, adapters, base.where, bases);
+    };
+    require("model_type", own.model_type, base.model_type);
+    require("hidden_size", own.hidden_size, base.hidden_size);
+    require("num_hidden_layers", own.num_layers, base.num_layers);
+    require("vocab_size", own.vocab_size, base.vocab_size);
+    return own;
+  }
+  const ConfigUpdate update = new_head(base);
+  if (out != nullptr) *out = update;
+  return update.head ? parse_hf_config(updated_config(base, update), base.where) : base;
 }
 
 }  // namespace brim::hub

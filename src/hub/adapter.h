@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "hub/hf_config.h"
 #include "hub/weights.h"
 
 namespace brim::hub {
@@ -28,11 +31,28 @@ class Adapter {
 
   // Adds the product of the matrices for this tensor of the base model to its values, or replaces them.
   void apply(std::string_view name, std::vector<float>& values) const;
+  // The same for elements [begin, end) of the tensor, in row-major order.
+  void apply(std::string_view name, int64_t begin, int64_t end, float* values) const;
+  // Names of all tensors that apply() changes or that are added.
+  std::set<std::string> changed() const;
+  bool adds_to(std::string_view name) const { return pairs_.contains(name); }  // the others are replaced
+  std::optional<int64_t> rank_of(std::string_view name) const;                 // empty: the tensor is not adapted
+  // Its matrices: A [rank,columns] and B [rows,rank], and the factor of the product.
+  struct Product {
+    int64_t rank = 0;
+    float scale = 0;
+    std::vector<float> a, b;
+  };
+  std::optional<Product> product(std::string_view name) const;
   // Tensors of a head that is missing in the base model or has other classes: name in the adapted model and shape.
   const std::map<std::string, std::vector<int64_t>>& added() const { return added_; }
   std::vector<float> values_of_added(const std::string& name) const;
   bool tags() const { return tags_; }  // for token classification
   int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
+  // The base model's config with the labels and the head of the adapter: those of a config.json next to it, or of a new
+  // head without names. `update` receives the changes to a config.json for it.
+  HfConfig config_with_head(const HfConfig& base, ConfigUpdate* update = nullptr) const;
+  void check_unchanged() const { source_->check_unchanged(); }
 
  private:
   struct Pair {
@@ -43,6 +63,8 @@ class Adapter {
   void add_pair(const std::string& module, const std::string& a, const WeightSource& base, double alpha, bool by_root);
   void add_other(const std::string& stored, const std::string& name, const WeightSource& base);
   std::vector<float> read(const std::string& stored) const;
+  void read(const std::string& stored, int64_t begin, int64_t end, float* out) const;
+  ConfigUpdate new_head(const HfConfig& base) const;
 
   std::filesystem::path dir_;
   std::string base_;  // for messages

@@ -51,7 +51,8 @@ std::string foreign_model(const fs::path& dir) {
     if (has_file(dir / name) || has_file(dir / (std::string(name) + ".index.json"))) return "";
   if (has_file(dir / "adapter_config.json"))
     return fmt::format(
-        "contains a LoRA adapter{}, not a complete model; merge it into its base model with `brim models merge`",
+        "contains a LoRA adapter{}, not a complete model; give its base model as `model` and this directory as "
+        "`adapter`",
         base_model(dir / "adapter_config.json"));
   for (const char* extension : {".safetensors", ".bin"})
     if (const std::string shard = first_with(dir, extension); is_shard(shard))

@@ -23,7 +23,8 @@ void expect_cause(const std::vector<std::pair<std::string, std::string>>& files,
 TEST(ForeignModel, NamesTheCause) {
   expect_cause({{"adapter_config.json", R"({"base_model_name_or_path":"org/base","peft_type":"LORA"})"},
                 {"adapter_model.safetensors", ""}},
-               "contains a LoRA adapter for 'org/base', not a complete model");
+               "contains a LoRA adapter for 'org/base', not a complete model; give its base model as `model` and this "
+               "directory as `adapter`");
   expect_cause({{"adapter_config.json", "{"}}, "contains a LoRA adapter, not a complete model");
   expect_cause({{"model-00001-of-00002.safetensors", ""}, {"model-00002-of-00002.safetensors", ""}},
                "has the shard 'model-00001-of-00002.safetensors' but no index; download model.safetensors.index.json");

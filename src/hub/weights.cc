@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "hub/adapter.h"
 #include "hub/foreign_model.h"
 #include "hub/gliner_config.h"
 #include "hub/torch_bin.h"
@@ -210,7 +211,15 @@ void WeightSource::read(std::string_view name, int64_t begin, int64_t end, void*
   BRIM_CHECK(0 <= begin && begin <= end && end <= stored.elements, "{}: elements [{}, {}) of {}", where(name), begin,
              end, stored.elements);
   if (begin == end) return;
-  const MappedFile& file = files_[entry(name)->file];
+  const Entry& found = *entry(name);
+  if (found.original)
+    read_adapted(name, found, begin, end, static_cast<float*>(out));
+  else
+    read_stored(stored, found.file, begin, end, out);
+}
+
+void WeightSource::read_stored(const StoredTensor& stored, size_t number, int64_t begin, int64_t end, void* out) const {
+  const MappedFile& file = files_[number];
   const auto width = static_cast<size_t>(dtype_bytes(*stored.dtype));
   if (stored.stride.empty()) {
     file.read(static_cast<size_t>(stored.data - file.data()) + static_cast<size_t>(begin) * width,
@@ -220,6 +229,40 @@ void WeightSource::read(std::string_view name, int64_t begin, int64_t end, void*
   // Strided tensors occur only in torch files that saved a view, such as a transposed matrix.
   gather(stored, width, begin, end, static_cast<std::byte*>(out));
   file.release();
+}
+
+void WeightSource::read_adapted(std::string_view name, const Entry& entry, int64_t begin, int64_t end,
+                                float* out) const {
+  constexpr int64_t kPiece = int64_t{1} << 14;
+  if (const StoredTensor& original = *entry.original; original.dtype) {
+    std::vector<std::byte> raw(static_cast<size_t>(std::min(kPiece, end - begin) * dtype_bytes(*original.dtype)));
+    for (int64_t at = begin; at < end; at += kPiece) {
+      const int64_t next = std::min(at + kPiece, end);
+      read_stored(original, entry.file, at, next, raw.data());
+      convert_elements(raw.data(), *original.dtype, out + (at - begin), tensor::DType::f32, next - at);
+    }
+  }
+  adapter_->apply(name, begin, end, out);
+}
+
+void WeightSource::adapt(std::unique_ptr<const Adapter> adapter) {
+  adapter_ = std::move(adapter);
+  for (const std::string& name : adapter_->changed()) {
+    const Entry* const known = entry(name);
+    Entry changed = known != nullptr ? *known : Entry();
+    changed.original = adapter_->adds_to(name) ? changed.stored : StoredTensor();
+    if (const auto added = adapter_->added().find(name); added != adapter_->added().end()) {
+      changed.stored.shape = added->second;
+      changed.stored.elements = 1;
+      for (const int64_t n : added->second) changed.stored.elements *= n;
+    }
+    changed.stored.dtype = tensor::DType::f32;
+    changed.stored.stride.clear();
+    changed.stored.data = nullptr;
+    entries_[name] = std::move(changed);
+  }
+  names_.clear();
+  for (const auto& [name, unused] : entries_) names_.push_back(name);
 }
 
 LoadedTensor WeightSource::get(std::string_view name) const {
@@ -248,6 +291,7 @@ std::optional<LoadedTensor> WeightSource::find(std::string_view name) const {
 
 void WeightSource::check_unchanged() const {
   for (const MappedFile& file : files_) file.check_unchanged();
+  if (adapter_) adapter_->check_unchanged();
 }
 
 const StoredTensor* WeightSource::describe(std::string_view name) const {

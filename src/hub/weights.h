@@ -18,6 +18,8 @@
 
 namespace brim::hub {
 
+class Adapter;
+
 // A whole tensor that owns its memory, contiguous and aligned. A scalar has shape [1].
 struct LoadedTensor : tensor::TensorView {
   std::unique_ptr<std::byte[]> storage;
@@ -30,6 +32,10 @@ class WeightSource {
   static std::unique_ptr<WeightSource> open(const std::filesystem::path& dir);
   static std::unique_ptr<WeightSource> open_file(const std::filesystem::path& file);  // .safetensors or .bin
   ~WeightSource();
+  // From now on, tensors have the values of the model with this adapter; changed ones are f32. `adapter` must have been
+  // opened for this source.
+  void adapt(std::unique_ptr<const Adapter> adapter);
+  const Adapter* adapter() const { return adapter_.get(); }  // null if there is none
 
   // The legacy layer norm names (gamma, beta) are accepted as weight and bias in all of these. A prefix of all names
   // that a wrapper added (module., _orig_mod., model.) is removed.
@@ -60,6 +66,8 @@ class WeightSource {
   struct Entry {
     StoredTensor stored;
     size_t file = 0;
+    // If changed by the adapter: the tensor in this model's files, without a type if it is not read.
+    std::optional<StoredTensor> original = {};
   };
 
   WeightSource() = default;
@@ -69,7 +77,10 @@ class WeightSource {
   void finish(const std::filesystem::path& path);
   void strip_wrapper_prefixes();
   const Entry* entry(std::string_view name) const;
+  void read_stored(const StoredTensor& stored, size_t file, int64_t begin, int64_t end, void* out) const;
+  void read_adapted(std::string_view name, const Entry& entry, int64_t begin, int64_t end, float* out) const;
 
+  std::unique_ptr<const Adapter> adapter_;
   std::string where_;
   std::vector<MappedFile> files_;
   std::map<std::string, Entry, std::less<>> entries_;

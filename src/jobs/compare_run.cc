@@ -11,8 +11,7 @@
 #include "base/units.h"
 #include "engine/label.h"
 #include "engine/scorer_access.h"
-#include "hub/hf_config.h"
-#include "hub/weights.h"
+#include "hub/model_files.h"
 #include "io/compress.h"
 #include "jobs/evaluate.h"
 #include "rows/jsonl.h"
@@ -51,8 +50,8 @@ MatchedClasses check_models(const CompareSpec& f) {
     if (options.zero_shot) {
       labels = options.zero_shot->labels;
     } else if (!dir.empty()) {
-      const hub::HfConfig config = hub::load_hf_config(dir);
-      const hub::HeadKind head = head_kind(config, hub::WeightSource::open(dir)->names());
+      const auto [config, weights] = hub::open_model({dir, options.adapter});
+      const hub::HeadKind head = head_kind(config, weights->names());
       if (head == hub::HeadKind::token ||
           (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
         fail(ErrorCode::usage, "{}: assigns several labels or tags, compare needs one class per text; use `brim eval`",

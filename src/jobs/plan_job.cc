@@ -9,9 +9,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "brim/brim.h"
 #include "engine/precision.h"
 #include "engine/zero_shot.h"
 #include "hub/model_dir.h"
+#include "hub/model_files.h"
 #include "plan/card_measure.h"
 #include "text/tokenizer.h"
 #include "train/schedule.h"
@@ -35,6 +37,26 @@ void plan_zero_shot(const PlanSpec& f, PlanJob& job) {
   job.pairs_per_text = static_cast<int64_t>(f.zero_shot->labels.size());
   job.notes.push_back(fmt::format("zero-shot with {}: the model runs once per text and label",
                                   format_count(job.pairs_per_text, "label")));
+}
+
+// Reads the config and opens the weights; null if there are none.
+std::unique_ptr<hub::WeightSource> open_weights(const PlanSpec& f, PlanJob& job) {
+  if (!f.adapter.empty()) {
+    if (f.several) fail(ErrorCode::usage, "`adapter={}`: supports one model", f.adapter);
+    if (job.request.task == Task::train)
+      fail(ErrorCode::usage, Remedy{"set `task=score`"}, "`adapter={}`: not used in training", f.adapter);
+    job.adapter = find_model(f.adapter);
+    hub::OpenModel adapted = hub::open_model({job.dir, job.adapter});
+    job.config = std::move(adapted.config);
+    return std::move(adapted.weights);
+  }
+  job.config = hub::load_hf_config(job.dir);
+  try {
+    return hub::WeightSource::open(job.dir);
+  } catch (const Error& e) {  // a config is enough to plan
+    job.notes.push_back(fmt::format("planned from config.json only ({})", e.what()));
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -63,15 +85,10 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
     return job;
   }
   job.dir = resolve_model(s.model, hub::model_search_path(hub::model_roots()));
-  job.config = hub::load_hf_config(job.dir);
-  std::unique_ptr<hub::WeightSource> weights;
-  try {
-    weights = hub::WeightSource::open(job.dir);
-  } catch (const Error& e) {  // a config is enough to plan
-    job.notes.push_back(fmt::format("planned from config.json only ({})", e.what()));
-  }
+  const std::unique_ptr<hub::WeightSource> weights = open_weights(f, job);
   r.shape = model::shape_of(job.config, head_kind(job.config, weights ? weights->names() : std::vector<std::string>()));
   if (weights) check_params(*weights, r.shape, r.task == Task::score);
+  if (weights && r.task == Task::score) job.adapter_ranks = adapter_ranks(*weights, r.shape);
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
     r.shape.sequence_classes = 2;
     job.notes.push_back("no classification head; assuming two classes");
@@ -127,9 +144,10 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
   r.device = t.profile;
   r.limit_bytes = job.settings.memory_limit.on(t.memory, t.profile.name, job.settings.limit_origin);
   r.limit_origin = job.settings.limit_origin;
-  add_host_memory(r, job.dir);
+  add_host_memory(r, {job.dir, job.adapter});
   const train::TrainSettings& s = job.settings;
-  r.precision = (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config, job.dir)
+  r.precision = (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config,
+                                                                  job.adapter.empty() ? job.dir : job.adapter)
                                        : train_precision(s.precision, t.profile, r.shape))
                     .precision;
   if (t.device && r.device.kind != device::DeviceKind::cpu)

@@ -28,6 +28,7 @@ struct CustomCard {
 struct PlanSpec {
   plan::Task task = plan::Task::score;
   std::string config;                                        // YAML file of training settings
+  std::string adapter;                                       // LoRA adapter of the model; empty: none
   std::map<std::string, std::vector<std::string>> settings;  // from training's table
   int64_t typical_length = 0;                                // 0: at most 128
   std::optional<ZeroShot> zero_shot;
@@ -40,12 +41,13 @@ struct PlanSpec {
 
 // A model to plan, before a device is chosen.
 struct PlanJob {
-  std::filesystem::path dir;
+  std::filesystem::path dir, adapter;
   hub::HfConfig config;
   plan::PlanRequest request;
-  train::TrainSettings settings;  // defaults, the YAML file's values, the given values
-  bool rules = false;             // VADER: uses no device memory
-  int64_t pairs_per_text = 1;     // zero-shot labels
+  train::TrainSettings settings;                     // defaults, the YAML file's values, the given values
+  bool rules = false;                                // VADER: uses no device memory
+  int64_t pairs_per_text = 1;                        // zero-shot labels
+  std::optional<model::AdapterRanks> adapter_ranks;  // if the weights of its base can be shared
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
   std::string name() const { return !served_as.empty() ? served_as : rules ? "vader" : dir.filename().string(); }

@@ -141,29 +141,6 @@ float quantize_row(const float* row, int64_t n, int8_t* out) {
   return scale;
 }
 
-namespace {
-
-// Labels and head of an adapted model: those that Brim wrote next to the adapter, or of a new head without names.
-void describe_head(const std::filesystem::path& dir, const hub::Adapter& adapter, hub::HfConfig& config,
-                   hub::ConfigUpdate& update) {
-  std::error_code ignored;
-  if (std::filesystem::exists(dir / "config.json", ignored)) {
-    config = hub::load_hf_config(dir);
-    return;
-  }
-  int64_t classes = 0;
-  for (const auto& [name, shape] : adapter.added())
-    if (name.find("classifier") != std::string::npos && name.find("dense") == std::string::npos && !shape.empty())
-      classes = shape[0];
-  if (classes == 0) return;
-  update.head = adapter.tags() ? hub::HeadKind::token : hub::HeadKind::sequence;
-  if (config.num_labels == classes) return;
-  update.labels.emplace();
-  for (int64_t i = 0; i < classes; ++i) update.labels->push_back(fmt::format("LABEL_{}", i));
-}
-
-}  // namespace
-
 ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, Precision precision,
                           const std::filesystem::path& adapter_dir) {
   const DType type = stored_type(precision);
@@ -173,7 +150,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   if (!adapter_dir.empty()) opened.emplace(adapter_dir, *source);
   const hub::Adapter* adapter = opened ? &*opened : nullptr;
   hub::ConfigUpdate update;
-  if (adapter != nullptr) describe_head(adapter_dir, *adapter, config, update);
+  if (adapter != nullptr) config = adapter->config_with_head(config, &update);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
   create_empty(to);
   const bool int8 = precision == Precision::int8;

@@ -48,9 +48,9 @@ struct Golden {
 };
 
 std::vector<float> run(const std::string& name, Output output, Precision precision, int threads,
-                       int64_t budget_scale = 1) {
+                       int64_t budget_scale = 1, const std::filesystem::path& adapter = {}) {
   auto device = device::open_cpu_device(threads);
-  const auto model = Model::load(kModels / name, *device, precision);
+  const auto model = Model::load({kModels / name, adapter}, *device, precision);
   const Golden golden(name);
   auto sequences = golden.ids;
   for (int64_t i = 1; i < budget_scale; ++i) sequences.insert(sequences.end(), golden.ids.begin(), golden.ids.end());
@@ -115,6 +115,12 @@ TEST(Adapter, MergedModelsHaveTheLogitsOfPeft) {
     expect_equal(got, want);
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << i;
     EXPECT_NE(want, Golden(base).flat());
+    // Added while loading.
+    expect_equal(run(base, output_of(merged), Precision::fp32, 1, 1, entry.path()), want);
+    for (const Precision precision : {Precision::bf16, Precision::int8})
+      EXPECT_EQ(run(base, output_of(merged), precision, 2, 1, entry.path()),
+                run(merged, output_of(merged), precision, 2))
+          << precision_name(precision);
     ++tested;
   }
   EXPECT_GE(tested, 6u);

@@ -2,6 +2,7 @@
 // The list of a model's parameters: names, shapes, storage, weight decay, initialization and bounds. Used by the weight
 // store, training's slabs, checkpoints, export and plans. Its order is part of the checkpoint format.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -72,6 +73,18 @@ struct Fp8Matrix {
   explicit operator bool() const { return static_cast<bool>(rows); }
 };
 
+// Product of an adapter that is added to that of a matrix: y += (x downᵀ) upᵀ. Parts as in Param.
+struct LowRank {
+  int64_t width = 0;  // largest rank of the model's adapter, which sizes memory; 0: no adapters
+  ops::Precision precision = ops::Precision::fp32;
+  ops::LinearWeight down;             // [rank,K]; N = 0: this matrix is not adapted
+  ops::LinearWeight up, first, rest;  // [N,rank]
+
+  const ops::LinearWeight& up_for(int64_t begin, int64_t end) const {
+    return first.N == 0 || end - begin > std::max(first.N, rest.N) ? up : begin == 0 ? first : rest;
+  }
+};
+
 // A parameter in the formats that passes read.
 struct Param {
   tensor::TensorView plain;       // tables and vectors; in training also matrices, in the compute type
@@ -80,6 +93,12 @@ struct Param {
   Fp8Scale input;                 // inference: scale of the matrix's input
   tensor::TensorView grad;        // training: f32, accumulated
   Fp8Matrix fp8;                  // training
+  LowRank low_rank;               // inference
+
+  // The weight for rows [begin,end) of a matrix: all of it, or one of the parts in which it is stored.
+  const ops::LinearWeight& rows(int64_t begin, int64_t end) const {
+    return first.N == 0 || end - begin > std::max(first.N, rest.N) ? matrix : begin == 0 ? first : rest;
+  }
 };
 using Params = std::vector<Param>;  // in the order of model_params()
 

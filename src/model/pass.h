@@ -87,7 +87,8 @@ struct Pass {
   // For tensors between two products of a layer: narrower than the residual path if the next product rounds its input
   // anyway.
   tensor::TensorView between(int64_t rows, int64_t cols) const {
-    const bool rounds = training == nullptr && on_cpu() && e.precision != ops::Precision::fp32;
+    // An adapter adds to the result of a product, which requires the type of the residual path.
+    const bool rounds = training == nullptr && on_cpu() && e.precision != ops::Precision::fp32 && s.adapter_width == 0;
     return e.memory.allocate(memory::Tag::activations, rounds ? tensor::DType::bf16 : e.activation, {rows, cols});
   }
   tensor::TensorView narrow(int64_t rows, int64_t cols) const {

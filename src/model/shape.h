@@ -55,6 +55,8 @@ struct ModelShape {
   ops::Activation convolution_activation = ops::Activation::tanh;
   float pooler_dropout = 0;  // before the sequence head's first matrix
   Freeze freeze;             // training only
+  // Scoring with an adapter whose products are not merged into the matrices: their largest rank (Param::low_rank).
+  int64_t adapter_width = 0;
 
   bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes
   int64_t head_size() const { return hidden / heads; }

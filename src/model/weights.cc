@@ -23,6 +23,7 @@
 #include "memory/placement.h"
 #include "model/fp8.h"
 #include "model/stored_param.h"
+#include "model/weight_layout.h"
 #include "ops/amax.h"
 
 namespace brim::model {
@@ -34,81 +35,6 @@ using tensor::DType;
 using tensor::TensorView;
 
 namespace {
-
-// Allocates aligned pieces from a slab that may not exist yet (null base: sizes only, fake addresses).
-class Cutter {
- public:
-  explicit Cutter(void* base)
-      : base_(base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 20)) {}
-  TensorView cut(DType dtype, std::initializer_list<int64_t> dims) {
-    TensorView v(base_ + used_, dtype, dims);
-    if (v.elements() == 0) return {};
-    used_ += memory::align_up(v.bytes());
-    return v;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  char* base_;
-  int64_t used_ = 0;
-};
-
-DType matrix_type(Precision precision) {
-  switch (precision) {
-    case Precision::bf16:
-      return DType::bf16;
-    case Precision::fp16:
-      return DType::f16;
-    case Precision::fp8:
-      return DType::f8e4m3;
-    case Precision::int8:
-      return DType::i8;
-    default:
-      return DType::f32;
-  }
-}
-
-// Per-worker buffer for one matrix, allocated on first use and kept until loading ends. Counted by load_bytes().
-class MatrixBuffer {
- public:
-  explicit MatrixBuffer(int64_t bytes) : bytes_(bytes) {}
-  void* get(int64_t bytes) {
-    BRIM_CHECK(bytes <= bytes_, "matrix has {} bytes, expected at most {}", bytes, bytes_);
-    if (!data_) data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes_));
-    return data_.get();
-  }
-
- private:
-  int64_t bytes_;
-  std::unique_ptr<std::byte[]> data_;
-};
-
-// Packs rows for the CPU, starting at `first_row`, as many as `w` has.
-void pack_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, MatrixBuffer& buffer) {
-  const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
-  const bool as_stored = s.dtype() == DType::i8 ? w.precision == Precision::int8 : s.dtype() != DType::f64;
-  const DType type = as_stored ? s.dtype() : DType::f32;
-  const TensorView rows(buffer.get((end - begin) * dtype_bytes(type)), type, {w.N, w.K});
-  s.read_as(begin, end, rows.data, type);
-  std::vector<float> scales(type == DType::i8 ? static_cast<size_t>(w.N) : 0);
-  if (!scales.empty()) s.read_scales(first_row, first_row + w.N, scales.data());
-  linear_pack(rows, scales.empty() ? TensorView() : TensorView(scales.data(), DType::f32, {w.N}), w.precision, w.isa,
-              w.data.data, w.scale ? w.scale.as<float>() : nullptr);
-}
-
-void fill_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, DeviceKind target,
-                 MatrixBuffer& buffer) {
-  if (target == DeviceKind::cpu) return pack_matrix(s, first_row, w, buffer);
-  const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
-  if (w.precision != Precision::fp8) return s.read_as(begin, end, w.data.data, w.data.dtype);
-  const std::span<float> wide(static_cast<float*>(buffer.get(4 * (end - begin))), static_cast<size_t>(end - begin));
-  s.read_wide(begin, end, wide.data());
-  float amax = 0;
-  for (const float v : wide) amax = std::max(amax, std::abs(v));
-  const float scale = amax > 0 ? amax / ops::kFp8Largest : 1.0f;
-  *w.scale.as<float>() = scale;
-  for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = ops::to_e4m3(wide[i] / scale);
-}
 
 void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& params, const InputBound& input,
                     const Fp8Scale& scale) {
@@ -165,18 +91,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     BRIM_CHECK(table < tables.size(), "types given for {} tables, the model has more", tables.size());
     return tables[table++];
   };
-  auto matrix = [&](int64_t N, int64_t K, Precision p) {
-    ops::LinearWeight w;
-    w.N = N;
-    w.K = K;
-    w.precision = p;
-    w.isa = isa;
-    w.data = target == DeviceKind::cpu ? slab.cut(DType::u8, {linear_packed_bytes(N, K, p, isa)})
-                                       : slab.cut(matrix_type(p), {N, K});
-    if (p == Precision::int8) w.scale = slab.cut(DType::f32, {N});
-    if (p == Precision::fp8) w.scale = slab.cut(DType::f32, {1});
-    return w;
-  };
+  auto matrix = [&](int64_t N, int64_t K, Precision p) { return slab.cut_matrix(N, K, p, target, isa); };
   WeightLayout layout;
   for (const ParamSpec& spec : model_params(s)) {
     Param& p = layout.params.emplace_back();
@@ -203,7 +118,9 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
 }
 
 Params describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, device::Isa isa) {
-  return layout_weights(shape, precision, target, isa, {}, nullptr).params;
+  Params params = layout_weights(shape, precision, target, isa, {}, nullptr).params;
+  if (shape.adapter_width > 0) describe_adapter(shape, precision, target, isa, params);
+  return params;
 }
 
 namespace {
@@ -217,11 +134,10 @@ StoredParam require_param(const WeightSource& source, const ParamSpec& spec) {
 
 }  // namespace
 
-ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
-  hub::HfConfig config = hub::load_hf_config(dir);
-  const auto source = WeightSource::open(dir);
-  const ModelShape shape = shape_of(config, head_kind(config, source->names()));
-  if (out != nullptr) *out = std::move(config);
+ModelShape read_shape(const hub::ModelFiles& files, hub::HfConfig* out) {
+  hub::OpenModel model = hub::open_model(files);
+  const ModelShape shape = shape_of(model.config, head_kind(model.config, model.weights->names()));
+  if (out != nullptr) *out = std::move(model.config);
   return shape;
 }
 
@@ -498,10 +414,12 @@ void fill_in_place(FillTasks& tasks, device::Stream& stream, int64_t buffer_byte
 }
 
 // The files of both models; adds the tagger's head to `shape`.
-Sources open_sources(const std::filesystem::path& dir, const std::filesystem::path& tagger, const hub::HfConfig& config,
+Sources open_sources(const hub::ModelFiles& files, const std::filesystem::path& tagger, hub::HfConfig& config,
                      ModelShape& shape) {
   Sources sources;
-  sources.model = WeightSource::open(dir);
+  hub::OpenModel model = hub::open_model(files);
+  sources.model = std::move(model.weights);
+  config = std::move(model.config);
   shape = shape_of(config, head_kind(config, sources.model->names()));
   if (!tagger.empty()) {
     const ModelShape tags = read_shape(tagger);
@@ -515,19 +433,22 @@ Sources open_sources(const std::filesystem::path& dir, const std::filesystem::pa
 
 }  // namespace
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
+std::unique_ptr<Model> Model::load(const hub::ModelFiles& files, device::Device& device, Precision precision,
                                    memory::PlannedMemory* planned) {
-  return load_both(dir, {}, device, precision, planned);
+  return load_both(files, {}, device, precision, planned);
 }
 
-std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
+std::unique_ptr<Model> Model::load_both(const hub::ModelFiles& files, const std::filesystem::path& tagger,
                                         device::Device& device, Precision precision, memory::PlannedMemory* planned,
-                                        const OnProgress& while_loading) {
+                                        const OnProgress& while_loading, bool encoder_only) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
-  model->dir_ = dir;
-  model->config_ = hub::load_hf_config(dir);
-  Sources sources = open_sources(dir, tagger, model->config_, model->shape_);
+  model->dir_ = files.dir;
+  Sources sources = open_sources(files, tagger, model->config_, model->shape_);
+  if (encoder_only) {
+    model->shape_.sequence_classes = model->shape_.token_classes = 0;
+    sources.params = model_params(model->shape_);
+  }
   model->precision_ = precision;
   model->device_kind_ = device.kind();
   const ModelShape& s = model->shape_;
@@ -558,7 +479,7 @@ std::unique_ptr<Model> Model::load_both(const std::filesystem::path& dir, const 
     tasks.rethrow();
     sources.check_unchanged();
     stream->synchronize();
-    log_debug("{}: weights copied to the device", dir.string());
+    log_debug("{}: weights copied to the device", files.text());
     // Freeing gigabytes takes milliseconds.
     host.reset();
     tasks.free_buffers();

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "device/device.h"
-#include "hub/weights.h"
+#include "hub/model_files.h"
 #include "memory/ledger.h"
+#include "model/adapter_weights.h"
 #include "model/params.h"
 #include "model/shape.h"
 
@@ -44,16 +45,22 @@ int64_t load_bytes(const ModelShape& shape, int threads);
 class Model {
  public:
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
-  static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
+  static std::unique_ptr<Model> load(const hub::ModelFiles& files, device::Device& device, ops::Precision precision,
                                      memory::PlannedMemory* planned = nullptr);
   using OnProgress = std::function<void(const Model& coming, const std::function<bool()>& is_filled)>;
   // Loads the head of `tagger`, which must have the same encoder (same_encoder), as a second head; empty: none. Except
   // on a CPU, `meanwhile` is called once the addresses of the weights are known; their bytes are read and copied by
   // other threads in the meantime, possibly for longer. `is_filled` waits briefly and returns whether they are
   // complete.
-  static std::unique_ptr<Model> load_both(const std::filesystem::path& dir, const std::filesystem::path& tagger,
+  static std::unique_ptr<Model> load_both(const hub::ModelFiles& files, const std::filesystem::path& tagger,
                                           device::Device& device, ops::Precision precision,
-                                          memory::PlannedMemory* planned, const OnProgress& while_loading = {});
+                                          memory::PlannedMemory* planned, const OnProgress& while_loading = {},
+                                          bool encoder_only = false);
+  // A model that uses the parameters of `encoder` (loaded with `encoder_only` from files.dir), except for the head and
+  // the products of an adapter; only these are loaded. `ranks`: adapter_ranks() of the files.
+  static std::unique_ptr<Model> load_adapter(std::shared_ptr<const Model> encoder, const hub::ModelFiles& files,
+                                             const ModelShape& shape, const AdapterRanks& ranks, device::Device& device,
+                                             memory::PlannedMemory* planned = nullptr);
 
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }
@@ -75,13 +82,14 @@ class Model {
   ops::Precision precision_ = ops::Precision::fp32;
   device::DeviceKind device_kind_ = device::DeviceKind::cpu;
   TableTypes table_types_;
+  std::shared_ptr<const Model> encoder_;  // only for an adapter
   device::DeviceBuffer slab_;
   device::DeviceBuffer parked_;  // host memory
   WeightLayout layout_;
 };
 
-// Shape of the model in `dir`, including its head, without reading the weights.
-ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* config = nullptr);
+// Shape of a model, including its head, without reading the weights.
+ModelShape read_shape(const hub::ModelFiles& files, hub::HfConfig* config = nullptr);
 
 // Whether a classifier and a tagger are heads on one encoder, as trained by `task=multi`: same shape, identical encoder
 // tensors and identical tokenizer files. A pass of both_heads() then serves both.

@@ -69,9 +69,14 @@ class Solver {
     if (r_.max_length < 1) fail(ErrorCode::usage, "`max_length={}`: must be at least 1", r_.max_length);
     typical_ =
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
-    if (r_.task == Task::score)
+    if (r_.task == Task::score && !r_.base.empty()) {
+      weights_ = layout_adapter(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.adapter_ranks, nullptr).bytes;
+      model::ModelShape encoder = r_.shape;
+      encoder.sequence_classes = encoder.token_classes = encoder.adapter_width = 0;
+      base_weights_ = layout_weights(encoder, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
+    } else if (r_.task == Task::score) {
       weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
-    else {
+    } else {
       const model::SlabLayout slab = slab_layout(r_.shape);
       elements_ = slab.trained();
       trained_share_ = static_cast<double>(elements_) / static_cast<double>(slab.elements());
@@ -113,7 +118,8 @@ class Solver {
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const model::ForwardPlan f = forward(p.limits(), r_.output);
-      p.add(memory::Tag::weights, "model", weights_);
+      p.add(memory::Tag::weights, r_.base.empty() ? "model" : "adapter", weights_);
+      p.add(memory::Tag::weights, kBaseWeights + r_.base, base_weights_);
       p.add(f.arena_tags(), kForwardPass);
       p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
@@ -146,7 +152,8 @@ class Solver {
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
     }
-    p.add(Tag::context, r_.task == Task::score ? "tokenizer" : "tokenizer and token sets", r_.tokenizer_bytes);
+    const char* const tokenizer = r_.task == Task::score ? "tokenizer" : "tokenizer and token sets";
+    p.add(Tag::context, r_.base.empty() ? tokenizer : kBaseWeights + r_.base, r_.tokenizer_bytes);
     if (cpu_) p.add(Tag::context, "head on the host", r_.head_bytes);
     return s;
   }
@@ -379,7 +386,7 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0;  // elements: trained parameters
+  int64_t typical_ = 0, weights_ = 0, base_weights_ = 0, elements_ = 0;  // elements: trained parameters
   double trained_share_ = 1;
 };
 
@@ -396,7 +403,7 @@ Plan smallest_plan(const PlanRequest& r) {
 
 }  // namespace
 
-void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
+void add_host_memory(PlanRequest& r, const hub::ModelFiles& files) {
   if (r.device.kind != DeviceKind::cpu) return;
   const model::ModelShape& s = r.shape;
   if (r.task == Task::train) {
@@ -404,7 +411,7 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   } else {
     r.tables = table_types(s, r.device.kind);
     try {
-      r.tables = table_types(*hub::WeightSource::open(dir), s, r.device.kind);
+      r.tables = table_types(*hub::open_model(files).weights, s, r.device.kind);
     } catch (const Error&) {  // the config alone is enough for planning
     }
     r.load_bytes = load_bytes(s, r.device.threads);
@@ -412,7 +419,7 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   // Measured with BERT, RoBERTa and SentencePiece tokenizers: vocabulary, tries and caches take up to three times the
   // size of the files.
   int64_t largest = 0;
-  for (const auto& file : hub::tokenizer_files(hub::tokenizer_dir(dir))) {
+  for (const auto& file : hub::tokenizer_files(hub::tokenizer_dir(files.dir))) {
     std::error_code ec;
     const auto bytes = std::filesystem::file_size(file, ec);
     if (!ec) largest = std::max(largest, static_cast<int64_t>(bytes));

@@ -62,6 +62,10 @@ struct PlanRequest {
   model::Output output = model::Output::sequence_scores;
   ops::Precision precision = ops::Precision::fp32;
   model::TableTypes tables;
+  // Scoring: name of a base model whose encoder weights this model uses together with others (kBaseWeights); empty: the
+  // weights are its own. The adapter's products have these ranks.
+  std::string base;
+  model::AdapterRanks adapter_ranks;
   // CPU only, because the limit covers the whole process (add_host_memory):
   int64_t tokenizer_bytes = 0;  // in training, includes the token sets
   int64_t head_bytes = 0;       // a head that runs on the host, with its scores
@@ -84,6 +88,8 @@ memory::LedgerEntry context_entry(const DeviceProfile& device);
 inline constexpr const char* kForwardPass = "forward pass";
 inline constexpr const char* kBatchesInFlight = "batches in flight";
 inline constexpr const char* kLoading = "loading";
+// Followed by the name of the base model: weights and tokenizer that several adapters use, reserved once.
+inline constexpr const char* kBaseWeights = "encoder of ";
 
 struct Plan {
   Task task = Task::score;
@@ -109,8 +115,9 @@ struct Plan {
   void add(memory::Tag tag, const std::string& owner, int64_t bytes);
   void add(const memory::TagBytes& bytes, const std::string& owner);
   int64_t own_bytes() const { return peak_bytes - device.context_bytes; }  // sum of its parts
-  std::vector<memory::LedgerEntry> own_parts() const;  // parts not shared with models that alternate with it
-  std::vector<memory::LedgerEntry> ledger() const;     // context and parts; sums to peak_bytes
+  std::vector<memory::LedgerEntry> own_parts() const;   // parts not shared with models that alternate with it
+  std::vector<memory::LedgerEntry> base_parts() const;  // shared by the adapters of one base model
+  std::vector<memory::LedgerEntry> ledger() const;      // context and parts; sums to peak_bytes
   bool operator==(const Plan& other) const;
 };
 
@@ -149,7 +156,7 @@ struct ResidentSet {
 std::vector<ResidentSet> resident_sets(const std::vector<Plan>& plans, int64_t limit_bytes);
 
 // Adds the host memory of the model's files to a CPU request. Does nothing for other devices.
-void add_host_memory(PlanRequest& request, const std::filesystem::path& model_dir);
+void add_host_memory(PlanRequest& request, const hub::ModelFiles& files);
 
 // Minimum bytes of any plan with these settings: one sequence of max_length tokens at a time, with full recomputation.
 int64_t smallest_limit(const PlanRequest& request);

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -19,6 +20,17 @@ std::vector<memory::LedgerEntry> parts_of(const Plan& plan, std::string_view own
   for (const memory::LedgerEntry& part : plan.parts)
     if (part.owner == owner) parts.push_back(part);
   return parts;
+}
+
+bool is_base(const memory::LedgerEntry& part) { return part.owner.starts_with(kBaseWeights); }
+
+// The weights of all base models, each once.
+std::vector<memory::LedgerEntry> base_parts_of(const std::vector<const Plan*>& plans) {
+  std::vector<memory::LedgerEntry> all;
+  for (const Plan* plan : plans)
+    for (const memory::LedgerEntry& part : plan->base_parts())
+      if (std::find(all.begin(), all.end(), part) == all.end()) all.push_back(part);
+  return all;
 }
 
 }  // namespace
@@ -50,8 +62,14 @@ void Plan::add(const memory::TagBytes& more, const std::string& owner) {
 std::vector<memory::LedgerEntry> Plan::own_parts() const {
   std::vector<memory::LedgerEntry> own;
   for (const memory::LedgerEntry& part : parts)
-    if (std::find(kShared.begin(), kShared.end(), part.owner) == kShared.end()) own.push_back(part);
+    if (std::find(kShared.begin(), kShared.end(), part.owner) == kShared.end() && !is_base(part)) own.push_back(part);
   return own;
+}
+
+std::vector<memory::LedgerEntry> Plan::base_parts() const {
+  std::vector<memory::LedgerEntry> base;
+  std::copy_if(parts.begin(), parts.end(), std::back_inserter(base), is_base);
+  return base;
 }
 
 std::vector<memory::LedgerEntry> Plan::ledger() const {
@@ -79,6 +97,7 @@ std::vector<LedgerEntry> ledger_of(const std::vector<const Plan*>& plans, const 
       all.push_back(std::move(part));
     }
   }
+  for (memory::LedgerEntry& part : base_parts_of(plans)) all.push_back(std::move(part));
   for (const char* owner : kShared) {
     const auto most = std::max_element(plans.begin(), plans.end(), [&](const Plan* a, const Plan* b) {
       return total_bytes(parts_of(*a, owner)) < total_bytes(parts_of(*b, owner));
@@ -98,23 +117,33 @@ std::vector<Plan> solve_together(const std::vector<PlanRequest>& requests, int64
   int64_t context = 0;
   for (const PlanRequest& r : all) context = std::max(context, r.device.context_bytes);
   // The context includes rounding for the blocks of one model only.
-  const int64_t limit = limit_bytes - (static_cast<int64_t>(all.size()) - 1) * all[0].device.rounding_bytes();
+  std::set<std::string> bases_in_use;
+  for (const PlanRequest& r : all)
+    if (!r.base.empty()) bases_in_use.insert(r.base);
+  const auto more_blocks = static_cast<int64_t>(all.size() - 1 + bases_in_use.size());
+  const int64_t limit = limit_bytes - more_blocks * all[0].device.rounding_bytes();
   std::vector<int64_t> own;
+  std::vector<Plan> each;
   // The largest staging and the largest arena may belong to different models, and a model may load while the arena
   // exists.
   int64_t apart = 0;
   for (PlanRequest& r : all) {
     r.device.context_bytes = context;
     r.limit_bytes = limit;
-    const Plan alone = solve(r);
+    const Plan& alone = each.emplace_back(solve(r));
     own.push_back(total_bytes(alone.own_parts()));
     apart = std::max(apart, total_bytes(parts_of(alone, kBatchesInFlight)) + r.load_bytes);
   }
   const int64_t resident = residency == Residency::all ? std::accumulate(own.begin(), own.end(), int64_t{0})
                                                        : *std::max_element(own.begin(), own.end());
+  std::vector<const Plan*> alone;
+  for (const Plan& plan : each) alone.push_back(&plan);
+  const int64_t bases = residency == Residency::all ? total_bytes(base_parts_of(alone)) : 0;
   std::vector<Plan> plans;
   for (size_t i = 0; i < all.size(); ++i) {
-    all[i].limit_bytes = limit - (resident - own[i]) - apart;
+    // Its own part of the base models is in its own plan.
+    const int64_t others = bases - (residency == Residency::all ? total_bytes(each[i].base_parts()) : 0);
+    all[i].limit_bytes = limit - (resident - own[i]) - others - apart;
     plans.push_back(solve(all[i]));
     plans.back().limit_bytes = limit_bytes;
   }

@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "hub/adapter.h"
+#include "hub/model_dir.h"
+#include "serve/answers.h"
 #include "serve/models.h"
 
 namespace brim::serve {
@@ -46,7 +49,7 @@ void ModelRegistry::free_retired() {
 
 // Prefers the model being replaced, then any other encoder.
 const Scorer* ModelRegistry::queue_owner(size_t index, Served& held) const {
-  for (size_t m = 0; m <= slots_.size(); ++m) {
+  for (size_t m = 0; m <= size(); ++m) {
     const Slot& slot = *slots_[m == 0 ? index : m - 1];
     std::lock_guard lock(slot.mutex);
     if (slot.served == nullptr || slot.kind == ModelKind::rules) continue;
@@ -190,6 +193,51 @@ std::string ModelRegistry::replace(size_t index) {
   return problem;
 }
 
+namespace {
+
+// The directory of an adapter below `root`, after resolving links; so are its files.
+std::string adapter_below(const std::string& root, const std::string& path) {
+  namespace fs = std::filesystem;
+  const Refusal not_found{404, "NotFound", "adapter not found below the adapters' root directory"};
+  std::error_code error;
+  const fs::path base = fs::canonical(root, error);
+  if (error || path.empty()) throw not_found;
+  const std::string prefix = (base / "").string();  // "/" is its own prefix
+  const fs::path dir = fs::canonical(base / fs::path(path).relative_path(), error);
+  if (error || !(dir / "").string().starts_with(prefix) || !hub::is_adapter(dir)) throw not_found;
+  for (const std::string& file : hub::model_files(dir))
+    if (const fs::path target = fs::canonical(file, error); error || !target.string().starts_with(prefix))
+      throw not_found;
+  return dir.string();
+}
+
+}  // namespace
+
+size_t ModelRegistry::add_adapter(const std::string& name, const std::string& path) {
+  if (!options_.add_adapter)
+    throw Refusal{403, "Unauthorized", "this server loads no adapters at run time (`adapters_root` is not set)"};
+  const int known = index_of(name);
+  if (known >= 0 && slots_[static_cast<size_t>(known)]->configured.base.empty())
+    throw Refusal{409, "Backend", fmt::format("{} is a model, not an adapter; choose another name", name)};
+  if (known >= 0 && path.empty()) return static_cast<size_t>(known);
+  const std::string dir = adapter_below(options_.adapters_root, path);
+  if (known >= 0) {
+    const std::string& own = slots_[static_cast<size_t>(known)]->configured.id;
+    std::error_code ignored;
+    if (std::filesystem::equivalent(own, dir, ignored)) return static_cast<size_t>(known);
+    throw Refusal{409, "Backend", fmt::format("{} is the adapter in {}; choose another name", name, own)};
+  }
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7F && c != '/'; });
+  if (name.empty() || name.size() > 200 || !plain)
+    throw invalid("the name of an adapter must have 1 to 200 printable ASCII characters, without spaces and slashes");
+  if (std::ranges::any_of(ladders(), [&](const auto& ladder) { return ladder->rules().name == name; }))
+    throw Refusal{409, "Backend", fmt::format("{} is a ladder; choose another name", name)};
+  if (size() == capacity())
+    throw Refusal{507, "Backend", fmt::format("{} models and adapters are known; restart the server", size())};
+  add_slot(options_.add_adapter(name, dir), "disk");
+  return size() - 1;
+}
+
 void ModelRegistry::close(size_t index) {
   Slot& slot = *slots_[index];
   Served old;
@@ -212,7 +260,7 @@ int ModelRegistry::reopen_changed(std::vector<std::string>& problems) {
            options_.revision_of(model.name) != model.revision;
   };
   int opened = 0;
-  for (size_t m = 0; can_open() && m < slots_.size(); ++m) {
+  for (size_t m = 0; can_open() && m < size(); ++m) {
     Served served;
     bool failed;
     {

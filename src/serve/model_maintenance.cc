@@ -24,7 +24,7 @@ void ModelRegistry::maintain(bool idle) {
     if (auto pinned = ladder->pinned()) needed.push_back(std::move(*pinned));
     if (auto next = ladder->coming(unix_now())) needed.push_back(next->model);
   }
-  for (size_t m = 0; m < slots_.size(); ++m) {
+  for (size_t m = 0; m < size(); ++m) {
     Slot& slot = *slots_[m];
     if (slot.kind == ModelKind::rules) continue;
     std::lock_guard lock(slot.mutex);

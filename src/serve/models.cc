@@ -14,6 +14,8 @@
 namespace brim::serve {
 namespace {
 
+constexpr size_t kMostAddedAdapters = 256;
+
 bool is_one_of(ModelKind kind, ModelKinds kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
 
 }  // namespace
@@ -28,10 +30,9 @@ ModelRegistry::ModelRegistry(const ServerOptions& options, std::vector<ServedMod
         }
       }) {
   BRIM_CHECK(!models.empty(), "no models to serve");
+  slots_.resize(models.size() + (options.add_adapter ? kMostAddedAdapters : 0));
   for (ServedModel& model : models) {
-    Slot& slot = *slots_.emplace_back(std::make_unique<Slot>());
-    slot.configured = model;
-    slot.configured.scorer.reset();  // only `served` owns it, so that an unloaded model is freed
+    Slot& slot = add_slot(model, "resident");
     slot.opened = model.scorer != nullptr;
     if (slot.opened) {
       slot.kind = model.scorer->kind();
@@ -45,13 +46,22 @@ ModelRegistry::ModelRegistry(const ServerOptions& options, std::vector<ServedMod
   }
 }
 
+ModelRegistry::Slot& ModelRegistry::add_slot(const ServedModel& model, const char* state) {
+  auto& slot = slots_[size_] = std::make_unique<Slot>();
+  slot->configured = model;
+  slot->configured.scorer.reset();  // only `served` owns it, so that an unloaded model is freed
+  slot->state = state;
+  ++size_;  // visible to other threads from here on
+  return *slot;
+}
+
 ModelRegistry::~ModelRegistry() { stop(); }
 
 int64_t ModelRegistry::unix_now() const { return options_.unix_clock ? options_.unix_clock() : std::time(nullptr); }
 
 int ModelRegistry::find(const std::string& name) const {
   std::vector<std::string> names;
-  for (size_t m = 0; m < slots_.size(); ++m) {
+  for (size_t m = 0; m < size(); ++m) {
     const ServedModel& model = slots_[m]->configured;
     if (model.name == name || model.id == name) return static_cast<int>(m);
     names.push_back(model.name);
@@ -62,13 +72,13 @@ int ModelRegistry::find(const std::string& name) const {
 }
 
 int ModelRegistry::index_of(std::string_view name) const {
-  for (size_t m = 0; m < slots_.size(); ++m)
+  for (size_t m = 0; m < size(); ++m)
     if (slots_[m]->configured.name == name) return static_cast<int>(m);
   return -1;
 }
 
 int ModelRegistry::first_of(ModelKinds kinds, bool loaded) const {
-  for (size_t m = 0; m < slots_.size(); ++m) {
+  for (size_t m = 0; m < size(); ++m) {
     if (!is_one_of(slots_[m]->kind, kinds)) continue;
     std::lock_guard lock(slots_[m]->mutex);
     if (!loaded || slots_[m]->served != nullptr) return static_cast<int>(m);
@@ -144,9 +154,10 @@ ModelChoice ModelRegistry::choose_for_bulk(const std::string& model, const std::
 
 std::vector<Served> ModelRegistry::loaded() const {
   std::vector<Served> all;
-  for (const auto& slot : slots_) {
-    std::lock_guard lock(slot->mutex);
-    if (slot->served != nullptr) all.push_back(slot->served);
+  for (size_t m = 0; m < size(); ++m) {
+    const Slot& slot = *slots_[m];
+    std::lock_guard lock(slot.mutex);
+    if (slot.served != nullptr) all.push_back(slot.served);
   }
   return all;
 }

@@ -50,8 +50,10 @@ class ModelRegistry {
   ModelRegistry(const ServerOptions& options, std::vector<ServedModel> models);
   ~ModelRegistry();
 
-  size_t size() const { return slots_.size(); }
+  size_t size() const { return size_; }
+  size_t capacity() const { return slots_.size(); }  // includes adapters that can be added later
   const std::string& name(size_t model) const { return slots_[model]->configured.name; }
+  const std::string& base(size_t model) const { return slots_[model]->configured.base; }  // empty: not an adapter
   ModelKind kind(size_t model) const { return slots_[model]->kind; }
   const LabelCost& label_cost(int model) const { return slots_[static_cast<size_t>(model)]->configured.label_cost; }
   const std::vector<std::shared_ptr<Ladder>>& ladders() const { return options_.ladders; }
@@ -83,6 +85,9 @@ class ModelRegistry {
   // Loading and unloading; call on thread().
   Workers& thread() { return thread_; }
   bool can_open() const { return options_.reopen != nullptr; }
+  // Adds an adapter below the adapters' root directory, which open() can then load; returns its index, also if the
+  // adapter is known by this name. Throws Refusal for an invalid or used name and an unknown directory.
+  size_t add_adapter(const std::string& name, const std::string& path);
   std::string open(size_t model);  // returns an error message; empty: success
   void close(size_t model);
   int reopen_changed(std::vector<std::string>& problems);  // and failed ones; returns the number of opened models
@@ -115,6 +120,7 @@ class ModelRegistry {
     std::string state_now() const;
   };
 
+  Slot& add_slot(const ServedModel& model, const char* state);
   void report_fault(const std::string& model, const std::string& fault);
   void note_loaded(size_t index);
   void note_not_loaded(size_t index, const std::string& why);
@@ -132,7 +138,8 @@ class ModelRegistry {
   void trim_heap(bool idle);
 
   const ServerOptions& options_;
-  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // never resized; null from size_ on
+  std::atomic<size_t> size_{0};
   GateQueue gates_;
   std::mutex retired_mutex_;
   std::vector<Served> retired_;  // replaced or unloaded models that requests still use

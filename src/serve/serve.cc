@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "hub/model_dir.h"
+#include "hub/model_files.h"
 #include "io/sha256.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
@@ -111,8 +112,9 @@ class Server::Sampler {
 };
 
 std::string model_revision(const std::string& directory, const std::optional<ZeroShot>& labels,
-                           const std::optional<EntityLabels>& entities) {
-  std::string facts = hub::names_vader(directory) ? std::string("vader ") + version() : hub::model_facts(directory);
+                           const std::optional<EntityLabels>& entities, const std::string& adapter) {
+  std::string facts = hub::names_vader(directory) ? std::string("vader ") + version()
+                                                  : hub::model_facts(hub::ModelFiles(directory, adapter));
   if (labels) {
     facts += fmt::format("\n{}\n{}", labels->text_template, labels->multi_label);
     for (const std::string& label : labels->labels) facts += "\n" + label;

@@ -12,10 +12,10 @@
 
 namespace brim::serve {
 
-// Fingerprint of a model in 8 hexadecimal digits, from the names, sizes and times of its files, and from its zero-shot
-// labels.
+// Fingerprint of a model in 8 hexadecimal digits, from the names, sizes and times of its files and those of its
+// adapter, and from its zero-shot labels.
 std::string model_revision(const std::string& directory, const std::optional<ZeroShot>& labels = {},
-                           const std::optional<EntityLabels>& entities = {});
+                           const std::optional<EntityLabels>& entities = {}, const std::string& adapter = "");
 
 // Fails if the address is not loopback and there are neither API keys nor `insecure`.
 void require_allowed(const ServerOptions& options);

@@ -395,7 +395,7 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
   config.allowed_hosts = top.texts("allowed_host");
   each_named(root, "models", path,
              {"path", "builtin", "precision", "keep_alive", "pooling", "labels", "candidate_labels",
-              "hypothesis_template", "multi_label", "entities", "threshold", "nested"},
+              "hypothesis_template", "multi_label", "entities", "threshold", "nested", "adapter"},
              [&](const ConfigBlock& in, const std::string& name) {
                if (in.has("path") == in.has("builtin"))
                  fail(ErrorCode::usage, "{}: {}: exactly one of `path` and `builtin` is required", in.where(),
@@ -412,6 +412,9 @@ ServeConfig read_serve_config(const fs::path& path, const std::vector<std::strin
                entry.labels = in.string_map("labels");
                entry.zero_shot = read_zero_shot(in);
                entry.entities = read_entities(in);
+               if (in.has("adapter") && in.has("builtin")) in.refuse("adapter", "not supported by VADER");
+               if (in.has("adapter")) entry.adapter = in.text("adapter");
+               if (entry.adapter.starts_with('.')) entry.adapter = relative_to(path, entry.adapter);
                if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
                config.models.push_back(std::move(entry));
              });
@@ -493,6 +496,12 @@ void check_names(const ServeConfig& config) {
   }
   for (const QueueRules& queue : config.queues)
     if (!queue.model.empty() && !known(queue.model)) refuse_model(described("queue", queue), queue.model, names);
+}
+
+void share_bases(ServeConfig& config) {
+  for (const ModelEntry& adapter : config.models)
+    for (ModelEntry& model : config.models)
+      if (!adapter.adapter.empty() && model.path == adapter.path) model.share_base = true;
 }
 
 }  // namespace brim::serve

@@ -25,6 +25,8 @@ struct ModelEntry {
   std::map<std::string, std::string> labels = {};  // replacement names for the model's labels
   std::optional<ZeroShot> zero_shot = {};          // NLI models: serve a classifier with these labels
   std::optional<EntityLabels> entities = {};       // GLiNER models: serve a tagger with these labels
+  std::string adapter = {};                        // LoRA adapter of the model: directory or name
+  bool share_base = false;                         // see ScorerOptions; set by share_bases()
 };
 
 // A top-level `key: value` for the server's own settings.
@@ -51,6 +53,9 @@ ServeConfig config_from_env(const std::function<std::optional<std::string>(const
 
 // Throws usage if a ladder, rung or queue refers to an unknown model, or if two objects have the same name.
 void check_names(const ServeConfig& config);
+
+// Lets all models with the path of an adapter's base share its weights.
+void share_bases(ServeConfig& config);
 
 // Parses "30s", "10m", "2h", "0", "never" or "-1" (returns -1); throws BadValue.
 double read_seconds(std::string_view text);

@@ -28,6 +28,7 @@ struct ServedModel {
   std::string tagger = {}, tagger_revision = {};
   std::string fault = {};  // load error if `scorer` is null
   LabelCost label_cost = {};
+  std::string base = {};  // directory or name of the model of which it is an adapter; empty: none
 };
 using Served = std::shared_ptr<const ServedModel>;
 

@@ -56,6 +56,9 @@ struct ServerOptions {
   std::function<ServedModel(const std::string& name, const Scorer* peer, bool peer_stays)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
   std::function<std::string(const std::string& name)> tagger_of;
+  // Makes an adapter in a directory known to `reopen`; returns the model without its scorer. Empty: not supported.
+  std::function<ServedModel(const std::string& name, const std::string& dir)> add_adapter;
+  std::string adapters_root;  // adapters below it may be loaded at run time; empty: none
   std::function<ApiKeys()> read_keys;
   monitor::WatchLimits watch;  // GPU limits beyond which health warns
   double gpu_log_seconds = 0;  // interval of log lines with GPU readings; 0: none

@@ -94,7 +94,7 @@ void Telemetry::add_rates(DashboardSnapshot& s, const Sample& previous, const Sa
   const double seconds = static_cast<double>(now.ns - previous.ns) * 1e-9;
   const auto per_second = [&](double n) { return n / seconds; };
   uint64_t texts = 0, tokens = 0;
-  for (size_t m = 0; m < now.texts.size(); ++m) {
+  for (size_t m = 0; m < std::min(now.texts.size(), previous.scored.size()); ++m) {
     // Failed texts of a bulk call are subtracted at its end.
     const uint64_t added = std::max(now.scored[m], previous.scored[m]) - previous.scored[m];
     texts += added;

@@ -18,7 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 Telemetry::Telemetry(const ServerOptions& options, const ModelRegistry& models, const ServerState& state,
                      std::vector<RouteLabel> routes)
-    : options_(options), models_(models), state_(state), routes_(std::move(routes)), metrics_(models.size()) {}
+    : options_(options), models_(models), state_(state), routes_(std::move(routes)), metrics_(models.capacity()) {}
 
 void Telemetry::attach(const IoThreads& threads, const HttpServer* server) {
   server_ = server;

@@ -39,15 +39,9 @@ bool in_parts(const Pass& p, int64_t l, bool first_tokens) {
   return first_tokens || !(p.training != nullptr || l + 1 < p.s.layers || p.s.mean_pooling);
 }
 
-// Rows of a bias; empty if there is no bias.
-TensorView part_of(const TensorView& bias, int64_t begin, int64_t end) {
-  return bias ? bias.slice_rows(begin, end) : TensorView();
-}
-
 void project_first_tokens(const Pass& p, const AttentionParams& at, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden, B = p.batch.B;
   const Param& w = p.param(at.qkv.w);
-  const TensorView& bias = p.param(at.qkv.b).plain;
   made.first = gather_first_tokens(p, x.x);
   made.qkv = p.between(p.batch.T, 2 * H);
   Hidden first{made.first};
@@ -63,15 +57,14 @@ void project_first_tokens(const Pass& p, const AttentionParams& at, const Hidden
     first.narrow = p.narrow(B, H);
     ops::convert(p.e.stream, {.x = first.x, .y = first.narrow, .scale = w.input.quantise});
   }
-  apply_linear(p, input_of(x, w), w.rest, part_of(bias, H, 3 * H), made.qkv);
+  apply_linear(p, input_of(x, w), at.qkv, H, 3 * H, made.qkv);
   made.q = p.between(B, H);
-  apply_linear(p, input_of(first, w), w.first, part_of(bias, 0, H), made.q);
+  apply_linear(p, input_of(first, w), at.qkv, 0, H, made.q);
 }
 
 void project_all_tokens(const Pass& p, const AttentionParams& at, int64_t l, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden;
   const Param& w = p.param(at.qkv.w);
-  const TensorView& bias = p.param(at.qkv.b).plain;
   made.qkv = p.between(p.batch.T, 3 * H);
   if (p.trains_fp8(at.qkv.w)) {
     made.input = operand_of(p, x, at.qkv.w, {.columns = made.keep_input});
@@ -80,11 +73,11 @@ void project_all_tokens(const Pass& p, const AttentionParams& at, int64_t l, con
   }
   const Input input = input_of(x, w);
   if (!in_parts(p, l, false)) {
-    apply_linear(p, input, w.matrix, bias, made.qkv);
+    apply_linear(p, input, at.qkv, made.qkv);
     return;
   }
-  apply_linear(p, input, w.first, part_of(bias, 0, H), made.qkv.slice_cols(0, H));
-  apply_linear(p, input, w.rest, part_of(bias, H, 3 * H), made.qkv.slice_cols(H, 3 * H));
+  apply_linear(p, input, at.qkv, 0, H, made.qkv.slice_cols(0, H));
+  apply_linear(p, input, at.qkv, H, 3 * H, made.qkv.slice_cols(H, 3 * H));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Hidden convolve(const Pass& p, const ConvolutionParams& at, const TensorView& x,
   const TensorView unfolded = p.activations(T, H * p.s.convolution), made = p.activations(T, H);
   ops::unfold(p.e.stream, {.x = x, .positions = p.batch.positions, .y = unfolded, .width = p.s.convolution});
   if (saved == nullptr) {
-    apply_linear(p, {unfolded}, at.product, made, activation);
+    apply_linear(p, {unfolded}, at.product, made, {activation});
     return norm(p, at.norm, {y, made}, result, {}, nullptr);
   }
   saved->unfolded = unfolded;

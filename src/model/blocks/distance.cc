@@ -34,7 +34,6 @@ DistanceTables parts_of(const Pass& p, const DistanceParams& at, const TensorVie
 // Queries and keys of the rows of x; columns as the matrix's rows.
 TensorView project(const Pass& p, const DistanceParams& at, const TensorView& x, bool in_parts, Operand& operand) {
   const Param& w = p.param(at.product.w);
-  const TensorView& bias = p.param(at.product.b).plain;
   const Range used = rows_in_use(p, at);
   const int64_t H = p.s.hidden;
   operand = x;
@@ -52,10 +51,10 @@ TensorView project(const Pass& p, const DistanceParams& at, const TensorView& x,
   }
   // Packed matrices cannot be sliced, so values are computed too.
   if (at.own || !in_parts) {
-    apply_linear(p, input, w.matrix, bias, y);
+    apply_linear(p, input, at.product, y);
   } else {
-    apply_linear(p, input, w.first, bias.slice_rows(0, H), y.slice_cols(0, H));
-    apply_linear(p, input, w.rest, bias.slice_rows(H, 3 * H), y.slice_cols(H, 3 * H));
+    apply_linear(p, input, at.product, 0, H, y.slice_cols(0, H));
+    apply_linear(p, input, at.product, H, 3 * H, y.slice_cols(H, 3 * H));
   }
   return y.slice_cols(used.begin, used.end);
 }

@@ -16,7 +16,7 @@ Input activated_product(const Pass& p, const FeedForwardParams& at, const Hidden
   const Activation activation = p.s.activation;
   if (!x.narrow) {
     const TensorView y = p.between(rows, F);
-    apply_linear(p, {x.x}, at.up, y, activation);
+    apply_linear(p, {x.x}, at.up, y, {activation});
     return {y};
   }
   const Param& up = p.param(at.up.w);

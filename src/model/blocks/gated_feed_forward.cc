@@ -35,7 +35,7 @@ void gated_feed_forward(const Pass& p, const FeedForwardParams& at, int64_t l, c
     input = operand_of(p, x, at.up.w, {.columns = keep_active});
     multiply_fp8(p, input, at.up, wide);
   } else {
-    apply_linear(p, input_of(x, up), up.matrix, p.param(at.up.b).plain, wide);
+    apply_linear(p, input_of(x, up), at.up, wide);
   }
   const TensorView active = gated(p, l, wide);
   if (saved != nullptr) {
@@ -49,7 +49,7 @@ void gated_feed_forward(const Pass& p, const FeedForwardParams& at, int64_t l, c
     return;
   }
   if (keep_active) saved->active = active;
-  apply_linear(p, {active}, p.param(at.down.w).matrix, p.param(at.down.b).plain, to, {.residual = residual});
+  apply_linear(p, {active}, at.down, to, {.residual = residual});
 }
 
 TensorView gated_feed_forward_backward(const Pass& p, const FeedForwardParams& at, int64_t l,

@@ -49,7 +49,7 @@ TensorView head_dense(const Pass& p, const HeadParams& at, const HeadDense& dens
     apply_linear(p, {saved.in}, dense.at, saved.raw);
     ops::activate(p.e.stream, {.x = saved.raw, .y = saved.dense, .activation = at.activation});
   } else {
-    apply_linear(p, {saved.in}, dense.at, saved.dense, at.activation);
+    apply_linear(p, {saved.in}, dense.at, saved.dense, {at.activation});
   }
   if (dense.norm.gamma < 0) return saved.dense;
   return norm(p, dense.norm, {saved.dense}, {}, {}, p.training != nullptr ? &saved.norm : nullptr).x;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks/linear.h"
 
+#include "base/error.h"
 #include "ops/fp8_cast.h"
+#include "ops/rows.h"
 
 namespace brim::model {
 
@@ -17,11 +19,45 @@ void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, con
   linear(p.e.stream, args);
 }
 
+namespace {
+
+// y += (x downᵀ) upᵀ. Allocates the same for every adapter of this width.
+void add_low_rank(const Pass& p, const TensorView& x, const LowRank& low, int64_t begin, int64_t end,
+                  const TensorView& y) {
+  const TensorView inner = p.activations(x.rows(), low.width);
+  const auto multiply = [&](const TensorView& from, const ops::LinearWeight& w, int64_t columns, const TensorView& to,
+                            const TensorView& residual) {
+    const TensorView scratch =
+        p.e.memory.scratch(linear_scratch_bytes(p.e.stream, x.rows(), to.cols(), columns, low.precision, p.e.threads));
+    if (w.N > 0) ops::linear(p.e.stream, {.x = from, .w = w, .residual = residual, .y = to, .scratch = scratch});
+  };
+  const int64_t rank = low.down.N > 0 ? low.down.N : low.width;
+  const TensorView used = inner.slice_cols(0, rank);
+  multiply(x, low.down, x.cols(), used, {});
+  multiply(used, low.up_for(begin, end), low.width, y, y);
+}
+
+}  // namespace
+
+void apply_linear(const Pass& p, const Input& x, LinearParams at, int64_t begin, int64_t end, const TensorView& y,
+                  const LinearOptions& options) {
+  const Param& w = p.param(at.w);
+  const TensorView& bias = p.param(at.b).plain;
+  const bool adapted = w.low_rank.width > 0;
+  BRIM_CHECK(!adapted || (!options.quantise && !x.dequantise), "matrix {} with an adapter: fp8 is unsupported", at.w);
+  LinearOptions product = options;
+  if (adapted) product.activation = ops::Activation::none;
+  apply_linear(p, x, w.rows(begin, end), bias ? bias.slice_rows(begin, end) : TensorView(), y, product);
+  if (!adapted) return;
+  add_low_rank(p, x.x, w.low_rank, begin, end, y);
+  if (options.activation != ops::Activation::none)
+    ops::activate(p.e.stream, {.x = y, .y = y, .activation = options.activation});
+}
+
 Hidden add_product(const Pass& p, const Input& x, LinearParams at, const TensorView& residual, bool keeps_sum) {
-  const ops::LinearWeight& w = p.param(at.w).matrix;
   const bool in_product = p.training == nullptr && (p.on_cpu() || keeps_sum);
-  const TensorView product = p.activations(x.x.rows(), w.N);
-  apply_linear(p, x, w, p.param(at.b).plain, product, {.residual = in_product ? residual : TensorView()});
+  const TensorView product = p.activations(x.x.rows(), p.param(at.w).matrix.N);
+  apply_linear(p, x, at, product, {.residual = in_product ? residual : TensorView()});
   return in_product ? Hidden{product} : Hidden{residual, product};
 }
 

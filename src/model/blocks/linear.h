@@ -57,9 +57,12 @@ struct LinearOptions {
 };
 void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, const tensor::TensorView& bias,
                   const tensor::TensorView& y, const LinearOptions& options = {});
+// Same for rows [begin,end) of a matrix and their bias, with the product of an adapter if the model has one.
+void apply_linear(const Pass& p, const Input& x, LinearParams at, int64_t begin, int64_t end,
+                  const tensor::TensorView& y, const LinearOptions& options = {});
 inline void apply_linear(const Pass& p, const Input& x, LinearParams at, const tensor::TensorView& y,
-                         ops::Activation activation = ops::Activation::none) {
-  apply_linear(p, x, p.param(at.w).matrix, p.param(at.b).plain, y, {activation});
+                         const LinearOptions& options = {}) {
+  apply_linear(p, x, at, 0, p.param(at.w).matrix.N, y, options);
 }
 
 // residual + product. CPU inference adds the residual while the product is in registers. On the GPU the norm adds it,

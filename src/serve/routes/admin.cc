@@ -115,6 +115,24 @@ std::optional<Reply> admin_model(RequestContext& context, std::string_view path,
   return Reply{.status = 202, .body = state_json(models, index, name)};
 }
 
+// NAME/load?path=DIR adds an adapter if it is new and loads it; NAME/unload.
+std::optional<Reply> admin_adapter(RequestContext& context, std::string_view path, const Refusal& unknown) {
+  ModelRegistry& models = context.server.models;
+  const size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) throw Refusal(unknown);
+  const std::string name = percent_decoded(path.substr(0, slash)), verb(path.substr(slash + 1));
+  if (verb != "load" && verb != "unload") throw Refusal(unknown);
+  const std::string dir = query_value(context.call.exchange->query(), "path");
+  if (verb == "unload" && models.base(static_cast<size_t>(models.find(name))).empty())
+    throw Refusal{409, "Backend", fmt::format("{} is a model, not an adapter", name)};
+  return context.server.dispatcher.run_on(models.thread(), context.call, [&models, name, verb, dir] {
+    const size_t index = verb == "load" && (models.index_of(name) < 0 || !dir.empty())
+                             ? models.add_adapter(name, dir)
+                             : static_cast<size_t>(models.find(name));
+    return change_model(models, index, name, verb);
+  });
+}
+
 std::optional<Reply> admin(RequestContext& context) {
   const Call& call = context.call;
   ServerParts& server = context.server;
@@ -130,11 +148,13 @@ std::optional<Reply> admin(RequestContext& context) {
       const std::vector<std::string> problems = server.reload();
       return Reply{.status = problems.empty() ? 200 : 424, .body = json_text({{"problems", problems}})};
     });
-  constexpr std::string_view kLadders = "ladders/", kModels = "models/";
+  constexpr std::string_view kLadders = "ladders/", kModels = "models/", kAdapters = "adapters/";
   if (path.starts_with(kLadders)) return pin_ladder(context, path.substr(kLadders.size()));
   const Refusal unknown{404, "NotFound",
                         "unknown admin route (use /admin/models/NAME/load, park, unload or reload, "
+                        "/admin/adapters/NAME/load?path=DIR or unload, "
                         "/admin/ladders/NAME/pin?rung=MODEL or unpin, /admin/reload, /admin/drain)"};
+  if (path.starts_with(kAdapters)) return admin_adapter(context, path.substr(kAdapters.size()), unknown);
   if (!path.starts_with(kModels)) throw Refusal(unknown);
   return admin_model(context, path.substr(kModels.size()), unknown);
 }

@@ -76,6 +76,7 @@ OrderedJson described_models(const ServerParts& server) {
                       {"task", status.opened ? OrderedJson(task_name(status.kind)) : OrderedJson(nullptr)},
                       {"state", status.state}});
       if (!status.fault.empty()) data.back()["fault"] = status.fault;
+      if (const std::string& base = server.models.base(index); !base.empty()) data.back()["parent"] = base;
       continue;
     }
     const ServedModel& m = *status.served;
@@ -98,6 +99,7 @@ OrderedJson described_models(const ServerParts& server) {
                     {"shared_bytes", plan.shared_bytes},
                     {"token_budget", plan.tokens_per_interactive_batch},
                     {"ladder", ladders}});
+    if (!m.base.empty()) data.back()["parent"] = m.base;
   }
   for (const auto& ladder : server.models.ladders()) {
     std::vector<std::string> rungs;
