@@ -4,7 +4,7 @@
 
 predict(list) of the default model in its own precision against transformers.pipeline in fp32 (batches of 32, texts in the given order
 and sorted by length) and against a loop over ONNX Runtime int8 with transformer fusions, sorted by length; encode(list) of --encoder
-against sentence-transformers in fp32. All use the same weights, threads and texts; runs are interleaved after one warm-up. Needs the
+against sentence-transformers in fp32. All use the same weights, threads and texts; runs are interleaved. Needs the
 installed module, torch, transformers, onnx and onnxruntime; --encoder needs sentence-transformers. Prints one line per program."""
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from brim import _brim
 from cpu_peers import Wrapped, best_classes, export_onnx, fused, onnx_session, quantise
 from python_peers import plain_model
 
-Calls = dict[str, Callable[[], object]]
+Calls = dict[str, Callable[[list[str]], object]]
+WARM_UP = 100  # texts
 
 
-def onnx_labels(model: str, work: str, texts: list[str], threads: int) -> Callable[[], list[str]]:
-    """Labels of the texts by ONNX Runtime; tokenizes in each call."""
+def onnx_labels(model: str, work: str, threads: int) -> Callable[[list[str]], list[str]]:
+    """Labels of texts by ONNX Runtime; tokenizes in each call."""
     import tokenizers
     import transformers
 
@@ -38,7 +39,7 @@ def onnx_labels(model: str, work: str, texts: list[str], threads: int) -> Callab
     fast.no_padding()
     fast.enable_truncation(512)
 
-    def labels() -> list[str]:
+    def labels(texts: list[str]) -> list[str]:
         encoded = [one.ids for one in fast.encode_batch_fast(texts)]
         return [hf.config.id2label[best] for best in best_classes(session, encoded)]
 
@@ -52,17 +53,15 @@ def classifiers(work: str, texts: list[str], threads: int) -> Calls:
     plain_model(_brim.find_model(""), model)
     classifier = brim.Classifier(device="cpu", threads=threads)
     pipe = transformers.pipeline("text-classification", model=model, device="cpu")
-    by_length = sorted(texts, key=len)
-    run_onnx = onnx_labels(model, work, texts, threads)
-    ours = classifier.predict(texts).labels
-    theirs = [one["label"] for one in pipe(texts, batch_size=32, truncation=True)]
-    narrow = run_onnx()
+    run_onnx = onnx_labels(model, work, threads)
+    some = texts[:200]
+    ours, theirs, narrow = classifier.predict(some).labels, [one["label"] for one in pipe(some, batch_size=32)], run_onnx(some)
     print(f"Brim: {classifier.precision} on {classifier.device}; equal labels: "
-          f"{100 * sum(map(str.__eq__, ours, theirs)) / len(texts):.1f} % with transformers, "
-          f"{100 * sum(map(str.__eq__, ours, narrow)) / len(texts):.1f} % with ONNX Runtime", flush=True)
-    return {"brim predict": lambda: classifier.predict(texts),
-            "transformers": lambda: pipe(texts, batch_size=32, truncation=True),
-            "transformers, sorted": lambda: pipe(by_length, batch_size=32, truncation=True),
+          f"{100 * sum(map(str.__eq__, ours, theirs)) / len(some):.1f} % with transformers, "
+          f"{100 * sum(map(str.__eq__, ours, narrow)) / len(some):.1f} % with ONNX Runtime", flush=True)
+    return {"brim predict": classifier.predict,
+            "transformers": lambda texts: pipe(texts, batch_size=32, truncation=True),
+            "transformers, sorted": lambda texts: pipe(sorted(texts, key=len), batch_size=32, truncation=True),
             "ONNX Runtime int8, sorted": run_onnx}
 
 
@@ -75,19 +74,19 @@ def encoders(folder: str, texts: list[str], threads: int) -> Calls:
     ours, wanted = encoder.encode(texts[:200]), theirs.encode(texts[:200])
     cosines = (ours * wanted).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(wanted, axis=1)
     print(f"Brim: {encoder.precision}; least cosine with sentence-transformers {cosines.min():.4f}", flush=True)
-    return {"brim encode": lambda: encoder.encode(texts),
-            "sentence-transformers": lambda: theirs.encode(texts, batch_size=32, show_progress_bar=False)}
+    return {"brim encode": encoder.encode,
+            "sentence-transformers": lambda texts: theirs.encode(texts, batch_size=32, show_progress_bar=False)}
 
 
-def measured(calls: Calls, count: int, runs: int) -> None:
+def measured(calls: Calls, texts: list[str], runs: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
-        call()
+        call(texts[:WARM_UP])
     for _ in range(runs):
         for name, call in calls.items():
             began = time.perf_counter()
-            call()
-            rates[name].append(count / (time.perf_counter() - began))
+            call(texts)
+            rates[name].append(len(texts) / (time.perf_counter() - began))
     ours = statistics.median(next(iter(rates.values())))
     for name, found in rates.items():
         shown = ", ".join(f"{one:,.0f}" for one in found)
@@ -108,9 +107,9 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     texts = given.file.read_text(encoding="utf-8").split("\n")[:given.rows]
     with tempfile.TemporaryDirectory() as work:
-        measured(classifiers(work, texts, given.threads), len(texts), given.runs)
+        measured(classifiers(work, texts, given.threads), texts, given.runs)
     if given.encoder:
-        measured(encoders(given.encoder, texts, given.threads), len(texts), given.runs)
+        measured(encoders(given.encoder, texts, given.threads), texts, given.runs)
 
 
 if __name__ == "__main__":
