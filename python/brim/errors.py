@@ -137,8 +137,11 @@ _FUNCTIONS = {"train": "brim.train", "plan": "brim.plan", "compare": "brim.compa
 def _in_python(text: str) -> str:
     """The library writes settings as `long_text=truncate`; Python writes long_text="truncate"."""
     def argument(key: str, value: str) -> str:
+        if value in ("true", "false"):
+            return f"{key}={value.capitalize()}"
         plain = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
         return f"{key}={value}" if plain else f'{key}="{value}"'
+
     def called(match: re.Match[str]) -> str:
         function = _FUNCTIONS.get(match[1])
         if function is None:
@@ -181,6 +184,8 @@ def from_library(code: str, problem: str, remedy: str) -> Error:
     problem, remedy = _in_python(problem), _in_python(remedy)
     if not remedy:
         problem, remedy = _parted(problem)
+    if re.fullmatch(r'[a-z_]+=("[^"]*"|-?[0-9.]+)', problem):
+        problem += " is invalid"
     remedy = _download_of(problem) or remedy
     return _CLASSES.get(code, Error)(problem, remedy)
 

@@ -238,6 +238,8 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in settings.items():
         if value is None:
             continue
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
         if not isinstance(value, (str, int, float, bool, list, tuple, np.number, np.bool_, os.PathLike)):
             raise UsageError(f"{name}={value!r}: a {type(value).__name__} is not a valid value", "use a number, a str or a list")
         if isinstance(value, (bool, np.bool_)):

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack, overload
 
+import numpy as np
+
 from . import _brim
 from ._model import Model, OnError
 from ._options import ModelOptions, checked, choice, whole, words
@@ -169,6 +171,8 @@ class Tagger(Model):
 
     def _words(self, inputs: Any, delimiter: str, entities: Any) -> Any:
         """A list with the entities of a list of words, or one per list of words, as in transformers."""
+        if isinstance(inputs, np.ndarray):
+            inputs = inputs.tolist()
         if isinstance(inputs, str) or not isinstance(inputs, (list, tuple)):
             raise UsageError(f"is_split_into_words=True: expected a list of words, got {type(inputs).__name__}",
                              'pass ["Ada", "lives"], or a list of such lists')

@@ -119,6 +119,7 @@ def test_tagger_options_per_call(ner, tagger_dir):
 def test_tagger_inputs(ner):
     words = ["ada", "lives", "in", "london"]
     assert ner(words, is_split_into_words=True) == [ner("ada lives in london")]
+    assert ner(np.array(words), is_split_into_words=True) == [ner("ada lives in london")]
     assert ner("ada zanzibar", aggregation_strategy="none", ignore_labels=[])[1]["word"] == "zanzibar"
     assert ner([words, ["paris"]], is_split_into_words=True) == ner(["ada lives in london", "paris"])
     assert list(ner(iter(["ada lives", "paris"]))) == ner(["ada lives", "paris"])

@@ -32,6 +32,9 @@ def test_predict_from_tables():
     times = brim.forecast.predict(numpy, model="snaive", season=7, horizon=7)["ds"]
     assert times.dtype == np.dtype("datetime64[D]") and times.astype(str).tolist() == found["ds"]
     assert brim.forecast.evaluate(columns, series(63, 70), forecasts=found)["smape"] == 0
+    levels = [list(brim.forecast.predict(columns, model="ets", horizon=2, held_out=20, level=level).columns)
+              for level in ([80, 90], (80, 90), np.array([80, 90]), "80,90")]
+    assert levels[0][-1].endswith("-hi-90") and all(one == levels[0] for one in levels)
 
 
 def test_predict_from_pandas_and_files(tmp_path):
@@ -193,6 +196,13 @@ def test_settings_of_other_functions_are_refused(tmp_path):
         with pytest.raises(brim.UsageError, match="not a setting") as caught:
             call()
         assert caught.value.remedy
+    for call, problem, remedy in ((lambda: brim.forecast.train(series(), horizon=1, output_dir=tmp_path / "m", preset="fats"),
+                                   'preset="fats" is invalid', "fast"),
+                                  (lambda: brim.forecast.train(series(), horizon=1, output_dir=tmp_path / "m", model="ets"),
+                                   'model="ets"', 'brim.forecast.predict(model="ets")')):
+        with pytest.raises(brim.UsageError) as caught:
+            call()
+        assert problem in caught.value.problem and remedy in caught.value.remedy
 
 
 def test_rejects_invalid_arguments(tmp_path):

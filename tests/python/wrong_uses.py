@@ -230,6 +230,8 @@ FORECAST = {
     "a negative h": (UsageError, lambda b: brim.forecast.NBEATS(h=-1)),
     "no h": (ArgumentError, lambda b: brim.forecast.NBEATS()),
     "a model that is not fitted": (UsageError, lambda b: brim.forecast.NBEATS(h=2).predict()),
+    "a level above 100 of a forecast": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, level=np.array([101]))),
+    "a setting of training": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, max_steps=5)),
     "a level above 100": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, level=[800])),
     "no windows": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, n_windows=0)),
     "no folds": (UsageError, lambda b: brim.forecast.roll(SERIES, horizon=1, folds=0, output_dir=b.out)),
