@@ -99,13 +99,16 @@ def compare(models: Sequence[str | os.PathLike[str]], data: Any, *, text: str | 
     or a list of texts, for which only agreement, speed and memory are known.
     `text`, `label`: the columns of a table.
     `max_loss`: accuracy that a recommended faster model may lose.
-    `options`: those of Classifier.
+    `options`: those of Classifier, except for `adapter`.
     """
     if isinstance(models, (str, os.PathLike)) or not isinstance(models, Sequence) or len(models) < 2:
         raise UsageError(f"models={models!r}: two or more models are needed", 'pass a list: ["vader", "finbert"]')
     if not isinstance(max_loss, (int, float)) or isinstance(max_loss, bool) or not 0 <= max_loss < 1:
         raise UsageError(f"max_loss={max_loss!r} is not a share of accuracy", "use a number from 0 to below 1")
     check_model_options({name: value for name, value in options.items() if name != "pull"})
+    if options.get("adapter"):
+        raise UsageError(f"adapter={str(options['adapter'])!r}: compare opens models without adapters",
+                         "merge it into its model first, and name the result in models")
     names = [path("models", one) for one in models]
     if options.get("pull"):
         for name in names:

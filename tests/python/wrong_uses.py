@@ -205,6 +205,7 @@ PLAN = {
     "a str as models to compare": (UsageError, lambda b: brim.compare("vader", ["a"])),
     "no rows to compare": (UsageError, lambda b: brim.compare(["vader", "default"], 7)),
     "a loss above one": (UsageError, lambda b: brim.compare(["vader", "default"], ["a"], max_loss=5)),
+    "an adapter to compare with": (UsageError, lambda b: brim.compare(["vader", "default"], ["a"], adapter=b.model)),
     "an argument of gpu_stats": (ArgumentError, lambda b: brim.gpu_stats(0)),
     "a negative length": (UsageError, lambda b: brim.plan(max_length=-5)),
     "a word for a length": (UsageError, lambda b: brim.plan(typical_length="short")),
