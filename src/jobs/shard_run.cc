@@ -11,8 +11,8 @@
 #include "engine/scorer_access.h"
 #include "engine/zero_shot.h"
 #include "hub/gliner_config.h"
-#include "hub/hf_config.h"
 #include "hub/model_dir.h"
+#include "hub/model_files.h"
 #include "jobs/score_file.h"
 
 namespace brim::jobs {
@@ -54,7 +54,14 @@ LongText long_text_of(const std::string& name) {
   return name == "error" ? LongText::error : LongText::truncate;
 }
 
-bool is_nli(const std::string& dir) { return engine::find_nli_classes(hub::load_hf_config(dir).id2label).has_value(); }
+bool is_nli(const hub::ModelFiles& files) {
+  return engine::find_nli_classes(hub::open_model(files).config.id2label).has_value();
+}
+
+// Directory of the adapter; empty if there is none.
+std::string adapter_of(const RecordedOptions& recorded) {
+  return recorded.has("adapter") ? find_model(recorded.text("adapter")) : "";
+}
 
 struct NamedModel {
   std::string name, model;  // the name is empty for a single model
@@ -86,7 +93,8 @@ std::vector<ScorerOptions> options_of(const std::vector<NamedModel>& models, con
     ScorerOptions& options = all.emplace_back(shared);
     const std::string dir = find_model(named.model);
     options.model = dir.empty() ? "vader" : dir;
-    if (recorded.has("labels") && !dir.empty() && is_nli(dir))
+    options.adapter = adapter_of(recorded);
+    if (recorded.has("labels") && !dir.empty() && is_nli({dir, options.adapter}))
       options.zero_shot = ZeroShot{recorded.list("labels"), recorded.text("template"), recorded.is_yes("multi-label")};
     if (recorded.has("entities") && !dir.empty() && hub::is_gliner(dir))
       options.entities =
@@ -105,6 +113,8 @@ ShardJob checked_job(const ShardJob& job, const std::vector<NamedModel>& models,
     const std::string dir = find_model(named.model);
     facts.model += (facts.model.empty() ? "" : ",") + (named.name.empty() ? "" : named.name + "=");
     facts.model += dir.empty() ? "rules" : model_digest(dir);
+    if (const std::string adapter = adapter_of(RecordedOptions(facts.options)); !adapter.empty())
+      facts.model += "+" + model_digest(adapter);
   }
   return plan_job(job.folder, job.model_name, facts, reading, format);
 }
@@ -124,6 +134,8 @@ rows::RunIdentity identity_of(const ShardJob& job, const std::vector<NamedModel>
     id.model += rules ? scorers[m]->model() : std::filesystem::absolute(scorers[m]->model()).string();
     if (rules) continue;
     for (auto& file : hub::model_files(scorers[m]->model())) id.model_files.push_back(std::move(file));
+    if (const std::string adapter = adapter_of(RecordedOptions(job.facts.options)); !adapter.empty())
+      for (auto& file : hub::model_files(adapter)) id.model_files.push_back(std::move(file));
     precisions += (precisions.empty() ? "" : ", ") + scorers[m]->precision();
   }
   if (!precisions.empty()) id.options["precision"] = precisions;

@@ -3,10 +3,12 @@
 import json
 import pathlib
 import pickle
+import subprocess
 
 import brim
 import numpy as np
 import pytest
+from brim import _program
 from conftest import tiny_model
 
 ADAPTERS = pathlib.Path(__file__).resolve().parent.parent / "data" / "adapters"
@@ -44,3 +46,16 @@ def test_wrong_adapters_are_refused(base, tmp_path):
     (folder / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
     with pytest.raises(brim.BadModel, match="use_dora"):
         brim.Classifier(base, adapter=folder, device="cpu")
+
+
+def test_shards_with_an_adapter(base, tmp_path):
+    """Jobs planned by the program run here with their adapter."""
+    (tmp_path / "a.csv").write_text("id,text\n" + "".join(f"{i},w{i % 9} w{i % 5}\n" for i in range(40)))
+    words = ["--model", base, "--adapter", ADAPTERS / "bert_new_head", "--device", "cpu", "--precision", "fp32", "-q"]
+    program = [_program.path(), "score", tmp_path / "a.csv"]
+    subprocess.run([*program, "-o", tmp_path / "out", "--shard", "0/2", *words], check=True)
+    job = brim.bulk.load(tmp_path / "out")
+    assert brim.bulk.run(job) == [] and brim.bulk.finish(job)["rows"] == 40
+    subprocess.run([*program, "-o", tmp_path / "whole.csv", *words], check=True)
+    parts = [(tmp_path / "out" / shard.part).read_text().split("\n", 1) for shard in job.shards]
+    assert parts[0][0] + "\n" + "".join(rows for _, rows in parts) == (tmp_path / "whole.csv").read_text()
