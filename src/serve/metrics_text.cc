@@ -177,7 +177,7 @@ void Telemetry::put_requests(MetricsText& text, const Counts& counts) const {
 void Telemetry::put_models(MetricsText& text, const Counts& counts, const Readings& now) const {
   const auto by_model = [&](const char* name, const char* type, const char* help, const auto& value) {
     text.family(name, type, help);
-    for (size_t m = 0; m < models_.size(); ++m) {
+    for (size_t m = 0; m < now.loads.size(); ++m) {  // models may have been added since
       const Label labels[] = {{"model", models_.name(m)}};
       text.value(name, labels, static_cast<double>(value(m)));
     }

@@ -122,11 +122,17 @@ std::optional<Reply> list_models(RequestContext& context) {
 std::optional<Reply> show_model(RequestContext& context) {
   Call& call = context.call;
   const std::string name = percent_decoded(call.exchange->path().substr(std::string_view("/v1/models/").size()));
-  const OrderedJson all = described_models(context.server);  // models, then ladders
-  auto one = std::find_if(all.begin(), all.end(), [&](const OrderedJson& m) { return m["id"] == name; });
-  // find() also accepts a model's id, and throws if the name is unknown.
-  if (one == all.end()) one = all.begin() + context.server.models.find(name);
-  return Reply{.body = one->dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
+  OrderedJson all = described_models(context.server);  // models, then ladders
+  const auto named = std::find_if(all.begin(), all.end(), [&](const OrderedJson& m) { return m["id"] == name; });
+  OrderedJson one;
+  if (named != all.end()) {
+    one = *named;
+  } else {  // find() also accepts a model's id, and throws if the name is unknown
+    const auto index = static_cast<size_t>(context.server.models.find(name));
+    if (index >= all.size()) all = described_models(context.server);  // just added
+    one = all.at(index);
+  }
+  return Reply{.body = one.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
 }
 
 constexpr auto kOpenAi = ErrorShape::openai;
