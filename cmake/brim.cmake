@@ -144,12 +144,13 @@ function(brim_isa target file isa)
 endfunction()
 
 # brim_fuzz(name FILE DEPS…): adds a fuzz target if BRIM_FUZZ is on, with libFuzzer (clang) or base/fuzz_main.cc. The tests of
-# the folder always run the same entry point over seeds and mutations (base/fuzz_driver.h). `tests/fuzz` builds and runs them.
+# the folder always run the same entry point over seeds and mutations (base/fuzz_driver.h). `tests/fuzz` builds and runs them,
+# with a link to tests/data in the current folder, so that they also run on machines without the sources.
 function(brim_fuzz name file)
   if(BRIM_FUZZ)
     add_executable(fuzz_${name} ${file})
     target_link_libraries(fuzz_${name} PRIVATE ${ARGN})
-    target_compile_definitions(fuzz_${name} PRIVATE BRIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_compile_definitions(fuzz_${name} PRIVATE BRIM_SOURCE_DIR=".")
     if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
       target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
       target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)

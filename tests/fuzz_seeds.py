@@ -15,16 +15,24 @@ data = root / "tests" / "data"
 
 # Largest input in bytes (-max_len), at least twice the largest seed except for regex, which ignores longer ones.
 MAX_LEN = {
-    "charsmap": 8 << 10, "compress": 4 << 10, "conll": 8 << 10, "framing": 4 << 10, "hf_config": 8 << 10,
-    "jsonl": 4 << 10, "pickle": 8 << 10, "proxies": 2 << 10, "queue": 4 << 10, "regex": 200, "routes": 4 << 10,
-    "safetensors": 8 << 10, "serve_config": 4 << 10, "shape": 8 << 10, "time_zone": 8 << 10, "timestamps": 256,
-    "tokenizer_encode": 4 << 10, "tokenizer_json": 32 << 10,
+    "adapter": 4 << 10, "charsmap": 8 << 10, "compress": 4 << 10, "conll": 8 << 10, "framing": 4 << 10,
+    "gliner_config": 8 << 10, "hf_config": 8 << 10, "jsonl": 4 << 10, "pickle": 8 << 10, "proxies": 2 << 10,
+    "queue": 4 << 10, "regex": 200, "routes": 4 << 10, "safetensors": 8 << 10, "serve_config": 4 << 10,
+    "shape": 8 << 10, "time_zone": 8 << 10, "timestamps": 256, "tokenizer_encode": 4 << 10,
+    "tokenizer_json": 32 << 10,
 }
 DEFAULT_MAX_LEN = 16 << 10
+
+# Minutes of CPU time of `tests/fuzz --full`. Parsers of files that users download get more.
+LONG = {"conll", "safetensors", "spm_model", "tokenizer_json", "torch_bin"}
 
 
 def max_len(target):
     return MAX_LEN.get(target, DEFAULT_MAX_LEN)
+
+
+def minutes(target):
+    return 30 if target in LONG else 10
 
 
 def files(*patterns):
@@ -71,6 +79,12 @@ def routes():
         {"items": [{"text": "good", "item": {"id": 1}}], "source": "a"},
         {"input": "w6", "priority": "bulk", "timeout_ms": 9, "long_text": "window-max"},
     ]
+    labels = [
+        {"inputs": "w6 w7", "parameters": {"candidate_labels": ["w7", "w8"], "multi_label": True}},
+        {"inputs": ["w6", "w9"], "candidate_labels": "w7, w8", "hypothesis_template": "w9 {}."},
+        {"input": "Ada works with a bank", "model": "gliner", "labels": ["a", "bank"], "threshold": 0, "nested": True},
+        {"input": ["Ada"], "model": "gliner", "labels": "a,bank", "threshold": 0.25, "long_text": "window-max"},
+    ]
     rows = [
         b"format=csv&text_column=t&model=vader\nid,t\n1,I love it\n2,\"I hate it\n",
         b"model=cls&all_scores=true&output_format=tsv\n{\"text\":\"w6\"}\nno json\n",
@@ -79,6 +93,7 @@ def routes():
     ]
     ranges = [b"bytes=3-9", b"bytes=-5", b"bytes=7-", b"bytes=18446744073709551615-", b"bytes=0-0,2-3"]
     return ([bytes([route]) + json.dumps(body).encode() for route in range(16) for body in bodies] +
+            [bytes([route]) + json.dumps(body).encode() for route in (9, 11, 19, 20) for body in labels] +
             [bytes([route]) + each for route in (16, 17) for each in rows] + first_byte([b"\x12"], ranges))
 
 
@@ -122,6 +137,12 @@ def time_zone():
 
 def configs():
     return files("models/*/config.json", "train/checkpoints/*/config.json")
+
+
+def adapters():
+    """The first byte is the rank."""
+    small = b'{"r":2,"rank_pattern":{"query":0},"alpha_pattern":{"^bert.encoder.layer.0.attention.self.query$":9}}'
+    return first_byte([b"\0", b"\1", b"\2"], files("adapters/*/adapter_config.json") + [small])
 
 
 def safetensors():
@@ -237,11 +258,12 @@ def fastbpe():
 
 
 SEEDS = {
-    "body": body, "charsmap": charsmaps, "compress": compress, "conll": conll, "csv": csv, "fastbpe": fastbpe,
-    "framing": framing, "hf_config": configs, "jsonl": jsonl, "pickle": pickles, "proxies": proxies, "queue": queue,
-    "regex": patterns, "routes": routes, "safetensors": safetensors, "serve_config": serve_config,
-    "series_reader": series, "shape": configs, "spm_model": lambda: files("tokenizers/*/*.model"),
-    "time_zone": time_zone, "timestamps": timestamps, "tokenizer_encode": texts,
+    "adapter": adapters, "body": body, "charsmap": charsmaps, "compress": compress, "conll": conll, "csv": csv,
+    "fastbpe": fastbpe, "framing": framing, "gliner_config": lambda: files("gliner/*/gliner_config.json"),
+    "hf_config": configs, "jsonl": jsonl, "pickle": pickles, "proxies": proxies, "queue": queue, "regex": patterns,
+    "routes": routes, "safetensors": safetensors, "serve_config": serve_config, "series_reader": series,
+    "shape": configs, "spm_model": lambda: files("tokenizers/*/*.model"), "time_zone": time_zone,
+    "timestamps": timestamps, "tokenizer_encode": texts,
     "tokenizer_json": lambda: files("tokenizers/*/tokenizer.json"), "torch_bin": lambda: files("io/*.bin"),
     "zip": lambda: files("io/*.bin"),
 }

@@ -183,6 +183,8 @@ for flags in "--model torn=$work/torn" "--model torn=$work/torn --model none=$wo
   code=0; "$brim" serve --listen 127.0.0.1:0 $flags 2>"$work/log" || code=$?
   [ "$code" -ne 0 ] || fail "$flags: the server starts"
 done
+"$brim" serve --listen 127.0.0.1:0 --model "torn=$work/torn" --model vadr 2>"$work/log" && fail "starts without a model"
+grep -q 'no model could be loaded: torn: ' "$work/log" && grep -q '^vadr: .*vader' "$work/log" || fail "does not report every model: $(cat "$work/log")"
 
 # a ladder whose first rung is missing, and a queue that survives kill -9
 cat >"$work/serve.yaml" <<END
@@ -203,7 +205,7 @@ END
 code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/log" || code=$?
 [ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'the server would start, with ' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
-"$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" || fail "--check: $(cat "$work/log")"
+"$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" && grep -q 'vader: vader on cpu, rules' "$work/log" || fail "--check: $(cat "$work/log")"
 "$brim" serve --config "$work/serve.yaml" --check --at "2026-11-23 10:00" 2>"$work/log" || true
 grep -q 'ladder sentiment at 2026-11-23 10:00 UTC: mood (default) instead of missing: ' "$work/log" && grep -q 'source wire: vader (source)' "$work/log" || fail "--at: $(cat "$work/log")"
 code=0; "$brim" serve --model vader --at "2026-11-23 10:00" 2>"$work/log" || code=$?

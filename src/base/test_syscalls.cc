@@ -38,6 +38,8 @@ std::string path_of(int fd) {
   return length < 0 ? "" : std::string(name, static_cast<size_t>(length));
 }
 
+bool gives_name(const std::string& call) { return call == "rename" || call == "link"; }
+
 bool recording() { return active && !inside; }
 
 void note(const char* call, const std::string& path, const std::string& target = "") {
@@ -116,7 +118,7 @@ void SyscallLog::before_sync(std::function<void(const std::string&)> hook) {
 
 size_t find_call(const std::vector<FileCall>& calls, const std::string& call, const std::string& path, size_t from) {
   for (size_t i = from; i < calls.size(); ++i)
-    if (calls[i].call == call && (call == "rename" ? calls[i].target : calls[i].path).ends_with(path)) return i;
+    if (calls[i].call == call && (gives_name(call) ? calls[i].target : calls[i].path).ends_with(path)) return i;
   return calls.size();
 }
 
@@ -130,11 +132,11 @@ std::vector<std::string> unsynced(const std::vector<FileCall>& calls, size_t end
     if (c.call == "write") dirty.insert(c.path);
     if (c.call == "mkdir") dirty.insert(parent(c.path));
     if (c.call == "fsync" || c.call == "fdatasync") dirty.erase(c.path);
-    if (c.call != "rename") continue;
+    if (!gives_name(c.call)) continue;
     for (const std::string& path : std::set<std::string>(dirty))
       if (path == c.path || path.starts_with(c.path + "/")) {
         dirty.erase(path);
-        lost.insert(c.target + ": renamed before " + path + " was synced");
+        lost.insert(c.target + ": named before " + path + " was synced");
       }
     dirty.insert(parent(c.target));
   }
@@ -193,6 +195,13 @@ BRIM_INTERPOSED int rename(const char* from, const char* to) noexcept {
   static const auto next = brim::real(&::rename, "rename");
   const int result = next(from, to);
   if (result == 0 && brim::recording()) brim::note("rename", from, to);
+  return result;
+}
+
+BRIM_INTERPOSED int link(const char* from, const char* to) noexcept {
+  static const auto next = brim::real(&::link, "link");
+  const int result = next(from, to);
+  if (result == 0 && brim::recording()) brim::note("link", from, to);
   return result;
 }
 

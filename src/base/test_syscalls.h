@@ -9,9 +9,9 @@
 namespace brim {
 
 struct FileCall {
-  std::string call;    // write, fsync, fdatasync, rename, mkdir, send
+  std::string call;    // write, fsync, fdatasync, rename, link, mkdir, send
   std::string path;    // file; for send: the first 12 bytes, such as "HTTP/1.1 200"
-  std::string target;  // new name, for rename
+  std::string target;  // new name, for rename and link
 };
 
 // Records calls during its lifetime; one instance at a time. Syncs are recorded after they complete, sends before they
@@ -29,12 +29,12 @@ class SyscallLog {
 };
 
 // Index of the first matching call at or after `from`; calls.size() if there is none. `path` is the end of the path or,
-// for rename, of the new name.
+// for rename and link, of the new name.
 size_t find_call(const std::vector<FileCall>& calls, const std::string& call, const std::string& path, size_t from = 0);
 
 // Files and directories below `root` that a power failure just before calls[end] could lose or leave incomplete:
-// written and not synced, renamed before their content was synced, or created or renamed in a directory that was not
-// synced.
+// written and not synced, renamed or linked before their content was synced, or created, renamed or linked in a
+// directory that was not synced.
 std::vector<std::string> unsynced(const std::vector<FileCall>& calls, size_t end, const std::string& root);
 
 }  // namespace brim

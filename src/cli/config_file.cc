@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/units.h"
+#include "cli/help.h"
 #include "io/yaml_file.h"
 
 namespace brim::cli {
@@ -69,6 +70,7 @@ void apply_config(CLI::App& verb, const std::string& path) {
       fail(ErrorCode::usage, "{}: {} takes one value, not a list", where, key);
     if (option->count() > 0 || values.empty()) continue;
     for (const std::string& value : values) option->add_result(value);
+    if (lacks_number(*option)) fail(ErrorCode::usage, "{}: {}: missing value", where, key);
     try {
       option->run_callback();
     } catch (const CLI::Error&) {

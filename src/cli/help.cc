@@ -202,6 +202,13 @@ std::string shown_default(const CLI::Option& option) {
   return option.get_option_text().empty() ? option.get_default_str() : option.get_option_text();
 }
 
+bool lacks_number(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (type.find("INT") == std::string::npos && type.find("FLOAT") == std::string::npos) return false;
+  const auto& given = option.results();
+  return std::find(given.begin(), given.end(), "") != given.end();
+}
+
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   if (const char* name = named_value(long_name(option))) return name;

@@ -39,6 +39,7 @@ std::string shown_default(const CLI::Option& option);
 
 std::string usage_line(const CLI::App& command);       // "brim score [flags] [input...]"
 std::string value_name(const CLI::Option& option);     // "FILE"; empty for a switch
+bool lacks_number(const CLI::Option& option);          // given with an empty value, which CLI11 reads as 0
 std::string flag_names(const CLI::Option& option);     // "-o, --output"; without spellings with underscores
 std::string sentence(const std::string& description);  // with a capital letter and a full stop
 

@@ -223,6 +223,11 @@ std::string parse_problem(const CLI::App& app, const std::vector<std::string>& w
   }
 }
 
+void reject_empty_numbers(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options())
+    if (lacks_number(*option)) fail(ErrorCode::usage, "{}: missing value", option->get_name());
+}
+
 using Verbs = std::vector<std::pair<CLI::App*, std::function<int()>>>;
 
 Verbs add_verbs(CLI::App& app) {
@@ -355,6 +360,7 @@ int run(int argc, char** argv) {
     throw;
   }
   render_for(app, typed_verb(app));
+  reject_empty_numbers(typed_verb(app));
   if (help->parsed()) {
     run_help(app, help_flags);
     return 0;

@@ -69,6 +69,12 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
   });
 }
 
+std::string all_faults(const std::vector<serve::ServedModel>& models) {
+  std::vector<std::string> faults;
+  for (const serve::ServedModel& model : models) faults.push_back(model.name + ": " + model.fault);
+  return fmt::to_string(fmt::join(faults, "\n"));
+}
+
 }  // namespace
 
 std::optional<size_t> SharedEncoders::tagger_of(const ScorerOptions& classifier,
@@ -145,7 +151,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       places.push_back(m);
       add_tagger(open, open.models[m], options.emplace_back(open.options[m]));
     }
-    if (places.empty()) fail(first_fault->code(), "no model could be loaded: {}", first_fault->what());
+    if (places.empty()) fail(first_fault->code(), "no model could be loaded: {}", all_faults(open.models));
     const auto scorers = open_together(options);
     for (size_t i = 0; i < places.size(); ++i) open.models[places[i]].scorer = scorers[i];
   };
@@ -170,7 +176,8 @@ std::vector<std::string> describe_models(const OpenModels& open, const serve::Se
       log_warning("{} is not available{}: {}", m.name,
                   &m == &open.models[0] && config.ladders.empty() ? ", requests without a model get 503" : "", m.fault);
     else
-      lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(), m.scorer->precision(),
+      lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(),
+                                  m.scorer->kind() == ModelKind::rules ? "rules" : m.scorer->precision(),
                                   !m.base.empty()    ? fmt::format("; adapter of {}", m.base)
                                   : m.tagger.empty() ? ""
                                                      : fmt::format("; shares its encoder with {}", m.tagger)));

@@ -34,12 +34,6 @@ void keep_best_labels(std::vector<SpanScore>& spans) {
   spans.resize(kept.size());
 }
 
-bool cross(const SpanScore& a, const SpanScore& b) {
-  const bool apart = a.first > b.last || b.first > a.last;
-  const bool inside = (a.first <= b.first && a.last >= b.last) || (b.first <= a.first && b.last >= a.last);
-  return !apart && !inside;
-}
-
 }  // namespace
 
 GlinerMarkers find_markers(const hub::GlinerConfig& config, const text::Tokenizer& tokenizer) {
@@ -80,6 +74,17 @@ std::vector<int32_t> tags_of_words(std::span<const text::WordSpan> words, const 
     }
   }
   return tags;
+}
+
+bool NestedSpans::add(const SpanScore& span) {
+  for (int32_t word = span.first + 1; word <= span.last; ++word)
+    if (last_[static_cast<size_t>(word)] > span.last) return false;  // begins inside, ends behind
+  for (int32_t word = span.first; word < span.last; ++word)
+    if (first_[static_cast<size_t>(word)] < span.first) return false;  // ends inside, begins before
+  int32_t &last = last_[static_cast<size_t>(span.first)], &first = first_[static_cast<size_t>(span.last)];
+  last = std::max(last, span.last);
+  first = std::min(first, span.first);
+  return true;
 }
 
 EntityTask::EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer,
@@ -279,10 +284,10 @@ void EntityTask::select(std::vector<SpanScore>& spans, size_t words) const {
                    [](const SpanScore& a, const SpanScore& b) { return a.score > b.score; });
   std::vector<bool> taken(words, false);
   std::vector<SpanScore> kept;
+  NestedSpans nested(settings_.nested ? words : 0);
   for (const SpanScore& span : spans) {
     if (settings_.nested) {
-      if (std::none_of(kept.begin(), kept.end(), [&](const SpanScore& other) { return cross(span, other); }))
-        kept.push_back(span);
+      if (nested.add(span)) kept.push_back(span);
       continue;
     }
     const auto begin = taken.begin() + span.first, end = taken.begin() + span.last + 1;

@@ -42,6 +42,17 @@ std::vector<std::string> tags_of(const std::vector<std::string>& labels);
 std::vector<int32_t> tags_of_words(std::span<const text::WordSpan> words, const std::vector<Entity>& entities,
                                    const std::vector<std::string>& labels);
 
+// Spans that do not cross each other: apart, or one inside the other. Spans that begin at the same word never cross, so
+// comparing with the longest and the shortest per word suffices; with a threshold of 0 there may be many.
+class NestedSpans {
+ public:
+  explicit NestedSpans(size_t words) : last_(words, -1), first_(words, static_cast<int32_t>(words)) {}
+  bool add(const SpanScore& span);  // false: crosses one that was added
+
+ private:
+  std::vector<int32_t> last_, first_;  // by first word: the largest last one; by last word: the smallest first one
+};
+
 class EntityTask final : public LabelTask {
  public:
   static constexpr size_t kMostLabels = 1000;

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/test_files.h"
 #include "brim/brim.h"
@@ -123,6 +125,29 @@ TEST(EntityTask, RejectsInvalidLabels) {
   const Prediction none = scorer->submit({.text = text}).get();
   ASSERT_TRUE(none.error);
   EXPECT_EQ(none.error->code(), ErrorCode::usage);
+}
+
+bool cross(const SpanScore& a, const SpanScore& b) {
+  return (a.first < b.first && b.first <= a.last && a.last < b.last) ||
+         (b.first < a.first && a.first <= b.last && b.last < a.last);
+}
+
+TEST(EntityTask, NestedSpansDoNotCross) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    const int32_t words = 1 + static_cast<int32_t>(random() % 12);
+    std::vector<SpanScore> spans, kept;
+    for (int32_t first = 0; first < words; ++first)
+      for (int32_t last = first; last < words; ++last)
+        if (random() % 3 != 0) spans.push_back({first, last, 0, 0.5f});
+    std::shuffle(spans.begin(), spans.end(), random);
+    NestedSpans nested(static_cast<size_t>(words));
+    for (const SpanScore& span : spans) {
+      const bool crosses = std::any_of(kept.begin(), kept.end(), [&](const auto& other) { return cross(span, other); });
+      ASSERT_EQ(nested.add(span), !crosses) << round;
+      if (!crosses) kept.push_back(span);
+    }
+  }
 }
 
 TEST(EntityTask, TagsWordsThatOverlapEntities) {

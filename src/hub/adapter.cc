@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxAdapterConfigBytes = size_t{1} << 20;
 constexpr int kLargestRank = 1 << 16;
+constexpr double kLargestAlpha = 1e9;
 
 json read_config(const fs::path& path) {
   const MappedFile file(path);
@@ -94,7 +96,8 @@ void check_keys(const json& config, const ConfigKeys& keys) {
 }
 
 // The value of a pattern that matches the module, as PEFT selects it: a name, or the end of one.
-std::optional<double> value_for(const ConfigKeys& keys, const char* key, const std::string& module) {
+std::optional<double> value_for(const ConfigKeys& keys, const char* key, const std::string& module, double least,
+                                double most) {
   const json* patterns = keys.get(key);
   if (patterns == nullptr) return std::nullopt;
   if (!patterns->is_object()) keys.refuse(key, *patterns, "must be an object");
@@ -105,7 +108,8 @@ std::optional<double> value_for(const ConfigKeys& keys, const char* key, const s
     if (name.ends_with('$')) name.remove_suffix(1);
     if (name.find_first_of("\\*+?|()[]{}^$") != std::string_view::npos)
       keys.contradiction("\"{}\" has the pattern {}: only names are supported", key, io::quote_text(pattern));
-    if (!value.is_number()) keys.refuse(key, value, "must be a number");
+    if (!value.is_number() || value.get<double>() < least || value.get<double>() > most)
+      keys.refuse(key, value, fmt::format("must be a number from {:g} to {:g}", least, most).c_str());
     const bool ends = module.ends_with(name) &&
                       (module.size() == name.size() || (!whole && module[module.size() - name.size() - 1] == '.'));
     if (ends) return value.get<double>();
@@ -118,6 +122,11 @@ std::string unwrapped(std::string name) {
   for (const std::string_view part : {".modules_to_save.default", ".modules_to_save", ".base_layer"})
     if (const size_t at = name.find(part); at != std::string::npos) name.erase(at, part.size());
   return name;
+}
+
+void check_finite(std::span<const float> values, const std::string& where) {
+  if (std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) return;
+  fail(ErrorCode::bad_model, Remedy{"check the training run that wrote the adapter"}, "{}: NaN or infinity", where);
 }
 
 // Name of a tensor in the base model: models saved alone lack the family prefix, or an adapter of such a model does.
@@ -163,8 +172,10 @@ Adapter::Adapter(const fs::path& dir, const WeightSource& base) : dir_(dir), bas
       continue;
     }
     const std::string module = name.substr(0, name.size() - kA.size());
-    add_pair(module, stored, base, value_for(keys, "alpha_pattern", module).value_or(alpha), keys.flag("use_rslora"));
-    const auto wanted = static_cast<int64_t>(value_for(keys, "rank_pattern", module).value_or(rank));
+    add_pair(module, stored, base,
+             value_for(keys, "alpha_pattern", module, -kLargestAlpha, kLargestAlpha).value_or(alpha),
+             keys.flag("use_rslora"));
+    const auto wanted = static_cast<int64_t>(value_for(keys, "rank_pattern", module, 1, kLargestRank).value_or(rank));
     if (const int64_t made = source_->require(stored).shape[0]; made != wanted)
       fail(ErrorCode::bad_model, "{}: has rank {}, {} requires {}", source_->where(stored), made, kAdapterConfig,
            wanted);
@@ -218,10 +229,14 @@ void Adapter::add_other(const std::string& stored, const std::string& name, cons
 
 void Adapter::read(const std::string& stored, int64_t begin, int64_t end, float* out) const {
   const tensor::DType type = *source_->require(stored).dtype;
-  if (type == tensor::DType::f32) return source_->read(stored, begin, end, out);
-  std::vector<std::byte> raw(static_cast<size_t>((end - begin) * dtype_bytes(type)));
-  source_->read(stored, begin, end, raw.data());
-  convert_elements(raw.data(), type, out, tensor::DType::f32, end - begin);
+  if (type == tensor::DType::f32) {
+    source_->read(stored, begin, end, out);
+  } else {
+    std::vector<std::byte> raw(static_cast<size_t>((end - begin) * dtype_bytes(type)));
+    source_->read(stored, begin, end, raw.data());
+    convert_elements(raw.data(), type, out, tensor::DType::f32, end - begin);
+  }
+  check_finite({out, static_cast<size_t>(end - begin)}, source_->where(stored));
 }
 
 std::vector<float> Adapter::read(const std::string& stored) const {
@@ -278,6 +293,7 @@ void Adapter::apply(std::string_view name, int64_t begin, int64_t end, float* va
     }
     for (int64_t k = from; k < to; ++k) values[n * cols + k - begin] += pair.scale * row[static_cast<size_t>(k)];
   }
+  check_finite({values, static_cast<size_t>(end - begin)}, source_->where(pair.a));
 }
 
 // A head that the base model lacks or that has other classes.

@@ -4,9 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/fuzz_driver.h"
 #include "base/test_files.h"
+
+#define LLVMFuzzerTestOneInput fuzz_adapter
+#include "hub/adapter_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::hub {
 namespace {
@@ -104,6 +110,38 @@ TEST(Adapter, RefusesTensorsOfAnotherBaseModel) {
   none.tensors.clear();
   none.add("weight", {2, 4}, "classifier");
   EXPECT_HAS(none.error(), "no LoRA matrices");
+}
+
+TEST(Adapter, RejectsPatternsOutsideTheirBounds) {
+  Files f;
+  f.config["rank_pattern"] = {{"query", 0}};
+  f.add("lora_A.weight", {0, 3});
+  f.add("lora_B.weight", {4, 0});
+  EXPECT_HAS(f.error(), "\"rank_pattern\"");
+  Files g;
+  g.config["rank_pattern"] = {{"query", 1e300}};
+  EXPECT_HAS(g.error(), "from 1 to 65536");
+  Files h;
+  h.config["alpha_pattern"] = {{"query", 1e300}};
+  EXPECT_HAS(h.error(), "\"alpha_pattern\"");
+}
+
+TEST(Adapter, RejectsValuesThatAreNotFinite) {
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38f}) {
+    Files f;
+    f.values.assign(f.values.size(), value);
+    const Adapter adapter = f.open();
+    std::vector<float> values(12, 1.0f);
+    const auto apply = [&] { adapter.apply(std::string(kModule) + ".weight", values); };
+    EXPECT_HAS(error_of(ErrorCode::bad_model, apply), "lora_A.weight': NaN or infinity");
+  }
+}
+
+TEST(AdapterFuzz, NeverCrashes) {
+  drive_fuzz(fuzz_adapter,
+             {std::string("\2") + Files().config.dump(), std::string("\0", 1) + R"({"rank_pattern":{"query":0}})",
+              std::string("\1") + R"({"r":1,"alpha_pattern":{"^bert.encoder.layer.0.attention.self.query$":9}})"},
+             1500);
 }
 
 }  // namespace

@@ -8,7 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/fuzz_driver.h"
 #include "base/test_files.h"
+
+#define LLVMFuzzerTestOneInput fuzz_gliner_config
+#include "hub/gliner_config_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::hub {
 namespace {
@@ -110,6 +115,14 @@ TEST_F(GlinerConfigTest, MissingEncoderNamesThePullCommand) {
     }
   }
   ::unsetenv("HF_HUB_CACHE");
+}
+
+TEST(GlinerConfigFuzz, NeverCrashes) {
+  std::vector<std::string> seeds;
+  for (const char* name : {"span", "span_rnn", "token", "token_rnn"})
+    seeds.push_back(
+        get_file(std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner" / name / "gliner_config.json"));
+  drive_fuzz(fuzz_gliner_config, seeds, 3000);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "io/compress.h"
 #include "io/descriptor.h"
 #include "io/sha256.h"
+#include "io/sync_directory.h"
 
 namespace brim::jobs {
 namespace fs = std::filesystem;
@@ -46,18 +47,11 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return value;
 }
 
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
-
 // Links `draft` under its final name; returns false if the name is taken. Unlike a rename, a link never replaces a
 // file.
 bool publish_draft(const fs::path& draft, const fs::path& name) {
   if (::link(draft.c_str(), name.c_str()) == 0) {
-    sync_folder(name.parent_path());
+    io::sync_directory(name.parent_path());
     return true;
   }
   const int error = errno;

@@ -7,6 +7,7 @@
 
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
+#include "base/test_syscalls.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
 
@@ -200,6 +201,22 @@ TEST_F(JobFolder, IsPlannedOnceAndFinished) {
   for (const auto& entry : fs::directory_iterator(folder_ / "_brim")) left.push_back(entry.path().filename());
   std::sort(left.begin(), left.end());
   EXPECT_EQ(left, (std::vector<std::string>{"job.json", "part-00000.json", "part-00001.json"}));
+}
+
+TEST_F(JobFolder, FilesAreOnDiskBeforeTheyGetTheirNames) {
+  const SyscallLog log;
+  const ShardJob job = plan();
+  write(job, 0, "a\n");
+  write(job, 1, "b\n");
+  finish_job(job);
+  const auto calls = log.calls();
+  for (const char* name : {"_brim/job.json", "_brim/part-00000.json", "part-00001.csv", "_manifest.json", "_SUCCESS"}) {
+    SCOPED_TRACE(name);
+    const size_t named = std::min(find_call(calls, "link", name), find_call(calls, "rename", name));
+    ASSERT_LT(named, calls.size());
+    EXPECT_LT(find_call(calls, "fsync", fs::path(calls[named].target).parent_path().string(), named), calls.size());
+  }
+  EXPECT_EQ(unsynced(calls, calls.size(), folder_.string()), std::vector<std::string>{});
 }
 
 TEST_F(JobFolder, FinishReplacesItsOldManifestAndKeepsOthers) {

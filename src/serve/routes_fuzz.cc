@@ -32,7 +32,9 @@ inline const std::vector<std::string>& paths() {
                                                "/queues/news/flush_and_apply",
                                                "/score",
                                                "/jobs",
-                                               "/jobs/ID/output"};
+                                               "/jobs/ID/output",
+                                               "/models/nli",
+                                               "/models/gliner"};
   return all;
 }
 
@@ -49,6 +51,15 @@ class FuzzedServer {
     add("cls", "bert_sequence", {});
     add("ner", "bert_token", {});
     add("emb", "bert_sequence", Pooling::none);
+    model::put_golden_model(temp_.path() / "nli", "bert_pair");
+    nlohmann::json config = nlohmann::json::parse(get_file(temp_.path() / "nli/config.json"));
+    config["id2label"] = {{"0", "entailment"}, {"1", "neutral"}, {"2", "contradiction"}};
+    config.erase("label2id");
+    put_file(temp_.path() / "nli/config.json", config.dump());
+    add("nli", "nli", {});
+    o.models.push_back(
+        {"gliner", "gliner", "1",
+         Scorer::open(scorer_options(std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/span_rnn", {}))});
     o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
     o.state_dir = (temp_.path() / "state").string();
     o.jobs_root = (temp_.path() / "bert_sequence").string();

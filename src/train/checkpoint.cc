@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -15,6 +14,7 @@
 #include "hub/safetensors.h"
 #include "hub/weights.h"
 #include "io/atomic_file.h"
+#include "io/sync_directory.h"
 #include "model/weights.h"
 
 namespace brim::train {
@@ -35,13 +35,6 @@ uint32_t checksum(const fs::path& path) {
     file.release(at, kPiece);
   }
   return static_cast<uint32_t>(crc);
-}
-
-void sync_directory(const fs::path& dir) {
-  const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
 }
 
 void make_directory(const fs::path& dir) {
@@ -261,7 +254,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   fs::remove_all(final, ec);
   fs::rename(part, final, ec);
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", final.string(), ec.message());
-  sync_directory(output_dir);
+  io::sync_directory(output_dir);
   // Keep this checkpoint regardless of its number: damaged ones with a higher step may exist.
   auto others = checkpoints_in(output_dir);
   std::erase(others, final);

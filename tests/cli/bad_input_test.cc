@@ -250,6 +250,7 @@ TEST_F(BadInput, RejectsUnknownFlagsAndSubcommands) {
   refused(2, {"unexpected argument 'tiny' (did you mean --model tiny?)"}, {"plan", "tiny"});
   refused(2, {"--format is given 2 times; brim score accepts one"}, tiny({"--format", "csv", "--format", "tsv"}));
   refused(2, {"--format: missing value"}, tiny({"--format"}));
+  refused(2, {"--threshold: missing value"}, tiny({"--threshold", ""}), {.input = "w5\n"});
   refused(2, {"unknown flag -Z"}, tiny({"-Z"}));
   refused(2, {"unknown flag --first;"}, tiny({"--first", "--second", "3"}));
   refused(2, {"unknown flag --gpu (did you mean --device cuda:0?)"}, tiny({"--gpu", "0"}));

@@ -371,6 +371,8 @@ TEST_F(Score, ReadsFlagsFromYamlFile) {
   put("bad.yaml", "batch_size: 64\n");
   refused(2, {"bad.yaml:1: ", "unknown key batch_size: batch sizes are planned"},
           {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "threshold: ''\n");
+  refused(2, {"bad.yaml:1: threshold: missing value"}, {"score", "in.txt", "--config", "bad.yaml"});
   put("bad.yaml", "threads: many\n");
   refused(2, {"bad.yaml:1: threads: many"}, {"score", "in.txt", "--config", "bad.yaml"});
   put("bad.yaml", "device: [cpu, cuda]\n");
