@@ -51,6 +51,18 @@ def rounded_rows(x, levels=127):
     return np.round(x / scale) * scale
 
 
+def centred_rows(x):
+    """Like rounded_rows, but around the centre of a row's range, which always contains 0."""
+    high, low = np.maximum(x.max(-1, keepdims=True), 0), np.minimum(x.min(-1, keepdims=True), 0)
+    centre = (high + low) / 2
+    return centre + rounded_range(x - centre, (high - low) / 2)
+
+
+def rounded_range(x, half):
+    scale = np.where(half > 0, half / 127, 1)
+    return np.round(x / scale) * scale
+
+
 def clipped_rows(w):
     """Like rounded_rows, but with the scale of the least squared error."""
     largest = np.abs(w).max(1, keepdims=True)
@@ -80,8 +92,10 @@ FORMATS = {
     "fp32": lambda x, w: x @ w.T,
     "bf16": lambda x, w: to_bf16(x) @ to_bf16(w).T,
     "int8": lambda x, w: rounded_rows(x) @ rounded_rows(w).T,
+    "centred": lambda x, w: centred_rows(x) @ rounded_rows(w).T,
     "weights": lambda x, w: x @ rounded_rows(w).T,
     "activations": lambda x, w: rounded_rows(x) @ w.T,
+    "centred-activations": lambda x, w: centred_rows(x) @ w.T,
     "clipped-weights": lambda x, w: x @ clipped_rows(w).T,
     "12-bit-activations": lambda x, w: rounded_rows(x, 2047) @ rounded_rows(w).T,
     "2-outliers": without_outliers(2),
@@ -120,7 +134,7 @@ class Model:
         return context
 
     def embed(self, texts, format_of, largest=None):
-        """`format_of(kind)`: the format of its products. `largest`: gets max / rms of each token, by product."""
+        """`format_of(layer, kind)`: the format of a product. `largest`: gets max / rms of each token, by product."""
         ids = [encoding.ids[:128] for encoding in self.tokenizer.encode_batch(texts)]
         starts = np.cumsum([0] + [len(each) for each in ids])
 
@@ -128,7 +142,7 @@ class Model:
             if largest is not None:
                 largest[layer, kind] = np.abs(x).max(1) / np.sqrt((x * x).mean(1))
             w, b = self.matrix(layer, kind)
-            return FORMATS[format_of(kind)](x, w) + b
+            return FORMATS[format_of(layer, kind)](x, w) + b
 
         tables = [self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")]
         positions = np.concatenate([np.arange(len(each)) for each in ids])
@@ -156,12 +170,13 @@ def main():
     parser.add_argument("--texts", type=pathlib.Path, required=True, help="file with one text per line")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--formats", default=",".join(FORMATS), help="of all products")
+    parser.add_argument("--mixed", action="store_true", help="also bf16 with centred int8 in the last product of later layers")
     parser.add_argument("--single", default="", help="formats to try for each kind of product alone")
     options = parser.parse_args()
     lines = options.texts.read_text().splitlines()
     texts = list(dict.fromkeys(line for line in lines if line))[: options.rows]
     model, largest = Model(options.model), {}
-    exact = model.embed(texts, lambda kind: "fp32", largest)
+    exact = model.embed(texts, lambda layer, kind: "fp32", largest)
     nearest = neighbours(exact)
 
     def report(title, format_of):
@@ -172,10 +187,13 @@ def main():
 
     print(f"{'format':32} lowest mean   neighbour kept ({len(texts)} texts)")
     for name in filter(None, options.formats.split(",")):
-        report(name, lambda kind: name)
+        report(name, lambda layer, kind: name)
+    if options.mixed:
+        layers = model.config["num_hidden_layers"]
+        report("mixed", lambda layer, kind: "centred" if kind == "down" and 2 * layer >= layers else "bf16")
     for name in filter(None, options.single.split(",")):
         for only in KINDS:
-            report(f"{name}, {only} only", lambda kind: name if kind == only else "fp32")
+            report(f"{name}, {only} only", lambda layer, kind: name if kind == only else "fp32")
     for kind in KINDS:
         ratios = np.concatenate([values for (_, of), values in largest.items() if of == kind])
         median, high = np.percentile(ratios, [50, 99])

@@ -161,6 +161,7 @@ void share_base(PlanJob& job) {
   job.request.base = std::filesystem::absolute(job.dir).lexically_normal().string();
   job.request.adapter_ranks = *job.adapter_ranks;
   job.request.shape.adapter_width = model::adapter_width(*job.adapter_ranks);
+  job.request.shape.shares_weights = true;
 }
 
 // Models of a serve.yaml, or of the environment as used by `brim serve`, with its device, memory and precision settings

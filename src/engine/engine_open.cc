@@ -422,6 +422,7 @@ void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limi
     request.base = std::filesystem::absolute(options.model_dir).lexically_normal().string();
     request.adapter_ranks = *engine.adapter_ranks_;
     request.shape.adapter_width = model::adapter_width(request.adapter_ranks);
+    request.shape.shares_weights = true;
   }
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);

@@ -37,11 +37,11 @@ struct ProductCutter {
     low.width = width;
     low.precision = precision;
     if (rank == 0) return low;
-    low.down = slab.cut_matrix(rank, spec.cols, precision, target, isa);
-    if (spec.whole_scored) low.up = slab.cut_matrix(spec.rows, rank, precision, target, isa);
+    low.down = slab.cut_matrix(rank, spec.cols, {precision}, target, isa);
+    if (spec.whole_scored) low.up = slab.cut_matrix(spec.rows, rank, {precision}, target, isa);
     if (spec.split > 0) {
-      low.first = slab.cut_matrix(spec.split, rank, precision, target, isa);
-      low.rest = slab.cut_matrix(spec.rows - spec.split, rank, precision, target, isa);
+      low.first = slab.cut_matrix(spec.split, rank, {precision}, target, isa);
+      low.rest = slab.cut_matrix(spec.rows - spec.split, rank, {precision}, target, isa);
     }
     return low;
   }
@@ -134,7 +134,7 @@ AdapterLayout layout_adapter(const ModelShape& shape, Precision precision, Devic
       p.low_rank = products.cut(spec, ranks.empty() ? 0 : ranks[index], shape.adapter_width);
     if (!spec.head) continue;
     if (spec.kind == ParamKind::matrix)
-      p.matrix = slab.cut_matrix(spec.rows, spec.cols, head_precision(precision, target), target, isa);
+      p.matrix = slab.cut_matrix(spec.rows, spec.cols, {head_precision(precision, target)}, target, isa);
     else
       p.plain = spec.cols > 0 ? slab.cut(activation, {spec.rows, spec.cols}) : slab.cut(activation, {spec.rows});
   }

@@ -151,6 +151,22 @@ TEST(Model, HalfAndInt8StayNearFp32) {
   expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
 }
 
+// Vectors of an encoder without a head: the error is a tenth of that of the logits above.
+TEST(Model, Int8VectorsStayNearFp32) {
+  for (const char* name : {"bert_encoder", "deberta_encoder"}) {
+    SCOPED_TRACE(name);
+    const auto want = Golden(name).flat();
+    const auto got = run(name, Output::hidden, Precision::int8, 2);
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      difference += std::pow(got[i] - want[i], 2);
+      size += std::pow(want[i], 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 0.01 * std::sqrt(size));
+    EXPECT_GT(difference, 0);
+  }
+}
+
 // Gated products and four layers, or terms by distance: the same rounding, with somewhat larger errors.
 TEST(Model, OtherLayersStayNearFp32Too) {
   for (const char* name : {"modernbert_sequence", "modernbert_mean", "modernbert_token", "deberta_sequence",

@@ -24,6 +24,26 @@ Precision matrix_precision(const ParamSpec& spec, Precision precision, device::D
   return spec.input.kind != InputBound::Kind::none && fp8_takes(spec.rows, spec.cols) ? precision : Precision::bf16;
 }
 
+namespace {
+
+// Up to this width, int8 products take little less time than bf16 ones on CPUs with bf16 matrix instructions: packing
+// and activations dominate.
+constexpr int64_t kNarrow = 512;
+
+bool multiplies_bf16(device::Isa isa) { return isa == device::Isa::amx || isa == device::Isa::neon_mm; }
+
+}  // namespace
+
+MatrixFormat matrix_format(const ParamSpec& spec, const ModelShape& shape, Precision precision,
+                           device::DeviceKind target, device::Isa isa) {
+  const Precision own = matrix_precision(spec, precision, target);
+  const bool gives_vectors = shape.sequence_classes == 0 && shape.token_classes == 0 && !shape.shares_weights;
+  if (own != Precision::int8 || target != device::DeviceKind::cpu || !gives_vectors) return {own};
+  const bool early = spec.layer >= 0 && 2 * spec.layer < shape.layers;  // their errors pass through more layers
+  if (multiplies_bf16(isa) && shape.hidden <= kNarrow && (spec.cols <= kNarrow || early)) return {Precision::bf16};
+  return {own, true};
+}
+
 bool trains_in_fp8(const ParamSpec& spec) {
   return spec.kind == ParamKind::matrix && !spec.head && spec.rows > 0 && fp8_takes(spec.rows, spec.cols) &&
          spec.split % 16 == 0;

@@ -105,6 +105,16 @@ using Params = std::vector<Param>;  // in the order of model_params()
 // Precision of a matrix: that of the model, but wider for heads and for products that fp8 does not support.
 ops::Precision matrix_precision(const ParamSpec& spec, ops::Precision precision, device::DeviceKind target);
 
+// Format of a matrix for scoring. A model without a head (of its own, not of adapters) gives vectors, which need more
+// than int8 (docs/numerics.md): on a CPU its int8 products use rows packed around their centres, and those that int8
+// hardly speeds up run in bf16.
+struct MatrixFormat {
+  ops::Precision precision;
+  bool centred = false;
+};
+MatrixFormat matrix_format(const ParamSpec& spec, const ModelShape& shape, ops::Precision precision,
+                           device::DeviceKind target, device::Isa isa);
+
 // Whether fp8 training uses fp8 for a matrix, forward and backward: encoder matrices with supported dimensions.
 bool trains_in_fp8(const ParamSpec& spec);
 // Precision of everything else when training in `precision`, including evaluation and teachers.

@@ -57,6 +57,7 @@ struct ModelShape {
   Freeze freeze;             // training only
   // Scoring with an adapter whose products are not merged into the matrices: their largest rank (Param::low_rank).
   int64_t adapter_width = 0;
+  bool shares_weights = false;  // with models that have other heads, so formats of matrices do not depend on the head
 
   bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes
   int64_t head_size() const { return hidden / heads; }

@@ -44,7 +44,7 @@ void pack_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeigh
   std::vector<float> scales(type == DType::i8 ? static_cast<size_t>(w.N) : 0);
   if (!scales.empty()) s.read_scales(first_row, first_row + w.N, scales.data());
   linear_pack(rows, scales.empty() ? TensorView() : TensorView(scales.data(), DType::f32, {w.N}), w.precision, w.isa,
-              w.data.data, w.scale ? w.scale.as<float>() : nullptr);
+              w.data.data, w.scale ? w.scale.as<float>() : nullptr, w.total ? w.total.as<float>() : nullptr);
 }
 
 }  // namespace
@@ -59,7 +59,8 @@ TensorView Cutter::cut(DType dtype, std::initializer_list<int64_t> dims) {
   return v;
 }
 
-ops::LinearWeight Cutter::cut_matrix(int64_t N, int64_t K, Precision p, DeviceKind target, device::Isa isa) {
+ops::LinearWeight Cutter::cut_matrix(int64_t N, int64_t K, MatrixFormat format, DeviceKind target, device::Isa isa) {
+  const Precision p = format.precision;
   ops::LinearWeight w;
   w.N = N;
   w.K = K;
@@ -68,6 +69,7 @@ ops::LinearWeight Cutter::cut_matrix(int64_t N, int64_t K, Precision p, DeviceKi
   w.data =
       target == DeviceKind::cpu ? cut(DType::u8, {linear_packed_bytes(N, K, p, isa)}) : cut(matrix_type(p), {N, K});
   if (p == Precision::int8) w.scale = cut(DType::f32, {N});
+  if (format.centred) w.total = cut(DType::f32, {N});
   if (p == Precision::fp8) w.scale = cut(DType::f32, {1});
   return w;
 }

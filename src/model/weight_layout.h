@@ -18,8 +18,7 @@ class Cutter {
  public:
   explicit Cutter(void* base);
   tensor::TensorView cut(tensor::DType dtype, std::initializer_list<int64_t> dims);
-  ops::LinearWeight cut_matrix(int64_t N, int64_t K, ops::Precision precision, device::DeviceKind target,
-                               device::Isa isa);
+  ops::LinearWeight cut_matrix(int64_t N, int64_t K, MatrixFormat format, device::DeviceKind target, device::Isa isa);
   int64_t used() const { return used_; }
 
  private:

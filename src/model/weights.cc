@@ -91,7 +91,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     BRIM_CHECK(table < tables.size(), "types given for {} tables, the model has more", tables.size());
     return tables[table++];
   };
-  auto matrix = [&](int64_t N, int64_t K, Precision p) { return slab.cut_matrix(N, K, p, target, isa); };
+  auto matrix = [&](int64_t N, int64_t K, MatrixFormat format) { return slab.cut_matrix(N, K, format, target, isa); };
   WeightLayout layout;
   for (const ParamSpec& spec : model_params(s)) {
     Param& p = layout.params.emplace_back();
@@ -101,13 +101,13 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     } else if (spec.kind != ParamKind::matrix) {
       p.plain = spec.cols > 0 ? slab.cut(activation, {spec.rows, spec.cols}) : slab.cut(activation, {spec.rows});
     } else {
-      const Precision precise = matrix_precision(spec, precision, target);
-      if (spec.whole_scored) p.matrix = matrix(spec.rows, spec.cols, precise);
+      const MatrixFormat format = matrix_format(spec, s, precision, target, isa);
+      if (spec.whole_scored) p.matrix = matrix(spec.rows, spec.cols, format);
       if (spec.split > 0) {
-        p.first = matrix(spec.split, spec.cols, precise);
-        p.rest = matrix(spec.rows - spec.split, spec.cols, precise);
+        p.first = matrix(spec.split, spec.cols, format);
+        p.rest = matrix(spec.rows - spec.split, spec.cols, format);
       }
-      if (precise == Precision::fp8) {
+      if (format.precision == Precision::fp8) {
         p.input.quantise = slab.cut(DType::f32, {1});
         p.input.dequantise = slab.cut(DType::f32, {1});
       }
@@ -447,6 +447,7 @@ std::unique_ptr<Model> Model::load_both(const hub::ModelFiles& files, const std:
   Sources sources = open_sources(files, tagger, model->config_, model->shape_);
   if (encoder_only) {
     model->shape_.sequence_classes = model->shape_.token_classes = 0;
+    model->shape_.shares_weights = true;
     sources.params = model_params(model->shape_);
   }
   model->precision_ = precision;

@@ -55,6 +55,7 @@ void check_linear(const device::Stream& stream, const LinearArgs& args) {
              "linear: x is {}, must be f32 for fp32 weights", args.x.shape_text());
   check_view("linear", "packed weights", args.w.data, DType::u8, {gemm::packed_bytes(kernel, N, K)});
   if (args.w.precision == Precision::int8) check_view("linear", "weight scales", args.w.scale, DType::f32, {N});
+  check_optional("linear", "weight totals", args.w.total, DType::f32, {N});
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct LinearWeight {
   TensorView data;   // CUDA: [N,K] f32/f16/bf16/f8e4m3. CPU: u8[packed bytes], laid out for `isa`.
   TensorView scale;  // int8: [N] f32 per output. fp8: [1] f32. Else empty.
   device::Isa isa = device::Isa::generic;
+  TensorView total;  // int8 on the CPU: [N] f32, sum of the weights; rows of x are then packed around their centres
 };
 
 // Purpose of an fp8 product. Gradients accumulate in fp32, whereas the forward pass uses the faster 14-bit
@@ -41,7 +42,7 @@ struct LinearArgs {
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {x, w.data, w.scale, bias, residual, y, scratch, x_scale, y_scale}) f(v);
+    for (const TensorView& v : {x, w.data, w.scale, w.total, bias, residual, y, scratch, x_scale, y_scale}) f(v);
   }
 };
 
@@ -55,10 +56,10 @@ int64_t linear_scratch_bytes(const device::Stream& stream, int64_t T, int64_t N,
 
 // Packing for the CPU. `source` is [N,K] in f32, f16, bf16 on the host, or i8 with per-row scales.
 int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::Isa isa);
-// Writes to `packed` (linear_packed_bytes) and, for int8, `scale` [N] f32. `source_scale` [N] f32 only for an i8
-// source.
+// Writes to `packed` (linear_packed_bytes) and, for int8, `scale` [N] f32 and, unless null, `total` [N] f32.
+// `source_scale` [N] f32 only for an i8 source.
 void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, device::Isa isa,
-                 void* packed, float* scale);
+                 void* packed, float* scale, float* total = nullptr);
 
 // Gradients of y = x Wᵀ + b, with unpacked weights w_plain [N,K]. Each of d_x, d_w, d_bias may be empty.
 struct LinearGradArgs {

@@ -83,6 +83,7 @@ void linear_cpu(device::Stream& stream, const LinearArgs& args) {
                      .x = args.x,
                      .b = args.w.data.data,
                      .b_scale = args.w.precision == Precision::int8 ? args.w.scale.as<float>() : nullptr,
+                     .b_total = args.w.total.as<float>(),
                      .bias = args.bias,
                      .residual = args.residual,
                      .y = args.y,

@@ -67,7 +67,7 @@ int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::I
 }
 
 void linear_pack(const tensor::TensorView& source, const tensor::TensorView& source_scale, Precision precision,
-                 device::Isa isa, void* packed, float* scale) {
+                 device::Isa isa, void* packed, float* scale, float* total) {
   const gemm::Kernel& kernel = gemm::kernel_for(isa, precision);
   const int64_t N = source.rows(), K = source.cols();
   const bool from_int8 = source.dtype == tensor::DType::i8;
@@ -122,10 +122,11 @@ void linear_pack(const tensor::TensorView& source, const tensor::TensorView& sou
         convert(first + i, row);
       else
         std::memset(row, 0, static_cast<size_t>(row_bytes));
-      if (!kernel.column_sums) continue;
+      if (!kernel.column_sums && total == nullptr) continue;
       int32_t sum = 0;
       for (int64_t k = 0; k < K; ++k) sum += reinterpret_cast<const int8_t*>(row)[k];
-      sums[first + i] = 128 * sum;
+      if (kernel.column_sums) sums[first + i] = 128 * sum;
+      if (total != nullptr && first + i < N) total[first + i] = static_cast<float>(sum) * scale[first + i];
     }
     switch (word) {
       case 1:

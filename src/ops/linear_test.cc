@@ -33,50 +33,71 @@ struct LinearCase {
   int64_t shift = 0;  // offset of x and y from an aligned address, in elements
   int threads = 1;
   double x_scale = 1;
+  double x_mean = 0;
+  bool centred = false;  // int8 rows are packed around their centres
 };
 
 std::string text(const LinearCase& c, Precision precision, Isa isa) {
-  return fmt::format("{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {}",
-                     isa_name(isa), precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias,
-                     c.residual, dtype_name(c.x_type), dtype_name(c.y_type), c.pad, c.shift, c.threads);
+  return fmt::format(
+      "{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {} centred {}",
+      isa_name(isa), precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias, c.residual,
+      dtype_name(c.x_type), dtype_name(c.y_type), c.pad, c.shift, c.threads, c.centred);
 }
 
 // Rows of a tensor that begins `shift` elements into its storage, so that vectors straddle cache lines.
 struct Matrix {
   HostTensor storage;
   TensorView view;
-  Matrix(DType type, int64_t rows, int64_t cols, int64_t pad, int64_t shift, uint64_t seed, double scale)
-      : storage(testing::random_tensor(type, {rows + 1, cols + shift}, seed, scale, 0, pad)),
+  Matrix(DType type, int64_t rows, int64_t cols, int64_t pad, int64_t shift, uint64_t seed, double scale,
+         double mean = 0)
+      : storage(testing::random_tensor(type, {rows + 1, cols + shift}, seed, scale, mean, pad)),
         view(storage.view().slice_rows(0, rows).slice_cols(shift, cols + shift)) {}
   double at(int64_t r, int64_t c) const { return storage.at(r, c + storage.cols() - view.cols()); }
 };
 
 // A packed weight with its memory.
 struct Packed {
-  HostTensor data, scale;
+  HostTensor data, scale, total;
   LinearWeight weight;
 };
-Packed pack(const TensorView& w, Precision precision, Isa isa, const TensorView& source_scale = {}) {
+Packed pack(const TensorView& w, Precision precision, Isa isa, const TensorView& source_scale = {},
+            bool centred = false) {
   const int64_t N = w.rows(), K = w.cols(), bytes = linear_packed_bytes(N, K, precision, isa);
-  Packed p{testing::bytes_tensor(bytes + 64), HostTensor(DType::f32, {N}), {}};
-  linear_pack(w, source_scale, precision, isa, p.data.as<uint8_t>(), p.scale.as<float>());
+  Packed p{testing::bytes_tensor(bytes + 64), HostTensor(DType::f32, {N}), HostTensor(DType::f32, {N}), {}};
+  linear_pack(w, source_scale, precision, isa, p.data.as<uint8_t>(), p.scale.as<float>(),
+              centred ? p.total.as<float>() : nullptr);
   for (int64_t i = bytes; i < bytes + 64; ++i) EXPECT_EQ(p.data.as<uint8_t>()[i], 0xFF) << "packing wrote past its end";
   p.weight = {N, K, precision, TensorView(p.data.as<uint8_t>(), DType::u8, {bytes}), {}, isa};
   if (precision == Precision::int8) p.weight.scale = p.scale;
+  if (centred) p.weight.total = p.total;
   return p;
 }
 
 // int8 form of a row, by the fp32 operations that define the format.
 struct QuantisedRow {
   std::vector<int> q;
-  float scale = 0;
+  float scale = 0, centre = 0;
 };
 template <class At>
-QuantisedRow quantise(int64_t K, At&& at) {
+QuantisedRow quantise_centred(int64_t K, At&& at) {
+  float high = 0, low = 0;  // 0 is always in the range
+  for (int64_t k = 0; k < K; ++k) {
+    high = std::max(high, static_cast<float>(at(k)));
+    low = std::min(low, static_cast<float>(at(k)));
+  }
+  const float half = 0.5f * high - 0.5f * low, inverse = half > 0 ? 127 / half : 0;
+  QuantisedRow row{{}, half / 127, 0.5f * high + 0.5f * low};
+  for (int64_t k = 0; k < K; ++k)
+    row.q.push_back(static_cast<int>(std::nearbyint((static_cast<float>(at(k)) - row.centre) * inverse)));
+  return row;
+}
+template <class At>
+QuantisedRow quantise(int64_t K, At&& at, bool centred = false) {
+  if (centred) return quantise_centred(K, at);
   float most = 0;
   for (int64_t k = 0; k < K; ++k) most = std::max(most, std::fabs(static_cast<float>(at(k))));
   const float inverse = most > 0 ? 127 / most : 0;
-  QuantisedRow row{{}, most / 127};
+  QuantisedRow row{{}, most / 127, 0};
   for (int64_t k = 0; k < K; ++k)
     row.q.push_back(static_cast<int>(std::nearbyint(static_cast<float>(at(k)) * inverse)));
   return row;
@@ -92,17 +113,25 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
   LinearReference ref;
   std::vector<QuantisedRow> xq, wq;
   if (precision == Precision::int8) {
-    for (int64_t t = 0; t < c.T; ++t) xq.push_back(quantise(c.K, [&](int64_t k) { return x.at(t, k); }));
+    for (int64_t t = 0; t < c.T; ++t)
+      xq.push_back(quantise(
+          c.K, [&](int64_t k) { return x.at(t, k); }, c.centred));
     for (int64_t n = 0; n < c.N; ++n) wq.push_back(quantise(c.K, [&](int64_t k) { return w.at(n, k); }));
   }
   for (int64_t t = 0; t < c.T; ++t)
     for (int64_t n = 0; n < c.N; ++n) {
       double sum = 0, size = 0, error = 0;
       if (precision == Precision::int8) {
-        int64_t exact = 0;
-        for (int64_t k = 0; k < c.K; ++k) exact += static_cast<int64_t>(xq[t].q[k]) * wq[n].q[k];
+        int64_t exact = 0, total = 0;
+        for (int64_t k = 0; k < c.K; ++k) {
+          exact += static_cast<int64_t>(xq[t].q[k]) * wq[n].q[k];
+          total += wq[n].q[k];
+        }
+        const double moved = static_cast<double>(total) * wq[n].scale * xq[t].centre;
         sum = static_cast<double>(exact) * xq[t].scale * wq[n].scale;
-        error = 3 * kEps32 * std::fabs(sum);  // conversion of the integer, product of the scales, product of both
+        // Conversion of the integer, product of the scales, product of both; the same for the centre; their sum.
+        error = 3 * kEps32 * (std::fabs(sum) + std::fabs(moved)) + kEps32 * std::fabs(sum + moved);
+        sum += moved;
       } else {
         for (int64_t k = 0; k < c.K; ++k) {
           double a = x.at(t, k), b = w.at(n, k);
@@ -149,7 +178,7 @@ struct Inputs {
   HostTensor w, bias;
   Matrix residual;
   explicit Inputs(const LinearCase& c)
-      : x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale),
+      : x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale, c.x_mean),
         w(testing::random_tensor(DType::f32, {c.N, c.K}, 2, 0.7)),
         bias(testing::random_tensor(DType::f32, {c.N}, 3)),
         residual(DType::f32, c.T, c.N, c.pad, 0, 4, 1) {}
@@ -160,7 +189,7 @@ struct Inputs {
 void check(const LinearCase& c, Precision precision, Isa isa, const Inputs& in, const LinearReference& ref) {
   SCOPED_TRACE(text(c, precision, isa));
   const auto& [x, w, bias, residual] = in;
-  Packed packed = pack(w, precision, isa);
+  Packed packed = pack(w, precision, isa, {}, c.centred);
   HostTensor storage(c.y_type, {c.T + 1, c.N + c.shift}, c.pad + 5);
   const TensorView y = storage.view().slice_rows(0, c.T).slice_cols(c.shift, c.N + c.shift);
 
@@ -202,8 +231,13 @@ void check_all(const LinearCase& c) {
   const Inputs in(c);
   for (const Precision precision : kPrecisions) {
     if (precision == Precision::fp32 && c.x_type != DType::f32) continue;
-    const LinearReference ref = reference(c, precision, in.x, in.w, in.bias, in.residual);
-    for (const Isa isa : device::supported_isas()) check(c, precision, isa, in, ref);
+    for (const bool centred : {false, true}) {
+      if (centred && precision != Precision::int8) continue;
+      LinearCase form = c;
+      form.centred = centred;
+      const LinearReference ref = reference(form, precision, in.x, in.w, in.bias, in.residual);
+      for (const Isa isa : device::supported_isas()) check(form, precision, isa, in, ref);
+    }
   }
 }
 
@@ -245,6 +279,11 @@ TEST(Linear, AppliesActivations) {
                        .x_scale = scale});
 }
 
+TEST(Linear, AcceptsRowsFarFromZero) {
+  for (const double mean : {-3.0, 3.0, 1e30})
+    for (const int64_t K : {7, 64, 100}) check_all({.T = 18, .N = 35, .K = K, .x_mean = mean});
+}
+
 TEST(Linear, AcceptsBf16Input) {
   for (const int64_t K : {5, 32, 100})
     check_all({.T = 21, .N = 50, .K = K, .x_type = DType::bf16, .y_type = DType::bf16, .pad = 3, .shift = 1});
@@ -268,8 +307,11 @@ TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2),
                    bias = testing::random_tensor(DType::f32, {N}, 3);
   for (const Isa isa : device::supported_isas())
-    for (const Precision precision : kPrecisions) {
-      Packed packed = pack(w, precision, isa);
+    for (const auto& [precision, centred] : {std::pair(Precision::fp32, false),
+                                             {Precision::bf16, false},
+                                             {Precision::int8, false},
+                                             {Precision::int8, true}}) {
+      Packed packed = pack(w, precision, isa, {}, centred);
       HostTensor alone(DType::f32, {T, N}), shared(DType::f32, {T, N}), chunks(DType::f32, {T, N});
       ThreadPool pool(3);
       CpuStream one(nullptr, isa), three(&pool, isa);
@@ -320,15 +362,31 @@ TEST(Linear, Int8IsExactForExtremeValues) {
     }
 }
 
+struct NotFiniteCase {
+  Activation activation;
+  double value;
+  bool centred;
+};
+std::vector<NotFiniteCase> not_finite_cases(Precision precision) {
+  std::vector<NotFiniteCase> cases;
+  for (const Activation activation : testing::kEveryActivation) {
+    cases.push_back({activation, NAN, false});
+    if (precision == Precision::int8)
+      for (const double value : {static_cast<double>(NAN), -static_cast<double>(NAN)})
+        cases.push_back({activation, value, true});
+  }
+  return cases;
+}
+
 TEST(Linear, PropagatesNanAndInfinity) {
   const int64_t T = 3, N = 20, K = 40;
   for (const Isa isa : device::supported_isas())
     for (const Precision precision : kPrecisions)
-      for (const Activation activation : testing::kEveryActivation) {
+      for (const auto& [activation, value, centred] : not_finite_cases(precision)) {
         const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
                          w = testing::random_tensor(DType::f32, {N, K}, 2);
-        x.set(1, 7, NAN);
-        Packed packed = pack(w, precision, isa);
+        x.set(1, 7, value);
+        Packed packed = pack(w, precision, isa, {}, centred);
         CpuStream stream(nullptr, isa);
         HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, precision, 1)),
                    y(DType::f32, {T, N});
@@ -345,6 +403,41 @@ TEST(Linear, PropagatesNanAndInfinity) {
               << isa_name(isa) << " " << precision_name(precision) << " " << static_cast<int>(activation);
         }
       }
+}
+
+// Values after GELU are at least -0.17: a range around their centre has half the step of one around zero.
+TEST(Linear, CentresHalveTheErrorOfOneSidedRows) {
+  const int64_t T = 16, N = 32, K = 384;
+  const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t k = 0; k < K; ++k) x.set(t, k, std::max(-0.17, x.at(t, k)));
+  HostTensor w8(DType::f32, {N, K});  // rounded to int8, so that only the rows have an error
+  for (int64_t n = 0; n < N; ++n) {
+    const QuantisedRow row = quantise(K, [&](int64_t k) { return w.at(n, k); });
+    for (int64_t k = 0; k < K; ++k) w8.set(n, k, row.q[static_cast<size_t>(k)] * static_cast<double>(row.scale));
+  }
+  for (const Isa isa : device::supported_isas()) {
+    double errors[2] = {};
+    for (const bool centred : {false, true}) {
+      Packed packed = pack(w8, Precision::int8, isa, {}, centred);
+      CpuStream stream(nullptr, isa);
+      HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, Precision::int8, 1)),
+                 y(DType::f32, {T, N});
+      LinearArgs args;
+      args.x = x;
+      args.w = packed.weight;
+      args.y = y;
+      args.scratch = scratch;
+      linear(stream, args);
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t n = 0; n < N; ++n) {
+          double exact = 0;
+          for (int64_t k = 0; k < K; ++k) exact += x.at(t, k) * w8.at(n, k);
+          errors[centred] += std::pow(y.at(t, n) - exact, 2);
+        }
+    }
+    EXPECT_LT(std::sqrt(errors[true]), 0.65 * std::sqrt(errors[false])) << isa_name(isa);
+  }
 }
 
 TEST(Linear, ResidualMayAliasY) {

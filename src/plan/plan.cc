@@ -73,6 +73,7 @@ class Solver {
       weights_ = layout_adapter(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.adapter_ranks, nullptr).bytes;
       model::ModelShape encoder = r_.shape;
       encoder.sequence_classes = encoder.token_classes = encoder.adapter_width = 0;
+      encoder.shares_weights = true;
       base_weights_ = layout_weights(encoder, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;
     } else if (r_.task == Task::score) {
       weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables, nullptr).bytes;

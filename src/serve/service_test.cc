@@ -62,6 +62,19 @@ TEST_F(ServiceTest, ReportsStatus) {
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
 }
 
+TEST_F(ServiceTest, AnswersRepeatedTextsFromTheCache) {
+  model::put_golden_model(temp_.path() / "cached", "bert_sequence");
+  ScorerOptions options = scorer_options(temp_.path() / "cached");
+  options.cache_bytes = 1 << 20;
+  start(serving("cls", Scorer::open(options)));
+  const Json first = good("/predict", R"({"inputs":"w6 w7"})");
+  EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), first);
+  EXPECT_NE(good("/predict", R"({"inputs":"w6 w8"})"), first);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(metrics.find("brim_cache_hits_total{model=\"cls\"} 1\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("brim_cache_misses_total{model=\"cls\"} 2\n"), std::string::npos);
+}
+
 TEST_F(ServiceTest, RejectsImmediatelyWhenOverloaded) {
   start(held());
   scorer_->set_load({.texts = 100, .tokens = 5000, .tokens_per_second = 1000, .wait_seconds = 5});

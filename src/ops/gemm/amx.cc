@@ -299,28 +299,57 @@ void pack_turned_weights_bf16(const Rows& rows, void* out) {
   }
 }
 
-void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+// Sixteen values at a time of four groups.
+template <bool kCentred, class Values>
+BRIM_INLINE RowCode code_of(const Rows& rows, int64_t r, Values&& values, float* scale) {
+  if constexpr (kCentred) {
+    RangeBits range[4];
+    for (int64_t k = 0; k < rows.K; k += 64) {
+      BRIM_UNROLL
+      for (int i = 0; i < 4; ++i) range[i].add(values(k + i * 16));
+    }
+    range[0].add(range[1]);
+    range[2].add(range[3]);
+    range[0].add(range[2]);
+    const RowCode code = centred_code(range[0], scale);
+    rows.centre[r] = code.centre;
+    return code;
+  }
+  I most[4] = {no_bits(), no_bits(), no_bits(), no_bits()};
+  for (int64_t k = 0; k < rows.K; k += 64) {
+    BRIM_UNROLL
+    for (int i = 0; i < 4; ++i) most[i] = max_bits(most[i], values(k + i * 16));
+  }
+  const I pair = max_int(most[0], most[1]), other = max_int(most[2], most[3]);
+  return {0, int8_scale(reduce_max(max_int(pair, other)), scale)};
+}
+
+template <bool kCentred>
+void pack_int8(const Rows& rows, void* out, float* scale) {
   auto* tiles = static_cast<char*>(out);
   // Saturating packs work within 128-bit lanes; this restores the order of the sixteen groups of four.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   pack_all<64>(rows, tiles, [&](int64_t r) {
     with_row(rows, r, 64, [&](auto values) {
-      I most[4] = {no_bits(), no_bits(), no_bits(), no_bits()};
-      for (int64_t k = 0; k < rows.K; k += 64) {
-        BRIM_UNROLL
-        for (int i = 0; i < 4; ++i) most[i] = max_bits(most[i], values(k + i * 16));
-      }
-      const I pair = _mm512_max_epi32(most[0], most[1]), other = _mm512_max_epi32(most[2], most[3]);
-      const F inverse = set1(int8_scale(reduce_max(_mm512_max_epi32(pair, other)), &scale[r]));
+      const RowCode code = code_of<kCentred>(rows, r, values, &scale[r]);
+      const F centre = set1(code.centre), inverse = set1(code.inverse);
       pack_tiles<64>(rows, tiles, r, [&](int64_t k) {
         I q[4];
         BRIM_UNROLL
-        for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(mul(values(k + i * 16), inverse));
+        for (int i = 0; i < 4; ++i) {
+          F x = values(k + i * 16);
+          if constexpr (kCentred) x = sub(x, centre);
+          q[i] = _mm512_cvtps_epi32(mul(x, inverse));
+        }
         return _mm512_permutexvar_epi32(
             order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
       });
     });
   });
+}
+
+void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+  rows.centre != nullptr ? pack_int8<true>(rows, out, scale) : pack_int8<false>(rows, out, scale);
 }
 
 }  // namespace

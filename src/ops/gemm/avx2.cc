@@ -124,9 +124,10 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, 2);
   auto* a = static_cast<int16_t*>(out) + rows.begin * padded;
   for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
-    const F inverse = set1(quantised_row(rows, r, &scale[r]));
+    const RowCode code = row_code(rows, r, &scale[r]);
+    const F centre = set1(code.centre), inverse = set1(code.inverse);
     for (int64_t k = 0; k < padded; k += 8) {
-      const I q = _mm256_cvtps_epi32(mul(row_values(rows, r, k), inverse));
+      const I q = _mm256_cvtps_epi32(mul(sub(row_values(rows, r, k), centre), inverse));
       const __m128i words = _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packs_epi32(q, q), 0x08));
       if (padded - k >= 8)
         _mm_storeu_si128(reinterpret_cast<__m128i*>(a + k), words);

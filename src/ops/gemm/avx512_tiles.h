@@ -92,10 +92,11 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, 4);
   auto* a = static_cast<char*>(out) + rows.begin * padded;
   for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
-    const F inverse = set1(quantised_row(rows, r, &scale[r]));
+    const RowCode code = row_code(rows, r, &scale[r]);
+    const F centre = set1(code.centre), inverse = set1(code.inverse);
     for (int64_t k = 0; k < padded; k += 16) {
-      const __m512i q =
-          _mm512_add_epi32(_mm512_cvtps_epi32(mul(row_values(rows, r, k), inverse)), _mm512_set1_epi32(128));
+      const __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(mul(sub(row_values(rows, r, k), centre), inverse)),
+                                         _mm512_set1_epi32(128));
       _mm512_mask_cvtepi32_storeu_epi8(a + k, tail(static_cast<int>(padded - k < 16 ? padded - k : 16)).mask, q);
     }
   }

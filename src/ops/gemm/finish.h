@@ -29,6 +29,7 @@ BRIM_INLINE void finish_vector(const Block& b, const void* acc, int64_t row, int
     const auto* sums = static_cast<const int32_t*>(acc);
     v = b.b_sums != nullptr ? load_int_sub(sums, b.b_sums + col) : load_int(sums);
     v = mul(v, mul(row_scale, load(b.b_scale + col, lanes...)));
+    if (b.a_centre != nullptr) v = fma(set1(b.a_centre[row]), load(b.b_total + col, lanes...), v);
   } else {
     v = load(static_cast<const float*>(acc));
   }

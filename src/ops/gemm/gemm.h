@@ -20,6 +20,7 @@ struct Rows {
   int64_t rows, K;
   bool bf16;
   int64_t begin, end;
+  float* centre = nullptr;  // [rows], int8 only: rows are packed around their centres, which are written here
 };
 
 // y[0..m, n_begin..n_end] = act(a b + bias) + residual. Pointers other than `a` refer to row 0 of the block's rows and
@@ -28,9 +29,11 @@ struct Block {
   const void* a;          // packed rows starting at a multiple of mr; or x itself for kernels without pack_rows
   int64_t lda;            // row stride of x in elements, for kernels without pack_rows
   const float* a_scale;   // [m], int8 only
+  const float* a_centre;  // [m], int8 rows packed around their centres, else null
   const void* b;          // the whole packed matrix
   const float* b_scale;   // [N], int8 only
   const int32_t* b_sums;  // [N rounded up to nr] 128 * sum of a column's weights, for kernels with column_sums
+  const float* b_total;   // [N], with a_centre: sum of a column's weights
   const float* bias;      // [N] or null
   const float* residual;  // may be null
   int64_t ld_residual;
@@ -53,7 +56,8 @@ struct Kernel {
   bool column_sums = false;  // int8 kernels whose activations are offset by 128
   int a_element_bytes = 0;   // per packed row element; 0: rows are read in place
   int pack_step = 1;         // rows packed together
-  // Padding of K is zeroed, and so are the rows of the last tile past the end (along with the last row).
+  // Padding of K is zeroed (with centres: arbitrary), and so are the rows of the last tile past the end (along with the
+  // last row).
   void (*pack_rows)(const Rows& rows, void* a, float* a_scale) = nullptr;
   void (*run)(const Block& block);
   // Packing done in every training step, in the kernel's own instructions; if null, plain loops are used, from f32
@@ -62,6 +66,9 @@ struct Kernel {
   void (*pack_weights)(const Rows& weights, void* b) = nullptr;         // rows of [N,K] become columns of panels
   void (*pack_turned_weights)(const Rows& weights, void* b) = nullptr;  // x is [K,N]
 };
+
+// Half the range of a centred int8 row below which it is packed as its centre: 127 / half would overflow.
+inline constexpr float kLeastRange = 1e-36f;
 
 inline constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -22,18 +22,39 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
     for (int64_t k = 0; k < rows.K; ++k) *a++ = tensor::to_bf16(element(rows, r, k));
 }
 
+// Range of a row around its centre, as in rows.h.
+void centred(const Rows& rows, int64_t r, float& centre, float& scale, float& inverse) {
+  float high = 0, low = 0;
+  for (int64_t k = 0; k < rows.K; ++k) {
+    const float x = element(rows, r, k);
+    if (x > high || x != x) high = x;
+    if (x < low) low = x;
+  }
+  const bool finite = std::isfinite(high) && std::isfinite(low);
+  const float half = 0.5f * high - 0.5f * low;
+  centre = finite ? 0.5f * high + 0.5f * low : 0;
+  scale = half / 127;
+  inverse = finite && half > kLeastRange ? 127 / half : 0;
+}
+
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   auto* a = static_cast<int8_t*>(out) + rows.begin * rows.K;
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    float most = 0;
-    for (int64_t k = 0; k < rows.K; ++k) {
-      const float x = std::fabs(element(rows, r, k));
-      if (x > most || x != x) most = x;  // propagates NaN
+    float centre = 0, inverse = 0;
+    if (rows.centre != nullptr) {
+      centred(rows, r, centre, scale[r], inverse);
+      rows.centre[r] = centre;
+    } else {
+      float most = 0;
+      for (int64_t k = 0; k < rows.K; ++k) {
+        const float x = std::fabs(element(rows, r, k));
+        if (x > most || x != x) most = x;  // propagates NaN
+      }
+      scale[r] = most / 127;
+      inverse = most > 0 && std::isfinite(most) ? 127 / most : 0;
     }
-    scale[r] = most / 127;
-    const float inverse = most > 0 && std::isfinite(most) ? 127 / most : 0;
     for (int64_t k = 0; k < rows.K; ++k)
-      *a++ = inverse == 0 ? 0 : static_cast<int8_t>(std::nearbyint(element(rows, r, k) * inverse));
+      *a++ = inverse == 0 ? 0 : static_cast<int8_t>(std::nearbyint((element(rows, r, k) - centre) * inverse));
   }
 }
 
@@ -87,6 +108,7 @@ void run(const Block& block) {
         for (int c = 0; c < cols; ++c) {
           float v = static_cast<float>(acc[r][c]);
           if (block.b_scale != nullptr) v *= block.a_scale[m + r] * block.b_scale[n + c];
+          if (block.a_centre != nullptr) v += block.a_centre[m + r] * block.b_total[n + c];
           if (block.bias != nullptr) v += block.bias[n + c];
           v = activate(block.act, v);
           if (block.residual != nullptr) v += block.residual[(m + r) * block.ld_residual + n + c];

@@ -59,7 +59,7 @@ struct Parts {
   const int64_t T = p.y.rows(), K = p.turned ? p.x.rows() : p.x.cols(), N = p.y.cols();
   const int64_t a_row = row_bytes(kernel, K);
   char* a = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(p.scratch), 64));
-  float* a_scale = nullptr;
+  float *a_scale = nullptr, *a_centre = nullptr;
 
   const char* x_at(int64_t element) const {
     return static_cast<const char*>(p.x.data) + element * dtype_bytes(p.x.dtype);
@@ -73,7 +73,7 @@ struct Parts {
     if (p.turned)
       kernel.pack_turned_rows({x_at(first), p.x.ld(), rows, K, bf16, begin, end}, a);
     else
-      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, bf16, begin, end}, a, a_scale);
+      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, bf16, begin, end, a_centre}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
     if (begin >= end || n_begin >= n_end) return;
@@ -82,8 +82,10 @@ struct Parts {
     block.a = packs ? a + begin * a_row : x_row(first + begin);
     block.lda = packs ? 0 : p.x.ld();
     block.a_scale = a_scale ? a_scale + begin : nullptr;
+    block.a_centre = a_centre ? a_centre + begin : nullptr;
     block.b = p.b;
     block.b_scale = p.b_scale;
+    block.b_total = p.b_total;
     if (kernel.column_sums)
       block.b_sums = reinterpret_cast<const int32_t*>(static_cast<const char*>(p.b) + panel_bytes(kernel, N, K));
     block.bias = p.bias.as<float>();
@@ -107,7 +109,7 @@ struct Parts {
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads) {
   if (kernel.pack_rows == nullptr) return 0;
   const int64_t rows = round_rows(kernel, T, threads);
-  return round_up(rows * row_bytes(kernel, K), 64) + rows * 4 + 64;  // rows, their scales, and alignment
+  return round_up(rows * row_bytes(kernel, K), 64) + rows * 8 + 64;  // rows, their scales and centres, alignment
 }
 
 void multiply(const device::Stream& stream, const Kernel& kernel, const Product& product) {
@@ -118,6 +120,7 @@ void multiply(const device::Stream& stream, const Kernel& kernel, const Product&
   const bool packs = kernel.pack_rows != nullptr;
   const int64_t round = packs ? round_rows(kernel, T, threads) : T;
   parts.a_scale = reinterpret_cast<float*>(parts.a + round_up(round * parts.a_row, 64));
+  if (product.b_total != nullptr) parts.a_centre = parts.a_scale + round;
 
   if (threads == 1) {
     for (int64_t first = 0; first < T; first += kRowsABlock) {

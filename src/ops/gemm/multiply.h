@@ -15,6 +15,7 @@ struct Product {
   tensor::TensorView x;            // [T,K], or [K,T] if `turned`; f32, or bf16 for kernels that pack rows
   const void* b = nullptr;         // packed_bytes
   const float* b_scale = nullptr;  // [N], int8 only
+  const float* b_total = nullptr;  // [N], int8 only: rows of x are packed around their centres
   tensor::TensorView bias;         // [N] f32 or empty
   tensor::TensorView residual;     // [T,N] f32 or empty; may be y
   tensor::TensorView y;            // [T,N] f32 or bf16

@@ -62,6 +62,8 @@ void finish_pairs(const Block& b, const char* acc, int64_t row, int64_t col, int
         v[i] =
             mul(load_int(reinterpret_cast<const int32_t*>(acc) + i * 4), mul(set1(a_scale[r + i / 3]), scale[i % 3]));
         asm("" : "+w"(v[i]));  // keeps product and bias as two roundings, as in finish_vector
+        if (b.a_centre != nullptr)
+          v[i] = fma(set1(b.a_centre[row + r + i / 3]), load(b.b_total + col + i % 3 * 4), v[i]);
       } else {
         v[i] = load(reinterpret_cast<const float*>(acc) + i * 4);
       }
@@ -140,41 +142,52 @@ BRIM_INLINE int32_t largest_bits(const Rows& rows, int64_t r) {
 }
 
 // Sixteen values of row r starting at k, as int8.
-BRIM_INLINE int8x16_t sixteen(const Rows& rows, int64_t r, int64_t k, F inverse) {
+template <bool kCentred>
+BRIM_INLINE int8x16_t sixteen(const Rows& rows, int64_t r, int64_t k, F centre, F inverse) {
   const int64_t at = r * rows.ld + k;
   int16x8_t q[4];
   BRIM_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const F x = rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + at + i * 4)
-                          : load(static_cast<const float*>(rows.x) + at + i * 4);
+    F x = rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + at + i * 4)
+                    : load(static_cast<const float*>(rows.x) + at + i * 4);
+    if constexpr (kCentred) x = sub(x, centre);
     q[i] = vreinterpretq_s16_s32(vcvtnq_s32_f32(mul(x, inverse)));
   }
   return vuzp1q_s8(vreinterpretq_s8_s16(vuzp1q_s16(q[0], q[1])), vreinterpretq_s8_s16(vuzp1q_s16(q[2], q[3])));
 }
 
 // Packs int8 rows: kr neighbours of each of kRows rows together, with K padded to a multiple of kr.
-template <int kRows, int kr>
-void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+template <int kRows, int kr, bool kCentred>
+void pack_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, kr);
   auto* panel = static_cast<int8_t*>(out) + rows.begin * padded;
   for (int64_t first = rows.begin; first < rows.end; first += kRows, panel += kRows * padded)
     for (int r = 0; r < kRows; ++r) {
       const bool there = first + r < rows.rows;
-      const F inverse = set1(there ? int8_scale(largest_bits(rows, first + r), &scale[first + r]) : 0.0f);
+      RowCode code;
+      if (there && kCentred) code = row_code(rows, first + r, &scale[first + r]);
+      if (there && !kCentred) code.inverse = int8_scale(largest_bits(rows, first + r), &scale[first + r]);
+      const F centre = set1(code.centre), inverse = set1(code.inverse);
       int8_t* to = panel + r * kr;
       int64_t k = 0;
       for (; there && k + 16 <= rows.K; k += 16, to += 16 * kRows) {
-        const int8x16_t q = sixteen(rows, first + r, k, inverse);
+        const int8x16_t q = sixteen<kCentred>(rows, first + r, k, centre, inverse);
         BRIM_UNROLL
         for (int i = 0; i < 16 / kr; ++i)
           std::memcpy(to + i * kr * kRows, reinterpret_cast<const char*>(&q) + i * kr, kr);
       }
       for (; k < padded; k += 4) {
-        const int16x4_t q = vmovn_s32(vcvtnq_s32_f32(mul(panel_values(rows, first + r, k), inverse)));
+        const F x = sub(panel_values(rows, first + r, k), centre);
+        const int16x4_t q = vmovn_s32(vcvtnq_s32_f32(mul(x, inverse)));
         const uint32_t four = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(q, q))), 0);
         std::memcpy(panel + (k / kr * kRows + r) * kr + k % kr, &four, 4);
       }
     }
+}
+
+template <int kRows, int kr>
+void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+  rows.centre != nullptr ? pack_int8<kRows, kr, true>(rows, out, scale) : pack_int8<kRows, kr, false>(rows, out, scale);
 }
 
 }  // namespace

@@ -61,6 +61,9 @@ BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
 // The largest magnitude is found by comparing bits: they are ordered like the numbers, with NaN above all.
 BRIM_INLINE I no_bits() { return _mm512_setzero_si512(); }
 BRIM_INLINE I max_bits(I most, F x) { return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x))); }
+BRIM_INLINE I flip_sign(I x) { return _mm512_xor_si512(x, _mm512_set1_epi32(INT32_MIN)); }
+BRIM_INLINE I max_int(I a, I b) { return _mm512_max_epi32(a, b); }
+BRIM_INLINE I bits_of(F x) { return _mm512_castps_si512(x); }
 BRIM_INLINE int32_t reduce_max(I most) { return _mm512_reduce_max_epi32(most); }
 BRIM_INLINE F load_bf16(const uint16_t* p) {
   return _mm512_castsi512_ps(
@@ -126,6 +129,9 @@ BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
 }
 BRIM_INLINE I no_bits() { return _mm256_setzero_si256(); }
 BRIM_INLINE I max_bits(I most, F x) { return _mm256_max_epi32(most, _mm256_castps_si256(abs(x))); }
+BRIM_INLINE I flip_sign(I x) { return _mm256_xor_si256(x, _mm256_set1_epi32(INT32_MIN)); }
+BRIM_INLINE I max_int(I a, I b) { return _mm256_max_epi32(a, b); }
+BRIM_INLINE I bits_of(F x) { return _mm256_castps_si256(x); }
 BRIM_INLINE int32_t reduce_max(I most) {
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
@@ -202,6 +208,9 @@ BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
 }
 BRIM_INLINE I no_bits() { return vdupq_n_s32(0); }
 BRIM_INLINE I max_bits(I most, F x) { return vmaxq_s32(most, vreinterpretq_s32_f32(vabsq_f32(x))); }
+BRIM_INLINE I flip_sign(I x) { return veorq_s32(x, vdupq_n_s32(INT32_MIN)); }
+BRIM_INLINE I max_int(I a, I b) { return vmaxq_s32(a, b); }
+BRIM_INLINE I bits_of(F x) { return vreinterpretq_s32_f32(x); }
 BRIM_INLINE int32_t reduce_max(I most) { return vmaxvq_s32(most); }
 BRIM_INLINE F widen_bf16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
 BRIM_INLINE F load_bf16(const uint16_t* p) { return widen_bf16(vld1_u16(p)); }
